@@ -1,0 +1,59 @@
+# Everything that is done in this repository. `make demo` and `make test` set up what they need: a fresh machine with
+# Python 3.11+ and make is enough, and no step needs root.
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+# The newest Python we know, or the one that is given: make PYTHON=/path/to/python3.12 test
+PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
+
+.PHONY: help setup demo test lint types unit bench soak clean
+
+help:
+	@echo 'make demo               a year of flight departures through a broker that is killed on the way'
+	@echo 'make test               lint, types and all tests'
+	@echo 'make lint | types       a part of it'
+	@echo 'make unit [ARGS=...]    pytest alone, with arguments: make unit ARGS="tests/unit -k delay"'
+	@echo 'make bench [ONLY=name]  measure; writes benchmarks/results/latest.json'
+	@echo 'make soak               hours of load with faults'
+	@echo 'make clean              remove what was made, the virtual environment too'
+	@echo
+	@echo 'The virtual environment is made with $(or $(PYTHON),no Python that is new enough); another: make PYTHON=python3.12 test'
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml
+	@test -n '$(PYTHON)' || { echo 'Tarry needs Python 3.11 or newer. Found: '"$$(python3 --version 2>&1)"'. Name another: make PYTHON=/path/to/python3.12 test' >&2; exit 1; }
+	@'$(PYTHON)' -c 'import sys; v = sys.version.split()[0]; sys.exit("Tarry needs Python 3.11 or newer; $(PYTHON) is " + v if sys.version_info < (3, 11) else 0)'
+	@echo "Making $(VENV) with $$('$(PYTHON)' --version) and installing Tarry with all it needs (some minutes, once)"
+	@'$(PYTHON)' -m venv $(VENV) || '$(PYTHON)' -m virtualenv $(VENV) || { rm -rf $(VENV); \
+		echo "$(PYTHON) cannot make virtual environments: install its venv module, or name another Python with PYTHON=" >&2; exit 1; }
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $(STAMP)
+
+demo: $(STAMP)
+	$(BIN)/tarry demo $(ARGS)
+
+test: lint types unit
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(STAMP)
+	$(BIN)/mypy
+
+unit: $(STAMP)
+	$(BIN)/pytest $(ARGS)
+
+bench: $(STAMP)
+	$(BIN)/python -m benchmarks $(if $(ONLY),--only $(ONLY))
+
+soak: $(STAMP)
+	$(BIN)/python -m benchmarks.soak $(ARGS)
+
+clean:
+	rm -rf $(VENV) build dist demo-out spark-warehouse metastore_db derby.log .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,581 @@
+"""The broker: one data directory, open. What it does on time and what it answers; how it starts is in ``recovery``."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+
+from tarry import __version__
+from tarry.broker.directory import Checkpoint
+from tarry.broker.pending import next_due_by_topic
+from tarry.broker.recovery import Rooms, open_rooms
+from tarry.clock import Clock, SystemClock
+from tarry.config import Config
+from tarry.delay import Delay, check_due, datetime_ms, due_from_delay, parse_duration_ms, parse_levels
+from tarry.errors import (
+    ClosedError,
+    DiskFullError,
+    FatalError,
+    InvalidArgumentError,
+    InvalidMessageError,
+    OverloadedError,
+    TarryError,
+)
+from tarry.intake import Accepted, Submission
+from tarry.intake.index import Int64s
+from tarry.log.commit import GroupCommit, as_tarry_error
+from tarry.log.files import DISK_FULL, Files, OsFiles
+from tarry.message import Limits, Message, admit, check_topic, rows_to_batch
+from tarry.metrics import Histogram
+from tarry.ready import DELIVERY, Group, Subscription
+from tarry.ready.journal import Entry, Op
+from tarry.wheel.wheel import Piece
+
+log = logging.getLogger(__name__)
+
+FLUSH_S = 0.01
+"""How long due rows wait to share a frame of the ready log; nobody waits for them."""
+LOOK_S = 0.25
+"""How often the loader looks at the clock."""
+FREE_CHECK_S = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """The answer to one scheduled message: durable from now on."""
+
+    id: str
+    seq: int
+    due_ms: int
+    handle: str
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPending:
+    """How much of a topic is pending (not due yet), when the next falls due, and how much is ready and unacknowledged
+    by the slowest group.
+    """
+
+    topic: str
+    pending: int
+    next_due_ms: int | None
+    ready: int
+
+
+class Broker:
+    """Open with :meth:`open`; thread-safe; close with :meth:`close` or a ``with`` block."""
+
+    def __init__(self, config: Config, clock: Clock, files: Files, *, threads: bool) -> None:
+        self.config = config
+        self.clock = clock
+        self._files = files
+        self.threaded = threads
+        self._limits = Limits(config.delay_ms_max, config.body_bytes_max, config.properties_bytes_max)
+        self._levels = parse_levels(config.delay_levels)
+        self._fatal: BaseException | None = None
+        self._fatal_event = threading.Event()
+        self._closing = threading.Event()
+        self._closed = False
+        self._pipeline: dict[str, Any] = {"state": "off"}
+        self._store_news = True
+        self._free_checked_s = -1.0
+        self._free_bytes = 0
+        self._groups_lock = threading.Lock()
+        self._lateness = Histogram()
+        self._handed_out = 0
+        self._started_ms = clock.now_ms()
+        self._rooms: Rooms = open_rooms(config, clock, files, self)
+        self._checkpoint: Checkpoint = self._rooms.checkpoint
+        r = self._rooms
+        self._commits: GroupCommit[Submission] = GroupCommit(
+            "tarry-intake", r.intake.commit, self._intake_failed, weight_max=config.inflight_bytes_max, threaded=threads
+        )
+        r.journal.start()
+        self._threads = [self._thread(n, f) for n, f in self._loops().items()] if threads else []
+        for thread in self._threads:
+            thread.start()
+
+    @classmethod
+    def open(
+        cls, config: Config, *, clock: Clock | None = None, threads: bool = True, files: Files | None = None
+    ) -> Broker:
+        """Open a data directory, recovering what a crash left.
+
+        With ``threads=False`` nothing happens by itself: :meth:`step` does what is due (for tests, with a test clock).
+
+        Raises:
+            LockedError: another broker has it open. CorruptError: it is damaged.
+        """
+        return cls(config, clock or SystemClock(), files or OsFiles(), threads=threads)
+
+    # -- producing ---------------------------------------------------------------------------------------------------
+
+    def submit(self, data: pa.RecordBatch | pa.Table, done: Callable[[Accepted | TarryError], None]) -> None:
+        """Schedule a batch, all of it or nothing (columns: :func:`tarry.message.admit`).
+
+        ``done`` is told when it is durable, or why it failed, from the writer's thread: it must be quick and not raise.
+
+        Raises:
+            InvalidMessageError, OverloadedError, DiskFullError, ClosedError, FatalError: nothing was accepted, ``done``
+            is not called.
+        """
+        self._check_open()
+        self._check_room()
+        batch = admit(data, self.clock.now_ms(), self._limits)
+        self._commits.submit(Submission(batch, done), batch.nbytes)
+
+    def schedule_batch(self, data: pa.RecordBatch | pa.Table) -> Accepted:
+        """:meth:`submit`, and wait until it is durable."""
+        answered = threading.Event()
+        answers: list[Accepted | TarryError] = []
+
+        def done(answer: Accepted | TarryError) -> None:
+            answers.append(answer)
+            answered.set()
+
+        self.submit(data, done)
+        answered.wait()
+        if isinstance(answers[0], TarryError):
+            raise answers[0]
+        return answers[0]
+
+    def schedule(
+        self,
+        topic: str,
+        body: bytes | str,
+        *,
+        delay: Delay | None = None,
+        due: datetime | int | None = None,
+        id: str | None = None,
+        key: str | None = None,
+        tag: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        ttl: float | str | timedelta | None = None,
+        tries: int | None = None,
+    ) -> Receipt:
+        """Schedule one message and wait until it is durable.
+
+        Args:
+            topic: where it will be delivered.
+            body: what; a text is encoded as UTF-8.
+            delay: how long from now (see :mod:`tarry.delay`); at once without ``delay`` and ``due``.
+            due: the instant instead, an aware datetime or UTC milliseconds.
+            ttl: how long from now it is of use; seconds, a timedelta or "1h30m".
+
+        Raises:
+            InvalidMessageError, InvalidArgumentError: a value is not allowed; the text says which values are.
+        """
+        message = self.message(
+            topic, body, delay=delay, due=due, id=id, key=key, tag=tag, properties=properties, ttl=ttl, tries=tries
+        )
+        accepted = self.schedule_batch(rows_to_batch([message]))
+        seq = accepted.first_seq
+        return Receipt(id or f"{seq:016x}", seq, int(accepted.due_ms[0]), accepted.handles()[0])
+
+    def message(
+        self,
+        topic: str,
+        body: bytes | str,
+        *,
+        delay: Delay | None = None,
+        due: datetime | int | None = None,
+        ttl: float | str | timedelta | None = None,
+        **fields: Any,
+    ) -> Message:
+        """A :class:`Message` with its times resolved by this broker's clock and settings."""
+        now = self.clock.now_ms()
+        if due is not None and delay is not None:
+            raise InvalidArgumentError(f"delay {delay!r} and due {due!r} are both given; allowed: one of them")
+        if due is not None:
+            due_ms = datetime_ms(due) if isinstance(due, datetime) else int(due)
+        else:
+            due_ms = due_from_delay(0 if delay is None else delay, now, self._levels)
+        if not isinstance(body, bytes | str | bytearray | memoryview):
+            raise InvalidMessageError(f"body has type {type(body).__name__}; allowed: bytes or str")
+        data = body.encode() if isinstance(body, str) else bytes(body)
+        check_due(due_ms, now, self.config.delay_ms_max)
+        return Message(check_topic(topic), data, due_ms, ttl_ms=None if ttl is None else _ttl_ms(ttl), **fields)
+
+    # -- consuming ---------------------------------------------------------------------------------------------------
+
+    def group(self, topic: str, name: str) -> Group:
+        """The group of that name, made (durably, from the earliest message that is kept) when it is new."""
+        self._check_open()
+        check_topic(topic)
+        if not isinstance(name, str) or not name or len(name.encode()) > 255:
+            raise InvalidArgumentError(f"group {name!r} is not a group name; allowed: 1 to 255 bytes")
+        queue = self._rooms.ready.topic(topic)
+        found = queue.groups.get(name)
+        if found is None:
+            with self._groups_lock:
+                found = queue.groups.get(name)
+                if found is None:
+                    found = self._rooms.new_group(queue, name, queue.first)
+                    queue.groups[name] = found
+                    self._rooms.journal.write([Entry(topic, name, Op.GROUP, found.floor)], 0)
+        return found
+
+    def subscribe(self, topic: str, group: str, *, prefetch: int = 1000, lease_ms: int | None = None) -> Subscription:
+        """A consumer of ``group`` that may hold up to ``prefetch`` unsettled messages."""
+        if prefetch < 1:
+            raise InvalidArgumentError(f"prefetch is {prefetch}; allowed: 1 or more")
+        if lease_ms is not None and lease_ms < 1:
+            raise InvalidArgumentError(f"lease_ms is {lease_ms}; allowed: 1 or more")
+        lease = self.config.lease_ms if lease_ms is None else lease_ms
+        return Subscription(self.group(topic, group), prefetch=prefetch, lease_ms=lease, retry_ms=self.config.retry_ms)
+
+    def receive(
+        self, topic: str, group: str, *, max_messages: int = 1, wait_ms: int = 0, lease_ms: int | None = None
+    ) -> pa.RecordBatch:
+        """Up to ``max_messages`` ready messages (:data:`DELIVERY`), waiting up to ``wait_ms`` for the first; maybe
+        none.
+        """
+        if max_messages < 1 or wait_ms < 0:
+            raise InvalidArgumentError(
+                f"max_messages is {max_messages}, wait_ms {wait_ms}; allowed: 1 or more, 0 or more"
+            )
+        holder = self.subscribe(topic, group, prefetch=max_messages, lease_ms=lease_ms)
+        batch = holder.fetch(max_messages, wait_ms / 1000)
+        return pa.RecordBatch.from_pylist([], schema=DELIVERY) if batch is None else batch
+
+    def ack(self, topic: str, group: str, leases: Int64s, offsets: Int64s) -> int:
+        """Settle messages for good; durable when it returns. How many.
+
+        Raises:
+            StaleLeaseError: when some leases were stale; the others are settled all the same.
+        """
+        return self._settled(lambda done: self.group(topic, group).ack(leases, offsets, done))
+
+    def nack(self, topic: str, group: str, leases: Int64s, offsets: Int64s, delay_ms: int | None = None) -> int:
+        """Give messages back, to come again after ``delay_ms`` (default: ``retry_ms``); as :meth:`ack` otherwise."""
+        wait = self.config.retry_ms if delay_ms is None else delay_ms
+        if wait < 0:
+            raise InvalidArgumentError(f"delay_ms is {wait}; allowed: 0 or more")
+        return self._settled(lambda done: self.group(topic, group).nack(leases, offsets, wait, done))
+
+    def extend(self, topic: str, group: str, leases: Int64s, offsets: Int64s, lease_ms: int) -> int:
+        """Hold messages for ``lease_ms`` more from now; how many are still held. Extends whole batches as handed
+        out.
+        """
+        if lease_ms < 1:
+            raise InvalidArgumentError(f"lease_ms is {lease_ms}; allowed: 1 or more")
+        return self.group(topic, group).extend(leases, offsets, lease_ms)
+
+    def _settled(self, settle: Callable[[Callable[[TarryError | None], None]], int]) -> int:
+        answered = threading.Event()
+        errors: list[TarryError | None] = []
+
+        def done(error: TarryError | None) -> None:
+            errors.append(error)
+            answered.set()
+
+        count = settle(done)
+        answered.wait()
+        if errors[0] is not None:
+            raise errors[0]
+        return count
+
+    # -- looking -----------------------------------------------------------------------------------------------------
+
+    def pending(self, *, next_due: bool = True) -> list[TopicPending]:
+        """Every topic: exact counts in O(topics), and the next due time (which may read a little from disk; None: none
+        found soon).
+        """
+        accepted, topics = dict(self._rooms.intake.accepted), dict(self._rooms.ready.topics)
+        names = sorted(accepted.keys() | topics.keys())
+        counts = {n: max(0, accepted.get(n, 0) - (topics[n].end if n in topics else 0)) for n in names}
+        found = next_due_by_topic(self._rooms, {n for n, c in counts.items() if c}) if next_due else {}
+        return [TopicPending(n, counts[n], found.get(n), self._ready_count(n)) for n in names]
+
+    def _ready_count(self, name: str) -> int:
+        topic = self._rooms.ready.topics.get(name)
+        if topic is None:
+            return 0
+        return max((g.unsettled for g in list(topic.groups.values())), default=topic.end - topic.first)
+
+    def status(self) -> dict[str, Any]:
+        """Health and counters, as plain data."""
+        r = self._rooms
+        return {
+            "version": __version__,
+            "state": "fatal" if self._fatal else "closed" if self._closed else "serving",
+            "fatal": str(self._fatal) if self._fatal else None,
+            "uptime_ms": self.clock.now_ms() - self._started_ms,
+            "accepted": sum(r.intake.accepted.values()),
+            "fired": sum(r.ready.ends().values()),
+            "fired_from_store": r.ready.stored_rows,
+            "handed_out": self._handed_out,
+            "lateness_ms": self._lateness.summary(),
+            "wheel": {"rows": r.wheel.rows, "bytes": int(r.wheel.bytes), "loaded_until_ms": r.wheel.loaded.due_ms},
+            "intake": {"first_seq": r.intake.first_seq, "next_seq": r.intake.published_seq},
+            "store": {"version": r.loader.view.version, "committed_seq": r.loader.view.committed_seq},
+            "checkpoint": {"fired_until_ms": self._checkpoint.fired_until_ms, "fired_seq": self._checkpoint.fired_seq},
+            "pipeline": self._pipeline,
+        }
+
+    def set_pipeline_status(self, status: Mapping[str, Any]) -> None:
+        """What the pipeline, or its supervisor, says of itself; merged into ``status()["pipeline"]``."""
+        self._pipeline = {**self._pipeline, **status}
+
+    # -- for the pipeline --------------------------------------------------------------------------------------------
+
+    def intake_state(self) -> dict[str, Any]:
+        """What the schedule query plans with; fields are described in ``docs/formats.md`` (Flight)."""
+        r = self._rooms
+        committed = r.loader.view.committed_seq
+        uncommitted = r.intake.published_seq > max(committed, r.intake.first_seq)
+        return {
+            "first_seq": r.intake.first_seq,
+            "durable_seq": r.intake.published_seq,
+            "committed_seq": committed,
+            "waiting_bytes": r.intake.bytes_from(committed),
+            "oldest_ms": r.intake.born_ms(committed) if uncommitted else None,
+            "fired_until_ms": self._checkpoint.fired_until_ms,
+            "fired_seq": self._checkpoint.fired_seq,
+            "now_ms": self.clock.now_ms(),
+            "shard": self.config.shard,
+            "store_uri": self.config.store_uri,
+        }
+
+    def read_intake(self, start: int, end: int) -> Iterator[pa.RecordBatch]:
+        """Messages with ``start <= seq < end``, in order, without those that have fired and were deleted since."""
+        return self._rooms.intake.read(start, end)
+
+    def store_committed(self) -> None:
+        """The store has a new version: take it up soon."""
+        self._store_news = True
+        self._rooms.loader.wake.set()
+
+    # -- what goes on ------------------------------------------------------------------------------------------------
+
+    def publish(self, batches: list[pa.RecordBatch], add: Callable[[], None]) -> None:
+        """From the intake's writer: frames are durable. See :mod:`tarry.wheel.loader` for the rule about who has a
+        message.
+        """
+        wheel = self._rooms.wheel
+        prepared = [wheel.prepare(b) for b in batches]
+        with wheel.lock:
+            add()
+            sooner = False
+            for batch, (limit, piece) in zip(batches, prepared, strict=True):
+                if wheel.loaded.due_ms > limit:
+                    # The loader moved on since: a row between the two limits belongs here and was not prepared.
+                    piece = Piece.of(batch, stored=False)
+                if piece is not None and wheel.accept(piece):
+                    sooner = True
+            if sooner:
+                wheel.lock.notify_all()
+            crowded = wheel.bytes > 1.25 * self.config.wheel_bytes_max
+        if crowded:
+            self._rooms.loader.wake.set()
+
+    def handed_out(self, due_ms: Int64s, now_ms: int) -> None:
+        """From a group: these were given to a waiting consumer."""
+        self._handed_out += len(due_ms)
+        self._lateness.record(now_ms - due_ms)
+
+    def step(self) -> None:
+        """Do all that is to be done at the clock's time. Only without threads."""
+        r = self._rooms
+        self._check_open()
+        while r.intake.seal():
+            pass
+        self._take_up_store()
+        r.loader.step()
+        while r.dispatcher.step() or self._load_more():
+            pass
+        r.ready.flush()
+        self.checkpoint()
+
+    def _load_more(self) -> bool:
+        """After a dispatch made room, load on; whether something is due now."""
+        r = self._rooms
+        if not r.loader.short:
+            return False
+        before = r.loader.loaded_rows
+        r.loader.step()
+        return r.loader.loaded_rows > before
+
+    def next_event_ms(self) -> int | None:
+        """When :meth:`step` will have something to deliver at the earliest (a lower bound); None when nothing is
+        pending.
+        """
+        r = self._rooms
+        with r.wheel.lock:
+            moments = [r.wheel.next_due(), r.loader.next_unloaded_ms()]
+        return min((m for m in moments if m is not None), default=None)
+
+    def checkpoint(self) -> bool:
+        """Make progress durable and delete what it makes superfluous; False when no consistent cut could be made
+        now.
+        """
+        r = self._rooms
+        progress = r.dispatcher.progress()
+        if progress is None:
+            return False
+        checkpoint = Checkpoint(
+            progress.fired_until_ms,
+            progress.fired_seq,
+            progress.ready,
+            r.intake.position,
+            progress.accepted,
+            progress.offsets,
+            progress.stored_rows,
+            r.loader.view.committed_seq,
+        )
+        if checkpoint != self._checkpoint:
+            r.ready.sync(progress.ticket)
+            checkpoint.write(self._files, self.config.data)
+            self._checkpoint = checkpoint
+        r.ready.delete_consumed(self.clock.now_ms(), self.config.retention_ms)
+        return True
+
+    def _take_up_store(self) -> None:
+        if self._store_news:
+            self._store_news = False
+            self._rooms.loader.view = self._rooms.store_view()
+        done = self._checkpoint
+        self._rooms.intake.delete_below(done.committed_seq, done.fired_seq, done.fired_until_ms)
+
+    def _loops(self) -> dict[str, Callable[[], None]]:
+        return {
+            "tarry-dispatch": self._rooms.dispatcher.run,
+            "tarry-load": self._load_loop,
+            "tarry-keep": self._keep_loop,
+        }
+
+    def _load_loop(self) -> None:
+        r = self._rooms
+        polled = 0.0
+        while not self._closing.is_set():
+            r.loader.wake.clear()
+            if time.monotonic() - polled > 5:
+                polled, self._store_news = time.monotonic(), True
+            self._take_up_store()
+            r.loader.step()
+            if not r.intake.seal() and not (r.loader.short and r.wheel.bytes < 0.5 * self.config.wheel_bytes_max):
+                r.loader.wake.wait(LOOK_S)
+
+    def _keep_loop(self) -> None:
+        due = time.monotonic()
+        while not self._closing.is_set():
+            if self._rooms.ready.dirty.wait(max(0.0, min(due - time.monotonic(), LOOK_S))):
+                self._closing.wait(FLUSH_S)
+                self._try_disk(self._rooms.ready.flush)
+            if time.monotonic() >= due:
+                made = self._try_disk(self.checkpoint)
+                due = time.monotonic() + (self.config.checkpoint_interval_ms / 1000 if made else 0.05)
+
+    def _try_disk(self, work: Callable[[], Any]) -> Any:
+        """A full disk stops neither hand-out nor broker: what could not be written stays queued for the next try."""
+        try:
+            return work()
+        except OSError as error:
+            if error.errno not in DISK_FULL:
+                raise
+            log.warning("the disk is full: %s; trying again", error)
+            self._closing.wait(LOOK_S)
+            return False
+
+    def _thread(self, name: str, loop: Callable[[], None]) -> threading.Thread:
+        def run() -> None:
+            try:
+                loop()
+            except BaseException as error:  # noqa: BLE001  a dead thread must not look like a quiet one
+                if not self._closing.is_set():
+                    self.fail(error)
+
+        return threading.Thread(target=run, name=name, daemon=True)
+
+    # -- the end -----------------------------------------------------------------------------------------------------
+
+    def fail(self, error: BaseException) -> None:
+        """Something happened after which going on could lose what was acknowledged: stop, say so, answer nobody
+        well.
+        """
+        if self._fatal is None:
+            log.critical("fatal: %s: %s; the broker has stopped", type(error).__name__, error, exc_info=error)
+            self._fatal = error
+            self._fatal_event.set()
+            self._closing.set()
+
+    def wait_fatal(self, timeout_s: float | None = None) -> bool:
+        """Wait until the broker has failed; whether it has."""
+        return self._fatal_event.wait(timeout_s)
+
+    def _intake_failed(self, error: BaseException, submissions: list[Submission]) -> None:
+        self.fail(error)
+        for submission in submissions:
+            submission.done(as_tarry_error(error, "writing the intake"))
+
+    def _check_open(self) -> None:
+        if self._fatal is not None:
+            raise FatalError(f"the broker has failed: {self._fatal}")
+        if self._closed:
+            raise ClosedError("the broker is closed")
+
+    def _check_room(self) -> None:
+        # The loader gives up the wheel's far end when it is crowded. What cannot be given up is due at once, or was
+        # made to be by a clock that was set back; then producers must wait for consumers.
+        if self._rooms.wheel.bytes > 4 * self.config.wheel_bytes_max:
+            raise OverloadedError(
+                f"{int(self._rooms.wheel.bytes) >> 20} MiB of messages are due at once; "
+                f"allowed: {4 * self.config.wheel_bytes_max >> 20} MiB (4 * wheel_bytes_max); try again"
+            )
+        self._check_disk()
+
+    def _check_disk(self) -> None:
+        now = time.monotonic()
+        if now - self._free_checked_s > FREE_CHECK_S:
+            self._free_checked_s, self._free_bytes = now, self._files.free_bytes(self.config.data)
+        if self._free_bytes < self.config.disk_free_bytes_min:
+            raise DiskFullError(
+                f"{self._free_bytes >> 20} MiB of disk are free under {self.config.data}; producers are refused below "
+                f"{self.config.disk_free_bytes_min >> 20} MiB (disk_free_bytes_min); try again later"
+            )
+
+    def close(self) -> None:
+        """Answer what was submitted, make progress durable, and let go of the directory."""
+        if self._closed:
+            return
+        self._closed = True
+        r = self._rooms
+        self._commits.close()
+        self._closing.set()
+        r.loader.wake.set()
+        r.dispatcher.stop()
+        for topic in list(r.ready.topics.values()):
+            for group in list(topic.groups.values()):
+                with group.lock:
+                    group.closed = True
+                    group.lock.notify_all()
+        for thread in self._threads:
+            thread.join()
+        try:
+            r.journal.close()
+            if self._fatal is None:
+                self._try_disk(self.checkpoint)
+        finally:
+            r.close()
+
+    def __enter__(self) -> Broker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _ttl_ms(ttl: float | str | timedelta) -> int:
+    if isinstance(ttl, str):
+        return parse_duration_ms(ttl)
+    seconds = ttl.total_seconds() if isinstance(ttl, timedelta) else ttl
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < float("inf"):
+        raise InvalidArgumentError(f"ttl is {ttl!r}; allowed: more than 0 seconds, a timedelta, or a text like '1h30m'")
+    return round(seconds * 1000)

@@ -1,0 +1,92 @@
+"""The data directory: its lock, its secret, and the checkpoint that recovery starts from."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import secrets
+import zlib
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tarry.errors import CorruptError, LockedError
+from tarry.log.files import Files
+
+VERSION = 1
+
+
+class DirectoryLock:
+    """Holds a data directory for one broker; the operating system lets go of it when the process dies."""
+
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self._fd = os.open(directory / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o640)
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            holder = os.pread(self._fd, 32, 0).decode(errors="replace").strip()
+            os.close(self._fd)
+            raise LockedError(
+                f"{directory} is in use by another broker (process {holder or 'unknown'}); one is allowed"
+            ) from error
+        os.ftruncate(self._fd, 0)
+        os.pwrite(self._fd, f"{os.getpid()}\n".encode(), 0)
+
+    def release(self) -> None:
+        os.close(self._fd)
+
+
+def read_secret(files: Files, directory: Path) -> bytes:
+    """The key that authenticates message handles, made at the first start."""
+    path = directory / "secret.key"
+    if not path.exists():
+        files.replace(path, secrets.token_bytes(32))
+        path.chmod(0o600)
+    return path.read_bytes()
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """Progress that is durable; what the fields promise is in ``docs/formats.md``."""
+
+    fired_until_ms: int = -(1 << 62)
+    fired_seq: int = 0
+    ready: tuple[int, int] = (0, 0)
+    intake: tuple[int, int] | None = None
+    accepted: dict[str, int] = field(default_factory=dict)
+    offsets: dict[str, int] = field(default_factory=dict)
+    stored_rows: int = 0
+    committed_seq: int = 0
+
+    def write(self, files: Files, directory: Path) -> None:
+        """Replace the checkpoint on disk, atomically and durably."""
+        fields: dict[str, Any] = {"version": VERSION, **asdict(self)}
+        fields["crc"] = _crc(fields)
+        files.replace(directory / "checkpoint.json", json.dumps(fields, indent=1).encode())
+
+    @classmethod
+    def read(cls, directory: Path) -> Checkpoint:
+        """The checkpoint on disk, or one from which everything is recovered where there is none.
+
+        Raises:
+            CorruptError: when it is damaged or of another version.
+        """
+        path = directory / "checkpoint.json"
+        try:
+            fields = json.loads(path.read_text())
+            crc = fields.pop("crc")
+        except FileNotFoundError:
+            return cls()
+        except (ValueError, KeyError, AttributeError) as error:
+            raise CorruptError(f"{path} is damaged: {error}") from error
+        if crc != _crc(fields) or fields.pop("version") != VERSION:
+            raise CorruptError(f"{path} is damaged or of another version; this program reads version {VERSION}")
+        fields["ready"] = tuple(fields["ready"])
+        fields["intake"] = tuple(fields["intake"]) if fields["intake"] else None
+        return cls(**fields)
+
+
+def _crc(fields: dict[str, Any]) -> int:
+    return zlib.crc32(json.dumps(fields, sort_keys=True).encode())

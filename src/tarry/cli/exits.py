@@ -1,0 +1,66 @@
+"""How a command ends: the exit codes, and an expected error as one line on stderr."""
+
+from __future__ import annotations
+
+import sys
+from enum import IntEnum
+
+from tarry.errors import (
+    CorruptError,
+    DiskFullError,
+    FatalError,
+    InvalidArgumentError,
+    LockedError,
+    OverloadedError,
+    TarryError,
+    UnavailableError,
+)
+
+
+class ExitCode(IntEnum):
+    """Stable across versions; ``docs/operations.md`` has the same table."""
+
+    OK = 0
+    FAILED = 1
+    USAGE = 2
+    LOCKED = 3
+    CORRUPT = 4
+    UNAVAILABLE = 5
+    REFUSED = 6
+    FATAL = 7
+    INTERRUPTED = 130
+
+
+MEANINGS = {
+    ExitCode.OK: "done; a server that was told to stop has stopped cleanly",
+    ExitCode.FAILED: "failed for a reason that no other code names",
+    ExitCode.USAGE: "wrong usage: an option, a setting, or a value in a message is not allowed",
+    ExitCode.LOCKED: "another broker has the data directory open",
+    ExitCode.CORRUPT: "a file in the data directory is damaged; nothing was changed",
+    ExitCode.UNAVAILABLE: "no answer: the broker is out of reach, starting or stopping; or an address cannot be used",
+    ExitCode.REFUSED: "refused for now (overloaded, disk full): the same command may succeed later",
+    ExitCode.FATAL: "the broker stopped because a disk failed it (a write or fsync did not succeed)",
+    ExitCode.INTERRUPTED: "interrupted from the keyboard",
+}
+
+_BY_ERROR: list[tuple[type[TarryError], ExitCode]] = [
+    (InvalidArgumentError, ExitCode.USAGE),
+    (LockedError, ExitCode.LOCKED),
+    (CorruptError, ExitCode.CORRUPT),
+    (UnavailableError, ExitCode.UNAVAILABLE),
+    (OverloadedError, ExitCode.REFUSED),
+    (DiskFullError, ExitCode.REFUSED),
+    (FatalError, ExitCode.FATAL),
+]
+
+
+def exit_code(error: TarryError) -> ExitCode:
+    """The exit code of a command that failed with ``error``."""
+    return next((code for cls, code in _BY_ERROR if isinstance(error, cls)), ExitCode.FAILED)
+
+
+def report(code: str, text: str) -> None:
+    """Say on stderr, in one line, what went wrong."""
+    line = " ".join(text.split())
+    sys.stdout.flush()
+    print(f"tarry: {code}: {line}", file=sys.stderr, flush=True)  # noqa: T201

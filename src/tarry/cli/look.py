@@ -1,0 +1,54 @@
+"""``tarry pending`` and ``tarry status``: how a broker is."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from tarry.cli import output
+from tarry.cli.exits import ExitCode
+from tarry.cli.options import DEFAULT_ENDPOINT, Endpoint, Json, connect
+
+
+def pending(
+    topics: Annotated[list[str] | None, typer.Argument(metavar="[TOPIC...]", help="Only these.")] = None,
+    endpoint: Endpoint = DEFAULT_ENDPOINT,
+    json: Json = False,
+) -> None:
+    """How much is pending, and when the next falls due, by topic.
+
+    PENDING is not due yet; READY is due, and not acknowledged by the slowest group.
+
+    \b
+    tarry pending
+    tarry pending orders --json
+    """
+    with connect(endpoint) as client:
+        found = [t for t in client.pending() if not topics or t.topic in topics]
+    if json:
+        for topic in found:
+            output.json_line({**asdict(topic), "next_due": output.instant(topic.next_due_ms)})
+        return
+    rows = [(t.topic, f"{t.pending:,}", output.instant(t.next_due_ms), f"{t.ready:,}") for t in found]
+    output.table(("TOPIC", "PENDING", "NEXT DUE", "READY"), rows)
+
+
+def status(endpoint: Endpoint = DEFAULT_ENDPOINT, json: Json = False) -> None:
+    """Health and counters of a broker.
+
+    Exit code 1 when it answers but does not serve, 7 when a disk failed it.
+
+    \b
+    tarry status
+    tarry status --json | jq .lateness_ms
+    """
+    with connect(endpoint) as client:
+        found = client.status()
+    if json:
+        output.json_line(found)
+    else:
+        output.tree(found)
+    if found.get("state") != "serving":
+        raise typer.Exit(ExitCode.FATAL if found.get("fatal") else ExitCode.FAILED)

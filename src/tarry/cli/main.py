@@ -1,0 +1,80 @@
+"""The command ``tarry`` and how it ends; the commands are in the files beside this one."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from tarry import __version__
+from tarry.cli import demo, dump, look, receive, send, serve
+from tarry.cli.exits import ExitCode, exit_code, report
+from tarry.errors import TarryError
+
+app = typer.Typer(
+    name="tarry",
+    help="Delayed messages: hand one over now, and have it delivered on time.",
+    epilog="Exit codes: 0 ok, 1 failed, 2 wrong usage, 3 locked, 4 damaged data, 5 broker out of reach, "
+    "6 refused for now, 7 disk failure, 130 interrupted.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for command in (serve.serve, send.send, receive.receive, look.pending, look.status, dump.dump, demo.demo):
+    app.command()(command)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"tarry {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code. An expected error is one line on stderr, never a traceback."""
+    try:
+        # Not standalone: so that usage errors, too, are reported here and in the one way.
+        code = app(args=arguments, prog_name="tarry", standalone_mode=False)
+    except TarryError as error:
+        report(error.code, str(error))
+        return exit_code(error)
+    except BrokenPipeError:
+        # Who reads our output has gone. Python would complain again when it flushes stdout at exit.
+        sys.stdout = None
+        return ExitCode.FAILED
+    except OSError as error:
+        named = f"{error.filename}: " if error.filename else ""
+        report("os_error", f"{named}{error.strerror or error}")
+        return ExitCode.FAILED
+    except MemoryError:
+        report("out_of_memory", "there is not enough memory for this")
+        return ExitCode.FAILED
+    except Exception as error:  # noqa: BLE001  what is not about usage is raised again
+        return _usage(error)
+    return code if isinstance(code, int) else ExitCode.OK
+
+
+def _usage(error: Exception) -> int:
+    """Report what Typer says about wrong usage. Its classes moved between versions, so they are known by name."""
+    if type(error).__name__ == "Abort":
+        return ExitCode.INTERRUPTED
+    if not hasattr(error, "format_message"):
+        raise error
+    if type(error).__name__ == "NoArgsIsHelpError":
+        error.show()  # type: ignore[attr-defined]
+        return ExitCode.USAGE
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context is not None else "tarry"
+    report("usage", f"{error.format_message()} See: {path} --help")
+    return ExitCode.USAGE

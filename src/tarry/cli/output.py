@@ -1,0 +1,91 @@
+"""What commands print: data as JSON lines or as text for people, on stdout; everything else goes to stderr."""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from tarry.delay import format_ms
+
+
+def line(text: str) -> None:
+    """One line on stdout, at once: what reads a pipe should not wait for a full buffer."""
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def note(text: str) -> None:
+    """One line on stderr, for a person."""
+    sys.stderr.write(text + "\n")
+    sys.stderr.flush()
+
+
+def json_line(value: Any) -> None:
+    """One value as a line of JSON on stdout."""
+    line(json.dumps(value, ensure_ascii=False, default=_plain))
+
+
+def body_fields(body: bytes) -> dict[str, str]:
+    """A body for JSON: ``body`` where it is UTF-8, else ``body_base64``."""
+    try:
+        return {"body": body.decode()}
+    except UnicodeDecodeError:
+        return {"body_base64": base64.b64encode(body).decode("ascii")}
+
+
+def body_text(body: bytes) -> str:
+    """A body in one line for people: as it is where that is printable, else as Python would write it."""
+    try:
+        text = body.decode()
+    except UnicodeDecodeError:
+        return repr(body)
+    return text if text.isprintable() else repr(text)
+
+
+def instant(ms: int | None) -> str | None:
+    """UTC milliseconds as ISO 8601."""
+    return None if ms is None else format_ms(ms)
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Columns in line, numbers to the right; as wide as they are, so that a pipe gets whole names."""
+    cells = [[str(c) for c in head], *([("" if c is None else str(c)) for c in row] for row in rows)]
+    numbers = [all(row[i].replace(",", "").isdigit() for row in cells[1:] if row[i]) for i in range(len(head))]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(head))]
+    for row in cells:
+        aligned = (c.rjust(w) if n else c.ljust(w) for c, w, n in zip(row, widths, numbers, strict=True))
+        line("  ".join(aligned).rstrip())
+
+
+def tree(values: Mapping[str, Any], indent: str = "") -> None:
+    """Nested values as indented lines."""
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            line(f"{indent}{name}:")
+            tree(value, indent + "  ")
+        else:
+            line(f"{indent}{name}: {shown(name, value)}")
+
+
+_YEAR_2000_MS = 946_684_800_000
+
+
+def shown(name: str, value: object) -> str:
+    """A value for people; what is an instant by its name is shown as one, too."""
+    if value is None:
+        return "-"
+    if name.endswith("_ms") and isinstance(value, int) and value > _YEAR_2000_MS:
+        return f"{value} ({format_ms(value)})"
+    return str(value)
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, bytes):
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            return {"base64": base64.b64encode(value).decode("ascii")}
+    return str(value)

@@ -1,0 +1,92 @@
+"""``tarry receive``: print messages as they become due, and acknowledge them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tarry.cli import output
+from tarry.cli.options import DEFAULT_ENDPOINT, Endpoint, Json, connect, duration_ms
+from tarry.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from tarry.client import Client, Delivery
+
+ONCE_MAX = 1000
+"""Most messages asked for in one call."""
+WAIT_MS_MAX = 20_000
+"""Longest wait asked for in one call; longer ones are several calls, so that a broker that is gone is noticed."""
+
+
+def receive(
+    topic: Annotated[str, typer.Argument(help="What to receive.")],
+    group: Annotated[str, typer.Option("--group", "-g", help="Consumers of one group share the messages.")] = "cli",
+    most: Annotated[int, typer.Option("--max", "-n", min=1, help="At most so many, then end.")] = 1,
+    wait: Annotated[str, typer.Option("--wait", "-w", help="How long for the next one; a number is in seconds.")] = "0",
+    follow: Annotated[bool, typer.Option("--follow", help="For ever, also over restarts of the broker.")] = False,
+    ack: Annotated[
+        bool, typer.Option("--ack/--no-ack", help="Without: they come again when the lease has expired.")
+    ] = True,
+    endpoint: Endpoint = DEFAULT_ENDPOINT,
+    json: Json = False,
+) -> None:
+    """Receive messages that are due.
+
+    Each is acknowledged once it is printed. Ends after --max messages, or when none comes within --wait. Text output
+    is: due time, how late it was handed out, id, body.
+
+    \b
+    tarry receive orders --group billing --wait 1m
+    tarry receive orders --group billing --max 100 --json
+    tarry receive orders --group billing --follow --json | jq -r .body
+    """
+    wait_ms = duration_ms(wait, "--wait")
+    if follow and not ack:
+        raise InvalidArgumentError(
+            "--follow with --no-ack would print the same messages for ever; allowed: one of them"
+        )
+    with connect(endpoint) as client:
+        if follow:
+            _follow(client, topic, group, json)
+            return
+        count = 0
+        for message in _messages(client, topic, group, most, wait_ms):
+            _show(message, json)
+            count += 1
+            if ack:
+                message.ack()
+        client.flush()
+    if not count and not json and sys.stderr.isatty():
+        output.note("no message is due")
+
+
+def _messages(client: Client, topic: str, group: str, most: int, wait_ms: int) -> Iterator[Delivery]:
+    left, waited = most, 0
+    while left:
+        part = min(wait_ms - waited, WAIT_MS_MAX)
+        got = client.receive(topic, group=group, max_messages=min(left, ONCE_MAX), wait=part / 1000)
+        yield from got
+        left -= len(got)
+        waited = 0 if got else waited + part
+        if not got and waited >= wait_ms:
+            return
+
+
+def _follow(client: Client, topic: str, group: str, json: bool) -> None:
+    with client.consume(topic, group=group) as consumer:
+        for message in consumer:
+            _show(message, json)
+            message.ack()
+
+
+def _show(message: Delivery, json: bool) -> None:
+    if not json:
+        due = output.instant(message.due_ms)
+        output.line(f"{due} +{message.lateness_ms:.1f} ms  {message.id}  {output.body_text(message.body)}")
+        return
+    names = ("id", "seq", "key", "tag", "properties", "due_ms", "born_ms", "attempt", "offset", "lateness_ms")
+    fields: dict[str, Any] = {"topic": message.topic, **{name: getattr(message, name) for name in names}}
+    output.json_line({**fields, "due": output.instant(message.due_ms), **output.body_fields(message.body)})

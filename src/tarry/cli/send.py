@@ -1,0 +1,208 @@
+"""``tarry send``: schedule one message, or one a line."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
+
+import typer
+
+from tarry.cli import output
+from tarry.cli.options import DEFAULT_ENDPOINT, Endpoint, Json, connect, duration_ms, when
+from tarry.errors import InvalidArgumentError, InvalidMessageError, MessageTooLargeError, TarryError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from tarry.client import Accepted
+
+READ_BYTES = 2 << 20
+"""Lines are sent in batches of about this size, or of what there is: a slow pipe is not waited for."""
+LINE_BYTES_MAX = 128 << 20
+
+Fields = dict[str, Any]
+
+
+def send(
+    topic: Annotated[str, typer.Argument(help="Where it will be delivered.")],
+    body: Annotated[str | None, typer.Argument(help="The body; without it, --file or stdin.")] = None,
+    file: Annotated[Path | None, typer.Option("--file", "-f", help='Read from this file; "-" is stdin.')] = None,
+    lines: Annotated[bool, typer.Option("--lines", help="Each line is a message.")] = False,
+    delay: Annotated[
+        str | None, typer.Option("--delay", "-d", help="1h30m, 500ms, 2d; a number is in seconds.")
+    ] = None,
+    due: Annotated[
+        str | None, typer.Option("--due", help="Instead: 2026-12-01T06:00:00Z, or UTC milliseconds.")
+    ] = None,
+    key: Annotated[str | None, typer.Option("--key", help="Your own name for it; stored and delivered.")] = None,
+    tag: Annotated[str | None, typer.Option("--tag", help="Stored and delivered.")] = None,
+    properties: Annotated[
+        list[str] | None,
+        typer.Option("--property", "-p", metavar="NAME=VALUE", help="Stored and delivered; repeatable."),
+    ] = None,
+    ttl: Annotated[str | None, typer.Option("--ttl", help="How long from now it is of use.")] = None,
+    id: Annotated[str | None, typer.Option("--id", help="Its id; without it, one is made.")] = None,
+    endpoint: Endpoint = DEFAULT_ENDPOINT,
+    json: Json = False,
+) -> None:
+    """Schedule a message, or one a line.
+
+    Returns when it is on the broker's disk. Without a delay, it is due at once.
+
+    \b
+    tarry send orders 'unpaid?' --delay 30m
+    tarry send orders --file order.json --due 2026-12-01T06:00:00Z --key order-7
+    echo hello | tarry send greetings --delay 5s --json
+    tarry send orders --lines --file orders.txt --delay 1h
+    """
+    column, value = when(delay, due)
+    fields: Fields = {
+        "topic": topic,
+        column: value,
+        "id": id,
+        "key": key,
+        "tag": tag,
+        "properties": _properties(properties or []),
+        "ttl_ms": None if ttl is None else duration_ms(ttl, "--ttl"),
+    }
+    if body is not None and (file is not None or lines):
+        raise InvalidArgumentError("a body, and --file or --lines, are given; allowed: one of them")
+    if lines and id is not None:
+        raise InvalidArgumentError(f"--id {id} with --lines: all would have the same id; leave it out")
+    if body is not None:
+        _send_one(endpoint, fields, body.encode(errors="surrogateescape"), json)
+        return
+    with _open(file) as source:
+        if lines:
+            _send_lines(endpoint, fields, source, json)
+        else:
+            _send_one(endpoint, fields, source.read(), json)
+
+
+def _send_one(endpoint: str, fields: Fields, body: bytes, json: bool) -> None:
+    try:
+        with connect(endpoint) as client:
+            [accepted] = client.schedule_batch(_batch(fields, [body]))
+    except InvalidMessageError as error:
+        raise type(error)(str(error).removeprefix("row 0: ")) from error
+    due_ms, seq = int(accepted.due_ms[0]), accepted.first_seq
+    id = fields["id"] or f"{seq:016x}"
+    if json:
+        answer = {"id": id, "seq": seq, "due_ms": due_ms, "due": output.instant(due_ms)}
+        output.json_line({**answer, "handle": accepted.handles()[0]})
+    else:
+        output.line(f"{id} due {output.instant(due_ms)}")
+
+
+def _send_lines(endpoint: str, fields: Fields, source: BinaryIO, json: bool) -> None:
+    count = _Count()
+    try:
+        with connect(endpoint) as client, _progress(source) as advance:
+            for bodies in _lines(source):
+                before = count.rows
+                try:
+                    client.schedule_batch(_batch(fields, bodies), progress=count.add)
+                except InvalidMessageError as error:
+                    raise _of_line(error, before, count.rows) from error
+                advance(sum(map(len, bodies)) + len(bodies), count.rows)
+    except InvalidMessageError:
+        raise
+    except TarryError as error:
+        # What was under way may have been accepted, too; what is counted certainly was.
+        raise type(error)(f"{error}; certainly accepted: the first {count.rows} lines") from error
+    if json:
+        output.json_line({"accepted": count.rows, "first_seq": count.first_seq, "last_seq": count.last_seq})
+    else:
+        output.line(f"{count.rows:,} messages scheduled")
+
+
+class _Count:
+    """How many lines were accepted, and under which numbers."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self.first_seq: int | None = None
+        self.last_seq: int | None = None
+
+    def add(self, accepted: Accepted) -> None:
+        self.rows += accepted.count
+        self.first_seq = accepted.first_seq if self.first_seq is None else self.first_seq
+        self.last_seq = accepted.first_seq + accepted.count - 1
+
+
+def _of_line(error: InvalidMessageError, before: int, accepted: int) -> InvalidMessageError:
+    text = str(error)
+    if error.row is not None:
+        text = f"line {before + error.row + 1}: {text.removeprefix(f'row {error.row}: ')}"
+    return type(error)(f"{text}; accepted: the first {accepted} lines")
+
+
+def _batch(fields: Fields, bodies: list[bytes]) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    from tarry.message import PROPERTIES, check_topic
+
+    kinds = {
+        "topic": pa.string(), "due_ms": pa.int64(), "delay_ms": pa.int64(), "id": pa.string(), "key": pa.string(),
+        "tag": pa.string(), "properties": PROPERTIES, "ttl_ms": pa.int64(),
+    }  # fmt: skip
+    check_topic(fields["topic"])
+    columns = {"body": pa.array(bodies, pa.binary())}
+    for name, value in fields.items():
+        if value is not None:
+            try:
+                columns[name] = pa.repeat(pa.scalar(value, kinds[name]), len(bodies))
+            except (pa.ArrowException, UnicodeEncodeError, OverflowError) as error:
+                raise InvalidArgumentError(f"{name} {value!r} is not allowed: {error}") from error
+    return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+
+
+def _lines(source: BinaryIO) -> Iterator[list[bytes]]:
+    """Lines without their ends, as many at once as there are; the last needs no end."""
+    rest = b""
+    while block := _read(source):
+        *whole, rest = (rest + block).split(b"\n")
+        if whole:
+            yield [one.removesuffix(b"\r") for one in whole]
+        if len(rest) > LINE_BYTES_MAX:
+            raise MessageTooLargeError(f"a line has more than {LINE_BYTES_MAX} bytes")
+    if rest:
+        yield [rest.removesuffix(b"\r")]
+
+
+def _read(source: BinaryIO) -> bytes:
+    # read1 gives what a pipe holds without waiting for more.
+    read = getattr(source, "read1", source.read)
+    data: bytes = read(READ_BYTES)
+    return data
+
+
+def _open(file: Path | None) -> AbstractContextManager[BinaryIO]:
+    if file is not None and str(file) != "-":
+        return file.open("rb")
+    if file is None and sys.stdin.isatty():
+        raise InvalidArgumentError("no body: give it as an argument, by --file, or on stdin")
+    return nullcontext(sys.stdin.buffer)
+
+
+def _properties(given: list[str]) -> list[tuple[str, str]] | None:
+    pairs = [text.partition("=") for text in given]
+    for name, equals, _ in pairs:
+        if not name or not equals:
+            raise InvalidArgumentError(f"--property {name}{equals}: no name or no value; allowed: NAME=VALUE")
+    return [(name, value) for name, _, value in pairs] or None
+
+
+def _progress(source: BinaryIO) -> AbstractContextManager[Callable[[int, int], None]]:
+    """Shows how far a file is, on a terminal. The context is a function of bytes more, and messages in all."""
+    if not sys.stderr.isatty():
+        return nullcontext(lambda more, sent: None)
+    from tarry.cli.progress import bar
+
+    state = os.fstat(source.fileno())
+    return bar(state.st_size if stat.S_ISREG(state.st_mode) else None)

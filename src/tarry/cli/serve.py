@@ -1,0 +1,78 @@
+"""``tarry serve``: settings, and a broker for as long as the process lives."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tarry.cli import output
+from tarry.errors import InvalidArgumentError
+
+LATER_FRONTS = ("rocketmq", "http", "http_admin")
+
+Address = Annotated[str | None, typer.Option(metavar="HOST:PORT")]
+
+
+def serve(
+    data: Annotated[Path | None, typer.Option(metavar="DIR", help="Directory of the logs and the store.")] = None,
+    flight: Annotated[str | None, typer.Option(metavar="HOST:PORT", help='Arrow Flight; "" is off.')] = None,
+    rocketmq: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Not in this version.")] = None,
+    http: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Not in this version.")] = None,
+    http_admin: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Not in this version.")] = None,
+    pipeline: Annotated[str | None, typer.Option(metavar="on|off", help="Run the Spark pipeline beside it.")] = None,
+    spark_master: Annotated[str | None, typer.Option(metavar="URL", help="Where the pipeline runs.")] = None,
+    store: Annotated[str | None, typer.Option(metavar="URI", help="The store's Delta table, where not in DIR.")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Any other setting; repeatable.")
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option(metavar="FILE", envvar="TARRY_CONFIG", help="Read settings from this TOML file.")
+    ] = None,
+    print_config: Annotated[bool, typer.Option("--print-config", help="Print all settings as TOML, and end.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more.")] = False,
+) -> None:
+    """Run a broker, until SIGTERM or SIGINT.
+
+    A second signal ends it at once, which loses nothing either. Settings come from the command line, the environment
+    (TARRY_DATA, TARRY_HORIZON_MS, ...), the file, or are the default: in that order. One line on stdout says when it
+    serves; the log goes to stderr.
+
+    \b
+    tarry serve --data data
+    tarry serve --data data --flight 0.0.0.0:7611 --pipeline off
+    tarry serve --data data --set horizon_ms=2m --set wheel_bytes_max=256MiB
+    tarry serve --print-config > tarry.toml; tarry serve --config tarry.toml
+    """
+    from tarry.config import load
+
+    flags = {
+        **_pairs(settings or []),
+        **_given(data=data, flight=flight, rocketmq=rocketmq, http=http, http_admin=http_admin),
+        **_given(pipeline=pipeline, spark_master=spark_master, store=store),
+    }
+    loaded = load(config, flags)
+    for front in LATER_FRONTS:
+        if address := getattr(loaded.config, front):
+            raise InvalidArgumentError(f"{front} is {address!r}, but that front is not in this version; leave it out")
+    if print_config:
+        output.line(loaded.to_toml().rstrip())
+        return
+    from tarry.cli.server import run
+
+    run(loaded.config, verbose=verbose)
+
+
+def _given(**flags: Any) -> dict[str, Any]:
+    return {name: value for name, value in flags.items() if value is not None}
+
+
+def _pairs(settings: list[str]) -> dict[str, str]:
+    found = {}
+    for text in settings:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise InvalidArgumentError(f"--set {text}: no value; allowed: NAME=VALUE")
+        found[name.strip()] = value
+    return found

@@ -1,0 +1,155 @@
+"""The process of ``tarry serve``: starts the parts in order, waits, stops them in the other order.
+
+A signal handler runs between any two instructions of the main thread, also inside of locks; so it only writes to a
+pipe, which the main thread waits at.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import select
+import signal
+import sys
+import threading
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+from tarry import __version__
+from tarry.cli import output
+from tarry.cli.exits import ExitCode
+from tarry.config import Config, parse_address
+from tarry.errors import FatalError
+
+if TYPE_CHECKING:
+    from tarry.broker import Broker
+    from tarry.pipeline.supervisor import Supervisor
+
+log = logging.getLogger("tarry.serve")
+
+SWITCH_S = 0.0005
+"""How long a thread may keep the interpreter while another wants it: bounds what a busy thread adds to a lateness."""
+LOOK_S = 0.5
+"""How often the health of the broker and the pipeline is looked at."""
+FATAL_END_S = 10.0
+"""How long a failed broker may take to stop."""
+
+
+def run(config: Config, *, verbose: bool = False) -> None:
+    """Serve until a signal comes.
+
+    Raises:
+        TarryError: it could not start. FatalError: a disk failed it while it ran.
+    """
+    logging.basicConfig(
+        level=logging.DEBUG if verbose else logging.INFO,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+        stream=sys.stderr,
+    )
+    # Arrow's own allocators keep what was freed; the system's gives it back. Read when pyarrow is first imported.
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
+    sys.setswitchinterval(SWITCH_S)
+    with ExitStack() as stack:
+        stop = stack.enter_context(StopSignals())
+        _serve(config, stop, stack)
+    log.info("stopped")
+
+
+def _serve(config: Config, stop: StopSignals, stack: ExitStack) -> None:
+    from tarry.broker import Broker
+
+    broker = stack.enter_context(Broker.open(config))
+    fronts = []
+    supervisor = None
+    if config.flight is not None:
+        from tarry.fronts.flight import FlightFront
+
+        front = FlightFront.start(broker, config.flight)
+        stack.callback(front.stop)
+        fronts.append(f"flight on {front.address}")
+        if config.pipeline == "on":
+            supervisor = _start_pipeline(config, reachable(front.address), stack)
+    elif config.pipeline == "on":
+        log.warning("the pipeline is off: it reaches the broker through the Flight front, which has no address")
+    output.line(f"tarry {__version__} serving {', '.join(fronts) or 'no front'}, data {config.data}")
+    _settle_memory()
+    _wait(broker, supervisor, stop)
+
+
+def _start_pipeline(config: Config, address: str, stack: ExitStack) -> Supervisor:
+    from tarry.pipeline.supervisor import Supervisor
+
+    supervisor = Supervisor.of_schedule(config, address)
+    stack.callback(supervisor.stop)
+    supervisor.start()
+    return supervisor
+
+
+def _wait(broker: Broker, supervisor: Supervisor | None, stop: StopSignals) -> None:
+    while not stop.wait(LOOK_S):
+        if broker.wait_fatal(0):
+            _end_within(FATAL_END_S)
+            fatal = broker.status()["fatal"]
+            raise FatalError(f"{fatal}; what was acknowledged is on disk: start again when the disk is sound")
+        if supervisor is not None:
+            broker.set_pipeline_status(pipeline_status(supervisor.status()))
+
+
+def _end_within(seconds: float) -> None:
+    # Whoever watches this process waits for its end; a part that hangs at a failed disk must not keep it.
+    timer = threading.Timer(seconds, os._exit, [ExitCode.FATAL])
+    timer.daemon = True
+    timer.start()
+
+
+def pipeline_status(supervisor: dict[str, Any]) -> dict[str, Any]:
+    """What the broker shows about its pipeline: the job says itself how it is, but not when it does not run."""
+    shown: dict[str, Any] = {"supervisor": supervisor}
+    if supervisor["state"] != "running":
+        shown["state"] = supervisor["state"]
+    return shown
+
+
+def reachable(address: str) -> str:
+    """An address that this machine can connect to, for one that is listened on."""
+    host, port = parse_address(address)
+    return f"{ {'0.0.0.0': '127.0.0.1', '[::]': '[::1]'}.get(host, host) }:{port}"
+
+
+def _settle_memory() -> None:
+    # What is alive now lives as long as the process: the collector need not look at it again. What comes later are
+    # columns, in few objects without cycles: so it may look seldom, and a pause of it is a lateness.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
+
+
+class StopSignals:
+    """SIGTERM and SIGINT, as something to wait for. The second one ends the process on the spot."""
+
+    def __init__(self) -> None:
+        self._read, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._seen = False
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> StopSignals:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._before[number] = signal.signal(number, self._handle)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        os.close(self._read)
+        os.close(self._write)
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait for a signal; whether there was one."""
+        return bool(select.select([self._read], [], [], timeout_s)[0])
+
+    def _handle(self, number: int, _: object) -> None:
+        if self._seen:
+            os._exit(ExitCode.FAILED)
+        self._seen = True
+        os.write(self._write, b"x")

@@ -1,0 +1,324 @@
+"""The client for asyncio: the same names, to be awaited.
+
+    async with AsyncClient("localhost:7611") as client:
+        await client.schedule("orders", b"unpaid?", delay="30m")
+        async for message in client.consume("orders", group="billing"):
+            message.ack()
+
+``schedule`` is the fast way to schedule single messages: what many tasks schedule at the same time travels together,
+several batches under way at once, and all of a batch's tasks wake up by one call into the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import threading
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+
+from tarry.client.answers import Accepted, Receipt, TopicPending
+from tarry.client.bulk import CHUNK_ROWS, Progress
+from tarry.client.connection import Connection
+from tarry.client.consumer import PUSH_SHARE, check_seconds
+from tarry.client.delivery import Delivery, DeliveryBatch, duration_ms
+from tarry.client.feed import Feed
+from tarry.client.producing import Producer
+from tarry.client.rows import make_row
+from tarry.client.settling import check_prefetch
+from tarry.client.sync import Client
+from tarry.delay import Delay
+from tarry.errors import ClosedError, TarryError
+from tarry.message import Message
+
+T = TypeVar("T")
+
+WAITING_CALLS_MAX = 32
+"""Calls other than schedule (long polls, above all) that one client has under way; more wait for their turn."""
+
+
+class AsyncClient:
+    """As :class:`tarry.client.Client`, for one event loop: the one it is first used in."""
+
+    def __init__(self, address: str = "localhost:7611", *, timeout: float = 30.0) -> None:
+        """As :class:`tarry.client.Client`. ``timeout`` does not apply to :meth:`schedule`: use ``asyncio.timeout``."""
+        self._client = Client(address, timeout=timeout)
+        self.address = address
+        self._calls = ThreadPoolExecutor(WAITING_CALLS_MAX, thread_name_prefix="tarry-aio")
+        self._sender: _Sender | None = None
+        self._consumers: set[AsyncConsumer] = set()
+        self._closed = False
+
+    # -- producing -----------------------------------------------------------------------------------------------------
+
+    async def schedule(
+        self,
+        topic: str,
+        body: bytes | str,
+        *,
+        delay: Delay | None = None,
+        due: datetime | int | None = None,
+        id: str | None = None,
+        key: str | None = None,
+        tag: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        ttl: float | str | timedelta | None = None,
+        tries: int | None = None,
+    ) -> Receipt:
+        """As :meth:`tarry.client.Client.schedule`. A cancelled call may have scheduled its message."""
+        row = make_row(
+            topic, body, delay=delay, due=due, id=id, key=key, tag=tag, properties=properties, ttl=ttl, tries=tries
+        )
+        if self._sender is None:
+            self._check_open()
+            self._sender = _Sender(self.address)
+        future = self._sender.loop.create_future()
+        self._sender.add(row, future)
+        return await future  # type: ignore[no-any-return]
+
+    async def schedule_many(self, messages: Iterable[Message | Mapping[str, Any]]) -> list[Receipt]:
+        """As :meth:`tarry.client.Client.schedule_many`; ``messages`` is read in another thread."""
+        return await self._call(self._client.schedule_many, messages)
+
+    async def schedule_batch(
+        self, data: Any, *, chunk_rows: int = CHUNK_ROWS, progress: Progress | None = None
+    ) -> list[Accepted]:
+        """As :meth:`tarry.client.Client.schedule_batch`; ``progress`` is called in another thread."""
+        return await self._call(self._client.schedule_batch, data, chunk_rows=chunk_rows, progress=progress)
+
+    # -- consuming -----------------------------------------------------------------------------------------------------
+
+    def consume(
+        self,
+        topic: str,
+        *,
+        group: str,
+        prefetch: int = 1000,
+        lease: Delay | None = None,
+        timeout: float | None = None,
+        auto_ack: bool = False,
+    ) -> AsyncConsumer:
+        """As :meth:`tarry.client.Client.consume`, for ``async for``."""
+        self._check_open()
+        check_seconds("timeout", timeout)
+        consumer = AsyncConsumer(
+            self.address,
+            topic,
+            group,
+            prefetch=prefetch,
+            lease=lease,
+            timeout=timeout,
+            auto_ack=auto_ack,
+            calls=self._calls,
+            on_close=self._consumers.discard,
+        )
+        self._consumers.add(consumer)
+        return consumer
+
+    async def receive(
+        self, topic: str, *, group: str, max_messages: int = 1, wait: float = 0.0, lease: Delay | None = None
+    ) -> list[Delivery]:
+        """As :meth:`tarry.client.Client.receive`."""
+        return await self._call(
+            self._client.receive, topic, group=group, max_messages=max_messages, wait=wait, lease=lease
+        )
+
+    async def flush(self) -> None:
+        """As :meth:`tarry.client.Client.flush`."""
+        await self._call(self._client.flush)
+
+    # -- looking -------------------------------------------------------------------------------------------------------
+
+    async def pending(self) -> list[TopicPending]:
+        """What is pending, by topic."""
+        return await self._call(self._client.pending)
+
+    async def status(self) -> dict[str, Any]:
+        """The broker's health and counters."""
+        return await self._call(self._client.status)
+
+    async def ping(self) -> dict[str, Any]:
+        """As :meth:`tarry.client.Client.ping`."""
+        return await self._call(self._client.ping)
+
+    # -- the end -------------------------------------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        """Wait for answers under way, send the last acks, close the consumers."""
+        if self._closed:
+            return
+        self._closed = True
+        for consumer in list(self._consumers):
+            await consumer.close()
+        loop = asyncio.get_running_loop()
+        if self._sender is not None:
+            await loop.run_in_executor(self._calls, self._sender.close)
+        await loop.run_in_executor(self._calls, self._client.close)
+        self._calls.shutdown(wait=False)
+
+    async def __aenter__(self) -> AsyncClient:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError(f"the client of {self.address} is closed")
+
+    async def _call(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+        self._check_open()
+        return await asyncio.get_running_loop().run_in_executor(
+            self._calls, functools.partial(function, *args, **kwargs)
+        )
+
+
+class _Sender:
+    """Between the event loop and the producer: a thread that sends, so that a slow network never stops the loop."""
+
+    def __init__(self, address: str) -> None:
+        self.loop = asyncio.get_running_loop()
+        self._connection = Connection(address)
+        self._producer: Producer[asyncio.Future[Receipt]] = Producer(self._connection, self._resolve)
+        self._wake = threading.Event()
+        self._woken = False
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, name="tarry-aio-send", daemon=True)
+        self._thread.start()
+
+    def add(self, row: Any, future: asyncio.Future[Receipt]) -> None:
+        self._producer.add(row, future)
+        if not self._woken:
+            # At the end of this turn of the loop: tasks that it wakes after this one come along.
+            self._woken = True
+            self.loop.call_soon(self._set)
+
+    def close(self) -> None:
+        self._producer.close()
+        self._closed = True
+        self._wake.set()
+        self._thread.join()
+        self._connection.close()
+
+    def _set(self) -> None:
+        self._woken = False
+        if self._producer.has_room:  # else the next answer sends
+            self._wake.set()
+
+    def _run(self) -> None:
+        while not self._closed:
+            self._wake.wait()
+            self._wake.clear()
+            self._producer.pump()
+
+    def _resolve(self, answers: list[tuple[asyncio.Future[Receipt], Receipt | TarryError]]) -> None:
+        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            self.loop.call_soon_threadsafe(_resolve, answers)
+
+
+def _resolve(answers: list[tuple[asyncio.Future[Receipt], Receipt | TarryError]]) -> None:
+    for future, answer in answers:
+        if future.done():
+            continue  # cancelled
+        if isinstance(answer, TarryError):
+            future.set_exception(answer)
+        else:
+            future.set_result(answer)
+
+
+class AsyncConsumer:
+    """As :class:`tarry.client.Consumer`, for ``async for``."""
+
+    def __init__(
+        self,
+        address: str,
+        topic: str,
+        group: str,
+        *,
+        prefetch: int,
+        lease: Delay | None,
+        timeout: float | None,
+        auto_ack: bool,
+        calls: ThreadPoolExecutor,
+        on_close: Callable[[AsyncConsumer], None],
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._calls = calls
+        self._on_close = on_close
+        self._auto_ack = auto_ack
+        self._timeout_s = timeout
+        self._push_rows = max(1, check_prefetch(prefetch) // PUSH_SHARE)
+        self._worked_rows = 0
+        self._items: deque[DeliveryBatch | TarryError | None] = deque()
+        self._came = asyncio.Event()
+        lease_ms = None if lease is None else duration_ms(lease, 1)
+        self._feed = Feed(address, topic, group, prefetch, lease_ms, self._sink)
+
+    async def __aiter__(self) -> AsyncIterator[Delivery]:
+        """As iterating over :class:`tarry.client.Consumer`."""
+        async for batch in self.batches():
+            settler, auto_ack = batch.settler, self._auto_ack
+            for message in batch.messages():
+                if settler.closed:
+                    break  # the connection was lost: the broker delivers the rest of the batch again
+                yield message
+                if auto_ack:
+                    message.ack()
+
+    async def batches(self) -> AsyncIterator[DeliveryBatch]:
+        """As :meth:`tarry.client.Consumer.batches`."""
+        while (batch := await self._next()) is not None:
+            yield batch
+            self._worked_rows += len(batch)
+            if self._worked_rows >= self._push_rows:
+                self._worked_rows = 0
+                batch.settler.hurry()
+
+    async def flush(self, timeout: float = 30.0) -> None:
+        """As :meth:`tarry.client.Consumer.flush`."""
+        await self._loop.run_in_executor(self._calls, self._feed.flush, timeout)
+
+    async def close(self) -> None:
+        """As :meth:`tarry.client.Consumer.close`."""
+        self._on_close(self)
+        await self._loop.run_in_executor(self._calls, self._feed.close)
+
+    async def __aenter__(self) -> AsyncConsumer:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def _sink(self, item: DeliveryBatch | TarryError | None) -> None:
+        # From the feed's thread.
+        try:
+            self._loop.call_soon_threadsafe(self._arrived, item)
+        except RuntimeError:
+            if item is not None:  # the loop was closed without closing the consumer
+                self._feed.abandon()
+
+    def _arrived(self, item: DeliveryBatch | TarryError | None) -> None:
+        self._items.append(item)
+        self._came.set()
+
+    async def _next(self) -> DeliveryBatch | None:
+        while True:
+            while self._items:
+                item = self._items.popleft()
+                if isinstance(item, DeliveryBatch):
+                    if not item.settler.closed:
+                        return item
+                    continue  # of a connection that was lost; it comes again
+                self._items.appendleft(None)  # for who iterates again
+                if isinstance(item, TarryError):
+                    raise item
+                return None
+            self._came.clear()
+            try:
+                await asyncio.wait_for(self._came.wait(), self._timeout_s)
+            except TimeoutError:
+                return None

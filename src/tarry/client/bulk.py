@@ -1,0 +1,199 @@
+"""Many messages at once: tables and iterables, cut into chunks, several under way at a time.
+
+Each chunk is accepted whole or not at all; the whole of the data is not one transaction. Chunks are sent in order and
+refused ones stop the sending, but those already under way may still be accepted. The caller's ``progress`` is told of
+each accepted chunk, also when the call then raises.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.flight as fl
+
+from tarry.client.answers import Accepted
+from tarry.client.connection import FLIGHT_ERRORS, Connection
+from tarry.errors import (
+    InvalidArgumentError,
+    InvalidMessageError,
+    OverloadedError,
+    TarryError,
+    UnavailableError,
+)
+from tarry.fronts.flight.wire import SCHEDULE_PATH, AcceptedAnswer, Goodbye, Int64s, as_bytes, decode_answer
+
+CHUNKS_IN_FLIGHT = 4
+CHUNK_ROWS = 16_384
+CHUNK_BYTES = 8 << 20
+OVERLOAD_S = 0.05
+"""The first pause when the broker is overloaded; it doubles, up to a second."""
+
+Progress = Callable[[Accepted], None]
+
+
+def batches_of(data: Any, chunk_rows: int) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    """Schema and chunks of whatever holds columns.
+
+    Raises:
+        InvalidArgumentError: it does not.
+    """
+    if isinstance(chunk_rows, bool) or not isinstance(chunk_rows, int) or chunk_rows < 1:
+        raise InvalidArgumentError(f"chunk_rows is {chunk_rows!r}; allowed: 1 or more")
+    if isinstance(data, pa.RecordBatchReader):
+        return data.schema, (part for batch in data for part in _cut(batch, chunk_rows))
+    table = _table(data)
+    if table.num_rows and table.num_rows / len(table.to_batches()) < min(1000, chunk_rows):
+        table = table.combine_chunks()  # many small pieces would each be a submission of their own
+    return table.schema, (part for batch in table.to_batches() for part in _cut(batch, chunk_rows))
+
+
+class BulkStream:
+    """One DoPut stream, used by one thread: :meth:`send` all chunks of a schema."""
+
+    def __init__(
+        self, connection: Connection, schema: pa.Schema, progress: Progress | None, overload_timeout_s: float
+    ) -> None:
+        connection.check_open()
+        self._connection = connection
+        self._progress = progress
+        self._patience_s = overload_timeout_s
+        self._under_way: deque[tuple[int, pa.RecordBatch]] = deque()
+        self._pause_s = OVERLOAD_S
+        self._accepted: list[Accepted] = []
+        self._refused: TarryError | None = None
+        try:
+            self._writer, self._reader = connection.flight.do_put(fl.FlightDescriptor.for_path(*SCHEDULE_PATH), schema)
+        except FLIGHT_ERRORS as error:
+            raise connection.translate(error) from error
+
+    def send(self, chunks: Iterable[pa.RecordBatch]) -> list[Accepted]:
+        """Send all chunks; what was accepted, in the order of the rows.
+
+        Raises:
+            InvalidMessageError: ``row`` is the row of the whole data. OverloadedError, DiskFullError: nothing of the
+            chunk was accepted. UnavailableError: the answers to the chunks under way are unknown.
+        """
+        try:
+            row = 0
+            for chunk in chunks:
+                self._write(row, chunk)
+                row += chunk.num_rows
+                while len(self._under_way) >= CHUNKS_IN_FLIGHT and self._refused is None:
+                    self._take_answer()
+                if self._refused is not None:
+                    break
+            while self._under_way:
+                self._take_answer()
+        finally:
+            self._end()
+        if self._refused is not None:
+            raise self._refused
+        self._accepted.sort(key=lambda accepted: accepted.row)
+        return self._accepted
+
+    def _write(self, row: int, chunk: pa.RecordBatch) -> None:
+        self._under_way.append((row, chunk))
+        try:
+            self._writer.write_batch(chunk)
+        except FLIGHT_ERRORS as error:
+            raise self._unknown(error) from error
+
+    def _take_answer(self) -> None:
+        try:
+            buffer = self._reader.read()
+        except FLIGHT_ERRORS as error:
+            raise self._unknown(error) from error
+        if buffer is None:
+            raise self._unknown(None)
+        answer = decode_answer(as_bytes(buffer))
+        if isinstance(answer, Goodbye):
+            self._refused = self._refused or answer.error
+            return
+        row, chunk = self._under_way.popleft()
+        if isinstance(answer, AcceptedAnswer):
+            self._accept(row, chunk, answer)
+        elif isinstance(answer, OverloadedError) and self._refused is None and self._patience_s > 0:
+            # Certainly not accepted, so it may be sent again.
+            time.sleep(self._pause_s)
+            self._patience_s -= self._pause_s
+            self._pause_s = min(self._pause_s * 2, 1.0)
+            self._write(row, chunk)
+        else:
+            self._refused = self._refused or _absolute(answer, row)
+
+    def _accept(self, row: int, chunk: pa.RecordBatch, answer: AcceptedAnswer) -> None:
+        self._pause_s = OVERLOAD_S
+        due = answer.due_ms if answer.due_ms is not None else _int64s(chunk.column("due_ms"))
+        accepted = Accepted(row, answer.first_seq, answer.rows, due, answer.token)
+        self._accepted.append(accepted)
+        if self._progress is not None:
+            self._progress(accepted)
+
+    def _unknown(self, error: BaseException | None) -> TarryError:
+        rows = f"rows {self._under_way[0][0]} to {self._under_way[-1][0] + self._under_way[-1][1].num_rows - 1}"
+        self._under_way.clear()
+        if error is None:
+            try:
+                self._writer.close()
+            except FLIGHT_ERRORS as found:
+                error = found
+        cause = self._connection.translate(error) if error else UnavailableError("the broker ended the stream")
+        if not isinstance(cause, UnavailableError):
+            return cause
+        return UnavailableError(f"{cause}; {rows} may or may not have been accepted")
+
+    def _end(self) -> None:
+        try:
+            self._writer.close()
+        except FLIGHT_ERRORS:
+            pass  # what matters was said in the answers
+
+
+def _table(data: Any) -> pa.Table:
+    if isinstance(data, pa.Table):
+        return data
+    if isinstance(data, pa.RecordBatch):
+        return pa.Table.from_batches([data])
+    try:
+        if hasattr(data, "__arrow_c_stream__"):
+            return pa.table(data)
+        if hasattr(data, "__dataframe__"):
+            return pa.interchange.from_dataframe(data)
+    except (pa.ArrowException, ValueError, TypeError) as error:
+        raise InvalidArgumentError(f"a {type(data).__name__} that has no Arrow form: {error}") from error
+    raise InvalidArgumentError(
+        f"data of type {type(data).__name__}; allowed: an Arrow table, record batch or reader, or a DataFrame"
+    )
+
+
+def _cut(batch: pa.RecordBatch, chunk_rows: int) -> Iterator[pa.RecordBatch]:
+    for start in range(0, batch.num_rows, chunk_rows):
+        yield from _cut_bytes(batch.slice(start, chunk_rows))
+
+
+def _cut_bytes(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    if batch.num_rows > 1 and batch.nbytes > CHUNK_BYTES:
+        half = batch.num_rows // 2
+        yield from _cut_bytes(batch.slice(0, half))
+        yield from _cut_bytes(batch.slice(half))
+    else:
+        yield batch
+
+
+def _int64s(column: pa.Array) -> Int64s:
+    return np.asarray(pc.cast(column, pa.int64()).to_numpy(zero_copy_only=False), np.int64)
+
+
+def _absolute(error: TarryError, first: int) -> TarryError:
+    if isinstance(error, InvalidMessageError) and error.row is not None:
+        text = re.sub(r"^row \d+: ", "", str(error))
+        error.row += first
+        error.args = (f"row {error.row}: {text}",)
+    return error

@@ -1,0 +1,103 @@
+"""A Flight connection to one broker: options, one-shot calls, and what pyarrow's errors mean."""
+
+from __future__ import annotations
+
+import logging
+import re
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.flight as fl
+
+from tarry.errors import ClosedError, TarryError, UnavailableError
+from tarry.fronts.flight.wire import as_bytes, decode_error, decode_json, encode_json, parse_address
+
+log = logging.getLogger(__name__)
+
+FLIGHT_ERRORS = (pa.ArrowException, OSError)
+"""What pyarrow raises when a call fails."""
+
+_OPTIONS: list[tuple[str, int]] = [
+    # gRPC's own back-off grows to two minutes; a broker is back within seconds.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 5_000),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+]
+# A server cuts off a client that pings more often than every 5 minutes, unless it sends something itself in between. To
+# a consumer it does, every 10 s. So a consumer, which mostly waits, finds out within 30 s that a broker is gone
+# without a word; a producer finds out when it sends.
+_WAITING: list[tuple[str, int]] = [
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.use_local_subchannel_pool", 1),
+]
+
+
+class Connection:
+    """Thread-safe; connects when it is first used, and again when it must."""
+
+    def __init__(self, address: str, *, waiting: bool = False) -> None:
+        """``waiting``: for a stream that mostly listens; it gets a connection of its own.
+
+        Raises:
+            InvalidArgumentError: ``address`` is not HOST:PORT.
+        """
+        host, port = parse_address(address)
+        self.address = address
+        self.flight = fl.FlightClient(
+            f"grpc://{host}:{port}", generic_options=[*_OPTIONS, *(_WAITING if waiting else [])]
+        )
+        self._closed = False
+
+    def action(self, name: str, body: Any = None, *, timeout_s: float | None = None) -> Any:
+        """The JSON result of a DoAction.
+
+        Raises:
+            TarryError: what the broker said. UnavailableError: it said nothing.
+        """
+        self.check_open()
+        raw = b"" if body is None else encode_json(body)
+        options = fl.FlightCallOptions(timeout=timeout_s)
+        try:
+            results = list(self.flight.do_action(fl.Action(name, raw), options))
+        except FLIGHT_ERRORS as error:
+            raise self.translate(error) from error
+        return decode_json(as_bytes(results[0].body)) if results else None
+
+    def read(self, ticket: dict[str, Any], *, timeout_s: float | None = None) -> pa.Table:
+        """All that a DoGet gives; raises as :meth:`action` does."""
+        self.check_open()
+        options = fl.FlightCallOptions(timeout=timeout_s)
+        try:
+            return self.flight.do_get(fl.Ticket(encode_json(ticket)), options).read_all()
+        except FLIGHT_ERRORS as error:
+            raise self.translate(error) from error
+
+    def translate(self, error: BaseException) -> TarryError:
+        """What an error of a call means: what the broker said, or that it could not be reached."""
+        said = getattr(error, "extra_info", None)
+        if said:
+            return decode_error(bytes(said))
+        if self._closed:
+            return ClosedError(f"the client of {self.address} is closed")
+        return UnavailableError(f"no answer from the broker at {self.address}: {_short(error)}")
+
+    def check_open(self) -> None:
+        """Raises ClosedError after :meth:`close`."""
+        if self._closed:
+            raise ClosedError(f"the client of {self.address} is closed")
+
+    def close(self) -> None:
+        """Calls under way end by themselves; new ones are refused."""
+        if not self._closed:
+            self._closed = True
+            try:
+                self.flight.close()
+            except FLIGHT_ERRORS as error:
+                log.debug("closing the connection: %s", error)
+
+
+def _short(error: BaseException) -> str:
+    """The part of pyarrow's text that a person can use."""
+    text = re.split(r"\.? ?gRPC client debug context|\. Client context|\. Detail:", str(error), maxsplit=1)[0]
+    return text.replace("Flight returned unavailable error, with message: ", "").strip() or type(error).__name__

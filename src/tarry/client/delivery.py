@@ -1,0 +1,246 @@
+"""What a consumer gets: a batch of columns, and a message as a view of one of its rows.
+
+A message is two references. Columns become Python values a whole batch at a time, and only those that are asked for.
+Acknowledging appends a row number to a list; everything else about it happens in bulk, in ``settling``.
+"""
+
+# The columns of a batch are lists of Any; the properties below say what is in them.
+# mypy: disable-error-code="no-any-return"
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from itertools import repeat
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tarry.client.answers import id_of
+from tarry.delay import Delay, due_from_delay
+from tarry.errors import InvalidArgumentError
+from tarry.fronts.flight.wire import Int64s, Op
+
+if TYPE_CHECKING:
+    from tarry.client.settling import Settler
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class _Lists(dict[str, list[Any]]):
+    """The columns of a batch as Python lists, each made when it is first asked for."""
+
+    __slots__ = ("_data",)
+
+    def __init__(self, data: pa.RecordBatch) -> None:
+        self._data = data
+
+    def __missing__(self, name: str) -> list[Any]:
+        column = self._data.column(name)
+        if name == "properties":
+            values = [dict(pairs) if pairs else {} for pairs in column.to_pylist()]
+        elif column.null_count == 0 and not pa.types.is_nested(column.type):
+            values = column.to_numpy(zero_copy_only=False).tolist()
+        else:
+            values = column.to_pylist()
+        self[name] = values
+        return values
+
+
+class DeliveryBatch:
+    """Messages that arrived together. For columnar consumers: :attr:`data`, then :meth:`ack`.
+
+    A message is settled once: what comes first counts, and what comes later, or after the connection was lost, does
+    nothing (the message comes again then).
+    """
+
+    __slots__ = ("_open", "_taken", "acked", "arrived_ms", "clean", "data", "lists", "settler", "source")
+
+    def __init__(self, data: pa.RecordBatch, settler: Settler, source: tuple[str, str]) -> None:
+        self.data = data
+        """An Arrow record batch: the columns of a message, and ``offset``, ``lease``, ``attempt``."""
+        self.source = source
+        self.settler = settler
+        self.arrived_ms = time.time() * 1000
+        self.lists = _Lists(data)
+        self.acked: list[int] = []
+        self.clean = True
+        self._taken = 0
+        self._open: npt.NDArray[np.bool_] | None = None
+
+    def __len__(self) -> int:
+        return int(self.data.num_rows)
+
+    def __iter__(self) -> Iterator[Delivery]:
+        return iter(self.messages())
+
+    def messages(self) -> list[Delivery]:
+        """The messages, in order."""
+        return list(map(Delivery, repeat(self), range(self.data.num_rows)))
+
+    def ack(self) -> None:
+        """All of it is done. Returns at once; see :meth:`Consumer.flush`."""
+        self.settler.order(Op.ACK, 0, self, None)
+
+    def nack(self, delay: Delay | None = None) -> None:
+        """Deliver all of it again, after ``delay`` (default: the broker's back-off)."""
+        self.settler.order(Op.NACK, -1 if delay is None else duration_ms(delay, 0), self, None)
+
+    def extend(self, lease: Delay) -> None:
+        """Hold all of it for ``lease`` from now."""
+        self.settler.order(Op.EXTEND, duration_ms(lease, 1), self, None)
+
+    def mark(self) -> None:
+        """There are new rows in :attr:`acked`."""
+        self.clean = False
+        self.settler.mark(self)
+
+    # The following are the settler's, under its lock.
+
+    def take_acked(self) -> tuple[Int64s, Int64s]:
+        """Leases and offsets of what was acknowledged since the last call.
+
+        The list only grows: a thread that appends while we read is seen now or next time, never lost.
+        """
+        # First the mark, then the length: who appends after our look marks again.
+        self.clean = True
+        end = len(self.acked)
+        rows = np.array(self.acked[self._taken : end], np.int64)
+        self._taken = end
+        return self.take(rows, settle=True)
+
+    def take(self, rows: Int64s | None, *, settle: bool) -> tuple[Int64s, Int64s]:
+        """Leases and offsets of those of ``rows`` (None: all) that are not settled yet; ``settle`` makes them so."""
+        if self._open is None:
+            self._open = np.ones(len(self), np.bool_)
+        if rows is None:
+            rows = np.flatnonzero(self._open)
+        else:
+            rows = np.unique(rows)
+            rows = rows[self._open[rows]]
+        if settle:
+            self._open[rows] = False
+        return self._column("lease")[rows], self._column("offset")[rows]
+
+    def _column(self, name: str) -> Int64s:
+        column: Int64s = self.data.column(name).to_numpy()
+        return column
+
+
+class Delivery:
+    """One message, handed out to this consumer until it is settled or its lease ends.
+
+    It is a view of the batch that it came with, and keeps that in memory.
+    """
+
+    __slots__ = ("_batch", "_row")
+
+    def __init__(self, batch: DeliveryBatch, row: int) -> None:
+        self._batch = batch
+        self._row = row
+
+    def ack(self) -> None:
+        """Done; it never comes again. Returns at once: acks travel together, within milliseconds."""
+        batch = self._batch
+        batch.acked.append(self._row)
+        if batch.clean:
+            batch.mark()
+
+    def nack(self, delay: Delay | None = None) -> None:
+        """Not done: deliver it again, after ``delay`` (default: the broker's back-off)."""
+        self._order(Op.NACK, -1 if delay is None else duration_ms(delay, 0))
+
+    def extend(self, lease: Delay) -> None:
+        """Hold it for ``lease`` from now, because the work takes longer. So is the batch that it came with."""
+        self._order(Op.EXTEND, duration_ms(lease, 1))
+
+    def _order(self, op: Op, argument: int) -> None:
+        self._batch.settler.order(op, argument, self._batch, self._row)
+
+    @property
+    def topic(self) -> str:
+        return self._batch.lists["topic"][self._row]
+
+    @property
+    def body(self) -> bytes:
+        return self._batch.lists["body"][self._row]
+
+    @property
+    def id(self) -> str:
+        """The producer's id, or one made from :attr:`seq`."""
+        return self._batch.lists["id"][self._row] or id_of(self.seq)
+
+    @property
+    def key(self) -> str | None:
+        return self._batch.lists["key"][self._row]
+
+    @property
+    def tag(self) -> str | None:
+        return self._batch.lists["tag"][self._row]
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """The producer's properties; empty when there are none."""
+        return self._batch.lists["properties"][self._row]
+
+    @property
+    def due_ms(self) -> int:
+        """When it was due, UTC milliseconds."""
+        return self._batch.lists["due_ms"][self._row]
+
+    @property
+    def due(self) -> datetime:
+        """When it was due, as an aware datetime."""
+        return _EPOCH + timedelta(milliseconds=self.due_ms)
+
+    @property
+    def born_ms(self) -> int:
+        """When the broker accepted it, UTC milliseconds."""
+        return self._batch.lists["born_ms"][self._row]
+
+    @property
+    def expire_ms(self) -> int | None:
+        """When it stops being of use, UTC milliseconds."""
+        return self._batch.lists["expire_ms"][self._row]
+
+    @property
+    def attempt(self) -> int:
+        """Which delivery of it this is; 1 is the first."""
+        return self._batch.lists["attempt"][self._row]
+
+    @property
+    def offset(self) -> int:
+        """Its place in the topic."""
+        return self._batch.lists["offset"][self._row]
+
+    @property
+    def seq(self) -> int:
+        """The broker's number for it."""
+        return self._batch.lists["seq"][self._row]
+
+    @property
+    def lateness_ms(self) -> float:
+        """From its due time to its arrival at this client, by this machine's clock."""
+        return self._batch.arrived_ms - self.due_ms
+
+    def __repr__(self) -> str:
+        body = self.body if len(self.body) <= 40 else self.body[:40] + b"..."
+        told = f"topic={self.topic!r}, id={self.id!r}, due_ms={self.due_ms}, attempt={self.attempt}"
+        return f"Delivery({told}, body={body!r})"
+
+
+def duration_ms(duration: Delay, least: int) -> int:
+    """Milliseconds of a duration from now; an instant is refused.
+
+    Raises:
+        InvalidArgumentError: it is none, or is less than ``least``.
+    """
+    ms = due_from_delay(duration, 0)
+    if due_from_delay(duration, 1) == ms:
+        raise InvalidArgumentError(f"{duration!r} is an instant; allowed: a duration: seconds, a timedelta, '30s'")
+    if not least <= ms < 1 << 62:
+        raise InvalidArgumentError(f"{duration!r} is {ms} ms; allowed: {least} ms or more")
+    return ms

@@ -1,0 +1,218 @@
+"""The connection of a consumer: keeps a stream open, hands on what arrives, and connects again after it broke.
+
+One thread reads. It puts batches into ``sink`` and never waits for the consumer: the broker sends no more than
+``prefetch`` unsettled messages, which bounds what can gather here. Each stream has its own settler: when a stream is
+over, the broker redelivers what it had handed out, so acks that were not sent with it are void.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.flight as fl
+
+from tarry.client.connection import FLIGHT_ERRORS, Connection
+from tarry.client.delivery import DeliveryBatch
+from tarry.client.settling import Settler, Source
+from tarry.errors import InvalidArgumentError, NotFoundError, TarryError, UnavailableError
+from tarry.fronts.flight.wire import (
+    GOODBYE,
+    SETTLED,
+    Int64s,
+    Notice,
+    Op,
+    as_bytes,
+    decode_notice,
+    encode_json,
+    encode_settle,
+)
+
+log = logging.getLogger(__name__)
+
+BACKOFF_S = 0.05
+BACKOFF_MAX_S = 2.0
+"""Between tries to connect: the first pause, doubled up to the second."""
+CLOSE_S = 5.0
+"""How long closing waits for the broker to confirm the last acks."""
+
+Sink = Callable[[DeliveryBatch | TarryError | None], None]
+"""Gets a batch; or the error that ends everything; or None at the end after :meth:`Feed.close`."""
+
+
+class _Stream:
+    """One DoExchange stream."""
+
+    def __init__(self, connection: Connection, command: dict[str, Any]) -> None:
+        connection.check_open()
+        descriptor = fl.FlightDescriptor.for_command(encode_json(command))
+        try:
+            self._writer, self.reader = connection.flight.do_exchange(descriptor)
+        except FLIGHT_ERRORS as error:
+            raise connection.translate(error) from error
+        self.settler = Settler(self._send)
+        self._changed = threading.Condition()
+        self._sent = 0
+        self._settled = 0
+        self._error: TarryError | None = None
+        self._ended = False
+
+    def _send(self, op: Op, argument: int, source: Source, leases: Int64s, offsets: Int64s) -> None:
+        if len(leases) and not self._ended:
+            try:
+                self._writer.write_metadata(pa.py_buffer(encode_settle(op, argument, leases, offsets)))
+            except FLIGHT_ERRORS as error:
+                raise UnavailableError(f"the connection is lost: {error}") from error
+            self._sent += 1
+
+    def noticed(self, notice: Notice) -> None:
+        if notice.error is not None:
+            log.warning("the broker did not settle all: %s", notice.error)
+        with self._changed:
+            self._error = self._error or notice.error
+            self._settled = max(self._settled, notice.number)
+            self._changed.notify_all()
+
+    def flush(self, timeout_s: float) -> None:
+        self.settler.push()
+        with self._changed:
+            sent = self._sent
+            done = self._changed.wait_for(lambda: self._settled >= sent or self.settler.closed, timeout_s)
+            error, self._error = self._error, None
+            lost = self._settled < sent
+        error = error or self.settler.take_error()
+        if error is None and lost:
+            reason = "the connection was lost" if done else f"no answer within {timeout_s} s"
+            error = UnavailableError(f"{reason}; messages whose acks were not received come again")
+        if error is not None:
+            raise error
+
+    def end(self) -> None:
+        """Send what has gathered, and that nothing more follows. The broker then ends the stream."""
+        self.settler.push()
+        with self.settler.lock():
+            if not self._ended:
+                self._ended = True
+                try:
+                    self._writer.done_writing()
+                except FLIGHT_ERRORS as error:
+                    log.debug("ending a stream failed: %s", error)
+
+    def over(self) -> None:
+        """The stream is over, for whatever reason."""
+        self.settler.close()
+        with self._changed:
+            self._changed.notify_all()
+        self.reader.cancel()  # does nothing where the broker has ended it
+        with self.settler.lock():
+            try:
+                self._writer.close()
+            except FLIGHT_ERRORS as error:
+                log.debug("closing a stream failed: %s", error)
+
+
+class Feed:
+    """Runs from construction until :meth:`close`, or an error that trying again does not help."""
+
+    def __init__(self, address: str, topic: str, group: str, prefetch: int, lease_ms: int | None, sink: Sink) -> None:
+        self._connection = Connection(address, waiting=True)
+        self._command = {"op": "consume", "topic": topic, "group": group, "prefetch": prefetch, "lease_ms": lease_ms}
+        self._source = (topic, group)
+        self._sink = sink
+        self._lock = threading.Lock()
+        self._closing = threading.Event()
+        self._stream: _Stream | None = None
+        self._backoff_s = BACKOFF_S
+        self._thread = threading.Thread(target=self._run, name="tarry-client-feed", daemon=True)
+        self._thread.start()
+
+    @property
+    def settler(self) -> Settler | None:
+        """The present stream's; None between two."""
+        stream = self._stream
+        return None if stream is None else stream.settler
+
+    def flush(self, timeout_s: float) -> None:
+        """Wait until what was settled so far is durable in the broker.
+
+        Raises:
+            StaleLeaseError: some leases had ended before the ack. UnavailableError: the connection was lost meanwhile.
+        """
+        stream = self._stream
+        if stream is not None:
+            stream.flush(timeout_s)
+
+    def abandon(self) -> None:
+        """Send the last acks and end, without waiting."""
+        with self._lock:
+            self._closing.set()
+            stream = self._stream
+        if stream is not None:
+            stream.end()
+
+    def close(self) -> None:
+        """Send the last acks, wait for the broker to confirm them, and end."""
+        self.abandon()
+        if self._thread is threading.current_thread():
+            return
+        self._thread.join(CLOSE_S)
+        if self._thread.is_alive() and (stream := self._stream) is not None:
+            stream.reader.cancel()
+            self._thread.join(CLOSE_S)
+
+    def _run(self) -> None:
+        try:
+            while not self._closing.is_set():
+                try:
+                    self._serve()
+                except (InvalidArgumentError, NotFoundError) as error:
+                    self._sink(error)
+                    return
+                except TarryError as error:
+                    if not self._closing.is_set():
+                        log.warning("consuming %s as %s: %s; connecting again", *self._source, error)
+                self._closing.wait(self._backoff_s)
+                self._backoff_s = min(self._backoff_s * 2, BACKOFF_MAX_S)
+        except Exception as error:
+            log.exception("a consumer failed")
+            self._sink(TarryError(f"the consumer failed: {error}"))
+        finally:
+            self._connection.close()
+            self._sink(None)
+
+    def _serve(self) -> None:
+        """One stream, to its end."""
+        stream = _Stream(self._connection, self._command)
+        with self._lock:
+            self._stream = stream
+            closing = self._closing.is_set()
+        if closing:
+            stream.end()
+        try:
+            while True:
+                chunk = stream.reader.read_chunk()
+                self._backoff_s = BACKOFF_S
+                self._take(stream, chunk)
+        except StopIteration:
+            if not self._closing.is_set():
+                raise UnavailableError(f"the broker at {self._connection.address} ended the stream") from None
+        except FLIGHT_ERRORS as error:
+            raise self._connection.translate(error) from error
+        finally:
+            self._stream = None
+            stream.over()
+
+    def _take(self, stream: _Stream, chunk: fl.FlightStreamChunk) -> None:
+        if chunk.data is not None:
+            if chunk.data.num_rows:
+                self._sink(DeliveryBatch(chunk.data, stream.settler, self._source))
+            return
+        notice = decode_notice(as_bytes(chunk.app_metadata))
+        if notice.op is SETTLED:
+            stream.noticed(notice)
+        elif notice.op is GOODBYE:
+            log.info("consuming %s as %s: %s", *self._source, notice.error)
+            stream.end()

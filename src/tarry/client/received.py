@@ -1,0 +1,62 @@
+"""The long poll: messages without a stream, settled by calls."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from tarry.client.connection import Connection
+from tarry.client.delivery import Delivery, DeliveryBatch
+from tarry.client.settling import Settler, Source
+from tarry.errors import InvalidArgumentError
+from tarry.fronts.flight.wire import Int64s, Op
+
+_ACTIONS = {Op.ACK: "ack", Op.NACK: "nack", Op.EXTEND: "extend"}
+_ARGUMENTS = {Op.NACK: "delay_ms", Op.EXTEND: "lease_ms"}
+
+
+class Receiver:
+    """Receives for a client, and settles what it received; all of it by calls on the client's connection."""
+
+    def __init__(self, connection: Connection, timeout_s: float) -> None:
+        self._connection = connection
+        self._timeout_s = timeout_s
+        self.settler = Settler(self._send)
+
+    def receive(self, source: Source, max_messages: int, wait_s: float, lease_ms: int | None) -> list[Delivery]:
+        """Up to ``max_messages`` messages, waiting up to ``wait_s`` for the first."""
+        if isinstance(max_messages, bool) or not isinstance(max_messages, int) or max_messages < 1:
+            raise InvalidArgumentError(f"max_messages is {max_messages!r}; allowed: 1 or more")
+        topic, group = source
+        ticket = {
+            "op": "receive",
+            "topic": topic,
+            "group": group,
+            "max_messages": max_messages,
+            "wait_ms": round(wait_s * 1000),
+            "lease_ms": lease_ms,
+        }
+        table: pa.Table = self._connection.read(ticket, timeout_s=wait_s + self._timeout_s)
+        batches = [DeliveryBatch(batch, self.settler, source) for batch in table.to_batches() if batch.num_rows]
+        return [message for batch in batches for message in batch]
+
+    def flush(self) -> None:
+        """Wait until all acks so far are durable.
+
+        Raises:
+            StaleLeaseError, UnavailableError: some were not settled; those messages come again.
+        """
+        self.settler.push()
+        error = self.settler.take_error()
+        if error is not None:
+            raise error
+
+    def close(self) -> None:
+        """Send the last acks."""
+        self.settler.push()
+        self.settler.close()
+
+    def _send(self, op: Op, argument: int, source: Source, leases: Int64s, offsets: Int64s) -> None:
+        body = {"topic": source[0], "group": source[1], "leases": leases.tolist(), "offsets": offsets.tolist()}
+        if op in _ARGUMENTS:
+            body[_ARGUMENTS[op]] = None if argument < 0 else argument
+        self._connection.action(_ACTIONS[op], body, timeout_s=self._timeout_s)

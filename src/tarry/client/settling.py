@@ -1,0 +1,141 @@
+"""Acks, nacks and extensions on their way to the broker: collected for a moment, sent in bulk.
+
+Consumers' threads only append to lists. A thread that is asleep while nothing happens is woken by the first ack, lets
+a few milliseconds pass, and sends what has gathered; a consumer that has settled much of its prefetch pushes at once,
+since the broker may be waiting for room.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Iterator
+from typing import Protocol
+
+import numpy as np
+
+from tarry.client.delivery import DeliveryBatch
+from tarry.errors import InvalidArgumentError, TarryError
+from tarry.fronts.flight.wire import PAIRS_MAX, Int64s, Op
+
+log = logging.getLogger(__name__)
+
+GATHER_S = 0.004
+"""How long an ack may wait for others."""
+
+Source = tuple[str, str]
+
+
+class Send(Protocol):
+    """Carries a settlement of messages of one source to the broker. May raise TarryError: then they come again."""
+
+    def __call__(self, op: Op, argument: int, source: Source, leases: Int64s, offsets: Int64s) -> None: ...
+
+
+class Settler:
+    """For the messages of one connection's life. Thread-safe."""
+
+    def __init__(self, send: Send, *, threaded: bool = True) -> None:
+        self._send = send
+        self._lock = threading.Lock()
+        self._dirty: deque[DeliveryBatch] = deque()
+        self._ready: list[tuple[Op, int, Source, tuple[Int64s, Int64s]]] = []
+        self._wake = threading.Event()
+        self._idle = True
+        self._hurry = False
+        self._stopping = threading.Event()
+        self._error: TarryError | None = None
+        self.closed = False
+        """The connection is over: what was not sent by now comes again by itself."""
+        self._thread = threading.Thread(target=self._run, name="tarry-client-settle", daemon=True)
+        if threaded:
+            self._thread.start()
+
+    def mark(self, batch: DeliveryBatch) -> None:
+        """``batch`` has newly acknowledged rows."""
+        self._dirty.append(batch)
+        if self._idle:
+            self._wake.set()
+
+    def order(self, op: Op, argument: int, batch: DeliveryBatch, row: int | None) -> None:
+        """Something other than the ack of one row; ``row`` None means the whole batch."""
+        rows = None if row is None else np.array([row], np.int64)
+        with self._lock:
+            # What was acknowledged before comes first: a message is settled once.
+            self._ready.append((Op.ACK, 0, batch.source, batch.take_acked()))
+            self._ready.append((op, argument, batch.source, batch.take(rows, settle=op is not Op.EXTEND)))
+        if self._idle:
+            self._wake.set()
+
+    def hurry(self) -> None:
+        """Have the thread send now what has gathered."""
+        self._hurry = True
+        self._wake.set()
+
+    def push(self) -> None:
+        """Send what has gathered, in the caller's thread."""
+        with self._lock:
+            for op, argument, source, leases, offsets in self._gathered():
+                if self.closed:
+                    continue
+                try:
+                    self._send(op, argument, source, leases, offsets)
+                except TarryError as error:
+                    log.warning("%d messages could not be settled and will come again: %s", len(leases), error)
+                    self._error = self._error or error
+
+    def take_error(self) -> TarryError | None:
+        """The first error of a push since the last call."""
+        with self._lock:
+            error, self._error = self._error, None
+        return error
+
+    def lock(self) -> threading.Lock:
+        """Held while sending; for the owner of the stream, to end it in between."""
+        return self._lock
+
+    def close(self) -> None:
+        """Nothing is sent from now on."""
+        with self._lock:
+            self.closed = True
+        self._stopping.set()
+        self._wake.set()
+
+    def _run(self) -> None:
+        while not self.closed:
+            self._wake.wait()
+            self._wake.clear()
+            self._idle = False
+            if not self._hurry:
+                self._stopping.wait(GATHER_S)
+            self._hurry = False
+            # From here on an ack wakes us again; what was appended before is gathered now. So none is missed.
+            self._idle = True
+            self.push()
+
+    def _gathered(self) -> Iterator[tuple[Op, int, Source, Int64s, Int64s]]:
+        """What to send, joined as far as it can be; under the lock."""
+        ready, self._ready = self._ready, []
+        for _ in range(len(self._dirty)):
+            batch = self._dirty.popleft()
+            ready.append((Op.ACK, 0, batch.source, batch.take_acked()))
+        joined: dict[tuple[Op, int, Source], list[tuple[Int64s, Int64s]]] = {}
+        for op, argument, source, pairs in ready:
+            joined.setdefault((op, argument, source), []).append(pairs)
+        for (op, argument, source), parts in joined.items():
+            leases, offsets = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+            for start in range(0, len(leases), PAIRS_MAX):
+                end = start + PAIRS_MAX
+                yield op, argument, source, leases[start:end], offsets[start:end]
+
+
+def check_prefetch(prefetch: int) -> int:
+    """``prefetch`` itself, when it is allowed.
+
+    Raises:
+        InvalidArgumentError: otherwise.
+    """
+    if isinstance(prefetch, bool) or not isinstance(prefetch, int) or prefetch < 1:
+        raise InvalidArgumentError(f"prefetch is {prefetch!r}; allowed: 1 or more")
+    return prefetch

@@ -1,0 +1,284 @@
+"""One DoExchange stream: messages go out as they fall due, settlements come in.
+
+Three threads, since two of them wait for something that cannot be waited for together:
+
+- the call's own thread fetches from the subscription and writes batches;
+- the reader waits for the client's messages, and puts them into the inbox;
+- the settler carries them out, all acks that have come in meanwhile as one, and writes the broker's notices.
+
+gRPC allows one writer at a time, hence the lock around writes. The call must not return before the reader has seen the
+end of the client's side: nothing else can interrupt its wait. So a stream that the broker wants to end says goodbye,
+and the front cuts connections that do not react (see ``front``).
+
+Whatever ends the stream ends up as ``None`` in the inbox. The settler then has carried out all that came before, and
+closes the subscription: what is still held is redelivered at once.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.flight as fl
+
+from tarry.errors import InvalidArgumentError, TarryError, UnavailableError
+from tarry.fronts.flight.core import Subscription
+from tarry.fronts.flight.put import STREAM_ERRORS
+from tarry.fronts.flight.wire import (
+    ALIVE_S,
+    GOODBYE,
+    SETTLED,
+    Op,
+    Settle,
+    as_bytes,
+    decode_settle,
+    encode_notice,
+)
+from tarry.ready import DELIVERY
+
+log = logging.getLogger(__name__)
+
+ROWS_MAX = 8192
+"""Most messages in one batch to a consumer."""
+INBOX_MAX = 1024
+"""Settling messages that may wait; beyond that the reader waits, and so does the client."""
+LAST_ACKS_S = 10.0
+"""How long the end of a stream waits for its last acks to be durable."""
+LAST_ACKS_S = 10.0
+"""How long the end of a stream waits for its last acks to be durable."""
+
+
+@dataclass(slots=True)
+class _Task:
+    """A settling message under way: ``numbers`` up to this one are done when it is."""
+
+    number: int
+    finished: bool = False
+    error: TarryError | None = None
+
+
+class ConsumeStream:
+    """Made for one call, with its subscription; :meth:`run` is the call."""
+
+    def __init__(
+        self,
+        subscription: Subscription,
+        reader: fl.MetadataRecordBatchReader,
+        writer: fl.MetadataRecordBatchWriter,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._subscription = subscription
+        self._reader = reader
+        self._writer = writer
+        self._now_ms = now_ms
+        self._writing = threading.Lock()
+        self._changed = threading.Condition()
+        self._inbox: deque[tuple[int, Settle | TarryError] | None] = deque()
+        self._tasks: deque[_Task] = deque()
+        self._goodbye: TarryError | None = None
+        self._ended = False
+        self._client_gone = False
+
+    def run(self) -> None:
+        """Serve the stream until the client ends it or is gone."""
+        threads = [
+            threading.Thread(target=self._read, name="tarry-flight-acks", daemon=True),
+            threading.Thread(target=self._settle_all, name="tarry-flight-settle", daemon=True),
+        ]
+        try:
+            self._writer.begin(DELIVERY)
+        except STREAM_ERRORS:
+            self._subscription.close()
+            return
+        for thread in threads:
+            thread.start()
+        try:
+            self._deliver()
+        except TarryError as error:
+            self.stop(error)
+        except Exception:
+            log.exception("delivering to a consumer failed")
+            self.stop(TarryError("internal error; see the broker's log"))
+        finally:
+            for thread in threads:
+                thread.join()
+
+    def stop(self, error: TarryError) -> None:
+        """Ask the client to settle what it has done and to end the stream."""
+        with self._changed:
+            self._goodbye = error
+            self._changed.notify_all()
+
+    # -- out -----------------------------------------------------------------------------------------------------------
+
+    def _deliver(self) -> None:
+        while not self._ended:
+            asked = time.monotonic()
+            batch = self._subscription.fetch(ROWS_MAX, ALIVE_S)
+            if batch is not None:
+                self._write(partial(self._writer.write_batch, batch))
+            elif time.monotonic() - asked >= ALIVE_S * 0.9:
+                self._notify(Op.ALIVE, self._now_ms())
+            elif not self._ended:
+                # Nothing comes before its time only when the subscription or the broker was closed under us.
+                raise UnavailableError("the broker is stopping")
+
+    def _notify(self, op: Op, number: int, error: TarryError | None = None) -> None:
+        self._write(partial(self._writer.write_metadata, pa.py_buffer(encode_notice(op, number, error))))
+
+    def _write(self, write: Callable[[], None]) -> None:
+        try:
+            with self._writing:
+                if not self._client_gone:
+                    write()
+        except STREAM_ERRORS as error:
+            log.debug("a consumer left: %s", error)
+            self._client_gone = True
+            self._post(None)
+
+    # -- in ------------------------------------------------------------------------------------------------------------
+
+    def _read(self) -> None:
+        number = 0
+        try:
+            while True:
+                chunk = self._reader.read_chunk()
+                number += 1
+                try:
+                    settle: Settle | TarryError = _decoded(chunk)
+                except TarryError as error:
+                    settle = error
+                if isinstance(settle, Settle) and settle.op is Op.CLOSE:
+                    self._post(None)
+                else:
+                    self._post((number, settle))
+        except StopIteration:
+            pass
+        except STREAM_ERRORS as error:
+            log.debug("a consumer left: %s", error)
+        except Exception:
+            log.exception("reading from a consumer failed")
+        finally:
+            self._post(None)
+
+    def _post(self, item: tuple[int, Settle | TarryError] | None) -> None:
+        with self._changed:
+            if item is not None:
+                self._changed.wait_for(lambda: len(self._inbox) < INBOX_MAX)
+            self._inbox.append(item)
+            self._changed.notify_all()
+
+    # -- settling ------------------------------------------------------------------------------------------------------
+
+    def _settle_all(self) -> None:
+        try:
+            while self._settle_round():
+                pass
+        finally:
+            self._ended = True
+            self._subscription.close()
+            self._finish()
+
+    def _settle_round(self) -> bool:
+        """Carry out what came in and report what is done; False when the client has ended its side."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._inbox or self._goodbye or (self._tasks and self._tasks[0].finished))
+            items = list(self._inbox)
+            self._inbox.clear()
+            goodbye, self._goodbye = self._goodbye, None
+            self._changed.notify_all()
+        ended = None in items
+        came = items[: items.index(None)] if ended else items
+        for number, settle in _joined([item for item in came if item is not None]):
+            self._carry_out(number, settle)
+        self._report()
+        if goodbye is not None:
+            self._notify(GOODBYE, 0, goodbye)
+        return not ended
+
+    def _finish(self) -> None:
+        while self._tasks:
+            with self._changed:
+                if not self._changed.wait_for(lambda: self._tasks[0].finished, LAST_ACKS_S):
+                    break
+            self._report()
+        with self._changed:
+            # The reader must not wait for room in the inbox from now on: it may still read what nobody wants.
+            self._inbox = deque(maxlen=1)
+            self._changed.notify_all()
+
+    def _carry_out(self, number: int, settle: Settle | TarryError) -> None:
+        task = _Task(number)
+        self._tasks.append(task)
+
+        def done(error: TarryError | None) -> None:
+            with self._changed:
+                task.error, task.finished = error, True
+                self._changed.notify_all()
+
+        try:
+            if isinstance(settle, TarryError):
+                raise settle
+            leases, offsets, argument = settle.leases, settle.offsets, settle.argument
+            if not len(leases):
+                done(None)
+            elif settle.op is Op.ACK:
+                self._subscription.ack(leases, offsets, done)
+            elif settle.op is Op.NACK:
+                self._subscription.nack(leases, offsets, None if argument < 0 else argument, done)
+            else:
+                self._subscription.extend(leases, offsets, argument)
+                done(None)
+        except TarryError as error:
+            done(error)
+        except Exception:
+            log.exception("settling failed")
+            done(TarryError("internal error; see the broker's log"))
+
+    def _report(self) -> None:
+        """Tell the client of what is done, in order; one notice for all of it, and one for each error."""
+        last: int | None = None
+        while self._tasks and self._tasks[0].finished:
+            task = self._tasks.popleft()
+            last = task.number
+            if task.error is not None:
+                self._notify(SETTLED, task.number, task.error)
+                last = None
+        if last is not None:
+            self._notify(SETTLED, last)
+
+
+def _decoded(chunk: fl.FlightStreamChunk) -> Settle:
+    if chunk.data is not None:
+        raise InvalidArgumentError("a consumer sent a record batch; allowed: settling messages, as app metadata only")
+    return decode_settle(as_bytes(chunk.app_metadata))
+
+
+def _joined(items: list[tuple[int, Settle | TarryError]]) -> Iterator[tuple[int, Settle | TarryError]]:
+    """Acks that follow each other as one, under the number of the last."""
+    acks: list[tuple[int, Settle]] = []
+    for number, settle in items:
+        if isinstance(settle, Settle) and settle.op is Op.ACK:
+            acks.append((number, settle))
+            continue
+        if acks:
+            yield _join(acks)
+            acks = []
+        yield number, settle
+    if acks:
+        yield _join(acks)
+
+
+def _join(acks: list[tuple[int, Settle]]) -> tuple[int, Settle]:
+    number, first = acks[-1][0], acks[0][1]
+    if len(acks) == 1:
+        return number, first
+    leases = np.concatenate([settle.leases for _, settle in acks])
+    return number, replace(first, leases=leases, offsets=np.concatenate([settle.offsets for _, settle in acks]))

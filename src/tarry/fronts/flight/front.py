@@ -1,0 +1,125 @@
+"""Starting and stopping the Flight front.
+
+gRPC's shutdown waits for all calls, and a call waits for its client. Stopping therefore goes in steps: new calls are
+refused and the streams say goodbye, which a Tarry client answers by settling what it has done and hanging up; after
+the grace period, the connections that remain are cut.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import socket
+import threading
+from contextlib import suppress
+from pathlib import Path
+
+import pyarrow as pa
+
+from tarry.errors import UnavailableError
+from tarry.fronts.flight.core import Core
+from tarry.fronts.flight.server import Service
+from tarry.fronts.flight.wire import parse_address
+
+log = logging.getLogger(__name__)
+
+
+class FlightFront:
+    """A Flight server in front of a broker. Start with :meth:`start`; :meth:`stop` before the broker is closed."""
+
+    def __init__(self, service: Service, host: str) -> None:
+        self._service = service
+        self._host = host
+        self._stopped = threading.Lock()
+        self._done = False
+        self.port: int = service.port
+
+    @classmethod
+    def start(cls, broker: Core, address: str) -> FlightFront:
+        """Serve ``broker`` on ``"HOST:PORT"``; port 0 takes a free one, see :attr:`port`.
+
+        Raises:
+            InvalidArgumentError: no address. UnavailableError: it cannot be listened on; the text says why.
+        """
+        host, port = parse_address(address)
+        _try_bind(host, port)
+        try:
+            return cls(Service(broker, f"grpc://{host}:{port}"), host)
+        except (pa.ArrowException, OSError) as error:
+            raise UnavailableError(f"cannot listen on {address}: {error}") from error
+
+    @property
+    def address(self) -> str:
+        """``"HOST:PORT"`` with the port that is listened on."""
+        return f"{self._host}:{self.port}"
+
+    def stop(self, grace_s: float = 2.0) -> None:
+        """Refuse what is new, let calls and consumers end for up to ``grace_s`` seconds, then cut what is left."""
+        with self._stopped:
+            if self._done:
+                return
+            self._done = True
+            self._service.stop_streams()
+            shutdown = threading.Thread(target=self._service.shutdown, name="tarry-flight-stop", daemon=True)
+            shutdown.start()
+            shutdown.join(grace_s)
+            for _ in range(10):
+                if not shutdown.is_alive():
+                    return
+                cut_connections(self.port)
+                shutdown.join(0.5)
+            log.warning("the Flight front on %s has calls that do not end; leaving them behind", self.address)
+            # To destroy the server would wait for those calls, for ever: at interpreter exit, too.
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._service))
+
+    def __enter__(self) -> FlightFront:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+def cut_connections(port: int) -> int:
+    """Shut down every connection of this process whose local port is ``port``; how many.
+
+    pyarrow has no way to cancel a call from the server's side, and a handler waiting for a silent client waits for
+    ever. When its connection is shut down underneath, gRPC ends the call.
+    """
+    cut = 0
+    for entry in Path("/dev/fd").iterdir():
+        # The descriptor may be closed, and its number given to something else, while we look: work on a copy.
+        with suppress(OSError):
+            copy = os.dup(int(entry.name))
+            try:
+                cut += _cut(copy, port)
+            finally:
+                os.close(copy)
+    return cut
+
+
+def _try_bind(host: str, port: int) -> None:
+    # gRPC only says that the server did not start; the operating system says why.
+    bare = host.strip("[]")
+    try:
+        found = socket.getaddrinfo(bare, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, place = found[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(place)
+            # Two that listen with REUSEADDR are told apart only when they listen.
+            probe.listen(1)
+    except OSError as error:
+        raise UnavailableError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+
+
+def _cut(fd: int, port: int) -> bool:
+    with suppress(OSError):  # no socket, or not connected
+        connection = socket.socket(fileno=fd)
+        try:
+            if connection.family in (socket.AF_INET, socket.AF_INET6) and connection.getsockname()[1] == port:
+                connection.shutdown(socket.SHUT_RDWR)
+                return True
+        finally:
+            connection.detach()
+    return False

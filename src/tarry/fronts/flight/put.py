@@ -1,0 +1,151 @@
+"""One DoPut stream: batches are submitted as they are read, and answered in order as they become durable.
+
+Two threads. The call's own thread reads and submits, so that reading the next batch never waits for the disk. A second
+one writes the answers. Answers may become ready in any order (a refusal is ready at once); they leave in the order of
+the batches. gRPC allows one reader and one writer at a time, and the call must not return before both are done: the
+reading thread waits for the writing one, which ends when every batch has its answer.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.flight as fl
+
+from tarry.errors import InvalidArgumentError, InvalidMessageError, TarryError, UnavailableError
+from tarry.fronts.flight.core import Core
+from tarry.fronts.flight.wire import Answer, encode_accepted, encode_refused
+
+log = logging.getLogger(__name__)
+
+UNANSWERED_MAX = 256
+"""Batches of one stream that may wait for their answer (or for a client that does not read it)."""
+
+STREAM_ERRORS = (pa.ArrowException, OSError)
+"""What pyarrow raises when the other side is gone, or sent what is no Arrow stream."""
+
+
+@dataclass(slots=True)
+class _Slot:
+    has_due: bool = False
+    answer: Any = None  # Accepted, TarryError, or bytes to send as they are
+
+
+class PutStream:
+    """Made for one call; :meth:`run` is the call."""
+
+    def __init__(self, core: Core, reader: fl.MetadataRecordBatchReader, writer: fl.FlightMetadataWriter) -> None:
+        self._core = core
+        self._reader = reader
+        self._writer = writer
+        self._changed = threading.Condition()
+        self._slots: deque[_Slot] = deque()
+        self._read_all = False
+        self._client_gone = False
+        self._stopping: UnavailableError | None = None
+
+    def run(self) -> None:
+        """Serve the stream until the client ends it or is gone."""
+        answering = threading.Thread(target=self._answer_all, name="tarry-flight-answers", daemon=True)
+        answering.start()
+        try:
+            self._read()
+        finally:
+            with self._changed:
+                self._read_all = True
+                self._changed.notify_all()
+            # Every submission is answered by the broker, also a failing one, so this ends.
+            answering.join()
+
+    def stop(self, error: UnavailableError) -> None:
+        """Refuse further batches and ask the client to end the stream."""
+        with self._changed:
+            self._stopping = error
+            self._slots.append(_Slot(answer=encode_refused(error, Answer.GOODBYE)))
+            self._changed.notify_all()
+
+    def _read(self) -> None:
+        while True:
+            try:
+                chunk = self._reader.read_chunk()
+            except StopIteration:
+                return
+            except STREAM_ERRORS as error:
+                with self._changed:
+                    gone = self._client_gone
+                if gone:
+                    return
+                raise InvalidArgumentError(f"the stream of batches could not be read: {error}") from error
+            self._submit(chunk.data)
+
+    def _submit(self, batch: pa.RecordBatch | None) -> None:
+        slot = self._open_slot(batch)
+
+        def done(answer: Any) -> None:
+            with self._changed:
+                slot.answer = answer
+                self._changed.notify_all()
+
+        try:
+            if self._stopping is not None:
+                raise self._stopping
+            self._core.submit(checked(batch), done)
+        except TarryError as error:
+            done(error)
+        except Exception:
+            log.exception("a batch could not be submitted")
+            done(TarryError("internal error; nothing of the batch was accepted; see the broker's log"))
+
+    def _open_slot(self, batch: pa.RecordBatch | None) -> _Slot:
+        names = () if batch is None else batch.schema.names
+        slot = _Slot(has_due="due_ms" not in names or "delay_ms" in names)
+        with self._changed:
+            self._changed.wait_for(lambda: len(self._slots) < UNANSWERED_MAX or self._client_gone)
+            self._slots.append(slot)
+        return slot
+
+    def _answer_all(self) -> None:
+        while (raw := self._next_answer()) is not None:
+            if self._client_gone:
+                continue  # what was submitted stays accepted; only nobody hears of it
+            try:
+                self._writer.write(pa.py_buffer(raw))
+            except STREAM_ERRORS as error:
+                log.debug("a producer left before its answers: %s", error)
+                with self._changed:
+                    self._client_gone = True
+                    self._changed.notify_all()
+
+    def _next_answer(self) -> bytes | None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._slots[0].answer is not None if self._slots else self._read_all)
+            if not self._slots:
+                return None
+            slot = self._slots.popleft()
+            self._changed.notify_all()
+        answer = slot.answer
+        if isinstance(answer, bytes):
+            return answer
+        if isinstance(answer, TarryError):
+            return encode_refused(answer)
+        due = answer.due_ms
+        return encode_accepted(answer.first_seq, len(due), answer.token, due if slot.has_due else None)
+
+
+def checked(batch: pa.RecordBatch | None) -> pa.RecordBatch:
+    """A batch from the network whose buffers are what they claim to be: offsets in range, texts that are UTF-8.
+
+    Arrow does not look at that when it receives a batch, and later reads through whatever the offsets say.
+    """
+    if batch is None:
+        raise InvalidArgumentError("a message without a record batch; allowed: batches")
+    try:
+        batch.validate(full=True)
+    except pa.ArrowInvalid as error:
+        raise InvalidMessageError(f"the batch is not valid Arrow data: {error}") from error
+    return batch

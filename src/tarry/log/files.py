@@ -1,0 +1,132 @@
+"""What the logs ask of the disk, in one small seam: tests put a layer that fails and crashes in its place."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+Buffer = bytes | bytearray | memoryview
+
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+_IOV_MAX = 512
+
+
+class AppendFile(Protocol):
+    """A file that grows at its end. Not thread-safe: one owner."""
+
+    @property
+    def size(self) -> int:
+        """Bytes written so far."""
+        ...
+
+    def write(self, buffers: Sequence[Buffer]) -> None:
+        """Append all of ``buffers``. Raises OSError; the file may then hold a part, which :meth:`truncate` takes
+        back.
+        """
+        ...
+
+    def sync(self) -> None:
+        """Return when everything written is durable. An OSError is fatal: what the disk holds is unknown from then
+        on.
+        """
+        ...
+
+    def truncate(self, size: int) -> None:
+        """Cut the file to ``size`` bytes."""
+        ...
+
+    def close(self) -> None:
+        """Close without syncing."""
+        ...
+
+
+class Files(Protocol):
+    """The operations whose failure or loss the logs must survive."""
+
+    def open_append(self, path: Path) -> AppendFile:
+        """Open or create a file for appending, its name durable in its directory."""
+        ...
+
+    def replace(self, path: Path, content: bytes) -> None:
+        """Replace a small file atomically and durably."""
+        ...
+
+    def remove(self, path: Path) -> None:
+        """Delete a file; one that is already gone is fine."""
+        ...
+
+    def free_bytes(self, path: Path) -> int:
+        """Free bytes of the file system that holds ``path``, for an unprivileged user."""
+        ...
+
+
+class OsAppendFile:
+    """An :class:`AppendFile` on the operating system."""
+
+    def __init__(self, path: Path) -> None:
+        self._fd = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC, 0o640)
+        self._size = os.fstat(self._fd).st_size
+
+    @property
+    def size(self) -> int:
+        return self._size
+
+    def write(self, buffers: Sequence[Buffer]) -> None:
+        views = [memoryview(b).cast("B") for b in buffers]
+        while views:
+            done = os.writev(self._fd, views[:_IOV_MAX])
+            self._size += done
+            while views and done >= len(views[0]):
+                done -= len(views.pop(0))
+            if done:
+                views[0] = views[0][done:]
+
+    def sync(self) -> None:
+        os.fdatasync(self._fd)
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._fd, size)
+        self._size = size
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+class OsFiles:
+    """:class:`Files` on the operating system."""
+
+    def open_append(self, path: Path) -> AppendFile:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = OsAppendFile(path)
+        sync_directory(path.parent)
+        return file
+
+    def replace(self, path: Path, content: bytes) -> None:
+        temporary = path.with_name(path.name + ".new")
+        fd = os.open(temporary, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC, 0o640)
+        try:
+            os.write(fd, content)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        temporary.replace(path)
+        sync_directory(path.parent)
+
+    def remove(self, path: Path) -> None:
+        path.unlink(missing_ok=True)
+
+    def free_bytes(self, path: Path) -> int:
+        state = os.statvfs(path)
+        return state.f_bavail * state.f_frsize
+
+
+def sync_directory(path: Path) -> None:
+    """Make the names in a directory durable (a created or renamed file is not, before this)."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,78 @@
+"""Torn or damaged? What to do with a segment whose end, or middle, does not read well. The rule is in
+``docs/formats.md``.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+from pathlib import Path
+
+from tarry.errors import CorruptError
+from tarry.log import frame
+from tarry.log.files import Files
+from tarry.log.frame import Room
+from tarry.log.segment import Located, SegmentReader
+
+log = logging.getLogger(__name__)
+_MAGIC = struct.pack("<I", frame.MAGIC)
+
+
+def recover_tail(
+    files: Files, path: Path, room: Room, base: int, *, durable_to: int = 0, start: int = 0
+) -> list[Located]:
+    """Check the last segment of a log from ``start`` on, cut off a torn tail, and give the frames that are left.
+
+    ``durable_to`` is how much of the file is known from elsewhere (the checkpoint) to have been durable. A file that
+    died before its header was written is made empty.
+
+    Raises:
+        CorruptError: for damage in what had been durable; names the file and the offset.
+    """
+    with SegmentReader(path) as reader:
+        size = reader.size
+        if reader.file_header() != (room, base):
+            if max(durable_to, _witness(reader, frame.FILE_HEADER_BYTES)) > 0:
+                raise CorruptError(f"{path} at offset 0: the file header is damaged")
+            end, frames = 0, []
+        else:
+            frames, end = _valid_frames(reader, max(start, frame.FILE_HEADER_BYTES))
+            if end < size and max(durable_to, _witness(reader, end + 8)) > end:
+                raise CorruptError(
+                    f"{path} at offset {end}: a frame that was durable is damaged; {size - end} bytes follow"
+                )
+            if durable_to > size:
+                raise CorruptError(
+                    f"{path} at offset {size}: the file ends here, but {durable_to} bytes of it had been durable"
+                )
+    if end < size:
+        log.warning("%s: cutting a torn tail of %d bytes at offset %d", path, size - end, end)
+        tail = files.open_append(path)
+        try:
+            tail.truncate(end)
+            tail.sync()
+        finally:
+            tail.close()
+    return frames
+
+
+def _valid_frames(reader: SegmentReader, position: int) -> tuple[list[Located], int]:
+    frames = []
+    for at in reader.headers(position):
+        if not reader.valid_body(at):
+            break
+        frames.append(at)
+        position = at.end
+    return frames, position
+
+
+def _witness(reader: SegmentReader, position: int) -> int:
+    """The highest ``durable_to`` that any intact frame header at or after ``position`` claims; 0 without one."""
+    content = reader.path.read_bytes()
+    highest, at = 0, content.find(_MAGIC, position)
+    while at >= 0:
+        header = frame.decode_header(content, at)
+        if header is not None:
+            highest = max(highest, header.durable_to)
+        at = content.find(_MAGIC, at + 4)
+    return highest

@@ -1,0 +1,296 @@
+"""The schedule job: moves messages from the broker's intake to the store, exactly once, with Structured Streaming.
+
+Run as ``python -m tarry.pipeline.schedule --flight HOST:PORT --checkpoint DIR``; ``supervisor.py`` does so beside a
+broker. Spark plans ranges of seqs (``source.py``), its tasks fetch and stage them (``task.py``), and here, in the
+driver, one Delta commit publishes a batch and moves ``committed_seq``. A crash at any point leaves either a batch that
+is replayed, or one that is recognised as done.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tarry.errors import CorruptError, NotFoundError, TarryError, UnavailableError
+from tarry.pipeline.checkpoint import reconcile
+from tarry.pipeline.intake_client import IntakeClient, IntakeState
+from tarry.pipeline.plan import Trigger
+from tarry.pipeline.process import follow_parent, kill_session
+from tarry.pipeline.session import build_session, end_jvm
+from tarry.pipeline.status import Reporter
+from tarry.pipeline.task import RESULT_SCHEMA, RangeResult, StageTask, decode
+from tarry.store import Store, remove_orphans
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+log = logging.getLogger(__name__)
+
+EXIT_NOT_INSTALLED = 78
+"""sysexits' EX_CONFIG: trying again soon will not help."""
+
+BROKER_WAIT_S = 30.0
+STOP_WAIT_S = 15.0
+REPORT_EVERY_S = 5.0
+
+
+class ScheduleBatch:
+    """The function for ``foreachBatch``: has the ranges staged and commits them as one."""
+
+    def __init__(self, store: Store, client: IntakeClient, reporter: Reporter, flight: str) -> None:
+        self._store = store
+        self._client = client
+        self._reporter = reporter
+        self._task = StageTask(flight, store.root, store.shard)
+        self._told = True
+
+    def tell(self) -> None:
+        """Tell the broker of the last commit, if it does not know yet. The commit stands even if it cannot be told."""
+        if not self._told:
+            try:
+                self._client.store_committed()
+                self._told = True
+            except TarryError as error:
+                log.warning("the broker was not told of the last commit, trying again later: %s", error)
+
+    def __call__(self, ranges: DataFrame, batch_id: int) -> None:
+        started = time.monotonic()
+        self._reporter.update(state="running")
+        try:
+            rows = ranges.mapInArrow(self._task, RESULT_SCHEMA).collect()
+            done = self.commit(decode(row.asDict() for row in rows))
+        except Exception as error:
+            self._reporter.update(state="failed", error=_one_line(error))
+            raise
+        if done is None:
+            self._reporter.update(state="idle")
+            return
+        seconds = time.monotonic() - started
+        done |= {"batch_id": batch_id, "seconds": round(seconds, 3), "rows_per_second": round(done["rows"] / seconds)}
+        log.info("batch %(batch_id)d: seqs %(start_seq)d to %(end_seq)d, %(rows)d rows in %(seconds).2f s", done)
+        self._reporter.batch_done(done)
+
+    def commit(self, results: Sequence[RangeResult]) -> dict[str, Any] | None:
+        """Publish what the tasks staged, and tell the broker; None for an empty batch.
+
+        Raises:
+            StaleCommitError: the store is not where this batch starts.
+        """
+        if not results:
+            return None
+        for before, after in pairwise(results):
+            if before.end_seq != after.start_seq:
+                # Committing around a hole would lose what is in it.
+                raise CorruptError(
+                    f"the tasks' ranges do not join: one ends at {before.end_seq}, the next starts at {after.start_seq}"
+                )
+        files = [file for result in results for file in result.files]
+        start_seq, end_seq = results[0].start_seq, results[-1].end_seq
+        snapshot = self._store.commit(files, start_seq, end_seq)
+        self._told = False
+        self.tell()
+        return {
+            "start_seq": start_seq,
+            "end_seq": end_seq,
+            "rows": sum(result.rows_read for result in results),
+            "stored_rows": sum(file.rows for file in files),
+            "files": len(files),
+            "version": snapshot.version,
+        }
+
+
+def start_query(
+    spark: SparkSession,
+    batch: ScheduleBatch,
+    *,
+    flight: str,
+    start_seq: int,
+    trigger: Trigger,
+    checkpoint: Path,
+    poll_ms: int,
+) -> StreamingQuery:
+    """Start the streaming query; without a checkpoint it begins at ``start_seq``."""
+    from tarry.pipeline.source import IntakeSource
+
+    spark.dataSource.register(IntakeSource)
+    return (
+        spark.readStream.format(IntakeSource.name())
+        .option("flight", flight)
+        .option("start_seq", start_seq)
+        .option("cores", spark.sparkContext.defaultParallelism)
+        .option("bytes_min", trigger.bytes_min)
+        .option("interval_ms", trigger.interval_ms)
+        .option("rows_max", trigger.rows_max)
+        .load()
+        .writeStream.queryName("schedule")
+        .foreachBatch(batch)
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(processingTime=f"{poll_ms} milliseconds")
+        .start()
+    )
+
+
+def run(options: argparse.Namespace, stop: threading.Event) -> None:
+    """Work until ``stop`` is set.
+
+    Raises:
+        TarryError: the job cannot start, or the query has failed.
+    """
+    with IntakeClient(options.flight) as client:
+        reporter = Reporter(client, "schedule")
+        state = _wait_for_broker(client, stop)
+        if state is None:
+            return
+        try:
+            _run_query(options, stop, client, reporter, state)
+        except Exception as error:
+            reporter.update(state="failed", error=_one_line(error))
+            raise
+
+
+def _run_query(
+    options: argparse.Namespace, stop: threading.Event, client: IntakeClient, reporter: Reporter, state: IntakeState
+) -> None:
+    reporter.send()
+    store = Store.open(options.store or state.store_uri, shard=state.shard)
+    remove_orphans(store.root)
+    committed_seq = store.snapshot().committed_seq
+    reconcile(options.checkpoint, committed_seq)
+    spark = build_session(
+        name=f"tarry schedule {state.shard}",
+        master=options.master,
+        memory=options.memory,
+        work=options.checkpoint.with_name(f".{options.checkpoint.name}.spark-tmp"),
+    )
+    batch = ScheduleBatch(store, client, reporter, options.flight)
+    query = start_query(
+        spark,
+        batch,
+        flight=options.flight,
+        start_seq=committed_seq,
+        trigger=Trigger(options.schedule_bytes, options.schedule_interval_ms, options.schedule_rows_max),
+        checkpoint=options.checkpoint,
+        poll_ms=options.poll_ms,
+    )
+    reporter.update(state="idle", committed_seq=committed_seq)
+    reported = time.monotonic()
+    while not stop.wait(1.0):
+        if not query.isActive:
+            raise TarryError(f"the query has ended: {_one_line(query.exception() or 'without an error')}")
+        if time.monotonic() - reported >= REPORT_EVERY_S:
+            reported = time.monotonic()
+            batch.tell()
+            reporter.send()
+    reporter.update(state="stopping")
+    query.stop()
+    spark.stop()
+
+
+def _wait_for_broker(client: IntakeClient, stop: threading.Event) -> IntakeState | None:
+    deadline = time.monotonic() + BROKER_WAIT_S
+    while not stop.is_set():
+        try:
+            return client.state()
+        except UnavailableError:
+            if time.monotonic() >= deadline:
+                raise
+            stop.wait(0.2)
+    return None
+
+
+def _one_line(error: object) -> str:
+    """The telling line of an error: Spark wraps one in pages of stack traces, in Python's and in Java's way."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    ours = [line for line in lines if line.startswith(("tarry.", "OSError", "RuntimeError", "pyarrow."))]
+    java = [line.lstrip(": ") for line in lines if line.startswith((": ", "Caused by: "))]
+    return next((found[-1] for found in (ours, java, lines[:1]) if found), type(error).__name__)[:500]
+
+
+# -- the process -------------------------------------------------------------------------------------------------------
+
+
+def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tarry.pipeline.schedule",
+        description="Moves messages from a broker's intake to its store, with Spark; 'tarry serve' starts it itself.",
+    )
+    parser.add_argument("--flight", required=True, metavar="HOST:PORT", help="Arrow Flight front of the broker")
+    parser.add_argument("--checkpoint", required=True, type=Path, metavar="DIR", help="Spark's checkpoint; may be lost")
+    parser.add_argument("--store", metavar="URI", help="the store, where it is not what the broker says")
+    parser.add_argument("--master", default="local[*]", help="Spark master (default: %(default)s)")
+    parser.add_argument("--memory", default="1g", help="memory of the driver's JVM (default: %(default)s)")
+    parser.add_argument(
+        "--schedule-interval-ms", type=int, default=60_000, metavar="MS", help="commit at least this often..."
+    )
+    parser.add_argument(
+        "--schedule-bytes", type=int, default=256 << 20, metavar="N", help="...or when so many bytes wait"
+    )
+    parser.add_argument(
+        "--schedule-rows-max", type=int, default=4_000_000, metavar="N", help="most messages in a batch"
+    )
+    parser.add_argument(
+        "--poll-ms", type=int, default=1_000, metavar="MS", help="how often to ask the broker what waits"
+    )
+    parser.add_argument("--parent-pid", type=int, metavar="PID", help="stop when this process has gone")
+    options = parser.parse_args(arguments)
+    options.checkpoint = options.checkpoint.absolute()
+    return options
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the job until SIGTERM, SIGINT or the parent's end; exit code 0 then, 1 after a failure."""
+    options = parse(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    logging.getLogger("py4j").setLevel(logging.WARNING)
+    stop = threading.Event()
+
+    def stop_soon(*_: object) -> None:
+        if not stop.is_set():
+            stop.set()
+            # Spark may be starting, or a task may hang: there is an end to waiting.
+            deadline = threading.Timer(STOP_WAIT_S, _end_now, (1,))
+            deadline.daemon = True
+            deadline.start()
+
+    signal.signal(signal.SIGTERM, stop_soon)
+    signal.signal(signal.SIGINT, stop_soon)
+    if options.parent_pid is not None:
+        follow_parent(options.parent_pid, stop_soon)
+    try:
+        run(options, stop)
+        code = 0
+    except NotFoundError as error:
+        log.error("%s", error)
+        code = EXIT_NOT_INSTALLED
+    except Exception as error:  # noqa: BLE001 - the last stop: whatever it is, it goes to the log and the exit code
+        if not stop.is_set():  # a query that is being stopped may fail on the way
+            log.error("%s", error)
+            log.error("%s: %s", type(error).__name__, _one_line(error))
+        code = 0 if stop.is_set() else 1
+    _end_now(code)
+    return code
+
+
+def _end_now(code: int) -> None:
+    """End this process and all that it started."""
+    logging.shutdown()
+    if os.getsid(0) == os.getpid():
+        kill_session(os.getpid(), spare_self=True)
+    else:
+        end_jvm()  # started from somebody's shell: the session is not ours to end
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,142 @@
+"""One topic's queue: offsets, the newest rows in memory, and where on disk the others are."""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from tarry.message import concat
+
+if TYPE_CHECKING:
+    from tarry.ready.group import Group
+
+READ_BYTES = 16 << 20
+"""About the most that one read gives."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """Rows in memory; the first has offset ``base``."""
+
+    base: int
+    batch: pa.RecordBatch
+    size: int
+
+
+@dataclass(slots=True)
+class Extent:
+    """Offsets ``first … end-1`` of the topic are in segment ``segment`` of the ready log."""
+
+    segment: int
+    first: int
+    end: int
+
+
+ReadFrames = Callable[[str, int, int, int], list[tuple[int, pa.RecordBatch]]]
+"""``(topic, segment, offset, rows_max)`` → frames of the segment from the one that holds ``offset``: (base offset,
+rows).
+"""
+
+
+@dataclass(slots=True)
+class Topic:
+    """Appended to by the dispatcher alone; read by groups. ``lock`` guards everything here but the groups' own
+    state.
+    """
+
+    name: str
+    read_frames: ReadFrames
+    end: int = 0
+    """The offset that the next row gets: how many messages of the topic have ever become due."""
+    written: int = 0
+    """Offsets below are in a file (not necessarily fsynced)."""
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    tails: deque[Tail] = field(default_factory=deque)
+    extents: list[Extent] = field(default_factory=list)
+    groups: dict[str, Group] = field(default_factory=dict)
+
+    @property
+    def first(self) -> int:
+        """The lowest offset that can still be read."""
+        with self.lock:
+            return self._first()
+
+    def _first(self) -> int:
+        if self.extents:
+            return self.extents[0].first
+        return self.tails[0].base if self.tails else self.end
+
+    def append(self, batch: pa.RecordBatch, size: int) -> Tail:
+        """Give the rows the next offsets."""
+        with self.lock:
+            tail = Tail(self.end, batch, size)
+            self.tails.append(tail)
+            self.end += batch.num_rows
+        return tail
+
+    def wrote(self, segment: int, base: int, rows: int) -> None:
+        """Rows from offset ``base`` on are in that segment."""
+        with self.lock:
+            last = self.extents[-1] if self.extents else None
+            if last is not None and last.segment == segment:
+                last.end = base + rows
+            else:
+                self.extents.append(Extent(segment, base, base + rows))
+            self.written = max(self.written, base + rows)
+
+    def evict(self, tail: Tail) -> bool:
+        """Forget the oldest rows in memory, if they are ``tail`` and are written."""
+        with self.lock:
+            if not self.tails or self.tails[0] is not tail or tail.base + tail.batch.num_rows > self.written:
+                return False
+            self.tails.popleft()
+            return True
+
+    def forget_segment(self, segment: int) -> None:
+        """A segment was deleted."""
+        with self.lock:
+            self.extents = [e for e in self.extents if e.segment != segment]
+
+    def read(self, offset: int, rows_max: int) -> tuple[int, pa.RecordBatch] | None:
+        """Up to ``rows_max`` rows in offset order, the first of them at ``offset`` or, where that was deleted, at the
+        lowest after it.
+
+        Returns:
+            (offset of the first row, rows), or None at the end of the queue.
+        """
+        with self.lock:
+            offset = max(offset, self._first())
+            if offset >= self.end:
+                return None
+            if self.tails and offset >= self.tails[0].base:
+                return offset, self._from_memory(offset, rows_max)
+            at = bisect_right([e.first for e in self.extents], offset) - 1
+            segment = self.extents[at].segment
+        # Without the lock: a segment deleted now makes the read fail, and the caller comes again.
+        base, batch = self.read_frames(self.name, segment, offset, rows_max)[0]
+        return offset, batch.slice(offset - base, min(rows_max, batch.num_rows - (offset - base)))
+
+    def _from_memory(self, offset: int, rows_max: int) -> pa.RecordBatch:
+        parts, rows, size = [], 0, 0
+        for tail in self.tails:
+            skip = offset + rows - tail.base
+            if skip >= tail.batch.num_rows:
+                continue
+            part = tail.batch.slice(skip, min(rows_max - rows, tail.batch.num_rows - skip))
+            parts.append(part)
+            rows += part.num_rows
+            size += tail.size
+            if rows >= rows_max or size >= READ_BYTES:
+                break
+        return concat(parts)
+
+    def notify(self) -> None:
+        """Wake the consumers that wait for this topic."""
+        for group in list(self.groups.values()):
+            group.notify()

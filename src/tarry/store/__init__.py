@@ -1,0 +1,26 @@
+"""The store: a Delta table of what is far in the future, bucketed and sorted by due time; format:
+``docs/formats-store.md``.
+
+``layout`` (which rows share a file) → ``stage`` (write files) → ``table`` (publish them, take snapshots) → ``window``
+(read a span of due time in order). The broker needs no Spark and no Java for any of it.
+"""
+
+from tarry.store.due import next_due
+from tarry.store.errors import StaleCommitError
+from tarry.store.orphans import remove_orphans
+from tarry.store.snapshot import FileColumns, Snapshot
+from tarry.store.stage import StagedFile, stage
+from tarry.store.table import Store
+from tarry.store.window import read_window
+
+__all__ = [
+    "FileColumns",
+    "Snapshot",
+    "StagedFile",
+    "StaleCommitError",
+    "Store",
+    "next_due",
+    "read_window",
+    "remove_orphans",
+    "stage",
+]

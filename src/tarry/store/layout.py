@@ -1,0 +1,109 @@
+"""Buckets: which spans of due time share a file. A timing wheel's levels, on disk: wider the farther away.
+
+Within the next hour a bucket is 10 minutes, within the day an hour, within the month a day, then a calendar month. A
+label tells its width by its prefix::
+
+    10m-20261121T1410   14:10:00.000 to 14:19:59.999
+    1h-20261121T14      1d-20261121      1mo-202611      all
+
+:func:`cut` divides the sorted due times of one task; neighbours that are too small for a file of their own are put
+together, and the label is then the smallest bucket that holds all of the piece. All times are UTC.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+Int64s = np.ndarray[Any, np.dtype[np.int64]]
+
+MINUTE_MS = 60_000
+HOUR_MS = 60 * MINUTE_MS
+DAY_MS = 24 * HOUR_MS
+ALL = "all"
+
+_TEN_MINUTES_MS = 10 * MINUTE_MS
+_MONTH_MS = 31 * DAY_MS
+_YEAR_10000_MS = 253_402_300_800_000
+"""No calendar that readers share reaches further; what lies outside goes to ``all``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Rows ``[start, stop)`` of a task's sorted rows, and the label of the bucket that holds them."""
+
+    start: int
+    stop: int
+    bucket: str
+
+
+def label(due_min_ms: int, due_max_ms: int) -> str:
+    """The smallest standard bucket that holds both instants and all between."""
+    if due_min_ms < 0 or due_max_ms >= _YEAR_10000_MS:
+        return ALL
+    first, last = (np.datetime64(ms, "ms") for ms in (due_min_ms, due_max_ms))
+    text = np.datetime_as_string(first, unit="m").replace("-", "").replace(":", "")
+    if due_min_ms // _TEN_MINUTES_MS == due_max_ms // _TEN_MINUTES_MS:
+        return f"10m-{text[:12]}0"
+    if due_min_ms // HOUR_MS == due_max_ms // HOUR_MS:
+        return f"1h-{text[:11]}"
+    if due_min_ms // DAY_MS == due_max_ms // DAY_MS:
+        return f"1d-{text[:8]}"
+    if first.astype("datetime64[M]") == last.astype("datetime64[M]"):
+        return f"1mo-{text[:6]}"
+    return ALL
+
+
+def cut(due_ms: Int64s, now_ms: int, *, rows_min: int, pieces_max: int) -> list[Piece]:
+    """Divide ascending ``due_ms`` into at most ``pieces_max`` pieces of at least ``rows_min`` rows (all, where there
+    are fewer).
+    """
+    rows = len(due_ms)
+    if rows == 0:
+        return []
+    least = max(rows_min, -(-rows // pieces_max))
+    stops = []
+    start = 0
+    for stop in [*_bucket_starts(due_ms, now_ms), rows]:
+        if stop - start >= least:
+            stops.append(stop)
+            start = stop
+    # What is left over is too small to stand alone: it goes with its neighbour before it.
+    stops = [*stops[:-1], rows] if stops else [rows]
+    return [Piece(a, b, label(int(due_ms[a]), int(due_ms[b - 1]))) for a, b in zip([0, *stops], stops, strict=False)]
+
+
+def _bucket_starts(due_ms: Int64s, now_ms: int) -> list[int]:
+    """Where, in ascending ``due_ms``, another bucket begins."""
+    starts: list[int] = []
+    low = 0
+    for distance_ms, width_ms in ((HOUR_MS, _TEN_MINUTES_MS), (DAY_MS, HOUR_MS), (_MONTH_MS, DAY_MS), (None, None)):
+        high = len(due_ms) if distance_ms is None else int(np.searchsorted(due_ms, now_ms + distance_ms))
+        level = due_ms[low:high]
+        if len(level) == 0:
+            continue
+        number = (
+            level.astype("datetime64[ms]").astype("datetime64[M]").view(np.int64)
+            if width_ms is None
+            else level // width_ms
+        )
+        starts += [low, *(low + 1 + np.flatnonzero(np.diff(number))).tolist()]
+        low = high
+    return starts[1:]
+
+
+def cut_by_size(bytes_per_row: Int64s, *, rows_max: int, bytes_max: int) -> list[tuple[int, int]]:
+    """Divide rows, in order, into runs of at most ``rows_max`` rows and ``bytes_max`` bytes; one row may be larger than
+    that.
+    """
+    ends = np.cumsum(bytes_per_row)
+    runs = []
+    start, before = 0, 0
+    while start < len(ends):
+        by_bytes = int(np.searchsorted(ends, before + bytes_max, side="right"))
+        stop = min(start + rows_max, max(by_bytes, start + 1), len(ends))
+        runs.append((start, stop))
+        start, before = stop, int(ends[stop - 1])
+    return runs

@@ -1,0 +1,135 @@
+"""Reading the store's Parquet files: row groups and their bounds, with page checksums verified.
+
+A file is open only while one row group is read. A window that overlaps a thousand files thus holds no handles, and
+nothing is left open when a reader is abandoned. Footers are kept in a small cache of bounded bytes, because a herd
+reads one file group by group. Files are read with plain reads (``memory_map=False``: mapped pages would count as the
+broker's RSS) and without ``pre_buffer`` (which would read ahead a whole file's columns).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tarry.errors import CorruptError
+from tarry.message import SCHEMA
+from tarry.store.place import Place
+
+FOOTER_BYTES_MAX = 2 << 20
+_LOWEST, _HIGHEST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A row group and its bounds; None or the widest possible where a foreign writer left them out."""
+
+    number: int
+    due_min_ms: int
+    due_max_ms: int
+    seq_min: int
+    seq_max: int
+    topic_min: str | None
+    topic_max: str | None
+
+
+class _Footers:
+    """Parsed footers by path, the least recently used dropped first. A store file never changes, so an entry never goes
+    stale.
+    """
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._bytes = 0
+        self._kept: OrderedDict[str, Any] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, path: str) -> Any:
+        with self._lock:
+            footer = self._kept.get(path)
+            if footer is not None:
+                self._kept.move_to_end(path)
+            return footer
+
+    def put(self, path: str, footer: Any) -> None:
+        with self._lock:
+            if path in self._kept:
+                return
+            self._kept[path] = footer
+            self._bytes += footer.serialized_size
+            while self._bytes > self._bytes_max and len(self._kept) > 1:
+                _, dropped = self._kept.popitem(last=False)
+                self._bytes -= dropped.serialized_size
+
+
+_footers = _Footers(FOOTER_BYTES_MAX)
+
+
+def groups(place: Place, relative: str) -> list[Group]:
+    """The row groups of a file.
+
+    Raises:
+        CorruptError: the file is missing or its footer is damaged.
+    """
+    with _opened(place, relative) as file:
+        footer = file.metadata
+        at = {footer.schema.column(i).path: i for i in range(footer.num_columns)}
+        found = []
+        for number in range(footer.num_row_groups):
+            group = footer.row_group(number)
+            due = _bounds(group, at["due_ms"]) or (_LOWEST, _HIGHEST)
+            seq = _bounds(group, at["seq"]) or (_LOWEST, _HIGHEST)
+            topic = _bounds(group, at["topic"]) or (None, None)
+            found.append(Group(number, *due, *seq, *topic))
+        return found
+
+
+def read_group(place: Place, relative: str, number: int, columns: Sequence[str] = SCHEMA.names) -> pa.RecordBatch:
+    """The rows of one row group, in the types of :data:`tarry.message.SCHEMA`.
+
+    Raises:
+        CorruptError: the file is missing, or a page does not match its checksum.
+    """
+    wanted = pa.schema([SCHEMA.field(name) for name in columns])
+    with _opened(place, relative) as file:
+        table = file.read_row_group(number, columns=list(columns), use_threads=False).select(list(columns))
+        if table.schema != wanted:
+            table = table.cast(wanted)
+        batches = table.combine_chunks().to_batches()
+        return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=wanted)
+
+
+def _bounds(group: Any, column: int) -> tuple[Any, Any] | None:
+    statistics = group.column(column).statistics
+    return (statistics.min, statistics.max) if statistics is not None and statistics.has_min_max else None
+
+
+@contextmanager
+def _opened(place: Place, relative: str) -> Iterator[Any]:
+    path = place.path(relative)
+    try:
+        with pq.ParquetFile(
+            path,
+            metadata=_footers.get(path),
+            filesystem=place.filesystem,
+            memory_map=False,
+            pre_buffer=False,
+            page_checksum_verification=True,
+        ) as file:
+            _footers.put(path, file.metadata)
+            yield file
+    except FileNotFoundError as error:
+        raise CorruptError(f"{path} is missing, though the store's log names it") from error
+    except pa.ArrowInvalid as error:
+        raise CorruptError(f"{path} is damaged: {error}") from error
+    except OSError as error:
+        if error.errno is not None:
+            raise  # the disk's own trouble (too many open files, an I/O error), which says nothing about the content
+        raise CorruptError(f"{path} is damaged: {error}") from error

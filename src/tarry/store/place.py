@@ -1,0 +1,68 @@
+"""Where a store's files are: a local directory, or object storage by URI. The one seam to the file system."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from pyarrow import fs
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The root of a table. ``local`` is None on object storage, where writes are durable when they return."""
+
+    uri: str
+    local: Path | None
+    filesystem: Any
+    base: str
+
+    @classmethod
+    def of(cls, uri: str) -> Place:
+        """The place that a path or URI names; credentials of object storage come from the environment."""
+        scheme = urlsplit(uri).scheme
+        if scheme in ("", "file"):
+            path = Path(unquote(urlsplit(uri).path) if scheme else uri).absolute()
+            return cls(str(path), path, fs.LocalFileSystem(), str(path))
+        filesystem, base = fs.FileSystem.from_uri(uri)
+        return cls(uri.rstrip("/"), None, filesystem, base.rstrip("/"))
+
+    def path(self, relative: str) -> str:
+        """The path, for :attr:`filesystem`, of a file named in the Delta log (where names are URL-encoded)."""
+        return f"{self.base}/{unquote(relative)}"
+
+    def sizes(self, relatives: Iterable[str]) -> list[int | None]:
+        """Sizes in bytes; None for a file that is not there."""
+        return [info.size for info in self.filesystem.get_file_info([self.path(r) for r in relatives])]
+
+    def remove(self, relatives: Iterable[str]) -> None:
+        """Delete files; one that is already gone is fine."""
+        for relative in relatives:
+            try:
+                self.filesystem.delete_file(self.path(relative))
+            except FileNotFoundError:
+                continue
+
+
+def sync_file(path: Path) -> None:
+    """Make a written file, or the names in a directory, durable."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def sync_up(directory: Path, root: Path) -> None:
+    """Make the names in ``directory`` and in every directory above it, up to and including ``root``, durable.
+
+    All of them, even where they existed before: another task may have made a directory and not yet synced its name.
+    """
+    sync_file(directory)
+    while directory != root:
+        directory = directory.parent
+        sync_file(directory)

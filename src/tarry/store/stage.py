@@ -1,0 +1,170 @@
+"""Writing rows as sorted Parquet files under the table's root, for a later commit to publish.
+
+A staged file is already in its final place, ``shard=S/bucket=LABEL/PREFIX-UUID.parquet``: readers of a Delta table see
+only what its log names, so an unfinished batch is harmless, nothing has to be moved, and a second attempt never touches
+the files of the first (the UUID). ``orphans.py`` removes what was never committed. On a local disk every file and every
+directory above it is fsynced before :func:`stage` returns, because the commit that follows lets the broker delete its
+own copy.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from tarry.errors import InvalidArgumentError
+from tarry.message import SCHEMA, Kind
+from tarry.store.layout import Int64s, Piece, cut, cut_by_size
+from tarry.store.place import Place, sync_file, sync_up
+
+FILES_MAX = 16
+"""Most files of one call."""
+
+FILE_BYTES_MIN = 8 << 20
+"""Below about this size, neighbouring buckets share a file."""
+
+GROUP_ROWS_MAX = 8192
+GROUP_BYTES_MAX = 4 << 20
+"""A row group is the unit of reading: a window of a minute reads one for each file that overlaps it."""
+
+STAGE_BYTES_MAX = 1 << 30
+"""Most bytes of one call: sorting needs them in one piece, and Arrow's 32-bit offsets end at 2 GiB."""
+
+_DELTA_ENCODED = dict.fromkeys(("seq", "due_ms", "born_ms"), "DELTA_BINARY_PACKED")
+
+
+@dataclass(frozen=True, slots=True)
+class StagedFile:
+    """A file that is durably there but not in the table yet. ``path`` is relative to the table's root; bounds are
+    inclusive.
+    """
+
+    path: str
+    shard: int
+    bucket: str
+    rows: int
+    size: int
+    due_min_ms: int
+    due_max_ms: int
+    seq_min: int
+    seq_max: int
+    topic_min: str
+    topic_max: str
+
+
+def stage(
+    table: pa.Table, root: str, prefix: str, now_ms: int, *, shard: int = 0, files_max: int = FILES_MAX
+) -> list[StagedFile]:
+    """Sort ``table`` (of :data:`tarry.message.SCHEMA`) by ``(due_ms, seq)``, cut it into buckets and write them,
+    durably.
+
+    Rows of another kind than message are left out: a message file holds messages. (Nothing writes such rows yet; where
+    they go is part of cancelling.) When writing fails, what was written is removed again as far as possible.
+
+    Raises:
+        InvalidArgumentError: the schema is another one, or the table is larger than :data:`STAGE_BYTES_MAX`.
+        OSError: the disk is full or broken.
+    """
+    if table.schema != SCHEMA:
+        raise InvalidArgumentError(
+            f"the schema to stage is {table.schema.names}; allowed: {SCHEMA.names}, in the types of a message"
+        )
+    if table.nbytes > STAGE_BYTES_MAX:
+        raise InvalidArgumentError(
+            f"{table.nbytes} bytes to stage at once; allowed: {STAGE_BYTES_MAX}; stage them in parts"
+        )
+    batch = _sorted(_messages(table))
+    if batch.num_rows == 0:
+        return []
+    place = Place.of(root)
+    due = batch.column("due_ms").to_numpy()
+    rows_min = FILE_BYTES_MIN * batch.num_rows // max(batch.nbytes, 1)
+    staged: list[StagedFile] = []
+    try:
+        for piece in cut(due, now_ms, rows_min=rows_min, pieces_max=files_max):
+            staged.append(_write(batch, piece, place, prefix, shard))
+        if place.local is not None:
+            for directory in sorted({(place.local / file.path).parent for file in staged}):
+                sync_up(directory, place.local)
+    except BaseException:
+        # A full disk must not be made fuller by every attempt. The file that failed is _write's to remove.
+        place.remove(file.path for file in staged)
+        raise
+    return staged
+
+
+def _messages(table: pa.Table) -> pa.RecordBatch:
+    other = pc.not_equal(table["kind"], int(Kind.MESSAGE))
+    if pc.any(other).as_py():
+        table = table.filter(pc.invert(pc.fill_null(other, False)))
+    batches = table.combine_chunks().to_batches()
+    return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=SCHEMA)
+
+
+def _sorted(batch: pa.RecordBatch) -> pa.RecordBatch:
+    due, seq = batch.column("due_ms").to_numpy(), batch.column("seq").to_numpy()
+    # From the intake rows come in seq order: then one stable sort by due time does.
+    in_seq_order = bool((np.diff(seq) > 0).all())
+    if in_seq_order and bool((np.diff(due) >= 0).all()):
+        return batch
+    order = np.argsort(due, kind="stable") if in_seq_order else np.lexsort((seq, due))
+    return batch.take(pa.array(order))
+
+
+def _write(batch: pa.RecordBatch, piece: Piece, place: Place, prefix: str, shard: int) -> StagedFile:
+    rows = batch.slice(piece.start, piece.stop - piece.start)
+    directory = f"shard={shard}/bucket={piece.bucket}"
+    relative = f"{directory}/{prefix}-{uuid.uuid4().hex}.parquet"
+    path = place.path(relative)
+    place.filesystem.create_dir(place.path(directory), recursive=True)
+    try:
+        _write_parquet(rows, path, place)
+        if place.local is not None:
+            sync_file(Path(path))
+    except BaseException:
+        place.remove([relative])
+        raise
+    due, seq = rows.column("due_ms").to_numpy(), rows.column("seq").to_numpy()
+    topic = pc.min_max(rows.column("topic")).as_py()
+    return StagedFile(
+        path=relative,
+        shard=shard,
+        bucket=piece.bucket,
+        rows=rows.num_rows,
+        size=int(place.filesystem.get_file_info(path).size),
+        due_min_ms=int(due[0]),
+        due_max_ms=int(due[-1]),
+        seq_min=int(seq.min()),
+        seq_max=int(seq.max()),
+        topic_min=topic["min"],
+        topic_max=topic["max"],
+    )
+
+
+def _write_parquet(rows: pa.RecordBatch, path: str, place: Place) -> None:
+    with pq.ParquetWriter(
+        path,
+        SCHEMA,
+        filesystem=place.filesystem,
+        compression="zstd",
+        compression_level=1,
+        use_dictionary=["topic"],
+        column_encoding=_DELTA_ENCODED,
+        write_statistics=["due_ms", "seq", "topic"],
+        write_page_checksum=True,
+    ) as writer:
+        for start, stop in cut_by_size(_row_bytes(rows), rows_max=GROUP_ROWS_MAX, bytes_max=GROUP_BYTES_MAX):
+            writer.write_batch(rows.slice(start, stop - start), row_group_size=stop - start)
+
+
+def _row_bytes(rows: pa.RecordBatch) -> Int64s:
+    """Bytes of each body, plus an even share of the other columns."""
+    lengths = pc.binary_length(rows.column("body")).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+    others = max(0, rows.nbytes - int(lengths.sum())) // max(1, rows.num_rows)
+    return np.asarray(lengths + others, np.int64)

@@ -1,0 +1,120 @@
+"""Takes what is due from the wheel and hands it to the ready log; says how far that has come, for the checkpoint."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tarry.clock import Clock
+from tarry.intake.intake import Intake
+from tarry.ready.log import UNWRITTEN_BYTES_MAX, ReadyLog
+from tarry.wheel.loader import Loader
+from tarry.wheel.wheel import Wheel
+
+ROWS_MAX = 16_384
+"""Rows handed over at once: a herd's first consumers get theirs while the rest is still being prepared."""
+WAIT_S_MAX = 0.25
+"""The dispatcher looks at the wall clock at least this often, so that a step of the clock is noticed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """A consistent cut: every message with ``due_ms < fired_until_ms`` and ``seq < fired_seq`` was appended to the
+    ready log before (``segment``, ``position``), and nothing else was."""
+
+    fired_until_ms: int
+    fired_seq: int
+    ready: tuple[int, int]
+    ticket: int
+    accepted: dict[str, int]
+    offsets: dict[str, int]
+    stored_rows: int
+
+
+class Dispatcher:
+    """One thread calls :meth:`run`, or a test calls :meth:`step`."""
+
+    def __init__(
+        self, wheel: Wheel, intake: Intake, ready: ReadyLog, loader: Loader, clock: Clock
+    ) -> None:
+        self._wheel = wheel
+        self._intake = intake
+        self._ready = ready
+        self._loader = loader
+        self._clock = clock
+        self._fire_lock = threading.Lock()
+        self._stopped = False
+
+    def step(self) -> bool:
+        """Hand over one batch of due rows; whether there was one."""
+        with self._fire_lock:
+            notify = self._fire()
+        if notify is None:
+            return False
+        notify()
+        return True
+
+    def _fire(self) -> Callable[[], None] | None:
+        with self._wheel.lock:
+            due = self._wheel.take_due(self._clock.now_ms(), ROWS_MAX)
+        if due is None:
+            return None
+        topics = self._ready.append(due)
+
+        def notify() -> None:
+            for topic in topics:
+                topic.notify()
+            if self._loader.short:
+                self._loader.wake.set()
+
+        return notify
+
+    def run(self) -> None:
+        """Until :meth:`stop`: hand over what is due, sleep until the next is."""
+        while not self._stopped:
+            if self._ready.unwritten_bytes > UNWRITTEN_BYTES_MAX:
+                self._ready.flush()
+            if not self.step():
+                self._sleep()
+
+    def _sleep(self) -> None:
+        with self._wheel.lock:
+            due = self._wheel.next_fireable()
+            wait_s = WAIT_S_MAX if due is None else min(WAIT_S_MAX, self._clock.seconds_until(due))
+            if wait_s > 0 and not self._stopped:
+                self._clock.wait(self._wheel.lock, wait_s)
+
+    def stop(self) -> None:
+        with self._wheel.lock:
+            self._stopped = True
+            self._wheel.lock.notify_all()
+
+    def progress(self) -> Progress | None:
+        """Where everything stands, or None when no consistent cut can be made now.
+
+        None while a pending row is below what has fired already: a late arrival that was not handed over yet, or a
+        clock that was set back; or while the loader is behind the clock. The former checkpoint then stays, and recovery
+        has more to read.
+        """
+        self._ready.flush()  # most of the writing, before the dispatcher is kept waiting
+        with self._fire_lock:
+            pending = []
+            while (notify := self._fire()) is not None:
+                pending.append(notify)
+            with self._wheel.lock:
+                fired = self._wheel.fired
+                until = fired.due_ms + (fired.seq > 0)  # whole milliseconds: nothing of this one may be left
+                low = self._wheel.next_due()
+                if (low is not None and low < until) or self._wheel.safe.due_ms < until:
+                    cut = None
+                else:
+                    cut = (self._intake.published_seq, dict(self._intake.accepted))
+            if cut is not None:
+                segment, position, ticket = self._ready.mark()
+                ends, stored = self._ready.ends(), self._ready.stored_rows
+        for notify in pending:
+            notify()
+        if cut is None:
+            return None
+        return Progress(until, cut[0], (segment, position), ticket, cut[1], ends, stored)

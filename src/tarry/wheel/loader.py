@@ -1,0 +1,170 @@
+"""Moves ``loaded`` forward: reads what the intake and the store hold of the next window into the wheel.
+
+Who has a message that is accepted while the loader works? Under the wheel's lock the loader first moves ``loaded`` to
+the end of the window and notes the intake's next seq. From then on an arrival below ``loaded`` goes to the wheel
+directly; what had a lower seq is read here. So each message is seen once. The store's snapshot and its
+``committed_seq`` are fixed during a load, and segments and snapshots change only between loads, in this same thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from tarry.clock import Clock
+from tarry.intake.index import Int64s, Key, Window
+from tarry.intake.intake import Intake
+from tarry.wheel.wheel import Piece, Wheel
+
+log = logging.getLogger(__name__)
+
+PIECE_ROWS = 8192
+
+
+class StoreView(Protocol):
+    """A snapshot of the store as the loader needs it; its messages all have ``seq < committed_seq``."""
+
+    @property
+    def committed_seq(self) -> int: ...
+
+    @property
+    def version(self) -> int: ...
+
+    def read_window(self, after: Key, until_ms: int, batch_rows: int) -> Iterator[pa.RecordBatch]:
+        """Rows with ``(due_ms, seq) >= after`` and ``due_ms < until_ms``, in that order."""
+        ...
+
+    def first_due_ms(self, after: Key) -> int | None:
+        """The lowest due time from ``after`` on; None when nothing is left."""
+        ...
+
+
+class Loader:
+    """One thread calls :meth:`step`; the view of the store is changed only by that thread, between steps."""
+
+    def __init__(
+        self, wheel: Wheel, intake: Intake, clock: Clock, view: StoreView, *, horizon_ms: int, bytes_max: int
+    ) -> None:
+        self.view = view
+        self.loaded_rows = 0
+        self.stored_rows = 0
+        self._wheel = wheel
+        self._intake = intake
+        self._clock = clock
+        self._horizon_ms = horizon_ms
+        self._bytes_max = bytes_max
+        self._exclude: Int64s = np.empty(0, np.int64)
+        self._exclude_due_ms = np.iinfo(np.int64).min
+        self.wake = threading.Event()
+        """Set when there may be something to do at once."""
+        self.short = False
+        """The last load stopped for lack of memory: whoever makes room sets ``wake``."""
+
+    def exclude(self, seqs: Int64s, due_max_ms: int) -> None:
+        """Leave these out, up to that due time: recovery found them in the ready log."""
+        self._exclude, self._exclude_due_ms = np.sort(seqs), due_max_ms
+
+    def step(self) -> None:
+        """Do what is to be done now: shrink a wheel that grew too large, sort near slots, load the next window."""
+        now = self._clock.now_ms()
+        self._shrink()
+        self._wheel.make_near(now)
+        self._load(now)
+
+    def _shrink(self) -> None:
+        # Arrivals are not asked whether there is room; the far end is given up instead, it is in the intake anyway.
+        with self._wheel.lock:
+            if self._wheel.bytes > 1.25 * self._bytes_max:
+                key = max(self._wheel.key_at_bytes(0.75 * self._bytes_max), self._wheel.fired)
+                if key < self._wheel.loaded:
+                    self._wheel.truncate(key)
+                    self.short = True
+
+    def _load(self, now: int) -> None:
+        with self._wheel.lock:
+            after = self._wheel.loaded
+            target = now + self._horizon_ms
+            enough = after.due_ms >= target - self._horizon_ms // 4
+            # A wheel that is nearly full waits for room, so that it does not load a few rows at a time.
+            if enough or (self.short and self._wheel.bytes > 0.5 * self._bytes_max):
+                self.short = not enough
+                return
+            self.short = False
+            self._wheel.loaded = Key(target, 0)
+            seq_max = self._intake.published_seq
+        reached = self._load_window(after, target, seq_max)
+        with self._wheel.lock:
+            if reached.due_ms < target:
+                self._wheel.truncate(reached)
+                self.short = True
+            self._wheel.safe = reached
+            self._wheel.lock.notify_all()
+        if reached.due_ms > self._exclude_due_ms:
+            self._exclude = np.empty(0, np.int64)
+
+    def _load_window(self, after: Key, target: int, seq_max: int) -> Key:
+        """Load from ``after`` to ``target``, or until memory is used up; the key below which everything is loaded."""
+        position = after
+        for batch in self.view.read_window(after, target, PIECE_ROWS):
+            key = Key(batch.column("due_ms")[-1].as_py(), batch.column("seq")[-1].as_py() + 1)
+            # `safe` moves only when both sides are in up to there; else a row of the store could be passed over.
+            position = self._load_intake(position, key, seq_max, alone=False)
+            if position < key:
+                # The intake alone filled the wheel: of the store's rows, those below that place belong to it too.
+                piece = Piece.of(batch, stored=True)
+                self.stored_rows += self._add(batch.slice(0, piece.below(position)), stored=True)
+                return position
+            self.stored_rows += self._add(batch, stored=True)
+            self._reached(key)
+            if self._full():
+                return key
+        return self._load_intake(position, Key(target, 0), seq_max, alone=True)
+
+    def _load_intake(self, position: Key, until: Key, seq_max: int, *, alone: bool) -> Key:
+        """Load the intake's rows up to ``until`` or until memory is used up; ``alone``: the store has none there."""
+        while position < until:
+            window = Window(position, until, self.view.committed_seq, seq_max)
+            due, seq, complete = self._intake.select(window, 4 * PIECE_ROWS)
+            for low in range(0, len(seq), PIECE_ROWS):
+                part = seq[low : low + PIECE_ROWS]
+                batch = self._intake.read_rows(part)
+                assert batch is not None
+                self._add(batch, stored=False)
+                position = Key(int(due[low + len(part) - 1]), int(part[-1]) + 1)
+                if alone:
+                    self._reached(position)
+                if self._full():
+                    return position
+            if complete:
+                return until
+        return position
+
+    def _add(self, batch: pa.RecordBatch, *, stored: bool) -> int:
+        if len(self._exclude):
+            keep = ~np.isin(batch.column("seq").to_numpy(), self._exclude)
+            if not keep.all():
+                batch = batch.filter(pa.array(keep))
+        piece = Piece.of(batch, stored=stored)
+        with self._wheel.lock:
+            self._wheel.add(piece)
+        self.loaded_rows += piece.rows
+        return piece.rows
+
+    def next_unloaded_ms(self) -> int | None:
+        """The lowest due time that is not in the wheel; None when there is nothing. Reads a little from disk."""
+        after = self._wheel.loaded
+        moments = (self.view.first_due_ms(after), self._intake.next_due(after, self.view.committed_seq))
+        return min((m for m in moments if m is not None), default=None)
+
+    def _reached(self, key: Key) -> None:
+        with self._wheel.lock:
+            self._wheel.safe = key
+            self._wheel.lock.notify_all()
+
+    def _full(self) -> bool:
+        return self._wheel.bytes > self._bytes_max

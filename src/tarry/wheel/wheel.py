@@ -1,0 +1,305 @@
+"""Slots and runs: the messages below ``loaded``, by due time. See the package for a worked example.
+
+Nothing here is the only copy: every row is in the intake or the store until the ready log has it durably. That is what
+makes :meth:`Wheel.truncate` safe, and a crash.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import threading
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tarry.intake.index import Int64s, Key
+from tarry.message import concat
+
+SLOT_MS = 1000
+NEAR_MS = 1500
+"""Slots that begin within this time are sorted into runs."""
+PIECES_MAX = 64
+"""So many slices of one slot are joined at once, so that no later join has thousands of parts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Rows sorted by (due time, seq), all from the intake or all from the store."""
+
+    batch: pa.RecordBatch
+    due_ms: Int64s
+    seq: Int64s
+    stored: bool
+    row_bytes: float
+
+    @classmethod
+    def of(cls, batch: pa.RecordBatch, *, stored: bool) -> Piece:
+        """Sort a batch, if it is not sorted."""
+        due, seq = batch.column("due_ms").to_numpy(), batch.column("seq").to_numpy()
+        size = batch.nbytes / max(1, batch.num_rows)
+        if len(due) > 1 and not _ascending(due, seq):
+            order = np.lexsort((seq, due))
+            batch, due, seq = batch.take(pa.array(order)), due[order], seq[order]
+        return cls(batch, due, seq, stored, size)
+
+    def slice(self, low: int, high: int) -> Piece:
+        return Piece(
+            self.batch.slice(low, high - low), self.due_ms[low:high], self.seq[low:high], self.stored, self.row_bytes
+        )
+
+    def below(self, key: Key) -> int:
+        """How many rows come before ``key``."""
+        low = int(np.searchsorted(self.due_ms, key.due_ms, "left"))
+        high = int(np.searchsorted(self.due_ms, key.due_ms, "right"))
+        return low + int(np.searchsorted(self.seq[low:high], key.seq, "left"))
+
+    @property
+    def rows(self) -> int:
+        return len(self.due_ms)
+
+    @property
+    def bytes(self) -> float:
+        return self.row_bytes * self.rows
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """Rows that are due, sorted by (due time, seq); ``stored_rows`` of them came from the store."""
+
+    batch: pa.RecordBatch
+    due_ms: Int64s
+    stored_rows: int
+
+
+@dataclass(slots=True)
+class _Slot:
+    pieces: list[Piece] = field(default_factory=list)
+    due_min_ms: int = np.iinfo(np.int64).max
+
+
+class Wheel:
+    """All methods but :meth:`make_near` are called with :attr:`lock` held. The lock's condition is what the dispatcher
+    waits on.
+    """
+
+    def __init__(self, loaded: Key, fired: Key) -> None:
+        self.lock = threading.Condition()
+        self.loaded = loaded
+        """Rows accepted from now on with a due time below ``loaded.due_ms`` belong here."""
+        self.safe = loaded
+        """All pending rows below are here: ``loaded``, except while the loader is on its way there."""
+        self.fired = fired
+        """Above every row that was ever taken. The wheel is never cut below it, or a fired row would be loaded again."""
+        self.bytes = 0.0
+        self.rows = 0
+        self._slots: dict[int, _Slot] = {}
+        self._runs: list[tuple[int, int, int, Piece]] = []  # heap of (due, seq, tie, the run's rest)
+        self._near_slot = loaded.due_ms // SLOT_MS
+        self._ties = itertools.count()
+
+    def accept(self, piece: Piece) -> bool:
+        """Take the rows below ``loaded``; whether the next due time became sooner, so that the dispatcher must be
+        woken.
+        """
+        return self.add(piece.slice(0, int(np.searchsorted(piece.due_ms, self.loaded.due_ms, "left"))))
+
+    def prepare(self, batch: pa.RecordBatch) -> tuple[int, Piece | None]:
+        """Without the lock: the rows of an arrival that are below ``loaded`` as it is now, sorted, and which ``loaded``
+        that was.
+
+        A few rows of a large batch are copied out, so that they do not keep all of it in memory for the length of the
+        horizon.
+        """
+        limit = self.loaded.due_ms
+        below = np.flatnonzero(batch.column("due_ms").to_numpy() < limit)
+        if not len(below):
+            return limit, None
+        return limit, Piece.of(batch if 2 * len(below) > batch.num_rows else batch.take(pa.array(below)), stored=False)
+
+    def add(self, piece: Piece) -> bool:
+        """Take all rows; whether the next due time became sooner."""
+        if not piece.rows:
+            return False
+        before = self.next_due()
+        self.rows += piece.rows
+        self.bytes += piece.bytes
+        low = int(np.searchsorted(piece.due_ms, self._near_slot * SLOT_MS, "left"))
+        if low:
+            self._push(piece.slice(0, low))
+        while low < piece.rows:
+            slot = int(piece.due_ms[low]) // SLOT_MS
+            high = int(np.searchsorted(piece.due_ms, (slot + 1) * SLOT_MS, "left"))
+            self._put(slot, piece.slice(low, high))
+            low = high
+        return before is None or int(piece.due_ms[0]) < before
+
+    def _put(self, number: int, piece: Piece) -> None:
+        slot = self._slots.setdefault(number, _Slot())
+        slot.pieces.append(piece)
+        slot.due_min_ms = min(slot.due_min_ms, int(piece.due_ms[0]))
+        if len(slot.pieces) >= PIECES_MAX:
+            small = [p for p in slot.pieces if p.rows < 4 * PIECES_MAX]
+            if len(small) > PIECES_MAX // 2:
+                slot.pieces = [p for p in slot.pieces if p.rows >= 4 * PIECES_MAX] + _join(small)
+
+    def _push(self, piece: Piece) -> None:
+        heapq.heappush(self._runs, (int(piece.due_ms[0]), int(piece.seq[0]), next(self._ties), piece))
+
+    def next_due(self) -> int | None:
+        """The lowest due time here."""
+        run = self._runs[0][0] if self._runs else None
+        slot = min((s.due_min_ms for s in self._slots.values()), default=None)
+        return min((d for d in (run, slot) if d is not None), default=None)
+
+    def next_fireable(self) -> int | None:
+        """The lowest due time here that need not wait for the loader; None when there is none."""
+        heads = [Key(s.due_min_ms, 0) for s in self._slots.values()]
+        if self._runs:
+            heads.append(Key(self._runs[0][0], self._runs[0][1]))
+        head = min(heads, default=None)
+        return head.due_ms if head is not None and head < self.safe else None
+
+    def make_near(self, now_ms: int) -> None:
+        """Sort the slots that begin soon into runs. Takes the lock itself; sorts without it, so that nothing waits for
+        a large slot.
+
+        A slot stays where it is until its sorted run takes its place, so a dispatcher that comes meanwhile finds every
+        row.
+        """
+        end = (now_ms + NEAR_MS) // SLOT_MS + 1
+        while True:
+            with self.lock:
+                self._near_slot = max(self._near_slot, end)
+                number = min((n for n in self._slots if n < end), default=None)
+                if number is None:
+                    return
+                slot = self._slots[number]
+                if len(slot.pieces) == 1:
+                    del self._slots[number]
+                    self._push(slot.pieces[0])
+                    self.lock.notify_all()
+                    continue
+                pieces = list(slot.pieces)
+            runs = _join(pieces)
+            with self.lock:
+                # New rows for this slot have become runs of their own meanwhile; truncate() may have cut the slot.
+                if self._slots.get(number) is slot and len(slot.pieces) == len(pieces) and slot.pieces[0] is pieces[0]:
+                    del self._slots[number]
+                    for run in runs:
+                        self._push(run)
+                    self.lock.notify_all()
+
+    def take_due(self, now_ms: int, rows_max: int) -> Due | None:
+        """Remove and give the first ``rows_max`` rows that are due, in order; None when nothing is.
+
+        Rows at or above ``safe`` wait for what the loader is still to bring from below them: that keeps the order, and
+        keeps ``fired`` at or below ``safe``, so that a load that stops half way can be taken up again from there.
+        A slot that is due and not near yet (the loader was busy) is turned into runs here.
+        """
+        for number in [n for n, s in self._slots.items() if s.due_min_ms <= now_ms]:
+            for piece in self._slots.pop(number).pieces:
+                self._push(piece)
+        taken: list[Piece] = []
+        while self._runs and self._runs[0][0] <= now_ms:
+            taken.append(heapq.heappop(self._runs)[3])
+        if not taken:
+            return None
+        until = min(Key(now_ms + 1, 0), self.safe)
+        counts = [p.below(until) for p in taken]
+        order: npt.NDArray[np.intp] | None = None
+        if len(taken) > 1:
+            due = np.concatenate([p.due_ms[:n] for p, n in zip(taken, counts, strict=True)])
+            seq = np.concatenate([p.seq[:n] for p, n in zip(taken, counts, strict=True)])
+            order = np.lexsort((seq, due))
+            if len(order) > rows_max:
+                # Each run is sorted, so the first rows overall are a prefix of each run.
+                run = np.repeat(np.arange(len(taken)), counts)[order[:rows_max]]
+                counts = np.bincount(run, minlength=len(taken)).tolist()
+                order = None
+        else:
+            counts[0] = min(counts[0], rows_max)
+        first = [p.slice(0, n) for p, n in zip(taken, counts, strict=True) if n]
+        if not first:
+            for piece in taken:
+                self._push(piece)
+            return None
+        for piece, n in zip(taken, counts, strict=True):
+            if n < piece.rows:
+                self._push(piece.slice(n, piece.rows))
+        self.rows -= sum(p.rows for p in first)
+        self.bytes -= sum(p.bytes for p in first)
+        last = max(Key(int(p.due_ms[-1]), int(p.seq[-1]) + 1) for p in first)
+        self.fired = max(self.fired, last)
+        return _merge(first, order)
+
+    def pieces(self) -> list[Piece]:
+        """Everything that is here."""
+        return [p for s in self._slots.values() for p in s.pieces] + [p for *_, p in self._runs]
+
+    def truncate(self, key: Key) -> None:
+        """Forget the rows at or above ``key`` and move ``loaded`` back to it: the loader will bring them again.
+
+        What is kept is copied, since a slice would keep the whole batch in memory that it was cut from.
+        """
+        for number in list(self._slots):
+            if (number + 1) * SLOT_MS > key.due_ms:
+                slot = self._slots.pop(number)
+                kept = [p.slice(0, n) for p in slot.pieces if (n := p.below(key))]
+                if kept:
+                    self._slots[number] = _Slot(_join(kept, copy=True), min(int(p.due_ms[0]) for p in kept))
+        runs, self._runs = self._runs, []
+        for run in _join([p.slice(0, n) for *_, p in runs if (n := p.below(key))], copy=True):
+            self._push(run)
+        everything = self.pieces()
+        self.rows = sum(p.rows for p in everything)
+        self.bytes = sum(p.bytes for p in everything)
+        self.loaded = min(self.loaded, key)
+        self.safe = min(self.safe, key)
+
+    def key_at_bytes(self, size: float) -> Key:
+        """The key below which the first rows, about ``size`` bytes of them, lie. Always leaves at least one row
+        below.
+        """
+        total = 0.0
+        pieces: list[Piece] = [p for *_, p in self._runs]
+        for number in sorted(self._slots):
+            if pieces and total + sum(p.bytes for p in pieces) >= size:
+                break
+            pieces += self._slots[number].pieces
+        due = np.concatenate([p.due_ms for p in pieces])
+        seq = np.concatenate([p.seq for p in pieces])
+        weight = np.concatenate([np.full(p.rows, p.row_bytes) for p in pieces])
+        order = np.lexsort((seq, due))
+        at = order[min(int(np.searchsorted(np.cumsum(weight[order]), size)), len(order) - 1)]
+        return Key(int(due[at]), int(seq[at]) + (len(order) == 1))
+
+
+def _ascending(due: Int64s, seq: Int64s) -> bool:
+    step, order = np.diff(due), np.diff(seq)
+    return bool(((step > 0) | ((step == 0) & (order > 0))).all())
+
+
+def _join(pieces: list[Piece], *, copy: bool = False) -> list[Piece]:
+    """At most two pieces, one of rows from the intake and one from the store."""
+    joined = []
+    for stored in (False, True):
+        parts = [p for p in pieces if p.stored is stored]
+        if len(parts) == 1 and not copy:
+            joined += parts
+        elif parts:
+            joined.append(Piece.of(pa.concat_batches([p.batch for p in parts]), stored=stored))
+    return joined
+
+
+def _merge(pieces: list[Piece], order: npt.NDArray[np.intp] | None) -> Due:
+    stored = sum(p.rows for p in pieces if p.stored)
+    if len(pieces) == 1:
+        return Due(pieces[0].batch, pieces[0].due_ms, stored)
+    batch = concat(p.batch for p in pieces)
+    due = np.concatenate([p.due_ms for p in pieces])
+    if order is None:
+        order = np.lexsort((np.concatenate([p.seq for p in pieces]), due))
+    return Due(batch.take(pa.array(order)), due[order], stored)

@@ -1,0 +1,101 @@
+"""A file layer that crashes at a chosen step and then forgets what was not fsynced, as a power failure does.
+
+``kill -9`` keeps what was written; only this shows whether every acknowledgement waited for its fsync.
+"""
+
+from __future__ import annotations
+
+import errno
+import random
+from collections.abc import Sequence
+from pathlib import Path
+
+from tarry.log.files import AppendFile, Buffer, OsAppendFile, OsFiles
+
+
+class Crash(BaseException):
+    """The process is gone. Not an Exception, so that nothing in the broker can catch and answer it."""
+
+
+class FaultyFiles(OsFiles):
+    """Counts steps (each write, sync, replace and remove is two: before and after) and crashes at step ``crash_at``.
+
+    ``full`` makes writes fail with ENOSPC after a part; ``broken_sync`` makes fsync fail with EIO.
+    """
+
+    def __init__(self) -> None:
+        self.steps = 0
+        self.crash_at: int | None = None
+        self.full = False
+        self.broken_sync = False
+        self.durable: dict[Path, int] = {}
+        self.done: list[str] = []
+
+    def step(self, what: str) -> None:
+        self.steps += 1
+        self.done.append(what)
+        if self.crash_at is not None and self.steps >= self.crash_at:
+            self.crash_at = None
+            raise Crash(what)
+
+    def open_append(self, path: Path) -> AppendFile:
+        file = FaultyAppendFile(self, path, super().open_append(path))
+        self.durable.setdefault(path, file.size)
+        return file
+
+    def replace(self, path: Path, content: bytes) -> None:
+        self.step(f"before replace {path.name}")
+        super().replace(path, content)
+        self.step(f"after replace {path.name}")
+
+    def remove(self, path: Path) -> None:
+        self.step(f"before remove {path.name}")
+        super().remove(path)
+        self.durable.pop(path, None)
+        self.step(f"after remove {path.name}")
+
+    def lose_unsynced(self, rng: random.Random) -> None:
+        """Power failure: of what was not synced, each file keeps a random part of the beginning, or nothing."""
+        self.crash_at = None
+        for path, size in self.durable.items():
+            if path.exists() and path.stat().st_size > size:
+                keep = rng.choice([size, rng.randint(size, path.stat().st_size)])
+                with path.open("r+b") as file:
+                    file.truncate(keep)
+
+
+class FaultyAppendFile:
+    """See :class:`FaultyFiles`."""
+
+    def __init__(self, files: FaultyFiles, path: Path, inner: AppendFile) -> None:
+        assert isinstance(inner, OsAppendFile)
+        self._files, self._path, self._inner = files, path, inner
+
+    @property
+    def size(self) -> int:
+        return self._inner.size
+
+    def write(self, buffers: Sequence[Buffer]) -> None:
+        name = f"{self._path.parent.name}/{self._path.name}"
+        self._files.step(f"before write {name}")
+        if self._files.full:
+            self._inner.write([b"".join(bytes(b) for b in buffers)[:37]])
+            raise OSError(errno.ENOSPC, "no space left (injected)")
+        self._inner.write(buffers)
+        self._files.step(f"after write {name}")
+
+    def sync(self) -> None:
+        name = f"{self._path.parent.name}/{self._path.name}"
+        self._files.step(f"before sync {name}")
+        if self._files.broken_sync:
+            raise OSError(errno.EIO, "input/output error (injected)")
+        self._inner.sync()
+        self._files.durable[self._path] = self._inner.size
+        self._files.step(f"after sync {name}")
+
+    def truncate(self, size: int) -> None:
+        self._inner.truncate(size)
+        self._files.durable[self._path] = min(self._files.durable.get(self._path, 0), size)
+
+    def close(self) -> None:
+        self._inner.close()

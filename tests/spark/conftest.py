@@ -1,0 +1,162 @@
+"""One Spark session a run, and a small intake that speaks the wire's half that the pipeline uses."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.flight as flight
+import pytest
+
+from tarry.errors import CorruptError
+from tarry.message import SCHEMA
+from tarry.store import Store, read_window
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+NOW_MS = 1_795_264_000_000
+FRAME_ROWS = 1000
+
+
+def messages(start: int, stop: int, *, body_bytes: int = 16, spread_ms: int = 86_400_000) -> pa.RecordBatch:
+    """Messages whose due times are scattered, and can be told from their seqs."""
+    n = stop - start
+    seq = np.arange(start, stop, dtype=np.int64)
+    due = NOW_MS + 60_000 + seq * 7_919 % spread_ms
+    body = pa.array([b"%0*d" % (body_bytes, s) for s in seq])
+    known = {
+        "seq": pa.array(seq),
+        "topic": pa.array(["orders", "mails"] * (n // 2) + ["orders"] * (n % 2)),
+        "due_ms": pa.array(due),
+        "body": body,
+        "born_ms": pa.array(np.full(n, NOW_MS)),
+        "kind": pa.array(np.zeros(n, np.int8)),
+    }
+    return pa.RecordBatch.from_arrays([known.get(f.name, pa.nulls(n, f.type)) for f in SCHEMA], schema=SCHEMA)
+
+
+class FakeIntake(flight.FlightServerBase):  # type: ignore[misc]
+    """An intake in memory. Attributes may be changed at any time; ``on_committed`` runs inside ``store-committed``."""
+
+    def __init__(self, store_uri: str) -> None:
+        super().__init__("grpc://127.0.0.1:0")
+        self.store_uri = store_uri
+        self.address = f"127.0.0.1:{self.port}"
+        self.frames: list[pa.RecordBatch] = []
+        self.first_seq = 0
+        self.durable_seq = 0
+        self.fired = (0, 0)
+        self.committed_seq = 0
+        self.reports: list[dict[str, Any]] = []
+        self.reads: list[tuple[int, int]] = []
+        self.states = 0
+        self.told = threading.Condition()
+        self.on_committed: Callable[[], None] = lambda: None
+        self.before_read: Callable[[int, int], None] = lambda start, end: None
+        self.during_read: Callable[[int], None] = lambda frames: None
+
+    def add(self, rows: int, **how: int) -> None:
+        stop = self.durable_seq + rows
+        for start in range(self.durable_seq, stop, FRAME_ROWS):
+            self.frames.append(messages(start, min(start + FRAME_ROWS, stop), **how))
+        self.durable_seq = stop
+
+    def state(self) -> dict[str, Any]:
+        waiting = self.durable_seq - self.committed_seq
+        return {
+            "first_seq": self.first_seq,
+            "durable_seq": self.durable_seq,
+            "committed_seq": self.committed_seq,
+            "waiting_bytes": 300 * waiting,
+            "oldest_ms": NOW_MS if waiting else None,
+            "fired_until_ms": self.fired[0],
+            "fired_seq": self.fired[1],
+            "now_ms": NOW_MS + 1,
+            "shard": 0,
+            "store_uri": self.store_uri,
+        }
+
+    def wait_until(self, done: Callable[[], bool], timeout_s: float = 90) -> None:
+        with self.told:
+            assert self.told.wait_for(done, timeout_s), f"never came; last report: {self.reports[-1:]}"
+
+    def wait_committed(self, seq: int) -> None:
+        self.wait_until(lambda: self.committed_seq >= seq)
+
+    def do_action(self, context: Any, action: Any) -> Iterator[bytes]:
+        body = json.loads(action.body.to_pybytes() or b"{}")
+        with self.told:
+            if action.type == "intake-state":
+                self.states += 1
+                answer = self.state()
+            elif action.type == "store-committed":
+                self.on_committed()
+                self.committed_seq = Store.open(self.store_uri).snapshot().committed_seq
+                answer = {}
+            elif action.type == "pipeline-status":
+                self.reports.append(body)
+                answer = {}
+            else:
+                raise flight.FlightServerError(f"unknown action {action.type}")
+            self.told.notify_all()
+        return iter([json.dumps(answer).encode()])
+
+    def do_get(self, context: Any, ticket: Any) -> Any:
+        ask = json.loads(ticket.ticket)
+        start, end = ask["start"], ask["end"]
+        self.before_read(start, end)
+        self.reads.append((start, end))
+        if start < self.first_seq:
+            told = json.dumps(CorruptError(f"[{start}, {end}) is not all here").to_wire())
+            raise flight.FlightServerError("corrupt", told.encode())
+        return flight.GeneratorStream(SCHEMA, self._read(start, end))
+
+    def _read(self, start: int, end: int) -> Iterator[pa.RecordBatch]:
+        for number, frame in enumerate(self.frames):
+            base = frame["seq"][0].as_py()
+            low, high = max(start, base), min(end, base + frame.num_rows)
+            if low < high:
+                self.during_read(number)
+                yield frame.slice(low - base, high - low)
+
+
+def stored(uri: str) -> list[tuple[int, int, bytes]]:
+    """Everything in the store, as a reader in due order gets it: seq, due time and body."""
+    got = read_window(Store.open(uri).snapshot(), (0, 0), 2**62, batch_rows=8192)
+    rows = [
+        row
+        for b in got
+        for row in zip(b["seq"].to_pylist(), b["due_ms"].to_pylist(), b["body"].to_pylist(), strict=True)
+    ]
+    assert [(due, seq) for seq, due, _ in rows] == sorted((due, seq) for seq, due, _ in rows)
+    return sorted(rows)
+
+
+def expected(start: int, stop: int) -> list[tuple[int, int, bytes]]:
+    b = messages(start, stop)
+    return list(zip(b["seq"].to_pylist(), b["due_ms"].to_pylist(), b["body"].to_pylist(), strict=True))
+
+
+@pytest.fixture
+def intake(tmp_path: Path) -> Iterator[FakeIntake]:
+    server = FakeIntake(str(tmp_path / "store"))
+    yield server
+    server.shutdown()
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    from tarry.pipeline.session import build_session, end_jvm
+
+    session = build_session(
+        name="tests", master="local[2]", memory="512m", work=tmp_path_factory.mktemp("spark") / "work"
+    )
+    yield session
+    session.stop()
+    end_jvm()

@@ -1,0 +1,194 @@
+"""``tarry serve`` as a process: ready line, signals, exit codes."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tarry.cli.exits import ExitCode
+from tarry.cli.server import StopSignals, pipeline_status, reachable
+
+Process = subprocess.Popen[str]
+
+
+class Servers:
+    """Starts broker processes in a directory; all are ended with the test."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.processes: list[Process] = []
+
+    def start(self, *options: str, code: str | None = None) -> Process:
+        command = [
+            sys.executable,
+            "-c",
+            code or "import sys; from tarry.cli.main import run; sys.exit(run(sys.argv[1:]))",
+        ]
+        process = subprocess.Popen(
+            [*command, "serve", "--flight", "127.0.0.1:0", "--pipeline", "off", *options],
+            cwd=self.directory,
+            env={k: v for k, v in os.environ.items() if not k.startswith("TARRY_")},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.processes.append(process)
+        return process
+
+
+@pytest.fixture
+def servers(tmp_path: Path) -> Iterator[Servers]:
+    servers = Servers(tmp_path)
+    yield servers
+    for process in servers.processes:
+        process.kill()
+        process.communicate()
+
+
+def ready(process: Process) -> str:
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    found = re.fullmatch(r"tarry \d+\.\d+\.\d+ serving flight on (127\.0\.0\.1:\d+), data (\S+)\n", line)
+    assert found, line + (process.communicate()[1] if not line else "")
+    return found[1]
+
+
+def end(process: Process) -> tuple[int, str]:
+    _, log = process.communicate(timeout=60)
+    return process.returncode, log
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_it_cleanly(servers: Servers, number: signal.Signals) -> None:
+    process = servers.start("--data", "data")
+    ready(process)
+    process.send_signal(number)
+    code, log = end(process)
+    assert code == ExitCode.OK
+    assert "Traceback" not in log
+    assert "stopped" in log
+    assert ready(servers.start("--data", "data"))
+
+
+def test_what_was_sent_survives_kill_9(servers: Servers) -> None:
+    from tarry.client import Client
+
+    first = servers.start("--data", "data")
+    with Client(ready(first)) as client:
+        client.schedule("orders", b"x", due=1_000)
+    first.kill()
+    assert end(first)[0] == -signal.SIGKILL
+    with Client(ready(servers.start("--data", "data"))) as client:
+        [message] = client.receive("orders", group="g", wait=30)
+        assert message.body == b"x"
+
+
+def test_a_second_broker_on_the_directory_is_refused(servers: Servers) -> None:
+    first = servers.start("--data", "data")
+    ready(first)
+    code, log = end(servers.start("--data", "data"))
+    assert code == ExitCode.LOCKED
+    assert re.fullmatch(rf"tarry: locked: data is in use .*\(process {first.pid}\).*\n", log), log
+
+
+def test_damage_is_exit_code_4_and_names_file_and_offset(servers: Servers, tmp_path: Path) -> None:
+    from tarry.client import Client
+
+    process = servers.start("--data", "data")
+    with Client(ready(process)) as client:
+        for _ in range(3):
+            client.schedule("orders", b"x" * 100, delay="1h")
+    process.send_signal(signal.SIGTERM)
+    end(process)
+    [path] = (tmp_path / "data" / "intake").glob("*.log")
+    content = bytearray(path.read_bytes())
+    content[200] ^= 0xFF
+    path.write_bytes(content)
+    code, log = end(servers.start("--data", "data"))
+    assert code == ExitCode.CORRUPT
+    assert log.count("\n") == 1
+    assert log.startswith("tarry: corrupt: ")
+    assert path.name in log
+    assert path.read_bytes() == content
+
+
+def test_an_address_in_use_is_exit_code_5(servers: Servers) -> None:
+    address = ready(servers.start("--data", "a"))
+    code, log = end(servers.start("--data", "b", "--flight", address))
+    assert code == ExitCode.UNAVAILABLE
+    assert log.splitlines()[-1] == f"tarry: unavailable: cannot listen on {address}: Address already in use"
+
+
+def test_a_failed_disk_is_exit_code_7(servers: Servers) -> None:
+    failing = """
+import sys, threading
+from tarry.broker import Broker
+from tarry.cli.main import run
+opened = Broker.open
+def then_fail(config):
+    broker = opened(config)
+    threading.Timer(0.1, broker.fail, [OSError(5, "Input/output error")]).start()
+    return broker
+Broker.open = then_fail
+sys.exit(run(sys.argv[1:]))
+"""
+    process = servers.start("--data", "data", code=failing)
+    ready(process)
+    code, log = end(process)
+    assert code == ExitCode.FATAL
+    assert log.splitlines()[-1].startswith("tarry: fatal: ")
+    assert "Input/output error" in log.splitlines()[-1]
+
+
+def test_the_second_signal_ends_it_at_once(servers: Servers) -> None:
+    stuck = """
+import sys, threading
+from tarry.broker import Broker
+from tarry.cli.main import run
+def close(self):
+    print("closing", flush=True)
+    threading.Event().wait()
+Broker.close = close
+sys.exit(run(sys.argv[1:]))
+"""
+    process = servers.start("--data", "data", code=stuck)
+    ready(process)
+    process.send_signal(signal.SIGTERM)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "closing\n"
+    process.send_signal(signal.SIGTERM)
+    assert end(process)[0] == ExitCode.FAILED
+
+
+def test_a_signal_that_came_before_anybody_waited_is_not_lost() -> None:
+    with StopSignals() as stop:
+        assert not stop.wait(0)
+        signal.raise_signal(signal.SIGTERM)
+        assert stop.wait(0)
+        assert stop.wait(0)
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+@pytest.mark.parametrize(
+    ("listening", "address"),
+    [
+        ("127.0.0.1:7", "127.0.0.1:7"),
+        ("0.0.0.0:7", "127.0.0.1:7"),
+        ("[::]:7", "[::1]:7"),
+        ("example.org:7", "example.org:7"),
+    ],
+)
+def test_where_the_pipeline_reaches_the_broker(listening: str, address: str) -> None:
+    assert reachable(listening) == address
+
+
+def test_the_pipeline_that_does_not_run_is_not_shown_as_running() -> None:
+    assert pipeline_status({"state": "running", "pid": 5}) == {"supervisor": {"state": "running", "pid": 5}}
+    assert pipeline_status({"state": "waiting"}) == {"supervisor": {"state": "waiting"}, "state": "waiting"}

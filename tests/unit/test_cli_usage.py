@@ -1,0 +1,154 @@
+"""The command line before it talks to anybody: help, usage errors, exit codes, what is imported."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tarry import errors
+from tarry.cli import exits
+from tarry.cli.exits import ExitCode, exit_code
+from tarry.cli.main import app, run
+from tarry.errors import TarryError
+
+COMMANDS = ("serve", "send", "receive", "pending", "status", "dump", "demo")
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def plain_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    for name in ("TARRY_ENDPOINT", "TARRY_CONFIG", "TARRY_DATA", "FORCE_COLOR", "GITHUB_ACTIONS"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_every_command_is_there() -> None:
+    assert [c.callback.__name__ for c in app.registered_commands if c.callback] == list(COMMANDS)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_shows_examples(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([command, "--help"]) == 0
+    assert f"tarry {command}" in capsys.readouterr().out.split("Options")[0].split("Usage", 1)[1]
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["serve", "--help"], ["--version"], ["send"], ["serve", "--print-config"]]
+)
+def test_help_does_not_import_what_is_slow(arguments: list[str]) -> None:
+    code = (
+        "import sys; from tarry.cli.main import run; run(sys.argv[1:]);"
+        "heavy = {'pyarrow', 'pyspark', 'numpy', 'deltalake', 'pandas'} & set(sys.modules);"
+        "sys.exit(str(heavy) if heavy else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--version"]) == 0
+    assert re.fullmatch(r"tarry \d+\.\d+\.\d+\n", capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["sendd"], "usage: No such command 'sendd'"),
+        (["send"], "usage: Missing argument"),
+        (["send", "--nope"], "usage: No such option"),
+        (["receive", "a", "--max", "0"], "usage: Invalid value"),
+        (["send", "a", "b", "--delay", "1 fortnight"], "invalid_argument: --delay: not a duration: '1 fortnight'"),
+        (["send", "a", "b", "--delay", "-5"], "invalid_argument: --delay: delay -5.0 is negative"),
+        (["send", "a", "b", "--delay", "1" * 30], "delay_too_long: delay is more than 2**63"),
+        (["send", "a", "b", "--due", "tomorrow"], "invalid_argument: --due 'tomorrow' is not an instant; allowed: "),
+        (["send", "a", "b", "--due", "2026-01-01"], "invalid_argument: naive datetime 2026-01-01"),
+        (["send", "a", "b", "--due", "5", "--delay", "5"], "invalid_argument: --delay 5 and --due 5 are both given"),
+        (["send", "a", "b", "--ttl", "x"], "invalid_argument: --ttl: not a duration: 'x'"),
+        (["send", "a", "b", "-p", "x"], "invalid_argument: --property x: no name or no value"),
+        (["send", "a", "b", "--lines"], "invalid_argument: a body, and --file or --lines, are given"),
+        (["send", "a", "--lines", "--id", "x"], "invalid_argument: --id x with --lines"),
+        (["send", "a b", "c"], "invalid_message: topic 'a b' is not a topic name; allowed: "),
+        (["receive", "a", "--wait", "soon"], "invalid_argument: --wait: not a duration: 'soon'"),
+        (["receive", "a", "--follow", "--no-ack"], "invalid_argument: --follow with --no-ack"),
+        (["pending", "-e", "nowhere"], "invalid_argument: address 'nowhere'"),
+        (["serve", "--pipeline", "maybe"], 'pipeline is \'maybe\' (command line); allowed: "on" or "off"'),
+        (["serve", "--flight", "7611"], "flight is '7611' (command line); allowed: HOST:PORT"),
+        (["serve", "--set", "horizont_ms=5"], "unknown setting 'horizont_ms'; allowed: "),
+        (["serve", "--set", "horizon_ms"], "--set horizon_ms: no value"),
+        (["serve", "--config", "/nonexistent.toml"], "configuration file /nonexistent.toml: No such file"),
+        (
+            ["serve", "--rocketmq", "127.0.0.1:9876"],
+            "rocketmq is '127.0.0.1:9876', but that front is not in this version",
+        ),
+        (["serve", "--http", "127.0.0.1:80"], "that front is not in this version"),
+        (["serve", "--http-admin", "127.0.0.1:80"], "that front is not in this version"),
+        (["serve", "--print-config", "--set", "rocketmq=a:1"], "that front is not in this version"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_code_2(
+    arguments: list[str], text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(arguments) == ExitCode.USAGE
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("tarry: ")
+    assert said.err.count("\n") == 1
+    assert text in said.err
+
+
+@pytest.mark.parametrize("command", [["pending"], ["status"], ["send", "a", "b"], ["receive", "a"]])
+def test_a_broker_out_of_reach(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*command, "--endpoint", "127.0.0.1:1"]) == ExitCode.UNAVAILABLE
+    said = capsys.readouterr()
+    assert said.err.startswith("tarry: unavailable: ")
+    assert "127.0.0.1:1" in said.err
+    assert said.err.count("\n") == 1
+
+
+def test_a_file_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["send", "a", "--file", "/nonexistent"]) == ExitCode.FAILED
+    assert capsys.readouterr().err == "tarry: os_error: /nonexistent: No such file or directory\n"
+
+
+def test_an_unexpected_error_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_: str) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr("tarry.cli.look.connect", broken)
+    with pytest.raises(RuntimeError, match="a bug"):
+        run(["pending"])
+
+
+def test_every_error_has_an_exit_code() -> None:
+    codes = {
+        cls.code: exit_code(cls("x"))
+        for cls in vars(errors).values()
+        if isinstance(cls, type) and issubclass(cls, TarryError)
+    }
+    assert codes == {
+        "internal": 1, "invalid_argument": 2, "invalid_message": 2, "delay_too_long": 2, "message_too_large": 2,
+        "not_found": 1, "stale_lease": 1, "overloaded": 6, "disk_full": 6, "unavailable": 5, "closed": 5, "locked": 3,
+        "corrupt": 4, "fatal": 7, "illegal_transition": 1,
+    }  # fmt: skip
+
+
+def test_the_documented_exit_codes_are_these() -> None:
+    documented = re.findall(r"^\| (\d+) \| (.*?) \|$", (ROOT / "docs/operations.md").read_text(), re.MULTILINE)
+    assert documented == [(str(int(code)), meaning) for code, meaning in exits.MEANINGS.items()]
+    assert set(exits.MEANINGS) == set(ExitCode)
+
+
+def test_print_config_can_be_used_as_a_config_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["serve", "--data", "x", "--set", "horizon_ms=2m", "--pipeline", "off", "--print-config"]) == 0
+    text = capsys.readouterr().out
+    assert "From: command line.\nhorizon_ms = 120000" in text
+    (tmp_path / "tarry.toml").write_text(text)
+    assert run(["serve", "--config", str(tmp_path / "tarry.toml"), "--print-config"]) == 0
+    again = capsys.readouterr().out
+    assert [line for line in again.splitlines() if line[:1] != "#"] == [
+        line for line in text.splitlines() if line[:1] != "#"
+    ]

@@ -1,0 +1,179 @@
+"""The supervisor, with small children in place of Spark: restarts, back-off, and nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tarry.config import Config
+from tarry.pipeline.process import alive, session_members
+from tarry.pipeline.schedule import parse
+from tarry.pipeline.supervisor import Supervisor, schedule_command
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="sessions are read from /proc")
+
+# A child like Spark's: it starts a grandchild in a process group of its own, and says who they are.
+CHILD = """
+import os, signal, subprocess, sys, time
+deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
+grandchild = subprocess.Popen([sys.executable, "-c", deaf], process_group=0)
+{before}
+open({told!r}, "a").write(f"{{os.getpid()}} {{grandchild.pid}}\\n")
+{then}
+"""
+
+
+def wait_until(done: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not done():
+        assert time.monotonic() < deadline, "never came"
+        time.sleep(0.01)
+
+
+def children(told: Path) -> list[list[int]]:
+    return [[int(w) for w in line.split()] for line in told.read_text().splitlines()] if told.exists() else []
+
+
+def supervisor(tmp_path: Path, then: str, before: str = "", **how: float) -> tuple[Supervisor, Path]:
+    told = tmp_path / "told"
+    script = CHILD.format(told=str(told), then=then, before=before)
+    return Supervisor([sys.executable, "-c", script], tmp_path / "log" / "pipeline.log", **how), told
+
+
+def test_runs_and_stops_with_all_it_started(tmp_path: Path) -> None:
+    kept, told = supervisor(tmp_path, "time.sleep(600)")
+    assert kept.status()["state"] == "stopped"
+    kept.start()
+    wait_until(lambda: len(children(told)) == 1)
+    (child, grandchild), status = children(told)[0], kept.status()
+    assert (status["state"], status["pid"], status["restarts"], status["last_error"]) == ("running", child, 0, None)
+    kept.stop()
+    assert kept.status()["state"] == "stopped"
+    assert not alive(child)
+    wait_until(lambda: not session_members(child) and not alive(grandchild))
+    kept.stop()
+
+
+def test_a_child_that_does_not_listen_is_killed(tmp_path: Path) -> None:
+    kept, told = supervisor(tmp_path, "time.sleep(600)", before="signal.signal(signal.SIGTERM, signal.SIG_IGN)")
+    kept.start()
+    wait_until(lambda: len(children(told)) == 1)
+    kept.stop(timeout_s=0.1)
+    assert not alive(children(told)[0][0])
+    assert not session_members(children(told)[0][0])
+
+
+def test_restarts_with_back_off_and_tells_why(tmp_path: Path) -> None:
+    kept, told = supervisor(tmp_path, "sys.exit('the reason')", backoff_s_min=0.01, backoff_s_max=0.04)
+    kept.start()
+    wait_until(lambda: len(children(told)) >= 4)
+    kept.stop()
+    status = kept.status()
+    assert status["last_error"] == "the reason"
+    assert status["restarts"] >= 3
+    for child, grandchild in children(told):
+        assert not alive(child)
+        assert not session_members(child)
+        wait_until(lambda pid=grandchild: not alive(pid))  # type: ignore[misc]
+
+
+def test_back_off_grows_to_its_cap_and_shrinks_after_a_healthy_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept, _ = supervisor(tmp_path, "", backoff_s_min=1, backoff_s_max=8, healthy_s=100)
+    waits: list[float] = []
+    ran_s = iter([1, 1, 1, 1, 1, 100, 1, 1])
+    now = [0.0]
+    monkeypatch.setattr("tarry.pipeline.supervisor.time.monotonic", lambda: now[0])
+
+    def run_child() -> int:
+        now[0] += next(ran_s)
+        return 1
+
+    def wait(seconds: float) -> bool:
+        waits.append(seconds)
+        if len(waits) == 7:
+            kept._stopping.set()
+        return True
+
+    monkeypatch.setattr(kept, "_run_child", run_child)
+    monkeypatch.setattr(kept._stopping, "wait", wait)
+    kept._run()
+    assert waits == [1, 2, 4, 8, 8, 1, 2]
+
+
+def test_what_is_not_installed_is_tried_rarely(tmp_path: Path) -> None:
+    kept, told = supervisor(tmp_path, "sys.exit(78)", backoff_s_min=0.01, backoff_s_max=300)
+    kept.start()
+    wait_until(lambda: kept.status()["state"] == "waiting" and kept.status()["restarts"] == 1)
+    assert kept.status()["next_try_ms"] > 1000 * time.time() + 100_000
+    kept.stop()
+    assert len(children(told)) == 1
+
+
+def test_what_cannot_be_started_is_told(tmp_path: Path) -> None:
+    kept = Supervisor([str(tmp_path / "nothing")], tmp_path / "log", backoff_s_min=60)
+    kept.start()
+    wait_until(lambda: kept.status()["restarts"] == 1)
+    assert "cannot start" in kept.status()["last_error"]
+    kept.stop()
+
+
+def test_the_log_is_rotated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tarry.pipeline.supervisor.LOG_BYTES_MAX", 10)
+    kept, _ = supervisor(tmp_path, "print('hello', flush=True); time.sleep(600)")
+    log = Path(kept.status()["log"])
+    log.parent.mkdir()
+    log.write_text("old and long enough")
+    kept.start()
+    wait_until(lambda: log.exists() and "hello" in log.read_text())
+    kept.stop()
+    assert log.with_suffix(".log.1").read_text() == "old and long enough"
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_the_child_ends_when_the_broker_is_killed(tmp_path: Path, how: signal.Signals) -> None:
+    """A process that follows its parent as the job does; its parent is killed without a chance to say so."""
+    told = tmp_path / "told"
+    job = (
+        "import os, sys, threading, time\n"
+        "from tarry.pipeline.process import follow_parent\n"
+        "follow_parent(int(sys.argv[-1]), lambda: os._exit(3))\n"
+        f"open({str(told)!r}, 'w').write(str(os.getpid()))\n"
+        "time.sleep(600)\n"
+    )
+    broker = (
+        "import sys, time\nfrom pathlib import Path\nfrom tarry.pipeline.supervisor import Supervisor\n"
+        f"Supervisor([sys.executable, '-c', {job!r}], Path({str(tmp_path / 'log')!r})).start()\ntime.sleep(600)\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", broker])
+    try:
+        wait_until(lambda: told.exists() and told.read_text() != "")
+        child = int(told.read_text())
+    finally:
+        process.send_signal(how)
+        process.wait()
+    wait_until(lambda: not session_members(child))
+
+
+def test_a_parent_that_is_gone_already_is_noticed(tmp_path: Path) -> None:
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    follow = f"from tarry.pipeline.process import follow_parent\nfollow_parent({gone.pid}, lambda: os._exit(3))\n"
+    code = f"import os, time\n{follow}time.sleep(60)"
+    assert subprocess.run([sys.executable, "-c", code], timeout=30, check=False).returncode == 3
+
+
+def test_the_command_line_fits_the_job(tmp_path: Path) -> None:
+    config = Config(data=tmp_path, spark_master="local[2]", schedule_bytes=123, schedule_interval_ms=456)
+    command = schedule_command(config, "127.0.0.1:7", tmp_path / "c")
+    options = parse([*command[3:], "--parent-pid", str(os.getpid())])
+    assert (options.flight, options.master, options.checkpoint) == ("127.0.0.1:7", "local[2]", tmp_path / "c")
+    assert (options.schedule_bytes, options.schedule_interval_ms, options.parent_pid) == (123, 456, os.getpid())

@@ -1,0 +1,137 @@
+"""The Flight wire: round trips, and bytes that mean nothing."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tarry.errors import InvalidArgumentError, InvalidMessageError, StaleLeaseError, TarryError, UnavailableError
+from tarry.fronts.flight import commands, wire
+from tarry.fronts.flight.wire import Answer, Op
+
+int64s = st.integers(-(1 << 63), (1 << 63) - 1)
+arrays = st.lists(int64s, max_size=50).map(lambda values: np.array(values, np.int64))
+
+
+@given(int64s, st.binary(min_size=8, max_size=8), arrays, st.booleans())
+def test_accepted(first_seq: int, token: bytes, due: np.ndarray, has_due: bool) -> None:
+    raw = wire.encode_accepted(first_seq, len(due), token, due if has_due else None)
+    answer = wire.decode_answer(raw)
+    assert isinstance(answer, wire.AcceptedAnswer)
+    assert (answer.first_seq, answer.rows, answer.token) == (first_seq, len(due), token)
+    assert (answer.due_ms is not None) == has_due
+    if answer.due_ms is not None:
+        np.testing.assert_array_equal(answer.due_ms, due)
+
+
+def test_the_layout_of_accepted_is_as_documented() -> None:
+    raw = wire.encode_accepted(1, 2, b"12345678", np.array([3, 4], np.int64))
+    expected = "0001000000000000000200000031323334353637380103000000000000000400000000000000"
+    assert raw.hex() == expected
+
+
+def test_refused_and_goodbye() -> None:
+    refused = wire.decode_answer(wire.encode_refused(InvalidMessageError("no body", row=17)))
+    assert isinstance(refused, InvalidMessageError)
+    assert (str(refused), refused.row) == ("row 17: no body", 17)
+    goodbye = wire.decode_answer(wire.encode_refused(UnavailableError("stopping"), Answer.GOODBYE))
+    assert isinstance(goodbye, wire.Goodbye)
+    assert isinstance(goodbye.error, UnavailableError)
+
+
+@given(
+    st.sampled_from([Op.ACK, Op.NACK, Op.EXTEND]), st.integers(1, (1 << 63) - 1), st.lists(st.tuples(int64s, int64s))
+)
+def test_settle(op: Op, argument: int, pairs: list[tuple[int, int]]) -> None:
+    leases, offsets = (np.array([pair[i] for pair in pairs], np.int64) for i in (0, 1))
+    found = wire.decode_settle(wire.encode_settle(op, argument, leases, offsets))
+    assert (found.op, found.argument) == (op, argument)
+    np.testing.assert_array_equal(found.leases, leases)
+    np.testing.assert_array_equal(found.offsets, offsets)
+
+
+@pytest.mark.parametrize(
+    ("raw", "problem"),
+    [
+        (b"", "0 bytes"),
+        (b"\x01", "1 bytes"),
+        (b"\x00" + bytes(8), "op 1"),
+        (b"\x09" + bytes(8), "op 1"),
+        (b"\x01" + bytes(8 + 15), "pairs"),
+        (b"\x02" + (-2).to_bytes(8, "little", signed=True), "-1 or more"),
+        (b"\x03" + bytes(8), "1 or more"),
+        (b"garbage" * 1000, "not a settling message"),
+    ],
+)
+def test_bad_settling_messages(raw: bytes, problem: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=problem):
+        wire.decode_settle(raw)
+
+
+@given(st.binary(max_size=64))
+def test_any_bytes_are_decoded_or_refused(raw: bytes) -> None:
+    for decode in (wire.decode_settle, wire.decode_answer, wire.decode_notice):
+        try:
+            decode(raw)
+        except InvalidArgumentError:
+            pass
+    assert isinstance(wire.decode_error(raw), TarryError)
+
+
+def test_notices() -> None:
+    assert wire.decode_notice(wire.encode_notice(Op.ALIVE, 5)) == wire.Notice(Op.ALIVE, 5, None)
+    settled = wire.decode_notice(wire.encode_notice(wire.SETTLED, 9, StaleLeaseError("1 of 2")))
+    assert settled.number == 9
+    assert isinstance(settled.error, StaleLeaseError)
+
+
+@pytest.mark.parametrize("address", ["localhost:7611", "127.0.0.1:0", "[::1]:65535"])
+def test_addresses(address: str) -> None:
+    host, port = wire.parse_address(address)
+    assert f"{host}:{port}" == address
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["", "localhost", ":7611", "localhost:", "localhost:x", "h:65536", "h:-1", "h:٣", "::1:7611", "[::1:1", None, 7],
+)
+def test_bad_addresses(address: object) -> None:
+    with pytest.raises(InvalidArgumentError, match="allowed|brackets"):
+        wire.parse_address(address)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("command", "problem"),
+    [
+        ({}, "topic is missing"),
+        ({"topic": "t"}, "group is missing"),
+        ({"topic": 5, "group": "g"}, "topic is 5"),
+        ({"topic": "t", "group": "g", "prefetch": "9"}, "prefetch is '9'"),
+        ({"topic": "t", "group": "g", "prefetch": 1.5}, "prefetch is 1.5"),
+        ({"topic": "t", "group": "g", "prefetch": True}, "prefetch is True"),
+        ({"topic": "t", "group": "g", "prefetch": -1}, "prefetch is -1"),
+        ({"topic": "t", "group": "g", "lease_ms": 1 << 80}, "lease_ms is"),
+        ({"topic": "t", "group": "g", "prefetsch": 1}, "prefetsch is not a field; allowed: op, topic"),
+        ([], "allowed: a JSON object"),
+        (None, "allowed: a JSON object"),
+    ],
+)
+def test_bad_commands_name_the_field(command: object, problem: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=problem):
+        commands.parse(commands.Consume, json.dumps(command).encode())
+
+
+@pytest.mark.parametrize(
+    "raw", [b"", b"{", b"\xff\xfe", b"[" * 100_000, b'{"op": "drop"}', b'{"op": ["receive"]}', b"7"]
+)
+def test_bad_tickets(raw: bytes) -> None:
+    with pytest.raises(InvalidArgumentError):
+        commands.ticket(raw)
+
+
+def test_settling_needs_as_many_leases_as_offsets() -> None:
+    command = commands.parse(commands.Settling, b'{"topic":"t","group":"g","leases":[1,2],"offsets":[3]}')
+    with pytest.raises(InvalidArgumentError, match="2 leases and 1 offsets"):
+        command.pairs()
