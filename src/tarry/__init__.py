@@ -1,3 +1,43 @@
-"""Tarry: a delayed-message broker that is on time to the millisecond and keeps what is far away in an open Delta table."""
+"""Tarry: a delayed-message broker that is on time to the millisecond and keeps what is far away in an open Delta table.
+
+    from tarry import Client
+    client = Client("localhost:7611")
+    client.schedule("orders", b"unpaid?", delay="30m")
+    for message in client.consume("orders", group="billing"):
+        message.ack()
+
+In-process: ``tarry.open("directory")``. For tests: ``tarry.testing``.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from tarry.client import AsyncClient, Client
+    from tarry.delay import DelayLevel
+    from tarry.errors import TarryError
+    from tarry.inprocess import AsyncBroker, open
+    from tarry.message import Message
+
+__all__ = ["AsyncBroker", "AsyncClient", "Client", "DelayLevel", "Message", "TarryError", "__version__", "open"]
+
+_HOMES = {
+    "AsyncBroker": "tarry.inprocess",
+    "AsyncClient": "tarry.client",
+    "Client": "tarry.client",
+    "DelayLevel": "tarry.delay",
+    "Message": "tarry.message",
+    "TarryError": "tarry.errors",
+    "open": "tarry.inprocess",
+}
+
+
+def __getattr__(name: str) -> Any:
+    # Loaded when used: `tarry --help` should not wait for pyarrow.
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'tarry' has no attribute {name!r}")

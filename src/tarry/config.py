@@ -25,7 +25,7 @@ from tarry.errors import InvalidArgumentError
 
 ENV_PREFIX = "TARRY_"
 NOT_SETTINGS = frozenset({"TARRY_CONFIG", "TARRY_ENDPOINT"})
-"""Variables with our prefix that mean something else: the file of settings, and the broker that client commands call."""
+"""Variables with our prefix that mean something else: the file of settings, and the broker of the client commands."""
 
 DELAY_MS_LIMIT = 1000 * 366 * 86_400_000
 """How far ``delay_ms_max`` may be raised: 1,000 years; instants stay well inside of int64 and of the calendar."""

@@ -170,7 +170,7 @@ def admit(data: pa.RecordBatch | pa.Table, now_ms: int, limits: Limits = Limits(
     Raises:
         InvalidMessageError: names the column, or the first offending row, its value and what is allowed.
     """
-    if not isinstance(data, pa.RecordBatch | pa.Table):
+    if not isinstance(data, (pa.RecordBatch, pa.Table)):
         raise InvalidMessageError(f"a batch of type {type(data).__name__}; allowed: a pyarrow RecordBatch or Table")
     rows = data.num_rows
     if rows == 0:
@@ -240,7 +240,9 @@ def _no_repeat(repeat: pa.Array) -> None:
     # Taking it and delivering once would be to lose all but the first.
     row = int(pc.index(repeat.is_valid(), True).as_py())
     if row >= 0:
-        raise InvalidMessageError(f"repeat is {shown(repeat[row].as_py())}; not in this version: leave it null", row=row)
+        raise InvalidMessageError(
+            f"repeat is {shown(repeat[row].as_py())}; not in this version: leave it null", row=row
+        )
 
 
 def _due(given: dict[str, pa.Array], now_ms: int, limits: Limits) -> pa.Array:
@@ -290,7 +292,10 @@ def _either(given: dict[str, pa.Array], now_ms: int) -> pa.Array:
 
 def _later(delay_ms: pa.Array, now_ms: int) -> pa.Array:
     """``now_ms`` plus each delay, or the greatest int64 where that overflows: beyond every limit, so refused by it."""
-    return pc.add(pc.min_element_wise(delay_ms, INT64_MAX - max(now_ms, 0), skip_nulls=False), now_ms)
+    if delay_ms.null_count:
+        capped = pc.min_element_wise(delay_ms, INT64_MAX - max(now_ms, 0), skip_nulls=False)
+        return pc.add(capped, now_ms)
+    return pa.array(np.minimum(delay_ms.to_numpy(), INT64_MAX - max(now_ms, 0)) + now_ms)
 
 
 def _expiry(given: dict[str, pa.Array], now_ms: int, due: pa.Array) -> pa.Array | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -192,15 +194,24 @@ def test_answers_are_pipelined_and_come_in_the_order_of_the_batches() -> None:
     assert answers[4].code == "internal"
 
 
-def test_a_client_that_leaves_before_its_answers_disturbs_nobody() -> None:
+LEAVING = """
+import sys, time
+import pyarrow as pa, pyarrow.flight as fl
+batch = pa.record_batch({"topic": ["t"], "body": [b"b"], "delay_ms": [0]})
+writer, _ = fl.FlightClient("grpc://" + sys.argv[1]).do_put(fl.FlightDescriptor.for_path("schedule"), batch.schema)
+writer.write_batch(batch)
+time.sleep(60)
+"""
+
+
+def test_a_client_that_is_killed_before_its_answers_disturbs_nobody() -> None:
     core = SlowCore()
     good = batch(delay_ms=ints(0))
     with FlightFront.start(core, "127.0.0.1:0") as front:  # type: ignore[arg-type]
-        leaving = Put(front.address, good.schema)
-        leaving.writer.write_batch(good)
+        leaving = subprocess.Popen([sys.executable, "-c", LEAVING, front.address])
         core.wait_for(1)
-        leaving.flight.close()
-        del leaving
+        leaving.kill()
+        leaving.wait()
         core.submitted[0][1](Answered(0, 1))
         staying = Put(front.address, good.schema)
         staying.writer.write_batch(good)

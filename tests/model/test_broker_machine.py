@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tarry.config import Config
+from tarry.message import SCHEMA
 from tarry.store import StagedFile, Store, stage
 from tarry.testing import TestBroker, TestClock
 from tests.faults import Crash, FaultyFiles
@@ -223,7 +224,7 @@ class BrokerMachine(RuleBasedStateMachine):
         end = start + int((state["durable_seq"] - start) * part)
         if end <= start:
             return
-        table = pa.Table.from_batches(list(self.broker.read_intake(start, end)))
+        table = pa.Table.from_batches(list(self.broker.read_intake(start, end)), SCHEMA)
         fired = np.logical_and(
             table["due_ms"].to_numpy() < state["fired_until_ms"], table["seq"].to_numpy() < state["fired_seq"]
         )

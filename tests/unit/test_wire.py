@@ -98,7 +98,7 @@ def test_addresses(address: str) -> None:
     ["", "localhost", ":7611", "localhost:", "localhost:x", "h:65536", "h:-1", "h:٣", "::1:7611", "[::1:1", None, 7],
 )
 def test_bad_addresses(address: object) -> None:
-    with pytest.raises(InvalidArgumentError, match="allowed|brackets"):
+    with pytest.raises(InvalidArgumentError, match=r"allowed|brackets"):
         wire.parse_address(address)  # type: ignore[arg-type]
 
 

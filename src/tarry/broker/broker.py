@@ -399,9 +399,10 @@ class Broker:
         r = self._rooms
         if not r.loader.short:
             return False
-        before = r.loader.loaded_rows
         r.loader.step()
-        return r.loader.loaded_rows > before
+        with r.wheel.lock:
+            due = r.wheel.next_fireable()
+        return due is not None and due <= self.clock.now_ms()
 
     def next_event_ms(self) -> int | None:
         """When :meth:`step` will have something to deliver at the earliest (a lower bound); None when nothing is

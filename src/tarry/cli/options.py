@@ -54,7 +54,7 @@ def duration_ms(text: str, option: str) -> int:
             return due_from_delay(float(text), 0)
         return parse_duration_ms(text)
     except InvalidArgumentError as error:
-        raise InvalidArgumentError(f"{option}: {error}; or a number of seconds") from error
+        raise type(error)(f"{option}: {error}") from error
 
 
 def _instant_ms(text: str) -> int:

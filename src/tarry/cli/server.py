@@ -32,6 +32,8 @@ SWITCH_S = 0.0005
 """How long a thread may keep the interpreter while another wants it: bounds what a busy thread adds to a lateness."""
 LOOK_S = 0.5
 """How often the health of the broker and the pipeline is looked at."""
+PIPELINE_STOP_S = 3.0
+"""How long the pipeline may take to end by itself; while its JVM starts it cannot hear. Killing it loses nothing."""
 FATAL_END_S = 10.0
 """How long a failed broker may take to stop."""
 
@@ -60,28 +62,30 @@ def _serve(config: Config, stop: StopSignals, stack: ExitStack) -> None:
     from tarry.broker import Broker
 
     broker = stack.enter_context(Broker.open(config))
-    fronts = []
-    supervisor = None
+    address = None
     if config.flight is not None:
         from tarry.fronts.flight import FlightFront
 
         front = FlightFront.start(broker, config.flight)
         stack.callback(front.stop)
-        fronts.append(f"flight on {front.address}")
-        if config.pipeline == "on":
-            supervisor = _start_pipeline(config, reachable(front.address), stack)
-    elif config.pipeline == "on":
-        log.warning("the pipeline is off: it reaches the broker through the Flight front, which has no address")
-    output.line(f"tarry {__version__} serving {', '.join(fronts) or 'no front'}, data {config.data}")
+        address = front.address
+    fronts = "no front" if address is None else f"flight on {address}"
+    output.line(f"tarry {__version__} serving {fronts}, data {config.data}")
+    supervisor = _start_pipeline(config, address, stack)
     _settle_memory()
     _wait(broker, supervisor, stop)
 
 
-def _start_pipeline(config: Config, address: str, stack: ExitStack) -> Supervisor:
+def _start_pipeline(config: Config, address: str | None, stack: ExitStack) -> Supervisor | None:
+    if config.pipeline == "off":
+        return None
+    if address is None:
+        log.warning("the pipeline is off: it reaches the broker through the Flight front, which has no address")
+        return None
     from tarry.pipeline.supervisor import Supervisor
 
-    supervisor = Supervisor.of_schedule(config, address)
-    stack.callback(supervisor.stop)
+    supervisor = Supervisor.of_schedule(config, reachable(address))
+    stack.callback(supervisor.stop, PIPELINE_STOP_S)
     supervisor.start()
     return supervisor
 

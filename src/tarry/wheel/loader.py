@@ -24,6 +24,7 @@ from tarry.wheel.wheel import Piece, Wheel
 log = logging.getLogger(__name__)
 
 PIECE_ROWS = 8192
+PIECE_BYTES = 8 << 20
 
 
 class StoreView(Protocol):
@@ -58,6 +59,7 @@ class Loader:
         self._clock = clock
         self._horizon_ms = horizon_ms
         self._bytes_max = bytes_max
+        self._row_bytes = 4096.0
         self._exclude: Int64s = np.empty(0, np.int64)
         self._exclude_due_ms = np.iinfo(np.int64).min
         self.wake = threading.Event()
@@ -130,12 +132,14 @@ class Loader:
         while position < until:
             window = Window(position, until, self.view.committed_seq, seq_max)
             due, seq, complete = self._intake.select(window, 4 * PIECE_ROWS)
-            for low in range(0, len(seq), PIECE_ROWS):
-                part = seq[low : low + PIECE_ROWS]
+            low = 0
+            while low < len(seq):
+                part = seq[low : low + self._piece_rows()]
                 batch = self._intake.read_rows(part)
                 assert batch is not None
                 self._add(batch, stored=False)
-                position = Key(int(due[low + len(part) - 1]), int(part[-1]) + 1)
+                low += len(part)
+                position = Key(int(due[low - 1]), int(part[-1]) + 1)
                 if alone:
                     self._reached(position)
                 if self._full():
@@ -144,12 +148,17 @@ class Loader:
                 return until
         return position
 
+    def _piece_rows(self) -> int:
+        """How many rows to read at once: bodies may be of any size, and a piece must be small beside the wheel."""
+        return max(1, min(PIECE_ROWS, int(min(PIECE_BYTES, self._bytes_max / 8) / self._row_bytes)))
+
     def _add(self, batch: pa.RecordBatch, *, stored: bool) -> int:
         if len(self._exclude):
             keep = ~np.isin(batch.column("seq").to_numpy(), self._exclude)
             if not keep.all():
                 batch = batch.filter(pa.array(keep))
         piece = Piece.of(batch, stored=stored)
+        self._row_bytes = max(64.0, (self._row_bytes + 3 * piece.row_bytes) / 4 if piece.rows else self._row_bytes)
         with self._wheel.lock:
             self._wheel.add(piece)
         self.loaded_rows += piece.rows

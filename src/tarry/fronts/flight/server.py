@@ -137,12 +137,12 @@ class Service(fl.FlightServerBase):  # type: ignore[misc]
         command = ticket(asked.ticket)
         self._check_serving()
         if isinstance(command, Intake):
+            if command.start > command.end:
+                raise InvalidArgumentError(f"start is {command.start}, end {command.end}; allowed: start up to end")
             return fl.GeneratorStream(SCHEMA, self._intake(command))
         return self._receive(context, command)
 
     def _intake(self, command: Intake) -> Iterator[pa.RecordBatch]:
-        if command.start > command.end:
-            raise InvalidArgumentError(f"start is {command.start}, end {command.end}; allowed: start up to end")
         try:
             yield from self._core.read_intake(command.start, command.end)
         except Exception as error:  # noqa: BLE001  every error goes to the client, and bugs to the log

@@ -1,0 +1,1 @@
+"""What Tarry's speed and memory are, measured: ``make bench``, or ``make bench ONLY=herd``."""

@@ -1,0 +1,60 @@
+"""``python -m benchmarks [--only NAME]``: run, print a table, write ``benchmarks/results/latest.json``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks import delivery, intake, memory, pipeline
+from benchmarks.harness import BENCHMARKS, Result
+
+RESULTS = Path(__file__).parent / "results" / "latest.json"
+assert delivery and intake and memory and pipeline
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="benchmarks", description=__doc__)
+    parser.add_argument("--only", choices=sorted(BENCHMARKS), action="append")
+    chosen = parser.parse_args().only or list(BENCHMARKS)
+    console = Console()
+    results: list[tuple[str, Result]] = []
+    for name in chosen:
+        with console.status(name):
+            found = BENCHMARKS[name]()
+        for result in found:
+            console.print(f"{result.name}: {result.value:,.4g} {result.unit}  {result.bar}", highlight=False)
+            results.append((f"make bench ONLY={name}", result))
+    console.print(table(results))
+    write(results)
+    return 0 if all(r.holds is not False for _, r in results) else 1
+
+
+def table(results: list[tuple[str, Result]]) -> Table:
+    shown = Table("what", "value", "unit", "bar", "holds")
+    for _, r in results:
+        holds = {True: "yes", False: "[red]no[/red]", None: ""}[r.holds]
+        shown.add_row(r.name, f"{r.value:,.4g}" if abs(r.value) < 1000 else f"{r.value:,.0f}", r.unit, r.bar, holds)
+    return shown
+
+
+def write(results: list[tuple[str, Result]]) -> None:
+    """Put the new rows in the place of those with the same name; the others stay."""
+    rows = {row["name"]: row for row in json.loads(RESULTS.read_text())} if RESULTS.exists() else {}
+    for command, r in results:
+        rows[r.name] = {
+            "name": r.name,
+            "value": round(r.value, 4),
+            "unit": r.unit,
+            "bar": r.bar,
+            "holds": r.holds,
+            "command": command,
+        }
+    RESULTS.parent.mkdir(exist_ok=True)
+    RESULTS.write_text(json.dumps(list(rows.values()), indent=1, ensure_ascii=False) + "\n")
+
+
+raise SystemExit(main())

@@ -1,0 +1,67 @@
+"""What the README shows works: its Python is run, its commands exist, its links lead somewhere."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tarry.broker import Broker
+from tarry.cli.main import run
+from tarry.config import Config
+from tarry.fronts.flight import FlightFront
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+PYTHON = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+COMMANDS = re.findall(r"^tarry (\w+)", "\n".join(re.findall(r"```sh\n(.*?)```", README, re.DOTALL)), re.MULTILINE)
+PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/operations.md")]
+
+
+@pytest.fixture
+def address(tmp_path: Path) -> Iterator[str]:
+    config = Config(data=tmp_path / "served", pipeline="off", disk_free_bytes_min=0)
+    with Broker.open(config) as broker, FlightFront.start(broker, "127.0.0.1:0") as front:
+        yield front.address
+
+
+@pytest.mark.parametrize("code", PYTHON, ids=lambda code: code.split("\n", 1)[0])
+def test_its_python_runs(code: str, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TARRY_DISK_FREE_BYTES_MIN", "0")
+    code = code.replace("localhost:7611", address).replace("timeout=5", "timeout=1")
+    names: dict[str, object] = {}
+    try:
+        exec(compile(code, "README.md", "exec"), names)
+    finally:
+        if client := names.get("client"):
+            client.close()  # type: ignore[attr-defined]
+
+
+def test_it_has_examples() -> None:
+    assert len(PYTHON) == 3
+    assert set(COMMANDS) == {"serve", "send", "receive", "pending"}
+
+
+@pytest.mark.parametrize("command", sorted(set(COMMANDS)))
+def test_its_commands_have_the_options_it_shows(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([command, "--help"]) == 0
+    known = capsys.readouterr().out
+    shown = [line for line in README.splitlines() if line.startswith(f"tarry {command}")]
+    for option in re.findall(r"(--[a-z-]+)", " ".join(shown)):
+        assert option in known
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_its_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text()):
+        assert (page.parent / target).exists(), target
+
+
+def test_every_make_target_named_exists() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    for page in PAGES:
+        for target in re.findall(r"(?:^|`)make (?:[A-Z]+=\S+ )*([a-z]+)", page.read_text(), re.MULTILINE):
+            assert re.search(rf"^{target}:", makefile, re.MULTILINE), target

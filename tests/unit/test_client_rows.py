@@ -1,0 +1,126 @@
+"""What a producer may say about a message, and what is refused before it travels."""
+
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tarry.client.rows import COLUMNS, make_row, row_of, rows_of, to_batch
+from tarry.delay import DelayLevel
+from tarry.errors import InvalidArgumentError, InvalidMessageError
+from tarry.message import Message, admit
+
+HOUR = 3_600_000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "due_ms", "delay_ms"),
+    [
+        ({}, None, 0),
+        ({"delay": 0}, None, 0),
+        ({"delay": 3600}, None, HOUR),
+        ({"delay": 0.0015}, None, 2),
+        ({"delay": "1h"}, None, HOUR),
+        ({"delay": timedelta(hours=1)}, None, HOUR),
+        ({"delay": DelayLevel(1)}, None, 1000),
+        ({"delay": "1970-01-01T01:00:00Z"}, HOUR, None),
+        ({"delay": datetime(1970, 1, 1, 2, tzinfo=timezone(timedelta(hours=1)))}, HOUR, None),
+        ({"due": datetime(1970, 1, 1, 1, tzinfo=UTC)}, HOUR, None),
+        ({"due": HOUR}, HOUR, None),
+    ],
+)
+def test_when(arguments: dict[str, Any], due_ms: int | None, delay_ms: int | None) -> None:
+    row = make_row("t", b"", **arguments)
+    assert row[2:4] == (due_ms, delay_ms)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ({"topic": ""}, "allowed: 1 to 255"),
+        ({"topic": None}, "allowed: 1 to 255"),
+        ({"topic": "t\n"}, "allowed: 1 to 255"),
+        ({"body": None}, "NoneType; allowed: bytes or str"),
+        ({"body": "\ud800"}, "UTF-8"),
+        ({"delay": float("nan")}, "nan"),
+        ({"delay": float("inf")}, "inf"),
+        ({"delay": -0.5}, "-0.5 is negative"),
+        ({"delay": True}, "truth value"),
+        ({"delay": "soon"}, "'soon'"),
+        ({"delay": "1970-01-01T01:00:00"}, "naive"),
+        ({"delay": datetime(2030, 1, 1)}, "naive"),
+        ({"delay": []}, "list"),
+        ({"delay": 1e300}, "64 bits"),
+        ({"due": datetime(2030, 1, 1)}, "naive"),
+        ({"due": 1.5}, "due is 1.5"),
+        ({"due": True}, "due is True"),
+        ({"due": 1 << 63}, "64 bits"),
+        ({"delay": 1, "due": 1}, "both given"),
+        ({"id": 5}, "id is 5"),
+        ({"key": b"k"}, "key is b'k'"),
+        ({"tag": "\ud800"}, "tag is no UTF-8"),
+        ({"properties": ["a"]}, "list; allowed: a dict"),
+        ({"properties": {"a": 1}}, "'a' is 1"),
+        ({"properties": {"a": None}}, "None; allowed: a text"),
+        ({"properties": {None: "a"}}, "allowed: a text"),
+        ({"ttl": 0}, "ttl is 0"),
+        ({"ttl": -1}, "ttl is -1"),
+        ({"ttl": float("nan")}, "ttl is nan"),
+        ({"ttl": "soon"}, "ttl is 'soon'"),
+        ({"ttl": datetime(2030, 1, 1, tzinfo=UTC)}, "ttl is"),
+        ({"tries": 0}, "tries is 0"),
+        ({"tries": 1 << 31}, "tries is"),
+        ({"tries": True}, "tries is True"),
+    ],
+)
+def test_refused(arguments: dict[str, Any], problem: str) -> None:
+    with pytest.raises(InvalidArgumentError) as caught:
+        make_row(**{"topic": "t", "body": b"", **arguments})
+    assert problem in str(caught.value)
+
+
+ROWS = st.builds(
+    make_row,
+    st.just("t"),
+    st.binary(max_size=20) | st.text(max_size=20),
+    delay=st.none() | st.integers(0, 10**6),
+    id=st.none() | st.text(max_size=9),
+    key=st.none() | st.text(max_size=9),
+    properties=st.none() | st.dictionaries(st.text(max_size=3), st.text(max_size=3), max_size=3),
+    ttl=st.none() | st.integers(2 * 10**6, 10**7),
+    tries=st.none() | st.integers(1, 9),
+)
+
+
+@given(st.lists(ROWS, min_size=1, max_size=20), st.booleans())
+def test_every_row_that_is_made_is_one_that_the_broker_takes(rows: list[Any], all_columns: bool) -> None:
+    batch = to_batch(rows, all_columns=all_columns)
+    admitted = admit(batch, 0)
+    assert admitted.column("body").to_pylist() == [row[1] for row in rows]
+    assert admitted.column("due_ms").to_pylist() == [row[3] for row in rows]
+    assert admitted.column("id").to_pylist() == [row[4] for row in rows]
+    assert admitted.column("properties").to_pylist() == [row[7] for row in rows]
+
+
+def test_absolute_and_relative_due_times_in_one_batch() -> None:
+    batch = to_batch([make_row("t", b"", due=5), make_row("t", b"", delay=1)])
+    assert batch.schema.names == ["topic", "body", "due_ms", "delay_ms"]
+    assert admit(batch, 100).column("due_ms").to_pylist() == [5, 1100]
+
+
+def test_columns_that_nobody_uses_are_left_out() -> None:
+    assert to_batch([make_row("t", b"")]).schema.names == ["topic", "body", "delay_ms"]
+    assert to_batch([make_row("t", b"")], all_columns=True).schema == pa.schema(COLUMNS)
+
+
+def test_messages_and_dicts() -> None:
+    full = Message("t", b"b", 7, "i", "k", "g", {"a": "b"}, 9, 3)
+    assert row_of(full) == ("t", b"b", 7, None, "i", "k", "g", [("a", "b")], 9, 3)
+    assert row_of({"topic": "t", "body": "b", "delay": "1s"})[:4] == ("t", b"b", None, 1000)
+    good, bad = {"topic": "t", "body": ""}, {"topic": "t", "body": "", "tries": 0}
+    with pytest.raises(InvalidMessageError, match=r"^row 1: tries is 0") as caught:
+        list(rows_of([good, bad]))
+    assert caught.value.row == 1
