@@ -147,6 +147,4 @@ def percentiles(values: np.ndarray, *which: float) -> list[float]:
 
 def child(code: str, *arguments: str) -> subprocess.Popen[str]:
     """A Python process that runs ``benchmarks.<code>``."""
-    return subprocess.Popen(
-        [sys.executable, "-m", f"benchmarks.{code}", *arguments], stdout=subprocess.PIPE, text=True
-    )
+    return subprocess.Popen([sys.executable, "-m", f"benchmarks.{code}", *arguments], stdout=subprocess.PIPE, text=True)

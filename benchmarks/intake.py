@@ -1,4 +1,6 @@
-"""How fast messages are accepted: in batches and one by one through Flight, and in-process. Each is fsynced before its answer."""
+"""How fast messages are accepted: in batches and one by one through Flight, and in-process. Each is fsynced before its
+answer.
+"""
 
 from __future__ import annotations
 

@@ -29,7 +29,9 @@ def _settled_rss(broker: Server) -> float:
 
 @benchmark
 def rss() -> list[Result]:
-    """Resident memory with 5 and 20 million pending against none; the pipeline is off, so all of it is in the intake."""
+    """Resident memory with 5 and 20 million pending against none; the pipeline is off, so all of it is in the
+    intake.
+    """
     with server() as broker, Client(broker.address) as client:
         client.schedule_batch(messages(5000, now_ms() + DAY_MS))
         none = _settled_rss(broker)

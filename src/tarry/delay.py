@@ -116,7 +116,7 @@ def due_from_delay(delay: Delay, now_ms: int, levels: tuple[int, ...] = parse_le
         case _:
             raise InvalidArgumentError(f"delay of type {type(delay).__name__}: {delay!r}; allowed: {_ALLOWED}")
     if delay_ms > INT64_MAX - max(now_ms, 0):
-        raise DelayTooLongError("delay is more than 2**63 milliseconds; the limit is delay_ms_max")
+        raise DelayTooLongError("delay is more than 64 bits of milliseconds; the limit is delay_ms_max")
     if delay_ms < 0:
         given = f"{delay} " if delay_ms > -INT64_MAX else ""  # Python writes out no number of thousands of digits
         raise InvalidArgumentError(f"delay {given}is negative; allowed: 0 (at once) or more")

@@ -1,7 +1,8 @@
 """The broker inside the caller's process, as SQLite is inside its user's: ``tarry.open("dir")``.
 
-:class:`AsyncBroker` is the same for asyncio: many tasks may each wait for one message's durability, and share batches and
-fsyncs. What the tasks of one turn of the event loop schedule travels together; while two batches are under way, rows queue.
+:class:`AsyncBroker` is the same for asyncio: many tasks may each wait for one message's durability, and share batches
+and fsyncs. What the tasks of one turn of the event loop schedule travels together; while two batches are under way,
+rows queue.
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ ROWS_MAX = 4096
 Entries = list[tuple[Row, "asyncio.Future[Receipt]"]]
 
 
-def open(directory: str | Path, *, clock: Clock | None = None, **settings: Any) -> Broker:  # noqa: A001
-    """Open a data directory in this process; one process at a time may. No Spark runs: what is pending stays in the intake.
+def open(directory: str | Path, *, clock: Clock | None = None, **settings: Any) -> Broker:
+    """Open a data directory in this process; one process at a time may. No Spark runs: what is pending stays in the
+    intake.
 
     Args:
         directory: made if it is not there.

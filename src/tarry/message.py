@@ -188,7 +188,7 @@ def admit(data: pa.RecordBatch | pa.Table, now_ms: int, limits: Limits = Limits(
     for name in ("id", "key", "tag"):
         if name in given:
             columns[name] = cast(given[name], name, pa.string())
-            check_lengths(columns[name], name, limits.name_bytes_max, 0 if name == "tag" else 1)
+            check_lengths(columns[name], name, limits.name_bytes_max)
     if "repeat" in given:
         _no_repeat(cast(given["repeat"], "repeat", pa.string()))
     if "properties" in given:

@@ -184,7 +184,7 @@ def test_a_bad_chunk_names_the_row_of_the_whole(client: Client) -> None:
     with pytest.raises(InvalidMessageError, match=r"^row 7654: delay_ms is -1") as caught:
         client.schedule_batch(table, chunk_rows=1000, progress=told.append)
     assert caught.value.row == 7654
-    assert {a.row for a in told} >= {row for row in range(0, 7000, 1000)}
+    assert {a.row for a in told} >= set(range(0, 7000, 1000))
     assert 7000 not in {a.row for a in told}
     with pytest.raises(InvalidMessageError, match="time zone"):
         client.schedule_batch(pa.table({"topic": ["t"], "body": ["b"], "due": pa.array([0], pa.timestamp("ms"))}))

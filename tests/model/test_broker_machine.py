@@ -1,7 +1,9 @@
-"""The whole broker against a simple model: any sequence of schedule, advance, receive, ack, nack, pipeline commit, crash, reopen.
+"""The whole broker against a simple model: any sequence of schedule, advance, receive, ack, nack, pipeline commit,
+crash, reopen.
 
-The model knows for each message what a caller may assume: accepted (the call returned), perhaps (the call crashed), settled.
-A crash loses what was not fsynced (``faults``). The clock is the test's, so a sequence covers hours in milliseconds.
+The model knows for each message what a caller may assume: accepted (the call returned), perhaps (the call crashed),
+settled. A crash loses what was not fsynced (``faults``). The clock is the test's, so a sequence covers hours in
+milliseconds.
 """
 
 from __future__ import annotations
@@ -18,12 +20,12 @@ import pyarrow as pa
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tests.faults import Crash, FaultyFiles
 
 from tarry.config import Config
 from tarry.message import SCHEMA
 from tarry.store import StagedFile, Store, stage
 from tarry.testing import TestBroker, TestClock
-from tests.faults import Crash, FaultyFiles
 
 TOPICS = ("a", "b")
 LEASE_MS = 30_000
@@ -128,7 +130,12 @@ class BrokerMachine(RuleBasedStateMachine):
         for i, d in zip(ids, due, strict=True):
             self.known[i] = Known(topic, d, accepted=False)
         batch = pa.record_batch(
-            {"topic": [topic] * len(due), "due_ms": pa.array(due, pa.int64()), "id": ids, "body": [b"x" * body] * len(due)}
+            {
+                "topic": [topic] * len(due),
+                "due_ms": pa.array(due, pa.int64()),
+                "id": ids,
+                "body": [b"x" * body] * len(due),
+            }
         )
         assert self.broker is not None
         accepted = self.guarded(lambda: self.broker.schedule_batch(batch))

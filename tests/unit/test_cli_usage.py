@@ -63,7 +63,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["receive", "a", "--max", "0"], "usage: Invalid value"),
         (["send", "a", "b", "--delay", "1 fortnight"], "invalid_argument: --delay: not a duration: '1 fortnight'"),
         (["send", "a", "b", "--delay", "-5"], "invalid_argument: --delay: delay -5.0 is negative"),
-        (["send", "a", "b", "--delay", "1" * 30], "delay_too_long: --delay: delay is more than 2**63"),
+        (["send", "a", "b", "--delay", "1" * 30], "delay_too_long: --delay: delay is more than 64 bits"),
         (["send", "a", "b", "--due", "tomorrow"], "invalid_argument: --due 'tomorrow' is not an instant; allowed: "),
         (["send", "a", "b", "--due", "2026-01-01"], "invalid_argument: naive datetime 2026-01-01"),
         (["send", "a", "b", "--due", "5", "--delay", "5"], "invalid_argument: --delay 5 and --due 5 are both given"),

@@ -223,7 +223,7 @@ def test_a_table_of_many_chunks() -> None:
         ({"delay_ms": [1, 1], "due_ms": [None, 1]}, 1, "exactly one of due_ms and delay_ms"),
         ({"delay_ms": [1, None], "due_ms": pa.array([None, None], pa.int64())}, 1, "exactly one of"),
         # the rest
-        ({"id": ["a", ""]}, 1, "id is empty"),
+        ({"id": [None, "i" * 256]}, 1, "id has 256 bytes; allowed: 255"),
         ({"key": ["k" * 256]}, 0, "key has 256 bytes; allowed: 255"),
         ({"tag": [5]}, None, "column 'tag' has type int64; allowed: string"),
         ({"tries": [1, 0]}, 1, "tries is 0; allowed: 1 to 2147483647"),

@@ -355,19 +355,19 @@ class Broker:
 
     # -- what goes on ------------------------------------------------------------------------------------------------
 
-    def publish(self, batches: list[pa.RecordBatch], add: Callable[[], None]) -> None:
+    def publish(self, batches: list[tuple[pa.RecordBatch, int]], add: Callable[[], None]) -> None:
         """From the intake's writer: frames are durable. See :mod:`tarry.wheel.loader` for the rule about who has a
         message.
         """
         wheel = self._rooms.wheel
-        prepared = [wheel.prepare(b) for b in batches]
+        prepared = [wheel.prepare(batch, size) for batch, size in batches]
         with wheel.lock:
             add()
             sooner = False
-            for batch, (limit, piece) in zip(batches, prepared, strict=True):
+            for (batch, size), (limit, piece) in zip(batches, prepared, strict=True):
                 if wheel.loaded.due_ms > limit:
                     # The loader moved on since: a row between the two limits belongs here and was not prepared.
-                    piece = Piece.of(batch, stored=False)
+                    piece = Piece.of(batch, stored=False, size=size)
                 if piece is not None and wheel.accept(piece):
                     sooner = True
             if sooner:

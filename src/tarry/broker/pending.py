@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 
 from tarry.intake.index import Key, Window
-from tarry.store import next_due
 
 if TYPE_CHECKING:
     from tarry.broker.recovery import Rooms
@@ -31,7 +30,7 @@ def next_due_by_topic(rooms: Rooms, topics: set[str]) -> dict[str, int]:
     if not missing:
         return found
     view = rooms.loader.view
-    later = dict(next_due(view.snapshot, loaded.due_ms, missing))
+    later = view.next_due(loaded.due_ms, missing)
     _from_intake(rooms, loaded, view.committed_seq, missing, later, end)
     return {**later, **found}
 

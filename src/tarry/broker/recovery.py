@@ -27,7 +27,7 @@ from tarry.intake.intake import count_topics
 from tarry.log.files import Files
 from tarry.ready import Group, Journal, ReadyLog, Topic
 from tarry.ready.journal import Entry, Op
-from tarry.store import Snapshot, Store, read_window
+from tarry.store import Snapshot, Store, next_due, read_window
 from tarry.wheel.dispatcher import Dispatcher
 from tarry.wheel.loader import Loader
 from tarry.wheel.wheel import Piece, Wheel
@@ -52,6 +52,9 @@ class View:
 
     def read_window(self, after: Key, until_ms: int, batch_rows: int) -> Iterator[pa.RecordBatch]:
         return read_window(self.snapshot, after, until_ms, batch_rows=batch_rows)
+
+    def next_due(self, from_ms: int, topics: set[str]) -> dict[str, int]:
+        return dict(next_due(self.snapshot, from_ms, topics))
 
     def first_due_ms(self, after: Key) -> int | None:
         """The lowest due time from ``after`` on; None when nothing is left."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import threading
+import weakref
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -50,7 +51,7 @@ class AsyncClient:
         self.address = address
         self._calls = ThreadPoolExecutor(WAITING_CALLS_MAX, thread_name_prefix="tarry-aio")
         self._sender: _Sender | None = None
-        self._consumers: set[AsyncConsumer] = set()
+        self._consumers: weakref.WeakSet[AsyncConsumer] = weakref.WeakSet()
         self._closed = False
 
     # -- producing -----------------------------------------------------------------------------------------------------
@@ -114,7 +115,6 @@ class AsyncClient:
             timeout=timeout,
             auto_ack=auto_ack,
             calls=self._calls,
-            on_close=self._consumers.discard,
         )
         self._consumers.add(consumer)
         return consumer
@@ -244,19 +244,18 @@ class AsyncConsumer:
         timeout: float | None,
         auto_ack: bool,
         calls: ThreadPoolExecutor,
-        on_close: Callable[[AsyncConsumer], None],
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._calls = calls
-        self._on_close = on_close
         self._auto_ack = auto_ack
         self._timeout_s = timeout
         self._push_rows = max(1, check_prefetch(prefetch) // PUSH_SHARE)
         self._worked_rows = 0
-        self._items: deque[DeliveryBatch | TarryError | None] = deque()
-        self._came = asyncio.Event()
+        self._inbox = _Inbox(self._loop)
         lease_ms = None if lease is None else duration_ms(lease, 1)
-        self._feed = Feed(address, topic, group, prefetch, lease_ms, self._sink)
+        self._feed = Feed(address, topic, group, prefetch, lease_ms, self._inbox.put)
+        # The feed does not know the consumer: forgotten without close(), it gives back what it holds all the same.
+        weakref.finalize(self, self._feed.abandon)
 
     async def __aiter__(self) -> AsyncIterator[Delivery]:
         """As iterating over :class:`tarry.client.Consumer`."""
@@ -284,7 +283,6 @@ class AsyncConsumer:
 
     async def close(self) -> None:
         """As :meth:`tarry.client.Consumer.close`."""
-        self._on_close(self)
         await self._loop.run_in_executor(self._calls, self._feed.close)
 
     async def __aenter__(self) -> AsyncConsumer:
@@ -293,32 +291,38 @@ class AsyncConsumer:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    def _sink(self, item: DeliveryBatch | TarryError | None) -> None:
-        # From the feed's thread.
-        try:
-            self._loop.call_soon_threadsafe(self._arrived, item)
-        except RuntimeError:
-            if item is not None:  # the loop was closed without closing the consumer
-                self._feed.abandon()
-
-    def _arrived(self, item: DeliveryBatch | TarryError | None) -> None:
-        self._items.append(item)
-        self._came.set()
-
     async def _next(self) -> DeliveryBatch | None:
+        inbox = self._inbox
         while True:
-            while self._items:
-                item = self._items.popleft()
+            while inbox.items:
+                item = inbox.items.popleft()
                 if isinstance(item, DeliveryBatch):
                     if not item.settler.closed:
                         return item
                     continue  # of a connection that was lost; it comes again
-                self._items.appendleft(None)  # for who iterates again
+                inbox.items.appendleft(None)  # for who iterates again
                 if isinstance(item, TarryError):
                     raise item
                 return None
-            self._came.clear()
+            inbox.came.clear()
             try:
-                await asyncio.wait_for(self._came.wait(), self._timeout_s)
+                await asyncio.wait_for(inbox.came.wait(), self._timeout_s)
             except TimeoutError:
                 return None
+
+
+class _Inbox:
+    """From the feed's thread into the event loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self.items: deque[DeliveryBatch | TarryError | None] = deque()
+        self.came = asyncio.Event()
+
+    def put(self, item: DeliveryBatch | TarryError | None) -> None:
+        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            self._loop.call_soon_threadsafe(self._arrived, item)
+
+    def _arrived(self, item: DeliveryBatch | TarryError | None) -> None:
+        self.items.append(item)
+        self.came.set()

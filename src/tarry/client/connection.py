@@ -18,10 +18,10 @@ FLIGHT_ERRORS = (pa.ArrowException, OSError)
 """What pyarrow raises when a call fails."""
 
 _OPTIONS: list[tuple[str, int]] = [
-    # gRPC's own back-off grows to two minutes; a broker is back within seconds.
-    ("grpc.initial_reconnect_backoff_ms", 100),
+    # How long a try to connect may take; gRPC's default is 20 s.
     ("grpc.min_reconnect_backoff_ms", 5_000),
-    ("grpc.max_reconnect_backoff_ms", 1_000),
+    # Without it, a new client would share the old one's back-off; see Connection._renew.
+    ("grpc.use_local_subchannel_pool", 1),
 ]
 # A server cuts off a client that pings more often than every 5 minutes, unless it sends something itself in between. To
 # a consumer it does, every 10 s. So a consumer, which mostly waits, finds out within 30 s that a broker is gone
@@ -29,7 +29,6 @@ _OPTIONS: list[tuple[str, int]] = [
 _WAITING: list[tuple[str, int]] = [
     ("grpc.keepalive_time_ms", 20_000),
     ("grpc.keepalive_timeout_ms", 10_000),
-    ("grpc.use_local_subchannel_pool", 1),
 ]
 
 
@@ -44,10 +43,15 @@ class Connection:
         """
         host, port = parse_address(address)
         self.address = address
-        self.flight = fl.FlightClient(
-            f"grpc://{host}:{port}", generic_options=[*_OPTIONS, *(_WAITING if waiting else [])]
-        )
+        self._location = f"grpc://{host}:{port}"
+        self._options = [*_OPTIONS, *(_WAITING if waiting else [])]
         self._closed = False
+        self._renew()
+
+    def _renew(self) -> None:
+        # After a failed try to connect, gRPC refuses all calls until its back-off is over, even if the broker is there
+        # by then. Whoever calls next shall try. Open streams stay open: they hold what they need of the old client.
+        self.flight = fl.FlightClient(self._location, generic_options=self._options)
 
     def action(self, name: str, body: Any = None, *, timeout_s: float | None = None) -> Any:
         """The JSON result of a DoAction.
@@ -80,6 +84,8 @@ class Connection:
             return decode_error(bytes(said))
         if self._closed:
             return ClosedError(f"the client of {self.address} is closed")
+        if "failed to connect" in str(error):
+            self._renew()
         return UnavailableError(f"no answer from the broker at {self.address}: {_short(error)}")
 
     def check_open(self) -> None:

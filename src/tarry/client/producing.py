@@ -27,7 +27,7 @@ import pyarrow.flight as fl
 from tarry.client.answers import Receipt, id_of
 from tarry.client.connection import FLIGHT_ERRORS, Connection
 from tarry.client.rows import BODY, COLUMNS, DUE_MS, ID, Row, to_batch
-from tarry.errors import ClosedError, InvalidMessageError, TarryError, UnavailableError
+from tarry.errors import ClosedError, InvalidMessageError, TarryError, UnavailableError, from_wire
 from tarry.fronts.flight.wire import SCHEDULE_PATH, AcceptedAnswer, Goodbye, as_bytes, decode_answer
 
 log = logging.getLogger(__name__)
@@ -184,7 +184,8 @@ class Producer(Generic[W]):
 
     def _fail(self, entries: Entries[W], error: TarryError) -> None:
         if entries:
-            self._resolve([(waiter, error) for _, waiter in entries])
+            # Each gets its own: an exception that several threads raise collects all their tracebacks.
+            self._resolve([(waiter, from_wire(error.code, str(error))) for _, waiter in entries])
 
 
 class _Stream(Generic[W]):
@@ -199,7 +200,10 @@ class _Stream(Generic[W]):
         try:
             self._writer, self._reader = connection.flight.do_put(fl.FlightDescriptor.for_path(*SCHEDULE_PATH), schema)
         except FLIGHT_ERRORS as error:
-            raise connection.translate(error) from error
+            cause = connection.translate(error)
+            if isinstance(cause, UnavailableError):
+                cause = UnavailableError(f"{cause}; nothing was sent")
+            raise cause from error
         self._thread = threading.Thread(target=self._read, name="tarry-client-answers", daemon=True)
         self._thread.start()
 

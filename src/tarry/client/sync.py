@@ -30,7 +30,7 @@ from tarry.client.producing import Producer
 from tarry.client.received import Receiver
 from tarry.client.rows import BODY, COLUMNS, ID, Row, make_row, rows_of, to_batch
 from tarry.delay import Delay
-from tarry.errors import TarryError, UnavailableError
+from tarry.errors import InvalidArgumentError, TarryError, UnavailableError
 from tarry.message import Message
 
 MANY_ROWS = 4096
@@ -48,7 +48,10 @@ class Client:
         Raises:
             InvalidArgumentError: ``address`` is none.
         """
-        self._timeout_s = check_seconds("timeout", timeout) or 0.0
+        if timeout is None:
+            raise InvalidArgumentError("timeout is None; allowed: a number of seconds")
+        check_seconds("timeout", timeout)
+        self._timeout_s = timeout
         self.address = address
         self._connection = Connection(address)
         self._producer: Producer[Future[Receipt]] = Producer(self._connection, _resolve)

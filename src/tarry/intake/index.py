@@ -47,7 +47,8 @@ class Window:
         """Mask of the rows that are in the window."""
         first = (due > self.after.due_ms) | ((due == self.after.due_ms) & (seq >= self.after.seq))
         last = (due < self.until.due_ms) | ((due == self.until.due_ms) & (seq < self.until.seq))
-        return first & last & (seq >= self.seq_min) & (seq < self.seq_max)
+        mask: npt.NDArray[np.bool_] = first & last & (seq >= self.seq_min) & (seq < self.seq_max)
+        return mask
 
 
 class FrameTable(NamedTuple):

@@ -69,9 +69,9 @@ class _Segment:
 class Intake:
     """One writer calls :meth:`commit`; any thread reads.
 
-    ``publish(batches, add)`` is called when frames are durable, before they are answered: it must call ``add()`` under
-    the lock that the loader moves the horizon with, so that each message is seen by exactly one of them (see
-    ``wheel``).
+    ``publish([(batch, bytes), …], add)`` is called when frames are durable, before they are answered: it must call
+    ``add()`` under the lock that the loader moves the horizon with, so that each message is seen by exactly one of them
+    (see ``wheel``).
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Intake:
         *,
         segment_bytes_max: int,
         secret: bytes,
-        publish: Callable[[list[pa.RecordBatch], Callable[[], None]], None],
+        publish: Callable[[list[tuple[pa.RecordBatch, int]], Callable[[], None]], None],
     ) -> None:
         self._files = files
         self._directory = directory
@@ -115,8 +115,9 @@ class Intake:
                 due_max_ms=int(due.max()),
             )
             buffers += parts
-            published.append((seq, position, due, numbered))
-            position += sum(len(p) for p in parts)
+            size = sum(len(p) for p in parts)
+            published.append((seq, position, due, numbered, size))
+            position += size
             seq += numbered.num_rows
         try:
             self._writer.append(buffers)
@@ -132,17 +133,17 @@ class Intake:
             return
         self._writer.sync()
         counts = Counter[str]()
-        for _, _, _, batch in published:
+        for _, _, _, batch, _ in published:
             _count_topics(batch, counts)
 
         def add() -> None:
-            for first_seq, at, due, _ in published:
+            for first_seq, at, due, *_ in published:
                 self._active.add(first_seq, at, due)
             self.accepted.update(counts)
             self.published_seq = seq
 
         first = self.published_seq
-        self._publish([batch for *_, batch in published], add)
+        self._publish([(batch, size) for *_, batch, size in published], add)
         self._answer(submissions, first)
         if self._writer.size >= self._segment_bytes_max:
             self._roll()

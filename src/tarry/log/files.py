@@ -108,7 +108,9 @@ class OsFiles:
         temporary = path.with_name(path.name + ".new")
         fd = os.open(temporary, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC, 0o640)
         try:
-            os.write(fd, content)
+            left = memoryview(content)
+            while left:
+                left = left[os.write(fd, left) :]
             os.fsync(fd)
         finally:
             os.close(fd)

@@ -29,12 +29,13 @@ def recover_tail(
     Raises:
         CorruptError: for damage in what had been durable; names the file and the offset.
     """
+    empty: list[Located] = []
     with SegmentReader(path) as reader:
         size = reader.size
         if reader.file_header() != (room, base):
             if max(durable_to, _witness(reader, frame.FILE_HEADER_BYTES)) > 0:
                 raise CorruptError(f"{path} at offset 0: the file header is damaged")
-            end, frames = 0, []
+            end, frames = 0, empty
         else:
             frames, end = _valid_frames(reader, max(start, frame.FILE_HEADER_BYTES))
             if end < size and max(durable_to, _witness(reader, end + 8)) > end:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_right
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -27,6 +26,13 @@ class Tail:
     base: int
     batch: pa.RecordBatch
     size: int
+
+
+def _base(tail: Tail) -> int:
+    return tail.base
+
+
+_GONE = Tail(-1, pa.RecordBatch.from_arrays([], names=[]), 0)
 
 
 @dataclass(slots=True)
@@ -57,7 +63,9 @@ class Topic:
     written: int = 0
     """Offsets below are in a file (not necessarily fsynced)."""
     lock: threading.Lock = field(default_factory=threading.Lock)
-    tails: deque[Tail] = field(default_factory=deque)
+    tails: list[Tail] = field(default_factory=list)
+    evicted: int = 0
+    """How many entries at the head of ``tails`` are gone; the list is cut now and then, so that both ends are cheap."""
     extents: list[Extent] = field(default_factory=list)
     groups: dict[str, Group] = field(default_factory=dict)
 
@@ -70,7 +78,11 @@ class Topic:
     def _first(self) -> int:
         if self.extents:
             return self.extents[0].first
-        return self.tails[0].base if self.tails else self.end
+        return self.tails[self.evicted].base if self._in_memory else self.end
+
+    @property
+    def _in_memory(self) -> int:
+        return len(self.tails) - self.evicted
 
     def append(self, batch: pa.RecordBatch, size: int) -> Tail:
         """Give the rows the next offsets."""
@@ -93,9 +105,14 @@ class Topic:
     def evict(self, tail: Tail) -> bool:
         """Forget the oldest rows in memory, if they are ``tail`` and are written."""
         with self.lock:
-            if not self.tails or self.tails[0] is not tail or tail.base + tail.batch.num_rows > self.written:
+            if tail.base + tail.batch.num_rows > self.written:
                 return False
-            self.tails.popleft()
+            assert self.tails[self.evicted] is tail
+            self.tails[self.evicted] = _GONE
+            self.evicted += 1
+            if self.evicted > 1024 and self.evicted * 2 > len(self.tails):
+                del self.tails[: self.evicted]
+                self.evicted = 0
             return True
 
     def forget_segment(self, segment: int) -> None:
@@ -114,7 +131,7 @@ class Topic:
             offset = max(offset, self._first())
             if offset >= self.end:
                 return None
-            if self.tails and offset >= self.tails[0].base:
+            if self._in_memory and offset >= self.tails[self.evicted].base:
                 return offset, self._from_memory(offset, rows_max)
             at = bisect_right([e.first for e in self.extents], offset) - 1
             segment = self.extents[at].segment
@@ -124,10 +141,10 @@ class Topic:
 
     def _from_memory(self, offset: int, rows_max: int) -> pa.RecordBatch:
         parts, rows, size = [], 0, 0
-        for tail in self.tails:
+        at = bisect_right(self.tails, offset, lo=self.evicted, key=_base) - 1
+        for place in range(at, len(self.tails)):
+            tail = self.tails[place]
             skip = offset + rows - tail.base
-            if skip >= tail.batch.num_rows:
-                continue
             part = tail.batch.slice(skip, min(rows_max - rows, tail.batch.num_rows - skip))
             parts.append(part)
             rows += part.num_rows

@@ -35,9 +35,7 @@ class Progress:
 class Dispatcher:
     """One thread calls :meth:`run`, or a test calls :meth:`step`."""
 
-    def __init__(
-        self, wheel: Wheel, intake: Intake, ready: ReadyLog, loader: Loader, clock: Clock
-    ) -> None:
+    def __init__(self, wheel: Wheel, intake: Intake, ready: ReadyLog, loader: Loader, clock: Clock) -> None:
         self._wheel = wheel
         self._intake = intake
         self._ready = ready

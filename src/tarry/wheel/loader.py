@@ -40,6 +40,10 @@ class StoreView(Protocol):
         """Rows with ``(due_ms, seq) >= after`` and ``due_ms < until_ms``, in that order."""
         ...
 
+    def next_due(self, from_ms: int, topics: set[str]) -> dict[str, int]:
+        """The lowest due time from ``from_ms`` on of each of ``topics`` that has one."""
+        ...
+
     def first_due_ms(self, after: Key) -> int | None:
         """The lowest due time from ``after`` on; None when nothing is left."""
         ...

@@ -21,6 +21,7 @@ from tarry.message import concat
 SLOT_MS = 1000
 NEAR_MS = 1500
 """Slots that begin within this time are sorted into runs."""
+FEW_ROWS = 8
 PIECES_MAX = 64
 """So many slices of one slot are joined at once, so that no later join has thousands of parts."""
 
@@ -36,14 +37,22 @@ class Piece:
     row_bytes: float
 
     @classmethod
-    def of(cls, batch: pa.RecordBatch, *, stored: bool) -> Piece:
-        """Sort a batch, if it is not sorted."""
+    def of(cls, batch: pa.RecordBatch, *, stored: bool, size: int | None = None) -> Piece:
+        """Sort a batch, if it is not sorted. ``size``: its bytes, where they are known; to count them takes a while."""
         due, seq = batch.column("due_ms").to_numpy(), batch.column("seq").to_numpy()
-        size = batch.nbytes / max(1, batch.num_rows)
-        if len(due) > 1 and not _ascending(due, seq):
-            order = np.lexsort((seq, due))
-            batch, due, seq = batch.take(pa.array(order)), due[order], seq[order]
-        return cls(batch, due, seq, stored, size)
+        row_bytes = (batch.nbytes if size is None else size) / max(1, batch.num_rows)
+        if len(due) > FEW_ROWS:
+            if not _ascending(due, seq):
+                order = np.lexsort((seq, due))
+                batch, due, seq = batch.take(pa.array(order)), due[order], seq[order]
+        elif len(due) > 1:
+            # A steady stream comes in frames of a few rows, for which plain Python is several times as quick.
+            keys = list(zip(due.tolist(), seq.tolist(), strict=True))
+            places = sorted(range(len(keys)), key=keys.__getitem__)
+            if places != list(range(len(keys))):
+                batch = pa.concat_batches([batch.slice(place, 1) for place in places])
+                due, seq = due[places], seq[places]
+        return cls(batch, due, seq, stored, row_bytes)
 
     def slice(self, low: int, high: int) -> Piece:
         return Piece(
@@ -52,9 +61,9 @@ class Piece:
 
     def below(self, key: Key) -> int:
         """How many rows come before ``key``."""
-        low = int(np.searchsorted(self.due_ms, key.due_ms, "left"))
-        high = int(np.searchsorted(self.due_ms, key.due_ms, "right"))
-        return low + int(np.searchsorted(self.seq[low:high], key.seq, "left"))
+        low = int(self.due_ms.searchsorted(key.due_ms, "left"))
+        high = int(self.due_ms.searchsorted(key.due_ms, "right"))
+        return low + int(self.seq[low:high].searchsorted(key.seq, "left"))
 
     @property
     def rows(self) -> int:
@@ -72,6 +81,7 @@ class Due:
     batch: pa.RecordBatch
     due_ms: Int64s
     stored_rows: int
+    bytes: int
 
 
 @dataclass(slots=True)
@@ -92,7 +102,9 @@ class Wheel:
         self.safe = loaded
         """All pending rows below are here: ``loaded``, except while the loader is on its way there."""
         self.fired = fired
-        """Above every row that was ever taken. The wheel is never cut below it, or a fired row would be loaded again."""
+        """Above every row that was ever taken. The wheel is never cut below it, or a fired row would be loaded
+        again.
+        """
         self.bytes = 0.0
         self.rows = 0
         self._slots: dict[int, _Slot] = {}
@@ -104,20 +116,22 @@ class Wheel:
         """Take the rows below ``loaded``; whether the next due time became sooner, so that the dispatcher must be
         woken.
         """
-        return self.add(piece.slice(0, int(np.searchsorted(piece.due_ms, self.loaded.due_ms, "left"))))
+        return self.add(piece.slice(0, int(piece.due_ms.searchsorted(self.loaded.due_ms, "left"))))
 
-    def prepare(self, batch: pa.RecordBatch) -> tuple[int, Piece | None]:
-        """Without the lock: the rows of an arrival that are below ``loaded`` as it is now, sorted, and which ``loaded``
-        that was.
+    def prepare(self, batch: pa.RecordBatch, size: int) -> tuple[int, Piece | None]:
+        """Without the lock: the rows of an arrival of ``size`` bytes that are below ``loaded`` as it is now, sorted,
+        and which ``loaded`` that was.
 
         A few rows of a large batch are copied out, so that they do not keep all of it in memory for the length of the
         horizon.
         """
-        limit = self.loaded.due_ms
-        below = np.flatnonzero(batch.column("due_ms").to_numpy() < limit)
+        limit, rows = self.loaded.due_ms, batch.num_rows
+        below = (batch.column("due_ms").to_numpy() < limit).nonzero()[0]
         if not len(below):
             return limit, None
-        return limit, Piece.of(batch if 2 * len(below) > batch.num_rows else batch.take(pa.array(below)), stored=False)
+        if 2 * len(below) > rows:
+            return limit, Piece.of(batch, stored=False, size=size)
+        return limit, Piece.of(batch.take(pa.array(below)), stored=False, size=size * len(below) // rows)
 
     def add(self, piece: Piece) -> bool:
         """Take all rows; whether the next due time became sooner."""
@@ -126,12 +140,12 @@ class Wheel:
         before = self.next_due()
         self.rows += piece.rows
         self.bytes += piece.bytes
-        low = int(np.searchsorted(piece.due_ms, self._near_slot * SLOT_MS, "left"))
+        low = int(piece.due_ms.searchsorted(self._near_slot * SLOT_MS, "left"))
         if low:
             self._push(piece.slice(0, low))
         while low < piece.rows:
             slot = int(piece.due_ms[low]) // SLOT_MS
-            high = int(np.searchsorted(piece.due_ms, (slot + 1) * SLOT_MS, "left"))
+            high = int(piece.due_ms.searchsorted((slot + 1) * SLOT_MS, "left"))
             self._put(slot, piece.slice(low, high))
             low = high
         return before is None or int(piece.due_ms[0]) < before
@@ -296,10 +310,13 @@ def _join(pieces: list[Piece], *, copy: bool = False) -> list[Piece]:
 
 def _merge(pieces: list[Piece], order: npt.NDArray[np.intp] | None) -> Due:
     stored = sum(p.rows for p in pieces if p.stored)
+    size = int(sum(p.bytes for p in pieces))
     if len(pieces) == 1:
-        return Due(pieces[0].batch, pieces[0].due_ms, stored)
+        return Due(pieces[0].batch, pieces[0].due_ms, stored, size)
     batch = concat(p.batch for p in pieces)
     due = np.concatenate([p.due_ms for p in pieces])
     if order is None:
         order = np.lexsort((np.concatenate([p.seq for p in pieces]), due))
-    return Due(batch.take(pa.array(order)), due[order], stored)
+    if (order[1:] > order[:-1]).all():
+        return Due(batch, due, stored, size)  # sorted already, as small batches often are
+    return Due(batch.take(pa.array(order)), due[order], stored, size)

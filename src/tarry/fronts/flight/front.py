@@ -117,7 +117,9 @@ def _cut(fd: int, port: int) -> bool:
     with suppress(OSError):  # no socket, or not connected
         connection = socket.socket(fileno=fd)
         try:
-            if connection.family in (socket.AF_INET, socket.AF_INET6) and connection.getsockname()[1] == port:
+            listening = connection.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+            internet = connection.family in (socket.AF_INET, socket.AF_INET6)
+            if internet and not listening and connection.getsockname()[1] == port:
                 connection.shutdown(socket.SHUT_RDWR)
                 return True
         finally:
