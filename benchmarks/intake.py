@@ -9,6 +9,7 @@ import os
 import time
 
 import numpy as np
+import uvloop
 
 from benchmarks.harness import Result, benchmark, disk_bytes_per_s, messages, now_ms, percentiles, server, workspace
 from tarry import AsyncBroker, AsyncClient, Client
@@ -46,7 +47,7 @@ def _repeated(table, count: int):
 @benchmark
 def singles() -> list[Result]:
     """One message a call, 64 tasks, each waiting for its own acknowledgement."""
-    return asyncio.run(_singles(64, 300_000))
+    return uvloop.run(_singles(64, 300_000))
 
 
 async def _singles(in_flight: int, total: int) -> list[Result]:
@@ -81,7 +82,7 @@ async def _tasks(schedule, in_flight: int, total: int, body: bytes, due: int) ->
 @benchmark
 def inprocess() -> list[Result]:
     """``await broker.schedule(...)`` by 1,000 tasks, beside the same tasks awaiting nothing but the event loop."""
-    return asyncio.run(_inprocess(1000, 500_000))
+    return uvloop.run(_inprocess(1000, 500_000))
 
 
 async def _inprocess(in_flight: int, total: int) -> list[Result]:

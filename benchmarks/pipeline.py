@@ -32,9 +32,12 @@ def _fill(client: Client, rows: int) -> None:
 @benchmark
 def schedule() -> list[Result]:
     """One batch of 3 million, ``local[2]``, as the job reports it: from planning the batch to the commit."""
-    with server(
-        pipeline="on", spark_master="local[2]", schedule_bytes="512MiB", schedule_interval_ms=3_600_000
-    ) as broker, Client(broker.address, timeout=120) as client:
+    with (
+        server(
+            pipeline="on", spark_master="local[2]", schedule_bytes="512MiB", schedule_interval_ms=3_600_000
+        ) as broker,
+        Client(broker.address, timeout=120) as client,
+    ):
         _wait(client, "the start of the pipeline", lambda s: s["pipeline"].get("state") in ("idle", "running"))
         _fill(client, ROWS // 2)
         first = _batch(client, 0)

@@ -14,13 +14,13 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from tarry.broker import Accepted, Broker, Receipt
+from tarry.broker import Accepted, Broker
 from tarry.client.rows import ID, Row, make_row, to_batch
 from tarry.clock import Clock
 from tarry.config import Config
 from tarry.delay import Delay
 from tarry.errors import ClosedError, InvalidMessageError, TarryError
-from tarry.handle import encode
+from tarry.receipt import Receipt, id_of
 
 BATCHES_IN_FLIGHT = 2
 ROWS_MAX = 4096
@@ -111,11 +111,11 @@ class AsyncBroker:
             self._fail(entries, answer)
         else:
             rows, first, token = len(entries), answer.first_seq, answer.token
-            for place, ((row, future), due) in enumerate(zip(entries, answer.due_ms.tolist(), strict=True)):
+            for seq, due, (row, future) in zip(
+                range(first, first + rows), answer.due_ms.tolist(), entries, strict=True
+            ):
                 if not future.done():
-                    seq = first + place
-                    handle = encode(seq, due, first, rows, token)
-                    future.set_result(Receipt(row[ID] or f"{seq:016x}", seq, due, handle))
+                    future.set_result(Receipt(row[ID] or id_of(seq), seq, due, first, rows, token))
         self._send()
 
     def _fail(self, entries: Entries, error: TarryError) -> None:

@@ -6,7 +6,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -36,6 +35,7 @@ from tarry.message import Limits, Message, admit, check_topic, rows_to_batch
 from tarry.metrics import Histogram
 from tarry.ready import DELIVERY, Group, Subscription
 from tarry.ready.journal import Entry, Op
+from tarry.receipt import Receipt, TopicPending, id_of
 from tarry.wheel.wheel import Piece
 
 log = logging.getLogger(__name__)
@@ -45,28 +45,6 @@ FLUSH_S = 0.01
 LOOK_S = 0.25
 """How often the loader looks at the clock."""
 FREE_CHECK_S = 0.2
-
-
-@dataclass(frozen=True, slots=True)
-class Receipt:
-    """The answer to one scheduled message: durable from now on."""
-
-    id: str
-    seq: int
-    due_ms: int
-    handle: str
-
-
-@dataclass(frozen=True, slots=True)
-class TopicPending:
-    """How much of a topic is pending (not due yet), when the next falls due, and how much is ready and unacknowledged
-    by the slowest group.
-    """
-
-    topic: str
-    pending: int
-    next_due_ms: int | None
-    ready: int
 
 
 class Broker:
@@ -177,7 +155,7 @@ class Broker:
         )
         accepted = self.schedule_batch(rows_to_batch([message]))
         seq = accepted.first_seq
-        return Receipt(id or f"{seq:016x}", seq, int(accepted.due_ms[0]), accepted.handles()[0])
+        return Receipt(id or id_of(seq), seq, int(accepted.due_ms[0]), seq, 1, accepted.token)
 
     def message(
         self,

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from tarry import __version__
 from tarry.cli import output
 from tarry.cli.exits import ExitCode
+from tarry.cli.memory import Trimmer
 from tarry.config import Config, parse_address
 from tarry.errors import FatalError
 
@@ -91,7 +92,9 @@ def _start_pipeline(config: Config, address: str | None, stack: ExitStack) -> Su
 
 
 def _wait(broker: Broker, supervisor: Supervisor | None, stop: StopSignals) -> None:
+    trimmer = Trimmer()
     while not stop.wait(LOOK_S):
+        trimmer.look()
         if broker.wait_fatal(0):
             _end_within(FATAL_END_S)
             fatal = broker.status()["fatal"]

@@ -3,50 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 
 from tarry import handle
 from tarry.fronts.flight.wire import Int64s
+from tarry.receipt import Receipt, TopicPending, id_of
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-def id_of(seq: int) -> str:
-    """The id of a message that was given none."""
-    return f"{seq:016x}"
-
-
-class Receipt:
-    """The answer to one scheduled message: it is durable. A delay was resolved to ``due_ms`` by the broker's clock."""
-
-    __slots__ = ("_first_seq", "_rows", "_token", "due_ms", "id", "seq")
-
-    def __init__(self, id: str, seq: int, due_ms: int, first_seq: int, rows: int, token: bytes) -> None:
-        self.id = id
-        self.seq = seq
-        self.due_ms = due_ms
-        self._first_seq = first_seq
-        self._rows = rows
-        self._token = token
-
-    @property
-    def handle(self) -> str:
-        """What cancels or reschedules the message later; keep it as it is."""
-        return handle.encode(self.seq, self.due_ms, self._first_seq, self._rows, self._token)
-
-    @property
-    def due(self) -> datetime:
-        """The due time as an aware datetime."""
-        return _EPOCH + timedelta(milliseconds=self.due_ms)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Receipt) and (self.seq, self.handle) == (other.seq, other.handle)
-
-    def __hash__(self) -> int:
-        return hash((self.seq, self.due_ms))
-
-    def __repr__(self) -> str:
-        return f"Receipt(id={self.id!r}, seq={self.seq}, due_ms={self.due_ms}, handle={self.handle!r})"
+__all__ = ["Accepted", "Receipt", "TopicPending", "id_of"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,15 +30,3 @@ class Accepted:
             handle.encode(self.first_seq + i, due, self.first_seq, self.count, self.token)
             for i, due in enumerate(self.due_ms.tolist())
         ]
-
-
-@dataclass(frozen=True, slots=True)
-class TopicPending:
-    """How much of a topic is pending (not due yet), when the next falls due, and how much is ready and unacknowledged
-    by the slowest group.
-    """
-
-    topic: str
-    pending: int
-    next_due_ms: int | None
-    ready: int

@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.flight as fl
+from pyarrow.interchange import from_dataframe
 
 from tarry.client.answers import Accepted
 from tarry.client.connection import FLIGHT_ERRORS, Connection
@@ -165,7 +166,7 @@ def _table(data: Any) -> pa.Table:
         if hasattr(data, "__arrow_c_stream__"):
             return pa.table(data)
         if hasattr(data, "__dataframe__"):
-            return pa.interchange.from_dataframe(data)
+            return from_dataframe(data)
     except (pa.ArrowException, ValueError, TypeError) as error:
         raise InvalidArgumentError(f"a {type(data).__name__} that has no Arrow form: {error}") from error
     raise InvalidArgumentError(

@@ -32,7 +32,7 @@ from tarry.fronts.flight.wire import SCHEDULE_PATH, AcceptedAnswer, Goodbye, as_
 
 log = logging.getLogger(__name__)
 
-BATCHES_IN_FLIGHT = 3
+BATCHES_IN_FLIGHT = 2
 ROWS_MAX = 4096
 BYTES_MAX = 8 << 20
 STREAMS_MAX = 4

@@ -217,5 +217,5 @@ def index_of_log(path: Path, base: int) -> ActiveIndex:
     index = ActiveIndex(base)
     with SegmentReader(path) as reader:
         for at, _, batch in reader.read_all(SCHEMA):
-            index.add(at.header.base, at.position, batch.column("due_ms").to_numpy())
+            index.add(at.header.base, at.position, batch.column("due_ms").to_numpy().copy())
     return index

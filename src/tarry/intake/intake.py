@@ -106,7 +106,8 @@ class Intake:
         seq, position, buffers, published = self.published_seq, self._writer.size, [], []
         for batch in frames:
             numbered = _numbered(batch, seq)
-            due = numbered.column("due_ms").to_numpy()
+            # A copy: the index keeps it for the life of the segment, and a view would keep the bodies with it.
+            due = numbered.column("due_ms").to_numpy().copy()
             parts = frame.encode(
                 numbered,
                 base=seq,

@@ -1,0 +1,48 @@
+"""Gives freed memory back to the operating system, in a process that lives long and moves gigabytes.
+
+The C library keeps what was freed for the next allocation, in one arena for each of many threads; after a burst that
+can be hundreds of megabytes that nothing uses. So there are few arenas, and when the process has grown it is asked to
+let go.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import time
+from pathlib import Path
+
+ARENAS = 2
+GROWTH_BYTES = 8 << 20
+"""Growth since the last time that makes it worth a look."""
+INTERVAL_S = 2.0
+
+_M_ARENA_MAX = -8
+_STATM = Path("/proc/self/statm")
+
+
+def resident_bytes() -> int:
+    """The resident memory of this process."""
+    return int(_STATM.read_text().split()[1]) * mmap.PAGESIZE
+
+
+class Trimmer:
+    """Call :meth:`look` now and then. Does nothing where the C library is not glibc."""
+
+    def __init__(self) -> None:
+        libc = ctypes.CDLL(None)
+        self._trim = getattr(libc, "malloc_trim", None)
+        if self._trim is not None:
+            libc.mallopt(_M_ARENA_MAX, ARENAS)
+        self._low = resident_bytes() if _STATM.exists() else 0
+        self._looked_s = time.monotonic()
+
+    def look(self) -> None:
+        """Let go of what is free, if the process has grown."""
+        if self._trim is None or not _STATM.exists() or time.monotonic() - self._looked_s < INTERVAL_S:
+            return
+        self._looked_s = time.monotonic()
+        if resident_bytes() > self._low + GROWTH_BYTES:
+            # ctypes lets go of the interpreter's lock meanwhile.
+            self._trim(0)
+            self._low = resident_bytes()

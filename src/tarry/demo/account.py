@@ -1,0 +1,183 @@
+"""The account: what was accepted against what was delivered, by columns. Nothing here asks the broker anything.
+
+A message is known by its seq, which the producer was told and the consumer was given, each by another way. Due times are
+those of the producer's answers, hand-outs the moments in the consumer's loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tarry.columns import Int64s
+
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+
+PERCENTILES = {"p50": 50.0, "p99": 99.0, "p99.9": 99.9, "max": 100.0}
+
+
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """When the broker was killed, and when it served again; UTC."""
+
+    killed_ms: int
+    serving_ms: int
+
+    @property
+    def seconds(self) -> float:
+        return (self.serving_ms - self.killed_ms) / 1000
+
+    def holds(self, ms: Int64s) -> Bools:
+        """Which of these moments are in it."""
+        return np.asarray((ms >= self.killed_ms) & (ms <= self.serving_ms), np.bool_)
+
+
+@dataclass(frozen=True, slots=True)
+class Herd:
+    """The most messages due in one and the same millisecond."""
+
+    due_ms: int
+    messages: int
+    last_late_ms: float | None
+    """How late the last of them was; None when none came."""
+    in_outage: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """What became of the messages. All are counts of messages, except where a unit is in the name."""
+
+    accepted: int
+    """The producer has an answer for them: they must arrive."""
+    delivered: int
+    """Of these, how many were handed out at least once."""
+    lost: int
+    duplicated: int
+    """Hand-outs of a message that had been handed out before."""
+    early: int
+    """Hand-outs before the due time."""
+    unanswered: int
+    """Delivered though the producer never got an answer: accepted in the moment of the kill, and asked for again."""
+    strange: int
+    """Hand-outs of what nobody sent, or with another due time or content than was accepted; seqs given twice."""
+    lateness_ms: dict[str, float]
+    """Percentiles of the first hand-outs."""
+    lateness_up_ms: dict[str, float]
+    """The same without what fell due while the broker was down."""
+    due_in_outage: int
+    herd: Herd | None
+    busiest_second: int
+    """The most messages due within a second."""
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Firsts:
+    """The first hand-out of each message, in due order: columns."""
+
+    due_ms: Int64s
+    late_ms: Floats
+
+
+def settle(accepted: pa.Table, delivered: pa.Table, *, rows: int, outage: Outage | None = None) -> Account:
+    """The account of a run.
+
+    Args:
+        accepted: ``row``, ``seq``, ``due_ms`` of every message that the producer has an answer for.
+        delivered: ``row``, ``seq``, ``due_ms``, ``handed_out_ns`` of every hand-out.
+        rows: how many there were to send; ``row`` is below.
+    """
+    sent, got = _columns(accepted), _columns(delivered)
+    known, place = _find(sent["seq"], got["seq"])
+    due_ms = np.where(known, _at(sent["due_ms"], place), got["due_ms"])
+    came = np.isin(sent["seq"], got["seq"])
+    seqs = np.unique(got["seq"])
+    firsts = first_hand_outs(accepted, delivered)
+    down = outage.holds(firsts.due_ms) if outage is not None else np.zeros(len(firsts.due_ms), np.bool_)
+    return Account(
+        accepted=len(sent["seq"]),
+        delivered=int(came.sum()),
+        lost=int((~came).sum()),
+        duplicated=len(got["seq"]) - len(seqs),
+        early=int((got["handed_out_ns"] < due_ms * 1_000_000).sum()),
+        unanswered=int((~np.isin(seqs, sent["seq"])).sum()),
+        strange=_strange(sent, got, known, place, rows),
+        lateness_ms=percentiles(firsts.late_ms),
+        lateness_up_ms=percentiles(firsts.late_ms[~down]),
+        due_in_outage=0 if outage is None else int(outage.holds(sent["due_ms"]).sum()),
+        herd=_herd(sent["due_ms"], firsts, outage),
+        busiest_second=_most(sent["due_ms"] // 1000)[1],
+    )
+
+
+def first_hand_outs(accepted: pa.Table, delivered: pa.Table) -> Firsts:
+    """The first hand-out of each message. A second one is late by design, and is counted as a duplicate instead."""
+    sent, got = _columns(accepted), _columns(delivered)
+    order = np.lexsort((got["handed_out_ns"], got["seq"]))
+    seq, first = np.unique(got["seq"][order], return_index=True)
+    rows = order[first]
+    known, place = _find(sent["seq"], seq)
+    due_ms = np.where(known, _at(sent["due_ms"], place), got["due_ms"][rows])
+    late_ms = (got["handed_out_ns"][rows] - due_ms * 1_000_000) / 1e6
+    by_due = np.argsort(due_ms, kind="stable")
+    return Firsts(due_ms[by_due], late_ms[by_due])
+
+
+def percentiles(late_ms: Floats) -> dict[str, float]:
+    """By name; empty when there is nothing."""
+    if len(late_ms) == 0:
+        return {}
+    # Of what was measured, not something between two values: "max" and p99.9 are hand-outs that took place.
+    found = np.percentile(late_ms, list(PERCENTILES.values()), method="higher")
+    return {name: round(float(value), 3) for name, value in zip(PERCENTILES, found, strict=True)}
+
+
+def _strange(sent: Mapping[str, Int64s], got: Mapping[str, Int64s], known: Bools, place: Int64s, rows: int) -> int:
+    other = known & ((_at(sent["row"], place) != got["row"]) | (_at(sent["due_ms"], place) != got["due_ms"]))
+    foreign = ~known & ((got["row"] < 0) | (got["row"] >= rows))
+    twice = len(sent["seq"]) - len(np.unique(sent["seq"]))
+    return int(other.sum()) + int(foreign.sum()) + twice
+
+
+def _herd(due_ms: Int64s, firsts: Firsts, outage: Outage | None) -> Herd | None:
+    if len(due_ms) == 0:
+        return None
+    due, count = _most(due_ms)
+    late = firsts.late_ms[firsts.due_ms == due]
+    in_outage = outage is not None and bool(outage.holds(np.array([due])).any())
+    return Herd(due, count, round(float(late.max()), 3) if len(late) else None, in_outage)
+
+
+def _most(values: Int64s) -> tuple[int, int]:
+    if len(values) == 0:
+        return 0, 0
+    value, count = np.unique(values, return_counts=True)
+    most = int(count.argmax())
+    return int(value[most]), int(count[most])
+
+
+def _columns(table: pa.Table) -> dict[str, Int64s]:
+    return {name: np.asarray(table.column(name).to_numpy(), np.int64) for name in table.column_names}
+
+
+def _find(values: Int64s, wanted: Int64s) -> tuple[Bools, Int64s]:
+    """For each of ``wanted``: whether it is in ``values``, and where (anything where it is not)."""
+    if len(values) == 0:
+        return np.zeros(len(wanted), np.bool_), np.zeros(len(wanted), np.int64)
+    order = np.argsort(values, kind="stable")
+    at = np.minimum(np.searchsorted(values, wanted, sorter=order), len(values) - 1)
+    place = np.asarray(order[at], np.int64)
+    return np.asarray(values[place] == wanted, np.bool_), place
+
+
+def _at(values: Int64s, place: Int64s) -> Int64s:
+    return values[place] if len(values) else np.full(len(place), -1, np.int64)

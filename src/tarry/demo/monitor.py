@@ -1,0 +1,126 @@
+"""Looks at the broker while it works: counters, pending, memory, the pipeline; every half second, as columns."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tarry.client import Client
+from tarry.demo.server import BrokerProcess, memory_bytes
+from tarry.errors import TarryError
+from tarry.pipeline.process import session_members
+
+LOOK_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """The broker at a moment."""
+
+    at_ms: int
+    accepted: int
+    fired: int
+    fired_from_store: int
+    pending: int
+    """Accepted and not due yet."""
+    ready: int
+    """Due and not acknowledged."""
+    committed_seq: int
+    pipeline: dict[str, Any]
+    broker_bytes: int
+    pipeline_bytes: int
+
+    @property
+    def pipeline_pid(self) -> int | None:
+        """The process of the pipeline, when it runs."""
+        return (self.pipeline.get("supervisor") or {}).get("pid")
+
+    @property
+    def pipeline_state(self) -> str:
+        """starting, idle, running, failed, waiting, …"""
+        # Until the job has said something itself, the supervisor's word is all there is.
+        return str(self.pipeline.get("state") or "starting")
+
+    @property
+    def pipeline_ready(self) -> bool:
+        """Spark works, or waits for work."""
+        return self.pipeline_pid is not None and self.pipeline_state in ("idle", "running")
+
+
+class Monitor:
+    """One thread; start and end it with a ``with`` block. A broker that is away is simply not seen."""
+
+    def __init__(self, broker: BrokerProcess) -> None:
+        self._broker = broker
+        self._client = Client(broker.address, timeout=5.0)
+        self._ending = threading.Event()
+        self._changed = threading.Condition()
+        self.looks: list[Look] = []
+        self._thread = threading.Thread(target=self._run, name="demo-monitor", daemon=True)
+
+    @property
+    def last(self) -> Look | None:
+        """What was seen last."""
+        return self.looks[-1] if self.looks else None
+
+    def look(self) -> Look:
+        """Look now.
+
+        Raises:
+            TarryError: the broker does not answer.
+        """
+        pid = self._broker.pid
+        status = self._client.status()
+        topics = self._client.pending()
+        pipeline = status["pipeline"]
+        child = (pipeline.get("supervisor") or {}).get("pid")
+        if child is not None and pid == self._broker.pid:
+            self._broker.know_pipeline(child)
+        return Look(
+            at_ms=time.time_ns() // 1_000_000,
+            accepted=status["accepted"],
+            fired=status["fired"],
+            fired_from_store=status["fired_from_store"],
+            pending=sum(topic.pending for topic in topics),
+            ready=sum(topic.ready for topic in topics),
+            committed_seq=status["store"]["committed_seq"],
+            pipeline=pipeline,
+            broker_bytes=memory_bytes([pid] if pid is not None else []),
+            pipeline_bytes=memory_bytes(session_members(child) if child is not None else []),
+        )
+
+    def wait(self, done: Callable[[Look], bool], timeout_s: float, meanwhile: Callable[[], None]) -> Look | None:
+        """Wait until what is seen fits; None when that took too long. ``meanwhile`` is called now and then."""
+        end = time.monotonic() + timeout_s
+        seen = len(self.looks)
+        while time.monotonic() < end:
+            meanwhile()
+            with self._changed:
+                self._changed.wait(LOOK_S)
+            for look in self.looks[seen:]:
+                seen += 1
+                if done(look):
+                    return look
+        return None
+
+    def __enter__(self) -> Monitor:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ending.set()
+        self._thread.join()
+        self._client.close()
+
+    def _run(self) -> None:
+        while not self._ending.wait(LOOK_S):
+            try:
+                look = self.look()
+            except TarryError:
+                continue
+            with self._changed:
+                self.looks.append(look)
+                self._changed.notify_all()

@@ -1,0 +1,174 @@
+"""Producing: the year is scheduled in three ways, and what each message was answered is kept in columns.
+
+Most of it as one Arrow table, in an order that has nothing to do with time; some one by one before the replay, very
+many at a time; and the late bookings while it runs, each seconds before its departure and with a *delay*, also while
+the broker is dead. Whoever has no answer to a late booking asks again, as a real producer does: it cannot know whether
+the first one was accepted, so such a departure may be there twice, under two seqs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tarry.client import Accepted, AsyncClient, Client, Receipt
+from tarry.columns import Int64s
+from tarry.demo.flights import Flights
+from tarry.errors import OverloadedError, UnavailableError
+
+SINGLE_SHARE = 0.05
+"""How much goes one by one; half of it before the replay, half while it runs."""
+LEAD_S = (1.0, 15.0)
+"""How long before its departure a late booking is made; in a short replay less."""
+AT_ONCE = 1000
+"""How many single calls are under way at a time before the replay."""
+ANSWER_S = 30.0
+AGAIN_S = 0.1
+STEP_S = 0.02
+SEED = 2013
+
+Told = Callable[[int], None]
+"""Is told how many more messages were accepted."""
+
+BULK, SINGLE, LATE = 0, 1, 2
+WAYS = ("in one table", "one by one", 'one by one, while it runs, by delay="…"')
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Which rows go which way."""
+
+    bulk: Int64s
+    single: Int64s
+    late: Int64s
+    lead_ms: Int64s
+    """How long before its due time each of ``late`` is scheduled."""
+
+    @classmethod
+    def of(cls, rows: int, seconds: float) -> Plan:
+        """The same for every run with these arguments."""
+        rng = np.random.default_rng(SEED)
+        order = rng.permutation(rows)
+        half = max(1, round(rows * SINGLE_SHARE / 2))
+        low, high = (1000 * min(lead, seconds / 8) for lead in LEAD_S)
+        late = np.sort(order[half : 2 * half])
+        lead_ms = rng.uniform(low, max(high, low + 1), len(late)).astype(np.int64)
+        return cls(order[2 * half :], order[:half], late, lead_ms)
+
+
+@dataclass(slots=True)
+class Book:
+    """What was accepted: columns ``row``, ``seq``, ``due_ms`` and ``way``, in parts."""
+
+    parts: list[tuple[Int64s, Int64s, Int64s, int]] = field(default_factory=list)
+    asked_again: int = 0
+    """How often a late booking had no answer and was made again."""
+
+    def chunk(self, rows: Int64s, accepted: Accepted) -> None:
+        """A part of a table."""
+        seq = accepted.first_seq + np.arange(accepted.count)
+        self.parts.append((rows[accepted.row : accepted.row + accepted.count], seq, accepted.due_ms, BULK))
+
+    def receipts(self, rows: Int64s, receipts: list[Receipt], way: int) -> None:
+        """Single messages."""
+        if receipts:
+            seq, due = np.array([(r.seq, r.due_ms) for r in receipts], np.int64).T
+            self.parts.append((rows, seq, due, way))
+
+    def accepted(self) -> pa.Table:
+        """All of it."""
+        rows, seqs, dues, ways = zip(*self.parts, strict=True) if self.parts else ((), (), (), ())
+        way = [np.full(len(part), w, np.int64) for part, w in zip(rows, ways, strict=True)]
+        columns = {"row": rows, "seq": seqs, "due_ms": dues, "way": way}
+        return pa.table({name: _joined(parts) for name, parts in columns.items()})
+
+
+def schedule_table(client: Client, flights: Flights, rows: Int64s, due_ms: Int64s, book: Book, told: Told) -> None:
+    """Schedule these rows as one Arrow table."""
+    table = flights.messages.take(pa.array(rows)).append_column("due_ms", pa.array(due_ms[rows]))
+
+    def accepted(chunk: Accepted) -> None:
+        book.chunk(rows, chunk)
+        told(chunk.count)
+
+    client.schedule_batch(table, progress=accepted)
+
+
+async def schedule_singles(
+    client: AsyncClient, flights: Flights, rows: Int64s, due_ms: Int64s, book: Book, told: Told
+) -> None:
+    """Schedule these rows one by one, many under way at a time, each with its due time."""
+    calls = _Calls(client, flights, rows)
+    for start in range(0, len(rows), AT_ONCE):
+        part = rows[start : start + AT_ONCE]
+        receipts = await asyncio.gather(*(calls.schedule(start + i, due=int(due_ms[r])) for i, r in enumerate(part)))
+        book.receipts(part, receipts, SINGLE)
+        told(len(part))
+
+
+async def schedule_late(
+    client: AsyncClient, flights: Flights, plan: Plan, due_ms: Int64s, book: Book, told: Told
+) -> None:
+    """Schedule the late bookings, each when its time has come, until all have been accepted."""
+    calls = _Calls(client, flights, plan.late)
+    send_ms = due_ms[plan.late] - plan.lead_ms
+
+    async def one(i: int) -> None:
+        row = plan.late[i]
+        while True:
+            delay_ms = max(0, int(due_ms[row]) - time.time_ns() // 1_000_000)
+            try:
+                async with asyncio.timeout(ANSWER_S):
+                    receipt = await calls.schedule(i, delay=f"{delay_ms}ms")
+            except (UnavailableError, TimeoutError):
+                book.asked_again += 1
+            except OverloadedError:
+                pass  # certainly not accepted
+            else:
+                book.receipts(plan.late[i : i + 1], [receipt], LATE)
+                told(1)
+                return
+            await asyncio.sleep(AGAIN_S)
+
+    async with asyncio.TaskGroup() as calls_under_way:
+        for i in np.argsort(send_ms, kind="stable").tolist():
+            while send_ms[i] > time.time_ns() // 1_000_000:
+                await asyncio.sleep(STEP_S)
+            calls_under_way.create_task(one(i))
+
+
+class _Calls:
+    """Some rows as calls of ``schedule``."""
+
+    def __init__(self, client: AsyncClient, flights: Flights, rows: Int64s) -> None:
+        self._client = client
+        taken = flights.messages.take(pa.array(rows))
+        self._columns = {name: taken.column(name).to_pylist() for name in taken.column_names}
+
+    async def schedule(self, i: int, *, due: int | None = None, delay: str | None = None) -> Receipt:
+        c = self._columns
+        return await self._client.schedule(
+            c["topic"][i],
+            c["body"][i],
+            due=due,
+            delay=delay,
+            id=c["id"][i],
+            tag=c["tag"][i],
+            properties=dict(c["properties"][i]),
+        )
+
+
+def _joined(parts: tuple[Int64s, ...] | list[Int64s]) -> pa.Array:
+    return pa.array(np.concatenate([*parts, np.empty(0, np.int64)]).astype(np.int64))
+
+
+def by_topic(flights: Flights) -> dict[str, int]:
+    """How many departures each topic has."""
+    counts = pc.value_counts(flights.messages.column("topic")).to_pylist()
+    return {entry["values"]: entry["counts"] for entry in counts}
