@@ -33,9 +33,7 @@ def _fill(client: Client, rows: int) -> None:
 def schedule() -> list[Result]:
     """One batch of 3 million, ``local[2]``, as the job reports it: from planning the batch to the commit."""
     with (
-        server(
-            pipeline="on", spark_master="local[2]", schedule_bytes="512MiB", schedule_interval_ms=3_600_000
-        ) as broker,
+        server(pipeline="on", spark_master="local[2]", schedule_bytes="16GiB", schedule_interval_ms=20_000) as broker,
         Client(broker.address, timeout=120) as client,
     ):
         _wait(client, "the start of the pipeline", lambda s: s["pipeline"].get("state") in ("idle", "running"))

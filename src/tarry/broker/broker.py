@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from tarry import __version__
@@ -40,8 +41,9 @@ from tarry.wheel.wheel import Piece
 
 log = logging.getLogger(__name__)
 
-FLUSH_S = 0.01
+FLUSH_S = 0.02
 """How long due rows wait to share a frame of the ready log; nobody waits for them."""
+LATE_MAX = 512
 LOOK_S = 0.25
 """How often the loader looks at the clock."""
 FREE_CHECK_S = 0.2
@@ -67,6 +69,8 @@ class Broker:
         self._free_bytes = 0
         self._groups_lock = threading.Lock()
         self._lateness = Histogram()
+        self._lateness_lock = threading.Lock()
+        self._late: list[Int64s] = []
         self._handed_out = 0
         self._started_ms = clock.now_ms()
         self._rooms: Rooms = open_rooms(config, clock, files, self)
@@ -107,7 +111,8 @@ class Broker:
         self._check_open()
         self._check_room()
         batch = admit(data, self.clock.now_ms(), self._limits)
-        self._commits.submit(Submission(batch, done), batch.nbytes)
+        # About its memory; to ask for nbytes of a small batch takes longer than the rest of this.
+        self._commits.submit(Submission(batch, done), batch.num_rows * 128 + batch.column("body").nbytes)
 
     def schedule_batch(self, data: pa.RecordBatch | pa.Table) -> Accepted:
         """:meth:`submit`, and wait until it is durable."""
@@ -290,7 +295,7 @@ class Broker:
             "fired": sum(r.ready.ends().values()),
             "fired_from_store": r.ready.stored_rows,
             "handed_out": self._handed_out,
-            "lateness_ms": self._lateness.summary(),
+            "lateness_ms": self._count_lateness().summary(),
             "wheel": {"rows": r.wheel.rows, "bytes": int(r.wheel.bytes), "loaded_until_ms": r.wheel.loaded.due_ms},
             "intake": {"first_seq": r.intake.first_seq, "next_seq": r.intake.published_seq},
             "store": {"version": r.loader.view.version, "committed_seq": r.loader.view.committed_seq},
@@ -357,7 +362,17 @@ class Broker:
     def handed_out(self, due_ms: Int64s, now_ms: int) -> None:
         """From a group: these were given to a waiting consumer."""
         self._handed_out += len(due_ms)
-        self._lateness.record(now_ms - due_ms)
+        # Counted later, in bulk: this is on the way of a due message.
+        self._late.append(now_ms - due_ms)
+        if len(self._late) >= LATE_MAX:
+            self._count_lateness()
+
+    def _count_lateness(self) -> Histogram:
+        late, self._late = self._late, []
+        if late:
+            with self._lateness_lock:
+                self._lateness.record(np.concatenate(late))
+        return self._lateness
 
     def step(self) -> None:
         """Do all that is to be done at the clock's time. Only without threads."""

@@ -1,7 +1,7 @@
 """The account: what was accepted against what was delivered, by columns. Nothing here asks the broker anything.
 
-A message is known by its seq, which the producer was told and the consumer was given, each by another way. Due times are
-those of the producer's answers, hand-outs the moments in the consumer's loop.
+A message is known by its seq, which the producer was told and the consumer was given, each by another way. Due times
+are those of the producer's answers, hand-outs the moments in the consumer's loop.
 """
 
 from __future__ import annotations
@@ -29,13 +29,26 @@ class Outage:
     killed_ms: int
     serving_ms: int
 
+    next_hand_out_ms: int | None = None
+    """When the next message reached a consumer."""
+
     @property
     def seconds(self) -> float:
         return (self.serving_ms - self.killed_ms) / 1000
 
+    @property
+    def gap_s(self) -> float:
+        """How long consumers went without a message."""
+        return ((self.serving_ms if self.next_hand_out_ms is None else self.next_hand_out_ms) - self.killed_ms) / 1000
+
     def holds(self, ms: Int64s) -> Bools:
         """Which of these moments are in it."""
         return np.asarray((ms >= self.killed_ms) & (ms <= self.serving_ms), np.bool_)
+
+    def delayed(self, due_ms: Int64s, late_ms: Floats) -> Bools:
+        """Which messages waited, due, at some moment between the kill and the next hand-out."""
+        end_ms = self.killed_ms + 1000 * self.gap_s
+        return np.asarray((due_ms <= end_ms) & (due_ms + late_ms >= self.killed_ms), np.bool_)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +73,8 @@ class Account:
     lost: int
     duplicated: int
     """Hand-outs of a message that had been handed out before."""
+    duplicated_by_kill: int
+    """Of these, how many had been handed out before the kill, and came again after it."""
     early: int
     """Hand-outs before the due time."""
     unanswered: int
@@ -71,6 +86,9 @@ class Account:
     lateness_up_ms: dict[str, float]
     """The same without what fell due while the broker was down."""
     due_in_outage: int
+    lateness_calm_ms: dict[str, float]
+    """The same without what was due and not handed out at any moment from the kill until the next hand-out after it."""
+    delayed_by_kill: int
     herd: Herd | None
     busiest_second: int
     """The most messages due within a second."""
@@ -102,18 +120,23 @@ def settle(accepted: pa.Table, delivered: pa.Table, *, rows: int, outage: Outage
     came = np.isin(sent["seq"], got["seq"])
     seqs = np.unique(got["seq"])
     firsts = first_hand_outs(accepted, delivered)
-    down = outage.holds(firsts.due_ms) if outage is not None else np.zeros(len(firsts.due_ms), np.bool_)
+    none = np.zeros(len(firsts.due_ms), np.bool_)
+    down = none if outage is None else outage.holds(firsts.due_ms)
+    delayed = none if outage is None else outage.delayed(firsts.due_ms, firsts.late_ms)
     return Account(
         accepted=len(sent["seq"]),
         delivered=int(came.sum()),
         lost=int((~came).sum()),
         duplicated=len(got["seq"]) - len(seqs),
+        duplicated_by_kill=0 if outage is None else _twice_over(got, outage),
         early=int((got["handed_out_ns"] < due_ms * 1_000_000).sum()),
         unanswered=int((~np.isin(seqs, sent["seq"])).sum()),
         strange=_strange(sent, got, known, place, rows),
         lateness_ms=percentiles(firsts.late_ms),
         lateness_up_ms=percentiles(firsts.late_ms[~down]),
         due_in_outage=0 if outage is None else int(outage.holds(sent["due_ms"]).sum()),
+        lateness_calm_ms=percentiles(firsts.late_ms[~delayed]),
+        delayed_by_kill=int(delayed.sum()),
         herd=_herd(sent["due_ms"], firsts, outage),
         busiest_second=_most(sent["due_ms"] // 1000)[1],
     )
@@ -139,6 +162,12 @@ def percentiles(late_ms: Floats) -> dict[str, float]:
     # Of what was measured, not something between two values: "max" and p99.9 are hand-outs that took place.
     found = np.percentile(late_ms, list(PERCENTILES.values()), method="higher")
     return {name: round(float(value), 3) for name, value in zip(PERCENTILES, found, strict=True)}
+
+
+def _twice_over(got: Mapping[str, Int64s], outage: Outage) -> int:
+    """Messages handed out on both sides of an outage."""
+    before = got["handed_out_ns"] <= outage.serving_ms * 1_000_000
+    return len(np.intersect1d(got["seq"][before], got["seq"][~before]))
 
 
 def _strange(sent: Mapping[str, Int64s], got: Mapping[str, Int64s], known: Bools, place: Int64s, rows: int) -> int:

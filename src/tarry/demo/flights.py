@@ -33,6 +33,13 @@ class Flights:
     def __len__(self) -> int:
         return len(self.instant_ms)
 
+    @property
+    def airports(self) -> str:
+        """Where they leave from, for people."""
+        counts = pc.value_counts(self.messages.column("topic").combine_chunks()).to_pylist()
+        named = sorted((entry["values"].removeprefix("departures."), entry["counts"]) for entry in counts)
+        return ", ".join(f"{name} {count:,}" for name, count in named)
+
     def due_after_ms(self, seconds: float) -> Int64s:
         """When each falls due in a replay of so many seconds, from its start. Equal instants give equal results."""
         since = self.instant_ms - self.instant_ms[0]

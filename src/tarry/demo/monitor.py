@@ -24,14 +24,15 @@ class Look:
     accepted: int
     fired: int
     fired_from_store: int
-    pending: int
-    """Accepted and not due yet."""
-    ready: int
-    """Due and not acknowledged."""
     committed_seq: int
     pipeline: dict[str, Any]
     broker_bytes: int
     pipeline_bytes: int
+
+    @property
+    def pending(self) -> int:
+        """Accepted and not due yet."""
+        return self.accepted - self.fired
 
     @property
     def pipeline_pid(self) -> int | None:
@@ -41,8 +42,9 @@ class Look:
     @property
     def pipeline_state(self) -> str:
         """starting, idle, running, failed, waiting, …"""
-        # Until the job has said something itself, the supervisor's word is all there is.
-        return str(self.pipeline.get("state") or "starting")
+        # Until the job or its supervisor has said something, the broker calls it off.
+        state = str(self.pipeline.get("state", "off"))
+        return "starting" if state == "off" else state
 
     @property
     def pipeline_ready(self) -> bool:
@@ -74,7 +76,6 @@ class Monitor:
         """
         pid = self._broker.pid
         status = self._client.status()
-        topics = self._client.pending()
         pipeline = status["pipeline"]
         child = (pipeline.get("supervisor") or {}).get("pid")
         if child is not None and pid == self._broker.pid:
@@ -84,13 +85,19 @@ class Monitor:
             accepted=status["accepted"],
             fired=status["fired"],
             fired_from_store=status["fired_from_store"],
-            pending=sum(topic.pending for topic in topics),
-            ready=sum(topic.ready for topic in topics),
             committed_seq=status["store"]["committed_seq"],
             pipeline=pipeline,
             broker_bytes=memory_bytes([pid] if pid is not None else []),
             pipeline_bytes=memory_bytes(session_members(child) if child is not None else []),
         )
+
+    def drained(self) -> bool:
+        """Everything that was accepted has fallen due and is acknowledged. Asks more of the broker than a look.
+
+        Raises:
+            TarryError: it does not answer.
+        """
+        return not any(topic.pending or topic.ready for topic in self._client.pending())
 
     def wait(self, done: Callable[[Look], bool], timeout_s: float, meanwhile: Callable[[], None]) -> Look | None:
         """Wait until what is seen fits; None when that took too long. ``meanwhile`` is called now and then."""

@@ -9,18 +9,18 @@ the first one was accepted, so such a departure may be there twice, under two se
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tarry.client import Accepted, AsyncClient, Client, Receipt
 from tarry.columns import Int64s
 from tarry.demo.flights import Flights
-from tarry.errors import OverloadedError, UnavailableError
+from tarry.errors import OverloadedError, TarryError, UnavailableError
 
 SINGLE_SHARE = 0.05
 """How much goes one by one; half of it before the replay, half while it runs."""
@@ -68,7 +68,7 @@ class Book:
 
     parts: list[tuple[Int64s, Int64s, Int64s, int]] = field(default_factory=list)
     asked_again: int = 0
-    """How often a late booking had no answer and was made again."""
+    """How many late bookings had no answer, and were made again until they had."""
 
     def chunk(self, rows: Int64s, accepted: Accepted) -> None:
         """A part of a table."""
@@ -83,10 +83,14 @@ class Book:
 
     def accepted(self) -> pa.Table:
         """All of it."""
-        rows, seqs, dues, ways = zip(*self.parts, strict=True) if self.parts else ((), (), (), ())
-        way = [np.full(len(part), w, np.int64) for part, w in zip(rows, ways, strict=True)]
-        columns = {"row": rows, "seq": seqs, "due_ms": dues, "way": way}
-        return pa.table({name: _joined(parts) for name, parts in columns.items()})
+        return pa.table(
+            {
+                "row": _joined([rows for rows, _, _, _ in self.parts]),
+                "seq": _joined([seqs for _, seqs, _, _ in self.parts]),
+                "due_ms": _joined([dues for _, _, dues, _ in self.parts]),
+                "way": _joined([np.full(len(rows), way, np.int64) for rows, _, _, way in self.parts]),
+            }
+        )
 
 
 def schedule_table(client: Client, flights: Flights, rows: Int64s, due_ms: Int64s, book: Book, told: Told) -> None:
@@ -121,17 +125,19 @@ async def schedule_late(
 
     async def one(i: int) -> None:
         row = plan.late[i]
+        again = 0
         while True:
             delay_ms = max(0, int(due_ms[row]) - time.time_ns() // 1_000_000)
             try:
                 async with asyncio.timeout(ANSWER_S):
                     receipt = await calls.schedule(i, delay=f"{delay_ms}ms")
             except (UnavailableError, TimeoutError):
-                book.asked_again += 1
+                again = 1
             except OverloadedError:
                 pass  # certainly not accepted
             else:
                 book.receipts(plan.late[i : i + 1], [receipt], LATE)
+                book.asked_again += again
                 told(1)
                 return
             await asyncio.sleep(AGAIN_S)
@@ -141,6 +147,52 @@ async def schedule_late(
             while send_ms[i] > time.time_ns() // 1_000_000:
                 await asyncio.sleep(STEP_S)
             calls_under_way.create_task(one(i))
+
+
+class LateBookings:
+    """:func:`schedule_late` in a thread with an event loop of its own. Use it in a ``with`` block."""
+
+    def __init__(self, address: str, flights: Flights, plan: Plan, due_ms: Int64s, book: Book) -> None:
+        self._arguments = (flights, plan, due_ms, book, lambda _: None)
+        self._address = address
+        self._error: BaseException | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._thread = threading.Thread(target=self._run, name="demo-late-bookings", daemon=True)
+
+    def check(self) -> None:
+        """Raise what it failed with, if it did."""
+        if self._error is not None:
+            raise TarryError(f"the producer failed: {self._error!r}") from self._error
+
+    def finish(self, timeout_s: float) -> None:
+        """Wait until all bookings have been accepted."""
+        self._thread.join(timeout_s)
+        self.check()
+        if self._thread.is_alive():
+            raise UnavailableError(f"late bookings were not accepted within {timeout_s:g} s after the replay")
+
+    def __enter__(self) -> LateBookings:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        task = self._task
+        if self._thread.is_alive() and task is not None:
+            task.get_loop().call_soon_threadsafe(task.cancel)
+            self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._book())
+        except asyncio.CancelledError:
+            pass
+        except BaseException as error:  # noqa: BLE001  check() raises it where somebody hears it
+            self._error = error
+
+    async def _book(self) -> None:
+        self._task = asyncio.current_task()
+        async with AsyncClient(self._address) as client:
+            await schedule_late(client, *self._arguments)
 
 
 class _Calls:
@@ -164,11 +216,5 @@ class _Calls:
         )
 
 
-def _joined(parts: tuple[Int64s, ...] | list[Int64s]) -> pa.Array:
+def _joined(parts: list[Int64s]) -> pa.Array:
     return pa.array(np.concatenate([*parts, np.empty(0, np.int64)]).astype(np.int64))
-
-
-def by_topic(flights: Flights) -> dict[str, int]:
-    """How many departures each topic has."""
-    counts = pc.value_counts(flights.messages.column("topic")).to_pylist()
-    return {entry["values"]: entry["counts"] for entry in counts}

@@ -12,6 +12,7 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,6 +22,8 @@ from tarry.pipeline.process import kill_session, session_members
 
 READY_S = 60.0
 STOP_S = 30.0
+GONE_S = 30.0
+"""How long a killed broker's processes may take to end by themselves."""
 
 _READY = re.compile(r"tarry \S+ serving flight on (\S+), data .*\n")
 _KIB = 1024
@@ -36,11 +39,17 @@ class BrokerProcess:
         self._settings = dict(settings)
         self._process: subprocess.Popen[str] | None = None
         self._sessions: set[int] = set()
+        self._former: set[int] = set()
 
     @property
     def pid(self) -> int | None:
         """Of the process that runs now."""
         return None if self._process is None else self._process.pid
+
+    @property
+    def sessions(self) -> set[int]:
+        """The sessions of the process that runs now, and of its pipelines so far; each by its leader."""
+        return set(self._sessions)
 
     def start(self) -> None:
         """Start it, and wait until it serves.
@@ -69,14 +78,20 @@ class BrokerProcess:
         """The pipeline's process, which leads a session: it is to be gone when this broker is."""
         self._sessions.add(pid)
 
-    def kill(self) -> set[int]:
-        """SIGKILL, as a power failure would. The sessions that are now to end by themselves."""
+    def kill(self) -> None:
+        """SIGKILL. What was in :attr:`sessions` before has to end by itself now."""
         assert self._process is not None
         self._process.kill()
         self._process.communicate()
         self._process = None
-        former, self._sessions = self._sessions, set()
-        return former
+        self._former |= self._sessions
+        self._sessions = set()
+
+    def end_former(self, sessions: set[int]) -> None:
+        """SIGKILL what is left of a killed broker's sessions; :meth:`close` does not look for them any more."""
+        for session in sessions & self._former:
+            kill_session(session)
+        self._former -= sessions
 
     def stop(self) -> int:
         """SIGTERM, and wait for a clean end; its exit code."""
@@ -98,8 +113,10 @@ class BrokerProcess:
         """End whatever is left of it, in order where that is possible."""
         if self._process is not None:
             self.stop()
-        for session in self._sessions:
+        for session in self._sessions | self._former:
             kill_session(session)
+        self._sessions.clear()
+        self._former.clear()
 
     def __enter__(self) -> BrokerProcess:
         return self
@@ -120,6 +137,26 @@ class BrokerProcess:
         return found[1]
 
 
+class Gone:
+    """Watches, beside everything else, how long the processes of a killed broker stay."""
+
+    def __init__(self, broker: BrokerProcess, sessions: set[int]) -> None:
+        self._broker = broker
+        self._sessions = sessions
+        self._found: tuple[float, list[int]] = (0.0, [])
+        self._thread = threading.Thread(target=self._run, name="demo-gone", daemon=True)
+        self._thread.start()
+
+    def result(self) -> tuple[float, list[int]]:
+        """Seconds until they were gone, and what had to be killed after all."""
+        self._thread.join()
+        return self._found
+
+    def _run(self) -> None:
+        self._found = wait_gone(self._sessions, GONE_S)
+        self._broker.end_former(self._sessions)
+
+
 def left_of(sessions: set[int]) -> list[int]:
     """The processes of these sessions that are still alive."""
     return [pid for session in sessions for pid in session_members(session)]
@@ -134,12 +171,6 @@ def wait_gone(sessions: set[int], timeout_s: float) -> tuple[float, list[int]]:
         if not left or waited_s > timeout_s:
             return waited_s, left
         time.sleep(0.05)
-
-
-def end_sessions(sessions: set[int]) -> None:
-    """SIGKILL what is left of them."""
-    for session in sessions:
-        kill_session(session)
 
 
 def memory_bytes(pids: list[int]) -> int:

@@ -8,7 +8,6 @@ TOPIC…``; it tells how far it is by lines of JSON on stdout, ends when stdin e
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import threading
 import time
@@ -75,71 +74,6 @@ class Watch(threading.Thread):
         return pa.RecordBatch.from_arrays([pa.array(column.copy()) for column in cells.T], schema=DELIVERED)
 
 
-class Watcher:
-    """The consumer's process, seen from the demo's. Close it, or use it in a ``with`` block."""
-
-    def __init__(self, address: str, group: str, file: Path, topics: Sequence[str], log: Path) -> None:
-        self._file = file
-        self._log = log
-        self.count = 0
-        """Hand-outs so far, a moment ago."""
-        with log.open("ab") as output:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "tarry.demo.watch", address, group, str(file), *topics],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=output,
-                text=True,
-                start_new_session=True,
-            )
-        self._thread = threading.Thread(target=self._listen, name="demo-watcher", daemon=True)
-        self._thread.start()
-
-    def died(self) -> bool:
-        """It ended without being asked to."""
-        return self._process.poll() is not None
-
-    def finish(self) -> pa.Table:
-        """Have it end; what was delivered.
-
-        Raises:
-            TarryError: it failed; its log says why.
-        """
-        self._end()
-        if self._process.returncode != 0:
-            raise TarryError(f"the consumer failed (exit code {self._process.returncode}); its log: {self._log}")
-        with pa.memory_map(str(self._file)) as source:
-            return pa.ipc.open_file(source).read_all()
-
-    def close(self) -> None:
-        """End the process; what it noted is not needed."""
-        self._end()
-
-    def __enter__(self) -> Watcher:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def _end(self) -> None:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        if not self._process.stdin.closed:
-            self._process.stdin.close()
-        try:
-            self._process.wait(END_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._thread.join()
-        self._process.stdout.close()
-
-    def _listen(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            self.count = json.loads(line)["count"]
-
-
 def main(arguments: Sequence[str]) -> int:
     """The consumer's process; 0 unless a topic's loop failed."""
     address, group, file, *topics = arguments
@@ -150,7 +84,7 @@ def main(arguments: Sequence[str]) -> int:
         watch.start()
     ended = threading.Event()
     # The demo's end of the pipe closes when it says so, and also when it dies: nobody is left behind.
-    threading.Thread(target=lambda: (sys.stdin.read(), ended.set()), daemon=True).start()
+    threading.Thread(target=_until_stdin_ends, args=[ended], daemon=True).start()
     while not ended.wait(TELL_S):
         _tell({"count": sum(watch.count for watch in watches)})
     for watch in watches:
@@ -161,6 +95,11 @@ def main(arguments: Sequence[str]) -> int:
     for error in errors:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)  # noqa: T201
     return 1 if errors else 0
+
+
+def _until_stdin_ends(ended: threading.Event) -> None:
+    sys.stdin.read()
+    ended.set()
 
 
 def _tell(news: dict[str, Any]) -> None:

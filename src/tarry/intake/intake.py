@@ -25,6 +25,7 @@ from tarry.message import SCHEMA, concat
 
 log = logging.getLogger(__name__)
 
+FEW_ROWS = 16
 FRAME_ROWS = 4096
 """Small submissions that wait together share a frame, up to about this many rows."""
 
@@ -263,7 +264,7 @@ class Intake:
                     at = int(np.searchsorted(frames.first_seq, part[0], "right")) - 1
                     _, _, batch = reader.read(int(frames.position[at]), SCHEMA)
                     rows = part - int(frames.first_seq[at])
-                    batches.append(batch if len(rows) == batch.num_rows else batch.take(pa.array(rows)))
+                    batches.append(batch if len(rows) == batch.num_rows else batch.take(pa.array(rows, pa.int64())))
         return concat(batches) if batches else None
 
     def read(self, start: int, end: int) -> Iterator[pa.RecordBatch]:
@@ -383,12 +384,16 @@ def _share_frames(submissions: Sequence[Submission]) -> list[pa.RecordBatch]:
 
 
 def _numbered(batch: pa.RecordBatch, first_seq: int) -> pa.RecordBatch:
-    seq = pa.array(np.arange(first_seq, first_seq + batch.num_rows, dtype=np.int64))
+    seq = pa.array(np.arange(first_seq, first_seq + batch.num_rows, dtype=np.int64), pa.int64())
     return pa.RecordBatch.from_arrays([seq, *batch.columns], schema=SCHEMA)
 
 
 def _count_topics(batch: pa.RecordBatch, counts: Counter[str]) -> None:
-    for entry in pc.value_counts(batch.column("topic")):
+    topics = batch.column("topic")
+    if len(topics) <= FEW_ROWS:
+        counts.update(topics.to_pylist())
+        return
+    for entry in pc.value_counts(topics):
         counts[entry["values"].as_py()] += entry["counts"].as_py()
 
 

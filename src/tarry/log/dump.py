@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tarry.errors import NotFoundError
+from tarry.errors import CorruptError, NotFoundError
 from tarry.log import frame
 from tarry.log.frame import Room
 from tarry.log.segment import SegmentReader
@@ -27,7 +27,7 @@ def dump_file(path: Path, *, rows: bool = True) -> Iterator[dict[str, Any]]:
     if not path.is_file():
         raise NotFoundError(f"no such file: {path}")
     with SegmentReader(path) as reader:
-        size, found = reader.size, reader.file_header()
+        size, (found, unknown) = reader.size, _file_header(reader)
         yield {
             "what": "file",
             "path": str(path),
@@ -36,7 +36,7 @@ def dump_file(path: Path, *, rows: bool = True) -> Iterator[dict[str, Any]]:
             "base": found[1] if found else None,
         }
         if found is None:
-            yield {"what": "damage", "offset": 0, "reason": "no valid file header"}
+            yield {"what": "damage", "offset": 0, "reason": unknown or "no valid file header"}
         schema = _schema(found[0] if found else None)
         position = frame.FILE_HEADER_BYTES
         while position < size:
@@ -74,10 +74,24 @@ def _dump_frame(
         yield entry
         yield {"what": "damage", "offset": position, "reason": "the frame's checksum does not hold"}
         return
-    topic, batch = frame.decode_body(header, body, schema) if schema is not None else ("", None)
+    topic, batch, reason = "", None, ""
+    if schema is not None:
+        try:
+            topic, batch = frame.decode_body(header, body, schema)
+        except CorruptError as error:
+            reason = str(error)
     yield {**entry, "topic": topic} if topic else entry
+    if reason:
+        yield {"what": "damage", "offset": position, "reason": reason}
     if rows and batch is not None:
         yield from ({"what": "row", **row} for row in batch.to_pylist())
+
+
+def _file_header(reader: SegmentReader) -> tuple[tuple[Room, int] | None, str]:
+    try:
+        return reader.file_header(), ""
+    except CorruptError as error:
+        return None, str(error)
 
 
 def _schema(room: Room | None) -> pa.Schema | None:

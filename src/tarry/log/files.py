@@ -99,7 +99,9 @@ class OsFiles:
     """:class:`Files` on the operating system."""
 
     def open_append(self, path: Path) -> AppendFile:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        if not path.parent.is_dir():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            sync_directory(path.parent.parent)
         file = OsAppendFile(path)
         sync_directory(path.parent)
         return file

@@ -108,10 +108,10 @@ def decode_body(
     """
     buffer = body if isinstance(body, pa.Buffer) else pa.py_buffer(body)
     skip = padded(header.topic_bytes)
-    topic = buffer.slice(0, header.topic_bytes).to_pybytes().decode() if header.topic_bytes else ""
     try:
+        topic = buffer.slice(0, header.topic_bytes).to_pybytes().decode() if header.topic_bytes else ""
         return topic, pa.ipc.read_record_batch(buffer.slice(skip, header.body_bytes - skip), schema)
-    except (pa.ArrowInvalid, OSError) as error:
+    except (pa.ArrowException, OSError, IndexError, UnicodeDecodeError) as error:
         raise CorruptError(
             f"a frame at base {header.base} holds no record batch of the expected schema: {error}"
         ) from error
@@ -127,7 +127,7 @@ def decode_file_header(data: bytes) -> tuple[Room, int] | None:
     """Room and base of a segment file, or None where the header is invalid.
 
     Raises:
-        CorruptError: for a header of a version that this program does not know.
+        CorruptError: for a header of a version or a room that this program does not know.
     """
     if len(data) < FILE_HEADER_BYTES:
         return None
@@ -136,4 +136,8 @@ def decode_file_header(data: bytes) -> tuple[Room, int] | None:
         return None
     if version != VERSION:
         raise CorruptError(f"log file of format version {version}; this program reads version {VERSION}")
+    if room not in tuple(Room):
+        raise CorruptError(
+            f"log file of room {room}; this program knows {', '.join(f'{r} {r.name.lower()}' for r in Room)}"
+        )
     return Room(room), base

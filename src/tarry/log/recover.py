@@ -68,12 +68,16 @@ def _valid_frames(reader: SegmentReader, position: int) -> tuple[list[Located], 
 
 
 def _witness(reader: SegmentReader, position: int) -> int:
-    """The highest ``durable_to`` that any intact frame header at or after ``position`` claims; 0 without one."""
+    """The highest ``durable_to`` that any intact frame header at or after ``position`` claims; 0 without one.
+
+    A frame lies at a multiple of 8 and behind what it calls durable. Anything else that looks like one is a piece of a
+    message, such as a log file that somebody sent as a body.
+    """
     content = reader.path.read_bytes()
     highest, at = 0, content.find(_MAGIC, position)
     while at >= 0:
-        header = frame.decode_header(content, at)
-        if header is not None:
+        header = frame.decode_header(content, at) if at % 8 == 0 else None
+        if header is not None and header.durable_to <= at:
             highest = max(highest, header.durable_to)
         at = content.find(_MAGIC, at + 4)
     return highest

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -35,10 +36,15 @@ class SegmentWriter:
     def __init__(self, files: Files, directory: Path, room: Room, base: int) -> None:
         self.path = segment_path(directory, base)
         self.base = base
+        self._failed: OSError | None = None
         self._file: AppendFile = files.open_append(self.path)
         self.durable = self._file.size
         if self._file.size == 0:
-            self._file.write([frame.encode_file_header(room, base)])
+            try:
+                self.append([frame.encode_file_header(room, base)])
+            except OSError:
+                self._file.close()
+                raise
 
     @property
     def size(self) -> int:
@@ -60,9 +66,21 @@ class SegmentWriter:
             raise
 
     def sync(self) -> int:
-        """Make everything appended so far durable; the durable length."""
+        """Make everything appended so far durable; the durable length.
+
+        Raises:
+            OSError: with EIO, whatever the cause. What the disk holds is unknown from then on, so every later sync
+            fails too: the system reports a failure once, drops the pages, and would call the next fsync a success.
+        """
+        if self._failed is not None:
+            raise self._failed
         size = self._file.size
-        self._file.sync()
+        try:
+            self._file.sync()
+        except OSError as error:
+            # Not ENOSPC, which a write-back can fail with too: nobody may take this for a disk that is full for now.
+            self._failed = OSError(errno.EIO, f"fsync failed ({error.strerror})", str(self.path))
+            raise self._failed from error
         self.durable = max(self.durable, size)
         return self.durable
 
@@ -105,8 +123,15 @@ class SegmentReader:
         return os.fstat(self._fd).st_size
 
     def file_header(self) -> tuple[Room, int] | None:
-        """Room and base, or None where the file's first bytes are not a header."""
-        return frame.decode_file_header(os.pread(self._fd, frame.FILE_HEADER_BYTES, 0))
+        """Room and base, or None where the file's first bytes are not a header.
+
+        Raises:
+            CorruptError: for a sound header of a version or a room that this program does not know; names the file.
+        """
+        try:
+            return frame.decode_file_header(os.pread(self._fd, frame.FILE_HEADER_BYTES, 0))
+        except CorruptError as error:
+            raise CorruptError(f"{self.path} at offset 0: {error}") from error
 
     def header(self, position: int) -> FrameHeader | None:
         """The frame header at a position, or None where there is no valid one."""

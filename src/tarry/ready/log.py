@@ -328,7 +328,7 @@ def _by_topic(batch: pa.RecordBatch) -> list[tuple[str, pa.RecordBatch]]:
     codes = encoded.indices.to_numpy()
     order = np.argsort(codes, kind="stable")
     ends = np.cumsum(np.bincount(codes, minlength=len(names)))
-    arranged = batch.take(pa.array(order))
+    arranged = batch.take(pa.array(order, pa.int64()))
     return [
         (name, arranged.slice(int(ends[i - 1]) if i else 0, int(ends[i] - (ends[i - 1] if i else 0))))
         for i, name in enumerate(names)

@@ -44,7 +44,7 @@ class Piece:
         if len(due) > FEW_ROWS:
             if not _ascending(due, seq):
                 order = np.lexsort((seq, due))
-                batch, due, seq = batch.take(pa.array(order)), due[order], seq[order]
+                batch, due, seq = batch.take(pa.array(order, pa.int64())), due[order], seq[order]
         elif len(due) > 1:
             # A steady stream comes in frames of a few rows, for which plain Python is several times as quick.
             keys = list(zip(due.tolist(), seq.tolist(), strict=True))
@@ -131,7 +131,7 @@ class Wheel:
             return limit, None
         if 2 * len(below) > rows:
             return limit, Piece.of(batch, stored=False, size=size)
-        return limit, Piece.of(batch.take(pa.array(below)), stored=False, size=size * len(below) // rows)
+        return limit, Piece.of(batch.take(pa.array(below, pa.int64())), stored=False, size=size * len(below) // rows)
 
     def add(self, piece: Piece) -> bool:
         """Take all rows; whether the next due time became sooner."""
@@ -319,4 +319,4 @@ def _merge(pieces: list[Piece], order: npt.NDArray[np.intp] | None) -> Due:
         order = np.lexsort((np.concatenate([p.seq for p in pieces]), due))
     if (order[1:] > order[:-1]).all():
         return Due(batch, due, stored, size)  # sorted already, as small batches often are
-    return Due(batch.take(pa.array(order)), due[order], stored, size)
+    return Due(batch.take(pa.array(order, pa.int64())), due[order], stored, size)

