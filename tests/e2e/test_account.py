@@ -24,6 +24,7 @@ def accepted(*rows: int, due_ms: dict[int, int] | None = None) -> pa.Table:
             "row": pa.array(rows, pa.int64()),
             "seq": pa.array([100 + r for r in rows], pa.int64()),
             "due_ms": pa.array([due[r] for r in rows], pa.int64()),
+            "exact": pa.array([1] * len(rows), pa.int64()),
         }
     )
 
@@ -147,6 +148,14 @@ def test_the_largest_herd_and_its_last() -> None:
     assert found is not None
     assert (found.due_ms, found.messages, found.in_outage) == (T + 500, 3, False)
     assert found.last_late_ms == pytest.approx(3.0)
+
+
+def test_what_is_due_at_once_because_it_was_held_up_makes_no_herd() -> None:
+    sent = accepted(0, 1, 2, due_ms={1: T + 50, 2: T + 50})
+    sent = sent.set_column(3, "exact", pa.array([1, 0, 0]))
+    herd = account(sent, delivered((0, 1.0))).herd
+    assert herd is not None
+    assert (herd.due_ms, herd.messages) == (T, 1)
 
 
 def test_a_herd_that_never_came() -> None:

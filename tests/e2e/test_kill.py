@@ -71,7 +71,8 @@ class Load(threading.Thread):
         assert self.error is None
         self._client.close()
         columns = zip(("row", "seq", "due_ms"), zip(*self._parts, strict=True), strict=True)
-        return pa.table({name: pa.array(np.concatenate(parts)) for name, parts in columns})
+        table = pa.table({name: pa.array(np.concatenate(parts)) for name, parts in columns})
+        return table.append_column("exact", pa.array(np.ones(table.num_rows, np.int64)))
 
     def _single(self, delay_ms: int) -> None:
         row, self.rows = self.rows, self.rows + 1

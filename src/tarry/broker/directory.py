@@ -15,6 +15,7 @@ from tarry.errors import CorruptError, LockedError
 from tarry.log.files import Files
 
 VERSION = 1
+SECRET_BYTES = 32
 
 
 class DirectoryLock:
@@ -39,12 +40,19 @@ class DirectoryLock:
 
 
 def read_secret(files: Files, directory: Path) -> bytes:
-    """The key that authenticates message handles, made at the first start."""
+    """The key that authenticates message handles, made at the first start.
+
+    Raises:
+        CorruptError: it is not whole; with an empty key, anybody could make handles.
+    """
     path = directory / "secret.key"
     if not path.exists():
-        files.replace(path, secrets.token_bytes(32))
+        files.replace(path, secrets.token_bytes(SECRET_BYTES))
         path.chmod(0o600)
-    return path.read_bytes()
+    secret = path.read_bytes()
+    if len(secret) != SECRET_BYTES:
+        raise CorruptError(f"{path} has {len(secret)} bytes; allowed: {SECRET_BYTES}")
+    return secret
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +87,7 @@ class Checkpoint:
             crc = fields.pop("crc")
         except FileNotFoundError:
             return cls()
-        except (ValueError, KeyError, AttributeError) as error:
+        except (ValueError, KeyError, AttributeError, TypeError) as error:
             raise CorruptError(f"{path} is damaged: {error}") from error
         if crc != _crc(fields) or fields.pop("version") != VERSION:
             raise CorruptError(f"{path} is damaged or of another version; this program reads version {VERSION}")

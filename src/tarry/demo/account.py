@@ -110,7 +110,9 @@ def settle(accepted: pa.Table, delivered: pa.Table, *, rows: int, outage: Outage
     """The account of a run.
 
     Args:
-        accepted: ``row``, ``seq``, ``due_ms`` of every message that the producer has an answer for.
+        accepted: ``row``, ``seq``, ``due_ms`` of every message that the producer has an answer for; and ``exact``,
+            not 0 where the due time is the flight's own: only these make herds, not what was late already when the
+            producer got through to the broker again.
         delivered: ``row``, ``seq``, ``due_ms``, ``handed_out_ns`` of every hand-out.
         rows: how many there were to send; ``row`` is below.
     """
@@ -137,7 +139,7 @@ def settle(accepted: pa.Table, delivered: pa.Table, *, rows: int, outage: Outage
         due_in_outage=0 if outage is None else int(outage.holds(sent["due_ms"]).sum()),
         lateness_calm_ms=percentiles(firsts.late_ms[~delayed]),
         delayed_by_kill=int(delayed.sum()),
-        herd=_herd(sent["due_ms"], firsts, outage),
+        herd=_herd(sent["due_ms"][sent["exact"] != 0], firsts, outage),
         busiest_second=_most(sent["due_ms"] // 1000)[1],
     )
 

@@ -64,7 +64,7 @@ class Plan:
 
 @dataclass(slots=True)
 class Book:
-    """What was accepted: columns ``row``, ``seq``, ``due_ms`` and ``way``, in parts."""
+    """What was accepted, in parts: rows, seqs, due times, and the way they went."""
 
     parts: list[tuple[Int64s, Int64s, Int64s, int]] = field(default_factory=list)
     asked_again: int = 0
@@ -82,13 +82,13 @@ class Book:
             self.parts.append((rows, seq, due, way))
 
     def accepted(self) -> pa.Table:
-        """All of it."""
+        """Columns ``row``, ``seq``, ``due_ms``, and ``exact``: 1 where the due time is the departure's own."""
         return pa.table(
             {
                 "row": _joined([rows for rows, _, _, _ in self.parts]),
                 "seq": _joined([seqs for _, seqs, _, _ in self.parts]),
                 "due_ms": _joined([dues for _, _, dues, _ in self.parts]),
-                "way": _joined([np.full(len(rows), way, np.int64) for rows, _, _, way in self.parts]),
+                "exact": _joined([np.full(len(rows), way != LATE, np.int64) for rows, _, _, way in self.parts]),
             }
         )
 

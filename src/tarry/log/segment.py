@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from tarry.errors import CorruptError
 from tarry.log import frame
-from tarry.log.files import AppendFile, Buffer, Files
+from tarry.log.files import AppendFile, Buffer, Files, sync_directory
 from tarry.log.frame import FrameHeader, Room
 
 
@@ -43,7 +43,10 @@ class SegmentWriter:
             try:
                 self.append([frame.encode_file_header(room, base)])
             except OSError:
+                # Without its name, too: an empty last file would make the one before it look sealed.
                 self._file.close()
+                files.remove(self.path)
+                sync_directory(directory)
                 raise
 
     @property

@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tarry.clock import Clock
-from tarry.errors import ClosedError, StaleLeaseError, TarryError
+from tarry.errors import ClosedError, CorruptError, StaleLeaseError, TarryError
 from tarry.intake.index import Int64s
 from tarry.message import SCHEMA, concat
 from tarry.ready.intervals import Intervals, runs
@@ -114,22 +114,20 @@ class Group:
                 # Retention deleted what lay between.
                 self.cursor = base
                 self.floor = self._acked.drop_below(max(self.floor, base))
-            due = batch.column("due_ms").to_numpy()
-            ready = due <= now
-            if not ready.all():
-                # The clock was set back between the dispatch and now: never early.
-                batch = batch.slice(0, int(np.argmin(ready)))
-                if not batch.num_rows:
-                    return None
             offsets = np.arange(base, base + batch.num_rows, dtype=np.int64)
+            self.cursor = base + batch.num_rows
+            due = batch.column("due_ms").to_numpy()
+            keep = due <= now
             if base < self._recovered_end:
-                keep = ~(self._acked.mask(offsets) | self._retrying.mask(offsets))
-                self.cursor = base + batch.num_rows
-                if not keep.any():
-                    continue
-                if not keep.all():
-                    batch, offsets = batch.filter(pa.array(keep)), offsets[keep]
-            self.cursor = base + len(offsets) if base >= self._recovered_end else self.cursor
+                new = ~(self._acked.mask(offsets) | self._retrying.mask(offsets))
+                self._defer(offsets[new & ~keep], due[new & ~keep], np.ones(np.sum(new & ~keep), np.int32))
+                keep &= new
+            elif not keep.all():
+                self._defer(offsets[~keep], due[~keep], np.ones(np.sum(~keep), np.int32))
+            if not keep.any():
+                continue
+            if not keep.all():
+                batch, offsets = batch.filter(pa.array(keep)), offsets[keep]
             return self._hand_out(holder, batch, offsets, np.ones(len(offsets), np.int32), now)
         return None
 
@@ -160,12 +158,21 @@ class Group:
                 continue
             batch, again = concat(batches), attempts[np.isin(offsets, here)]
             due = batch.column("due_ms").to_numpy()
-            if (due > now).any():
-                # The clock was set back: never early.
-                self._push_retry(int(due.max()), here, again)
-                continue
+            early = due > now
+            if early.any():
+                self._defer(here[early], due[early], again[early])
+                if early.all():
+                    continue
+                batch, here, again = batch.filter(pa.array(~early)), here[~early], again[~early]
             return self._hand_out(holder, batch, here, again, now)
         return None
+
+    def _defer(self, offsets: Int64s, due: Int64s, attempts: npt.NDArray[np.int32]) -> None:
+        """The clock was set back since these were dispatched. Never early; and what is due behind them need not wait
+        for them.
+        """
+        for moment in np.unique(due).tolist():
+            self._push_retry(moment, offsets[due == moment], attempts[due == moment])
 
     def _hand_out(
         self, holder: Subscription, batch: pa.RecordBatch, offsets: Int64s, attempts: npt.NDArray[np.int32], now: int
@@ -173,7 +180,7 @@ class Group:
         rows, number = len(offsets), next(self._lease_ids)
         deadline = now + holder.lease_ms
         self._leases[number] = _Lease(offsets, np.ones(rows, np.bool_), rows, attempts, deadline, holder)
-        heapq.heappush(self._deadlines, (deadline, number))
+        self._push_deadline(deadline, number)
         holder.held += rows
         self._on_handout(batch.column("due_ms").to_numpy(), now)
         # With its type given, pa.array() does not look for what pandas might have to say: a fifth of the time.
@@ -181,13 +188,20 @@ class Group:
         columns = [*batch.columns, pa.array(offsets, pa.int64()), leases, pa.array(attempts, pa.int32())]
         return pa.RecordBatch.from_arrays(columns, schema=DELIVERY)
 
+    def _push_deadline(self, deadline_ms: int, number: int) -> None:
+        heapq.heappush(self._deadlines, (deadline_ms, number))
+        if len(self._deadlines) > 2 * len(self._leases) + 1024:
+            # Most leases are settled long before their deadline: let go of what they left here.
+            self._deadlines = [(lease.deadline_ms, n) for n, lease in self._leases.items()]
+            heapq.heapify(self._deadlines)
+
     def _until_next(self, left: float | None) -> float | None:
         """How long a waiting consumer may sleep before a retry or a lease of its group comes due."""
         moments = [self._retries[0][0]] if self._retries else []
         if self._deadlines:
             moments.append(self._deadlines[0][0])
         if self.cursor < self.topic.end:
-            # There are rows that the clock, set back, does not allow yet; or there is no room, and an ack will wake us.
+            # There is no room, and an ack will wake us; or rows came after we looked, and a notification will.
             moments.append(self._clock.now_ms() + 50)
         waits = [max(self._clock.seconds_until(m), 0.0005) for m in moments]
         if left is not None:
@@ -241,7 +255,7 @@ class Group:
                 lease = self._leases.get(number)
                 if lease is not None:
                     lease.deadline_ms = deadline
-                    heapq.heappush(self._deadlines, (deadline, number))
+                    self._push_deadline(deadline, number)
                     held += int(np.isin(offsets[leases == number], lease.offsets[lease.open]).sum())
             return held
 
@@ -340,11 +354,22 @@ class Group:
             retries.update(dict.fromkeys(range(entry.first, entry.last), (entry.attempt, entry.at_ms)))
 
     def recovered(self, retries: dict[int, tuple[int, int]]) -> None:
-        """All entries were replayed: what is neither acknowledged nor to be retried is handed out anew."""
+        """All entries were replayed: what is neither acknowledged nor to be retried is handed out anew.
+
+        Raises:
+            CorruptError: they name offsets that the ready log does not have, which new messages would get.
+        """
         self.cursor = self.floor = self._acked.drop_below(self.floor)
         self._recovered_end = max([self.cursor, *(end for _, end in self._acked), *(o + 1 for o in retries)])
+        if self._recovered_end > self.topic.end:
+            raise CorruptError(
+                f"group {self.name!r} has settled offsets below {self._recovered_end} of topic {self.topic.name!r}, "
+                f"but the ready log ends at {self.topic.end}: a segment or the checkpoint is missing or too old"
+            )
         by_moment: dict[int, list[tuple[int, int]]] = {}
-        for offset in sorted(o for o in retries if o >= self.floor):
+        found = np.array(sorted(o for o in retries if o >= self.floor), np.int64)
+        # Not those acknowledged: two consumers' entries may be written in another order than they happened in.
+        for offset in found[~self._acked.mask(found)].tolist():
             attempt, at = retries[offset]
             by_moment.setdefault(at, []).append((offset, attempt))
             self._retrying.add(offset, offset + 1)
@@ -369,7 +394,9 @@ class Group:
     def unsettled(self) -> int:
         """Ready messages that are not acknowledged."""
         with self.lock:
-            return self.topic.end - self.floor - sum(end - first for first, end in self._acked)
+            floor = max(self.floor, self.topic.first)  # below is what retention deleted
+            settled = sum(max(0, end - max(first, floor)) for first, end in self._acked)
+            return self.topic.end - floor - settled
 
 
 class Subscription:

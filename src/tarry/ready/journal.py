@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
@@ -17,7 +16,7 @@ import pyarrow as pa
 from tarry.errors import DiskFullError, TarryError
 from tarry.log import frame
 from tarry.log.commit import GroupCommit
-from tarry.log.files import DISK_FULL, Files
+from tarry.log.files import DISK_FULL, Files, sync_directory
 from tarry.log.frame import Room
 from tarry.log.recover import recover_tail
 from tarry.log.segment import SegmentReader, SegmentWriter, list_segments, segment_path
@@ -89,10 +88,11 @@ class Journal:
         self._snapshot = snapshot
         self._fatal = on_fatal
         self._owed: list[Entry] = []
+        self._dead = False
         self._writer: SegmentWriter
         self._threaded = threaded
         self._commits: GroupCommit[_Item] | None = None
-        self._lock = threading.Lock()
+        self._roll_bytes = segment_bytes_max
 
     def start(self) -> None:
         """Take entries from now on; recovery is over."""
@@ -111,7 +111,7 @@ class Journal:
         entries = self._owed + [e for item in items for e in item.entries]
         error: TarryError | None = None
         try:
-            self._sync_ready(max(item.ticket for item in items))
+            self._sync_ready(max((item.ticket for item in items), default=None))
             self._append(entries)
             self._owed = []
         except OSError as failure:
@@ -122,7 +122,7 @@ class Journal:
             error = DiskFullError(f"the disk of {self._directory} is full: the acknowledgement is not durable yet")
         else:
             self._writer.sync()
-            if self._writer.size >= self._segment_bytes_max:
+            if self._writer.size >= self._roll_bytes:
                 self._roll()
         for item in items:
             if item.done is not None:
@@ -138,7 +138,12 @@ class Journal:
     def _roll(self) -> None:
         """Begin a new file with what is true now. The old files go only when it is durable."""
         old = self._writer
-        fresh = SegmentWriter(self._files, self._directory, Room.ACKS, old.base + 1)
+        try:
+            fresh = SegmentWriter(self._files, self._directory, Room.ACKS, old.base + 1)
+        except OSError as error:
+            if error.errno not in DISK_FULL:
+                raise
+            return
         self._writer = fresh
         # The snapshot is taken after the last entry of the old file was written, and later entries follow it in the new
         # one. The state may be ahead of the entries written (they are queued): replaying them again changes nothing.
@@ -154,9 +159,12 @@ class Journal:
             self._writer = old
             fresh.close()
             self._files.remove(fresh.path)
+            sync_directory(self._directory)
             return
         fresh.sync()
         old.close()
+        # A snapshot may be larger than a segment; then one for each commit would be most of the writing.
+        self._roll_bytes = max(self._segment_bytes_max, 2 * fresh.size)
         for base in list_segments(self._directory):
             if base < fresh.base:
                 self._files.remove(segment_path(self._directory, base))
@@ -164,6 +172,7 @@ class Journal:
     def _failed(self, error: BaseException, items: list[_Item]) -> None:
         from tarry.log.commit import as_tarry_error
 
+        self._dead = True
         self._fatal(error)
         for item in items:
             if item.done is not None:
@@ -181,6 +190,7 @@ class Journal:
         # A last file whose snapshot is not whole died while rolling: the file before it has everything.
         while len(bases) > 1 and not _is_whole(segment_path(self._directory, bases[-1])):
             self._files.remove(segment_path(self._directory, bases.pop()))
+            recover_tail(self._files, segment_path(self._directory, bases[-1]), Room.ACKS, bases[-1])
         self._writer = SegmentWriter(self._files, self._directory, Room.ACKS, bases[-1] if bases else 0)
         self._writer.sync()
         for base in bases[:-1]:
@@ -195,6 +205,8 @@ class Journal:
         """Write what waits, and stop."""
         if self._commits is not None:
             self._commits.close()
+            if self._owed and not self._dead:
+                self._commit([])  # what a full disk kept from being written, if there is room now
         self._writer.close()
 
 

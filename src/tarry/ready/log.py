@@ -7,21 +7,21 @@ or the store. So no disk is on the way of a due message.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
+import zlib
 from collections import deque
 from collections.abc import Iterator
-from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tarry.errors import CorruptError
 from tarry.intake.index import Int64s
 from tarry.log import frame
-from tarry.log.files import Files
+from tarry.log.files import DISK_FULL, Files
 from tarry.log.frame import Room
 from tarry.log.recover import recover_tail
 from tarry.log.segment import Located, SegmentReader, SegmentWriter, list_segments, segment_path
@@ -34,6 +34,8 @@ log = logging.getLogger(__name__)
 FRAME_ROWS = 8192
 FEW_ROWS = 16
 """For so few, a Python list of topics is quicker than a dictionary of them."""
+TABLES_MAX = 64
+"""Frame tables (of one topic in one segment) that are kept for groups that lag behind."""
 UNWRITTEN_BYTES_MAX = 16 << 20
 """The dispatcher writes itself when this much has not been written."""
 
@@ -49,6 +51,10 @@ FRAMES = pa.schema(
     ]
 )
 
+Frame = tuple[str, int, int, int, int, int, int]
+"""A row of :data:`FRAMES`."""
+_SEAL = b"tarry"
+
 
 class ReadyLog:
     """One dispatcher appends; :meth:`flush` and :meth:`sync` may be called by any thread."""
@@ -62,6 +68,7 @@ class ReadyLog:
         self._segment_bytes_max = segment_bytes_max
         self._cache_bytes_max = cache_bytes_max
         self._topics_lock = threading.Lock()
+        self._append_lock = threading.Lock()
         self._write_lock = threading.Lock()
         self._sync_lock = threading.Lock()
         self._unwritten: deque[tuple[Topic, Tail, int]] = deque()
@@ -74,7 +81,10 @@ class ReadyLog:
         self._writer: SegmentWriter
         self._retired: list[SegmentWriter] = []
         self._segments: list[int] = []
-        self._active_frames: list[tuple[str, int, int, int, int, int, int]] = []
+        self._sealed_due_ms: dict[int, int] = {}
+        self._tables: dict[tuple[int, str], tuple[Int64s, Int64s]] = {}  # recently read frame tables, oldest first
+        self._tables_lock = threading.Lock()
+        self._active_frames: list[Frame] = []
         self.dirty = threading.Event()
         """Set when rows wait to be written."""
 
@@ -92,11 +102,17 @@ class ReadyLog:
         """Give due rows their offsets; they can be read from now on. The topics that got some, for
         :meth:`Topic.notify`.
         """
+        parts = _by_topic(due.batch)
+        # A consumer that polls may lease and acknowledge a row before this returns; the lock makes its ticket wait.
+        with self._append_lock:
+            return self._append(due, parts)
+
+    def _append(self, due: Due, parts: list[tuple[str, pa.RecordBatch]]) -> list[Topic]:
         touched = []
         size = due.bytes
         rows = due.batch.num_rows
         share = due.stored_rows
-        for name, part in _by_topic(due.batch):
+        for name, part in parts:
             topic = self.topic(name)
             part_bytes = size * part.num_rows // rows
             # Which rows came from the store is known for the whole, and shared out over the topics: the sum is exact.
@@ -114,8 +130,9 @@ class ReadyLog:
         return touched
 
     def ticket(self) -> int:
-        """What to give to :meth:`sync` to have all that was appended until now."""
-        return self._appended
+        """What to give to :meth:`sync` to have all that can be read until now."""
+        with self._append_lock:
+            return self._appended
 
     def flush(self) -> None:
         """Write what was appended. An OSError (disk full) leaves it queued."""
@@ -129,8 +146,11 @@ class ReadyLog:
                     self._unwritten.popleft()
                     self.unwritten_bytes -= tail.size
                 count -= len(group)
+                # Only now: a roll that fails (disk full) must not make the same rows be written twice.
+                if self._writer.size >= self._segment_bytes_max:
+                    self._roll()
             self._flushed = max(self._flushed, ticket)
-        self._evict()
+            self._evict()
 
     def _write(self, group: list[tuple[Topic, Tail, int]]) -> None:
         by_topic: dict[str, list[tuple[Topic, Tail, int]]] = {}
@@ -160,8 +180,6 @@ class ReadyLog:
         self._active_frames += frames
         for name, base, rows, *_ in frames:
             self.topics[name].wrote(self._writer.base, base, rows)
-        if self._writer.size >= self._segment_bytes_max:
-            self._roll()
 
     def _evict(self) -> None:
         while self._cached_bytes > self._cache_bytes_max and self._cached:
@@ -175,10 +193,14 @@ class ReadyLog:
         # The old segment is made durable before the new one exists: in a sealed segment every invalid frame is damage.
         old = self._writer
         old.sync()
-        self._write_frames(old.base, self._active_frames)
-        self._active_frames = []
+        # Everything that can fail for a full disk comes before the first change of state.
+        _store_frames(old.path, self._active_frames)
+        fresh = SegmentWriter(self._files, self._directory, Room.READY, old.base + 1)
+        self._sealed_due_ms[old.base] = _due_max(self._active_frames)
         self._retired.append(old)
-        self._open(old.base + 1)
+        self._active_frames = []
+        self._writer = fresh
+        self._segments.append(fresh.base)
 
     def _open(self, base: int) -> None:
         self._writer = SegmentWriter(self._files, self._directory, Room.READY, base)
@@ -221,11 +243,23 @@ class ReadyLog:
             active = self._writer.base == segment
             offsets, positions = _frames_of_topic(self._active_frames, topic) if active else (None, None)
         if offsets is None or positions is None:
-            offsets, positions = _sealed_frames_of_topic(path.with_suffix(".idx"), topic)
+            offsets, positions = self._sealed_frames(segment, topic)
         at = int(np.searchsorted(offsets, offset, "right")) - 1
         with SegmentReader(path) as reader:
             _, _, batch = reader.read(int(positions[at]), SCHEMA)
         return [(int(offsets[at]), batch)]
+
+    def _sealed_frames(self, segment: int, topic: str) -> tuple[Int64s, Int64s]:
+        with self._tables_lock:
+            found = self._tables.get((segment, topic))
+        if found is None:
+            frames = _read_or_make_frames(segment_path(self._directory, segment))
+            found = _frames_of_topic(frames, topic)
+            with self._tables_lock:
+                self._tables[segment, topic] = found
+                while len(self._tables) > TABLES_MAX:
+                    del self._tables[next(iter(self._tables))]
+        return found
 
     def rows_after(self, segment: int, position: int) -> Iterator[pa.RecordBatch]:
         """All rows from a place in the log on, in the order written."""
@@ -251,12 +285,17 @@ class ReadyLog:
         while len(self._segments) > 1:
             base = self._segments[0]
             path = segment_path(self._directory, base)
-            old = path.stat().st_mtime_ns // 1_000_000 < now_ms - retention_ms
+            # By the clock of messages, too: under a test clock, or after a restore, the file may look older than it is.
+            newest_ms = max(path.stat().st_mtime_ns // 1_000_000, self._sealed_due_ms.get(base, 0))
+            old = newest_ms < now_ms - retention_ms
             if not old and not all(_consumed(t, base) for t in list(self.topics.values())):
                 return deleted
             for topic in list(self.topics.values()):
                 topic.forget_segment(base)
             self._segments.pop(0)
+            self._sealed_due_ms.pop(base, None)
+            with self._tables_lock:
+                self._tables = {k: v for k, v in self._tables.items() if k[0] != base}
             self._files.remove(path)
             self._files.remove(path.with_suffix(".idx"))
             deleted += 1
@@ -272,13 +311,12 @@ class ReadyLog:
         for name, end in ends.items():
             topic = self.topic(name)
             topic.end = topic.written = end
-        if place[1] > frame.FILE_HEADER_BYTES and (not bases or bases[-1] < place[0]):
-            raise CorruptError(
-                f"{segment_path(self._directory, place[0])} is missing; {place[1]} bytes of it had been durable"
-            )
+        self._check_unbroken(bases, place)
         for base in bases[:-1]:
             self._segments.append(base)
-            self._adopt(base, _read_or_make_frames(segment_path(self._directory, base)))
+            frames = _read_or_make_frames(segment_path(self._directory, base))
+            self._sealed_due_ms[base] = _due_max(frames)
+            self._adopt(base, frames)
         last = bases[-1] if bases else place[0]
         path = segment_path(self._directory, last)
         if bases:
@@ -288,6 +326,21 @@ class ReadyLog:
         self._active_frames = list(_scan_frames(path))
         self._adopt(last, self._active_frames)
         self._writer.sync()
+
+    def _check_unbroken(self, bases: list[int], place: tuple[int, int]) -> None:
+        if place[1] > 0 and (not bases or bases[-1] < place[0]):
+            raise CorruptError(
+                f"{segment_path(self._directory, place[0])} is missing; {place[1]} bytes of it had been durable"
+            )
+        if bases and bases[0] > place[0]:
+            # Segments are deleted only behind the checkpoint's place.
+            raise CorruptError(
+                f"{segment_path(self._directory, place[0])} is missing: the checkpoint that this directory has "
+                "is older than what was deleted since, or has gone"
+            )
+        for base, following in itertools.pairwise(bases):
+            if following != base + 1:
+                raise CorruptError(f"{segment_path(self._directory, base + 1)} is missing; later segments are there")
 
     def stored_rows_after(self, place: tuple[int, int]) -> int:
         """How many rows from a place in the log on had come from the store."""
@@ -302,14 +355,11 @@ class ReadyLog:
                 total += sum(f[6] for f in frames if base > place[0] or f[3] >= place[1])
         return total
 
-    def _adopt(self, base: int, frames: list[tuple[str, int, int, int, int, int, int]]) -> None:
+    def _adopt(self, base: int, frames: list[Frame]) -> None:
         for name, offset, rows, *_ in frames:
             topic = self.topic(name)
             topic.wrote(base, offset, rows)
             topic.end = max(topic.end, offset + rows)
-
-    def _write_frames(self, base: int, frames: list[tuple[str, int, int, int, int, int, int]]) -> None:
-        _store_frames(segment_path(self._directory, base, ".idx"), frames)
 
     def close(self) -> None:
         self._writer.close()
@@ -347,54 +397,74 @@ def _frames_of(entries: list[tuple[Topic, Tail, int]]) -> Iterator[list[tuple[To
     yield part
 
 
+def _due_max(frames: list[Frame]) -> int:
+    return max((f[5] for f in frames), default=0)
+
+
 def _consumed(topic: Topic, segment: int) -> bool:
     extent: Extent | None = next((e for e in topic.extents if e.segment == segment), None)
     return extent is None or (bool(topic.groups) and all(g.floor >= extent.end for g in list(topic.groups.values())))
 
 
-def _frames_of_topic(frames: list[tuple[str, int, int, int, int, int, int]], topic: str) -> tuple[Int64s, Int64s]:
+def _frames_of_topic(frames: list[Frame], topic: str) -> tuple[Int64s, Int64s]:
     mine = [(f[1], f[3]) for f in frames if f[0] == topic]
     return np.array([o for o, _ in mine], np.int64), np.array([p for _, p in mine], np.int64)
 
 
-@lru_cache(maxsize=16)
-def _sealed_frames_of_topic(path: Path, topic: str) -> tuple[Int64s, Int64s]:
-    with pa.OSFile(str(path)) as file:
-        table = pa.ipc.open_file(file).read_all()
-    mine = table.filter(pc.equal(table["topic"], topic))
-    return mine["offset"].to_numpy(), mine["position"].to_numpy()
-
-
-def _store_frames(path: Path, frames: list[tuple[str, int, int, int, int, int, int]]) -> None:
+def _store_frames(log_path: Path, frames: list[Frame]) -> None:
     columns = list(zip(*frames, strict=True)) if frames else [()] * len(FRAMES)
-    table = pa.Table.from_arrays([pa.array(c, f.type) for c, f in zip(columns, FRAMES, strict=True)], schema=FRAMES)
+    # It is not fsynced, so after a power failure it may be anything: the seal tells.
+    schema = FRAMES.with_metadata({_SEAL: _seal(log_path, frames)})
+    table = pa.Table.from_arrays([pa.array(c, f.type) for c, f in zip(columns, FRAMES, strict=True)], schema=schema)
+    path = log_path.with_suffix(".idx")
     temporary = path.with_name(path.name + ".new")
-    with pa.OSFile(str(temporary), "wb") as file, pa.ipc.new_file(file, FRAMES) as writer:
-        writer.write_table(table)
+    try:
+        with pa.OSFile(str(temporary), "wb") as file, pa.ipc.new_file(file, schema) as writer:
+            writer.write_table(table)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
     temporary.replace(path)
 
 
-def _read_or_make_frames(log_path: Path) -> list[tuple[str, int, int, int, int, int, int]]:
+def _seal(log_path: Path, frames: list[Frame]) -> bytes:
+    return f"{log_path.stat().st_size} {zlib.crc32(repr(frames).encode())}".encode()
+
+
+def _read_or_make_frames(log_path: Path) -> list[Frame]:
     path = log_path.with_suffix(".idx")
     try:
         with pa.OSFile(str(path)) as file:
             table = pa.ipc.open_file(file).read_all()
-        return list(zip(*(table[n].to_pylist() for n in FRAMES.names), strict=True))
-    except (FileNotFoundError, pa.ArrowInvalid, KeyError):
-        log.warning("%s: the frame table is missing or damaged; making it again", path)
-        frames = list(_scan_frames(log_path, sealed=True))
-        _store_frames(path, frames)
-        return frames
+        frames = list(zip(*(table[n].to_pylist() for n in FRAMES.names), strict=True))
+        if (table.schema.metadata or {}).get(_SEAL) == _seal(log_path, frames):
+            return frames
+    except (OSError, pa.ArrowException, KeyError, ValueError):
+        log_path.stat()  # where the log itself has gone, there is nothing to make
+    log.warning("%s: the frame table is missing or damaged; making it again", path)
+    frames = list(_scan_frames(log_path))
+    try:
+        _store_frames(log_path, frames)
+    except OSError as error:
+        if error.errno not in DISK_FULL:
+            raise
+        log.warning("%s: not written, the disk is full", path)
+    return frames
 
 
-def _scan_frames(log_path: Path, *, sealed: bool = False) -> Iterator[tuple[str, int, int, int, int, int, int]]:
+def _scan_frames(log_path: Path) -> Iterator[Frame]:
+    """The frames of a whole segment, by their headers alone.
+
+    Raises:
+        CorruptError: where there is no valid header before the end; a torn tail must have been cut off before.
+    """
     with SegmentReader(log_path) as reader:
         end = frame.FILE_HEADER_BYTES
         for at in reader.headers():
             h = at.header
             yield _topic_of(reader, at), h.base, h.rows, at.position, h.due_min_ms, h.due_max_ms, h.stored_rows
             end = at.end
-        if sealed and end != reader.size:
+        if end != reader.size:
             raise CorruptError(f"{log_path} at offset {end}: no valid frame header")
 
 

@@ -127,17 +127,27 @@ class Topic:
         Returns:
             (offset of the first row, rows), or None at the end of the queue.
         """
+        while True:
+            with self.lock:
+                offset = max(offset, self._first())
+                if offset >= self.end:
+                    return None
+                if self._in_memory and offset >= self.tails[self.evicted].base:
+                    return offset, self._from_memory(offset, rows_max)
+                at = bisect_right([e.first for e in self.extents], offset) - 1
+                segment = self.extents[at].segment
+            try:
+                base, batch = self.read_frames(self.name, segment, offset, rows_max)[0]
+            except FileNotFoundError:
+                # Without the lock: retention may have deleted the segment since. Then there is another first offset.
+                if self._has_segment(segment):
+                    raise
+                continue
+            return offset, batch.slice(offset - base, min(rows_max, batch.num_rows - (offset - base)))
+
+    def _has_segment(self, segment: int) -> bool:
         with self.lock:
-            offset = max(offset, self._first())
-            if offset >= self.end:
-                return None
-            if self._in_memory and offset >= self.tails[self.evicted].base:
-                return offset, self._from_memory(offset, rows_max)
-            at = bisect_right([e.first for e in self.extents], offset) - 1
-            segment = self.extents[at].segment
-        # Without the lock: a segment deleted now makes the read fail, and the caller comes again.
-        base, batch = self.read_frames(self.name, segment, offset, rows_max)[0]
-        return offset, batch.slice(offset - base, min(rows_max, batch.num_rows - (offset - base)))
+            return any(e.segment == segment for e in self.extents)
 
     def _from_memory(self, offset: int, rows_max: int) -> pa.RecordBatch:
         parts, rows, size = [], 0, 0

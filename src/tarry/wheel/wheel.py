@@ -244,7 +244,7 @@ class Wheel:
             if n < piece.rows:
                 self._push(piece.slice(n, piece.rows))
         self.rows -= sum(p.rows for p in first)
-        self.bytes -= sum(p.bytes for p in first)
+        self.bytes = self.bytes - sum(p.bytes for p in first) if self.rows else 0.0
         last = max(Key(int(p.due_ms[-1]), int(p.seq[-1]) + 1) for p in first)
         self.fired = max(self.fired, last)
         return _merge(first, order)

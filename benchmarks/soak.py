@@ -1,0 +1,129 @@
+"""Load for minutes or hours on a broker that is killed again and again: ``make soak ARGS="--minutes 60"``.
+
+Exits with 1 when a message that was acknowledged to the producer never came, or any came early. Messages whose answer
+was lost in a kill may come or not; messages handed out and not durably acknowledged may come twice. Both are counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import threading
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from benchmarks.harness import Server, messages, now_ms, start_server, workspace
+from tarry import Client
+from tarry.errors import TarryError
+
+DELAY_MS_MAX = 45_000
+
+
+class Producer(threading.Thread):
+    """Batches of 500 with delays of up to 45 s, as fast as ``rate`` allows; remembers what was acknowledged."""
+
+    def __init__(self, address: str, rate: int) -> None:
+        super().__init__(daemon=True)
+        self.client = Client(address, timeout=10)
+        self.rate = rate
+        self.stopping = threading.Event()
+        self.accepted: list[np.ndarray] = []
+        self.unknown = 0
+
+    def run(self) -> None:
+        rng = np.random.default_rng(6)
+        while not self.stopping.wait(500 / self.rate):
+            batch = messages(500, now_ms() + rng.integers(0, DELAY_MS_MAX, 500), "soak", int(rng.integers(1 << 30)))
+            try:
+                for part in self.client.schedule_batch(batch):
+                    self.accepted.append(np.arange(part.first_seq, part.first_seq + part.count))
+            except TarryError:
+                self.unknown += 500
+                self.stopping.wait(0.2)
+
+
+class Consumer(threading.Thread):
+    """Acknowledges whole batches, and remembers what it saw and how late."""
+
+    def __init__(self, address: str) -> None:
+        super().__init__(daemon=True)
+        self.client = Client(address)
+        self.seen: list[np.ndarray] = []
+        self.late: list[np.ndarray] = []
+
+    def run(self) -> None:
+        for batch in self.client.consume("soak", group="soak", prefetch=20_000).batches():
+            now = time.time_ns() / 1e6
+            self.seen.append(batch.data.column("seq").to_numpy().copy())
+            self.late.append(now - batch.data.column("due_ms").to_numpy())
+            batch.ack()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float, default=10)
+    parser.add_argument("--rate", type=int, default=5000, help="messages a second")
+    parser.add_argument("--kill-every", type=float, default=30, help="seconds, on average")
+    parser.add_argument("--pipeline", choices=("on", "off"), default="on")
+    given = parser.parse_args()
+    settings = {"pipeline": given.pipeline, "horizon_ms": 10_000, "schedule_interval_ms": 10_000}
+    with workspace() as directory:
+        server = start_server(directory / "data", **settings)
+        try:
+            return soak(server, given, lambda address: start_server(directory / "data", address=address, **settings))
+        finally:
+            server.process.kill()
+
+
+def soak(server: Server, given: argparse.Namespace, again: Callable[[str], Server]) -> int:
+    producer, consumer = Producer(server.address, given.rate), Consumer(server.address)
+    consumer.start()
+    producer.start()
+    end, kills = time.monotonic() + 60 * given.minutes, 0
+    rng = random.Random(8)
+    while time.monotonic() < end:
+        time.sleep(rng.uniform(0.2, 2) * given.kill_every)
+        server.kill()
+        server = again(server.address)
+        kills += 1
+        seen = sum(map(len, consumer.seen))
+        print(f"kill {kills}: {sum(map(len, producer.accepted)):,} accepted, {seen:,} delivered", flush=True)
+    producer.stopping.set()
+    producer.join()
+    _drain(consumer)
+    with Client(server.address) as client:
+        print(client.status())
+    server.process.terminate()
+    server.process.wait(30)
+    return report(producer, consumer, kills)
+
+
+def _drain(consumer: Consumer) -> None:
+    quiet = time.monotonic()
+    before = -1
+    while time.monotonic() < quiet + DELAY_MS_MAX / 1000 + 15:
+        count = sum(map(len, consumer.seen))
+        if count != before:
+            before, quiet = count, time.monotonic()
+        time.sleep(0.5)
+
+
+def report(producer: Producer, consumer: Consumer, kills: int) -> int:
+    accepted = np.concatenate(producer.accepted)
+    seen, late = np.concatenate(consumer.seen), np.concatenate(consumer.late)
+    lost = np.setdiff1d(accepted, seen)
+    early = int((late < 0).sum())
+    p50, p99, p999 = np.percentile(late, [50, 99, 99.9])
+    print(
+        f"{kills} kills; {len(accepted):,} accepted, {producer.unknown:,} with an answer that was lost; "
+        f"{len(seen):,} delivered, {len(seen) - len(np.unique(seen)):,} of them again; "
+        f"{len(lost):,} lost, {early} early; "
+        f"lateness p50 {p50:.1f}, p99 {p99:.1f}, p99.9 {p999:.1f} ms (kills included)"
+    )
+    return 1 if len(lost) or early else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,222 @@
+"""A broker on a file layer that crashes, with a ledger of what its callers may assume.
+
+The ledger is what a producer and a consumer know: accepted (the call returned), settled (the acknowledgement returned),
+or in between (the call crashed). :meth:`World.drain` compares it with what is delivered in the end.
+"""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from tests.faults import Crash, FaultyFiles
+
+from tarry.config import Config
+from tarry.log.files import AppendFile
+from tarry.message import SCHEMA
+from tarry.store import Store, stage
+from tarry.testing import TestBroker, TestClock
+
+SMALL: dict[str, Any] = {
+    "horizon_ms": 2_000,
+    "segment_bytes_max": 8192,
+    "ready_cache_bytes_max": 4096,
+    "lease_ms": 30_000,
+    "retry_ms": 1_000,
+    "disk_free_bytes_min": 0,
+}
+"""Settings under which a few dozen messages roll every log."""
+
+
+class TrackedFiles(FaultyFiles):
+    """Knows which files are open, so that a crash can close them as the end of the process would."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._open: list[AppendFile] = []
+
+    def open_append(self, path: Path) -> AppendFile:
+        file = super().open_append(path)
+        self._open.append(file)
+        return file
+
+    def close_all(self) -> None:
+        """The process is gone."""
+        for file in self._open:
+            try:
+                file.close()
+            except OSError:
+                pass  # it was closed
+        self._open.clear()
+
+
+class KeepNothing(random.Random):
+    """For :meth:`FaultyFiles.lose_unsynced`: the first choice, which is the part that was synced."""
+
+    def choice(self, seq: Sequence[Any]) -> Any:  # type: ignore[override]
+        return seq[0]
+
+
+class KeepPart(random.Random):
+    """A random part of what was not synced is kept."""
+
+    def choice(self, seq: Sequence[Any]) -> Any:  # type: ignore[override]
+        return seq[-1]
+
+
+LOSSES: dict[str, Callable[[int], random.Random | None]] = {
+    "nothing": KeepNothing,
+    "part": KeepPart,
+    "all": lambda seed: None,
+}
+"""What a crash leaves of that which was not synced. All of it: the process was killed, the machine goes on."""
+
+
+@dataclass
+class World:
+    """One data directory through crashes and restarts."""
+
+    directory: Path
+    settings: dict[str, Any] = field(default_factory=dict)
+    clock: TestClock = field(default_factory=TestClock)
+    files: TrackedFiles = field(default_factory=TrackedFiles)
+    due_ms: dict[str, int] = field(default_factory=dict)
+    accepted: set[str] = field(default_factory=set)
+    perhaps: list[list[str]] = field(default_factory=list)
+    settled: set[str] = field(default_factory=set)
+    perhaps_settled: set[str] = field(default_factory=set)
+    topics: set[str] = field(default_factory=set)
+    broker: TestBroker | None = None
+
+    def open(self) -> TestBroker:
+        config = Config(data=self.directory, pipeline="off", **{**SMALL, **self.settings})
+        self.broker = TestBroker(config, self.clock, self.files, threads=False)
+        return self.broker
+
+    @property
+    def b(self) -> TestBroker:
+        assert self.broker is not None
+        return self.broker
+
+    # -- what happens ------------------------------------------------------------------------------------------------
+
+    def schedule(self, topic: str, delays: Sequence[int], body: int = 20) -> None:
+        """One batch; its rows are accepted, or, when it crashes, perhaps."""
+        now = self.clock.now_ms()
+        ids = [f"{topic}{len(self.due_ms) + i}" for i in range(len(delays))]
+        self.due_ms.update({i: now + d for i, d in zip(ids, delays, strict=True)})
+        self.topics.add(topic)
+        self.perhaps.append(ids)
+        self.b.schedule_batch(
+            pa.record_batch(
+                {
+                    "topic": [topic] * len(ids),
+                    "due_ms": pa.array([self.due_ms[i] for i in ids], pa.int64()),
+                    "id": ids,
+                    "body": [b"x" * body] * len(ids),
+                }
+            )
+        )
+        self.perhaps.pop()
+        self.accepted.update(ids)
+
+    def receive(self, topic: str, limit: int = 1000) -> pa.RecordBatch:
+        batch = self.b.receive(topic, "g", max_messages=limit)
+        now = self.clock.now_ms()
+        for i, due in zip(batch["id"].to_pylist(), batch["due_ms"].to_pylist(), strict=True):
+            assert due == self.due_ms[i]
+            assert due <= now, f"{i} is early"
+            assert i not in self.settled, f"{i} was delivered after its acknowledgement"
+        return batch
+
+    def ack(self, topic: str, batch: pa.RecordBatch) -> None:
+        ids = set(batch["id"].to_pylist())
+        self.perhaps_settled |= ids
+        self.b.ack(topic, "g", batch["lease"].to_numpy(), batch["offset"].to_numpy())
+        self.settled |= ids
+
+    def nack(self, topic: str, batch: pa.RecordBatch, delay_ms: int) -> None:
+        self.b.nack(topic, "g", batch["lease"].to_numpy(), batch["offset"].to_numpy(), delay_ms)
+
+    def pipeline_commits(self) -> None:
+        """What the schedule query does, without Spark."""
+        state = self.b.intake_state()
+        store = Store.open(state["store_uri"])
+        start, end = store.snapshot().committed_seq, state["durable_seq"]
+        table = pa.Table.from_batches(list(self.b.read_intake(start, end)), SCHEMA)
+        fired = (table["due_ms"].to_numpy() < state["fired_until_ms"]) & (
+            table["seq"].to_numpy() < state["fired_seq"]
+        )
+        rest = table.filter(pa.array(~fired))
+        files = stage(rest, store.root, f"test-{uuid.uuid4().hex}", state["now_ms"]) if rest.num_rows else []
+        store.commit(files, start, end)
+        self.b.store_committed()
+
+    def reopen(self) -> None:
+        self.b.close()
+        self.open()
+
+    def crashed(self, rng: random.Random | None) -> None:
+        """The process is gone, and with it what ``rng`` says of that which was not synced."""
+        if self.broker is not None:
+            try:
+                self.broker._rooms.lock.release()
+            except OSError:
+                pass  # it crashed in close(), behind that
+            self.broker = None
+        self.files.crash_at = None
+        self.files.close_all()
+        if rng is not None:
+            self.files.lose_unsynced(rng)
+        else:
+            self.files.durable = {p: p.stat().st_size for p in self.files.durable if p.exists()}
+
+    # -- what must hold ----------------------------------------------------------------------------------------------
+
+    def drain(self) -> None:
+        """Deliver and acknowledge all that is left, and compare with the ledger."""
+        self.b.advance_to(max([self.clock.now_ms(), *self.due_ms.values()]) + 1)
+        self.clock.advance_ms(100_000)
+        delivered: list[str] = []
+        for topic in sorted(self.topics):
+            while (batch := self.receive(topic)).num_rows:
+                delivered += batch["id"].to_pylist()
+                self.ack(topic, batch)
+        assert len(set(delivered)) == len(delivered), "delivered twice without a crash"
+        lost = self.accepted - set(delivered) - self.settled - self.perhaps_settled
+        assert not lost, f"lost: {sorted(lost)}"
+        for ids in self.perhaps:
+            here = [i in self.settled or i in delivered for i in ids]
+            assert all(here) or not any(here), f"half of a batch: {ids}"
+        for entry in self.b.pending():
+            assert (entry.pending, entry.ready) == (0, 0)
+        assert all(self.receive(t).num_rows == 0 for t in self.topics)
+
+
+def crash_at(work: Callable[[], object], files: FaultyFiles, step: int | None) -> bool:
+    """Do something that crashes ``step`` steps from now; whether it did."""
+    files.crash_at = None if step is None else files.steps + step
+    try:
+        work()
+    except Crash:
+        return True
+    finally:
+        files.crash_at = None
+    return False
+
+
+def damage(path: Path, at: int, mask: int = 0xFF) -> None:
+    """Flip bits of one byte; negative positions count from the end."""
+    content = bytearray(path.read_bytes())
+    content[at] ^= mask
+    path.write_bytes(content)
+
+
+def column(values: Sequence[int]) -> np.ndarray:
+    return np.array(values, np.int64)
