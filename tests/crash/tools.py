@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from tests.faults import Crash, FaultyFiles
 
 from tarry.config import Config
 from tarry.log.files import AppendFile
 from tarry.message import SCHEMA
 from tarry.store import Store, stage
 from tarry.testing import TestBroker, TestClock
+from tests.faults import Crash, FaultyFiles
 
 SMALL: dict[str, Any] = {
     "horizon_ms": 2_000,
@@ -94,9 +94,11 @@ class World:
     topics: set[str] = field(default_factory=set)
     broker: TestBroker | None = None
 
+    def __post_init__(self) -> None:
+        self.config = Config(data=self.directory, pipeline="off", **{**SMALL, **self.settings})
+
     def open(self) -> TestBroker:
-        config = Config(data=self.directory, pipeline="off", **{**SMALL, **self.settings})
-        self.broker = TestBroker(config, self.clock, self.files, threads=False)
+        self.broker = TestBroker(self.config, self.clock, self.files, threads=False)
         return self.broker
 
     @property
@@ -150,9 +152,7 @@ class World:
         store = Store.open(state["store_uri"])
         start, end = store.snapshot().committed_seq, state["durable_seq"]
         table = pa.Table.from_batches(list(self.b.read_intake(start, end)), SCHEMA)
-        fired = (table["due_ms"].to_numpy() < state["fired_until_ms"]) & (
-            table["seq"].to_numpy() < state["fired_seq"]
-        )
+        fired = (table["due_ms"].to_numpy() < state["fired_until_ms"]) & (table["seq"].to_numpy() < state["fired_seq"])
         rest = table.filter(pa.array(~fired))
         files = stage(rest, store.root, f"test-{uuid.uuid4().hex}", state["now_ms"]) if rest.num_rows else []
         store.commit(files, start, end)

@@ -8,6 +8,7 @@ what was found fired. Its time depends on the tail and the window, not on what i
 from __future__ import annotations
 
 import itertools
+import secrets
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -147,8 +148,9 @@ def _open_rooms(config: Config, clock: Clock, files: Files, broker: Broker, lock
     loader.exclude(fired, fired_due_ms)
     _arrived_since(intake, checkpoint, fired, wheel)
     dispatcher = Dispatcher(wheel, intake, ready, loader, clock)
-    # Lease numbers must not repeat those of a former run: a consumer that outlived it may still settle with them.
-    lease_ids = itertools.count(clock.now_ms() << 20)
+    # Lease numbers must not repeat those of a former run: a consumer that outlived it may still settle with them. Not
+    # from the clock, which may have been set back since.
+    lease_ids = itertools.count(secrets.randbits(42) << 20)
 
     def sync_ready(ticket: int | None) -> None:
         ready.sync(ready.ticket() if ticket is None else ticket)

@@ -178,7 +178,10 @@ class AsyncClient:
 
 
 class _Sender:
-    """Between the event loop and the producer: a thread that sends, so that a slow network never stops the loop."""
+    """Between the event loop and the producer: a thread that sends, so that a slow network never stops the loop.
+
+    What certainly fits into the connection's window is sent by the loop itself: it saves the wait for a thread.
+    """
 
     def __init__(self, address: str) -> None:
         self.loop = asyncio.get_running_loop()
@@ -206,7 +209,11 @@ class _Sender:
 
     def _set(self) -> None:
         self._woken = False
-        if self._producer.has_room:  # else the next answer sends
+        if not self._producer.has_room:
+            return  # the next answer sends
+        if self._producer.is_quick:
+            self._producer.pump()
+        else:
             self._wake.set()
 
     def _run(self) -> None:

@@ -34,6 +34,8 @@ log = logging.getLogger(__name__)
 
 BATCHES_IN_FLIGHT = 2
 ROWS_MAX = 4096
+QUICK_ROWS = 256
+QUICK_BYTES = 32 << 10
 BYTES_MAX = 8 << 20
 STREAMS_MAX = 4
 CLOSE_S = 5.0
@@ -72,6 +74,15 @@ class Producer(Generic[W]):
     def has_room(self) -> bool:
         """Whether :meth:`pump` would send now. When not, the next answer does."""
         return self._in_flight < BATCHES_IN_FLIGHT
+
+    @property
+    def is_quick(self) -> bool:
+        """Whether :meth:`pump` would neither connect nor wait for the network: nothing is under way, and what it sends is
+        small.
+        """
+        if self._in_flight or self._again or not self._streams or len(self._waiting) > QUICK_ROWS:
+            return False
+        return sum(len(row[BODY]) for row, _ in self._waiting) <= QUICK_BYTES
 
     def pump(self) -> None:
         """Send what waits, as far as there is room. Any thread."""

@@ -133,6 +133,7 @@ def _percentiles(late_ms: dict[str, float]) -> list[str]:
 
 def _spark(account: Account, facts: Facts) -> list[Row]:
     share = f"{facts.fired_from_store / account.delivered:.1%} of what was delivered" if account.delivered else ""
+    lives = ", before and after the kill" if facts.kill is not None else ""
     rows: list[Row] = []
     if facts.store is not None:
         store = facts.store
@@ -148,7 +149,7 @@ def _spark(account: Account, facts: Facts) -> list[Row]:
         (
             "delivered from there",
             f"{facts.fired_from_store:,}",
-            f"{share}, as the broker counted, before and after the kill; the rest from its intake",
+            f"{share}, as the broker counted{lives}; the rest from its intake",
         )
     )
     return rows
