@@ -1,5 +1,7 @@
 """``python -m tarry`` is the command ``tarry``."""
 
+import sys
+
 from tarry.cli.main import run
 
-run()
+sys.exit(run())

@@ -14,19 +14,28 @@ from tarry.errors import NotFoundError
 
 def demo(
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where report and pictures go.")] = Path("demo-out"),
-    small: Annotated[bool, typer.Option("--small", help="A part of the data, in a short time.")] = False,
+    small: Annotated[bool, typer.Option("--small", help="20,000 departures in 30 seconds.")] = False,
+    rows: Annotated[int | None, typer.Option(metavar="N", help="So many departures, evenly out of the year.")] = None,
+    seconds: Annotated[float | None, typer.Option(metavar="S", help="How long the year takes; 120.")] = None,
+    kill: Annotated[bool, typer.Option("--kill/--no-kill", help="Kill the broker in the middle.")] = True,
+    keep: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Put the broker's data there, and keep it; a new directory.")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Replay a year of flight departures through a broker that is killed on the way.
 
-    Exit code 1 when a message was lost or came early. Needs the extra "demo".
+    Exit code 1 when a message was lost or came early, or most did not go through the Spark store. Needs the extra
+    "demo".
 
     \b
     pip install 'tarry[demo]'
     tarry demo
+    tarry demo --small --no-kill
+    tarry demo --keep data && tarry serve --data data
     """
     try:
         run = import_module("tarry.demo").run
     except ModuleNotFoundError as error:
         raise NotFoundError(f"the demo needs {error.name}; it comes with: pip install 'tarry[demo]'") from error
-    raise typer.Exit(run(out, small=small, json=json))
+    raise typer.Exit(run(out, small=small, json=json, rows=rows, seconds=seconds, kill=kill, keep=keep))

@@ -72,12 +72,12 @@ def _serve(config: Config, stop: StopSignals, stack: ExitStack) -> None:
         address = front.address
     fronts = "no front" if address is None else f"flight on {address}"
     output.line(f"tarry {__version__} serving {fronts}, data {config.data}")
-    supervisor = _start_pipeline(config, address, stack)
+    supervisor = _start_pipeline(broker, config, address, stack)
     _settle_memory()
     _wait(broker, supervisor, stop)
 
 
-def _start_pipeline(config: Config, address: str | None, stack: ExitStack) -> Supervisor | None:
+def _start_pipeline(broker: Broker, config: Config, address: str | None, stack: ExitStack) -> Supervisor | None:
     if config.pipeline == "off":
         return None
     if address is None:
@@ -88,6 +88,7 @@ def _start_pipeline(config: Config, address: str | None, stack: ExitStack) -> Su
     supervisor = Supervisor.of_schedule(config, reachable(address))
     stack.callback(supervisor.stop, PIPELINE_STOP_S)
     supervisor.start()
+    broker.set_pipeline_status({"state": "starting"})
     return supervisor
 
 
@@ -125,6 +126,10 @@ def reachable(address: str) -> str:
 
 
 def _settle_memory() -> None:
+    import pyarrow as pa
+
+    # Arrow imports pandas, where there is one, when it is first given a list: now, not in front of a message.
+    pa.array([0], pa.int64())
     # What is alive now lives as long as the process: the collector need not look at it again. What comes later are
     # columns, in few objects without cycles: so it may look seldom, and a pause of it is a lateness.
     gc.collect()

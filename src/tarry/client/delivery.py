@@ -42,9 +42,8 @@ class _Lists(dict[str, list[Any]]):
         column = self._data.column(name)
         if name == "properties":
             values = [dict(pairs) if pairs else {} for pairs in column.to_pylist()]
-        elif column.null_count == 0 and not pa.types.is_nested(column.type):
-            values = column.to_numpy(zero_copy_only=False).tolist()
         else:
+            # Not by way of numpy: for texts that imports pandas, half a second in front of the first message.
             values = column.to_pylist()
         self[name] = values
         return values

@@ -34,7 +34,7 @@ from tarry.fronts.flight.wire import (
 log = logging.getLogger(__name__)
 
 BACKOFF_S = 0.05
-BACKOFF_MAX_S = 2.0
+BACKOFF_MAX_S = 0.5
 """Between tries to connect: the first pause, doubled up to the second."""
 CLOSE_S = 5.0
 """How long closing waits for the broker to confirm the last acks."""

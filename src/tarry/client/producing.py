@@ -77,8 +77,8 @@ class Producer(Generic[W]):
 
     @property
     def is_quick(self) -> bool:
-        """Whether :meth:`pump` would neither connect nor wait for the network: nothing is under way, and what it sends is
-        small.
+        """Whether :meth:`pump` would neither connect nor wait for the network: nothing is under way, and what it sends
+        is small.
         """
         if self._in_flight or self._again or not self._streams or len(self._waiting) > QUICK_ROWS:
             return False

@@ -32,6 +32,8 @@ from tarry.wheel.wheel import Due
 log = logging.getLogger(__name__)
 
 FRAME_ROWS = 8192
+BATCH_BYTES = 8192
+"""What a record batch takes beside its rows; a trickle comes in batches of one or two."""
 FEW_ROWS = 16
 """For so few, a Python list of topics is quicker than a dictionary of them."""
 TABLES_MAX = 64
@@ -114,7 +116,7 @@ class ReadyLog:
         share = due.stored_rows
         for name, part in parts:
             topic = self.topic(name)
-            part_bytes = size * part.num_rows // rows
+            part_bytes = size * part.num_rows // rows + BATCH_BYTES
             # Which rows came from the store is known for the whole, and shared out over the topics: the sum is exact.
             stored = min(share, part.num_rows)
             share -= stored

@@ -1,0 +1,438 @@
+"""A disk that is full, and a disk that fails.
+
+Full: producers get a refusal that says so and may be tried again, consumers go on, nothing acknowledged is lost, and
+when there is room again everything works as before. Failing: the broker stops, and answers nobody well from then on.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tarry.broker import Broker
+from tarry.clock import SystemClock
+from tarry.config import Config
+from tarry.errors import DiskFullError, FatalError, TarryError, UnavailableError
+from tarry.log.files import AppendFile, OsFiles
+from tarry.testing import TestClock, open_broker
+from tests.crash.tools import SMALL, World
+from tests.faults import FaultyAppendFile, FaultyFiles
+
+WAIT_S = 20
+
+
+def until(true: Callable[[], object]) -> None:
+    """Wait for something that other threads do; fails when it never comes."""
+    end = time.monotonic() + WAIT_S
+    while not true():
+        assert time.monotonic() < end, "it never came"
+        time.sleep(0.002)
+
+
+def rows(topic: str, count: int, *, delay_ms: int = 0, body: int = 20) -> pa.RecordBatch:
+    return pa.record_batch(
+        {"topic": [topic] * count, "delay_ms": pa.array([delay_ms] * count, pa.int64()), "body": [b"x" * body] * count}
+    )
+
+
+@contextmanager
+def threaded(directory: Path, files: OsFiles, **settings: Any) -> Iterator[Broker]:
+    config = Config(data=directory, pipeline="off", **{**SMALL, "checkpoint_interval_ms": 20, **settings})
+    broker = Broker.open(config, clock=SystemClock(), files=files)
+    try:
+        yield broker
+    finally:
+        broker.close()
+
+
+def everything(broker: Broker, group: str) -> list[str]:
+    """The ids of all that a group can get now."""
+    found: list[str] = []
+    while (batch := broker.receive("a", group, max_messages=1000)).num_rows:
+        found += batch["id"].to_pylist()
+    return found
+
+
+# -- full --------------------------------------------------------------------------------------------------------------
+
+
+def test_producers_are_refused_and_consumers_go_on(tmp_path: Path) -> None:
+    w = World(tmp_path)
+    w.open()
+    w.schedule("a", [0, 0, 0, 50])
+    w.b.step()
+    w.files.full = True
+    with pytest.raises(DiskFullError, match="nothing was accepted") as refusal:
+        w.b.schedule("a", b"no room")
+    assert refusal.value.retryable
+    batch = w.receive("a", 2)
+    assert batch.num_rows == 2
+    with pytest.raises(DiskFullError, match="not durable yet"):
+        w.ack("a", batch)
+    assert w.receive("a").num_rows == 1, "acknowledged and durable or not, it is not handed out again"
+    w.files.full = False
+    w.schedule("a", [0])
+    w.perhaps.clear()
+    w.drain()
+    w.crashed(None)
+    w.open()
+    assert w.receive("a").num_rows == 0, "what was owed to the disk was written with the next acknowledgement"
+
+
+def test_acknowledgements_owed_to_a_full_disk_are_written_by_a_clean_stop(tmp_path: Path) -> None:
+    w = World(tmp_path)
+    w.open()
+    w.schedule("a", [0, 0])
+    w.b.step()
+    batch = w.receive("a")
+    w.files.full = True
+    with pytest.raises(DiskFullError):
+        w.ack("a", batch)
+    w.files.full = False
+    w.reopen()
+    assert w.receive("a").num_rows == 0
+
+
+def test_what_a_full_disk_refused_is_not_there_after_a_crash(tmp_path: Path) -> None:
+    w = World(tmp_path)
+    w.open()
+    w.schedule("a", [5])
+    w.files.full = True
+    for _ in range(3):
+        with pytest.raises(DiskFullError):
+            w.schedule("a", [5])
+        w.perhaps.pop()
+    w.crashed(None)
+    w.files.full = False
+    w.open()
+    w.b.advance(1)
+    assert w.receive("a")["id"].to_pylist() == ["a0"]
+
+
+def test_below_the_watermark_producers_are_refused(tmp_path: Path) -> None:
+    class Little(OsFiles):
+        free = 1 << 20
+
+        def free_bytes(self, path: Path) -> int:
+            return self.free
+
+    files = Little()
+    with open_broker(tmp_path, files=files, disk_free_bytes_min=2 << 20) as broker:
+        with pytest.raises(DiskFullError, match=r"1 MiB .* below 2 MiB \(disk_free_bytes_min\)"):
+            broker.schedule("a", b"x")
+        files.free = 3 << 20
+        broker._free_checked_s = -1.0  # it looks again after a moment
+        broker.schedule("a", b"x")
+
+
+def test_a_full_disk_while_threads_are_at_work(tmp_path: Path) -> None:
+    files = FaultyFiles()
+    with threaded(tmp_path, files, segment_bytes_max=1 << 20) as broker:
+        broker.schedule_batch(rows("a", 100, delay_ms=150))
+        files.full = True
+        with pytest.raises(DiskFullError):
+            broker.schedule("a", b"x")
+        got = broker.receive("a", "g", max_messages=1000, wait_ms=WAIT_S * 1000)
+        while got.num_rows < 100:
+            got = pa.Table.from_batches([got, broker.receive("a", "g", max_messages=1000, wait_ms=1000)])
+            got = got.combine_chunks().to_batches()[0]
+        with pytest.raises(DiskFullError):
+            broker.ack("a", "g", got["lease"].to_numpy(), got["offset"].to_numpy())
+        assert broker.status()["state"] == "serving"
+        files.full = False
+        broker.schedule("a", b"x")
+        [more] = [broker.receive("a", "g", wait_ms=WAIT_S * 1000)]
+        broker.ack("a", "g", more["lease"].to_numpy(), more["offset"].to_numpy())
+        assert [(e.pending, e.ready) for e in broker.pending()] == [(0, 0)]
+    with threaded(tmp_path, files) as broker:
+        assert broker.receive("a", "g", max_messages=1000).num_rows == 0
+
+
+class FullWhenRolling(OsFiles):
+    """The disk is full for the first bytes of a new file of one room: its last block went to the segment before."""
+
+    def __init__(self, room: str) -> None:
+        self.room = room
+        self.full = True
+        self.refused = 0
+
+    def open_append(self, path: Path) -> AppendFile:
+        if self.full and path.parent.name == self.room and not path.name.startswith("0" * 20):
+            self.refused += 1
+            raise OSError(errno.ENOSPC, "no space left (injected)", str(path))
+        return super().open_append(path)
+
+
+@pytest.mark.parametrize(
+    "room",
+    [
+        pytest.param(
+            "intake",
+            marks=pytest.mark.xfail(
+                strict=True, reason="Intake.commit rolls after it has answered, and lets ENOSPC out: fatal"
+            ),
+        ),
+        "ready",
+        "acks",
+    ],
+)
+def test_no_room_for_the_next_segment(room: str, tmp_path: Path) -> None:
+    files, clock = FullWhenRolling(room), TestClock()
+    settings = {**SMALL, "segment_bytes_max": 4096}
+    with open_broker(tmp_path, clock=clock, files=files, **settings) as broker:
+        for k in range(12):
+            broker.schedule("a", b"x" * 700, id=f"m{k}")
+            try:
+                broker.step()
+            except OSError as error:
+                assert error.errno == errno.ENOSPC
+            got = broker.receive("a", "g")
+            assert got["id"].to_pylist() == [f"m{k}"], "each exactly once, and in order"
+            if k % 2 == 0:
+                try:
+                    broker.ack("a", "g", got["lease"].to_numpy(), got["offset"].to_numpy())
+                except DiskFullError:
+                    pass
+        for k in range(60):  # many small entries for the journal
+            broker.group("a", f"other{k}")
+        assert files.refused
+        assert broker.status()["state"] == "serving"
+        files.full = False
+        broker.step()
+        late = everything(broker, "late")
+        assert late == [f"m{k}" for k in range(12)][-len(late) :], "read from the files, in the same order"
+        assert len(late) >= 11, "what a group still needs is kept"
+    with open_broker(tmp_path, clock=clock, **settings) as broker:
+        assert everything(broker, "g") == [f"m{k}" for k in range(1, 12, 2)]
+        assert everything(broker, "later") == late
+
+
+@pytest.mark.xfail(strict=True, reason="Dispatcher.run calls ReadyLog.flush() and lets ENOSPC out: fatal")
+def test_a_full_disk_and_more_due_than_may_wait_unwritten(tmp_path: Path) -> None:
+    files = FaultyFiles()
+    with threaded(tmp_path, files, segment_bytes_max=64 << 20) as broker:
+        broker.schedule_batch(rows("a", 20, delay_ms=300, body=1 << 20))
+        files.full = True
+        until(lambda: sum(broker._rooms.ready.ends().values()) == 20)
+        broker._closing.wait(0.5)
+        assert broker.status()["state"] == "serving"
+
+
+@pytest.mark.xfail(strict=True, reason="Dispatcher.progress tells nobody of the rows it handed over when flush() fails")
+def test_consumers_are_told_of_what_a_checkpoint_handed_over_although_the_disk_is_full(tmp_path: Path) -> None:
+    files = FaultyFiles()
+    with open_broker(tmp_path, files=files, disk_free_bytes_min=0) as broker:
+        broker.schedule("a", b"x", delay=1)
+        broker.step()
+        topic = broker._rooms.ready.topic("a")
+        told: list[str] = []
+        broker.group("a", "g").notify = lambda: told.append("a")  # type: ignore[method-assign]
+        broker.clock.advance_ms(1000)
+        files.full = True
+        with pytest.raises(OSError, match="no space"):
+            broker.checkpoint()
+        files.full = False
+        assert topic.end == 1
+        assert told, "it is ready, and a waiting consumer sleeps on"
+
+
+@pytest.mark.xfail(
+    strict=True, reason="the loader's thread lets ENOSPC out when the due index cannot be written: fatal"
+)
+def test_no_room_for_a_due_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "no space left (injected)")
+
+    with threaded(tmp_path, OsFiles()) as broker:
+        monkeypatch.setattr("tarry.intake.intake.write_index", full)
+        for _ in range(4):
+            broker.schedule_batch(rows("a", 10, delay_ms=60_000, body=1000))
+        broker._closing.wait(1)
+        assert broker.status()["state"] == "serving"
+
+
+@pytest.mark.xfail(strict=True, reason="the loader's thread lets UnavailableError out of Store.snapshot(): fatal")
+def test_a_store_out_of_reach_is_not_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone() -> None:
+        raise UnavailableError("the place cannot be reached (injected)")
+
+    with threaded(tmp_path, OsFiles()) as broker:
+        monkeypatch.setattr(broker._rooms.store, "snapshot", gone)
+        broker.store_committed()
+        broker._closing.wait(1)
+        assert broker.status()["state"] == "serving"
+
+
+# -- failing -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_failed_fsync_of_the_intake_is_fatal(tmp_path: Path) -> None:
+    w = World(tmp_path)
+    w.open()
+    w.schedule("a", [0])
+    w.files.broken_sync = True
+    with pytest.raises(FatalError, match=r"writing the intake failed: .*fsync failed"):
+        w.schedule("a", [0])
+    w.files.broken_sync = False
+    assert w.b.status()["state"] == "fatal"
+    assert w.b.wait_fatal(0)
+    calls: list[Callable[[], object]] = [
+        lambda: w.b.schedule("a", b"x"),
+        lambda: w.b.receive("a", "g"),
+        lambda: w.b.subscribe("a", "g"),
+        w.b.step,
+    ]
+    for call in calls:
+        with pytest.raises(FatalError, match="the broker has failed"):
+            call()
+    w.crashed(None)
+    w.open()
+    w.drain()
+
+
+@pytest.mark.parametrize("failure", [errno.EIO, errno.ENOSPC], ids=errno.errorcode.get)
+def test_a_failed_fsync_of_the_ready_log_is_fatal(failure: int, tmp_path: Path, monkeypatch: Any) -> None:
+    # Also when the system says ENOSPC (a delayed allocation): what was in memory is dropped, the next fsync succeeds.
+    def fails(self: FaultyAppendFile) -> None:
+        raise OSError(failure, os.strerror(failure))
+
+    w = World(tmp_path)
+    w.open()
+    w.schedule("a", [0])
+    w.b._rooms.loader.step()
+    w.b._rooms.dispatcher.step()
+    batch = w.receive("a")
+    assert batch.num_rows == 1
+    monkeypatch.setattr(FaultyAppendFile, "sync", fails)
+    with pytest.raises(FatalError, match="journal of acknowledgements"):
+        w.ack("a", batch)
+    monkeypatch.undo()
+    with pytest.raises(FatalError):
+        w.ack("a", batch)
+
+
+def test_a_log_whose_fsync_failed_never_syncs_again(tmp_path: Path) -> None:
+    # The checkpoint's thread sees the failure; the journal's thread must not take the next fsync for a success.
+    w = World(tmp_path)
+    w.open()
+    w.schedule("a", [0])
+    w.b._rooms.loader.step()
+    w.b._rooms.dispatcher.step()
+    w.files.broken_sync = True
+    ready = w.b._rooms.ready
+    with pytest.raises(OSError, match="fsync failed"):
+        ready.sync(ready.ticket())
+    w.files.broken_sync = False
+    with pytest.raises(OSError, match="fsync failed"):
+        ready.sync(ready.ticket())
+
+
+def test_a_broken_disk_stops_a_threaded_broker_and_answers_everybody(tmp_path: Path) -> None:
+    files = FaultyFiles()
+    with threaded(tmp_path, files) as broker:
+        broker.schedule("a", b"x")
+        files.broken_sync = True
+        answers: list[object] = []
+        told = threading.Semaphore(0)
+
+        def done(answer: object) -> None:
+            answers.append(answer)
+            told.release()
+
+        submitted = 0
+        for _ in range(50):
+            try:
+                broker.submit(rows("a", 1), done)
+                submitted += 1
+            except TarryError as error:
+                assert isinstance(error, FatalError | UnavailableError)
+        for _ in range(submitted):
+            assert told.acquire(timeout=WAIT_S)
+        assert not [a for a in answers if not isinstance(a, FatalError)], "acknowledged after a failed fsync"
+        assert broker.wait_fatal(WAIT_S)
+        files.broken_sync = False
+        with pytest.raises(FatalError):
+            broker.schedule("a", b"x")
+
+
+@pytest.mark.xfail(strict=True, reason="Broker.fail does not wake consumers that wait without a limit")
+def test_a_waiting_consumer_is_released_when_the_broker_fails(tmp_path: Path) -> None:
+    with threaded(tmp_path, FaultyFiles()) as broker:
+        consumer = broker.subscribe("a", "g")
+        back = threading.Event()
+
+        def wait() -> None:
+            try:
+                consumer.fetch(1, None)
+            except TarryError:
+                pass
+            back.set()
+
+        threading.Thread(target=wait, daemon=True).start()
+        broker.fail(OSError(errno.EIO, "injected"))
+        assert back.wait(1)
+
+
+@pytest.mark.xfail(strict=True, reason="a failed roll answers submissions a second time, with an error, after Accepted")
+def test_each_submission_is_answered_once(tmp_path: Path) -> None:
+    files = FullWhenRolling("intake")
+    with open_broker(tmp_path, files=files, disk_free_bytes_min=0, segment_bytes_max=4096) as broker:
+        answers: list[object] = []
+        broker.submit(rows("a", 1, body=8000), answers.append)
+        assert len(answers) == 1
+
+
+# -- a real one --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 3 MiB, where we may mount one."""
+    directory = tmp_path / "small"
+    directory.mkdir()
+    if os.geteuid() != 0 or shutil.which("mount") is None:
+        pytest.skip("mounting a small tmpfs needs root")
+    made = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(directory)], capture_output=True, text=True, check=False
+    )
+    if made.returncode:
+        pytest.skip(f"no tmpfs can be mounted here: {made.stderr.strip()}")
+    yield directory
+    subprocess.run(["umount", "-l", str(directory)], check=False)
+
+
+def test_a_real_disk_that_fills_up(small_disk: Path) -> None:
+    clock = TestClock()
+    settings = {**SMALL, "segment_bytes_max": 16 << 20}
+    accepted: list[int] = []
+    with open_broker(small_disk / "data", clock=clock, **settings) as broker:
+        with pytest.raises(DiskFullError, match="No space left"):
+            for _ in range(100):
+                accepted += broker.schedule_batch(rows("a", 8, body=20_000, delay_ms=1000)).due_ms.tolist()
+        assert accepted
+        ballast = len(accepted)
+        clock.advance_ms(1000)
+        with pytest.raises(OSError, match="space"):
+            broker.step()  # the ready log cannot be written
+        got = broker.receive("a", "g", max_messages=10_000)
+        assert got.num_rows == ballast, "consumers go on"
+        with pytest.raises(DiskFullError):
+            broker.ack("a", "g", got["lease"].to_numpy(), got["offset"].to_numpy())
+    subprocess.run(["mount", "-o", "remount,size=64m", str(small_disk)], check=True)
+    with open_broker(small_disk / "data", clock=clock, **settings) as broker:
+        broker.schedule_batch(rows("a", 8, body=20_000))
+        broker.step()
+        again = broker.receive("a", "g", max_messages=10_000)
+        assert again.num_rows in (8, ballast + 8), "nothing is lost; what was not durably acknowledged comes again"
+        assert broker.ack("a", "g", again["lease"].to_numpy(), again["offset"].to_numpy()) == again.num_rows
