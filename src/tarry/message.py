@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -206,13 +207,18 @@ def admit(data: pa.RecordBatch | pa.Table, now_ms: int, limits: Limits = Limits(
 
 
 def _nulls(field: pa.Field, rows: int) -> pa.Array:
-    # Most columns of most batches: for a small batch, a slice of what is there is many times quicker than a new array.
-    return _NULLS[field.name].slice(0, rows) if rows <= _NULL_ROWS else pa.nulls(rows, field.type)
+    # Most columns of most batches; making them anew takes longer than the rest of a small one. Not slices of a longer
+    # one: written to a file, those take all of its length.
+    return _few_nulls(field.type, rows) if rows <= _NULL_ROWS else pa.nulls(rows, field.type)
+
+
+@lru_cache(maxsize=4096)
+def _few_nulls(kind: pa.DataType, rows: int) -> pa.Array:
+    return pa.nulls(rows, kind)
 
 
 _FEW_ROWS = 16
-_NULL_ROWS = 1024
-_NULLS = {field.name: pa.nulls(_NULL_ROWS, field.type) for field in UNNUMBERED}
+_NULL_ROWS = 256
 
 
 _DUE_WAYS = ("due_ms", "due", "delay_ms", "delay")

@@ -338,7 +338,8 @@ def checkpoint_a_number(w: World) -> None:
 
 
 def checkpoint_edited(w: World) -> None:
-    checkpoint(w).write_text(checkpoint(w).read_text().replace('"fired_seq": 1', '"fired_seq": 2'))
+    fields = json.loads(checkpoint(w).read_text())
+    checkpoint(w).write_text(json.dumps({**fields, "fired_seq": fields["fired_seq"] + 1}))
 
 
 def checkpoint_of_another_version(w: World) -> None:
@@ -406,7 +407,6 @@ CASES = [
     Case(
         intake_last_segment_missing,
         refused="missing",
-        xfail="Intake.recover looks at the checkpoint's place only when its segment is the last one that is there",
     ),
     Case(intake_missing, refused="is missing"),
     Case(sealed_intake_damaged, refused="at offset 32"),
@@ -417,7 +417,7 @@ CASES = [
     Case(index_empty),
     Case(index_garbage),
     Case(index_flipped),
-    Case(index_of_another_segment, xfail="SealedIndex does not compare the base of the index file with the segment's"),
+    Case(index_of_another_segment),
     Case(table_missing),
     Case(table_cut),
     Case(table_garbage),

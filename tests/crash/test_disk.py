@@ -179,9 +179,6 @@ class FullWhenRolling(OsFiles):
     [
         pytest.param(
             "intake",
-            marks=pytest.mark.xfail(
-                strict=True, reason="Intake.commit rolls after it has answered, and lets ENOSPC out: fatal"
-            ),
         ),
         "ready",
         "acks",
@@ -218,7 +215,6 @@ def test_no_room_for_the_next_segment(room: str, tmp_path: Path) -> None:
         assert everything(broker, "later") == late
 
 
-@pytest.mark.xfail(strict=True, reason="Dispatcher.run calls ReadyLog.flush() and lets ENOSPC out: fatal")
 def test_a_full_disk_and_more_due_than_may_wait_unwritten(tmp_path: Path) -> None:
     files = FaultyFiles()
     with threaded(tmp_path, files, segment_bytes_max=64 << 20) as broker:
@@ -229,7 +225,6 @@ def test_a_full_disk_and_more_due_than_may_wait_unwritten(tmp_path: Path) -> Non
         assert broker.status()["state"] == "serving"
 
 
-@pytest.mark.xfail(strict=True, reason="Dispatcher.progress tells nobody of the rows it handed over when flush() fails")
 def test_consumers_are_told_of_what_a_checkpoint_handed_over_although_the_disk_is_full(tmp_path: Path) -> None:
     files = FaultyFiles()
     with open_broker(tmp_path, files=files, disk_free_bytes_min=0) as broker:
@@ -247,9 +242,6 @@ def test_consumers_are_told_of_what_a_checkpoint_handed_over_although_the_disk_i
         assert told, "it is ready, and a waiting consumer sleeps on"
 
 
-@pytest.mark.xfail(
-    strict=True, reason="the loader's thread lets ENOSPC out when the due index cannot be written: fatal"
-)
 def test_no_room_for_a_due_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "no space left (injected)")
@@ -262,7 +254,6 @@ def test_no_room_for_a_due_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         assert broker.status()["state"] == "serving"
 
 
-@pytest.mark.xfail(strict=True, reason="the loader's thread lets UnavailableError out of Store.snapshot(): fatal")
 def test_a_store_out_of_reach_is_not_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def gone() -> None:
         raise UnavailableError("the place cannot be reached (injected)")
@@ -366,7 +357,6 @@ def test_a_broken_disk_stops_a_threaded_broker_and_answers_everybody(tmp_path: P
             broker.schedule("a", b"x")
 
 
-@pytest.mark.xfail(strict=True, reason="Broker.fail does not wake consumers that wait without a limit")
 def test_a_waiting_consumer_is_released_when_the_broker_fails(tmp_path: Path) -> None:
     with threaded(tmp_path, FaultyFiles()) as broker:
         consumer = broker.subscribe("a", "g")
@@ -384,7 +374,6 @@ def test_a_waiting_consumer_is_released_when_the_broker_fails(tmp_path: Path) ->
         assert back.wait(1)
 
 
-@pytest.mark.xfail(strict=True, reason="a failed roll answers submissions a second time, with an error, after Accepted")
 def test_each_submission_is_answered_once(tmp_path: Path) -> None:
     files = FullWhenRolling("intake")
     with open_broker(tmp_path, files=files, disk_free_bytes_min=0, segment_bytes_max=4096) as broker:

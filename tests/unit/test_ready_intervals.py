@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -31,7 +33,7 @@ def test_intervals_are_a_set(steps: list[tuple[int, ...]]) -> None:
         assert {i for first, end in intervals for i in range(first, end)} >= model
         assert [i for i in model if not intervals.mask(np.array([i]))[0]] == []
         pairs = list(intervals)
-        assert all(a[1] < b[0] for a, b in zip(pairs, pairs[1:], strict=False)), "disjoint, and joined where they touch"
+        assert all(a[1] < b[0] for a, b in itertools.pairwise(pairs)), "disjoint, and joined where they touch"
         values = np.arange(100)
         mine = intervals.mask(values)
         assert {int(v) for v in values[mine]} == {i for first, end in pairs for i in range(first, end)}
@@ -42,4 +44,4 @@ def test_intervals_are_a_set(steps: list[tuple[int, ...]]) -> None:
 def test_runs(values: set[int]) -> None:
     found = runs(np.array(sorted(values), np.int64))
     assert {i for first, end in found for i in range(first, end)} == values
-    assert all(a[1] < b[0] for a, b in zip(found, found[1:], strict=False))
+    assert all(a[1] < b[0] for a, b in itertools.pairwise(found))

@@ -27,6 +27,7 @@ from tarry.errors import (
     InvalidMessageError,
     OverloadedError,
     TarryError,
+    UnavailableError,
 )
 from tarry.intake import Accepted, Submission
 from tarry.intake.index import Int64s
@@ -434,7 +435,11 @@ class Broker:
     def _take_up_store(self) -> None:
         if self._store_news:
             self._store_news = False
-            self._rooms.loader.view = self._rooms.store_view()
+            try:
+                self._rooms.loader.view = self._rooms.store_view()
+            except UnavailableError as error:
+                # What is committed is read from the snapshot that we have; the next look may find the store again.
+                log.warning("the store cannot be looked at: %s", error)
         done = self._checkpoint
         self._rooms.intake.delete_below(done.committed_seq, done.fired_seq, done.fired_until_ms)
 
@@ -454,7 +459,9 @@ class Broker:
                 polled, self._store_news = time.monotonic(), True
             self._take_up_store()
             r.loader.step()
-            if not r.intake.seal() and not (r.loader.short and r.wheel.bytes < 0.5 * self.config.wheel_bytes_max):
+            if not self._try_disk(r.intake.seal) and not (
+                r.loader.short and r.wheel.bytes < 0.5 * self.config.wheel_bytes_max
+            ):
                 r.loader.wake.wait(LOOK_S)
 
     def _keep_loop(self) -> None:
@@ -499,6 +506,14 @@ class Broker:
             self._fatal = error
             self._fatal_event.set()
             self._closing.set()
+            self._release_consumers()
+
+    def _release_consumers(self) -> None:
+        for topic in list(self._rooms.ready.topics.values()):
+            for group in list(topic.groups.values()):
+                with group.lock:
+                    group.closed = True
+                    group.lock.notify_all()
 
     def wait_fatal(self, timeout_s: float | None = None) -> bool:
         """Wait until the broker has failed; whether it has."""
@@ -545,11 +560,7 @@ class Broker:
         self._closing.set()
         r.loader.wake.set()
         r.dispatcher.stop()
-        for topic in list(r.ready.topics.values()):
-            for group in list(topic.groups.values()):
-                with group.lock:
-                    group.closed = True
-                    group.lock.notify_all()
+        self._release_consumers()
         for thread in self._threads:
             thread.join()
         try:

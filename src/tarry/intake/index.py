@@ -203,6 +203,7 @@ def _read_header(path: Path, log_path: Path) -> tuple[int, int, int] | None:
     magic, version, crc, base, rows, frames, log_bytes = _HEADER.unpack_from(content)
     whole = _HEADER.size + 16 * frames + 12 * rows
     sound = (magic, version, len(content)) == (_MAGIC, _VERSION, whole) and zlib.crc32(content[16:]) == crc
+    sound &= base == int(log_path.stem)
     return (base, rows, frames) if sound and log_bytes == log_path.stat().st_size else None
 
 

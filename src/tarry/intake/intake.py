@@ -158,7 +158,13 @@ class Intake:
 
     def _roll(self) -> None:
         old, index = self._writer, self._active
-        writer = SegmentWriter(self._files, self._directory, Room.INTAKE, self.published_seq)
+        try:
+            writer = SegmentWriter(self._files, self._directory, Room.INTAKE, self.published_seq)
+        except OSError as error:
+            # All submissions were answered. The file that there is goes on; the next commit tries again, or finds the
+            # disk as bad as it is.
+            log.warning("%s: the next segment could not be begun: %s", self._directory, error)
+            return
         with self._lock:
             self._closed.append(_Segment(old.path, index, old.size))
             self._active, self._writer = ActiveIndex(self.published_seq), writer
@@ -327,11 +333,10 @@ class Intake:
             CorruptError: for damage in what was acknowledged, or a segment that is missing.
         """
         bases = list_segments(self._directory)
+        if durable is not None and durable[1] > frame.FILE_HEADER_BYTES and durable[0] not in bases:
+            missing = segment_path(self._directory, durable[0])
+            raise CorruptError(f"{missing} is missing; {durable[1]} bytes of it had been durable")
         if not bases:
-            if durable is not None and durable[1] > frame.FILE_HEADER_BYTES:
-                raise CorruptError(
-                    f"{segment_path(self._directory, durable[0])} is missing; {durable[1]} bytes of it had been durable"
-                )
             bases = [next_seq]
             SegmentWriter(self._files, self._directory, Room.INTAKE, next_seq).close()
         for base in bases[:-1]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from tarry.clock import Clock
 from tarry.intake.intake import Intake
+from tarry.log.files import DISK_FULL
 from tarry.ready.log import UNWRITTEN_BYTES_MAX, ReadyLog
 from tarry.wheel.loader import Loader
 from tarry.wheel.wheel import Wheel
@@ -71,10 +72,24 @@ class Dispatcher:
     def run(self) -> None:
         """Until :meth:`stop`: hand over what is due, sleep until the next is."""
         while not self._stopped:
-            if self._ready.unwritten_bytes > UNWRITTEN_BYTES_MAX:
-                self._ready.flush()
+            if not self._has_room():
+                continue
             if not self.step():
                 self._sleep()
+
+    def _has_room(self) -> bool:
+        """Write what is to be written, when that is much; False while a full disk does not let us."""
+        if self._ready.unwritten_bytes > UNWRITTEN_BYTES_MAX:
+            try:
+                self._ready.flush()
+            except OSError as error:
+                if error.errno not in DISK_FULL:
+                    raise
+                # Consumers have what is in memory. The rest is late, not lost, until there is space again.
+                with self._wheel.lock:
+                    self._clock.wait(self._wheel.lock, WAIT_S_MAX)
+                return False
+        return True
 
     def _sleep(self) -> None:
         with self._wheel.lock:
@@ -96,23 +111,24 @@ class Dispatcher:
         has more to read.
         """
         self._ready.flush()  # most of the writing, before the dispatcher is kept waiting
-        with self._fire_lock:
-            pending = []
-            while (notify := self._fire()) is not None:
-                pending.append(notify)
-            with self._wheel.lock:
-                fired = self._wheel.fired
-                until = fired.due_ms + (fired.seq > 0)  # whole milliseconds: nothing of this one may be left
-                low = self._wheel.next_due()
-                if (low is not None and low < until) or self._wheel.safe.due_ms < until:
-                    cut = None
-                else:
-                    cut = (self._intake.published_seq, dict(self._intake.accepted))
-            if cut is not None:
-                segment, position, ticket = self._ready.mark()
-                ends, stored = self._ready.ends(), self._ready.stored_rows
-        for notify in pending:
-            notify()
-        if cut is None:
-            return None
-        return Progress(until, cut[0], (segment, position), ticket, cut[1], ends, stored)
+        pending: list[Callable[[], None]] = []
+        try:
+            with self._fire_lock:
+                while (notify := self._fire()) is not None:
+                    pending.append(notify)
+                return self._cut()
+        finally:
+            # Also when the disk was full: what was handed over must be told, or its consumers wait for the next.
+            for notify in pending:
+                notify()
+
+    def _cut(self) -> Progress | None:
+        with self._wheel.lock:
+            fired = self._wheel.fired
+            until = fired.due_ms + (fired.seq > 0)  # whole milliseconds: nothing of this one may be left
+            low = self._wheel.next_due()
+            if (low is not None and low < until) or self._wheel.safe.due_ms < until:
+                return None
+            seq, accepted = self._intake.published_seq, dict(self._intake.accepted)
+        segment, position, ticket = self._ready.mark()
+        return Progress(until, seq, (segment, position), ticket, accepted, self._ready.ends(), self._ready.stored_rows)

@@ -37,7 +37,7 @@ class Piece:
     row_bytes: float
 
     @classmethod
-    def of(cls, batch: pa.RecordBatch, *, stored: bool, size: int | None = None) -> Piece:
+    def of(cls, batch: pa.RecordBatch, *, stored: bool, size: float | None = None) -> Piece:
         """Sort a batch, if it is not sorted. ``size``: its bytes, where they are known; to count them takes a while."""
         due, seq = batch.column("due_ms").to_numpy(), batch.column("seq").to_numpy()
         row_bytes = (batch.nbytes if size is None else size) / max(1, batch.num_rows)
@@ -287,7 +287,7 @@ class Wheel:
         seq = np.concatenate([p.seq for p in pieces])
         weight = np.concatenate([np.full(p.rows, p.row_bytes) for p in pieces])
         order = np.lexsort((seq, due))
-        at = order[min(int(np.searchsorted(np.cumsum(weight[order]), size)), len(order) - 1)]
+        at = order[min(max(1, int(np.searchsorted(np.cumsum(weight[order]), size))), len(order) - 1)]
         return Key(int(due[at]), int(seq[at]) + (len(order) == 1))
 
 
@@ -304,7 +304,9 @@ def _join(pieces: list[Piece], *, copy: bool = False) -> list[Piece]:
         if len(parts) == 1 and not copy:
             joined += parts
         elif parts:
-            joined.append(Piece.of(pa.concat_batches([p.batch for p in parts]), stored=stored))
+            # They weigh what they weighed: the wheel's sum counts on it.
+            size = sum(p.bytes for p in parts)
+            joined.append(Piece.of(pa.concat_batches([p.batch for p in parts]), stored=stored, size=size))
     return joined
 
 

@@ -1,0 +1,117 @@
+"""The due index, in memory and on disk, against a list that is searched from end to end."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tarry.intake.index import ActiveIndex, Key, SealedIndex, Window, write_index
+
+BASE = 1000
+DUE = st.integers(0, 12)
+FRAMES = st.lists(st.lists(DUE, min_size=1, max_size=30), min_size=1, max_size=8)
+SEQ = st.integers(BASE - 3, BASE + 130)
+WINDOWS = st.builds(Window, st.builds(Key, DUE, SEQ), st.builds(Key, st.integers(0, 14), SEQ), SEQ, SEQ)
+
+
+def filled(frames: list[list[int]]) -> tuple[ActiveIndex, list[Key]]:
+    index, rows, seq = ActiveIndex(BASE), list[Key](), BASE
+    for number, due in enumerate(frames):
+        index.add(seq, 32 + 100 * number, np.array(due, np.int64))
+        rows += [Key(d, seq + i) for i, d in enumerate(due)]
+        seq += len(due)
+    return index, rows
+
+
+def sealed(index: ActiveIndex, directory: Path) -> SealedIndex:
+    log = directory / f"{BASE:020d}.log"
+    log.write_bytes(bytes(10))
+    write_index(directory / f"{BASE:020d}.idx", index, 10)
+    return SealedIndex(directory / f"{BASE:020d}.idx", log, _never)
+
+
+def _never() -> ActiveIndex:
+    raise AssertionError("the index is sound")
+
+
+def brute(rows: list[Key], w: Window, limit: int) -> list[Key]:
+    found = [r for r in rows if w.after <= r < w.until and w.seq_min <= r.seq < w.seq_max]
+    return sorted(found)[:limit]
+
+
+def found(index: ActiveIndex | SealedIndex, w: Window, limit: int) -> list[Key]:
+    due, seq = index.select(w, limit)
+    return [Key(*k) for k in zip(due.tolist(), seq.tolist(), strict=True)]
+
+
+@settings(max_examples=300)
+@given(FRAMES, WINDOWS, st.integers(1, 40))
+def test_both_indexes_find_what_a_search_finds(frames: list[list[int]], window: Window, limit: int) -> None:
+    active, rows = filled(frames)
+    with tempfile.TemporaryDirectory() as name:
+        on_disk = sealed(active, Path(name))
+        expected = brute(rows, window, limit)
+        assert found(active, window, limit) == expected
+        assert found(on_disk, window, limit) == expected
+        assert (on_disk.base, on_disk.end_seq) == (active.base, active.end_seq) == (BASE, BASE + len(rows))
+        assert (on_disk.due_min_ms, on_disk.due_max_ms) == (active.due_min_ms, active.due_max_ms)
+        for mine, theirs in zip(active.frames(), on_disk.frames(), strict=True):
+            assert mine.tolist() == theirs.tolist()
+
+
+def test_a_herd_in_one_millisecond_is_read_step_by_step(tmp_path: Path) -> None:
+    active, rows = filled([[5] * 1000] * 4)
+    on_disk = sealed(active, tmp_path)
+    after, seen = Key(0, 0), list[Key]()
+    while part := found(on_disk, Window(after, Key(6, 0), 0, 1 << 60), 70):
+        assert part == found(active, Window(after, Key(6, 0), 0, 1 << 60), 70)
+        assert len(part) <= 70
+        seen += part
+        after = Key(part[-1].due_ms, part[-1].seq + 1)
+    assert seen == sorted(rows)
+
+
+def test_a_reader_beside_the_writer_sees_a_prefix() -> None:
+    index, rows = filled([[3, 1], [2]])
+    index._first_seq.append(BASE + 3)  # a frame of which not everything is there yet
+    index._position.append(999)
+    assert index.end_seq == BASE + 3
+    assert len(index.frames().position) == 2
+    assert found(index, Window(Key(0, 0), Key(99, 0), 0, 1 << 60), 99) == sorted(rows)
+
+
+def test_an_empty_index() -> None:
+    index = ActiveIndex(7)
+    assert index.end_seq == 7
+    assert found(index, Window(Key(0, 0), Key(99, 0), 0, 99), 5) == []
+
+
+@pytest.mark.parametrize("damaged", [b"", b"TARRYIDX", b"x" * 500, None], ids=["empty", "cut", "garbage", "missing"])
+def test_a_damaged_index_is_made_again(damaged: bytes | None, tmp_path: Path) -> None:
+    active, rows = filled([[4, 2, 9]])
+    sealed(active, tmp_path)
+    path = tmp_path / f"{BASE:020d}.idx"
+    path.unlink() if damaged is None else path.write_bytes(damaged)
+    made: list[int] = []
+
+    def again() -> ActiveIndex:
+        made.append(1)
+        return active
+
+    index = SealedIndex(path, tmp_path / f"{BASE:020d}.log", again)
+    assert made == [1]
+    assert found(index, Window(Key(0, 0), Key(99, 0), 0, 1 << 60), 9) == sorted(rows)
+    SealedIndex(path, tmp_path / f"{BASE:020d}.log", _never)
+
+
+def test_an_index_of_a_log_that_has_changed_is_made_again(tmp_path: Path) -> None:
+    active, _ = filled([[4]])
+    sealed(active, tmp_path)
+    (tmp_path / f"{BASE:020d}.log").write_bytes(bytes(11))
+    with pytest.raises(AssertionError, match="sound"):
+        SealedIndex(tmp_path / f"{BASE:020d}.idx", tmp_path / f"{BASE:020d}.log", _never)

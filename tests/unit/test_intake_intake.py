@@ -1,0 +1,222 @@
+"""The intake: numbering, reading by seq and by due time, deletion, reopening."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.faults import FaultyFiles
+
+from tarry import handle
+from tarry.errors import CorruptError, DiskFullError
+from tarry.intake import Accepted, Intake, Submission
+from tarry.intake.index import Key, Window
+from tarry.log.files import OsFiles
+from tarry.log.segment import list_segments
+from tarry.message import UNNUMBERED
+
+SECRET = b"s" * 32
+
+
+def batch(due: list[int], topic: str = "a", body: int = 50) -> pa.RecordBatch:
+    columns = {"topic": [topic] * len(due), "due_ms": due, "body": [b"x" * body] * len(due), "born_ms": due}
+    rows = len(due)
+    return pa.RecordBatch.from_arrays(
+        [pa.array(columns[f.name], f.type) if f.name in columns else pa.nulls(rows, f.type) for f in UNNUMBERED],
+        schema=UNNUMBERED,
+    )
+
+
+class Box:
+    """An intake, and what it published and answered."""
+
+    def __init__(self, directory: Path, files: OsFiles | None = None, segment_bytes_max: int = 8192) -> None:
+        self.directory = directory
+        self.files = files or OsFiles()
+        self.segment_bytes_max = segment_bytes_max
+        self.published: list[int] = []
+        self.answers: list[object] = []
+        self.due: dict[int, int] = {}
+        self.open()
+
+    def open(self, **known: object) -> None:
+        self.intake = Intake(
+            self.files,
+            self.directory,
+            segment_bytes_max=self.segment_bytes_max,
+            secret=SECRET,
+            publish=self.publish,
+        )
+        self.intake.recover(**{"next_seq": 0, "durable": None, **known})  # type: ignore[arg-type]
+
+    def publish(self, batches: list[tuple[pa.RecordBatch, int]], add: Callable[[], None]) -> None:
+        add()
+        for one, _ in batches:
+            self.published += one["seq"].to_pylist()
+
+    def commit(self, *dues: list[int], body: int = 50) -> None:
+        first = self.intake.published_seq
+        self.intake.commit([Submission(batch(d, body=body), self.answers.append) for d in dues])
+        for seq, due in enumerate((d for part in dues for d in part), first):
+            self.due[seq] = due
+
+
+@pytest.fixture
+def box(tmp_path: Path) -> Iterator[Box]:
+    made = Box(tmp_path)
+    yield made
+    made.intake.close()
+
+
+def test_submissions_share_a_frame_and_get_their_own_answers(box: Box) -> None:
+    box.commit([5, 6], [7], [8, 9, 10])
+    assert [(a.first_seq, a.due_ms.tolist()) for a in box.answers if isinstance(a, Accepted)] == [
+        (0, [5, 6]),
+        (2, [7]),
+        (3, [8, 9, 10]),
+    ]
+    assert len(box.intake._active.frames().position) == 1
+    third = box.answers[2]
+    assert isinstance(third, Accepted)
+    for row, text in enumerate(third.handles()):
+        found = handle.decode(text)
+        assert (found.seq, found.due_ms, found.first_seq, found.rows) == (3 + row, 8 + row, 3, 3)
+        assert handle.verify(found, SECRET)
+    assert box.published == list(range(6))
+
+
+def test_a_full_disk_refuses_all_and_changes_nothing(tmp_path: Path) -> None:
+    files = FaultyFiles()
+    box = Box(tmp_path, files)
+    box.commit([1])
+    files.full = True
+    box.intake.commit([Submission(batch([1]), box.answers.append)] * 2)
+    assert [type(a) for a in box.answers[1:]] == [DiskFullError] * 2
+    files.full = False
+    box.commit([2])
+    assert box.intake.published_seq == 2
+    assert [b["seq"].to_pylist() for b in box.intake.read(0, 2)] == [[0, 1]]
+    box.intake.close()
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.integers(0, 1 << 30))
+def test_reading_by_seq_and_by_due_time(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
+    rng = random.Random(seed)
+    box = Box(tmp_path_factory.mktemp("intake"))
+    for _ in range(rng.randint(1, 25)):
+        box.commit(
+            *[[rng.randint(0, 40) for _ in range(rng.randint(1, 12))] for _ in range(rng.randint(1, 3))], body=200
+        )
+        if rng.random() < 0.3:
+            box.intake.seal()
+        if rng.random() < 0.1:
+            box.intake.close()
+            box.open()
+    intake, end = box.intake, box.intake.published_seq
+    start = rng.randint(0, end)
+    stop = rng.randint(start, end)
+    read = [s for b in intake.read(start, stop) for s in b["seq"].to_pylist()]
+    assert read == list(range(start, stop))
+    wanted = rng.sample(range(end), rng.randint(1, end))
+    rows = intake.read_rows(np.array(wanted, np.int64))
+    assert rows is not None
+    assert rows["seq"].to_pylist() == sorted(wanted)
+    assert rows["due_ms"].to_pylist() == [box.due[s] for s in sorted(wanted)]
+    assert intake.read_rows(np.empty(0, np.int64)) is None
+    window = Window(Key(rng.randint(0, 20), rng.randint(0, end)), Key(rng.randint(0, 45), 3), start, stop)
+    expected = sorted(
+        Key(d, s) for s, d in box.due.items() if window.after <= (d, s) < window.until and start <= s < stop
+    )
+    due, seq, complete = intake.select(window, 4096)
+    assert complete
+    assert [Key(*k) for k in zip(due.tolist(), seq.tolist(), strict=True)] == expected
+    assert intake.next_due(window.after, start) == min(
+        (d for s, d in box.due.items() if window.after <= (d, s) and s >= start), default=None
+    )
+    assert intake.born_ms(start) == box.due[start] if start < end else True
+    intake.close()
+
+
+def test_select_gives_nothing_beyond_what_a_cut_segment_may_still_have(box: Box) -> None:
+    # Two segments: the first has many early rows, the second later ones. Asked for little, the second's must wait.
+    rng = random.Random(1)
+    for low in (0, 3000):
+        for _ in range(4):
+            box.commit([low + rng.randint(0, 5000) for _ in range(1500)], body=2)
+        box.intake._roll()
+    box.intake.seal()
+    window, got = Window(Key(0, 0), Key(1 << 40, 0), 0, 1 << 40), list[Key]()
+    rounds = 0
+    while True:
+        due, seq, complete = box.intake.select(window, 2048)
+        got += [Key(*k) for k in zip(due.tolist(), seq.tolist(), strict=True)]
+        rounds += 1
+        if complete:
+            break
+        assert len(due), "no progress"
+        window = Window(Key(got[-1].due_ms, got[-1].seq + 1), window.until, 0, 1 << 40)
+    assert rounds >= 3
+    assert got == sorted(Key(d, s) for s, d in box.due.items())
+
+
+def test_a_range_that_is_not_here_is_refused(box: Box) -> None:
+    box.commit([1])
+    with pytest.raises(CorruptError, match=r"intake range \[0, 2\) is not all here; here: \[0, 1\)"):
+        list(box.intake.read(0, 2))
+
+
+def test_deletion_takes_what_is_in_the_store_or_fired(box: Box) -> None:
+    for due in (10, 20, 30, 40):
+        box.commit([due] * 3, body=4000)
+        assert box.intake.seal()
+    assert len(list_segments(box.directory)) == 5
+    delete = box.intake.delete_below
+    assert delete(0, 12, 10) == 0, "neither committed nor fired"
+    assert delete(3, 2, 0) == 0, "committed, but recovery would read from 2 on"
+    assert delete(3, 3, 0) == 1, "committed"
+    assert delete(3, 12, 20) == 0, "due at 20, and only what is due before has fired"
+    assert delete(3, 12, 21) == 1, "fired"
+    assert box.intake.first_seq == 6
+    assert delete(99, 99, 1 << 40) == 2, "never the one that is being written"
+    assert box.intake.first_seq == box.intake.published_seq == 12
+    assert sorted(p.suffix for p in box.directory.iterdir()) == [".log"]
+    box.intake.close()
+    box.open(durable=(12, 32))
+    assert box.intake.published_seq == 12
+
+
+def test_an_unsealed_segment_is_not_deleted(box: Box) -> None:
+    box.commit([10], body=9000)
+    assert box.intake.delete_below(99, 99, 1 << 40) == 0
+    assert box.intake.seal()
+    assert not box.intake.seal()
+    assert box.intake.delete_below(99, 99, 1 << 40) == 1
+
+
+def test_bytes_from(box: Box) -> None:
+    for _ in range(6):
+        box.commit([5] * 4, body=1000)
+    total = box.intake.bytes_from(0)
+    assert abs(total - sum(p.stat().st_size for p in box.directory.glob("*.log"))) <= 32
+    parts = [box.intake.bytes_from(s) for s in range(25)]
+    assert parts == sorted(parts, reverse=True)
+    assert parts[24] == 0
+
+
+def test_an_empty_directory_begins_where_it_is_told(tmp_path: Path) -> None:
+    box = Box(tmp_path / "x")
+    box.intake.close()
+    box.directory = tmp_path / "y"
+    box.open(next_seq=77)
+    assert (box.intake.first_seq, box.intake.published_seq) == (77, 77)
+    box.intake.close()
+    box.directory = tmp_path / "z"
+    with pytest.raises(CorruptError, match="is missing; 500 bytes"):
+        box.open(durable=(0, 500))

@@ -1,0 +1,389 @@
+"""A group by itself: leases, expiry, retries, and what is true after a restart. The clock is the test's."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from tests.unit.test_ready_log import NOW, Box
+
+from tarry.clock import SystemClock, TestClock
+from tarry.errors import CorruptError, StaleLeaseError
+from tarry.ready import Group, Journal, Subscription
+from tarry.ready.journal import Entry, Op
+from tarry.ready.topic import Topic
+
+LEASE_MS = 1000
+
+
+class Rig:
+    """A topic "a" on a real ready log, a real journal, and one group."""
+
+    def __init__(self, directory: Path, clock: object = None, *, threaded: bool = False) -> None:
+        self.directory, self.threaded = directory, threaded
+        self.clock = clock or TestClock(NOW)
+        self.box = Box(directory / "ready")
+        self.numbers = itertools.count(1)
+        self.handed: list[int] = []
+        self.begin()
+
+    def begin(self) -> None:
+        log = self.box.log
+        self.journal = Journal(
+            self.box.files,
+            self.directory / "acks",
+            segment_bytes_max=4096,
+            sync_ready=lambda ticket: log.sync(log.ticket() if ticket is None else ticket),
+            snapshot=lambda: self.group.entries(),
+            on_fatal=lambda error: None,
+            threaded=self.threaded,
+        )
+        self.topic: Topic = log.topic("a")
+        self.group = Group(
+            self.topic,
+            "g",
+            clock=self.clock,  # type: ignore[arg-type]
+            journal=self.journal,
+            ticket=log.ticket,
+            on_handout=lambda due, now: self.handed.extend(due.tolist()),
+            lease_ids=self.numbers,
+        )
+        self.topic.groups["g"] = self.group
+        retries: dict[int, tuple[int, int]] = {}
+        for entry in self.journal.recover():
+            self.group.replay(entry, retries)
+        self.group.recovered(retries)
+        self.journal.start()
+
+    def restart(self) -> None:
+        """As a process that was killed does: what was written is there."""
+        self.box.log.flush()
+        self.journal._writer.close()
+        self.box.log.close()
+        self.box.open((0, 0), {})
+        self.begin()
+
+    def consumer(self, prefetch: int = 1000, lease_ms: int = LEASE_MS) -> Subscription:
+        return Subscription(self.group, prefetch=prefetch, lease_ms=lease_ms, retry_ms=500)
+
+    def close(self) -> None:
+        self.journal.close()
+        self.box.log.close()
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Iterator[Rig]:
+    made = Rig(tmp_path)
+    yield made
+    made.close()
+
+
+def take(consumer: Subscription, limit: int = 1000) -> pa.RecordBatch:
+    batch = consumer.fetch(limit, 0)
+    assert batch is not None, "nothing there"
+    return batch
+
+
+def empty(consumer: Subscription) -> bool:
+    return consumer.fetch(1000, 0) is None
+
+
+def offsets(batch: pa.RecordBatch) -> list[int]:
+    return batch["offset"].to_pylist()
+
+
+def of(batch: pa.RecordBatch, *rows: int) -> tuple[np.ndarray, np.ndarray]:
+    picked = list(rows) if rows else list(range(batch.num_rows))
+    return batch["lease"].to_numpy()[picked], batch["offset"].to_numpy()[picked]
+
+
+def test_each_message_goes_to_one_consumer(rig: Rig) -> None:
+    rig.box.append(*["a"] * 10)
+    one, two = rig.consumer(), rig.consumer()
+    first, second = take(one, 4), take(two)
+    assert (offsets(first), offsets(second)) == ([0, 1, 2, 3], [4, 5, 6, 7, 8, 9])
+    assert first["attempt"].to_pylist() == [1] * 4
+    assert empty(one)
+    assert rig.handed == [NOW] * 10
+    assert one.ack(*of(first)) == 4
+    assert two.ack(*of(second)) == 6
+    assert rig.group.floor == 10
+    assert rig.group.unsettled == 0
+
+
+def test_prefetch_bounds_what_a_consumer_holds(rig: Rig) -> None:
+    rig.box.append(*["a"] * 10)
+    consumer = rig.consumer(prefetch=3)
+    batch = take(consumer)
+    assert offsets(batch) == [0, 1, 2]
+    assert empty(consumer)
+    consumer.ack(*of(batch, 1))
+    assert offsets(take(consumer)) == [3]
+    consumer.nack(*of(batch, 0), 100)
+    assert offsets(take(consumer)) == [4]
+    assert consumer.held == 3
+
+
+def test_a_lease_expires_and_the_attempt_counts(rig: Rig) -> None:
+    rig.box.append("a", "a")
+    consumer = rig.consumer()
+    batch = take(consumer)
+    consumer.ack(*of(batch, 0))
+    rig.clock.advance_ms(LEASE_MS - 1)
+    assert empty(consumer)
+    rig.clock.advance_ms(1)
+    again = take(consumer)
+    assert (offsets(again), again["attempt"].to_pylist()) == ([1], [2])
+    assert consumer.held == 1
+    told: list[object] = []
+    assert consumer.ack(*of(batch, 1), told.append) == 0
+    assert isinstance(told[0], StaleLeaseError)
+    assert consumer.ack(*of(again)) == 1
+    assert rig.group.unsettled == 0
+
+
+def test_an_expired_lease_is_good_until_somebody_looks(rig: Rig) -> None:
+    rig.box.append("a")
+    consumer = rig.consumer()
+    batch = take(consumer)
+    rig.clock.advance_ms(10 * LEASE_MS)
+    assert consumer.ack(*of(batch)) == 1
+    assert empty(consumer)
+
+
+def test_extend_holds_the_batch_longer(rig: Rig) -> None:
+    rig.box.append("a", "a")
+    consumer = rig.consumer()
+    batch = take(consumer)
+    rig.clock.advance_ms(900)
+    assert consumer.extend(*of(batch, 0), 5000) == 1
+    rig.clock.advance_ms(4999)
+    assert empty(consumer)
+    rig.clock.advance_ms(1)
+    assert offsets(take(consumer)) == [0, 1]
+    assert consumer.extend(*of(batch), 5000) == 0
+
+
+def test_extend_can_shorten_a_lease(rig: Rig) -> None:
+    rig.box.append("a")
+    consumer = rig.consumer()
+    batch = take(consumer)
+    consumer.extend(*of(batch), 10)
+    rig.clock.advance_ms(10)
+    assert offsets(take(consumer)) == [0]
+
+
+def test_nack_gives_back_after_its_delay(rig: Rig) -> None:
+    rig.box.append("a", "a", "a")
+    consumer = rig.consumer()
+    batch = take(consumer)
+    assert consumer.nack(*of(batch, 1)) == 1  # the default: 500
+    assert consumer.nack(*of(batch, 0), 0) == 1
+    again = take(consumer)
+    assert (offsets(again), again["attempt"].to_pylist()) == ([0], [2])
+    rig.clock.advance_ms(499)
+    assert empty(consumer)
+    rig.clock.advance_ms(1)
+    assert offsets(take(consumer)) == [1]
+    assert consumer.nack(*of(batch, 0), 0) == 0, "its lease is another one by now"
+
+
+def test_nack_does_not_hold_up_what_is_new(rig: Rig) -> None:
+    rig.box.append("a")
+    consumer = rig.consumer()
+    consumer.nack(*of(take(consumer)), 60_000)
+    rig.box.append("a")
+    assert offsets(take(consumer)) == [1]
+
+
+def test_mixed_and_repeated_settlements(rig: Rig) -> None:
+    rig.box.append(*["a"] * 6)
+    consumer = rig.consumer()
+    one, two = take(consumer, 3), take(consumer, 3)
+    leases = np.concatenate([one["lease"], two["lease"], one["lease"]])
+    every = np.concatenate([one["offset"], two["offset"], one["offset"]])
+    told: list[object] = []
+    assert rig.group.ack(leases, every, told.append) == 6
+    assert isinstance(told[0], StaleLeaseError), "three were given twice"
+    assert rig.group.ack(np.empty(0, np.int64), np.empty(0, np.int64), told.append) == 0
+    assert told[1] is None
+    assert rig.group.ack(np.array([77]), np.array([0]), told.append) == 0
+    assert "1 of 1 leases are stale" in str(told[2])
+
+
+def test_a_closed_consumer_gives_back_at_once(rig: Rig) -> None:
+    rig.box.append(*["a"] * 3)
+    one, two = rig.consumer(), rig.consumer()
+    batch = take(one)
+    one.ack(*of(batch, 1))
+    one.close()
+    one.close()
+    assert one.fetch(1, None) is None
+    again = take(two)
+    assert (offsets(again), again["attempt"].to_pylist()) == ([0, 2], [2, 2])
+
+
+def test_never_early_after_the_clock_was_set_back(rig: Rig) -> None:
+    rig.box.append("a", due_ms=NOW + 50)
+    rig.box.append("a", due_ms=NOW + 20)
+    rig.box.append("a", due_ms=NOW)
+    consumer = rig.consumer()
+    assert offsets(take(consumer)) == [2], "what is due does not wait behind what is not"
+    assert empty(consumer)
+    rig.clock.advance_ms(20)
+    assert offsets(take(consumer)) == [1]
+    rig.clock.advance_ms(30)
+    batch = take(consumer)
+    assert (offsets(batch), batch["attempt"].to_pylist()) == ([0], [1])
+    rig.box.append("a", due_ms=NOW + 50)
+    assert offsets(take(consumer)) == [3]
+
+
+def test_never_early_for_a_retry_either(rig: Rig) -> None:
+    rig.box.append("a", due_ms=NOW)
+    rig.box.append("a", due_ms=NOW - 500)
+    consumer = rig.consumer()
+    consumer.nack(*of(take(consumer)), 0)
+    rig.clock.advance_ms(-300)
+    assert empty(consumer), "its back-off is kept as an instant, too"
+    rig.group._retries = [(NOW - 400, *r[1:]) for r in rig.group._retries]
+    again = take(consumer)
+    assert (offsets(again), again["attempt"].to_pylist()) == ([1], [2])
+    rig.clock.set_ms(NOW)
+    assert offsets(take(consumer)) == [0]
+
+
+def test_deferred_rows_survive_a_restart(rig: Rig) -> None:
+    rig.box.append("a", due_ms=NOW + 50)
+    rig.box.append("a", due_ms=NOW)
+    consumer = rig.consumer()
+    consumer.ack(*of(take(consumer)))
+    rig.restart()
+    consumer = rig.consumer()
+    assert empty(consumer)
+    rig.clock.advance_ms(50)
+    assert offsets(take(consumer)) == [0]
+    assert empty(consumer)
+
+
+def test_a_retry_of_what_retention_deleted_is_forgotten(rig: Rig) -> None:
+    for _ in range(8):
+        rig.box.append("a", "a", body=1500)
+        rig.box.log.flush()
+    consumer = rig.consumer()
+    while not empty(consumer):
+        pass
+    rig.clock.advance_ms(LEASE_MS)
+    first = rig.topic.extents[1].first
+    assert rig.box.log.delete_consumed(1 << 60, 1) > 0
+    rig.topic.extents = [e for e in rig.topic.extents if e.first >= first]
+    got: list[int] = []
+    while (batch := consumer.fetch(1000, 0)) is not None:
+        got += offsets(batch)
+        consumer.ack(*of(batch))
+    assert got == list(range(rig.topic.first, 16))
+    assert rig.group.unsettled == 0
+    assert rig.group.floor == 16
+
+
+def test_unsettled_does_not_count_what_retention_deleted(rig: Rig) -> None:
+    for _ in range(8):
+        rig.box.append("a", "a", body=1500)
+        rig.box.log.flush()
+    assert rig.group.unsettled == 16
+    assert rig.box.log.delete_consumed(1 << 60, 1) > 0
+    assert rig.group.unsettled == 16 - rig.topic.first < 16
+
+
+def test_what_was_settled_is_settled_after_a_restart(rig: Rig) -> None:
+    rig.box.append(*["a"] * 10)
+    consumer = rig.consumer()
+    batch = take(consumer)
+    consumer.ack(*of(batch, 0, 1, 5, 9))
+    consumer.nack(*of(batch, 3, 4), 700)
+    rig.restart()
+    consumer = rig.consumer()
+    again = take(consumer)
+    assert offsets(again) == [2, 6, 7, 8]
+    assert again["attempt"].to_pylist() == [1] * 4
+    assert empty(consumer)
+    rig.clock.advance_ms(700)
+    retried = take(consumer)
+    assert (offsets(retried), retried["attempt"].to_pylist()) == ([3, 4], [2, 2])
+    rig.box.append("a")
+    assert offsets(take(consumer)) == [10]
+
+
+def test_what_was_acknowledged_stays_so_whatever_is_written_later(rig: Rig) -> None:
+    # A consumer's nack may be written after another one's acknowledgement of the same message, that it led to.
+    rig.box.append(*["a"] * 3)
+    batch = take(rig.consumer())
+    rig.group.ack(*of(batch, 1))
+    rig.journal.write([Entry("a", "g", Op.RETRY, 0, 3, 2, NOW)], 0)
+    rig.restart()
+    assert offsets(take(rig.consumer())) == [0, 2]
+
+
+def test_a_journal_ahead_of_the_ready_log_is_refused(rig: Rig) -> None:
+    rig.box.append("a")
+    rig.journal.write([Entry("a", "g", Op.ACK, 5, 9)], 0)
+    with pytest.raises(CorruptError, match=r"offsets below 9 of topic 'a', but the ready log ends at 1"):
+        rig.restart()
+
+
+def test_the_journal_rolls_and_keeps_the_state(rig: Rig) -> None:
+    rig.box.append(*["a"] * 200)
+    consumer = rig.consumer()
+    batch = take(consumer)
+    for row in range(0, 200, 2):
+        consumer.ack(*of(batch, row))
+    consumer.nack(*of(batch, 1, 3), 10_000)
+    assert rig.journal._writer.base > 0, "it rolled"
+    assert len(list((rig.directory / "acks").glob("*.log"))) == 1
+    rig.restart()
+    consumer = rig.consumer()
+    assert offsets(take(consumer)) == list(range(5, 200, 2))
+
+
+def test_what_settled_leases_leave_behind_is_bounded(rig: Rig) -> None:
+    rig.box.append(*["a"] * 5000)
+    rig.journal.write = lambda *_: None  # type: ignore[method-assign]
+    consumer = rig.consumer(lease_ms=3_600_000)
+    for _ in range(5000):
+        consumer.ack(*of(take(consumer, 1)))
+    assert len(rig.group._deadlines) < 2000
+
+
+def test_consumers_wait_for_what_comes_and_wake_at_once(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, SystemClock(), threaded=True)
+    got: list[int] = []
+    lock = threading.Lock()
+
+    def consume() -> None:
+        consumer = rig.consumer(lease_ms=60_000)
+        while (batch := consumer.fetch(7, None)) is not None:
+            with lock:
+                got.extend(offsets(batch))
+            consumer.ack(*of(batch))
+
+    threads = [threading.Thread(target=consume) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for _ in range(50):
+        rig.box.append(*["a"] * 10)
+        rig.topic.notify()
+    while rig.group.unsettled:
+        rig.topic.notify()
+    with rig.group.lock:
+        rig.group.closed = True
+        rig.group.lock.notify_all()
+    for thread in threads:
+        thread.join(20)
+        assert not thread.is_alive()
+    assert sorted(got) == list(range(500)), "each once"
+    rig.close()

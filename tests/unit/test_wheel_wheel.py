@@ -1,0 +1,277 @@
+"""The wheel against a sorted list."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from tarry.intake.index import Key
+from tarry.message import SCHEMA
+from tarry.wheel.wheel import PIECES_MAX, Piece, Wheel
+
+NOW = 1_000_000
+
+
+def batch(keys: list[Key], body: int = 10) -> pa.RecordBatch:
+    columns = {
+        "seq": [k.seq for k in keys],
+        "due_ms": [k.due_ms for k in keys],
+        "topic": ["a"] * len(keys),
+        "body": [b"x" * body] * len(keys),
+    }
+    return pa.RecordBatch.from_arrays(
+        [pa.array(columns[f.name], f.type) if f.name in columns else pa.nulls(len(keys), f.type) for f in SCHEMA],
+        schema=SCHEMA,
+    )
+
+
+def keys_of(piece: pa.RecordBatch) -> list[Key]:
+    return [Key(*k) for k in zip(piece["due_ms"].to_pylist(), piece["seq"].to_pylist(), strict=True)]
+
+
+def loaded_wheel(now: int = NOW) -> Wheel:
+    """As it is when the loader has been at work: loaded for the next minute, and slots from now on."""
+    wheel = Wheel(Key(now - 10_000, 0), Key(0, 0))
+    wheel.loaded = wheel.safe = Key(now + 60_000, 0)
+    return wheel
+
+
+class WheelMachine(RuleBasedStateMachine):
+    @initialize(now=st.integers(NOW, NOW + 5000))
+    def start(self, now: int) -> None:
+        self.now, self.seq = now, 0
+        self.wheel = loaded_wheel(now)
+        self.model: list[Key] = []
+        self.stored: set[int] = set()
+        self.joined = False  # from then on `bytes` is wrong: see test_joined_pieces_count_with_what_they_weigh
+
+    def make(self, offsets: list[int]) -> list[Key]:
+        keys = [Key(self.now + o, self.seq + i) for i, o in enumerate(offsets)]
+        self.seq += len(keys)
+        return keys
+
+    @rule(
+        offsets=st.lists(
+            st.sampled_from([-3000, -1, 0, 1, 700, 999, 1000, 2500, 2500, 70_000]), min_size=1, max_size=15
+        ),
+        stored=st.booleans(),
+        body=st.sampled_from([1, 400]),
+    )
+    def arrives(self, offsets: list[int], stored: bool, body: int) -> None:
+        keys = self.make(offsets)
+        mine = [k for k in keys if k.due_ms < self.wheel.loaded.due_ms]
+        before = min((k.due_ms for k in self.model), default=None)
+        with self.wheel.lock:
+            sooner = self.wheel.accept(Piece.of(batch(keys, body), stored=stored))
+        lowest = min((k.due_ms for k in mine), default=None)
+        assert sooner == (lowest is not None and (before is None or lowest < before))
+        self.model += mine
+        if stored:
+            self.stored |= {k.seq for k in mine}
+
+    @rule(count=st.integers(1, 3))
+    def trickles(self, count: int) -> None:
+        self.joined = True
+        for _ in range(count * PIECES_MAX):
+            self.arrives([4200], stored=False, body=1)
+
+    @rule(by=st.sampled_from([0, 1, 500, 1000, 4000]))
+    def time_passes(self, by: int) -> None:
+        self.now += by
+
+    @rule(by=st.sampled_from([1, 3000]))
+    def clock_steps_back(self, by: int) -> None:
+        self.now -= by
+
+    @rule()
+    def make_near(self) -> None:
+        self.joined = True
+        self.wheel.make_near(self.now)
+
+    @rule(ahead=st.sampled_from([-2000, 0, 1000, 60_000]))
+    def safe_moves(self, ahead: int) -> None:
+        with self.wheel.lock:
+            self.wheel.safe = min(max(self.wheel.fired, Key(self.now + ahead, 0)), self.wheel.loaded)
+
+    @rule(rows_max=st.sampled_from([1, 3, 1000]))
+    def take(self, rows_max: int) -> None:
+        until = min(Key(self.now + 1, 0), self.wheel.safe)
+        expected = sorted(k for k in self.model if k < until)[:rows_max]
+        with self.wheel.lock:
+            due = self.wheel.take_due(self.now, rows_max)
+        if not expected:
+            assert due is None
+            return
+        assert due is not None
+        assert keys_of(due.batch) == expected
+        assert due.due_ms.tolist() == [k.due_ms for k in expected]
+        assert due.stored_rows == sum(k.seq in self.stored for k in expected)
+        self.model = sorted(set(self.model) - set(expected))
+        assert self.wheel.fired > expected[-1]
+
+    @rule(ahead=st.sampled_from([0, 900, 1000, 2500, 30_000]), seq=st.sampled_from([0, 5, 1 << 40]))
+    def truncate(self, ahead: int, seq: int) -> None:
+        key = max(Key(self.now + ahead, seq), self.wheel.fired)
+        with self.wheel.lock:
+            self.wheel.truncate(key)
+        self.model = [k for k in self.model if k < key]
+        assert self.wheel.loaded <= key
+        assert self.wheel.safe <= key
+
+    @rule(share=st.sampled_from([0.1, 0.5, 0.99]))
+    def key_at_bytes(self, share: float) -> None:
+        if not self.model:
+            return
+        with self.wheel.lock:
+            key = self.wheel.key_at_bytes(share * self.wheel.bytes)
+        below = sum(k < key for k in self.model)
+        # `arrives` uses rows of about two sizes, so a share of the bytes is bounded by shares of the rows.
+        assert below <= len(self.model)
+        if share > 0.9 and len(self.model) > 50:
+            assert below > 0
+
+    @invariant()
+    def it_agrees_with_the_list(self) -> None:
+        if not hasattr(self, "wheel"):
+            return
+        wheel = self.wheel
+        assert wheel.rows == len(self.model)
+        assert sorted(k for p in wheel.pieces() for k in keys_of(p.batch)) == sorted(self.model)
+        assert wheel.next_due() == min((k.due_ms for k in self.model), default=None)
+        if not self.joined:
+            assert wheel.bytes == pytest.approx(sum(p.bytes for p in wheel.pieces()), abs=1)
+        lowest = min(self.model, default=None)
+        if lowest is not None and lowest < wheel.safe and wheel.next_fireable() is not None:
+            assert wheel.next_fireable() == lowest.due_ms
+        if not self.model and not self.joined:
+            assert abs(wheel.bytes) < 1
+
+    def teardown(self) -> None:
+        if not hasattr(self, "wheel"):
+            return
+        with self.wheel.lock:
+            self.wheel.safe = self.wheel.loaded = Key(1 << 60, 0)
+            got = list[Key]()
+            while (due := self.wheel.take_due(1 << 59, 7)) is not None:
+                got += keys_of(due.batch)
+        assert got == sorted(self.model)
+        assert self.wheel.rows == 0
+        assert self.joined or abs(self.wheel.bytes) < 1
+
+
+TestWheel = WheelMachine.TestCase
+TestWheel.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+
+KEYS = st.lists(st.builds(Key, st.integers(0, 5), st.integers(0, 1000)), min_size=1, max_size=40, unique=True)
+
+
+@given(KEYS, st.builds(Key, st.integers(-1, 6), st.integers(0, 1000)))
+def test_a_piece_is_sorted_and_counts_what_is_below(keys: list[Key], key: Key) -> None:
+    piece = Piece.of(batch(keys), stored=False)
+    assert keys_of(piece.batch) == sorted(keys)
+    assert piece.below(key) == sum(k < key for k in keys)
+    part = piece.slice(1, piece.rows)
+    assert keys_of(part.batch) == sorted(keys)[1:]
+    assert part.bytes == pytest.approx(piece.bytes * (piece.rows - 1) / piece.rows)
+
+
+def test_a_slot_of_many_small_pieces_is_joined() -> None:
+    wheel = loaded_wheel()
+    with wheel.lock:
+        for seq in range(20 * PIECES_MAX):
+            wheel.accept(Piece.of(batch([Key(NOW + 30_000, seq)]), stored=seq % 2 == 0))
+    assert len(wheel.pieces()) < 2 * PIECES_MAX
+    assert wheel.rows == 20 * PIECES_MAX
+
+
+@pytest.mark.parametrize("how", ["many", "near"])
+def test_joined_pieces_count_with_what_they_weigh(how: str) -> None:
+    # Otherwise each message of a trickle leaves some bytes behind, until the wheel believes itself to be full.
+    wheel = loaded_wheel()
+    with wheel.lock:
+        for seq in range(2 * PIECES_MAX if how == "many" else PIECES_MAX // 2):
+            wheel.accept(Piece.of(batch([Key(NOW + 2000, seq)]), stored=False, size=2000))
+    wheel.make_near(NOW + 1000)
+    assert wheel.bytes == pytest.approx(sum(p.bytes for p in wheel.pieces()))
+    with wheel.lock:
+        assert wheel.take_due(NOW + 2000, 1000) is not None
+    assert wheel.rows == 0
+    assert wheel.bytes == pytest.approx(0)
+
+
+@pytest.mark.parametrize("limit_before", [0, 5, 100])
+def test_prepare_takes_what_is_below_and_lets_go_of_the_rest(limit_before: int) -> None:
+    wheel = Wheel(Key(NOW, 0), Key(0, 0))
+    keys = [Key(NOW - 1, i) if i < limit_before else Key(NOW + 1, i) for i in range(100)]
+    limit, piece = wheel.prepare(batch(keys, body=1000), 100_000)
+    assert limit == NOW
+    if not limit_before:
+        assert piece is None
+        return
+    assert piece is not None
+    assert keys_of(piece.batch) == keys[:limit_before]
+    assert piece.bytes == pytest.approx(1000 * limit_before)
+    if limit_before == 5:
+        assert piece.batch["body"].buffers()[2].size < 50_000, "a view would keep the whole batch in memory"
+
+
+def test_rows_kept_by_a_cut_do_not_keep_the_batch_they_came_with() -> None:
+    wheel = loaded_wheel()
+    with wheel.lock:
+        wheel.accept(Piece.of(batch([Key(NOW + 30_000 + i, i) for i in range(100)], body=1000), stored=False))
+        wheel.truncate(Key(NOW + 30_003, 0))
+    [piece] = wheel.pieces()
+    assert piece.rows == 3
+    assert piece.batch["body"].buffers()[2].size < 10_000
+
+
+@pytest.mark.parametrize(
+    ("sizes", "share"),
+    [
+        ([100], 0.01),
+        ([1, 1, 1, 1], 0.3),
+        pytest.param(
+            [5000, 10],
+            0.5,
+        ),
+    ],
+)
+def test_a_cut_leaves_at_least_one_row(sizes: list[int], share: float) -> None:
+    wheel = loaded_wheel()
+    with wheel.lock:
+        for seq, size in enumerate(sizes):
+            wheel.accept(Piece.of(batch([Key(NOW + 100 * seq, seq)], body=size), stored=False))
+        wheel.truncate(wheel.key_at_bytes(share * wheel.bytes))
+    assert wheel.rows >= 1
+
+
+def test_rows_due_wait_for_what_the_loader_still_brings_from_below_them() -> None:
+    wheel = Wheel(Key(NOW, 0), Key(0, 0))
+    with wheel.lock:
+        wheel.loaded = Key(NOW + 100, 0)
+        wheel.accept(Piece.of(batch([Key(NOW + 5, 9)]), stored=False))
+        assert wheel.take_due(NOW + 50, 10) is None
+        assert wheel.next_fireable() is None
+        assert wheel.next_due() == NOW + 5
+        wheel.add(Piece.of(batch([Key(NOW + 1, 3)]), stored=True))
+        wheel.safe = wheel.loaded
+        due = wheel.take_due(NOW + 50, 10)
+    assert due is not None
+    assert keys_of(due.batch) == [(NOW + 1, 3), (NOW + 5, 9)]
+    assert due.stored_rows == 1
+
+
+def test_order_within_a_millisecond_is_the_order_of_arrival() -> None:
+    wheel = loaded_wheel()
+    rng = np.random.default_rng(1)
+    with wheel.lock:
+        for part in np.array_split(rng.permutation(5000), 40):
+            wheel.add(Piece.of(batch([Key(NOW, int(s)) for s in part]), stored=bool(part[0] % 2)))
+        got: list[int] = []
+        while (due := wheel.take_due(NOW, 512)) is not None:
+            got += due.batch["seq"].to_pylist()
+    assert got == list(range(5000))
