@@ -28,9 +28,12 @@ class SteppedClock(SystemClock):
     """The machine's clock, set wrong by ``offset_ms``."""
 
     offset_ms = 0
+    highest_ms = 0
 
     def now_ms(self) -> int:
-        return super().now_ms() + self.offset_ms
+        now = super().now_ms() + self.offset_ms
+        self.highest_ms = max(self.highest_ms, now)
+        return now
 
     def seconds_until(self, due_ms: int) -> float:
         return super().seconds_until(due_ms - self.offset_ms)
@@ -78,7 +81,8 @@ class Load:
             batch = consumer.fetch(prefetch, 0.2)
             if batch is None:
                 continue
-            now = self.clock.now_ms()
+            # A step back between the broker's look at the clock and ours does not make it early.
+            now = max(self.clock.now_ms(), getattr(self.clock, "highest_ms", 0))
             leases, offsets = batch["lease"].to_numpy(), batch["offset"].to_numpy()
             late = [i for i, d in zip(batch["id"].to_pylist(), batch["due_ms"].to_pylist(), strict=True) if d > now]
             self.early += [(i, now) for i in late]
@@ -202,16 +206,10 @@ def test_the_wall_clock_steps_while_it_runs(tmp_path: Path) -> None:
                 if abs(clock.offset_ms) > 600:
                     clock.offset_ms = 0
 
-        # A step back between the broker's look at the clock and ours is not early: only what a second look, at the
-        # highest offset there is, still finds too soon would be.
         thread = threading.Thread(target=step)
         thread.start()
         try:
             load.run(2, 15, 10, [0, 10, 60], body=50)
-        except AssertionError:
-            worst = [(i, now) for i, now in load.early if load.accepted[i] > now + 1200]
-            if worst or load.errors or set(load.got) != set(load.accepted):
-                raise
         finally:
             load.done.set()
             thread.join()

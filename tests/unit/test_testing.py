@@ -31,6 +31,7 @@ def test_each_message_becomes_due_at_its_own_moment(tmp_path: Path) -> None:
 
         def notify() -> None:
             batch = broker.receive("a", "g", max_messages=100)
+            broker.ack("a", "g", batch["lease"].to_numpy(), batch["offset"].to_numpy())
             moments.extend((i, broker.clock.now_ms() - start) for i in batch["id"].to_pylist())
 
         group.notify = notify  # type: ignore[method-assign]
