@@ -103,7 +103,13 @@ class OsFiles:
             path.parent.mkdir(parents=True, exist_ok=True)
             sync_directory(path.parent.parent)
         file = OsAppendFile(path)
-        sync_directory(path.parent)
+        try:
+            sync_directory(path.parent)
+        except OSError:
+            file.close()
+            if file.size == 0:
+                path.unlink(missing_ok=True)  # an empty file would be taken for the last segment
+            raise
         return file
 
     def replace(self, path: Path, content: bytes) -> None:
