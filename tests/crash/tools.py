@@ -75,7 +75,9 @@ LOSSES: dict[str, Callable[[int], random.Random | None]] = {
     "part": KeepPart,
     "all": lambda seed: None,
 }
-"""What a crash leaves of that which was not synced. All of it: the process was killed, the machine goes on."""
+"""What a crash leaves of that which was not synced. All of it: the process was killed, and the machine goes on; the
+disk has no more of it than before.
+"""
 
 
 @dataclass
@@ -174,8 +176,6 @@ class World:
         self.files.close_all()
         if rng is not None:
             self.files.lose_unsynced(rng)
-        else:
-            self.files.durable = {p: p.stat().st_size for p in self.files.durable if p.exists()}
 
     # -- what must hold ----------------------------------------------------------------------------------------------
 
