@@ -1,11 +1,40 @@
-"""Settings of all tests."""
+"""Settings of all tests, and what holds for each of them."""
 
 from __future__ import annotations
 
+import gc
 import os
+from collections.abc import Iterator
+from pathlib import Path
 
+import pytest
 from hypothesis import settings
 
 settings.register_profile("default", deadline=None)
 settings.register_profile("thorough", deadline=None, max_examples=1000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+FDS = Path("/proc/self/fd")
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left_open() -> Iterator[None]:
+    """A log, a lock or a Parquet file that a test leaves open is a leak."""
+    before = _data_files()
+    yield
+    if _data_files() - before:
+        gc.collect()
+        left = _data_files() - before
+        assert not left, f"left open: {sorted(left)}"
+
+
+def _data_files() -> set[tuple[str, str]]:
+    found = set()
+    for entry in FDS.iterdir() if FDS.is_dir() else []:
+        try:
+            target = str(entry.readlink())
+        except OSError:
+            continue
+        if target.removesuffix(" (deleted)").endswith((".log", ".idx", "/lock", ".parquet")):
+            found.add((entry.name, target))
+    return found

@@ -30,6 +30,7 @@ class FaultyFiles(OsFiles):
         self.broken_sync = False
         self.durable: dict[Path, int] = {}
         self.done: list[str] = []
+        self._open: list[FaultyAppendFile] = []
 
     def step(self, what: str) -> None:
         self.steps += 1
@@ -41,7 +42,14 @@ class FaultyFiles(OsFiles):
     def open_append(self, path: Path) -> AppendFile:
         file = FaultyAppendFile(self, path, super().open_append(path))
         self.durable.setdefault(path, file.size)
+        self._open.append(file)
         return file
+
+    def close_all(self) -> None:
+        """The process is gone, and its open files with it."""
+        for file in self._open:
+            file.close()
+        self._open.clear()
 
     def replace(self, path: Path, content: bytes) -> None:
         self.step(f"before replace {path.name}")

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.crash.tools import World
+
 MEMORY = Path("/dev/shm")
 
 
@@ -22,3 +24,11 @@ def fast_path(tmp_path: Path) -> Iterator[Path]:
         return
     yield directory
     shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.fixture
+def w(tmp_path: Path) -> Iterator[World]:
+    """A directory that is not open yet; what the test leaves open dies with it."""
+    world = World(tmp_path)
+    yield world
+    world.crashed(None)

@@ -67,8 +67,7 @@ def everything(broker: Broker, group: str) -> list[str]:
 # -- full --------------------------------------------------------------------------------------------------------------
 
 
-def test_producers_are_refused_and_consumers_go_on(tmp_path: Path) -> None:
-    w = World(tmp_path)
+def test_producers_are_refused_and_consumers_go_on(w: World) -> None:
     w.open()
     w.schedule("a", [0, 0, 0, 50])
     w.b.step()
@@ -90,8 +89,7 @@ def test_producers_are_refused_and_consumers_go_on(tmp_path: Path) -> None:
     assert w.receive("a").num_rows == 0, "what was owed to the disk was written with the next acknowledgement"
 
 
-def test_acknowledgements_owed_to_a_full_disk_are_written_by_a_clean_stop(tmp_path: Path) -> None:
-    w = World(tmp_path)
+def test_acknowledgements_owed_to_a_full_disk_are_written_by_a_clean_stop(w: World) -> None:
     w.open()
     w.schedule("a", [0, 0])
     w.b.step()
@@ -104,8 +102,7 @@ def test_acknowledgements_owed_to_a_full_disk_are_written_by_a_clean_stop(tmp_pa
     assert w.receive("a").num_rows == 0
 
 
-def test_what_a_full_disk_refused_is_not_there_after_a_crash(tmp_path: Path) -> None:
-    w = World(tmp_path)
+def test_what_a_full_disk_refused_is_not_there_after_a_crash(w: World) -> None:
     w.open()
     w.schedule("a", [5])
     w.files.full = True
@@ -268,8 +265,7 @@ def test_a_store_out_of_reach_is_not_the_end(tmp_path: Path, monkeypatch: pytest
 # -- failing -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_failed_fsync_of_the_intake_is_fatal(tmp_path: Path) -> None:
-    w = World(tmp_path)
+def test_a_failed_fsync_of_the_intake_is_fatal(w: World) -> None:
     w.open()
     w.schedule("a", [0])
     w.files.broken_sync = True
@@ -293,12 +289,11 @@ def test_a_failed_fsync_of_the_intake_is_fatal(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("failure", [errno.EIO, errno.ENOSPC], ids=errno.errorcode.get)
-def test_a_failed_fsync_of_the_ready_log_is_fatal(failure: int, tmp_path: Path, monkeypatch: Any) -> None:
+def test_a_failed_fsync_of_the_ready_log_is_fatal(failure: int, w: World, monkeypatch: Any) -> None:
     # Also when the system says ENOSPC (a delayed allocation): what was in memory is dropped, the next fsync succeeds.
     def fails(self: FaultyAppendFile) -> None:
         raise OSError(failure, os.strerror(failure))
 
-    w = World(tmp_path)
     w.open()
     w.schedule("a", [0])
     w.b._rooms.loader.step()
@@ -313,9 +308,8 @@ def test_a_failed_fsync_of_the_ready_log_is_fatal(failure: int, tmp_path: Path, 
         w.ack("a", batch)
 
 
-def test_a_log_whose_fsync_failed_never_syncs_again(tmp_path: Path) -> None:
+def test_a_log_whose_fsync_failed_never_syncs_again(w: World) -> None:
     # The checkpoint's thread sees the failure; the journal's thread must not take the next fsync for a success.
-    w = World(tmp_path)
     w.open()
     w.schedule("a", [0])
     w.b._rooms.loader.step()

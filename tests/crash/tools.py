@@ -17,7 +17,6 @@ import numpy as np
 import pyarrow as pa
 
 from tarry.config import Config
-from tarry.log.files import AppendFile
 from tarry.message import SCHEMA
 from tarry.store import Store, stage
 from tarry.testing import TestBroker, TestClock
@@ -32,28 +31,6 @@ SMALL: dict[str, Any] = {
     "disk_free_bytes_min": 0,
 }
 """Settings under which a few dozen messages roll every log."""
-
-
-class TrackedFiles(FaultyFiles):
-    """Knows which files are open, so that a crash can close them as the end of the process would."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._open: list[AppendFile] = []
-
-    def open_append(self, path: Path) -> AppendFile:
-        file = super().open_append(path)
-        self._open.append(file)
-        return file
-
-    def close_all(self) -> None:
-        """The process is gone."""
-        for file in self._open:
-            try:
-                file.close()
-            except OSError:
-                pass  # it was closed
-        self._open.clear()
 
 
 class KeepNothing(random.Random):
@@ -87,7 +64,7 @@ class World:
     directory: Path
     settings: dict[str, Any] = field(default_factory=dict)
     clock: TestClock = field(default_factory=TestClock)
-    files: TrackedFiles = field(default_factory=TrackedFiles)
+    files: FaultyFiles = field(default_factory=FaultyFiles)
     due_ms: dict[str, int] = field(default_factory=dict)
     accepted: set[str] = field(default_factory=set)
     perhaps: list[list[str]] = field(default_factory=list)

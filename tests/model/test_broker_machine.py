@@ -95,6 +95,7 @@ class BrokerMachine(RuleBasedStateMachine):
                 self.broker = TestBroker(config, self.clock, self.files, threads=False)
                 return
             except Crash:
+                self.files.close_all()
                 self.files.lose_unsynced(self.rng)
         raise AssertionError("the broker never opened")
 
@@ -110,6 +111,7 @@ class BrokerMachine(RuleBasedStateMachine):
         self.crashed = True
         assert self.broker is not None
         self.broker._rooms.lock.release()
+        self.files.close_all()
         self.files.lose_unsynced(self.rng)
         for held in self.held:
             held.alive = False

@@ -36,7 +36,9 @@ class DirectoryLock:
         os.pwrite(self._fd, f"{os.getpid()}\n".encode(), 0)
 
     def release(self) -> None:
-        os.close(self._fd)
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
 
 
 def read_secret(files: Files, directory: Path) -> bytes:

@@ -11,6 +11,7 @@ import itertools
 import secrets
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -110,21 +111,21 @@ class Rooms:
 
 
 def open_rooms(config: Config, clock: Clock, files: Files, broker: Broker) -> Rooms:
-    """Open every part of a data directory, in order; on failure nothing stays locked.
+    """Open every part of a data directory, in order; on failure nothing stays open or locked.
 
     Raises:
         LockedError, CorruptError
     """
-    lock = DirectoryLock(config.data)
-    try:
-        return _open_rooms(config, clock, files, broker, lock)
-    except BaseException:
-        lock.release()
-        raise
+    with ExitStack() as undo:
+        rooms = _open_rooms(config, clock, files, broker, undo)
+        undo.pop_all()
+        return rooms
 
 
-def _open_rooms(config: Config, clock: Clock, files: Files, broker: Broker, lock: DirectoryLock) -> Rooms:
+def _open_rooms(config: Config, clock: Clock, files: Files, broker: Broker, undo: ExitStack) -> Rooms:
     data = config.data
+    lock = DirectoryLock(data)
+    undo.callback(lock.release)
     checkpoint = Checkpoint.read(data)
     store = Store.open(config.store_uri, shard=config.shard)
     view = View(store.snapshot())
@@ -136,11 +137,13 @@ def _open_rooms(config: Config, clock: Clock, files: Files, broker: Broker, lock
         publish=broker.publish,
     )
     intake.recover(next_seq=max(checkpoint.fired_seq, view.committed_seq), durable=checkpoint.intake)
+    undo.callback(intake.close)
     _check_store(checkpoint, intake, view, config)
     ready = ReadyLog(
         files, data / "ready", segment_bytes_max=config.segment_bytes_max, cache_bytes_max=config.ready_cache_bytes_max
     )
     ready.recover(place=checkpoint.ready, ends=checkpoint.offsets)
+    undo.callback(ready.close)
     ready.stored_rows = checkpoint.stored_rows + ready.stored_rows_after(checkpoint.ready)
     fired, fired_due_ms = _fired_since(ready, checkpoint)
     wheel = Wheel(Key(checkpoint.fired_until_ms, 0), Key(fired_due_ms + 1, 0))
@@ -164,6 +167,7 @@ def _open_rooms(config: Config, clock: Clock, files: Files, broker: Broker, lock
         on_fatal=broker.fail,
         threaded=broker.threaded,
     )
+    undo.callback(journal.close)
     rooms = Rooms(lock, checkpoint, store, intake, ready, wheel, loader, dispatcher, journal, clock, broker, lease_ids)
     _recover_groups(rooms)
     return rooms

@@ -158,7 +158,9 @@ class StopSignals:
 
     def wait(self, timeout_s: float) -> bool:
         """Wait for a signal; whether there was one."""
-        return bool(select.select([self._read], [], [], timeout_s)[0])
+        poll = select.poll()  # not select(), which knows no file descriptor above 1023
+        poll.register(self._read, select.POLLIN)
+        return bool(poll.poll(timeout_s * 1000))
 
     def _handle(self, number: int, _: object) -> None:
         if self._seen:

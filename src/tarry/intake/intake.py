@@ -346,12 +346,12 @@ class Intake:
         last = segment_path(self._directory, bases[-1])
         known = durable[1] if durable is not None and durable[0] == bases[-1] else 0
         recover_tail(self._files, last, Room.INTAKE, bases[-1], durable_to=known)
-        self._writer = SegmentWriter(self._files, self._directory, Room.INTAKE, bases[-1])
         self._active = index_of_log(last, bases[-1])
+        self._check_unbroken()
+        self._writer = SegmentWriter(self._files, self._directory, Room.INTAKE, bases[-1])
         # What is in the file now is about to be served, so it must be durable even if its writer died before the fsync.
         self._writer.sync()
         self.published_seq = self._active.end_seq
-        self._check_unbroken()
 
     def _check_unbroken(self) -> None:
         bases = [s.index.base for s in self._closed] + [self._active.base]

@@ -67,6 +67,7 @@ class OsAppendFile:
     """An :class:`AppendFile` on the operating system."""
 
     def __init__(self, path: Path) -> None:
+        self._fd = -1
         self._fd = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC, 0o640)
         self._size = os.fstat(self._fd).st_size
 
@@ -92,7 +93,13 @@ class OsAppendFile:
         self._size = size
 
     def close(self) -> None:
-        os.close(self._fd)
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def __del__(self) -> None:
+        # An opening that failed half-way (damage, a full disk) leaves nobody who could close.
+        self.close()
 
 
 class OsFiles:

@@ -191,15 +191,16 @@ class Journal:
         while len(bases) > 1 and not _is_whole(segment_path(self._directory, bases[-1])):
             self._files.remove(segment_path(self._directory, bases.pop()))
             recover_tail(self._files, segment_path(self._directory, bases[-1]), Room.ACKS, bases[-1])
-        self._writer = SegmentWriter(self._files, self._directory, Room.ACKS, bases[-1] if bases else 0)
-        self._writer.sync()
-        for base in bases[:-1]:
-            self._files.remove(segment_path(self._directory, base))
-        if bases:
-            with SegmentReader(self._writer.path) as reader:
+        for base in bases[-1:]:
+            with SegmentReader(segment_path(self._directory, base)) as reader:
                 for _, _, batch in reader.read_all(SCHEMA):
                     for row in zip(*(c.to_pylist() for c in batch.columns), strict=True):
                         yield Entry(row[0], row[1], Op(row[2]), *row[3:])
+        self._writer = SegmentWriter(self._files, self._directory, Room.ACKS, bases[-1] if bases else 0)
+        # Before anything is served: its writer may have died before the fsync.
+        self._writer.sync()
+        for base in bases[:-1]:
+            self._files.remove(segment_path(self._directory, base))
 
     def close(self) -> None:
         """Write what waits, and stop."""
@@ -207,7 +208,8 @@ class Journal:
             self._commits.close()
             if self._owed and not self._dead:
                 self._commit([])  # what a full disk kept from being written, if there is room now
-        self._writer.close()
+        if hasattr(self, "_writer"):  # recovery may have ended before there was one
+            self._writer.close()
 
 
 def _is_whole(path: Path) -> bool:

@@ -325,7 +325,11 @@ class ReadyLog:
             known = place[1] if place[0] == last else 0
             recover_tail(self._files, path, Room.READY, last, durable_to=known, start=known)
         self._open(last)
-        self._active_frames = list(_scan_frames(path))
+        try:
+            self._active_frames = list(_scan_frames(path))
+        except CorruptError:
+            self.close()
+            raise
         self._adopt(last, self._active_frames)
         self._writer.sync()
 
@@ -364,7 +368,8 @@ class ReadyLog:
             topic.end = max(topic.end, offset + rows)
 
     def close(self) -> None:
-        self._writer.close()
+        for writer in [*self._retired, self._writer]:
+            writer.close()
 
 
 def _by_topic(batch: pa.RecordBatch) -> list[tuple[str, pa.RecordBatch]]:
