@@ -1,4 +1,7 @@
-"""Reading the store's Parquet files: row groups and their bounds, with page checksums verified.
+"""Reading the store's Parquet files: row groups and their bounds, with checksums verified.
+
+Parquet has checksums for pages and none for the footer, and its reader ends the process at some damaged footers. So the
+name of a file ends with the CRC-32 of its footer; a file of another name (a foreign writer's) is read without.
 
 A file is open only while one row group is read. A window that overlaps a thousand files thus holds no handles, and
 nothing is left open when a reader is abandoned. Footers are kept in a small cache of bounded bytes, because a herd
@@ -8,7 +11,9 @@ broker's RSS) and without ``pre_buffer`` (which would read ahead a whole file's 
 
 from __future__ import annotations
 
+import re
 import threading
+import zlib
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -24,6 +29,10 @@ from tarry.message import SCHEMA
 from tarry.store.place import Place
 
 FOOTER_BYTES_MAX = 2 << 20
+FOOTER_BYTES_NEAR = 64 << 10
+"""What is read at first, to have most footers in one read."""
+_TAIL_BYTES = 8
+_CHECKSUM = re.compile(r"-[0-9a-f]{32}-([0-9a-f]{8})\.parquet$")
 _LOWEST, _HIGHEST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 
 
@@ -111,13 +120,42 @@ def _bounds(group: Any, column: int) -> tuple[Any, Any] | None:
     return (statistics.min, statistics.max) if statistics is not None and statistics.has_min_max else None
 
 
+def footer_checksum(content: pa.Buffer) -> int:
+    """CRC-32 of the footer of a whole Parquet file: its metadata, their length and the magic number."""
+    return zlib.crc32(content.slice(content.size - _footer_bytes(content)))
+
+
+def _footer_bytes(end: pa.Buffer) -> int:
+    return int.from_bytes(end.slice(end.size - _TAIL_BYTES, 4).to_pybytes(), "little") + _TAIL_BYTES
+
+
+def _footer(place: Place, path: str) -> Any:
+    found = _footers.get(path)
+    checksum = _CHECKSUM.search(path)
+    if found is not None or checksum is None:
+        return found
+    with place.filesystem.open_input_file(path) as file:
+        size = file.size()
+        near = file.read_at(min(size, FOOTER_BYTES_NEAR), max(0, size - FOOTER_BYTES_NEAR))
+        end = pa.py_buffer(near)
+        length = _footer_bytes(end) if end.size >= _TAIL_BYTES else size + 1
+        if length > size:
+            raise CorruptError(f"{path} is damaged: {size} bytes are no Parquet file")
+        if length > end.size:
+            end = pa.py_buffer(file.read_at(length, size - length))
+    footer = end.slice(end.size - length)
+    if zlib.crc32(footer) != int(checksum[1], 16):
+        raise CorruptError(f"{path} is damaged: the checksum of its footer does not hold")
+    return pq.read_metadata(pa.BufferReader(b"PAR1" + footer.to_pybytes()))
+
+
 @contextmanager
 def _opened(place: Place, relative: str) -> Iterator[Any]:
     path = place.path(relative)
     try:
         with pq.ParquetFile(
             path,
-            metadata=_footers.get(path),
+            metadata=_footer(place, path),
             filesystem=place.filesystem,
             memory_map=False,
             pre_buffer=False,

@@ -1,10 +1,10 @@
 """Writing rows as sorted Parquet files under the table's root, for a later commit to publish.
 
-A staged file is already in its final place, ``shard=S/bucket=LABEL/PREFIX-UUID.parquet``: readers of a Delta table see
-only what its log names, so an unfinished batch is harmless, nothing has to be moved, and a second attempt never touches
-the files of the first (the UUID). ``orphans.py`` removes what was never committed. On a local disk every file and every
-directory above it is fsynced before :func:`stage` returns, because the commit that follows lets the broker delete its
-own copy.
+A staged file is already in its final place, ``shard=S/bucket=LABEL/PREFIX-UUID-CRC.parquet``: readers of a Delta table
+see only what its log names, so an unfinished batch is harmless, nothing has to be moved, and a second attempt never
+touches the files of the first (the UUID). ``orphans.py`` removes what was never committed. On a local disk every file
+and every directory above it is fsynced before :func:`stage` returns, because the commit that follows lets the broker
+delete its own copy.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 from tarry.errors import InvalidArgumentError
 from tarry.message import SCHEMA, Kind
 from tarry.store.layout import Int64s, Piece, cut, cut_by_size
+from tarry.store.parquet import footer_checksum
 from tarry.store.place import Place, sync_file, sync_up
 
 FILES_MAX = 16
@@ -120,11 +121,13 @@ def _sorted(batch: pa.RecordBatch) -> pa.RecordBatch:
 def _write(batch: pa.RecordBatch, piece: Piece, place: Place, prefix: str, shard: int) -> StagedFile:
     rows = batch.slice(piece.start, piece.stop - piece.start)
     directory = f"shard={shard}/bucket={piece.bucket}"
-    relative = f"{directory}/{prefix}-{uuid.uuid4().hex}.parquet"
+    content = _parquet(rows)
+    relative = f"{directory}/{prefix}-{uuid.uuid4().hex}-{footer_checksum(content):08x}.parquet"
     path = place.path(relative)
     place.filesystem.create_dir(place.path(directory), recursive=True)
     try:
-        _write_parquet(rows, path, place)
+        with place.filesystem.open_output_stream(path) as file:
+            file.write(content)
         if place.local is not None:
             sync_file(Path(path))
     except BaseException:
@@ -137,7 +140,7 @@ def _write(batch: pa.RecordBatch, piece: Piece, place: Place, prefix: str, shard
         shard=shard,
         bucket=piece.bucket,
         rows=rows.num_rows,
-        size=int(place.filesystem.get_file_info(path).size),
+        size=content.size,
         due_min_ms=int(due[0]),
         due_max_ms=int(due[-1]),
         seq_min=int(seq.min()),
@@ -147,11 +150,12 @@ def _write(batch: pa.RecordBatch, piece: Piece, place: Place, prefix: str, shard
     )
 
 
-def _write_parquet(rows: pa.RecordBatch, path: str, place: Place) -> None:
+def _parquet(rows: pa.RecordBatch) -> pa.Buffer:
+    # In memory first: the name has the footer's checksum, and an object store gets the file in one piece.
+    content = pa.BufferOutputStream()
     with pq.ParquetWriter(
-        path,
+        content,
         SCHEMA,
-        filesystem=place.filesystem,
         compression="zstd",
         compression_level=1,
         use_dictionary=["topic"],
@@ -161,6 +165,7 @@ def _write_parquet(rows: pa.RecordBatch, path: str, place: Place) -> None:
     ) as writer:
         for start, stop in cut_by_size(_row_bytes(rows), rows_max=GROUP_ROWS_MAX, bytes_max=GROUP_BYTES_MAX):
             writer.write_batch(rows.slice(start, stop - start), row_group_size=stop - start)
+    return content.getvalue()
 
 
 def _row_bytes(rows: pa.RecordBatch) -> Int64s:
