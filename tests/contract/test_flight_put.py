@@ -155,7 +155,7 @@ class SlowCore:
         self.submitted: list[tuple[pa.RecordBatch, Callable[[Any], None]]] = []
         self.came = threading.Condition()
 
-    def submit(self, data: pa.RecordBatch, done: Callable[[Any], None]) -> None:
+    def submit(self, data: pa.RecordBatch, done: Callable[[Any], None], *, lead: bool = False) -> None:
         if data.num_rows == 3:
             raise OverloadedError("full")
         if data.num_rows == 4:

@@ -100,10 +100,13 @@ class Broker:
 
     # -- producing ---------------------------------------------------------------------------------------------------
 
-    def submit(self, data: pa.RecordBatch | pa.Table, done: Callable[[Accepted | TarryError], None]) -> None:
+    def submit(
+        self, data: pa.RecordBatch | pa.Table, done: Callable[[Accepted | TarryError], None], *, lead: bool = False
+    ) -> None:
         """Schedule a batch, all of it or nothing (columns: :func:`tarry.message.admit`).
 
         ``done`` is told when it is durable, or why it failed, from the writer's thread: it must be quick and not raise.
+        With ``lead``, the caller's thread may be the writer's, and this returns when the disk has answered.
 
         Raises:
             InvalidMessageError, OverloadedError, DiskFullError, ClosedError, FatalError: nothing was accepted, ``done``
@@ -113,7 +116,8 @@ class Broker:
         self._check_room()
         batch = admit(data, self.clock.now_ms(), self._limits)
         # About its memory; to ask for nbytes of a small batch takes longer than the rest of this.
-        self._commits.submit(Submission(batch, done), batch.num_rows * 128 + batch.column("body").nbytes)
+        size = batch.num_rows * 128 + batch.column("body").nbytes
+        self._commits.submit(Submission(batch, done), size, lead=lead)
 
     def schedule_batch(self, data: pa.RecordBatch | pa.Table) -> Accepted:
         """:meth:`submit`, and wait until it is durable."""

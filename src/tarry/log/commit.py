@@ -1,4 +1,4 @@
-"""Group commit: one writer, one fsync for all that waits.
+"""Group commit: one round at a time, one fsync for all that waits.
 
 While the writer is busy with the disk, what arrives queues; the next round takes the whole queue. So latency is one to
 two rounds, and throughput grows with the number that wait. Without a thread (tests, in-process use with a test clock)
@@ -39,13 +39,15 @@ class GroupCommit(Generic[T]):
         self._queue: list[T] = []
         self._weight = 0
         self._closed = False
+        self._busy = False  # a round is under way, in whatever thread
         self._dead: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name=name, daemon=True) if threaded else None
         if self._thread:
             self._thread.start()
 
-    def submit(self, item: T, weight: int) -> None:
-        """Queue an item for the next round.
+    def submit(self, item: T, weight: int, *, lead: bool = False) -> None:
+        """Queue an item for the next round. With ``lead``, the caller's thread does the round, unless one is under way:
+        that saves handing over to the writer and back, and takes as long as the disk does.
 
         Raises:
             OverloadedError: when the queue is full. ClosedError: after :meth:`close` or a fatal error.
@@ -59,10 +61,16 @@ class GroupCommit(Generic[T]):
                 )
             self._queue.append(item)
             self._weight += weight
-            if self._thread:
-                self._wake.notify()
+            if self._thread and (self._busy or not lead):
+                if not self._busy:
+                    self._wake.notify()
                 return
+            self._busy = True
         self._round()
+        with self._wake:
+            self._busy = False
+            if self._queue or self._closed:
+                self._wake.notify()
 
     def close(self) -> None:
         """Write what waits, then stop."""
@@ -75,16 +83,21 @@ class GroupCommit(Generic[T]):
     def _run(self) -> None:
         while True:
             with self._wake:
-                while not self._queue and not self._closed:
+                while self._busy or not (self._queue or self._closed):
                     self._wake.wait()
                 if not self._queue:
                     return
-            if not self._round():
+                self._busy = True
+            alive = self._round()
+            self._busy = False  # who finds it set has queued something, which the next look finds
+            if not alive:
                 return
 
     def _round(self) -> bool:
         with self._wake:
             items, self._queue, self._weight = self._queue, [], 0
+        if not items:
+            return True
         try:
             self._commit(items)
         except BaseException as error:

@@ -54,8 +54,8 @@ class TopicPending(Protocol):
 class Core(Protocol):
     """The broker."""
 
-    def submit(self, data: pa.RecordBatch, done: Callable[[Any], None]) -> None:
-        """``done`` gets an :class:`Accepted` or a TarryError, from the writer's thread."""
+    def submit(self, data: pa.RecordBatch, done: Callable[[Any], None], *, lead: bool = False) -> None:
+        """``done`` gets an :class:`Accepted` or a TarryError, from the writer's thread; see :meth:`Broker.submit`."""
         ...
 
     def subscribe(

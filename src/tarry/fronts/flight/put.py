@@ -1,9 +1,11 @@
 """One DoPut stream: batches are submitted as they are read, and answered in order as they become durable.
 
-Two threads. The call's own thread reads and submits, so that reading the next batch never waits for the disk. A second
-one writes the answers. Answers may become ready in any order (a refusal is ready at once); they leave in the order of
-the batches. gRPC allows one reader and one writer at a time, and the call must not return before both are done: the
-reading thread waits for the writing one, which ends when every batch has its answer.
+Two threads. The call's own thread reads and submits, so that reading the next large batch never waits for the disk. A
+second one writes the answers. A small batch is written to the log and answered by the reading thread itself where
+nobody else is at it: handing over to other threads and back takes longer than the disk. Answers may become ready in any
+order (a refusal is ready at once); they leave in the order of the batches. gRPC allows one reader and one writer at a
+time, and the call must not return before both are done: the reading thread waits for the writing one, which ends when
+every batch has its answer.
 """
 
 from __future__ import annotations
@@ -23,6 +25,8 @@ from tarry.fronts.flight.wire import Answer, encode_accepted, encode_refused
 
 log = logging.getLogger(__name__)
 
+LEAD_ROWS_MAX = 256
+"""Larger batches are worth reading the next one meanwhile."""
 UNANSWERED_MAX = 256
 """Batches of one stream that may wait for their answer (or for a client that does not read it)."""
 
@@ -45,6 +49,8 @@ class PutStream:
         self._writer = writer
         self._changed = threading.Condition()
         self._slots: deque[_Slot] = deque()
+        self._leading = False
+        self._writing = threading.Lock()
         self._read_all = False
         self._client_gone = False
         self._stopping: UnavailableError | None = None
@@ -85,23 +91,41 @@ class PutStream:
 
     def _submit(self, batch: pa.RecordBatch | None) -> None:
         slot = self._open_slot(batch)
+        lead = batch is not None and batch.num_rows <= LEAD_ROWS_MAX
 
         def done(answer: Any) -> None:
             with self._changed:
                 slot.answer = answer
-                self._changed.notify_all()
+                if not self._leading:
+                    self._changed.notify_all()
 
+        self._leading = lead
         try:
             if self._stopping is not None:
                 raise self._stopping
             if batch is None:
                 raise InvalidArgumentError("a message without a record batch; allowed: batches")
-            self._core.submit(batch, done)  # which also checks that the memory behind it is what it claims to be
+            self._core.submit(batch, done, lead=lead)  # which also checks that the memory behind it is what it claims to be
         except TarryError as error:
             done(error)
         except Exception:
             log.exception("a batch could not be submitted")
             done(TarryError("internal error; nothing of the batch was accepted; see the broker's log"))
+        if lead:
+            self._answer_here()
+
+    def _answer_here(self) -> None:
+        """After leading: write what is answered, unless the other thread is at it; it is woken for the rest."""
+        if self._writing.acquire(blocking=False):
+            try:
+                while (raw := self._next_answer()) is not None:
+                    self._write(raw)
+            finally:
+                self._writing.release()
+        with self._changed:
+            self._leading = False
+            if self._slots and self._slots[0].answer is not None:
+                self._changed.notify_all()
 
     def _open_slot(self, batch: pa.RecordBatch | None) -> _Slot:
         names = () if batch is None else batch.schema.names
@@ -112,21 +136,31 @@ class PutStream:
         return slot
 
     def _answer_all(self) -> None:
-        while (raw := self._next_answer()) is not None:
-            if self._client_gone:
-                continue  # what was submitted stays accepted; only nobody hears of it
-            try:
-                self._writer.write(pa.py_buffer(raw))
-            except STREAM_ERRORS as error:
-                log.debug("a producer left before its answers: %s", error)
-                with self._changed:
-                    self._client_gone = True
-                    self._changed.notify_all()
+        while self._wait_answer():
+            with self._writing:
+                if (raw := self._next_answer()) is not None:
+                    self._write(raw)
+
+    def _write(self, raw: bytes) -> None:
+        if self._client_gone:
+            return  # what was submitted stays accepted; only nobody hears of it
+        try:
+            self._writer.write(pa.py_buffer(raw))
+        except STREAM_ERRORS as error:
+            log.debug("a producer left before its answers: %s", error)
+            with self._changed:
+                self._client_gone = True
+                self._changed.notify_all()
+
+    def _wait_answer(self) -> bool:
+        """Wait until there may be an answer to write; False when all are written and no batch can come."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._slots[0].answer is not None if self._slots else self._read_all)
+            return bool(self._slots)
 
     def _next_answer(self) -> bytes | None:
         with self._changed:
-            self._changed.wait_for(lambda: self._slots[0].answer is not None if self._slots else self._read_all)
-            if not self._slots:
+            if not self._slots or self._slots[0].answer is None:
                 return None
             slot = self._slots.popleft()
             self._changed.notify_all()
