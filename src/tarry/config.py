@@ -152,6 +152,7 @@ class Config(BaseSettings):
         64 << 10, ge=0, le=16 << 20, description="Largest sum of a message's properties."
     )
 
+    share_core: Literal["on", "off"] = Field("on", description="Threads that pass small batches on share a core.")
     horizon_ms: Milliseconds = Field(60_000, ge=10, description="How far ahead the wheel is filled.")
     wheel_bytes_max: Bytes = Field(
         96 << 20, ge=1 << 10, description="Memory of the wheel; above it the horizon shrinks."

@@ -200,25 +200,23 @@ def admit(data: pa.RecordBatch | pa.Table, now_ms: int, limits: Limits = Limits(
     if expire is not None:
         columns["expire_ms"] = expire
     columns["born_ms"] = pa.array(np.full(rows, now_ms, np.int64), pa.int64())
-    columns["kind"] = pa.array(np.zeros(rows, np.int8), pa.int8())
-    return pa.RecordBatch.from_arrays(
-        [columns[f.name] if f.name in columns else _nulls(f, rows) for f in UNNUMBERED], schema=UNNUMBERED
-    )
+    absent = _absent_few(rows) if rows <= _ABSENT_ROWS else _absent(rows)
+    return pa.RecordBatch.from_arrays([columns.get(name, column) for name, column in absent.items()], schema=UNNUMBERED)
 
 
-def _nulls(field: pa.Field, rows: int) -> pa.Array:
-    # Most columns of most batches; making them anew takes longer than the rest of a small one. Not slices of a longer
-    # one: written to a file, those take all of its length.
-    return _few_nulls(field.type, rows) if rows <= _NULL_ROWS else pa.nulls(rows, field.type)
+def _absent(rows: int) -> dict[str, pa.Array]:
+    """Each column as it is when a producer gives none."""
+    columns = {f.name: pa.nulls(rows, f.type) for f in UNNUMBERED}
+    columns["kind"] = pa.array(np.full(rows, Kind.MESSAGE, np.int8), pa.int8())
+    return columns
 
 
-@lru_cache(maxsize=4096)
-def _few_nulls(kind: pa.DataType, rows: int) -> pa.Array:
-    return pa.nulls(rows, kind)
-
+# Most columns of most batches; making them anew takes longer than the rest of a small one. Not slices of longer ones:
+# written to a file, those take all of their length.
+_absent_few = lru_cache(maxsize=256)(_absent)
 
 _FEW_ROWS = 16
-_NULL_ROWS = 256
+_ABSENT_ROWS = 256
 
 
 _DUE_WAYS = ("due_ms", "due", "delay_ms", "delay")

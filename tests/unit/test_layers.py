@@ -13,7 +13,7 @@ import tarry
 ROOT = Path(tarry.__file__).parent
 CORE = ("log", "intake", "store", "wheel", "ready", "broker")
 OUTER = ("fronts", "pipeline", "client", "cli", "demo", "inprocess")
-BASE = ("clock", "columns", "config", "delay", "errors", "handle", "message", "metrics", "receipt")
+BASE = ("affinity", "clock", "columns", "config", "delay", "errors", "handle", "message", "metrics", "receipt")
 CLOCK_READERS = {
     ("time", "time"), ("time", "time_ns"), ("time", "localtime"), ("time", "gmtime"), ("time", "ctime"),
     ("datetime", "now"), ("datetime", "utcnow"), ("datetime", "today"), ("date", "today"),

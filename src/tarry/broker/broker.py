@@ -42,7 +42,7 @@ from tarry.wheel.wheel import Piece
 
 log = logging.getLogger(__name__)
 
-FLUSH_S = 0.02
+FLUSH_S = 0.05
 """How long due rows wait to share a frame of the ready log; nobody waits for them."""
 LATE_MAX = 512
 LOOK_S = 0.25

@@ -16,7 +16,7 @@ import threading
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from tarry import __version__
+from tarry import __version__, affinity
 from tarry.cli import output
 from tarry.cli.exits import ExitCode
 from tarry.cli.memory import Trimmer
@@ -53,6 +53,8 @@ def run(config: Config, *, verbose: bool = False) -> None:
     # Arrow's own allocators keep what was freed; the system's gives it back. Read when pyarrow is first imported.
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     sys.setswitchinterval(SWITCH_S)
+    if config.share_core == "on":
+        affinity.share_core()
     with ExitStack() as stack:
         stop = stack.enter_context(StopSignals())
         _serve(config, stop, stack)

@@ -21,7 +21,7 @@ from tarry.fronts.flight.wire import PAIRS_MAX, Int64s, Op
 
 log = logging.getLogger(__name__)
 
-GATHER_S = 0.008
+GATHER_S = 0.02
 """How long an ack may wait for others."""
 
 Source = tuple[str, str]

@@ -390,7 +390,7 @@ def _share_frames(submissions: Sequence[Submission]) -> list[pa.RecordBatch]:
 
 def _numbered(batch: pa.RecordBatch, first_seq: int) -> pa.RecordBatch:
     seq = pa.array(np.arange(first_seq, first_seq + batch.num_rows, dtype=np.int64), pa.int64())
-    return pa.RecordBatch.from_arrays([seq, *batch.columns], schema=SCHEMA)
+    return batch.add_column(0, SCHEMA.field(0), seq)
 
 
 def _count_topics(batch: pa.RecordBatch, counts: Counter[str]) -> None:

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tarry import affinity
 from tarry.clock import Clock
 from tarry.intake.intake import Intake
 from tarry.log.files import DISK_FULL
@@ -71,6 +72,7 @@ class Dispatcher:
 
     def run(self) -> None:
         """Until :meth:`stop`: hand over what is due, sleep until the next is."""
+        affinity.together()
         while not self._stopped:
             if not self._has_room():
                 continue

@@ -18,6 +18,7 @@ import pyarrow as pa
 from tarry.intake.index import Int64s, Key
 from tarry.message import concat
 
+_HIGHEST = np.iinfo(np.int64).max
 SLOT_MS = 1000
 NEAR_MS = 1500
 """Slots that begin within this time are sorted into runs."""
@@ -87,7 +88,7 @@ class Due:
 @dataclass(slots=True)
 class _Slot:
     pieces: list[Piece] = field(default_factory=list)
-    due_min_ms: int = np.iinfo(np.int64).max
+    due_min_ms: int = _HIGHEST
 
 
 class Wheel:
@@ -151,7 +152,9 @@ class Wheel:
         return before is None or int(piece.due_ms[0]) < before
 
     def _put(self, number: int, piece: Piece) -> None:
-        slot = self._slots.setdefault(number, _Slot())
+        slot = self._slots.get(number)
+        if slot is None:
+            slot = self._slots[number] = _Slot()
         slot.pieces.append(piece)
         slot.due_min_ms = min(slot.due_min_ms, int(piece.due_ms[0]))
         if len(slot.pieces) >= PIECES_MAX:
@@ -165,14 +168,19 @@ class Wheel:
     def next_due(self) -> int | None:
         """The lowest due time here."""
         run = self._runs[0][0] if self._runs else None
-        slot = min((s.due_min_ms for s in self._slots.values()), default=None)
-        return min((d for d in (run, slot) if d is not None), default=None)
+        slot = self._next_in_slots()
+        if run is None or slot is None:
+            return slot if run is None else run
+        return min(run, slot)
+
+    def _next_in_slots(self) -> int | None:
+        return self._slots[min(self._slots)].due_min_ms if self._slots else None
 
     def next_fireable(self) -> int | None:
         """The lowest due time here that need not wait for the loader; None when there is none."""
-        heads = [Key(s.due_min_ms, 0) for s in self._slots.values()]
-        if self._runs:
-            heads.append(Key(self._runs[0][0], self._runs[0][1]))
+        heads = [Key(self._runs[0][0], self._runs[0][1])] if self._runs else []
+        if (slot := self._next_in_slots()) is not None:
+            heads.append(Key(slot, 0))
         head = min(heads, default=None)
         return head.due_ms if head is not None and head < self.safe else None
 
@@ -213,7 +221,8 @@ class Wheel:
         keeps ``fired`` at or below ``safe``, so that a load that stops half way can be taken up again from there.
         A slot that is due and not near yet (the loader was busy) is turned into runs here.
         """
-        for number in [n for n, s in self._slots.items() if s.due_min_ms <= now_ms]:
+        while (soonest := self._next_in_slots()) is not None and soonest <= now_ms:
+            number = min(self._slots)
             for piece in self._slots.pop(number).pieces:
                 self._push(piece)
         taken: list[Piece] = []

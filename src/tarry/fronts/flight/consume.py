@@ -28,6 +28,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.flight as fl
 
+from tarry import affinity
 from tarry.errors import InvalidArgumentError, TarryError, UnavailableError
 from tarry.fronts.flight.core import Subscription
 from tarry.fronts.flight.put import STREAM_ERRORS
@@ -49,8 +50,8 @@ ROWS_MAX = 8192
 """Most messages in one batch to a consumer."""
 INBOX_MAX = 1024
 """Settling messages that may wait; beyond that the reader waits, and so does the client."""
-LAST_ACKS_S = 10.0
-"""How long the end of a stream waits for its last acks to be durable."""
+BULK_ROWS = 1000
+"""Batches of so many rows are written by whatever core is free."""
 LAST_ACKS_S = 10.0
 """How long the end of a stream waits for its last acks to be durable."""
 
@@ -109,6 +110,7 @@ class ConsumeStream:
         finally:
             for thread in threads:
                 thread.join()
+            affinity.apart()  # the thread is gRPC's, and serves other calls
 
     def stop(self, error: TarryError) -> None:
         """Ask the client to settle what it has done and to end the stream."""
@@ -123,6 +125,7 @@ class ConsumeStream:
             asked = time.monotonic()
             batch = self._subscription.fetch(ROWS_MAX, ALIVE_S)
             if batch is not None:
+                (affinity.together if batch.num_rows < BULK_ROWS else affinity.apart)()
                 self._write(partial(self._writer.write_batch, batch))
             elif time.monotonic() - asked >= ALIVE_S * 0.9:
                 self._notify(Op.ALIVE, self._now_ms())
@@ -147,6 +150,7 @@ class ConsumeStream:
 
     def _read(self) -> None:
         number = 0
+        affinity.together()
         try:
             while True:
                 chunk = self._reader.read_chunk()
@@ -178,6 +182,7 @@ class ConsumeStream:
     # -- settling ------------------------------------------------------------------------------------------------------
 
     def _settle_all(self) -> None:
+        affinity.together()
         try:
             while self._settle_round():
                 pass

@@ -19,6 +19,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.flight as fl
 
+from tarry import affinity
 from tarry.errors import InvalidArgumentError, TarryError, UnavailableError
 from tarry.fronts.flight.core import Core
 from tarry.fronts.flight.wire import Answer, encode_accepted, encode_refused
@@ -57,6 +58,7 @@ class PutStream:
 
     def run(self) -> None:
         """Serve the stream until the client ends it or is gone."""
+        affinity.together()
         answering = threading.Thread(target=self._answer_all, name="tarry-flight-answers", daemon=True)
         answering.start()
         try:
@@ -67,6 +69,7 @@ class PutStream:
                 self._changed.notify_all()
             # Every submission is answered by the broker, also a failing one, so this ends.
             answering.join()
+            affinity.apart()  # the thread is gRPC's, and serves other calls
 
     def stop(self, error: UnavailableError) -> None:
         """Refuse further batches and ask the client to end the stream."""
@@ -100,12 +103,14 @@ class PutStream:
                     self._changed.notify_all()
 
         self._leading = lead
+        (affinity.together if lead else affinity.apart)()
         try:
             if self._stopping is not None:
                 raise self._stopping
             if batch is None:
                 raise InvalidArgumentError("a message without a record batch; allowed: batches")
-            self._core.submit(batch, done, lead=lead)  # which also checks that the memory behind it is what it claims to be
+            # Which also checks that the memory behind the batch is what it claims to be.
+            self._core.submit(batch, done, lead=lead)
         except TarryError as error:
             done(error)
         except Exception:
@@ -136,6 +141,7 @@ class PutStream:
         return slot
 
     def _answer_all(self) -> None:
+        affinity.together()
         while self._wait_answer():
             with self._writing:
                 if (raw := self._next_answer()) is not None:
