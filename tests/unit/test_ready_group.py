@@ -379,9 +379,7 @@ def test_consumers_wait_for_what_comes_and_wake_at_once(tmp_path: Path) -> None:
         rig.topic.notify()
     while rig.group.unsettled:
         rig.topic.notify()
-    with rig.group.lock:
-        rig.group.closed = True
-        rig.group.lock.notify_all()
+    rig.group.stop()
     for thread in threads:
         thread.join(20)
         assert not thread.is_alive()

@@ -19,7 +19,7 @@ from tarry.intake import Intake, Submission
 from tarry.intake.index import Key
 from tarry.log.files import OsFiles
 from tarry.wheel.loader import Loader
-from tarry.wheel.wheel import Piece, Wheel
+from tarry.wheel.wheel import Wheel
 
 NOW = 1_000_000_000
 
@@ -66,7 +66,7 @@ class Rig:
         with self.wheel.lock:
             add()
             for one, size in batches:
-                self.wheel.accept(Piece.of(one, stored=False, size=size))
+                self.wheel.accept(self.wheel.prepare(one, size))
 
     def arrive(self, *due: int, body: int = 50) -> None:
         first = self.intake.published_seq

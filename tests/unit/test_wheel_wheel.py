@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from tarry.intake.index import Key
 from tarry.message import SCHEMA
-from tarry.wheel.wheel import PIECES_MAX, Piece, Wheel
+from tarry.wheel.wheel import PIECES_MAX, SLOT_MS, Piece, Wheel
 
 NOW = 1_000_000
 
@@ -65,8 +65,10 @@ class WheelMachine(RuleBasedStateMachine):
         keys = self.make(offsets)
         mine = [k for k in keys if k.due_ms < self.wheel.loaded.due_ms]
         before = min((k.due_ms for k in self.model), default=None)
+        arrival = self.wheel.prepare(batch(keys, body), 100 * len(keys))
         with self.wheel.lock:
-            sooner = self.wheel.accept(Piece.of(batch(keys, body), stored=stored))
+            came = Piece.of(batch(mine, body), stored=True)
+            sooner = self.wheel.add(came) if stored else self.wheel.accept(arrival)
         lowest = min((k.due_ms for k in mine), default=None)
         assert sooner == (lowest is not None and (before is None or lowest < before))
         self.model += mine
@@ -183,7 +185,7 @@ def test_a_slot_of_many_small_pieces_is_joined() -> None:
     wheel = loaded_wheel()
     with wheel.lock:
         for seq in range(20 * PIECES_MAX):
-            wheel.accept(Piece.of(batch([Key(NOW + 30_000, seq)]), stored=seq % 2 == 0))
+            wheel.add(Piece.of(batch([Key(NOW + 30_000, seq)]), stored=seq % 2 == 0))
     assert len(wheel.pieces()) < 2 * PIECES_MAX
     assert wheel.rows == 20 * PIECES_MAX
 
@@ -194,7 +196,7 @@ def test_joined_pieces_count_with_what_they_weigh(how: str) -> None:
     wheel = loaded_wheel()
     with wheel.lock:
         for seq in range(2 * PIECES_MAX if how == "many" else PIECES_MAX // 2):
-            wheel.accept(Piece.of(batch([Key(NOW + 2000, seq)]), stored=False, size=2000))
+            wheel.add(Piece.of(batch([Key(NOW + 2000, seq)]), stored=False, size=2000))
     wheel.make_near(NOW + 1000)
     assert wheel.bytes == pytest.approx(sum(p.bytes for p in wheel.pieces()))
     with wheel.lock:
@@ -207,12 +209,13 @@ def test_joined_pieces_count_with_what_they_weigh(how: str) -> None:
 def test_prepare_takes_what_is_below_and_lets_go_of_the_rest(limit_before: int) -> None:
     wheel = Wheel(Key(NOW, 0), Key(0, 0))
     keys = [Key(NOW - 1, i) if i < limit_before else Key(NOW + 1, i) for i in range(100)]
-    limit, piece = wheel.prepare(batch(keys, body=1000), 100_000)
-    assert limit == NOW
+    arrival = wheel.prepare(batch(keys, body=1000), 100_000)
+    assert arrival.limit_ms == NOW
     if not limit_before:
-        assert piece is None
+        assert arrival.parts == []
         return
-    assert piece is not None
+    [(number, piece)] = arrival.parts
+    assert number == (NOW - 1) // SLOT_MS
     assert keys_of(piece.batch) == keys[:limit_before]
     assert piece.bytes == pytest.approx(1000 * limit_before)
     if limit_before == 5:
@@ -222,7 +225,7 @@ def test_prepare_takes_what_is_below_and_lets_go_of_the_rest(limit_before: int) 
 def test_rows_kept_by_a_cut_do_not_keep_the_batch_they_came_with() -> None:
     wheel = loaded_wheel()
     with wheel.lock:
-        wheel.accept(Piece.of(batch([Key(NOW + 30_000 + i, i) for i in range(100)], body=1000), stored=False))
+        wheel.add(Piece.of(batch([Key(NOW + 30_000 + i, i) for i in range(100)], body=1000), stored=False))
         wheel.truncate(Key(NOW + 30_003, 0))
     [piece] = wheel.pieces()
     assert piece.rows == 3
@@ -244,7 +247,7 @@ def test_a_cut_leaves_at_least_one_row(sizes: list[int], share: float) -> None:
     wheel = loaded_wheel()
     with wheel.lock:
         for seq, size in enumerate(sizes):
-            wheel.accept(Piece.of(batch([Key(NOW + 100 * seq, seq)], body=size), stored=False))
+            wheel.add(Piece.of(batch([Key(NOW + 100 * seq, seq)], body=size), stored=False))
         wheel.truncate(wheel.key_at_bytes(share * wheel.bytes))
     assert wheel.rows >= 1
 
@@ -253,7 +256,7 @@ def test_rows_due_wait_for_what_the_loader_still_brings_from_below_them() -> Non
     wheel = Wheel(Key(NOW, 0), Key(0, 0))
     with wheel.lock:
         wheel.loaded = Key(NOW + 100, 0)
-        wheel.accept(Piece.of(batch([Key(NOW + 5, 9)]), stored=False))
+        wheel.add(Piece.of(batch([Key(NOW + 5, 9)]), stored=False))
         assert wheel.take_due(NOW + 50, 10) is None
         assert wheel.next_fireable() is None
         assert wheel.next_due() == NOW + 5

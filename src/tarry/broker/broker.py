@@ -38,7 +38,6 @@ from tarry.metrics import Histogram
 from tarry.ready import DELIVERY, Group, Subscription
 from tarry.ready.journal import Entry, Op
 from tarry.receipt import Receipt, TopicPending, id_of
-from tarry.wheel.wheel import Piece
 
 log = logging.getLogger(__name__)
 
@@ -352,12 +351,8 @@ class Broker:
         with wheel.lock:
             add()
             sooner = False
-            for (batch, size), (limit, piece) in zip(batches, prepared, strict=True):
-                if wheel.loaded.due_ms > limit:
-                    # The loader moved on since: a row between the two limits belongs here and was not prepared.
-                    piece = Piece.of(batch, stored=False, size=size)
-                if piece is not None and wheel.accept(piece):
-                    sooner = True
+            for arrival in prepared:
+                sooner |= wheel.accept(arrival)
             if sooner:
                 wheel.lock.notify_all()
             crowded = wheel.bytes > 1.25 * self.config.wheel_bytes_max
@@ -515,9 +510,7 @@ class Broker:
     def _release_consumers(self) -> None:
         for topic in list(self._rooms.ready.topics.values()):
             for group in list(topic.groups.values()):
-                with group.lock:
-                    group.closed = True
-                    group.lock.notify_all()
+                group.stop()
 
     def wait_fatal(self, timeout_s: float | None = None) -> bool:
         """Wait until the broker has failed; whether it has."""

@@ -45,8 +45,10 @@ class _Lease:
 
 
 class Group:
-    """All state is guarded by ``lock``, which is also what its consumers wait on. ``on_handout`` is told (due times,
-    now).
+    """All state is guarded by ``lock``. ``on_handout`` is told (due times, now).
+
+    Consumers wait on another condition, so that the dispatcher, which wakes them, never waits for one of them that is
+    being served.
     """
 
     def __init__(
@@ -63,7 +65,9 @@ class Group:
     ) -> None:
         self.topic = topic
         self.name = name
-        self.lock = threading.Condition()
+        self.lock = threading.Lock()
+        self._wake = threading.Condition()
+        self._news = 0  # counts what may be of interest to who waits
         self.floor = self.cursor = floor
         self._acked = Intervals()
         self._retries: list[
@@ -88,8 +92,9 @@ class Group:
         ever).
         """
         end = None if wait_s is None else time.monotonic() + wait_s
-        with self.lock:
-            while not (self.closed or holder.closed):
+        while not (self.closed or holder.closed):
+            seen = self._news
+            with self.lock:
                 room = min(rows_max, holder.prefetch - holder.held)
                 batch = self._lease(holder, room) if room > 0 else None
                 if batch is not None:
@@ -97,7 +102,10 @@ class Group:
                 left = None if end is None else end - time.monotonic()
                 if left is not None and left <= 0:
                     return None
-                self._clock.wait(self.lock, self._until_next(left))
+                left = self._until_next(left)
+            with self._wake:
+                if self._news == seen:
+                    self._clock.wait(self._wake, left)
         return None
 
     def _lease(self, holder: Subscription, room: int) -> pa.RecordBatch | None:
@@ -210,8 +218,17 @@ class Group:
 
     def notify(self) -> None:
         """Wake those who wait: there may be something for them."""
-        with self.lock:
-            self.lock.notify_all()
+        self._wake_up()
+
+    def _wake_up(self) -> None:
+        with self._wake:
+            self._news += 1
+            self._wake.notify_all()
+
+    def stop(self) -> None:
+        """Nothing is handed out any more; who waits is let go."""
+        self.closed = True
+        self._wake_up()
 
     # -- settling ----------------------------------------------------------------------------------------------------
 
@@ -226,7 +243,7 @@ class Group:
             settled = [o for _, o, _ in self._settle(leases, offsets)]
             count = sum(len(o) for o in settled)
             entries = self._acknowledge(np.sort(np.concatenate(settled))) if settled else []
-            self.lock.notify_all()
+        self._wake_up()
         self._write(entries, len(offsets) - count, len(offsets), done)
         return count
 
@@ -241,7 +258,7 @@ class Group:
             for _, given_back, attempts in self._settle(leases, offsets):
                 entries += self._retry(at, given_back, attempts + 1)
                 count += len(given_back)
-            self.lock.notify_all()
+        self._wake_up()
         self._write(entries, len(offsets) - count, len(offsets), done)
         return count
 
@@ -324,7 +341,7 @@ class Group:
             entries: list[Entry] = []
             for number, lease in [(n, held) for n, held in self._leases.items() if held.holder is holder]:
                 entries += self._release(number, lease, now, count_try=True)
-            self.lock.notify_all()
+        self._wake_up()
         if entries and not self.closed:
             self._write(entries, 0, 0, None)
 

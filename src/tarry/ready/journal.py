@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from tarry import affinity
 from tarry.errors import DiskFullError, TarryError
 from tarry.log import frame
 from tarry.log.commit import GroupCommit
@@ -109,8 +108,6 @@ class Journal:
         self._commits.submit(_Item(entries, ticket, done), 1)
 
     def _commit(self, items: list[_Item]) -> None:
-        if self._threaded:
-            affinity.together()
         entries = self._owed + [e for item in items for e in item.entries]
         error: TarryError | None = None
         try:

@@ -133,7 +133,8 @@ class Topic:
                 if offset >= self.end:
                     return None
                 if self._in_memory and offset >= self.tails[self.evicted].base:
-                    return offset, self._from_memory(offset, rows_max)
+                    parts = self._from_memory(offset, rows_max)
+                    break
                 at = bisect_right([e.first for e in self.extents], offset) - 1
                 segment = self.extents[at].segment
             try:
@@ -144,12 +145,14 @@ class Topic:
                     raise
                 continue
             return offset, batch.slice(offset - base, min(rows_max, batch.num_rows - (offset - base)))
+        # Without the lock: the dispatcher must not wait for it.
+        return offset, concat(parts)
 
     def _has_segment(self, segment: int) -> bool:
         with self.lock:
             return any(e.segment == segment for e in self.extents)
 
-    def _from_memory(self, offset: int, rows_max: int) -> pa.RecordBatch:
+    def _from_memory(self, offset: int, rows_max: int) -> list[pa.RecordBatch]:
         parts, rows, size = [], 0, 0
         at = bisect_right(self.tails, offset, lo=self.evicted, key=_base) - 1
         for place in range(at, len(self.tails)):
@@ -161,7 +164,7 @@ class Topic:
             size += tail.size
             if rows >= rows_max or size >= READ_BYTES:
                 break
-        return concat(parts)
+        return parts
 
     def notify(self) -> None:
         """Wake the consumers that wait for this topic."""

@@ -85,6 +85,16 @@ class Due:
     bytes: int
 
 
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """What came in, and of that the rows below ``limit_ms``, by slot."""
+
+    batch: pa.RecordBatch
+    size: int
+    limit_ms: int
+    parts: list[tuple[int, Piece]]
+
+
 @dataclass(slots=True)
 class _Slot:
     pieces: list[Piece] = field(default_factory=list)
@@ -113,43 +123,50 @@ class Wheel:
         self._near_slot = loaded.due_ms // SLOT_MS
         self._ties = itertools.count()
 
-    def accept(self, piece: Piece) -> bool:
-        """Take the rows below ``loaded``; whether the next due time became sooner, so that the dispatcher must be
-        woken.
-        """
-        return self.add(piece.slice(0, int(piece.due_ms.searchsorted(self.loaded.due_ms, "left"))))
-
-    def prepare(self, batch: pa.RecordBatch, size: int) -> tuple[int, Piece | None]:
-        """Without the lock: the rows of an arrival of ``size`` bytes that are below ``loaded`` as it is now, sorted,
-        and which ``loaded`` that was.
+    def prepare(self, batch: pa.RecordBatch, size: int) -> Arrival:
+        """Without the lock: the rows of an arrival of ``size`` bytes that are below ``loaded`` as it is now, sorted and
+        cut into slots. The dispatcher waits for the lock, so :meth:`accept` must have little left to do.
 
         A few rows of a large batch are copied out, so that they do not keep all of it in memory for the length of the
         horizon.
         """
-        limit, rows = self.loaded.due_ms, batch.num_rows
+        limit = self.loaded.due_ms
         below = (batch.column("due_ms").to_numpy() < limit).nonzero()[0]
         if not len(below):
-            return limit, None
-        if 2 * len(below) > rows:
-            return limit, Piece.of(batch, stored=False, size=size)
-        return limit, Piece.of(batch.take(pa.array(below, pa.int64())), stored=False, size=size * len(below) // rows)
+            return Arrival(batch, size, limit, [])
+        if 2 * len(below) > batch.num_rows:
+            piece = Piece.of(batch, stored=False, size=size)
+            piece = piece.slice(0, len(below))
+        else:
+            few = batch.take(pa.array(below, pa.int64()))
+            piece = Piece.of(few, stored=False, size=size * len(below) // batch.num_rows)
+        return Arrival(batch, size, limit, _cut(piece))
+
+    def accept(self, arrival: Arrival) -> bool:
+        """Take the rows below ``loaded``; whether the next due time became sooner, so that the dispatcher must be
+        woken.
+        """
+        if arrival.limit_ms != self.loaded.due_ms:
+            # The loader moved it since: the rows between the two limits belong here now, or do no longer.
+            arrival = self.prepare(arrival.batch, arrival.size)
+        return self._take(arrival.parts)
 
     def add(self, piece: Piece) -> bool:
         """Take all rows; whether the next due time became sooner."""
-        if not piece.rows:
+        return self._take(_cut(piece))
+
+    def _take(self, parts: list[tuple[int, Piece]]) -> bool:
+        if not parts:
             return False
         before = self.next_due()
-        self.rows += piece.rows
-        self.bytes += piece.bytes
-        low = int(piece.due_ms.searchsorted(self._near_slot * SLOT_MS, "left"))
-        if low:
-            self._push(piece.slice(0, low))
-        while low < piece.rows:
-            slot = int(piece.due_ms[low]) // SLOT_MS
-            high = int(piece.due_ms.searchsorted((slot + 1) * SLOT_MS, "left"))
-            self._put(slot, piece.slice(low, high))
-            low = high
-        return before is None or int(piece.due_ms[0]) < before
+        for number, piece in parts:
+            self.rows += piece.rows
+            self.bytes += piece.bytes
+            if number < self._near_slot:
+                self._push(piece)
+            else:
+                self._put(number, piece)
+        return before is None or int(parts[0][1].due_ms[0]) < before
 
     def _put(self, number: int, piece: Piece) -> None:
         slot = self._slots.get(number)
@@ -298,6 +315,18 @@ class Wheel:
         order = np.lexsort((seq, due))
         at = order[min(max(1, int(np.searchsorted(np.cumsum(weight[order]), size))), len(order) - 1)]
         return Key(int(due[at]), int(seq[at]) + (len(order) == 1))
+
+
+def _cut(piece: Piece) -> list[tuple[int, Piece]]:
+    """By slot, ascending."""
+    parts = []
+    low = 0
+    while low < piece.rows:
+        number = int(piece.due_ms[low]) // SLOT_MS
+        high = int(piece.due_ms.searchsorted((number + 1) * SLOT_MS, "left"))
+        parts.append((number, piece if high - low == piece.rows else piece.slice(low, high)))
+        low = high
+    return parts
 
 
 def _ascending(due: Int64s, seq: Int64s) -> bool:
