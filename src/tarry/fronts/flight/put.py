@@ -169,7 +169,8 @@ class PutStream:
             if not self._slots or self._slots[0].answer is None:
                 return None
             slot = self._slots.popleft()
-            self._changed.notify_all()
+            if len(self._slots) == UNANSWERED_MAX - 1:
+                self._changed.notify_all()  # the reader waits for room; nobody else need be woken
         answer = slot.answer
         if isinstance(answer, bytes):
             return answer
