@@ -65,7 +65,8 @@ class Group:
     ) -> None:
         self.topic = topic
         self.name = name
-        self.lock = threading.Lock()
+        # Reentrant: without threads, a write to the journal may be one of those that begin a new file, of all entries.
+        self.lock = threading.RLock()
         self._wake = threading.Condition()
         self._news = 0  # counts what may be of interest to who waits
         self.floor = self.cursor = floor
