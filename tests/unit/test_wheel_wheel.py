@@ -90,6 +90,10 @@ class WheelMachine(RuleBasedStateMachine):
         self.now -= by
 
     @rule()
+    def join_small(self) -> None:
+        self.wheel.join_small()
+
+    @rule()
     def make_near(self) -> None:
         self.joined = True
         self.wheel.make_near(self.now)
@@ -183,9 +187,12 @@ def test_a_piece_is_sorted_and_counts_what_is_below(keys: list[Key], key: Key) -
 
 def test_a_slot_of_many_small_pieces_is_joined() -> None:
     wheel = loaded_wheel()
-    with wheel.lock:
-        for seq in range(20 * PIECES_MAX):
+    for seq in range(20 * PIECES_MAX):
+        with wheel.lock:
             wheel.add(Piece.of(batch([Key(NOW + 30_000, seq)]), stored=seq % 2 == 0))
+        if seq % 200 == 0:
+            wheel.join_small()
+    wheel.join_small()
     assert len(wheel.pieces()) < 2 * PIECES_MAX
     assert wheel.rows == 20 * PIECES_MAX
 
@@ -197,6 +204,7 @@ def test_joined_pieces_count_with_what_they_weigh(how: str) -> None:
     with wheel.lock:
         for seq in range(2 * PIECES_MAX if how == "many" else PIECES_MAX // 2):
             wheel.add(Piece.of(batch([Key(NOW + 2000, seq)]), stored=False, size=2000))
+    wheel.join_small()
     wheel.make_near(NOW + 1000)
     assert wheel.bytes == pytest.approx(sum(p.bytes for p in wheel.pieces()))
     with wheel.lock:

@@ -355,7 +355,7 @@ class Broker:
                 sooner |= wheel.accept(arrival)
             if sooner:
                 wheel.lock.notify_all()
-            crowded = wheel.bytes > 1.25 * self.config.wheel_bytes_max
+            crowded = wheel.is_crowded or wheel.bytes > 1.25 * self.config.wheel_bytes_max
         if crowded:
             self._rooms.loader.wake.set()
 

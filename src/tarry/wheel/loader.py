@@ -79,6 +79,7 @@ class Loader:
         """Do what is to be done now: shrink a wheel that grew too large, sort near slots, load the next window."""
         now = self._clock.now_ms()
         self._shrink()
+        self._wheel.join_small()
         self._wheel.make_near(now)
         self._load(now)
 

@@ -102,8 +102,8 @@ class _Slot:
 
 
 class Wheel:
-    """All methods but :meth:`make_near` are called with :attr:`lock` held. The lock's condition is what the dispatcher
-    waits on.
+    """All methods but :meth:`prepare`, :meth:`join_small` and :meth:`make_near` are called with :attr:`lock` held. The
+    lock's condition is what the dispatcher waits on.
     """
 
     def __init__(self, loaded: Key, fired: Key) -> None:
@@ -120,6 +120,7 @@ class Wheel:
         self.rows = 0
         self._slots: dict[int, _Slot] = {}
         self._runs: list[tuple[int, int, int, Piece]] = []  # heap of (due, seq, tie, the run's rest)
+        self._crowded: set[int] = set()
         self._near_slot = loaded.due_ms // SLOT_MS
         self._ties = itertools.count()
 
@@ -174,10 +175,8 @@ class Wheel:
             slot = self._slots[number] = _Slot()
         slot.pieces.append(piece)
         slot.due_min_ms = min(slot.due_min_ms, int(piece.due_ms[0]))
-        if len(slot.pieces) >= PIECES_MAX:
-            small = [p for p in slot.pieces if p.rows < 4 * PIECES_MAX]
-            if len(small) > PIECES_MAX // 2:
-                slot.pieces = [p for p in slot.pieces if p.rows >= 4 * PIECES_MAX] + _join(small)
+        if len(slot.pieces) % PIECES_MAX == 0:
+            self._crowded.add(number)
 
     def _push(self, piece: Piece) -> None:
         heapq.heappush(self._runs, (int(piece.due_ms[0]), int(piece.seq[0]), next(self._ties), piece))
@@ -200,6 +199,34 @@ class Wheel:
             heads.append(Key(slot, 0))
         head = min(heads, default=None)
         return head.due_ms if head is not None and head < self.safe else None
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether there is something for :meth:`join_small`."""
+        return bool(self._crowded)
+
+    def join_small(self) -> None:
+        """Join the small pieces of each slot that has many, so that no later join has thousands of parts. Takes the
+        lock itself, and joins without it: whoever is on the way of a message waits for no copying.
+        """
+        while True:
+            with self.lock:
+                if not self._crowded:
+                    return
+                slot = self._slots.get(number := self._crowded.pop())
+                pieces = [] if slot is None else list(slot.pieces)
+            small = [p for p in pieces if p.rows < 4 * PIECES_MAX]
+            if slot is None or len(small) <= PIECES_MAX // 2:
+                continue
+            joined = [p for p in pieces if p.rows >= 4 * PIECES_MAX] + _join(small)
+            with self.lock:
+                # It may have fired, become near or been cut meanwhile; what was added came behind.
+                if self._slots.get(number) is slot:
+                    slot.pieces = joined + slot.pieces[len(pieces) :]
+            # Freed together, hundreds of batches would keep the interpreter from all threads for milliseconds.
+            small.clear()
+            while pieces:
+                pieces.pop()
 
     def make_near(self, now_ms: int) -> None:
         """Sort the slots that begin soon into runs. Takes the lock itself; sorts without it, so that nothing waits for
