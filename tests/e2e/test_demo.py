@@ -42,6 +42,8 @@ def test_an_interrupted_demo_leaves_nothing_behind(tmp_path: Path, number: signa
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        # Of a shell's background job, where it is ignored, it would be ignored here, too.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     killer = threading.Timer(120, demo.kill)
     killer.start()
