@@ -385,3 +385,25 @@ def test_consumers_wait_for_what_comes_and_wake_at_once(tmp_path: Path) -> None:
         assert not thread.is_alive()
     assert sorted(got) == list(range(500)), "each once"
     rig.close()
+
+
+def test_a_consumer_that_is_closed_on_its_way_to_a_lease_gets_none(rig: Rig) -> None:
+    # Leased to it, the message would be back only when the lease ends.
+    rig.box.append("a")
+    closing, other = rig.consumer(), rig.consumer()
+    lock = rig.group.lock
+
+    class ClosesFirst:
+        def __enter__(self) -> None:
+            rig.group.lock = lock
+            closing.close()
+            lock.acquire()
+
+        def __exit__(self, *_: object) -> None:
+            lock.release()
+
+    rig.group.lock = ClosesFirst()  # type: ignore[assignment]
+    assert closing.fetch(10, 0) is None
+    batch = other.fetch(10, 0)
+    assert batch is not None
+    assert batch.num_rows == 1

@@ -93,9 +93,12 @@ class Group:
         ever).
         """
         end = None if wait_s is None else time.monotonic() + wait_s
-        while not (self.closed or holder.closed):
+        while True:
             seen = self._news
             with self.lock:
+                # Under the lock: what is leased to a consumer after it was closed would come back only with its lease.
+                if self.closed or holder.closed:
+                    return None
                 room = min(rows_max, holder.prefetch - holder.held)
                 batch = self._lease(holder, room) if room > 0 else None
                 if batch is not None:
@@ -107,7 +110,6 @@ class Group:
             with self._wake:
                 if self._news == seen:
                     self._clock.wait(self._wake, left)
-        return None
 
     def _lease(self, holder: Subscription, room: int) -> pa.RecordBatch | None:
         now = self._clock.now_ms()
