@@ -148,3 +148,59 @@ def test_errors_of_our_own_stay_what_they_are() -> None:
     assert as_tarry_error(closed, "it") is closed
     assert isinstance(as_tarry_error(OSError("boom"), "it"), FatalError)
     assert "it failed: boom" in str(as_tarry_error(OSError("boom"), "it"))
+
+
+def test_who_leads_does_the_round_and_what_comes_meanwhile_is_written_by_the_thread() -> None:
+    rounds = Rounds()
+    writers: list[threading.Thread] = []
+    commits = rounds.open()
+    inner = commits._commit
+
+    def commit(items: list[int]) -> None:
+        writers.append(threading.current_thread())
+        inner(items)
+
+    commits._commit = commit
+    rounds.gate.clear()
+    leader = threading.Thread(target=lambda: commits.submit(0, 1, lead=True))
+    leader.start()
+    assert rounds.begun.acquire(timeout=WAIT_S)
+    commits.submit(1, 1, lead=True)  # a round is under way: this returns at once
+    commits.submit(2, 1)
+    rounds.gate.set()
+    leader.join(WAIT_S)
+    commits.close()
+    assert rounds.rounds == [[0], [1, 2]]
+    assert writers == [leader, commits._thread]
+
+
+def test_a_leader_whose_round_fails_is_the_end_for_all() -> None:
+    rounds = Rounds()
+    rounds.fail_on = 0
+    commits = rounds.open()
+    commits.submit(0, 1, lead=True)
+    assert [items for _, items in rounds.fatal] == [[0]]
+    with pytest.raises(ClosedError, match="the disk is on fire"):
+        commits.submit(1, 1, lead=True)
+    commits.close()
+
+
+def test_leading_and_not_from_many_threads_loses_nothing() -> None:
+    rounds = Rounds()
+    commits = rounds.open(weight_max=1 << 40)
+
+    def work(worker: int) -> None:
+        for i in range(300):
+            commits.submit(worker * 1000 + i, 1, lead=i % 2 == 0)
+
+    threads = [threading.Thread(target=work, args=(w,)) for w in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(WAIT_S)
+    commits.close()
+    written = [item for items in rounds.rounds for item in items]
+    assert sorted(written) == sorted(w * 1000 + i for w in range(4) for i in range(300))
+    for worker in range(4):
+        mine = [item for item in written if item // 1000 == worker]
+        assert mine == sorted(mine), "in the order of its submissions"
