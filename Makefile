@@ -9,15 +9,19 @@ STAMP := $(VENV)/.installed
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 
-.PHONY: help setup demo test lint types unit bench soak clean
+.PHONY: help setup demo test lint types unit spark-cluster bench soak month kafka kafka-jars clean
 
 help:
 	@echo 'make demo               a year of flight departures through a broker that is killed on the way'
 	@echo 'make test               lint, types and all tests'
 	@echo 'make lint | types       a part of it'
 	@echo 'make unit [ARGS=...]    pytest alone, with arguments: make unit ARGS="tests/unit -k delay"'
+	@echo 'make spark-cluster      format("tarry") on a standalone cluster of a master and two workers'
 	@echo 'make bench [ONLY=name]  measure; writes benchmarks/results/latest.json'
 	@echo 'make soak               hours of load with faults'
+	@echo 'make month              a simulated month of commits to the store, one a minute; about an hour'
+	@echo 'make kafka              the relay with a real Kafka: kill -9 of either, a herd (needs Java and Maven; minutes)'
+	@echo 'make kafka-jars         fetch what a Kafka for the tests needs into ~/.cache/tarry'
 	@echo 'make clean              remove what was made, the virtual environment too'
 	@echo
 	@echo 'The virtual environment is made with $(or $(PYTHON),no Python that is new enough); another: make PYTHON=python3.12 test'
@@ -46,13 +50,25 @@ types: $(STAMP)
 	$(BIN)/mypy
 
 unit: $(STAMP)
-	$(BIN)/pytest $(ARGS)
+	$(BIN)/pytest -n 2 --dist loadfile -m 'not kafka_slow' $(ARGS)
+
+spark-cluster: $(STAMP)
+	SPARK_CLUSTER_TEST=1 $(BIN)/pytest tests/spark/test_datasource_cluster.py $(ARGS)
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks $(if $(ONLY),--only $(ONLY))
 
 soak: $(STAMP)
 	$(BIN)/python -m benchmarks.soak $(ARGS)
+
+month: $(STAMP)
+	TARRY_MONTH_STEP_MS=60000 $(BIN)/pytest -s --timeout 0 tests/unit/test_store_month.py $(ARGS)
+
+kafka: $(STAMP)
+	$(BIN)/pytest tests/kafka $(ARGS)
+
+kafka-jars: $(STAMP)
+	$(BIN)/python -m tests.kafka.server
 
 clean:
 	rm -rf $(VENV) build dist demo-out spark-warehouse metastore_db derby.log .mypy_cache .ruff_cache .pytest_cache .hypothesis

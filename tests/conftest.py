@@ -6,9 +6,13 @@ import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 settings.register_profile("default", deadline=None)
 settings.register_profile("thorough", deadline=None, max_examples=1000)
@@ -38,3 +42,16 @@ def _data_files() -> set[tuple[str, str]]:
         if target.removesuffix(" (deleted)").endswith((".log", ".idx", "/lock", ".parquet")):
             found.add((entry.name, target))
     return found
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    # Here, and nowhere else: two fixtures would share one JVM, and both would end it.
+    from tarry.pipeline.session import build_session, end_jvm
+
+    session = build_session(
+        name="tests", master="local[2]", memory="512m", work=tmp_path_factory.mktemp("spark") / "work"
+    )
+    yield session
+    session.stop()
+    end_jvm()
