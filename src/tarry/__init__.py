@@ -22,8 +22,21 @@ if TYPE_CHECKING:
     from tarry.errors import TarryError
     from tarry.inprocess import AsyncBroker, open
     from tarry.message import Message
+    from tarry.outcome import Outcome
+    from tarry.repeat import Repeat
 
-__all__ = ["AsyncBroker", "AsyncClient", "Client", "DelayLevel", "Message", "TarryError", "__version__", "open"]
+__all__ = [
+    "AsyncBroker",
+    "AsyncClient",
+    "Client",
+    "DelayLevel",
+    "Message",
+    "Outcome",
+    "Repeat",
+    "TarryError",
+    "__version__",
+    "open",
+]
 
 _HOMES = {
     "AsyncBroker": "tarry.inprocess",
@@ -31,6 +44,8 @@ _HOMES = {
     "Client": "tarry.client",
     "DelayLevel": "tarry.delay",
     "Message": "tarry.message",
+    "Outcome": "tarry.outcome",
+    "Repeat": "tarry.repeat",
     "TarryError": "tarry.errors",
     "open": "tarry.inprocess",
 }

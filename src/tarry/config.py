@@ -136,6 +136,8 @@ class Config(BaseSettings):
     http: Address = Field(None, description="HOST:PORT of the lmstfy HTTP front; not in this version.")
     http_admin: Address = Field(None, description="HOST:PORT of the HTTP admin front; not in this version.")
 
+    metrics: Address = Field(None, description="HOST:PORT of Prometheus metrics, over HTTP; empty: off.")
+
     pipeline: Literal["on", "off"] = Field("on", description="Start and supervise the Spark pipeline.")
     spark_master: str = Field("local[*]", min_length=1, description="Spark master of the pipeline.")
     spark_memory: str = Field("1g", pattern=r"^[0-9]+[kmgtKMGT]$", description="Memory of the pipeline's driver JVM.")
@@ -144,6 +146,16 @@ class Config(BaseSettings):
     )
     schedule_bytes: Bytes = Field(256 << 20, ge=1, description="...or when this many bytes of intake wait.")
     schedule_rows_max: Count = Field(4_000_000, ge=1, description="Most messages in one batch of the schedule query.")
+    compact_interval_ms: Milliseconds = Field(
+        60_000, ge=0, description="How often the store's files are looked after (merged, cut, expired); 0: never."
+    )
+    compact_tasks: Count = Field(1, ge=1, le=1024, description="Most tasks at once that rewrite files of the store.")
+    compact_file_bytes: Bytes = Field(
+        256 << 20, ge=1 << 20, le=1 << 30, description="Largest file that is made of others; a task needs twice that."
+    )
+    store_retention_ms: Milliseconds = Field(
+        86_400_000, ge=3_600_000, description="How long files stay that the store has replaced or let expire."
+    )
 
     delay_ms_max: Milliseconds = Field(DELAY_MS_MAX, ge=1, description="The one documented limit of a delay.")
     delay_levels: Levels = Field(ROCKETMQ_LEVELS, description="What RocketMQ's delay levels mean.")
@@ -169,6 +181,14 @@ class Config(BaseSettings):
     disk_free_bytes_min: Bytes = Field(512 << 20, ge=0, description="Free disk below which producers are refused.")
     retention_ms: Milliseconds = Field(
         3 * 86_400_000, ge=0, description="How long ready messages are kept for groups that do not ack."
+    )
+
+    dedupe_ms: Milliseconds = Field(
+        600_000, ge=0, description="For how long a second message with the same id and topic is a duplicate; 0: never."
+    )
+    repeat_ms_min: Milliseconds = Field(1_000, ge=1, description="Shortest interval of a series.")
+    missed_after_ms: Milliseconds = Field(
+        60_000, ge=0, description="An occurrence of a series that is later than this was missed."
     )
 
     lease_ms: Milliseconds = Field(30_000, ge=1, description="Default lease of a message handed to a consumer.")

@@ -52,6 +52,18 @@ class MessageTooLargeError(InvalidMessageError):
     code = "message_too_large"
 
 
+class KeyExistsError(InvalidMessageError):
+    """A message with this key is pending in the topic, and the producer asked to be refused then."""
+
+    code = "key_exists"
+
+
+class ForgedHandleError(InvalidArgumentError):
+    """A handle that is whole and that this broker did not make: forged, or another broker's."""
+
+    code = "forged_handle"
+
+
 class NotFoundError(TarryError):
     """The thing named does not exist."""
 

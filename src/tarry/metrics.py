@@ -10,7 +10,9 @@ so that a bucket is never wider than 1/64 of the values in it.
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -25,6 +27,8 @@ RELATIVE_ERROR = 1 / _SUB
 """How far :meth:`Histogram.percentile` may be above the true value, relative to it; it is never below."""
 
 PERCENTILES = (50.0, 99.0, 99.9)
+_WAITING_MAX = 512
+_FEW, _SPAN = 1024, 1 << 16
 
 
 class Counters:
@@ -49,6 +53,30 @@ class Counters:
             return dict(self._counts)
 
 
+class Durations:
+    """Values of which one comes at a time, often: noting one is an append, and a histogram is made of many at once."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[int] = deque()
+        self._histogram = Histogram()
+
+    def note(self, value: int) -> None:
+        """Another one."""
+        self._waiting.append(value)
+        if len(self._waiting) >= _WAITING_MAX:
+            self.histogram()
+
+    def histogram(self) -> Histogram:
+        """Of all until now."""
+        # Appending and popping are atomic; another thread may pop what we counted on.
+        values = []
+        with suppress(IndexError):
+            while True:
+                values.append(self._waiting.popleft())
+        self._histogram.record(values)
+        return self._histogram
+
+
 class Histogram:
     """Values as counts in buckets: recorded many at a time, merged, read as percentiles. Thread-safe.
 
@@ -69,8 +97,16 @@ class Histogram:
         array: Int64s = np.atleast_1d(np.asarray(values, np.int64))
         if not array.size:
             return
-        counts = np.bincount(_buckets(array))
-        low, high, total = int(array.min()), int(array.max()), _exact_sum(array)
+        low, high = int(array.min()), int(array.max())
+        if array.size > _FEW and high - low < _SPAN:
+            # Many values of few kinds, as a herd's are: which bucket each kind is in has to be found out only once.
+            rows = np.bincount(array - low)
+            kinds = np.flatnonzero(rows)
+            counts = np.zeros(_BUCKETS, np.int64)
+            np.add.at(counts, _buckets(kinds + low), rows[kinds])
+            total = array.size * low + int(np.dot(rows, np.arange(len(rows))))
+        else:
+            counts, total = np.bincount(_buckets(array)), _exact_sum(array)
         with self._lock:
             self._counts[: len(counts)] += counts
             self._widen(low, high)
@@ -98,6 +134,12 @@ class Histogram:
             found = np.searchsorted(np.cumsum(self._counts), ranks)
             return [min(max(_bucket_end(int(b)), self.min), self.max) for b in found]
 
+    def counts_below(self, bounds: Sequence[int]) -> list[int]:
+        """How many of the values are below each of ``bounds``. Where one cuts a bucket, those in the bucket are not."""
+        with self._lock:
+            sums = np.concatenate([[0], np.cumsum(self._counts)])
+        return [int(sums[np.searchsorted(_ENDS, bound, "left")]) for bound in bounds]
+
     def merge(self, other: Histogram) -> None:
         """Count all that ``other`` has counted."""
         # A copy first: holding both locks could deadlock with a merge the other way round.
@@ -116,6 +158,19 @@ class Histogram:
             twin._counts = self._counts.copy()
             twin.count, twin.total, twin.min, twin.max = self.count, self.total, self.min, self.max
         return twin
+
+    def since(self, before: Histogram) -> Histogram:
+        """What was counted after ``before``, which was this one then; all of it, where it was another (the process that
+        counts has begun anew). Minimum and maximum are as exact as buckets are.
+        """
+        now, then = self.copy(), before.copy()
+        counts = now._counts - then._counts
+        if (counts < 0).any():
+            return now
+        now._counts, now.count, now.total = counts, now.count - then.count, now.total - then.total
+        used = np.flatnonzero(counts)
+        now.min, now.max = (int(_ENDS[used[0]]), int(_ENDS[used[-1]])) if len(used) else (None, None)
+        return now
 
     def summary(self) -> dict[str, float | int | None]:
         """Count, mean, the usual percentiles, minimum and maximum, as plain data."""
@@ -164,6 +219,10 @@ def _bucket_end(bucket: int) -> int:
     """The greatest value that falls into ``bucket``."""
     shift = max(0, bucket // _SUB - 1)
     return ((bucket - shift * _SUB + 1) << shift) - 1
+
+
+_ENDS = np.array([_bucket_end(bucket) for bucket in range(_BUCKETS)], np.int64)
+"""The greatest value of each bucket."""
 
 
 def _exact_sum(values: Int64s) -> int:

@@ -7,9 +7,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+import numpy as np
+
 from tarry import handle
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+OUTCOMES = ("scheduled", "replaced", "kept", "duplicate")
+"""What may become of a scheduled message; see :class:`Receipt`."""
+
+PLACED = np.dtype(
+    [("seq", "<i8"), ("due_ms", "<i8"), ("first_seq", "<i8"), ("rows", "<u4"), ("token", "V8"), ("outcome", "u1")]
+)
+"""Where a row's message is, which accepted batch its handle speaks of, and its outcome as a place in OUTCOMES."""
 
 
 def id_of(seq: int) -> str:
@@ -18,17 +29,25 @@ def id_of(seq: int) -> str:
 
 
 class Receipt:
-    """The answer to one scheduled message: it is durable. A delay was resolved to ``due_ms`` by the broker's clock."""
+    """The answer to one scheduled message: it is durable. A delay was resolved to ``due_ms`` by the broker's clock.
 
-    __slots__ = ("_first_seq", "_rows", "_token", "due_ms", "id", "seq")
+    ``outcome`` is "scheduled"; "replaced": another message of its key was pending, and was cancelled; "kept": such a
+    message was pending, and this is its receipt; "duplicate": a message of its id had been accepted within the dedupe
+    window, and this is its receipt.
+    """
 
-    def __init__(self, id: str, seq: int, due_ms: int, first_seq: int, rows: int, token: bytes) -> None:
+    __slots__ = ("_first_seq", "_rows", "_token", "due_ms", "id", "outcome", "seq")
+
+    def __init__(
+        self, id: str, seq: int, due_ms: int, first_seq: int, rows: int, token: bytes, outcome: str = "scheduled"
+    ) -> None:
         self.id = id
         self.seq = seq
         self.due_ms = due_ms
         self._first_seq = first_seq
         self._rows = rows
         self._token = token
+        self.outcome = outcome
 
     @property
     def handle(self) -> str:
@@ -47,7 +66,8 @@ class Receipt:
         return hash((self.seq, self.due_ms))
 
     def __repr__(self) -> str:
-        return f"Receipt(id={self.id!r}, seq={self.seq}, due_ms={self.due_ms}, handle={self.handle!r})"
+        told = f"id={self.id!r}, seq={self.seq}, due_ms={self.due_ms}, handle={self.handle!r}"
+        return f"Receipt({told}, outcome={self.outcome!r})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,23 @@
+"""Fixtures for users' tests, found by pytest when Tarry is installed. Nothing is imported before one is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tarry.testing import TestBroker
+
+
+@pytest.fixture
+def tarry_broker(tmp_path: Path) -> Iterator[TestBroker]:
+    """The real broker on a temporary directory, with a clock that stands still until the test moves it
+    (:meth:`tarry.testing.TestBroker.advance`). For other settings use :func:`tarry.testing.open_broker`.
+    """
+    from tarry.testing import open_broker
+
+    with open_broker(tmp_path / "tarry") as broker:
+        yield broker
