@@ -1,0 +1,44 @@
+"""Recurrence: when does a message come again? Pure rules; no clock, no storage.
+
+A producer writes a :class:`Repeat`: ``Repeat.every("1m", times=5)`` or ``Repeat.cron("0 9 * * MON-FRI",
+"Europe/Berlin")``, or the same as a dict or JSON text. :func:`parse` checks it. The row of an occurrence carries the
+rule and where the series stands (:class:`State`); the broker asks :func:`first_due` when it accepts the message,
+:func:`following` and :func:`catch_up` when an occurrence is due.
+
+One file, one question:
+
+=============  =========================================================================
+``rule``       what is a rule, and is it valid?
+``text``       how is it written, by a producer and in a row?
+``series``     when is the next occurrence, and what of those that downtime has missed?
+``cron``       at which instants does a cron rule fire? (daylight saving is explained there)
+``walls``      which wall-clock times match a cron expression? (the ``cronsim`` library)
+``zones``      what do the clocks of a zone show?
+=============  =========================================================================
+"""
+
+from tarry.repeat.rule import CRON_CHARS_MAX, FACTOR_MIN, LEAST_MS, MOST_MS, Missed, Repeat
+from tarry.repeat.series import Step, catch_up, first_due, following
+from tarry.repeat.text import TEXT_CHARS_MAX, State, parse, read_state, series_of, state_json, to_json
+from tarry.repeat.zones import LAST_MS
+
+__all__ = [
+    "CRON_CHARS_MAX",
+    "FACTOR_MIN",
+    "LAST_MS",
+    "LEAST_MS",
+    "MOST_MS",
+    "TEXT_CHARS_MAX",
+    "Missed",
+    "Repeat",
+    "State",
+    "Step",
+    "catch_up",
+    "first_due",
+    "following",
+    "parse",
+    "read_state",
+    "series_of",
+    "state_json",
+    "to_json",
+]

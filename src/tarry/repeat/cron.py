@@ -1,0 +1,134 @@
+"""At which instants does a cron rule fire? Wall-clock times that match the expression, in a zone whose clocks shift.
+
+The rule for shifts is that of Debian's cron, which cronsim follows too:
+
+A rule **at fixed times** (none of its second, minute and hour begins with ``*``: ``30 2 * * *``, ``0 9-17 * * *``,
+``0 0,12 * * *``) fires once for each matching time of the day. Where clocks go back and show the time twice, it fires
+the first time only. Where clocks go forward and skip the time, it fires at the end of the gap, the moment at which
+they jump; several skipped times, and one that is that moment itself, are one firing.
+
+A **running** rule (any other: ``*/15 * * * *``, ``0 * * * *``, ``0 */2 * * *``) fires whenever the clocks show a
+matching time: twice in a fold, not at all in a gap. So ``*/15`` stays a quarter of an hour of elapsed time, and
+``0 * * * *`` an hour, wherever clocks shift by a multiple of that. ``0 0-23 * * *`` is a rule at fixed times: its
+firings of a fold's hour are one, and an hour without any follows.
+
+What differs from cronsim, on purpose: six fields follow the same rule as five (cronsim would skip ``0 30 2 * * *`` in
+a gap and fire it twice in a fold); a running rule misses nothing next to a shift, also to one of half an hour; and the
+instants do not depend on where the search began, so that catching up after downtime finds what was due in it.
+
+All instants are whole seconds since the epoch, from 1970 to the year 9998.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from functools import lru_cache
+from typing import Protocol
+
+from tarry.errors import InvalidArgumentError
+from tarry.repeat.walls import Walls, walls
+from tarry.repeat.zones import LAST_S, Zone, zone
+
+_NEVER_S = 50 * 366 * 86_400
+"""As cronsim: what does not fire for 50 years fires never. (Five Mondays in February come every 28 or 40 years.)"""
+
+
+class Cron(Protocol):
+    """An increasing sequence of instants."""
+
+    def next(self, instant: int) -> int | None:
+        """The first firing after ``instant``, or None: there is none in 50 years."""
+        ...
+
+    def last(self, after: int, by: int) -> int | None:
+        """The last firing after ``after`` and not after ``by``, or None."""
+        ...
+
+    def count(self, after: int, by: int) -> int:
+        """How many firings are after ``after`` and not after ``by``."""
+        ...
+
+
+class Fixed:
+    """A rule at fixed times. Its instants rise with the wall times that they belong to: see ``Zone.instant``."""
+
+    def __init__(self, walls: Walls, zone: Zone) -> None:
+        self._walls, self._zone = walls, zone
+
+    def next(self, instant: int) -> int | None:
+        wall = self._walls.next(self._zone.passed(instant))
+        return None if wall is None else self._zone.instant(wall)
+
+    def last(self, after: int, by: int) -> int | None:
+        wall = self._walls.last(self._zone.passed(by))
+        found = None if wall is None else self._zone.instant(wall)
+        return found if found is not None and found > after else None
+
+    def count(self, after: int, by: int) -> int:
+        found = self._walls.count(self._zone.passed(after), self._zone.passed(by))
+        for at, before, behind in self._zone.shifts(after, by):
+            if behind > before:  # all of the gap, and the moment at its end, are one firing
+                found -= max(0, self._walls.count(at + before - 1, at + behind) - 1)
+        return found
+
+
+class Running:
+    """A rule that fires whenever the clocks show a matching time."""
+
+    def __init__(self, walls: Walls, zone: Zone) -> None:
+        self._walls, self._zone = walls, zone
+
+    def next(self, instant: int) -> int | None:
+        for after, by, offset in self._zone.pieces(instant, min(instant + _NEVER_S, LAST_S)):
+            wall = self._walls.next(after + offset)
+            if wall is not None and wall - offset <= by:
+                return wall - offset
+        return None
+
+    def last(self, after: int, by: int) -> int | None:
+        for begin, end, offset in reversed(list(self._zone.pieces(after, by))):
+            wall = self._walls.last(end + offset)
+            if wall is not None and wall - offset > begin:
+                return wall - offset
+        return None
+
+    def count(self, after: int, by: int) -> int:
+        return sum(self._walls.count(a + offset, b + offset) for a, b, offset in self._zone.pieces(after, by))
+
+
+@lru_cache(maxsize=4096)
+def cron(expression: str, zone_name: str) -> Cron:
+    """The firings of a valid expression.
+
+    Raises:
+        InvalidArgumentError: the zone is not known (any more).
+    """
+    found, where = walls(expression), zone(zone_name)
+    if where is None:
+        raise InvalidArgumentError(f"zone {zone_name!r} is not known; allowed: an IANA name such as 'Europe/Berlin'")
+    return Fixed(found, where) if found.fixed else Running(found, where)
+
+
+# Many series share a rule and are due at the same instant: the herd of 9 o'clock is one search.
+@lru_cache(maxsize=4096)
+def next_firing(expression: str, zone_name: str, instant: int) -> int | None:
+    """The first firing after ``instant``, or None when there is none until the year 9998 or for 50 years."""
+    # Before 1970 there is nothing to be due, and half of it has no calendar.
+    if instant >= LAST_S:
+        return None
+    found = cron(expression, zone_name).next(max(instant, -1))
+    return found if found is not None and found <= LAST_S else None
+
+
+def last_firing(expression: str, zone_name: str, after: int, by: int) -> tuple[int, int]:
+    """The last firing after ``after`` and not after ``by``, and how many there are; ``(after, 0)`` when none."""
+    found = cron(expression, zone_name)
+    last = found.last(after, by) if by > after else None
+    return (after, 0) if last is None else (last, found.count(after, by))
+
+
+def firing(expression: str, zone_name: str, after: int, by: int, number: int) -> int:
+    """The ``number``-th firing after ``after``, counted from 1; there must be so many until ``by``."""
+    found = cron(expression, zone_name)
+    instants = range(after + 1, by + 1)
+    return instants[bisect_left(instants, number, key=lambda instant: found.count(after, instant))]
