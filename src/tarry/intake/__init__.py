@@ -2,6 +2,7 @@
 yet.
 """
 
-from tarry.intake.intake import Accepted, Intake, Submission
+from tarry.intake.intake import Intake
+from tarry.intake.submission import NO_ROWS, Accepted, Deed, Submission
 
-__all__ = ["Accepted", "Intake", "Submission"]
+__all__ = ["NO_ROWS", "Accepted", "Deed", "Intake", "Submission"]

@@ -6,7 +6,8 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -14,47 +15,36 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tarry import handle
+from tarry.bulk import read_job_rows
 from tarry.errors import CorruptError, DiskFullError, TarryError
 from tarry.intake.index import ActiveIndex, FrameTable, Int64s, Key, SealedIndex, Window, index_of_log, write_index
+from tarry.intake.submission import NO_ROWS, Accepted, Round, Submission
 from tarry.log import frame
-from tarry.log.files import DISK_FULL, Files
+from tarry.log.files import DISK_FULL, Buffer, Files
 from tarry.log.frame import Room
 from tarry.log.recover import recover_tail
 from tarry.log.segment import SegmentReader, SegmentWriter, list_segments, segment_path
-from tarry.message import SCHEMA, concat
+from tarry.message import SCHEMA, Kind, concat, count_topics, messages_only, numbered
 
 log = logging.getLogger(__name__)
 
-FEW_ROWS = 16
 FRAME_ROWS = 4096
 """Small submissions that wait together share a frame, up to about this many rows."""
 
 
 @dataclass(frozen=True, slots=True)
-class Accepted:
-    """The answer to a submitted batch, given when it is durable: row i has seq ``first_seq + i`` and due time
-    ``due_ms[i]``.
-    """
+class _Written:
+    """A frame of a commit, and where it is in the log."""
 
     first_seq: int
+    position: int
     due_ms: Int64s
-    token: bytes
-
-    def handles(self) -> list[str]:
-        """The handles that cancel or reschedule the rows."""
-        rows = len(self.due_ms)
-        return [
-            handle.encode(self.first_seq + i, int(d), self.first_seq, rows, self.token)
-            for i, d in enumerate(self.due_ms)
-        ]
-
-
-@dataclass(frozen=True, slots=True)
-class Submission:
-    """An admitted batch on its way to the disk, and whom to tell."""
-
     batch: pa.RecordBatch
-    done: Callable[[Accepted | TarryError], None]
+    parts: Sequence[Buffer]
+
+    @property
+    def size(self) -> int:
+        return sum(len(p) for p in self.parts)
 
 
 @dataclass(slots=True)
@@ -83,17 +73,23 @@ class Intake:
         segment_bytes_max: int,
         secret: bytes,
         publish: Callable[[list[tuple[pa.RecordBatch, int]], Callable[[], None]], None],
+        begin_round: Callable[[int], Round] | None = None,
+        register: Callable[[pa.RecordBatch], None] | None = None,
     ) -> None:
         self._files = files
         self._directory = directory
         self._segment_bytes_max = segment_bytes_max
         self._secret = secret
         self._publish = publish
+        self._begin_round = begin_round
+        self._register = register
         self._lock = threading.Lock()  # guards the list of segments, not their contents
         self._closed: list[_Segment] = []
+        self._keepers = 0
         self._active: ActiveIndex
         self._writer: SegmentWriter
         self.accepted: Counter[str] = Counter()
+        self.cancelled: Counter[str] = Counter()
         self.published_seq = 0
         """All messages below are durable and visible to the loader."""
 
@@ -103,57 +99,97 @@ class Intake:
         """Number, write, fsync, publish and answer. Full disk refuses the submissions; other failures are the caller's
         to treat as fatal.
         """
-        frames = _share_frames(submissions)
-        seq, position, buffers, published = self.published_seq, self._writer.size, [], []
-        for batch in frames:
-            numbered = _numbered(batch, seq)
+        submissions, round = self._decide(submissions)
+        frames = self._numbered(_share_frames(submissions))
+        try:
+            if frames:
+                self._writer.append([part for written in frames for part in written.parts])
+        except OSError as error:
+            if error.errno not in DISK_FULL:
+                raise
+            if round is not None:
+                round.undo()
+            text = f"the disk of {self._directory} is full ({error.strerror}): nothing was accepted; try again"
+            for s in submissions:
+                s.fail(DiskFullError(text))
+            return
+        first = self.published_seq
+        if frames:
+            self._writer.sync()
+            self._made_durable(frames, special=round is not None)
+        if round is not None:
+            round.settle()
+        self._answer(submissions, first)
+        if self._writer.size >= self._segment_bytes_max:
+            self._roll()
+
+    def _decide(self, submissions: list[Submission]) -> tuple[list[Submission], Round | None]:
+        """The submissions with the rows that their deeds come to; those that are refused are told so and left out."""
+        if not any(s.deed is not None for s in submissions):
+            return submissions, None
+        assert self._begin_round is not None, "nobody is here to decide deeds"
+        round = self._begin_round(self.published_seq)
+        decided = []
+        for s in submissions:
+            if s.deed is not None:
+                try:
+                    batch = s.deed.decide(round)
+                except TarryError as error:
+                    s.fail(error)
+                    continue
+                s = replace(s, batch=NO_ROWS if batch is None else batch)
+            round.next_seq += s.batch.num_rows
+            decided.append(s)
+        return decided, round
+
+    def _numbered(self, batches: list[pa.RecordBatch]) -> list[_Written]:
+        seq, position, written = self.published_seq, self._writer.size, []
+        for batch in batches:
+            rows = numbered(batch, seq)
             # A copy: the index keeps it for the life of the segment, and a view would keep the bodies with it.
-            due = numbered.column("due_ms").to_numpy().copy()
+            due = rows.column("due_ms").to_numpy().copy()
             parts = frame.encode(
-                numbered,
+                rows,
                 base=seq,
                 durable_to=self._writer.durable,
                 due_min_ms=int(due.min()),
                 due_max_ms=int(due.max()),
             )
-            buffers += parts
-            size = sum(len(p) for p in parts)
-            published.append((seq, position, due, numbered, size))
-            position += size
-            seq += numbered.num_rows
-        try:
-            self._writer.append(buffers)
-        except OSError as error:
-            if error.errno not in DISK_FULL:
-                raise
-            for s in submissions:
-                s.done(
-                    DiskFullError(
-                        f"the disk of {self._directory} is full ({error.strerror}): nothing was accepted; try again"
-                    )
-                )
-            return
-        self._writer.sync()
-        counts = Counter[str]()
-        for _, _, _, batch, _ in published:
-            _count_topics(batch, counts)
+            written.append(_Written(seq, position, due, rows, parts))
+            position += written[-1].size
+            seq += rows.num_rows
+        return written
+
+    def _made_durable(self, frames: list[_Written], *, special: bool) -> None:
+        accepted, cancelled = Counter[str](), Counter[str]()
+        batches = []
+        for written in frames:
+            batch = written.batch
+            if special:
+                # Before it is published: what is below a checkpoint's seq is not applied again.
+                if self._register is not None:
+                    self._register(batch)
+                batch = tally(batch, accepted, cancelled)
+            else:
+                count_topics(batch.column("topic"), accepted)
+            batches.append((batch, written.size))
 
         def add() -> None:
-            for first_seq, at, due, *_ in published:
-                self._active.add(first_seq, at, due)
-            self.accepted.update(counts)
-            self.published_seq = seq
+            for written in frames:
+                self._active.add(written.first_seq, written.position, written.due_ms)
+            self.accepted.update(accepted)
+            self.cancelled.update(cancelled)
+            self.published_seq = frames[-1].first_seq + frames[-1].batch.num_rows
 
-        first = self.published_seq
-        self._publish([(batch, size) for *_, batch, size in published], add)
-        self._answer(submissions, first)
-        if self._writer.size >= self._segment_bytes_max:
-            self._roll()
+        self._publish([(batch, size) for batch, size in batches if batch.num_rows], add)
 
     def _answer(self, submissions: Sequence[Submission], seq: int) -> None:
         for s in submissions:
             rows = s.batch.num_rows
-            s.done(Accepted(seq, s.batch.column("due_ms").to_numpy(), handle.sign(self._secret, seq, rows)))
+            if s.deed is not None:
+                s.deed.answer(seq)
+            else:
+                s.done(Accepted(seq, s.batch.column("due_ms").to_numpy(), handle.sign(self._secret, seq, rows)))
             seq += rows
 
     def _roll(self) -> None:
@@ -307,6 +343,17 @@ class Intake:
 
     # -- deletion and recovery ---------------------------------------------------------------------------------------
 
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Nothing is deleted meanwhile. For what is short: the disk fills until it ends."""
+        with self._lock:
+            self._keepers += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._keepers -= 1
+
     def delete_below(self, committed_seq: int, fired_seq: int, fired_until_ms: int) -> int:
         """Delete segments of which each message is in the store's snapshot, or fired with the ready log durable. How
         many.
@@ -314,7 +361,7 @@ class Intake:
         deleted = 0
         while True:
             with self._lock:
-                first = self._closed[0] if self._closed else None
+                first = self._closed[0] if self._closed and not self._keepers else None
                 if first is None or not first.sealed or first.index.end_seq > fired_seq:
                     return deleted
                 # `fired_seq` bounds both ways: recovery reads the intake itself from there on.
@@ -379,32 +426,23 @@ def _share_frames(submissions: Sequence[Submission]) -> list[pa.RecordBatch]:
     waiting: list[pa.RecordBatch] = []
     rows = 0
     for s in submissions:
+        if not s.batch.num_rows:
+            continue
         if rows and rows + s.batch.num_rows > FRAME_ROWS:
             frames.append(concat(waiting))
             waiting, rows = [], 0
         waiting.append(s.batch)
         rows += s.batch.num_rows
-    frames.append(concat(waiting))
-    return frames
+    return [*frames, concat(waiting)] if waiting else frames
 
 
-def _numbered(batch: pa.RecordBatch, first_seq: int) -> pa.RecordBatch:
-    seq = pa.array(np.arange(first_seq, first_seq + batch.num_rows, dtype=np.int64), pa.int64())
-    return batch.add_column(0, SCHEMA.field(0), seq)
-
-
-def _count_topics(batch: pa.RecordBatch, counts: Counter[str]) -> None:
-    topics = batch.column("topic")
-    if len(topics) <= FEW_ROWS:
-        counts.update(topics.to_pylist())
-        return
-    for entry in pc.value_counts(topics):
-        counts[entry["values"].as_py()] += entry["counts"].as_py()
-
-
-def count_topics(batches: Iterator[pa.RecordBatch]) -> Counter[str]:
-    """How many messages of each topic."""
-    counts = Counter[str]()
-    for batch in batches:
-        _count_topics(batch, counts)
-    return counts
+def tally(batch: pa.RecordBatch, accepted: Counter[str], cancelled: Counter[str]) -> pa.RecordBatch:
+    """Count, by topic, what rows of the intake say was accepted and cancelled; the messages among them."""
+    messages = messages_only(batch)
+    count_topics(messages.column("topic"), accepted)
+    if messages is not batch:
+        cancellations = batch.filter(pc.equal(batch.column("kind"), int(Kind.CANCEL)))
+        count_topics(cancellations.column("topic"), cancelled)
+        for row in read_job_rows(batch):
+            (accepted if row.kind is Kind.JOB else cancelled)[row.topic] += row.rows
+    return messages

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Protocol
+
+from tarry.metrics import Durations
 
 Buffer = bytes | bytearray | memoryview
 
@@ -43,6 +47,12 @@ class AppendFile(Protocol):
         ...
 
 
+class Closeable(Protocol):
+    """What is open and can be closed."""
+
+    def close(self) -> None: ...
+
+
 class Files(Protocol):
     """The operations whose failure or loss the logs must survive."""
 
@@ -62,12 +72,17 @@ class Files(Protocol):
         """Free bytes of the file system that holds ``path``, for an unprivileged user."""
         ...
 
+    def adopt(self, database: Closeable, directory: Path) -> None:
+        """The process has this open in that directory; it is gone when the process is."""
+        ...
+
 
 class OsAppendFile:
     """An :class:`AppendFile` on the operating system."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, syncs_us: Durations | None = None) -> None:
         self._fd = -1
+        self._syncs_us = syncs_us
         self._fd = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC, 0o640)
         self._size = os.fstat(self._fd).st_size
 
@@ -86,7 +101,10 @@ class OsAppendFile:
                 views[0] = views[0][done:]
 
     def sync(self) -> None:
+        began = time.perf_counter_ns()
         os.fdatasync(self._fd)
+        if self._syncs_us is not None:
+            self._syncs_us.note((time.perf_counter_ns() - began) // 1000)
 
     def truncate(self, size: int) -> None:
         os.ftruncate(self._fd, size)
@@ -105,11 +123,16 @@ class OsAppendFile:
 class OsFiles:
     """:class:`Files` on the operating system."""
 
+    @cached_property
+    def syncs_us(self) -> Durations:
+        """How long each sync took."""
+        return Durations()
+
     def open_append(self, path: Path) -> AppendFile:
         if not path.parent.is_dir():
             path.parent.mkdir(parents=True, exist_ok=True)
             sync_directory(path.parent.parent)
-        file = OsAppendFile(path)
+        file = OsAppendFile(path, self.syncs_us)
         try:
             sync_directory(path.parent)
         except OSError:
@@ -134,6 +157,9 @@ class OsFiles:
 
     def remove(self, path: Path) -> None:
         path.unlink(missing_ok=True)
+
+    def adopt(self, database: Closeable, directory: Path) -> None:
+        pass
 
     def free_bytes(self, path: Path) -> int:
         state = os.statvfs(path)

@@ -15,7 +15,8 @@ A worked example. The horizon is 60 s, slots are 1 s, it is 12:00:00.000, and ``
   dispatcher makes room.
 """
 
+from tarry.wheel.due import Due
 from tarry.wheel.loader import Loader
-from tarry.wheel.wheel import Due, Wheel
+from tarry.wheel.wheel import Wheel
 
 __all__ = ["Due", "Loader", "Wheel"]

@@ -5,33 +5,50 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from tarry import affinity
 from tarry.clock import Clock
 from tarry.intake.intake import Intake
 from tarry.log.files import DISK_FULL
 from tarry.ready.log import UNWRITTEN_BYTES_MAX, ReadyLog
+from tarry.wheel.due import Due
 from tarry.wheel.loader import Loader
 from tarry.wheel.wheel import Wheel
 
 ROWS_MAX = 16_384
 """Rows handed over at once: a herd's first consumers get theirs while the rest is still being prepared."""
+IDLE_CUT_MS = 60_000
 WAIT_S_MAX = 0.25
 """The dispatcher looks at the wall clock at least this often, so that a step of the clock is noticed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """A consistent cut: every message with ``due_ms < fired_until_ms`` and ``seq < fired_seq`` was appended to the
-    ready log before (``segment``, ``position``), and nothing else was."""
+    """A consistent cut: every message with ``due_ms < fired_until_ms`` and ``seq < fired_seq`` was cancelled or was
+    appended to the ready log before (``segment``, ``position``), and nothing else was.
+    """
 
     fired_until_ms: int
     fired_seq: int
     ready: tuple[int, int]
     ticket: int
     accepted: dict[str, int]
+    cancelled: dict[str, int]
     offsets: dict[str, int]
     stored_rows: int
+
+
+class Series(Protocol):
+    """Occurrences of series, which may be handed on only when their successors are durable."""
+
+    def take(self, due: Due) -> None:
+        """Some were taken from the wheel, and are in its ``advancing``."""
+        ...
+
+    def drain(self) -> bool:
+        """Wait a moment until all that were taken are in the ready log; whether they are."""
+        ...
 
 
 class Dispatcher:
@@ -45,6 +62,8 @@ class Dispatcher:
         self._clock = clock
         self._fire_lock = threading.Lock()
         self._stopped = False
+        self.series: Series | None = None
+        """Who gets the occurrences of series; set before anything is dispatched."""
 
     def step(self) -> bool:
         """Hand over one batch of due rows; whether there was one."""
@@ -60,7 +79,9 @@ class Dispatcher:
             due = self._wheel.take_due(self._clock.now_ms(), ROWS_MAX)
         if due is None:
             return None
-        topics = self._ready.append(due)
+        topics = self._ready.append(due) if due.batch.num_rows else []
+        if due.series is not None and self.series is not None:
+            self.series.take(due.series)
 
         def notify() -> None:
             for topic in topics:
@@ -109,8 +130,8 @@ class Dispatcher:
         """Where everything stands, or None when no consistent cut can be made now.
 
         None while a pending row is below what has fired already: a late arrival that was not handed over yet, or a
-        clock that was set back; or while the loader is behind the clock. The former checkpoint then stays, and recovery
-        has more to read.
+        clock that was set back; or while the loader is behind the clock, or with a bulk job. The former checkpoint then
+        stays, and recovery has more to read.
         """
         self._ready.flush()  # most of the writing, before the dispatcher is kept waiting
         pending: list[Callable[[], None]] = []
@@ -118,6 +139,10 @@ class Dispatcher:
             with self._fire_lock:
                 while (notify := self._fire()) is not None:
                     pending.append(notify)
+                # What is neither in the wheel nor in the ready log would be in neither after a crash. Nobody may add to
+                # it meanwhile, or it would never be empty.
+                if self.series is not None and not self.series.drain():
+                    return None
                 return self._cut()
         finally:
             # Also when the disk was full: what was handed over must be told, or its consumers wait for the next.
@@ -131,6 +156,15 @@ class Dispatcher:
             low = self._wheel.next_due()
             if (low is not None and low < until) or self._wheel.safe.due_ms < until:
                 return None
+            # What was cancelled never fires: time alone moves the cut on, but not so often that an idle broker writes.
+            passed = min(self._clock.now_ms(), self._wheel.safe.due_ms)
+            passed = passed if low is None else min(passed, low)
+            if passed > until + IDLE_CUT_MS:
+                until = passed
+            if self._wheel.advancing or self._wheel.withdrawn.kept_aside or self._loader.behind:
+                return None
             seq, accepted = self._intake.published_seq, dict(self._intake.accepted)
+            cancelled = dict(self._intake.cancelled)
         segment, position, ticket = self._ready.mark()
-        return Progress(until, seq, (segment, position), ticket, accepted, self._ready.ends(), self._ready.stored_rows)
+        ends, stored_rows = self._ready.ends(), self._ready.stored_rows
+        return Progress(until, seq, (segment, position), ticket, accepted, cancelled, ends, stored_rows)

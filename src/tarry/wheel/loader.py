@@ -2,7 +2,9 @@
 
 Who has a message that is accepted while the loader works? Under the wheel's lock the loader first moves ``loaded`` to
 the end of the window and notes the intake's next seq. From then on an arrival below ``loaded`` goes to the wheel
-directly; what had a lower seq is read here. So each message is seen once. The store's snapshot and its
+directly; what had a lower seq is read here. So each message is seen once.
+Cancelled messages are left out here; what is cancelled while it is below ``loaded``, the wheel itself leaves out
+(``withdrawn``): a cancellation is in one of the two from when it is decided. The store's snapshot and its
 ``committed_seq`` are fixed during a load, and segments and snapshots change only between loads, in this same thread.
 """
 
@@ -10,21 +12,36 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
+from tarry.bulk import number_of
 from tarry.clock import Clock
 from tarry.intake.index import Int64s, Key, Window
 from tarry.intake.intake import Intake
+from tarry.message import messages_only
 from tarry.wheel.wheel import Piece, Wheel
 
 log = logging.getLogger(__name__)
 
 PIECE_ROWS = 8192
 PIECE_BYTES = 8 << 20
+LATE_SHARE = 1.1
+"""What is late may fill the wheel a little more than what is in time, so that it comes to its turn in a full one."""
+
+
+Dead = Callable[[Int64s, Int64s], npt.NDArray[np.bool_]]
+"""Which of the messages with these due times and seqs are cancelled."""
+
+
+def none_dead(due_ms: Int64s, seq: Int64s) -> npt.NDArray[np.bool_]:
+    """Nothing was ever cancelled."""
+    return np.zeros(len(seq), np.bool_)
 
 
 class StoreView(Protocol):
@@ -40,20 +57,42 @@ class StoreView(Protocol):
         """Rows with ``(due_ms, seq) >= after`` and ``due_ms < until_ms``, in that order."""
         ...
 
-    def next_due(self, from_ms: int, topics: set[str]) -> dict[str, int]:
-        """The lowest due time from ``from_ms`` on of each of ``topics`` that has one."""
-        ...
-
     def first_due_ms(self, after: Key) -> int | None:
         """The lowest due time from ``after`` on; None when nothing is left."""
         ...
 
+    def read_jobs(self, numbers: Sequence[int], until_ms: int, batch_rows: int) -> Iterator[pa.RecordBatch]:
+        """Rows of these bulk jobs with ``due_ms < until_ms``, in order."""
+        ...
+
+
+@dataclass(slots=True)
+class _Late:
+    """What bulk jobs brought for the window that had been loaded already: in order, up to ``bound``. ``position``: the
+    wheel has all of it below.
+    """
+
+    numbers: set[int]
+    rows: Iterator[pa.RecordBatch]
+    bound: Key
+    position: Key
+
 
 class Loader:
-    """One thread calls :meth:`step`; the view of the store is changed only by that thread, between steps."""
+    """One thread calls :meth:`step` and :meth:`take_up`; the view of the store is changed by that thread alone, between
+    steps.
+    """
 
     def __init__(
-        self, wheel: Wheel, intake: Intake, clock: Clock, view: StoreView, *, horizon_ms: int, bytes_max: int
+        self,
+        wheel: Wheel,
+        intake: Intake,
+        clock: Clock,
+        view: StoreView,
+        *,
+        horizon_ms: int,
+        bytes_max: int,
+        dead: Dead = none_dead,
     ) -> None:
         self.view = view
         self.loaded_rows = 0
@@ -63,6 +102,7 @@ class Loader:
         self._clock = clock
         self._horizon_ms = horizon_ms
         self._bytes_max = bytes_max
+        self._dead = dead
         self._row_bytes = 4096.0
         self._exclude: Int64s = np.empty(0, np.int64)
         self._exclude_due_ms = np.iinfo(np.int64).min
@@ -70,18 +110,65 @@ class Loader:
         """Set when there may be something to do at once."""
         self.short = False
         """The last load stopped for lack of memory: whoever makes room sets ``wake``."""
+        self.untaken: set[int] = set()
+        """Bulk jobs that are committed, and not in the view yet. Guarded by the wheel's lock."""
+        self._late: list[_Late] = []
+        self.still = threading.RLock()
+        """Held while something is loaded; whoever holds it sees wheel and view fit together."""
 
     def exclude(self, seqs: Int64s, due_max_ms: int) -> None:
         """Leave these out, up to that due time: recovery found them in the ready log."""
         self._exclude, self._exclude_due_ms = np.sort(seqs), due_max_ms
 
+    @property
+    def excluded(self) -> Int64s:
+        """Messages that recovery found in the ready log, ascending; none once ``safe`` is beyond them."""
+        return self._exclude
+
+    def excludes(self, seq: int) -> bool:
+        """Whether recovery found this message in the ready log."""
+        at = int(np.searchsorted(self._exclude, seq))
+        return at < len(self._exclude) and int(self._exclude[at]) == seq
+
+    @property
+    def behind(self) -> bool:
+        """Whether messages of bulk jobs that are due below ``loaded`` are still to be brought: then no checkpoint may
+        say that all below some moment has fired.
+        """
+        return bool(self.untaken or self._late)
+
+    def is_behind_with(self, number: int) -> bool:
+        """Whether it is with this job."""
+        return number in self.untaken or any(number in late.numbers for late in self._late)
+
+    def is_late(self, due_ms: int, seq: int) -> bool:
+        """Whether a message that is due below ``loaded`` is one that a bulk job brought, and is still to come."""
+        number, key = number_of(seq), Key(due_ms, seq)
+        return number in self.untaken or any(number in x.numbers and x.position <= key < x.bound for x in self._late)
+
+    def take_up(self, view: StoreView, numbers: Sequence[int] = ()) -> None:
+        """From now on read this view. ``numbers``: the bulk jobs that it has and the former had not. What they brought
+        for the window that is loaded comes with the next steps.
+        """
+        with self.still, self._wheel.lock:
+            self.view = view
+            bound = self._wheel.loaded
+            if numbers:
+                until = bound.due_ms + (bound.seq > 0)
+                rows = view.read_jobs(numbers, until, self._piece_rows())
+                self._late.append(_Late(set(numbers), rows, bound, Key(np.iinfo(np.int64).min, 0)))
+                self.untaken.difference_update(numbers)
+
     def step(self) -> None:
         """Do what is to be done now: shrink a wheel that grew too large, sort near slots, load the next window."""
         now = self._clock.now_ms()
-        self._shrink()
-        self._wheel.join_small()
-        self._wheel.make_near(now)
-        self._load(now)
+        with self.still:
+            self._shrink()
+            self._wheel.join_small()
+            self._wheel.make_near(now)
+            self._load(now)
+            while self._late and self._load_late(self._late[0]):
+                self._late.pop(0)
 
     def _shrink(self) -> None:
         # Arrivals are not asked whether there is room; the far end is given up instead, it is in the intake anyway.
@@ -89,8 +176,35 @@ class Loader:
             if self._wheel.bytes > 1.25 * self._bytes_max:
                 key = max(self._wheel.key_at_bytes(0.75 * self._bytes_max), self._wheel.fired)
                 if key < self._wheel.loaded:
-                    self._wheel.truncate(key)
+                    self._truncate(key)
                     self.short = True
+
+    def _truncate(self, key: Key) -> None:
+        self._wheel.truncate(key)
+        for late in self._late:
+            # From there on it comes with everything else.
+            late.bound = min(late.bound, key)
+
+    def _load_late(self, late: _Late) -> bool:
+        """Bring what a bulk job brought late, as far as there is room; whether that was all."""
+        while late.position < late.bound:
+            if self._wheel.bytes > LATE_SHARE * self._bytes_max:
+                with self._wheel.lock:
+                    self.short = True
+                    if late.position < self._wheel.fired:
+                        return False  # to be gone on with when consumers have taken what is due
+                    self._truncate(late.position)
+                    return True
+            batch = next(late.rows, None)
+            if batch is None:
+                return True
+            piece = Piece.of(batch, stored=True)
+            count = piece.below(late.bound)
+            # First: whoever asks must not take for pending what the dispatcher is about to have.
+            late.position = Key(int(piece.due_ms[-1]), int(piece.seq[-1]) + 1)
+            if count:
+                self.stored_rows += self._add(batch.slice(0, count), stored=True)
+        return True
 
     def _load(self, now: int) -> None:
         with self._wheel.lock:
@@ -107,11 +221,11 @@ class Loader:
         reached = self._load_window(after, target, seq_max)
         with self._wheel.lock:
             if reached.due_ms < target:
-                self._wheel.truncate(reached)
+                self._truncate(reached)
                 self.short = True
             self._wheel.safe = reached
             self._wheel.lock.notify_all()
-        if reached.due_ms > self._exclude_due_ms:
+        if reached.due_ms > self._exclude_due_ms and not self._late:
             self._exclude = np.empty(0, np.int64)
 
     def _load_window(self, after: Key, target: int, seq_max: int) -> Key:
@@ -158,6 +272,10 @@ class Loader:
         return max(1, min(PIECE_ROWS, int(min(PIECE_BYTES, self._bytes_max / 8) / self._row_bytes)))
 
     def _add(self, batch: pa.RecordBatch, *, stored: bool) -> int:
+        batch = messages_only(batch)
+        dead = self._dead(batch.column("due_ms").to_numpy(), batch.column("seq").to_numpy())
+        if dead.any():
+            batch = batch.filter(pa.array(~dead))
         if len(self._exclude):
             keep = ~np.isin(batch.column("seq").to_numpy(), self._exclude)
             if not keep.all():

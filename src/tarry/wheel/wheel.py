@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,8 @@ import pyarrow as pa
 
 from tarry.intake.index import Int64s, Key
 from tarry.message import concat
+from tarry.wheel.due import Due
+from tarry.wheel.withdrawn import Withdrawn
 
 _HIGHEST = np.iinfo(np.int64).max
 SLOT_MS = 1000
@@ -76,16 +78,6 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Due:
-    """Rows that are due, sorted by (due time, seq); ``stored_rows`` of them came from the store."""
-
-    batch: pa.RecordBatch
-    due_ms: Int64s
-    stored_rows: int
-    bytes: int
-
-
-@dataclass(frozen=True, slots=True)
 class Arrival:
     """What came in, and of that the rows below ``limit_ms``, by slot."""
 
@@ -123,6 +115,10 @@ class Wheel:
         self._crowded: set[int] = set()
         self._near_slot = loaded.due_ms // SLOT_MS
         self._ties = itertools.count()
+        self.withdrawn = Withdrawn()
+        """What was cancelled and is in here all the same."""
+        self.advancing: dict[int, int] = {}
+        """Occurrences of series (due time by seq) that were taken and are not in the ready log yet."""
 
     def prepare(self, batch: pa.RecordBatch, size: int) -> Arrival:
         """Without the lock: the rows of an arrival of ``size`` bytes that are below ``loaded`` as it is now, sorted and
@@ -265,6 +261,23 @@ class Wheel:
         keeps ``fired`` at or below ``safe``, so that a load that stops half way can be taken up again from there.
         A slot that is due and not near yet (the loader was busy) is turned into runs here.
         """
+        while (due := self._take_due(now_ms, rows_max)) is not None:
+            due = self.withdrawn.leave_out(due, self.fired) if self.withdrawn else due
+            if due.batch.num_rows:
+                return self._set_aside_series(due)
+        return None
+
+    def _set_aside_series(self, due: Due) -> Due:
+        repeats = due.batch.column("repeat")
+        if repeats.null_count == due.batch.num_rows:
+            return due
+        mask = repeats.is_valid().to_numpy(zero_copy_only=False)
+        series, rest = due.split(mask)
+        seqs, moments = series.batch.column("seq").to_numpy(), series.due_ms
+        self.advancing.update(zip(seqs.tolist(), moments.tolist(), strict=True))
+        return replace(rest, series=series)
+
+    def _take_due(self, now_ms: int, rows_max: int) -> Due | None:
         while (soonest := self._next_in_slots()) is not None and soonest <= now_ms:
             number = min(self._slots)
             for piece in self._slots.pop(number).pieces:
@@ -301,6 +314,16 @@ class Wheel:
         last = max(Key(int(p.due_ms[-1]), int(p.seq[-1]) + 1) for p in first)
         self.fired = max(self.fired, last)
         return _merge(first, order)
+
+    def has_late(self, due_ms: int, seq: int) -> bool:
+        """Whether this message, which is below :attr:`fired`, is here: it came late and is about to be taken."""
+        candidates = [p for due, *_, p in self._runs if due <= due_ms]
+        slot = self._slots.get(due_ms // SLOT_MS)
+        for piece in [*candidates, *(slot.pieces if slot is not None else ())]:
+            at = piece.below(Key(due_ms, seq))
+            if at < piece.rows and int(piece.seq[at]) == seq:
+                return True
+        return False
 
     def pieces(self) -> list[Piece]:
         """Everything that is here."""
