@@ -1,29 +1,21 @@
-"""A consumer group of a topic: hands each ready message to one of its consumers until one acknowledges it.
-
-Offsets below ``floor`` are acknowledged. From ``floor`` to ``cursor`` each offset is acknowledged, leased, or waiting
-to be tried again; from ``cursor`` on nothing was handed out yet. Leases are kept by the batch that was handed out, with
-one bit a row, so that the cost of a message is a few bytes and a share of some array operations.
-"""
+"""A consumer group of a topic: hands each ready message to one of its consumers until one settles it."""
 
 from __future__ import annotations
 
-import heapq
-import itertools
-import threading
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from enum import Enum
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from tarry.clock import Clock
-from tarry.errors import ClosedError, CorruptError, StaleLeaseError, TarryError
 from tarry.intake.index import Int64s
-from tarry.message import SCHEMA, concat
-from tarry.ready.intervals import Intervals, runs
-from tarry.ready.journal import Entry, Journal, Op
+from tarry.message import SCHEMA
+from tarry.ready.choosing import DUE, TRIES, Choosing, firsts, is_plain
+from tarry.ready.leases import Int32s
+from tarry.ready.ledger import Services
+from tarry.ready.settings import GroupSettings
+from tarry.ready.states import State, States
+from tarry.ready.subscription import Subscription
 from tarry.ready.topic import Topic
 
 DELIVERY = pa.schema([*SCHEMA, ("offset", pa.int64()), ("lease", pa.int64()), ("attempt", pa.int32())])
@@ -31,66 +23,44 @@ DELIVERY = pa.schema([*SCHEMA, ("offset", pa.int64()), ("lease", pa.int64()), ("
 first).
 """
 
-Done = Callable[[TarryError | None], None]
+CHOICE_ROWS = 1024
+"""Rows that a group looks at at once when it may not want most of them."""
+CHOICE_ROWS_MAX = 8192
+"""And at most: others wait meanwhile."""
+SCAN_ROWS = 65_536
+"""Rows that a group passes over before others get its lock."""
 
 
-@dataclass(slots=True)
-class _Lease:
-    offsets: Int64s
-    open: npt.NDArray[np.bool_]
-    left: int
-    attempt: npt.NDArray[np.int32]
-    deadline_ms: int
-    holder: Subscription
+class _Why(Enum):
+    """Why there is nothing for a consumer."""
+
+    EMPTY = 0
+    PAUSED = 1
+    FULL = 2
+    """It has no room, or the group has none."""
+    UNFINISHED = 3
+    """Others should have the lock before more is looked at."""
 
 
-class Group:
-    """All state is guarded by ``lock``. ``on_handout`` is told (due times, now).
+class Group(Choosing):
+    """All state is guarded by ``lock``.
 
     Consumers wait on another condition, so that the dispatcher, which wakes them, never waits for one of them that is
     being served.
     """
 
-    def __init__(
-        self,
-        topic: Topic,
-        name: str,
-        *,
-        clock: Clock,
-        journal: Journal,
-        ticket: Callable[[], int],
-        on_handout: Callable[[Int64s, int], None],
-        lease_ids: Iterator[int],
-        floor: int = 0,
-    ) -> None:
-        self.topic = topic
-        self.name = name
-        # Reentrant: without threads, a write to the journal may be one of those that begin a new file, of all entries.
-        self.lock = threading.RLock()
-        self._wake = threading.Condition()
-        self._news = 0  # counts what may be of interest to who waits
-        self.floor = self.cursor = floor
-        self._acked = Intervals()
-        self._retries: list[
-            tuple[int, int, Int64s, npt.NDArray[np.int32]]
-        ] = []  # heap of (at_ms, tie, offsets, next attempts)
-        self._retrying = Intervals()  # from recovery: retry offsets that the cursor must pass over
-        self._recovered_end = 0
-        self._leases: dict[int, _Lease] = {}
-        self._deadlines: list[tuple[int, int]] = []
-        self._ties = itertools.count()
-        self._lease_ids = lease_ids
-        self._clock = clock
-        self._journal = journal
-        self._ticket = ticket
-        self._on_handout = on_handout
-        self.closed = False
+    def __init__(self, topic: Topic, name: str, services: Services, settings: GroupSettings, floor: int = 0) -> None:
+        super().__init__(topic, name, services, settings, floor)
+        self._on_handout = services.on_handout
 
     # -- handing out -------------------------------------------------------------------------------------------------
 
     def fetch(self, holder: Subscription, rows_max: int, wait_s: float | None) -> pa.RecordBatch | None:
         """Lease up to ``rows_max`` messages to ``holder``, waiting up to ``wait_s`` seconds for the first (None: for
         ever).
+
+        Raises:
+            InvalidArgumentError: the group's filter is a condition that takes too long; nothing was passed over.
         """
         end = None if wait_s is None else time.monotonic() + wait_s
         while True:
@@ -99,366 +69,143 @@ class Group:
                 # Under the lock: what is leased to a consumer after it was closed would come back only with its lease.
                 if self.closed or holder.closed:
                     return None
-                room = min(rows_max, holder.prefetch - holder.held)
-                batch = self._lease(holder, room) if room > 0 else None
-                if batch is not None:
-                    return batch
+                batch, why = self._lease(holder, rows_max)
                 left = None if end is None else end - time.monotonic()
-                if left is not None and left <= 0:
-                    return None
-                left = self._until_next(left)
+                over = left is not None and left <= 0
+                left = None if batch is not None or over else self._until_next(left, why)
+            if self._graves:
+                self.bury()
+            if batch is not None:
+                return batch
+            if why is _Why.UNFINISHED:
+                continue
+            if over:
+                return None
             with self._wake:
                 if self._news == seen:
                     self._clock.wait(self._wake, left)
 
-    def _lease(self, holder: Subscription, room: int) -> pa.RecordBatch | None:
+    def _lease(self, holder: Subscription, rows_max: int) -> tuple[pa.RecordBatch | None, _Why]:
+        """What there is for ``holder``; or None, and why."""
+        room = min(rows_max, holder.prefetch - holder.held)
+        if self.settings.paused:
+            return None, _Why.PAUSED
+        if room <= 0:
+            return None, _Why.FULL
         now = self._clock.now_ms()
         self._expire(now)
-        return self._lease_retry(holder, room, now) or self._lease_new(holder, room, now)
+        if self.settings.inflight_max:
+            room = min(room, self.settings.inflight_max - self._leases.rows)
+            if room <= 0:
+                return None, _Why.FULL
+        while True:
+            batch = self._lease_waiting(holder, room, now)
+            if batch is not None:
+                return batch, _Why.EMPTY
+            batch, why = self._lease_new(holder, room, now)
+            # What was passed over may have let something go.
+            if batch is not None or why is _Why.UNFINISHED or not self._waiting.due(now):
+                return batch, why
 
-    def _lease_new(self, holder: Subscription, room: int, now: int) -> pa.RecordBatch | None:
+    def _lease_new(self, holder: Subscription, room: int, now: int) -> tuple[pa.RecordBatch | None, _Why]:
         # After a recovery the cursor begins at the floor of then, which may have risen past it since.
         self.cursor = max(self.cursor, self.floor)
-        while (found := self.topic.read(self.cursor, room)) is not None:
+        choosy = self._choosy or self.topic.settings is not None
+        rows_max = max(min(room, CHOICE_ROWS_MAX), CHOICE_ROWS) if choosy else room
+        start = self.cursor
+        while self._order is None or not self._order.full:
+            if self.cursor - start >= SCAN_ROWS:
+                return None, _Why.UNFINISHED
+            found = self.topic.read(self.cursor, rows_max)
+            if found is None:
+                break
             base, batch = found
             if base > self.cursor:
-                # Retention deleted what lay between.
-                self.cursor = base
-                self.floor = self._acked.drop_below(max(self.floor, base))
-            offsets = np.arange(base, base + batch.num_rows, dtype=np.int64)
-            self.cursor = base + batch.num_rows
-            due = batch.column("due_ms").to_numpy()
-            keep = due <= now
-            if base < self._recovered_end:
-                new = ~(self._acked.mask(offsets) | self._retrying.mask(offsets))
-                self._defer(offsets[new & ~keep], due[new & ~keep], np.ones(np.sum(new & ~keep), np.int32))
-                keep &= new
-            elif not keep.all():
-                self._defer(offsets[~keep], due[~keep], np.ones(np.sum(~keep), np.int32))
-            if not keep.any():
-                continue
-            if not keep.all():
-                batch, offsets = batch.filter(pa.array(keep)), offsets[keep]
-            return self._hand_out(holder, batch, offsets, np.ones(len(offsets), np.int32), now)
-        return None
-
-    def _lease_retry(self, holder: Subscription, room: int, now: int) -> pa.RecordBatch | None:
-        while self._retries and self._retries[0][0] <= now:
-            at, _, offsets, attempts = heapq.heappop(self._retries)
-            if len(offsets) > room:
-                self._push_retry(at, offsets[room:], attempts[room:])
-                offsets, attempts = offsets[:room], attempts[:room]
-            batches, kept = [], []
-            for first, end in runs(offsets):
-                position = first
-                while (
-                    position < end
-                    and (found := self.topic.read(position, end - position)) is not None
-                    and found[0] < end
-                ):
-                    base, batch = found
-                    batch = batch.slice(0, end - base)
-                    batches.append(batch)
-                    kept.append(np.arange(base, base + batch.num_rows, dtype=np.int64))
-                    position = base + batch.num_rows
-            here = np.concatenate(kept) if kept else np.empty(0, np.int64)
-            for first, end in runs(offsets[~np.isin(offsets, here)]):
-                self._acked.add(first, end)  # retention deleted them: nothing is left to deliver
-                self.floor = self._acked.drop_below(self.floor)
-            if not batches:
-                continue
-            batch, again = concat(batches), attempts[np.isin(offsets, here)]
-            due = batch.column("due_ms").to_numpy()
-            early = due > now
-            if early.any():
-                self._defer(here[early], due[early], again[early])
-                if early.all():
+                self._forget(base)  # retention deleted what lay between
+            columns = batch.columns
+            if choosy or not is_plain(columns, batch.num_rows):
+                batch, offsets = self._choose_new(batch, base, room, now)
+                if not len(offsets):
                     continue
-                batch, here, again = batch.filter(pa.array(~early)), here[~early], again[~early]
-            return self._hand_out(holder, batch, here, again, now)
-        return None
+                columns = batch.columns
+            else:
+                offsets = np.arange(base, base + batch.num_rows, dtype=np.int64)
+                self.cursor = base + batch.num_rows
+                due = columns[DUE].to_numpy()
+                keep = due <= now
+                if base < self._passing_end:
+                    new = ~(self._settled.mask(offsets) | self._passing.mask(offsets))
+                    self._defer(firsts(offsets[new & ~keep]), due[new & ~keep])
+                    keep &= new
+                elif not keep.all():
+                    self._defer(firsts(offsets[~keep]), due[~keep])
+                if not keep.any():
+                    continue
+                if not keep.all():
+                    columns, offsets = batch.filter(pa.array(keep)).columns, offsets[keep]
+            attempts = np.ones(len(offsets), np.int32)
+            return self._hand_out(holder, columns, offsets, attempts, State.READY, now), _Why.EMPTY
+        return None, _Why.EMPTY
 
-    def _defer(self, offsets: Int64s, due: Int64s, attempts: npt.NDArray[np.int32]) -> None:
-        """The clock was set back since these were dispatched. Never early; and what is due behind them need not wait
-        for them.
-        """
-        for moment in np.unique(due).tolist():
-            self._push_retry(moment, offsets[due == moment], attempts[due == moment])
+    def _lease_waiting(self, holder: Subscription, room: int, now: int) -> pa.RecordBatch | None:
+        while (rows := self._waiting.take(now, room)) is not None:
+            try:
+                looked, found, batch = self.topic.read_rows(rows.offsets)
+                unwanted = None if batch is None else self._unwanted(batch)
+            except BaseException:
+                self._waiting.push_back(now, rows)
+                raise
+            if looked < len(rows.offsets):
+                self._waiting.push_back(now, rows.pick(np.arange(looked, len(rows.offsets))))
+                rows = rows.pick(np.arange(looked))
+            there = np.isin(rows.offsets, found)
+            if not there.all():
+                self._lose(rows.offsets[~there])  # retention deleted them: nothing is left to deliver
+                rows = rows.pick(there)
+            if batch is None or unwanted is None:
+                continue
+            out = self._choose_again(batch, rows, unwanted, now)
+            if not out.any():
+                continue
+            if not out.all():
+                batch, rows = batch.filter(pa.array(out)), rows.pick(out)
+            return self._hand_out(holder, batch.columns, rows.offsets, rows.attempts, rows.states, now)
+        return None
 
     def _hand_out(
-        self, holder: Subscription, batch: pa.RecordBatch, offsets: Int64s, attempts: npt.NDArray[np.int32], now: int
+        self,
+        holder: Subscription,
+        columns: list[pa.Array],
+        offsets: Int64s,
+        attempts: Int32s,
+        states: State | States,
+        now: int,
     ) -> pa.RecordBatch:
-        rows, number = len(offsets), next(self._lease_ids)
-        deadline = now + holder.lease_ms
-        self._leases[number] = _Lease(offsets, np.ones(rows, np.bool_), rows, attempts, deadline, holder)
-        self._push_deadline(deadline, number)
-        holder.held += rows
-        self._on_handout(batch.column("due_ms").to_numpy(), now)
+        tries = self._own_tries(columns[TRIES])
+        number = self._leases.open(holder, offsets, states, attempts, tries, now + holder.lease_ms)
+        since = holder.handed(now)
+        due = columns[DUE].to_numpy()
+        self._on_handout(due, now, self.topic.name, since if attempts[0] == 1 else None)
         # With its type given, pa.array() does not look for what pandas might have to say: a fifth of the time.
-        leases = pa.array(np.full(rows, number, np.int64), pa.int64())
-        columns = [*batch.columns, pa.array(offsets, pa.int64()), leases, pa.array(attempts, pa.int32())]
+        leases = pa.array(np.full(len(offsets), number, np.int64), pa.int64())
+        columns = [*columns, pa.array(offsets, pa.int64()), leases, pa.array(attempts, pa.int32())]
         return pa.RecordBatch.from_arrays(columns, schema=DELIVERY)
 
-    def _push_deadline(self, deadline_ms: int, number: int) -> None:
-        heapq.heappush(self._deadlines, (deadline_ms, number))
-        if len(self._deadlines) > 2 * len(self._leases) + 1024:
-            # Most leases are settled long before their deadline: let go of what they left here.
-            self._deadlines = [(lease.deadline_ms, n) for n, lease in self._leases.items()]
-            heapq.heapify(self._deadlines)
-
-    def _until_next(self, left: float | None) -> float | None:
-        """How long a waiting consumer may sleep before a retry or a lease of its group comes due."""
-        moments = [self._retries[0][0]] if self._retries else []
-        if self._deadlines:
-            moments.append(self._deadlines[0][0])
-        if self.cursor < self.topic.end:
+    def _until_next(self, left: float | None, why: _Why) -> float | None:
+        """How long a waiting consumer may sleep before something of its group comes due."""
+        if why is _Why.PAUSED:
+            return left
+        moments = [] if why is _Why.FULL else [self._waiting.next_ms, self._leases.next_deadline_ms]
+        moments.append(self._graves.next_ms)
+        if why is _Why.FULL or self.cursor < self.topic.end:
             # There is no room, and an ack will wake us; or rows came after we looked, and a notification will.
             moments.append(self._clock.now_ms() + 50)
-        waits = [max(self._clock.seconds_until(m), 0.0005) for m in moments]
+        waits = [max(self._clock.seconds_until(m), 0.0005) for m in moments if m is not None]
         if left is not None:
             waits.append(left)
         return min(waits, default=None)
-
-    def notify(self) -> None:
-        """Wake those who wait: there may be something for them."""
-        self._wake_up()
-
-    def _wake_up(self) -> None:
-        with self._wake:
-            self._news += 1
-            self._wake.notify_all()
 
     def stop(self) -> None:
         """Nothing is handed out any more; who waits is let go."""
         self.closed = True
         self._wake_up()
-
-    # -- settling ----------------------------------------------------------------------------------------------------
-
-    def ack(self, leases: Int64s, offsets: Int64s, done: Done | None = None) -> int:
-        """Settle for good. ``done`` is told when that is durable; after a crash before, the messages come again.
-
-        Returns:
-            How many were settled; if fewer than given, the others' leases were stale, and ``done`` gets a
-            StaleLeaseError.
-        """
-        with self.lock:
-            settled = [o for _, o, _ in self._settle(leases, offsets)]
-            count = sum(len(o) for o in settled)
-            entries = self._acknowledge(np.sort(np.concatenate(settled))) if settled else []
-        self._wake_up()
-        self._write(entries, len(offsets) - count, len(offsets), done)
-        return count
-
-    def nack(self, leases: Int64s, offsets: Int64s, delay_ms: int, done: Done | None = None) -> int:
-        """Give back, to be delivered again after ``delay_ms`` with the next attempt number; counts as :meth:`ack`
-        does.
-        """
-        with self.lock:
-            at = self._clock.now_ms() + delay_ms
-            entries: list[Entry] = []
-            count = 0
-            for _, given_back, attempts in self._settle(leases, offsets):
-                entries += self._retry(at, given_back, attempts + 1)
-                count += len(given_back)
-        self._wake_up()
-        self._write(entries, len(offsets) - count, len(offsets), done)
-        return count
-
-    def extend(self, leases: Int64s, offsets: Int64s, lease_ms: int) -> int:
-        """Hold the whole batches that these belong to for ``lease_ms`` from now; how many of the offsets are still
-        held.
-        """
-        with self.lock:
-            deadline, held = self._clock.now_ms() + lease_ms, 0
-            for number in np.unique(leases).tolist():
-                lease = self._leases.get(number)
-                if lease is not None:
-                    lease.deadline_ms = deadline
-                    self._push_deadline(deadline, number)
-                    held += int(np.isin(offsets[leases == number], lease.offsets[lease.open]).sum())
-            return held
-
-    def _settle(self, leases: Int64s, offsets: Int64s) -> list[tuple[_Lease, Int64s, npt.NDArray[np.int32]]]:
-        """Close the open rows among these; by lease, the offsets closed (ascending) and their attempts."""
-        closed = []
-        one = len(leases) > 0 and bool((leases == leases[0]).all())
-        for number in [int(leases[0])] if one else np.unique(leases).tolist():
-            lease = self._leases.get(number)
-            if lease is None:
-                continue
-            wanted = np.unique(offsets if one else offsets[leases == number])
-            at = np.minimum(np.searchsorted(lease.offsets, wanted), len(lease.offsets) - 1)
-            at = at[(lease.offsets[at] == wanted) & lease.open[at]]
-            if not len(at):
-                continue
-            lease.open[at] = False
-            lease.left -= len(at)
-            lease.holder.held -= len(at)
-            if not lease.left:
-                del self._leases[number]
-            closed.append((lease, lease.offsets[at], lease.attempt[at]))
-        return closed
-
-    def _acknowledge(self, offsets: Int64s) -> list[Entry]:
-        intervals = runs(offsets)
-        for first, end in intervals:
-            self._acked.add(first, end)
-        self.floor = self._acked.drop_below(self.floor)
-        return [Entry(self.topic.name, self.name, Op.ACK, first, end) for first, end in intervals]
-
-    def _retry(self, at_ms: int, offsets: Int64s, attempts: npt.NDArray[np.int32]) -> list[Entry]:
-        self._push_retry(at_ms, offsets, attempts)
-        return list(self._retry_entries(at_ms, offsets, attempts))
-
-    def _push_retry(self, at_ms: int, offsets: Int64s, attempts: npt.NDArray[np.int32]) -> None:
-        heapq.heappush(self._retries, (at_ms, next(self._ties), offsets, attempts))
-
-    def _retry_entries(self, at_ms: int, offsets: Int64s, attempts: npt.NDArray[np.int32]) -> Iterator[Entry]:
-        for attempt in np.unique(attempts).tolist():
-            for first, end in runs(offsets[attempts == attempt]):
-                yield Entry(self.topic.name, self.name, Op.RETRY, first, end, attempt, at_ms)
-
-    def _expire(self, now: int) -> None:
-        entries: list[Entry] = []
-        while self._deadlines and self._deadlines[0][0] <= now:
-            _, number = heapq.heappop(self._deadlines)
-            lease = self._leases.get(number)
-            if lease is None or lease.deadline_ms > now:
-                continue  # settled, or extended: a later entry of the heap speaks for it
-            entries += self._release(number, lease, now, count_try=True)
-        if entries:
-            self._journal.write(entries, self._ticket())
-
-    def _release(self, number: int, lease: _Lease, now: int, *, count_try: bool) -> list[Entry]:
-        del self._leases[number]
-        lease.holder.held -= lease.left
-        return self._retry(now, lease.offsets[lease.open], lease.attempt[lease.open] + count_try)
-
-    def release(self, holder: Subscription) -> None:
-        """A consumer is gone: what it holds is delivered again at once, as the same attempt plus one (it may have seen
-        it).
-        """
-        with self.lock:
-            now = self._clock.now_ms()
-            entries: list[Entry] = []
-            for number, lease in [(n, held) for n, held in self._leases.items() if held.holder is holder]:
-                entries += self._release(number, lease, now, count_try=True)
-        self._wake_up()
-        if entries and not self.closed:
-            self._write(entries, 0, 0, None)
-
-    def _write(self, entries: list[Entry], stale: int, given: int, done: Done | None) -> None:
-        error = (
-            StaleLeaseError(f"{stale} of {given} leases are stale: expired, settled before, or never given")
-            if stale
-            else None
-        )
-        if entries:
-            told = (lambda failure: done(failure or error)) if done is not None else None
-            self._journal.write(entries, self._ticket(), told)
-        elif done is not None:
-            done(error)
-
-    # -- recovery ----------------------------------------------------------------------------------------------------
-
-    def replay(self, entry: Entry, retries: dict[int, tuple[int, int]]) -> None:
-        """Apply an entry of the journal; ``retries`` collects offset → (attempt, at_ms) for :meth:`recovered`."""
-        if entry.op is Op.GROUP:
-            self.floor = max(self.floor, entry.first)
-        elif entry.op is Op.ACK:
-            self._acked.add(entry.first, entry.last)
-            for offset in range(entry.first, entry.last) if retries else ():
-                retries.pop(offset, None)
-        else:
-            retries.update(dict.fromkeys(range(entry.first, entry.last), (entry.attempt, entry.at_ms)))
-
-    def recovered(self, retries: dict[int, tuple[int, int]]) -> None:
-        """All entries were replayed: what is neither acknowledged nor to be retried is handed out anew.
-
-        Raises:
-            CorruptError: they name offsets that the ready log does not have, which new messages would get.
-        """
-        self.cursor = self.floor = self._acked.drop_below(self.floor)
-        self._recovered_end = max([self.cursor, *(end for _, end in self._acked), *(o + 1 for o in retries)])
-        if self._recovered_end > self.topic.end:
-            raise CorruptError(
-                f"group {self.name!r} has settled offsets below {self._recovered_end} of topic {self.topic.name!r}, "
-                f"but the ready log ends at {self.topic.end}: a segment or the checkpoint is missing or too old"
-            )
-        by_moment: dict[int, list[tuple[int, int]]] = {}
-        found = np.array(sorted(o for o in retries if o >= self.floor), np.int64)
-        # Not those acknowledged: two consumers' entries may be written in another order than they happened in.
-        for offset in found[~self._acked.mask(found)].tolist():
-            attempt, at = retries[offset]
-            by_moment.setdefault(at, []).append((offset, attempt))
-            self._retrying.add(offset, offset + 1)
-        for at, rows in by_moment.items():
-            self._push_retry(at, np.array([o for o, _ in rows], np.int64), np.array([a for _, a in rows], np.int32))
-
-    def entries(self) -> Iterator[Entry]:
-        """The group's state, for a snapshot of the journal."""
-        with self.lock:
-            name = (self.topic.name, self.name)
-            found = [Entry(*name, Op.GROUP, self.floor)]
-            found += [Entry(*name, Op.ACK, first, end) for first, end in self._acked]
-            for at, _, offsets, attempts in self._retries:
-                found += self._retry_entries(at, offsets, attempts)
-            for lease in self._leases.values():
-                again = lease.open & (lease.attempt > 1)
-                if again.any():
-                    found += self._retry_entries(0, lease.offsets[again], lease.attempt[again])
-        yield from found
-
-    @property
-    def unsettled(self) -> int:
-        """Ready messages that are not acknowledged."""
-        with self.lock:
-            floor = max(self.floor, self.topic.first)  # below is what retention deleted
-            settled = sum(max(0, end - max(first, floor)) for first, end in self._acked)
-            return self.topic.end - floor - settled
-
-
-class Subscription:
-    """One consumer of a group. Any thread may call; ``held`` counts what is leased to it and not settled."""
-
-    def __init__(self, group: Group, *, prefetch: int, lease_ms: int, retry_ms: int) -> None:
-        self.group = group
-        self.prefetch = prefetch
-        self.lease_ms = lease_ms
-        self.retry_ms = retry_ms
-        self.held = 0
-        self.closed = False
-
-    def fetch(self, max_rows: int = 8192, wait_s: float | None = None) -> pa.RecordBatch | None:
-        """Messages (:data:`DELIVERY`), as soon as there are any; None when there were none within ``wait_s``, or after
-        :meth:`close`.
-        """
-        return self.group.fetch(self, max_rows, wait_s)
-
-    def ack(self, leases: Int64s, offsets: Int64s, done: Done | None = None) -> int:
-        """See :meth:`Group.ack`."""
-        self._check()
-        return self.group.ack(leases, offsets, done)
-
-    def nack(self, leases: Int64s, offsets: Int64s, delay_ms: int | None = None, done: Done | None = None) -> int:
-        """See :meth:`Group.nack`; without a delay, the broker's default back-off."""
-        self._check()
-        return self.group.nack(leases, offsets, self.retry_ms if delay_ms is None else delay_ms, done)
-
-    def extend(self, leases: Int64s, offsets: Int64s, lease_ms: int) -> int:
-        """See :meth:`Group.extend`."""
-        self._check()
-        return self.group.extend(leases, offsets, lease_ms)
-
-    def close(self) -> None:
-        """Give back what is held, to be delivered to others at once. A fetch in another thread returns None."""
-        with self.group.lock:
-            if self.closed:
-                return
-            self.closed = True
-        self.group.release(self)
-
-    def _check(self) -> None:
-        if self.group.closed:
-            raise ClosedError("the broker is closed")

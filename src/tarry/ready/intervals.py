@@ -50,6 +50,10 @@ class Intervals:
             self._first.pop(0)
         return floor
 
+    def count(self, first: int, end: int) -> int:
+        """How many of ``first … end-1`` are in the set."""
+        return sum(max(0, min(e, end) - max(f, first)) for f, e in zip(self._first, self._end, strict=True))
+
     def mask(self, values: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         """Which of ``values`` are in the set."""
         at = np.searchsorted(np.array(self._first, np.int64), values, "right") - 1

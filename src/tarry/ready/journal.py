@@ -1,4 +1,4 @@
-"""The journal of the groups: which offsets are acknowledged, and which are to be tried again. Format:
+"""The journal of the groups: which there are, which offsets are settled, and which are to be tried again. Format:
 ``docs/formats.md``.
 """
 
@@ -43,10 +43,16 @@ class Op(IntEnum):
     GROUP = 0
     ACK = 1
     RETRY = 2
+    SEEK = 3
+    DELETE = 4
 
 
 class Entry(NamedTuple):
-    """One row: ``op`` for offsets ``first … last-1``. For GROUP, all below ``first`` is acknowledged."""
+    """One row: ``op`` for offsets ``first … last-1``.
+
+    For GROUP, all below ``first`` is settled, ``last`` messages were lost to retention so far, and ``attempt`` is 1
+    where the group began at the latest message. For SEEK, all below ``first`` is settled, and nothing from there on.
+    """
 
     topic: str
     group: str

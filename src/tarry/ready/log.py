@@ -12,8 +12,9 @@ import logging
 import threading
 import zlib
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -27,7 +28,7 @@ from tarry.log.recover import recover_tail
 from tarry.log.segment import Located, SegmentReader, SegmentWriter, list_segments, segment_path
 from tarry.message import SCHEMA, concat
 from tarry.ready.topic import Extent, Tail, Topic
-from tarry.wheel.wheel import Due
+from tarry.wheel.due import Due
 
 log = logging.getLogger(__name__)
 
@@ -56,6 +57,18 @@ FRAMES = pa.schema(
 Frame = tuple[str, int, int, int, int, int, int]
 """A row of :data:`FRAMES`."""
 _SEAL = b"tarry"
+
+
+class Keeper(Protocol):
+    """Who has a say before something is deleted for its age alone."""
+
+    def tend(self) -> None:
+        """Called whenever it is looked what can be deleted."""
+        ...
+
+    def take_over(self, segment: int) -> bool:
+        """Whether that segment may go; what is still needed of it is elsewhere now."""
+        ...
 
 
 class ReadyLog:
@@ -89,6 +102,9 @@ class ReadyLog:
         self._active_frames: list[Frame] = []
         self.dirty = threading.Event()
         """Set when rows wait to be written."""
+        self.keeper: Keeper | None = None
+        self.on_append: Callable[[Int64s], None] | None = None
+        """Told the due times of what was appended."""
 
     # -- appending ---------------------------------------------------------------------------------------------------
 
@@ -107,7 +123,10 @@ class ReadyLog:
         parts = _by_topic(due.batch)
         # A consumer that polls may lease and acknowledge a row before this returns; the lock makes its ticket wait.
         with self._append_lock:
-            return self._append(due, parts)
+            touched = self._append(due, parts)
+        if self.on_append is not None:
+            self.on_append(due.due_ms)
+        return touched
 
     def _append(self, due: Due, parts: list[tuple[str, pa.RecordBatch]]) -> list[Topic]:
         touched = []
@@ -277,12 +296,40 @@ class ReadyLog:
         """The end offset of each topic."""
         return {name: topic.end for name, topic in list(self.topics.items())}
 
+    def first_due(self, topic: Topic, due_ms: int) -> int:
+        """The lowest offset kept whose message is due at ``due_ms`` or later; the topic's end when there is none.
+
+        Messages that arrived late are out of order: behind it there may be some that were due before.
+        """
+        with topic.lock:
+            written, extents = topic.written, list(topic.extents)
+        for extent in extents:
+            for name, base, rows, _, _, due_max_ms, _ in self.frames_in(extent.segment):
+                if name == topic.name and due_max_ms >= due_ms:
+                    found = _first_due(topic, base, base + rows, due_ms)
+                    if found is not None:
+                        return found
+        found = _first_due(topic, max(written, topic.first), topic.end, due_ms)
+        return topic.end if found is None else found
+
+    def frames_in(self, segment: int) -> list[Frame]:
+        """The frames of a segment, in file order; none where it was deleted since."""
+        with self._write_lock:
+            if self._writer.base == segment:
+                return list(self._active_frames)
+        try:
+            return _read_or_make_frames(segment_path(self._directory, segment))
+        except FileNotFoundError:
+            return []  # deleted since
+
     # -- deletion and recovery ---------------------------------------------------------------------------------------
 
     def delete_consumed(self, now_ms: int, retention_ms: int) -> int:
         """Delete the oldest segments of which every group has acknowledged all, or which are older than the retention.
         How many.
         """
+        if self.keeper is not None:
+            self.keeper.tend()
         deleted = 0
         while len(self._segments) > 1:
             base = self._segments[0]
@@ -290,10 +337,13 @@ class ReadyLog:
             # By the clock of messages, too: under a test clock, or after a restore, the file may look older than it is.
             newest_ms = max(path.stat().st_mtime_ns // 1_000_000, self._sealed_due_ms.get(base, 0))
             old = newest_ms < now_ms - retention_ms
-            if not old and not all(_consumed(t, base) for t in list(self.topics.values())):
+            consumed = all(_consumed(t, base) for t in list(self.topics.values()))
+            if not consumed and (not old or (self.keeper is not None and not self.keeper.take_over(base))):
                 return deleted
             for topic in list(self.topics.values()):
                 topic.forget_segment(base)
+                for group in list(topic.groups.values()) if not consumed else ():
+                    group.forget(topic.first)
             self._segments.pop(0)
             self._sealed_due_ms.pop(base, None)
             with self._tables_lock:
@@ -402,6 +452,17 @@ def _frames_of(entries: list[tuple[Topic, Tail, int]]) -> Iterator[list[tuple[To
         part.append(entry)
         rows += entry[1].batch.num_rows
     yield part
+
+
+def _first_due(topic: Topic, at: int, end: int, due_ms: int) -> int | None:
+    """The lowest of the offsets ``at … end-1`` whose message is due then or later."""
+    while at < end and (found := topic.read(at, min(FRAME_ROWS, end - at))) is not None:
+        base, batch = found
+        hits = np.flatnonzero(batch.column("due_ms").to_numpy() >= due_ms)
+        if len(hits):
+            return base + int(hits[0])
+        at = base + batch.num_rows
+    return None
 
 
 def _due_max(frames: list[Frame]) -> int:

@@ -8,15 +8,20 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 
+from tarry.intake.index import Int64s
 from tarry.message import concat
+from tarry.ready.settings import TopicSettings
 
 if TYPE_CHECKING:
     from tarry.ready.group import Group
 
 READ_BYTES = 16 << 20
 """About the most that one read gives."""
+GAP_MAX = 64
+"""Rows that are read and left out, rather than read in two parts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +73,8 @@ class Topic:
     """How many entries at the head of ``tails`` are gone; the list is cut now and then, so that both ends are cheap."""
     extents: list[Extent] = field(default_factory=list)
     groups: dict[str, Group] = field(default_factory=dict)
+    settings: TopicSettings | None = None
+    """What becomes of late messages; None: what they say themselves."""
 
     @property
     def first(self) -> int:
@@ -115,6 +122,11 @@ class Topic:
                 self.evicted = 0
             return True
 
+    def extent_in(self, segment: int) -> Extent | None:
+        """What of the topic is in that segment."""
+        with self.lock:
+            return next((e for e in self.extents if e.segment == segment), None)
+
     def forget_segment(self, segment: int) -> None:
         """A segment was deleted."""
         with self.lock:
@@ -147,6 +159,31 @@ class Topic:
             return offset, batch.slice(offset - base, min(rows_max, batch.num_rows - (offset - base)))
         # Without the lock: the dispatcher must not wait for it.
         return offset, concat(parts)
+
+    def read_rows(self, offsets: Int64s) -> tuple[int, Int64s, pa.RecordBatch | None]:
+        """The rows of these offsets (ascending) that can still be read; where they are many bytes, of the first alone.
+
+        Returns:
+            (how many of ``offsets`` this is about, which of those there are, their rows)
+        """
+        batches: list[pa.RecordBatch] = []
+        found = [np.empty(0, np.int64)]
+        at, size, cuts = 0, 0, [*(np.flatnonzero(np.diff(offsets) > GAP_MAX) + 1).tolist(), len(offsets)]
+        while at < len(offsets) and size < READ_BYTES:
+            last = int(offsets[cuts[bisect_right(cuts, at)] - 1])
+            got = self.read(int(offsets[at]), last - int(offsets[at]) + 1)
+            if got is None:
+                at = len(offsets)
+                break
+            base, batch = got
+            low, high = np.searchsorted(offsets, [base, base + batch.num_rows]).tolist()
+            mine = offsets[low:high]
+            if len(mine):
+                batches.append(batch if len(mine) == batch.num_rows else batch.take(pa.array(mine - base)))
+                found.append(mine)
+                size += batches[-1].nbytes
+            at = high
+        return at, np.concatenate(found), concat(batches) if batches else None
 
     def _has_segment(self, segment: int) -> bool:
         with self.lock:

@@ -1,0 +1,88 @@
+"""Order by key within a group: of each ordering key, one message is on its way at a time, and the later ones wait.
+
+A message is *on its way* from when it may be handed out until it is settled: leased, waiting for its next try, or being
+buried. When the last one of a key is settled, the next of that key is let go. What waits is known by its offset alone,
+and after a restart it is found again in the log, in the same order.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+
+HELD_MAX = 100_000
+"""Messages of a group that are held back at most; behind them, nothing of the topic is looked at."""
+
+
+class Order:
+    """Guarded by the group's lock."""
+
+    def __init__(self) -> None:
+        self.held = 0
+        """How many are held back."""
+        self._keys: dict[int, str] = {}  # offset on its way → key
+        self._on_way: dict[str, int] = {}  # key → how many
+        self._behind: dict[str, deque[int]] = {}  # key → offsets held back, ascending
+
+    @property
+    def full(self) -> bool:
+        """Whether no more may be held back."""
+        return self.held >= HELD_MAX
+
+    def enter(self, offset: int, key: str) -> bool:
+        """The next message of a key; whether it may go. If not, it is held back."""
+        if key in self._on_way:
+            self._behind.setdefault(key, deque()).append(offset)
+            self.held += 1
+            return False
+        self.note(offset, key)
+        return True
+
+    def note(self, offset: int, key: str) -> None:
+        """This one is on its way already."""
+        if offset not in self._keys:
+            self._keys[offset] = key
+            self._on_way[key] = self._on_way.get(key, 0) + 1
+
+    def leave(self, offsets: Iterable[int]) -> list[int]:
+        """These are settled. The offsets that may go now, ascending; they are on their way."""
+        freed = []
+        for offset in offsets:
+            key = self._keys.pop(offset, None)
+            if key is None:
+                continue
+            self._on_way[key] -= 1
+            if not self._on_way[key]:
+                del self._on_way[key]
+                if key in self._behind:
+                    freed.append(self._next(key))
+        return sorted(freed)
+
+    def _next(self, key: str) -> int:
+        queue = self._behind[key]
+        offset = queue.popleft()
+        if not queue:
+            del self._behind[key]
+        self.held -= 1
+        self.note(offset, key)
+        return offset
+
+    def below(self, first: int) -> set[int]:
+        """What is on its way below ``first``."""
+        return {offset for offset in self._keys if offset < first}
+
+    def drop_below(self, first: int) -> list[int]:
+        """Forget what is held back below ``first``; which they were."""
+        gone = []
+        for key in list(self._behind):
+            queue = self._behind[key]
+            while queue and queue[0] < first:
+                gone.append(queue.popleft())
+            if not queue:
+                del self._behind[key]
+        self.held -= len(gone)
+        return sorted(gone)
+
+    def all_held(self) -> list[int]:
+        """The offsets held back, ascending."""
+        return sorted(offset for queue in self._behind.values() for offset in queue)
