@@ -2,12 +2,14 @@
 ``docs/formats-store.md``.
 
 ``layout`` (which rows share a file) → ``stage`` (write files) → ``table`` (publish them, take snapshots) → ``window``
-(read a span of due time in order). The broker needs no Spark and no Java for any of it.
+(read a span of due time in order). ``upkeep`` (what to rewrite) → ``rewrite`` (do it, by ``run``). The broker needs no
+Spark and no Java for any of it.
 """
 
 from tarry.store.due import next_due
 from tarry.store.errors import StaleCommitError
-from tarry.store.orphans import remove_orphans
+from tarry.store.orphans import remove_orphans, remove_replaced
+from tarry.store.rewrite import Rewritten, Work, rewrite
 from tarry.store.snapshot import FileColumns, Snapshot
 from tarry.store.stage import StagedFile, stage
 from tarry.store.table import Store
@@ -15,12 +17,16 @@ from tarry.store.window import read_window
 
 __all__ = [
     "FileColumns",
+    "Rewritten",
     "Snapshot",
     "StagedFile",
     "StaleCommitError",
     "Store",
+    "Work",
     "next_due",
     "read_window",
     "remove_orphans",
+    "remove_replaced",
+    "rewrite",
     "stage",
 ]

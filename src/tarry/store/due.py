@@ -1,20 +1,25 @@
-"""When is a topic's next message due? Answered from two columns, in due order, without reading a body."""
+"""When is a topic's next message due? Answered from a few columns, in due order, without reading a body."""
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tarry.store.layout import Int64s
 from tarry.store.parquet import Group, groups, read_group
 from tarry.store.place import Place
+from tarry.store.scan import Alive
 from tarry.store.snapshot import Snapshot
+from tarry.store.window import Key
+
+_LOWEST = np.iinfo(np.int64).min
+COLUMNS = ("due_ms", "seq", "topic")
 
 
-def next_due(snapshot: Snapshot, from_ms: int, topics: set[str]) -> dict[str, int]:
+def next_due(snapshot: Snapshot, from_ms: int, topics: set[str], *, alive: Alive | None = None) -> dict[str, int]:
     """The earliest ``due_ms >= from_ms`` of each of ``topics``; a topic with none in the store is left out.
 
     Reads until all are found, skipping files and row groups whose bounds rule the missing topics out: ask only for
@@ -24,37 +29,69 @@ def next_due(snapshot: Snapshot, from_ms: int, topics: set[str]) -> dict[str, in
     Raises:
         CorruptError: a file is missing or damaged.
     """
-    files, place = snapshot.files, Place.of(snapshot.root)
-    found: dict[str, int] = {}
-    waiting: list[tuple[int, int, int, Group | None]] = [
-        (max(int(files.due_min_ms[i]), from_ms), int(i), -1, None) for i in np.flatnonzero(files.due_max_ms >= from_ms)
-    ]
-    heapq.heapify(waiting)
-    while waiting:
-        bound_ms, file, number, group = heapq.heappop(waiting)
-        wanted = {topic for topic in topics if found.get(topic, bound_ms + 1) > bound_ms}
+    firsts, found = Firsts(snapshot, (from_ms, _LOWEST), alive or _all_alive), dict[str, int]()
+    while (frontier := firsts.frontier) is not None:
+        wanted = {topic for topic in topics if found.get(topic, frontier + 1) > frontier}
         if not wanted:
             break
-        low, high = (
-            (files.topic_min[file], files.topic_max[file]) if group is None else (group.topic_min, group.topic_max)
-        )
-        if low is not None and high is not None and not any(low <= topic <= high for topic in wanted):
-            continue
-        if group is None:
-            for each in groups(place, files.path[file]):
-                if each.due_max_ms >= from_ms:
-                    heapq.heappush(waiting, (max(each.due_min_ms, from_ms), file, each.number, each))
-            continue
-        for topic, due_ms in _first_of_each(
-            read_group(place, files.path[file], number, ("topic", "due_ms")), from_ms, wanted
-        ):
-            found[topic] = min(due_ms, found.get(topic, due_ms))
+        firsts.advance(wanted, found)
     return found
 
 
-def _first_of_each(batch: pa.RecordBatch, from_ms: int, topics: set[str]) -> Iterable[tuple[str, int]]:
-    hits = pc.and_(
-        pc.greater_equal(batch.column(1), from_ms), pc.is_in(batch.column(0), value_set=pa.array(sorted(topics)))
-    )
-    first = pa.Table.from_batches([batch.filter(hits)]).group_by("topic").aggregate([("due_ms", "min")])
-    return zip(first["topic"].to_pylist(), first["due_ms_min"].to_pylist(), strict=True)
+class Firsts:
+    """Goes through the store in due order, from ``after`` on, a file or row group at a time."""
+
+    def __init__(self, snapshot: Snapshot, after: Key, alive: Alive) -> None:
+        files = snapshot.files
+        self._place, self._paths = Place.of(snapshot.root), files.path
+        self._topics = list(zip(files.topic_min, files.topic_max, strict=True))
+        self._after, self._alive = after, alive
+        # (lower bound of due_ms, file, row group, its bounds); row group -1 is a file as a whole.
+        self._waiting: list[tuple[int, int, int, Group | None]] = [
+            (max(int(files.due_min_ms[i]), after[0]), int(i), -1, None)
+            for i in np.flatnonzero(files.due_max_ms >= after[0])
+        ]
+        heapq.heapify(self._waiting)
+
+    @property
+    def frontier(self) -> int | None:
+        """All due times below were looked at; None: all there are."""
+        return self._waiting[0][0] if self._waiting else None
+
+    def advance(self, wanted: set[str], found: dict[str, int]) -> None:
+        """Look into what comes first, and note in ``found`` what is sooner than what it has of ``wanted``."""
+        _, file, number, group = heapq.heappop(self._waiting)
+        low, high = self._topics[file] if group is None else (group.topic_min, group.topic_max)
+        if low is not None and high is not None and not any(low <= topic <= high for topic in wanted):
+            return
+        if group is None:
+            for each in groups(self._place, self._paths[file]):
+                if (each.due_max_ms, each.seq_max) >= self._after:
+                    bound = max(each.due_min_ms, self._after[0])
+                    heapq.heappush(self._waiting, (bound, file, each.number, each))
+            return
+        batch = read_group(self._place, self._paths[file], number, COLUMNS)
+        note_firsts(batch, self._after, wanted, self._alive, found)
+
+
+def note_firsts(batch: pa.RecordBatch, after: Key, topics: set[str], alive: Alive, found: dict[str, int]) -> None:
+    """Note the first living row of each of ``topics`` in a batch that has :data:`COLUMNS`, from ``after`` on."""
+    due, seq = batch.column("due_ms").to_numpy(), batch.column("seq").to_numpy()
+    here = pc.is_in(batch.column("topic"), value_set=pa.array(sorted(topics))).to_numpy(zero_copy_only=False)
+    rows = np.flatnonzero(here & ((due > after[0]) | ((due == after[0]) & (seq >= after[1]))))
+    rows = rows[np.lexsort((seq[rows], due[rows]))]
+    first = _first_of_each(batch, rows)
+    # Seldom is one of them cancelled, and only then all the others are asked about.
+    if not alive(due[first], seq[first]).all():
+        first = _first_of_each(batch, rows[alive(due[rows], seq[rows])])
+    for topic, moment in zip(batch.column("topic").take(pa.array(first)).to_pylist(), due[first].tolist(), strict=True):
+        found[topic] = min(moment, found.get(topic, moment))
+
+
+def _first_of_each(batch: pa.RecordBatch, rows: Int64s) -> Int64s:
+    codes = batch.column("topic").take(pa.array(rows, pa.int64())).dictionary_encode().indices.to_numpy()
+    return rows[np.unique(codes, return_index=True)[1]]
+
+
+def _all_alive(due_ms: Int64s, seq: Int64s) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    return np.ones(len(seq), np.bool_)

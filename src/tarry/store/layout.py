@@ -23,9 +23,13 @@ MINUTE_MS = 60_000
 HOUR_MS = 60 * MINUTE_MS
 DAY_MS = 24 * HOUR_MS
 ALL = "all"
+CANCELLED = "cancelled"
+"""The bucket of cancellations, whatever their due time."""
 
 _TEN_MINUTES_MS = 10 * MINUTE_MS
 _MONTH_MS = 31 * DAY_MS
+_LEVELS = ((HOUR_MS, _TEN_MINUTES_MS), (DAY_MS, HOUR_MS), (_MONTH_MS, DAY_MS), (None, None))
+"""Up to which distance a bucket is how wide; behind the last, a calendar month."""
 _YEAR_10000_MS = 253_402_300_800_000
 """No calendar that readers share reaches further; what lies outside goes to ``all``."""
 
@@ -66,7 +70,7 @@ def cut(due_ms: Int64s, now_ms: int, *, rows_min: int, pieces_max: int) -> list[
     least = max(rows_min, -(-rows // pieces_max))
     stops = []
     start = 0
-    for stop in [*_bucket_starts(due_ms, now_ms), rows]:
+    for stop in [*bucket_starts(due_ms, now_ms), rows]:
         if stop - start >= least:
             stops.append(stop)
             start = stop
@@ -75,23 +79,38 @@ def cut(due_ms: Int64s, now_ms: int, *, rows_min: int, pieces_max: int) -> list[
     return [Piece(a, b, label(int(due_ms[a]), int(due_ms[b - 1]))) for a, b in zip([0, *stops], stops, strict=False)]
 
 
-def _bucket_starts(due_ms: Int64s, now_ms: int) -> list[int]:
-    """Where, in ascending ``due_ms``, another bucket begins."""
+def bucket_starts(due_ms: Int64s, now_ms: int, *, reach: int = 1) -> list[int]:
+    """Where, in ascending ``due_ms``, another bucket begins. ``reach`` widens all distances: what is rewritten as it
+    comes near is cut as fine as it will have to be soon, so that it is cut once.
+    """
     starts: list[int] = []
     low = 0
-    for distance_ms, width_ms in ((HOUR_MS, _TEN_MINUTES_MS), (DAY_MS, HOUR_MS), (_MONTH_MS, DAY_MS), (None, None)):
-        high = len(due_ms) if distance_ms is None else int(np.searchsorted(due_ms, now_ms + distance_ms))
+    for distance_ms, width_ms in _LEVELS:
+        high = len(due_ms) if distance_ms is None else int(np.searchsorted(due_ms, now_ms + reach * distance_ms))
         level = due_ms[low:high]
         if len(level) == 0:
             continue
-        number = (
-            level.astype("datetime64[ms]").astype("datetime64[M]").view(np.int64)
-            if width_ms is None
-            else level // width_ms
-        )
-        starts += [low, *(low + 1 + np.flatnonzero(np.diff(number))).tolist()]
+        starts += [low, *(low + 1 + np.flatnonzero(np.diff(_number(level, width_ms)))).tolist()]
         low = high
     return starts[1:]
+
+
+def buckets_between(due_min_ms: int, due_max_ms: int, now_ms: int) -> int:
+    """How many buckets of an hour or more a file with these bounds lies in, by what is far and near at ``now_ms``."""
+    found, low = 0, due_min_ms
+    for distance_ms, width_ms in ((DAY_MS, HOUR_MS), (_MONTH_MS, DAY_MS), (None, None)):
+        high = due_max_ms if distance_ms is None else min(due_max_ms, now_ms + distance_ms - 1)
+        if low > high:
+            continue
+        first, last = _number(np.array([low, high]), width_ms).tolist()
+        found, low = found + last - first + 1, high + 1
+    return int(found)
+
+
+def _number(due_ms: Int64s, width_ms: int | None) -> Int64s:
+    if width_ms is not None:
+        return due_ms // width_ms
+    return due_ms.astype("datetime64[ms]").astype("datetime64[M]").view(np.int64)
 
 
 def cut_by_size(bytes_per_row: Int64s, *, rows_max: int, bytes_max: int) -> list[tuple[int, int]]:

@@ -26,6 +26,9 @@ log = logging.getLogger(__name__)
 FILES_KEY = "tarry.files"
 """In an entry's commit info: how many files it adds, as text. An entry with fewer has lost its end."""
 
+REMOVED_KEY = "tarry.removed"
+"""How many files it removes, as text, where it rewrites the table's files: then it has no app transaction."""
+
 _LAST_CHECKPOINT = "_last_checkpoint"
 
 
@@ -73,10 +76,12 @@ def _complete(entry: Path) -> bool:
     if not actions or any(action is None for action in actions):
         return False
     info: dict[str, Any] = next((a["commitInfo"] for a in actions if a and "commitInfo" in a), {})
-    added = sum(1 for a in actions if a and "add" in a)
-    return int(info.get(FILES_KEY, added)) == added and (
-        FILES_KEY not in info or any(a and "txn" in a for a in actions)
-    )
+    added, removed, moved = (sum(1 for a in actions if a and kind in a) for kind in ("add", "remove", "txn"))
+    if FILES_KEY not in info:
+        return True  # a foreign writer's, of which no more is known
+    if int(info[FILES_KEY]) != added:
+        return False
+    return removed == int(info[REMOVED_KEY]) if REMOVED_KEY in info else moved > 0
 
 
 def _parsed(line: bytes) -> dict[str, Any] | None:

@@ -1,4 +1,9 @@
-"""Removing staged files that no commit will ever name: what attempts that died have left."""
+"""Removing files that no version which anybody may still read names: what attempts that died have left, and what a
+commit has removed long enough ago.
+
+Both are judged by age, as Delta's own VACUUM does: a reader may go on with the snapshot that it has, until its files
+have been out of the table for the retention.
+"""
 
 from __future__ import annotations
 
@@ -23,14 +28,31 @@ def remove_orphans(root: str, *, older_than_hours: int = ORPHAN_AGE_HOURS) -> li
     Not being able to is logged, and no reason to stop. Files that a commit has removed less than that ago stay too: a
     reader of an older version may still be on them.
     """
+    return _remove(root, older_than_hours, everything=True, what="staged files that were never committed")
+
+
+def remove_replaced(root: str, *, older_than_hours: int) -> list[str]:
+    """Delete files that a commit removed from the table longer ago than this; gives their paths.
+
+    The table's ``delta.deletedFileRetentionDuration`` must not be shorter. Not being able to is logged.
+    """
+    return _remove(root, older_than_hours, everything=False, what="files that were replaced or have expired")
+
+
+def _remove(root: str, older_than_hours: int, *, everything: bool, what: str) -> list[str]:
     try:
         # A dry run, and deletion by ourselves: a real one would also write entries into the log.
-        found = DeltaTable(root).vacuum(older_than_hours, dry_run=True, enforce_retention_duration=False, full=True)
+        found = DeltaTable(root).vacuum(
+            older_than_hours, dry_run=True, enforce_retention_duration=False, full=everything
+        )
         paths = [path for path in found if path.endswith(".parquet")]
-        Place.of(root).remove(paths)
+        place = Place.of(root)
+        # The log speaks of a removed file for longer than the file is there.
+        paths = [path for path, size in zip(paths, place.sizes(paths), strict=True) if size is not None]
+        place.remove(paths)
     except (DeltaError, OSError) as error:
-        log.warning("staged files that were never committed could not be removed: %s", error)
+        log.warning("%s could not be removed: %s", what, error)
         return []
     if paths:
-        log.info("removed %d staged files that were never committed", len(paths))
+        log.info("deleted %d %s", len(paths), what)
     return paths

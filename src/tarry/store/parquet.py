@@ -41,6 +41,7 @@ class Group:
     """A row group and its bounds; None or the widest possible where a foreign writer left them out."""
 
     number: int
+    rows: int
     due_min_ms: int
     due_max_ms: int
     seq_min: int
@@ -96,7 +97,7 @@ def groups(place: Place, relative: str) -> list[Group]:
             due = _bounds(group, at["due_ms"]) or (_LOWEST, _HIGHEST)
             seq = _bounds(group, at["seq"]) or (_LOWEST, _HIGHEST)
             topic = _bounds(group, at["topic"]) or (None, None)
-            found.append(Group(number, *due, *seq, *topic))
+            found.append(Group(number, int(group.num_rows), *due, *seq, *topic))
         return found
 
 

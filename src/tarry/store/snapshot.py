@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tarry.store.layout import Int64s
+from tarry.bulk import first_seq
+from tarry.store.layout import CANCELLED, Int64s
 
 _LOWEST, _HIGHEST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 
@@ -34,11 +37,34 @@ class FileColumns:
     def __len__(self) -> int:
         return len(self.path)
 
+    def take(self, rows: Iterable[int]) -> FileColumns:
+        """Some of the files, in the order given."""
+        at = np.fromiter(rows, np.int64)
+        columns: dict[str, Any] = {}
+        for each in fields(self):
+            values = getattr(self, each.name)
+            columns[each.name] = [values[i] for i in at] if isinstance(values, list) else values[at]
+        return FileColumns(**columns)
+
+    def to_plain(self) -> dict[str, Any]:
+        """As lists, for JSON."""
+        return {each.name: list(map(_plain, getattr(self, each.name))) for each in fields(self)}
+
     @classmethod
-    def of_actions(cls, actions: pa.Table, shard: int) -> FileColumns:
-        """The columns, out of ``DeltaTable.get_add_actions(flatten=True)``."""
-        if "partition.shard" in actions.column_names:
-            actions = actions.filter(pc.equal(actions["partition.shard"], shard))
+    def of_plain(cls, columns: Mapping[str, Any]) -> FileColumns:
+        """From what :meth:`to_plain` gave."""
+        texts = ("path", "topic_min", "topic_max")
+        made: dict[str, Any] = {n: list(v) if n in texts else np.array(v, np.int64) for n, v in columns.items()}
+        return cls(**made)
+
+    @classmethod
+    def of_actions(cls, actions: pa.Table, shard: int) -> tuple[FileColumns, FileColumns]:
+        """Out of ``DeltaTable.get_add_actions(flatten=True)``: the files of messages, and those of cancellations."""
+        messages, cancelled = _of_shard(actions, shard)
+        return cls._of(messages), cls._of(cancelled)
+
+    @classmethod
+    def _of(cls, actions: pa.Table) -> FileColumns:
         due_min = _bound(actions, "min.due_ms", _LOWEST)
         order = np.lexsort((_bound(actions, "min.seq", _LOWEST), due_min))
         actions = actions.take(pa.array(order))
@@ -55,14 +81,49 @@ class FileColumns:
         )
 
 
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def no_files() -> FileColumns:
+    """Columns without an entry."""
+    none = np.empty(0, np.int64)
+    return FileColumns([], none, none, none, none, none, none, [], [])
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Snapshot:
-    """A consistent view of the store: ``files`` hold every message with ``seq < committed_seq`` that had not fired."""
+    """A consistent view of the store: ``files`` hold every message with ``seq < committed_seq`` that had not fired, and
+    the files ``cancellations`` the cancellations among them.
+    """
 
     root: str
     version: int
     committed_seq: int
     files: FileColumns
+    cancellations: FileColumns = field(default_factory=no_files)
+
+    @property
+    def cancelled(self) -> list[str]:
+        """The paths of the files of cancellations."""
+        return self.cancellations.path
+
+    def of_jobs(self, numbers: Sequence[int]) -> Snapshot:
+        """The same with only those files that may have messages of these bulk jobs."""
+        which = np.zeros(len(self.files), np.bool_)
+        for number in numbers:
+            which |= (self.files.seq_max >= first_seq(number)) & (self.files.seq_min < first_seq(number + 1))
+        return replace(self, files=self.files.take(np.flatnonzero(which).tolist()))
+
+
+def _of_shard(actions: pa.Table, shard: int) -> tuple[pa.Table, pa.Table]:
+    """The shard's files of messages, and those of cancellations."""
+    if "partition.shard" in actions.column_names:
+        actions = actions.filter(pc.equal(actions["partition.shard"], shard))
+    if "partition.bucket" not in actions.column_names:
+        return actions, actions.slice(0, 0)
+    cancelled = pc.fill_null(pc.equal(actions["partition.bucket"], CANCELLED), False)
+    return actions.filter(pc.invert(cancelled)), actions.filter(cancelled)
 
 
 def _bound(actions: pa.Table, name: str, missing: int) -> Int64s:

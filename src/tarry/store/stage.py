@@ -10,8 +10,10 @@ delete its own copy.
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,8 +21,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tarry.errors import InvalidArgumentError
-from tarry.message import SCHEMA, Kind
-from tarry.store.layout import Int64s, Piece, cut, cut_by_size
+from tarry.message import SCHEMA, Kind, cancelled_seqs, messages_only
+from tarry.store.layout import CANCELLED, Int64s, Piece, cut, cut_by_size
 from tarry.store.parquet import footer_checksum
 from tarry.store.place import Place, sync_file, sync_up
 
@@ -65,8 +67,8 @@ def stage(
     """Sort ``table`` (of :data:`tarry.message.SCHEMA`) by ``(due_ms, seq)``, cut it into buckets and write them,
     durably.
 
-    Rows of another kind than message are left out: a message file holds messages. (Nothing writes such rows yet; where
-    they go is part of cancelling.) When writing fails, what was written is removed again as far as possible.
+    Cancellations go to files of their own, in the bucket "cancelled"; a message whose cancellation is in the same table
+    is left out. When writing fails, what was written is removed again as far as possible.
 
     Raises:
         InvalidArgumentError: the schema is another one, or the table is larger than :data:`STAGE_BYTES_MAX`.
@@ -80,19 +82,16 @@ def stage(
         raise InvalidArgumentError(
             f"{table.nbytes} bytes to stage at once; allowed: {STAGE_BYTES_MAX}; stage them in parts"
         )
-    batch = _sorted(_messages(table))
-    if batch.num_rows == 0:
+    messages, cancelled = _by_kind(table)
+    if messages.num_rows + cancelled.num_rows == 0:
         return []
     place = Place.of(root)
-    due = batch.column("due_ms").to_numpy()
-    rows_min = FILE_BYTES_MIN * batch.num_rows // max(batch.nbytes, 1)
     staged: list[StagedFile] = []
     try:
-        for piece in cut(due, now_ms, rows_min=rows_min, pieces_max=files_max):
-            staged.append(_write(batch, piece, place, prefix, shard))
-        if place.local is not None:
-            for directory in sorted({(place.local / file.path).parent for file in staged}):
-                sync_up(directory, place.local)
+        for batch, pieces in _pieces(messages, cancelled, now_ms, files_max):
+            for piece in pieces:
+                staged.append(_write(batch, piece, place, prefix, shard))
+        sync_names(place, staged)
     except BaseException:
         # A full disk must not be made fuller by every attempt. The file that failed is _write's to remove.
         place.remove(file.path for file in staged)
@@ -100,10 +99,36 @@ def stage(
     return staged
 
 
-def _messages(table: pa.Table) -> pa.RecordBatch:
-    other = pc.not_equal(table["kind"], int(Kind.MESSAGE))
-    if pc.any(other).as_py():
-        table = table.filter(pc.invert(pc.fill_null(other, False)))
+def sync_names(place: Place, staged: Iterable[StagedFile]) -> None:
+    """Make the names of staged files durable, on a local disk."""
+    if place.local is not None:
+        for directory in sorted({(place.local / file.path).parent for file in staged}):
+            sync_up(directory, place.local)
+
+
+def _pieces(
+    messages: pa.RecordBatch, cancelled: pa.RecordBatch, now_ms: int, files_max: int
+) -> Iterator[tuple[pa.RecordBatch, list[Piece]]]:
+    if messages.num_rows:
+        due = messages.column("due_ms").to_numpy()
+        rows_min = FILE_BYTES_MIN * messages.num_rows // max(messages.nbytes, 1)
+        yield messages, cut(due, now_ms, rows_min=rows_min, pieces_max=files_max)
+    if cancelled.num_rows:
+        yield cancelled, [Piece(0, cancelled.num_rows, CANCELLED)]
+
+
+def _by_kind(table: pa.Table) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+    """Messages and cancellations, each sorted."""
+    whole = _combined(table)
+    messages = messages_only(whole)
+    if messages is whole:
+        return _sorted(whole), whole.slice(0, 0)
+    cancelled = whole.filter(pc.equal(whole.column("kind"), int(Kind.CANCEL)))
+    kept = ~np.isin(messages.column("seq").to_numpy(), cancelled_seqs(cancelled))
+    return _sorted(messages.filter(pa.array(kept))), _sorted(cancelled)
+
+
+def _combined(table: pa.Table) -> pa.RecordBatch:
     batches = table.combine_chunks().to_batches()
     return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=SCHEMA)
 
@@ -120,19 +145,8 @@ def _sorted(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 def _write(batch: pa.RecordBatch, piece: Piece, place: Place, prefix: str, shard: int) -> StagedFile:
     rows = batch.slice(piece.start, piece.stop - piece.start)
-    directory = f"shard={shard}/bucket={piece.bucket}"
     content = _parquet(rows)
-    relative = f"{directory}/{prefix}-{uuid.uuid4().hex}-{footer_checksum(content):08x}.parquet"
-    path = place.path(relative)
-    place.filesystem.create_dir(place.path(directory), recursive=True)
-    try:
-        with place.filesystem.open_output_stream(path) as file:
-            file.write(content)
-        if place.local is not None:
-            sync_file(Path(path))
-    except BaseException:
-        place.remove([relative])
-        raise
+    relative = put(content, place, shard, piece.bucket, prefix)
     due, seq = rows.column("due_ms").to_numpy(), rows.column("seq").to_numpy()
     topic = pc.min_max(rows.column("topic")).as_py()
     return StagedFile(
@@ -150,10 +164,35 @@ def _write(batch: pa.RecordBatch, piece: Piece, place: Place, prefix: str, shard
     )
 
 
+def put(content: pa.Buffer, place: Place, shard: int, bucket: str, prefix: str) -> str:
+    """Store a whole Parquet file under a new name, durably but for the names in directories; its path."""
+    directory = f"shard={shard}/bucket={bucket}"
+    relative = f"{directory}/{prefix}-{uuid.uuid4().hex}-{footer_checksum(content):08x}.parquet"
+    path = place.path(relative)
+    place.filesystem.create_dir(place.path(directory), recursive=True)
+    try:
+        with place.filesystem.open_output_stream(path) as file:
+            file.write(content)
+        if place.local is not None:
+            sync_file(Path(path))
+    except BaseException:
+        place.remove([relative])
+        raise
+    return relative
+
+
 def _parquet(rows: pa.RecordBatch) -> pa.Buffer:
     # In memory first: the name has the footer's checksum, and an object store gets the file in one piece.
     content = pa.BufferOutputStream()
-    with pq.ParquetWriter(
+    with parquet_writer(content) as writer:
+        for start, stop in cut_by_size(row_bytes(rows), rows_max=GROUP_ROWS_MAX, bytes_max=GROUP_BYTES_MAX):
+            writer.write_batch(rows.slice(start, stop - start), row_group_size=stop - start)
+    return content.getvalue()
+
+
+def parquet_writer(content: pa.BufferOutputStream) -> Any:
+    """A writer of a store file; its caller decides on the row groups."""
+    return pq.ParquetWriter(
         content,
         SCHEMA,
         compression="zstd",
@@ -162,13 +201,10 @@ def _parquet(rows: pa.RecordBatch) -> pa.Buffer:
         column_encoding=_DELTA_ENCODED,
         write_statistics=["due_ms", "seq", "topic"],
         write_page_checksum=True,
-    ) as writer:
-        for start, stop in cut_by_size(_row_bytes(rows), rows_max=GROUP_ROWS_MAX, bytes_max=GROUP_BYTES_MAX):
-            writer.write_batch(rows.slice(start, stop - start), row_group_size=stop - start)
-    return content.getvalue()
+    )
 
 
-def _row_bytes(rows: pa.RecordBatch) -> Int64s:
+def row_bytes(rows: pa.RecordBatch) -> Int64s:
     """Bytes of each body, plus an even share of the other columns."""
     lengths = pc.binary_length(rows.column("body")).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
     others = max(0, rows.nbytes - int(lengths.sum())) // max(1, rows.num_rows)

@@ -10,19 +10,21 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
-from deltalake.transaction import AddAction
+from deltalake.transaction import AddAction, RemoveAction
 
 from tarry.clock import SystemClock
 from tarry.errors import CorruptError, InvalidArgumentError, UnavailableError
 from tarry.message import SCHEMA
 from tarry.store.errors import StaleCommitError
-from tarry.store.locallog import FILES_KEY, mend, sync_checkpoint, sync_entries
+from tarry.store.locallog import FILES_KEY, REMOVED_KEY, mend, sync_checkpoint, sync_entries
 from tarry.store.place import Place, sync_up
 from tarry.store.snapshot import FileColumns, Snapshot
 from tarry.store.stage import StagedFile
@@ -32,6 +34,8 @@ log = logging.getLogger(__name__)
 PARTITION_COLUMNS = ["shard", "bucket"]
 TABLE_SCHEMA = pa.schema([*SCHEMA, ("shard", pa.int32()), ("bucket", pa.string())])
 CHECKPOINT_COMMITS = 50
+CONFLICTS_MAX = 20
+"""How often a commit is tried that conflicts with others and is not stale."""
 
 _PROPERTIES = {
     "delta.checkpointInterval": str(CHECKPOINT_COMMITS),
@@ -39,6 +43,10 @@ _PROPERTIES = {
     "delta.deletedFileRetentionDuration": "interval 1 days",
     "delta.dataSkippingStatsColumns": "due_ms,seq,topic",
 }
+_HOURS = {"hour": 1, "day": 24, "week": 168}
+_LOG_RETENTION, _FILE_RETENTION = "delta.logRetentionDuration", "delta.deletedFileRetentionDuration"
+LOOK_HOURS = 2
+"""For so much longer the log speaks of a removed file: until whoever deletes it has looked."""
 # Checkpoints and the clean-up of old entries are made here, each durable before the next: see locallog.py.
 _NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 
@@ -101,8 +109,9 @@ class Store:
                 if self._place.local is not None:
                     sync_entries(self._place.local, self._synced_version + 1, version)
                 self._synced_version = version
-                files = FileColumns.of_actions(pa.table(self._table.get_add_actions(flatten=True)), self._shard)
-                self._snapshot = Snapshot(self.root, version, self._committed_seq(), files)
+                actions = pa.table(self._table.get_add_actions(flatten=True))
+                files = FileColumns.of_actions(actions, self._shard)
+                self._snapshot = Snapshot(self.root, version, self._committed_seq(), *files)
             return self._snapshot
 
     def commit(self, files: Sequence[StagedFile], start_seq: int, end_seq: int) -> Snapshot:
@@ -120,29 +129,108 @@ class Store:
         if any(file.shard != self._shard for file in files):
             raise InvalidArgumentError(f"a file of another shard; allowed: {self._shard}")
         with self._lock:
-            before = self.snapshot()
-            if before.committed_seq >= end_seq:
-                return before
-            self._check_start(before, start_seq, end_seq)
-            self._check_present(files)
-            try:
-                self._write(files, start_seq, end_seq)
-            except CommitFailedError as error:
-                after = self.snapshot()
-                if after.committed_seq >= end_seq:
-                    return after
-                self._check_start(after, start_seq, end_seq)
-                raise UnavailableError(
-                    f"the commit of [{start_seq}, {end_seq}) to {self.root} failed: {error}"
-                ) from error
-            except (DeltaError, OSError) as error:
-                raise _wrapped(f"the commit of [{start_seq}, {end_seq}) to {self.root} failed", error) from error
-            snapshot = self.snapshot()
-            if snapshot.version % CHECKPOINT_COMMITS == 0:
-                self._checkpoint(snapshot.version)
-            return snapshot
+            told = {"tarry.start_seq": str(start_seq), "tarry.end_seq": str(end_seq)}
+
+            def judge(now: Snapshot) -> bool:
+                if now.committed_seq < end_seq:
+                    self._check_start(now, start_seq, end_seq)
+                    self._check_present(files)
+                return now.committed_seq < end_seq
+
+            return self._publish(
+                f"the commit of [{start_seq}, {end_seq})",
+                judge,
+                lambda: self._write(files, Transaction(self._app_id, end_seq), told),
+            )
+
+    def bulk_number(self) -> int | None:
+        """The attempt of a bulk job that was committed last; None before the first."""
+        with self._lock:
+            self.snapshot()
+            return self._bulk_number()
+
+    def commit_bulk(self, files: Sequence[StagedFile], number: int) -> Snapshot:
+        """Publish ``files`` as all messages of an attempt of a bulk job, in one durable commit. One at a time: only the
+        last one is recognised as a replay, which changes nothing.
+
+        Raises:
+            InvalidArgumentError: a file is of another shard. StaleCommitError: a file has gone. UnavailableError: the
+            log cannot be written; :meth:`bulk_number` tells whether the commit took place.
+        """
+        if any(file.shard != self._shard for file in files):
+            raise InvalidArgumentError(f"a file of another shard; allowed: {self._shard}")
+        with self._lock:
+            told = {"tarry.bulk": str(number)}
+
+            def judge(now: Snapshot) -> bool:
+                new = self._bulk_number() != number
+                if new:
+                    self._check_present(files)
+                return new
+
+            return self._publish(
+                f"the commit of bulk job {number}",
+                judge,
+                lambda: self._write(files, Transaction(self._bulk_id, number), told),
+            )
+
+    def replace(self, removed: Sequence[str], files: Sequence[StagedFile]) -> Snapshot:
+        """Put ``files`` in the place of the files ``removed`` (paths in the table), in one durable commit.
+
+        The rows are the caller's concern; ``committed_seq`` stays. Commits that add files meanwhile do not disturb.
+
+        Raises:
+            InvalidArgumentError: a file is of another shard. StaleCommitError: a file to remove is not in the table, as
+            somebody else has removed it, or a file to add has gone; nothing was committed, ``files`` are orphans.
+            UnavailableError: the log cannot be written.
+        """
+        if any(file.shard != self._shard for file in files):
+            raise InvalidArgumentError(f"a file of another shard; allowed: {self._shard}")
+        with self._lock:
+
+            def judge(now: Snapshot) -> bool:
+                missing = set(removed).difference(now.files.path, now.cancelled)
+                if missing:
+                    raise StaleCommitError(
+                        f"{min(missing)} is not in the store {self.root} any more; nothing was committed"
+                    )
+                self._check_present(files)
+                return bool(removed or files)
+
+            return self._publish(
+                f"the rewriting of {len(removed)} files", judge, lambda: self._exchange(removed, files)
+            )
+
+    def keep_for(self, hours: int) -> None:
+        """Have entries of the log, and files that a commit removed, kept at least so long. One commit, if it is new.
+
+        Raises:
+            UnavailableError: the log cannot be written.
+        """
+        wanted = {_LOG_RETENTION: f"interval {hours} hours", _FILE_RETENTION: f"interval {hours + LOOK_HOURS} hours"}
+        with self._lock:
+            self.snapshot()
+            has = self._table.metadata().configuration
+            if any(has.get(name) != value for name, value in wanted.items()):
+                try:
+                    self._table.alter.set_table_properties(wanted)
+                except (DeltaError, OSError) as error:
+                    raise _wrapped(f"cannot set the retention of the store {self.root}", error) from error
+                self.snapshot()
+
+    @property
+    def kept_hours(self) -> int:
+        """How long files that a commit removed are kept at least; the longest that any reader may take."""
+        with self._lock:
+            text = self._table.metadata().configuration.get(_LOG_RETENTION, "")
+        found = re.fullmatch(r"interval (\d+) (hour|day|week)s?", text)
+        return int(found[1]) * _HOURS[found[2]] if found else _HOURS["week"]
 
     # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _bulk_number(self) -> int | None:
+        found = self._table.transaction_version(self._bulk_id)
+        return None if found is None else int(found)
 
     def _update(self) -> None:
         try:
@@ -157,6 +245,10 @@ class Store:
     @property
     def _app_id(self) -> str:
         return f"intake-{self._shard}"
+
+    @property
+    def _bulk_id(self) -> str:
+        return f"bulk-{self._shard}"
 
     def _check_start(self, snapshot: Snapshot, start_seq: int, end_seq: int) -> None:
         if snapshot.committed_seq != start_seq:
@@ -176,7 +268,52 @@ class Store:
                     f"expected: {file.size} bytes; nothing was committed"
                 )
 
-    def _write(self, files: Sequence[StagedFile], start_seq: int, end_seq: int) -> None:
+    def _publish(self, what: str, judge: Callable[[Snapshot], bool], write: Callable[[], None]) -> Snapshot:
+        """Commit by ``write``, unless ``judge`` says of the newest snapshot that it is done, or raises.
+
+        Delta's conflict detection is coarse: whoever removes files makes every commit fail that began before, also one
+        that only adds. So a conflict is judged anew, and tried again where nothing stands against it.
+        """
+        for attempt in range(CONFLICTS_MAX):
+            before = self.snapshot()
+            if not judge(before):
+                return before
+            try:
+                write()
+            except CommitFailedError as error:
+                if attempt == CONFLICTS_MAX - 1:
+                    raise UnavailableError(f"{what} to {self.root} failed: {error}") from error
+                continue
+            except (DeltaError, OSError) as error:
+                raise _wrapped(f"{what} to {self.root} failed", error) from error
+            break
+        snapshot = self.snapshot()
+        if snapshot.version // CHECKPOINT_COMMITS > before.version // CHECKPOINT_COMMITS:
+            self._checkpoint(snapshot.version)
+        return snapshot
+
+    def _exchange(self, removed: Sequence[str], files: Sequence[StagedFile]) -> None:
+        now_ms = SystemClock().now_ms()  # from then on a reader of an older version has the retention's time
+        entries = pa.table(self._table.get_add_actions(flatten=True)).select(
+            ["path", "size_bytes", "partition.shard", "partition.bucket"]
+        )
+        gone = entries.filter(pc.is_in(entries["path"], value_set=pa.array(list(removed), pa.string())))
+        removals = [
+            RemoveAction(path, True, now_ms, size, {"shard": str(shard), "bucket": bucket})
+            for path, size, shard, bucket in zip(*(column.to_pylist() for column in gone.columns), strict=True)
+        ]
+        self._table.create_write_transaction(
+            [*(_add_action(file, now_ms) for file in files), *removals],
+            "append",
+            Schema.from_arrow(TABLE_SCHEMA),
+            PARTITION_COLUMNS,
+            commit_properties=CommitProperties(
+                custom_metadata={FILES_KEY: str(len(files)), REMOVED_KEY: str(len(removals))}
+            ),
+            post_commithook_properties=_NO_HOOKS,
+        )
+
+    def _write(self, files: Sequence[StagedFile], transaction: Transaction, told: dict[str, str]) -> None:
         now_ms = SystemClock().now_ms()  # only told to other readers of the log; nothing here depends on it
         self._table.create_write_transaction(
             [_add_action(file, now_ms) for file in files],
@@ -184,12 +321,8 @@ class Store:
             Schema.from_arrow(TABLE_SCHEMA),
             PARTITION_COLUMNS,
             commit_properties=CommitProperties(
-                custom_metadata={
-                    FILES_KEY: str(len(files)),
-                    "tarry.start_seq": str(start_seq),
-                    "tarry.end_seq": str(end_seq),
-                },
-                app_transactions=[Transaction(self._app_id, end_seq)],
+                custom_metadata={FILES_KEY: str(len(files)), **told},
+                app_transactions=[transaction],
             ),
             post_commithook_properties=_NO_HOOKS,
         )

@@ -1,0 +1,249 @@
+"""Rewriting some files of the store as one sorted run, without the rows that nobody will ask for any more.
+
+A :class:`Work` is plain data, so that it can be carried out in any process. Messages are left out when they have fired
+(``floor_ms``), when a cancellation names them, or when their bulk job was cancelled; cancellations, when no file has
+their message. All are streams in due order, so memory holds about a row group of each file that overlaps.
+
+What a Work relies on stays true while others commit: a cancellation is never taken back, and a message of which there
+is a cancellation in the store comes into the store no more, since it was there before or left out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tarry.bulk import SEQ_MIN, CancelledJobs
+from tarry.message import cancelled_seqs, messages_only
+from tarry.store.layout import Int64s
+from tarry.store.parquet import groups, read_group
+from tarry.store.place import Place
+from tarry.store.run import FILE_BYTES_MAX, RunWriter
+from tarry.store.snapshot import FileColumns, Snapshot
+from tarry.store.stage import StagedFile
+from tarry.store.window import read_window
+
+BATCH_ROWS = 8192
+_LOWEST, _HIGHEST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+_KEYS = ("due_ms", "seq")
+Bools = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """``files`` to be replaced by what is left of them. ``against``: for messages the files of cancellations, for
+    cancellations those of messages. Where less than ``dead_share_min`` of the rows would be left out, nothing is
+    rewritten. ``cancelled_jobs``: as :meth:`tarry.bulk.CancelledJobs.to_wire` tells them. ``reason`` is for people.
+    """
+
+    reason: str
+    root: str
+    shard: int
+    files: FileColumns
+    against: FileColumns
+    cancellations: bool
+    now_ms: int
+    floor_ms: int
+    cancelled_jobs: tuple[tuple[int, int, int], ...] = ()
+    file_bytes_max: int = FILE_BYTES_MAX
+    dead_share_min: float = 0.0
+
+    @property
+    def bytes(self) -> int:
+        """How much is read."""
+        return int(self.files.size.sum())
+
+    def to_json(self) -> str:
+        """For another process."""
+        plain: dict[str, Any] = {n: getattr(self, n) for n in self.__slots__ if n not in ("files", "against")}
+        return json.dumps(plain | {"files": self.files.to_plain(), "against": self.against.to_plain()})
+
+    @classmethod
+    def of_json(cls, text: str) -> Work:
+        """From what :meth:`to_json` gave."""
+        plain = json.loads(text)
+        for name in ("files", "against"):
+            plain[name] = FileColumns.of_plain(plain[name])
+        return cls(**plain | {"cancelled_jobs": tuple((n, due, seq) for n, due, seq in plain["cancelled_jobs"])})
+
+
+@dataclass(frozen=True, slots=True)
+class Rewritten:
+    """What came of a Work: ``files``, staged, go in the place of ``removed``. Both empty: it was not worth it."""
+
+    removed: tuple[str, ...]
+    files: tuple[StagedFile, ...]
+    rows_read: int
+    bytes_read: int
+
+    @property
+    def rows(self) -> int:
+        """How many are left."""
+        return sum(file.rows for file in self.files)
+
+    @property
+    def bytes(self) -> int:
+        """How much was written."""
+        return sum(file.size for file in self.files)
+
+    def to_json(self) -> str:
+        """For another process."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def of_json(cls, text: str) -> Rewritten:
+        """From what :meth:`to_json` gave."""
+        plain = json.loads(text)
+        files = tuple(StagedFile(**file) for file in plain["files"])
+        return cls(tuple(plain["removed"]), files, plain["rows_read"], plain["bytes_read"])
+
+
+def rewrite(work: Work) -> Rewritten:
+    """Read ``work.files`` and stage what is left of them, durably; nothing is published.
+
+    When it fails, what was written is removed again as far as possible.
+
+    Raises:
+        CorruptError: a file is missing or damaged. OSError: the disk is full or broken.
+    """
+    if work.dead_share_min > 0:
+        rows, dead = dead_rows(work)
+        if dead < work.dead_share_min * rows:
+            return Rewritten((), (), 0, 0)
+    lost = _Orphaned(work) if work.cancellations else _Cancelled(work)
+    prefix = f"run-{work.reason}"
+    writer = RunWriter(
+        work.root,
+        prefix,
+        work.now_ms,
+        shard=work.shard,
+        bytes_max=work.file_bytes_max,
+        cancelled=work.cancellations,
+    )
+    try:
+        for batch in _sorted(work.root, work.files, work.floor_ms, _HIGHEST):
+            rows = batch if work.cancellations else messages_only(batch)
+            gone = lost.mask(rows)
+            writer.add(rows.filter(pa.array(~gone)) if gone.any() else rows)
+        files = writer.finish()
+    except BaseException:
+        writer.abandon()
+        raise
+    finally:
+        pa.default_memory_pool().release_unused()
+    return Rewritten(tuple(work.files.path), tuple(files), int(work.files.rows.sum()), work.bytes)
+
+
+def dead_rows(work: Work) -> tuple[int, int]:
+    """How many rows ``work.files`` have, and how many of them a rewrite would leave out. Of messages, reads two columns
+    of those row groups that can have any.
+    """
+    rows = dead = 0
+    place = Place.of(work.root)
+    if work.cancellations:
+        orphaned = _Orphaned(work)
+        for batch in _sorted(work.root, work.files, _LOWEST, _HIGHEST):
+            mask = orphaned.mask(batch) | (batch.column("due_ms").to_numpy() < work.floor_ms)
+            rows, dead = rows + batch.num_rows, dead + int(mask.sum())
+        return rows, dead
+    for path in work.files.path:
+        lost = _Cancelled(work)
+        for group in groups(place, path):
+            rows += group.rows
+            if not lost.may_be_in(group.due_min_ms, group.due_max_ms, group.seq_min, group.seq_max):
+                continue
+            batch = read_group(place, path, group.number, _KEYS)
+            dead += int((lost.mask(batch) | (batch.column("due_ms").to_numpy() < work.floor_ms)).sum())
+    return rows, dead
+
+
+def _sorted(root: str, files: FileColumns, from_ms: int, until_ms: int) -> Iterator[pa.RecordBatch]:
+    return read_window(Snapshot(root, 0, 0, files), (from_ms, _LOWEST), until_ms, batch_rows=BATCH_ROWS)
+
+
+class _Cancelled:
+    """Tells which messages are cancelled; asked in due order, it reads the cancellations beside."""
+
+    def __init__(self, work: Work) -> None:
+        self._jobs = CancelledJobs.of_wire(work.cancelled_jobs)
+        low = int(work.files.due_min_ms.min())
+        high = min(int(work.files.due_max_ms.max()), _HIGHEST - 1)
+        self._coming = _sorted(work.root, work.against, max(low, work.floor_ms), high + 1)
+        self._due: Int64s = np.empty(0, np.int64)
+        self._seq: Int64s = np.empty(0, np.int64)
+        self._ended = False
+
+    def mask(self, rows: pa.RecordBatch) -> Bools:
+        due, seq = rows.column("due_ms").to_numpy(), rows.column("seq").to_numpy()
+        dead = self._jobs.mask(due, seq)
+        if len(due):
+            self._move_to(int(due[0]), int(due[-1]))
+        if len(self._due):
+            dead |= _among(due, seq, self._due, self._seq)
+        return dead
+
+    def may_be_in(self, due_min_ms: int, due_max_ms: int, seq_min: int, seq_max: int) -> bool:
+        """Whether a row within these bounds may be cancelled."""
+        self._move_to(due_min_ms, due_max_ms)
+        within = (self._due >= due_min_ms) & (self._due <= due_max_ms) & (self._seq >= seq_min) & (self._seq <= seq_max)
+        return bool(within.any()) or bool(self._jobs and seq_max >= SEQ_MIN)
+
+    def _move_to(self, due_min_ms: int, due_max_ms: int) -> None:
+        """Have the cancellations of these due times at hand, and let go of those before."""
+        low = int(np.searchsorted(self._due, due_min_ms))
+        due, seq = [self._due[low:]], [self._seq[low:]]
+        last = int(self._due[-1]) if len(self._due) else _LOWEST
+        while not self._ended and last <= due_max_ms:
+            batch = next(self._coming, None)
+            if batch is None:
+                self._ended = True
+                break
+            due.append(batch.column("due_ms").to_numpy())
+            seq.append(cancelled_seqs(batch))
+            last = int(due[-1][-1])
+        self._due, self._seq = np.concatenate(due), np.concatenate(seq)
+
+
+class _Orphaned:
+    """Tells which cancellations have no message in the store."""
+
+    def __init__(self, work: Work) -> None:
+        self._messages = work.against
+        self._place = Place.of(work.root)
+
+    def mask(self, rows: pa.RecordBatch) -> Bools:
+        due, target = rows.column("due_ms").to_numpy(), cancelled_seqs(rows)
+        found = np.zeros(len(due), np.bool_)
+        if len(due) == 0:
+            return found
+        files = self._messages
+        for i in np.flatnonzero((files.due_max_ms >= due[0]) & (files.due_min_ms <= due[-1])).tolist():
+            if not _within(due, target, files, i).any():
+                continue
+            for group in groups(self._place, files.path[i]):
+                wanted = ~found & (due >= group.due_min_ms) & (due <= group.due_max_ms)
+                wanted &= (target >= group.seq_min) & (target <= group.seq_max)
+                if not wanted.any():
+                    continue
+                batch = read_group(self._place, files.path[i], group.number, _KEYS)
+                there = batch.column("due_ms").to_numpy(), batch.column("seq").to_numpy()
+                found |= wanted & _among(due, target, *there)
+        return ~found
+
+
+def _within(due: Int64s, seq: Int64s, files: FileColumns, i: int) -> Bools:
+    within = (due >= files.due_min_ms[i]) & (due <= files.due_max_ms[i])
+    return np.asarray(within & (seq >= files.seq_min[i]) & (seq <= files.seq_max[i]))
+
+
+def _among(due: Int64s, seq: Int64s, other_due: Int64s, other_seq: Int64s) -> Bools:
+    """Which of the pairs are among the others; a seq has one due time."""
+    order = np.argsort(other_seq)
+    at = np.minimum(np.searchsorted(other_seq, seq, sorter=order), len(other_seq) - 1)
+    return np.asarray((other_seq[order[at]] == seq) & (other_due[order[at]] == due))

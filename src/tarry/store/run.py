@@ -1,0 +1,192 @@
+"""Writing a sorted run of any length: rows come in order, files go out, and memory holds one file at most.
+
+Where does a file end? At the first bucket's end at which it has 8 MiB; anywhere once it has 16 MiB of several buckets,
+or ``bytes_max`` (these are parts of that). So of one run no file but the last is small, and a large one lies in one
+bucket: what was cut once is not chosen to be cut again (``upkeep.py``). Buckets are those of twice the distance, for
+the same reason.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tarry.store.layout import CANCELLED, bucket_starts, cut_by_size, label
+from tarry.store.place import Place
+from tarry.store.stage import (
+    GROUP_BYTES_MAX,
+    GROUP_ROWS_MAX,
+    StagedFile,
+    parquet_writer,
+    put,
+    row_bytes,
+    sync_names,
+)
+
+FILE_BYTES_MAX = 256 << 20
+"""Of the largest file, 1/32 is enough at the end of a bucket, 1/16 is the most of several buckets, 1/64 a row group."""
+REACH = 2
+_GROUP_BYTES_MIN = 64 << 10
+
+
+class RunWriter:
+    """Takes rows of :data:`tarry.message.SCHEMA` in the order of (due_ms, seq); :meth:`finish` gives durable files.
+
+    ``cancelled``: they are cancellations, which have a bucket of their own.
+    """
+
+    def __init__(
+        self, root: str, prefix: str, now_ms: int, *, shard: int, bytes_max: int = FILE_BYTES_MAX, cancelled: bool
+    ) -> None:
+        self._place = Place.of(root)
+        self._prefix, self._shard, self._now_ms = prefix, shard, now_ms
+        self._bytes_max, self._cancelled = bytes_max, cancelled
+        self._group_bytes = min(GROUP_BYTES_MAX, max(_GROUP_BYTES_MIN, bytes_max // 64))
+        self._last_due: int | None = None
+        self._file: _File | None = None
+        self._done: list[StagedFile] = []
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        """More rows, which come after those before.
+
+        Raises:
+            OSError: the disk is full or broken; :meth:`abandon` is then due.
+        """
+        at = 0
+        for start in [*self._starts(rows), rows.num_rows]:
+            if start > at:
+                self._take(rows.slice(at, start - at))
+            if start < rows.num_rows:
+                self._new_bucket()
+            at = start
+
+    def finish(self) -> list[StagedFile]:
+        """Close the last file and make all names durable."""
+        self._close()
+        sync_names(self._place, self._done)
+        return self._done
+
+    def abandon(self) -> None:
+        """Remove what was written, as far as possible: a full disk must not be made fuller by every attempt."""
+        self._place.remove(file.path for file in self._done)
+
+    def _starts(self, rows: pa.RecordBatch) -> list[int]:
+        """Before which of the rows a bucket begins; 0 may be one of them."""
+        if self._cancelled or rows.num_rows == 0:
+            return []
+        due = rows.column("due_ms").to_numpy()
+        before = [] if self._last_due is None else [self._last_due]
+        starts = bucket_starts(np.concatenate([np.array(before, np.int64), due]), self._now_ms, reach=REACH)
+        self._last_due = int(due[-1])
+        return [start - len(before) for start in starts]
+
+    def _new_bucket(self) -> None:
+        if self._file is not None:
+            if self._file.size >= self._bytes_max // 32 and self._is_worth_a_file(self._file):
+                self._close()
+            else:
+                self._file.buckets += 1
+
+    def _take(self, rows: pa.RecordBatch) -> None:
+        for start, stop in cut_by_size(row_bytes(rows), rows_max=GROUP_ROWS_MAX, bytes_max=self._group_bytes):
+            part = rows.slice(start, stop - start)
+            if self._file is not None and self._file.size + part.nbytes > self._bytes_max:
+                self._close()
+            if self._file is None:
+                self._file = _File(self._group_bytes)
+            self._file.add(part)
+            if (
+                self._file.buckets > 1
+                and self._file.size >= self._bytes_max // 16
+                and self._is_worth_a_file(self._file)
+            ):
+                self._close()
+
+    def _is_worth_a_file(self, file: _File) -> bool:
+        # What waits is not compressed yet, and may come to very little.
+        return file.written >= self._bytes_max // 64
+
+    def _close(self) -> None:
+        if self._file is not None:
+            file, self._file = self._file, None
+            self._done.append(file.put(self._place, self._prefix, self._shard, self._cancelled))
+
+
+class _File:
+    """One Parquet file in memory. Row groups are filled up, whatever the batches are that come in."""
+
+    def __init__(self, group_bytes: int) -> None:
+        self.buckets = 1
+        self._group_bytes = group_bytes
+        self._content = pa.BufferOutputStream()
+        self._writer: Any = parquet_writer(self._content)
+        self._waiting: list[pa.RecordBatch] = []
+        self._waiting_rows = self._waiting_bytes = 0
+        self._rows = 0
+        self._due: list[int] = []
+        self._seq: list[int] = []
+        self._topic: list[str] = []
+
+    @property
+    def written(self) -> int:
+        """Bytes written."""
+        return int(self._content.tell())
+
+    @property
+    def size(self) -> int:
+        """Bytes written, and those of less than a row group that wait, not compressed yet."""
+        return self.written + self._waiting_bytes
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        self._waiting.append(rows)
+        self._waiting_rows += rows.num_rows
+        self._waiting_bytes += int(row_bytes(rows).sum())
+        if self._waiting_rows >= GROUP_ROWS_MAX or self._waiting_bytes >= self._group_bytes:
+            self._flush(whole=False)
+
+    def _flush(self, *, whole: bool) -> None:
+        """Write row groups; ``whole``: also the last one, which is not full."""
+        if not self._waiting:
+            return
+        rows = pa.concat_batches(self._waiting)
+        sizes = row_bytes(rows)
+        runs = cut_by_size(sizes, rows_max=GROUP_ROWS_MAX, bytes_max=self._group_bytes)
+        last, full = runs[-1], int(sizes[slice(*runs[-1])].sum()) >= self._group_bytes // 2
+        kept = not whole and len(runs) > 1 and not full
+        for start, stop in runs[:-1] if kept else runs:
+            self._write(rows.slice(start, stop - start))
+        self._waiting = [rows.slice(last[0])] if kept else []
+        self._waiting_rows = last[1] - last[0] if kept else 0
+        self._waiting_bytes = int(sizes[slice(*last)].sum()) if kept else 0
+
+    def _write(self, rows: pa.RecordBatch) -> None:
+        self._writer.write_batch(rows, row_group_size=rows.num_rows)
+        due, seq = rows.column("due_ms").to_numpy(), rows.column("seq").to_numpy()
+        topic = pc.min_max(rows.column("topic")).as_py()
+        self._rows += rows.num_rows
+        self._due += [int(due[0]), int(due[-1])]
+        self._seq += [int(seq.min()), int(seq.max())]
+        self._topic += [topic["min"], topic["max"]]
+
+    def put(self, place: Place, prefix: str, shard: int, cancelled: bool) -> StagedFile:
+        self._flush(whole=True)
+        self._writer.close()
+        content = self._content.getvalue()
+        low, high = self._due[0], self._due[-1]
+        bucket = CANCELLED if cancelled else label(low, high)
+        return StagedFile(
+            path=put(content, place, shard, bucket, prefix),
+            shard=shard,
+            bucket=bucket,
+            rows=self._rows,
+            size=content.size,
+            due_min_ms=low,
+            due_max_ms=high,
+            seq_min=min(self._seq),
+            seq_max=max(self._seq),
+            topic_min=min(self._topic),
+            topic_max=max(self._topic),
+        )

@@ -1,0 +1,150 @@
+"""Finding the first rows in due order that are wanted, without reading what cannot be: bounds of files and row groups
+first, then a few columns, and all columns only of the rows that are asked for afterwards.
+"""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tarry.message import SCHEMA
+from tarry.store.layout import Int64s
+from tarry.store.parquet import Group, groups, read_group
+from tarry.store.place import Place
+from tarry.store.snapshot import Snapshot
+from tarry.store.window import Key
+from tarry.wanted import Wanted
+
+Alive = Callable[[Int64s, Int64s], npt.NDArray[np.bool_]]
+"""``(due_ms, seq)`` → which of these rows are still pending."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Rows by (due_ms, seq), and where they are: ``place`` is (file, row group, row) of each. ``reached``: all that is
+    wanted below it was found; None: there is no more.
+    """
+
+    due_ms: Int64s
+    seq: Int64s
+    place: Int64s
+    reached: Key | None
+
+
+def scan(
+    snapshot: Snapshot, after: Key, until: Key, wanted: Wanted, alive: Alive, *, rows_max: int, deadline_s: float
+) -> Found:
+    """The first ``rows_max`` wanted rows with ``after <= (due_ms, seq) < until``.
+
+    Looks until ``deadline_s`` (of :func:`time.monotonic`), and then until it is past ``after`` at least: into each file
+    and row group that spans that place once.
+
+    Raises:
+        CorruptError: a file is missing or damaged.
+    """
+    return _Scan(snapshot, after, until, wanted, alive, rows_max).run(deadline_s)
+
+
+def read_places(snapshot: Snapshot, place: Int64s, columns: Sequence[str] = SCHEMA.names) -> pa.RecordBatch:
+    """Rows of one row group, in the order in which ``place`` (:attr:`Found.place`) names them.
+
+    Raises:
+        CorruptError: the file is missing or damaged.
+    """
+    file, number = int(place[0, 0]), int(place[0, 1])
+    batch = read_group(Place.of(snapshot.root), snapshot.files.path[file], number, columns)
+    return batch.take(pa.array(place[:, 2], pa.int64()))
+
+
+def first_alive(
+    rows: npt.NDArray[np.intp], due_ms: Int64s, seq: Int64s, alive: Alive, rows_max: int
+) -> npt.NDArray[np.intp]:
+    """Those of ``rows`` that are alive, in order, until there are ``rows_max``: to ask takes a look into an index."""
+    kept, count = [rows[:0]], 0
+    for low in range(0, len(rows), rows_max):
+        part = rows[low : low + rows_max]
+        part = part[alive(due_ms[part], seq[part])][: rows_max - count]
+        kept.append(part)
+        count += len(part)
+        if count >= rows_max:
+            break
+    return np.concatenate(kept)
+
+
+class _Scan:
+    def __init__(self, snapshot: Snapshot, after: Key, until: Key, wanted: Wanted, alive: Alive, rows_max: int) -> None:
+        files = snapshot.files
+        self._place, self._paths = Place.of(snapshot.root), files.path
+        self._after, self._until, self._wanted, self._alive = after, until, wanted, alive
+        self._rows_max = rows_max
+        # (due_ms, seq), file, row group: lower bounds of what was not looked into. Row group -1 is a file as a whole.
+        self._waiting: list[tuple[Key, int, int]] = []
+        last = (files.due_max_ms > after[0]) | ((files.due_max_ms == after[0]) & (files.seq_max >= after[1]))
+        for i in np.flatnonzero(last & (files.due_min_ms <= until[0])).tolist():
+            bounds = int(files.seq_min[i]), int(files.seq_max[i]), files.topic_min[i], files.topic_max[i]
+            if wanted.may_be_in(*bounds):
+                self._waiting.append((max((int(files.due_min_ms[i]), bounds[0]), after), i, -1))
+        heapq.heapify(self._waiting)
+        self._due: Int64s = np.empty(0, np.int64)
+        self._seq: Int64s = np.empty(0, np.int64)
+        self._at: Int64s = np.empty((0, 3), np.int64)
+
+    def run(self, deadline_s: float) -> Found:
+        while self._waiting:
+            bound = self._waiting[0][0]
+            if bound >= self._last() or (bound > self._after and time.monotonic() >= deadline_s):
+                break
+            _, file, number = heapq.heappop(self._waiting)
+            if number < 0:
+                self._open(file)
+            else:
+                self._look(file, number)
+        reached = self._waiting[0][0] if self._waiting else None
+        if len(self._due) >= self._rows_max:
+            # What comes behind the last of these was dropped.
+            last = (int(self._due[-1]), int(self._seq[-1]) + 1)
+            reached = last if reached is None else min(last, reached)
+        if reached is None:
+            return Found(self._due, self._seq, self._at, None)
+        known = int(np.sum((self._due < reached[0]) | ((self._due == reached[0]) & (self._seq < reached[1]))))
+        return Found(self._due[:known], self._seq[:known], self._at[:known], reached)
+
+    def _last(self) -> Key:
+        """Nothing from here on is of interest."""
+        if len(self._due) < self._rows_max:
+            return self._until
+        return (int(self._due[-1]), int(self._seq[-1]))
+
+    def _open(self, file: int) -> None:
+        for group in groups(self._place, self._paths[file]):
+            if self._may_have(group):
+                heapq.heappush(self._waiting, (max((group.due_min_ms, group.seq_min), self._after), file, group.number))
+
+    def _may_have(self, group: Group) -> bool:
+        within = (group.due_max_ms, group.seq_max) >= self._after and (group.due_min_ms, group.seq_min) < self._until
+        return within and self._wanted.may_be_in(group.seq_min, group.seq_max, group.topic_min, group.topic_max)
+
+    def _look(self, file: int, number: int) -> None:
+        columns = ["due_ms", "seq", *self._wanted.columns]
+        batch = read_group(self._place, self._paths[file], number, columns)
+        due, seq = batch.column("due_ms").to_numpy(), batch.column("seq").to_numpy()
+        last = self._last()
+        hits = (due > self._after[0]) | ((due == self._after[0]) & (seq >= self._after[1]))
+        hits &= (due < last[0]) | ((due == last[0]) & (seq < last[1]))
+        rows = np.flatnonzero(hits & self._wanted.mask(batch))
+        rows = rows[np.lexsort((seq[rows], due[rows]))]  # a foreign writer's file may not be sorted
+        rows = first_alive(rows, due, seq, self._alive, self._rows_max)
+        if len(rows):
+            self._keep(file, number, rows, due, seq)
+
+    def _keep(self, file: int, number: int, rows: npt.NDArray[np.intp], due: Int64s, seq: Int64s) -> None:
+        place = np.column_stack([np.full(len(rows), file), np.full(len(rows), number), rows]).astype(np.int64)
+        due, seq = np.concatenate([self._due, due[rows]]), np.concatenate([self._seq, seq[rows]])
+        order = np.lexsort((seq, due))[: self._rows_max]
+        self._due, self._seq, self._at = due[order], seq[order], np.concatenate([self._at, place])[order]
