@@ -5,51 +5,51 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from datetime import datetime, timedelta
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from tarry import __version__
+from tarry.admission import Limits
+from tarry.broker.bulk import Bulk
+from tarry.broker.changes import Changes
+from tarry.broker.changing import Changing
+from tarry.broker.consuming import Consuming
 from tarry.broker.directory import Checkpoint
-from tarry.broker.pending import next_due_by_topic
+from tarry.broker.looking.lateness import Lateness
+from tarry.broker.looking.methods import Looking
+from tarry.broker.looking.next_due import next_due_by_topic
+from tarry.broker.queues import Queues
 from tarry.broker.recovery import Rooms, open_rooms
 from tarry.clock import Clock, SystemClock
 from tarry.config import Config
-from tarry.delay import Delay, check_due, datetime_ms, due_from_delay, parse_duration_ms, parse_levels
+from tarry.delay import parse_levels
 from tarry.errors import (
     ClosedError,
     DiskFullError,
     FatalError,
-    InvalidArgumentError,
-    InvalidMessageError,
     OverloadedError,
-    TarryError,
     UnavailableError,
 )
-from tarry.intake import Accepted, Submission
+from tarry.intake import Submission
 from tarry.intake.index import Int64s
 from tarry.log.commit import GroupCommit, as_tarry_error
 from tarry.log.files import DISK_FULL, Files, OsFiles
-from tarry.message import Limits, Message, admit, check_topic, rows_to_batch
-from tarry.metrics import Histogram
-from tarry.ready import DELIVERY, Group, Subscription
-from tarry.ready.journal import Entry, Op
-from tarry.receipt import Receipt, TopicPending, id_of
+from tarry.receipt import TopicPending
 
 log = logging.getLogger(__name__)
 
 FLUSH_S = 0.05
 """How long due rows wait to share a frame of the ready log; nobody waits for them."""
-LATE_MAX = 512
 LOOK_S = 0.25
 """How often the loader looks at the clock."""
+JOBS_SWEEP_S = 600.0
 FREE_CHECK_S = 0.2
 
 
-class Broker:
+class Broker(Changing, Consuming, Looking, Queues):
     """Open with :meth:`open`; thread-safe; close with :meth:`close` or a ``with`` block."""
 
     def __init__(self, config: Config, clock: Clock, files: Files, *, threads: bool) -> None:
@@ -57,8 +57,13 @@ class Broker:
         self.clock = clock
         self._files = files
         self.threaded = threads
-        self._limits = Limits(config.delay_ms_max, config.body_bytes_max, config.properties_bytes_max)
-        self._levels = parse_levels(config.delay_levels)
+        self._limits = Limits(
+            config.delay_ms_max,
+            config.body_bytes_max,
+            config.properties_bytes_max,
+            levels=parse_levels(config.delay_levels),
+            repeat_ms_min=config.repeat_ms_min,
+        )
         self._fatal: BaseException | None = None
         self._fatal_event = threading.Event()
         self._closing = threading.Event()
@@ -67,22 +72,25 @@ class Broker:
         self._store_news = True
         self._free_checked_s = -1.0
         self._free_bytes = 0
-        self._groups_lock = threading.Lock()
-        self._lateness = Histogram()
-        self._lateness_lock = threading.Lock()
-        self._late: list[Int64s] = []
+        self.lateness = Lateness()
         self._handed_out = 0
+        self._swept_s = -1e9
         self._started_ms = clock.now_ms()
         self._rooms: Rooms = open_rooms(config, clock, files, self)
         self._checkpoint: Checkpoint = self._rooms.checkpoint
         r = self._rooms
+        self._changes = Changes(r, self.carry_out, self.begin_round)
         self._commits: GroupCommit[Submission] = GroupCommit(
             "tarry-intake", r.intake.commit, self._intake_failed, weight_max=config.inflight_bytes_max, threaded=threads
         )
+        self.bulk = Bulk(r, self._limits, self.carry_out, self._check_open, self._bulk_news)
+        """Bulk jobs: see :class:`tarry.broker.bulk.Bulk`."""
+        self.bulk.announce_alone()
         r.journal.start()
         self._threads = [self._thread(n, f) for n, f in self._loops().items()] if threads else []
         for thread in self._threads:
             thread.start()
+        self.bulk.naming.start()
 
     @classmethod
     def open(
@@ -97,185 +105,14 @@ class Broker:
         """
         return cls(config, clock or SystemClock(), files or OsFiles(), threads=threads)
 
-    # -- producing ---------------------------------------------------------------------------------------------------
-
-    def submit(
-        self, data: pa.RecordBatch | pa.Table, done: Callable[[Accepted | TarryError], None], *, lead: bool = False
-    ) -> None:
-        """Schedule a batch, all of it or nothing (columns: :func:`tarry.message.admit`).
-
-        ``done`` is told when it is durable, or why it failed, from the writer's thread: it must be quick and not raise.
-        With ``lead``, the caller's thread may be the writer's, and this returns when the disk has answered.
-
-        Raises:
-            InvalidMessageError, OverloadedError, DiskFullError, ClosedError, FatalError: nothing was accepted, ``done``
-            is not called.
-        """
-        self._check_open()
-        self._check_room()
-        batch = admit(data, self.clock.now_ms(), self._limits)
-        # About its memory; to ask for nbytes of a small batch takes longer than the rest of this.
-        size = batch.num_rows * 128 + batch.column("body").nbytes
-        self._commits.submit(Submission(batch, done), size, lead=lead)
-
-    def schedule_batch(self, data: pa.RecordBatch | pa.Table) -> Accepted:
-        """:meth:`submit`, and wait until it is durable."""
-        answered = threading.Event()
-        answers: list[Accepted | TarryError] = []
-
-        def done(answer: Accepted | TarryError) -> None:
-            answers.append(answer)
-            answered.set()
-
-        self.submit(data, done)
-        answered.wait()
-        if isinstance(answers[0], TarryError):
-            raise answers[0]
-        return answers[0]
-
-    def schedule(
-        self,
-        topic: str,
-        body: bytes | str,
-        *,
-        delay: Delay | None = None,
-        due: datetime | int | None = None,
-        id: str | None = None,
-        key: str | None = None,
-        tag: str | None = None,
-        properties: Mapping[str, str] | None = None,
-        ttl: float | str | timedelta | None = None,
-        tries: int | None = None,
-    ) -> Receipt:
-        """Schedule one message and wait until it is durable.
-
-        Args:
-            topic: where it will be delivered.
-            body: what; a text is encoded as UTF-8.
-            delay: how long from now (see :mod:`tarry.delay`); at once without ``delay`` and ``due``.
-            due: the instant instead, an aware datetime or UTC milliseconds.
-            ttl: how long from now it is of use; seconds, a timedelta or "1h30m".
-
-        Raises:
-            InvalidMessageError, InvalidArgumentError: a value is not allowed; the text says which values are.
-        """
-        message = self.message(
-            topic, body, delay=delay, due=due, id=id, key=key, tag=tag, properties=properties, ttl=ttl, tries=tries
-        )
-        accepted = self.schedule_batch(rows_to_batch([message]))
-        seq = accepted.first_seq
-        return Receipt(id or id_of(seq), seq, int(accepted.due_ms[0]), seq, 1, accepted.token)
-
-    def message(
-        self,
-        topic: str,
-        body: bytes | str,
-        *,
-        delay: Delay | None = None,
-        due: datetime | int | None = None,
-        ttl: float | str | timedelta | None = None,
-        **fields: Any,
-    ) -> Message:
-        """A :class:`Message` with its times resolved by this broker's clock and settings."""
-        now = self.clock.now_ms()
-        if due is not None and delay is not None:
-            raise InvalidArgumentError(f"delay {delay!r} and due {due!r} are both given; allowed: one of them")
-        if due is not None:
-            due_ms = datetime_ms(due) if isinstance(due, datetime) else int(due)
-        else:
-            due_ms = due_from_delay(0 if delay is None else delay, now, self._levels)
-        if not isinstance(body, bytes | str | bytearray | memoryview):
-            raise InvalidMessageError(f"body has type {type(body).__name__}; allowed: bytes or str")
-        data = body.encode() if isinstance(body, str) else bytes(body)
-        check_due(due_ms, now, self.config.delay_ms_max)
-        return Message(check_topic(topic), data, due_ms, ttl_ms=None if ttl is None else _ttl_ms(ttl), **fields)
-
-    # -- consuming ---------------------------------------------------------------------------------------------------
-
-    def group(self, topic: str, name: str) -> Group:
-        """The group of that name, made (durably, from the earliest message that is kept) when it is new."""
-        self._check_open()
-        check_topic(topic)
-        if not isinstance(name, str) or not name or len(name.encode()) > 255:
-            raise InvalidArgumentError(f"group {name!r} is not a group name; allowed: 1 to 255 bytes")
-        queue = self._rooms.ready.topic(topic)
-        found = queue.groups.get(name)
-        if found is None:
-            with self._groups_lock:
-                found = queue.groups.get(name)
-                if found is None:
-                    found = self._rooms.new_group(queue, name, queue.first)
-                    queue.groups[name] = found
-                    self._rooms.journal.write([Entry(topic, name, Op.GROUP, found.floor)], 0)
-        return found
-
-    def subscribe(self, topic: str, group: str, *, prefetch: int = 1000, lease_ms: int | None = None) -> Subscription:
-        """A consumer of ``group`` that may hold up to ``prefetch`` unsettled messages."""
-        if prefetch < 1:
-            raise InvalidArgumentError(f"prefetch is {prefetch}; allowed: 1 or more")
-        if lease_ms is not None and lease_ms < 1:
-            raise InvalidArgumentError(f"lease_ms is {lease_ms}; allowed: 1 or more")
-        lease = self.config.lease_ms if lease_ms is None else lease_ms
-        return Subscription(self.group(topic, group), prefetch=prefetch, lease_ms=lease, retry_ms=self.config.retry_ms)
-
-    def receive(
-        self, topic: str, group: str, *, max_messages: int = 1, wait_ms: int = 0, lease_ms: int | None = None
-    ) -> pa.RecordBatch:
-        """Up to ``max_messages`` ready messages (:data:`DELIVERY`), waiting up to ``wait_ms`` for the first; maybe
-        none.
-        """
-        if max_messages < 1 or wait_ms < 0:
-            raise InvalidArgumentError(
-                f"max_messages is {max_messages}, wait_ms {wait_ms}; allowed: 1 or more, 0 or more"
-            )
-        holder = self.subscribe(topic, group, prefetch=max_messages, lease_ms=lease_ms)
-        batch = holder.fetch(max_messages, wait_ms / 1000)
-        return pa.RecordBatch.from_pylist([], schema=DELIVERY) if batch is None else batch
-
-    def ack(self, topic: str, group: str, leases: Int64s, offsets: Int64s) -> int:
-        """Settle messages for good; durable when it returns. How many.
-
-        Raises:
-            StaleLeaseError: when some leases were stale; the others are settled all the same.
-        """
-        return self._settled(lambda done: self.group(topic, group).ack(leases, offsets, done))
-
-    def nack(self, topic: str, group: str, leases: Int64s, offsets: Int64s, delay_ms: int | None = None) -> int:
-        """Give messages back, to come again after ``delay_ms`` (default: ``retry_ms``); as :meth:`ack` otherwise."""
-        wait = self.config.retry_ms if delay_ms is None else delay_ms
-        if wait < 0:
-            raise InvalidArgumentError(f"delay_ms is {wait}; allowed: 0 or more")
-        return self._settled(lambda done: self.group(topic, group).nack(leases, offsets, wait, done))
-
-    def extend(self, topic: str, group: str, leases: Int64s, offsets: Int64s, lease_ms: int) -> int:
-        """Hold messages for ``lease_ms`` more from now; how many are still held. Extends whole batches as handed
-        out.
-        """
-        if lease_ms < 1:
-            raise InvalidArgumentError(f"lease_ms is {lease_ms}; allowed: 1 or more")
-        return self.group(topic, group).extend(leases, offsets, lease_ms)
-
-    def _settled(self, settle: Callable[[Callable[[TarryError | None], None]], int]) -> int:
-        answered = threading.Event()
-        errors: list[TarryError | None] = []
-
-        def done(error: TarryError | None) -> None:
-            errors.append(error)
-            answered.set()
-
-        count = settle(done)
-        answered.wait()
-        if errors[0] is not None:
-            raise errors[0]
-        return count
-
     # -- looking -----------------------------------------------------------------------------------------------------
 
     def pending(self, *, next_due: bool = True) -> list[TopicPending]:
         """Every topic: exact counts in O(topics), and the next due time (which may read a little from disk; None: none
         found soon).
         """
-        accepted, topics = dict(self._rooms.intake.accepted), dict(self._rooms.ready.topics)
+        accepted, topics = Counter(self._rooms.intake.accepted), dict(self._rooms.ready.topics)
+        accepted.subtract(self._rooms.intake.cancelled)
         names = sorted(accepted.keys() | topics.keys())
         counts = {n: max(0, accepted.get(n, 0) - (topics[n].end if n in topics else 0)) for n in names}
         found = next_due_by_topic(self._rooms, {n for n, c in counts.items() if c}) if next_due else {}
@@ -299,7 +136,8 @@ class Broker:
             "fired": sum(r.ready.ends().values()),
             "fired_from_store": r.ready.stored_rows,
             "handed_out": self._handed_out,
-            "lateness_ms": self._count_lateness().summary(),
+            "lateness_ms": self.lateness.delivered().summary(),
+            "queue_lateness_ms": self.lateness.queued().summary(),
             "wheel": {"rows": r.wheel.rows, "bytes": int(r.wheel.bytes), "loaded_until_ms": r.wheel.loaded.due_ms},
             "intake": {"first_seq": r.intake.first_seq, "next_seq": r.intake.published_seq},
             "store": {"version": r.loader.view.version, "committed_seq": r.loader.view.committed_seq},
@@ -326,6 +164,8 @@ class Broker:
             "oldest_ms": r.intake.born_ms(committed) if uncommitted else None,
             "fired_until_ms": self._checkpoint.fired_until_ms,
             "fired_seq": self._checkpoint.fired_seq,
+            "expire_until_ms": min([self._checkpoint.fired_until_ms, *r.needed_ms(self._checkpoint.fired_seq)]),
+            "cancelled_jobs": r.jobs.cancelled.to_wire(),
             "now_ms": self.clock.now_ms(),
             "shard": self.config.shard,
             "store_uri": self.config.store_uri,
@@ -339,6 +179,12 @@ class Broker:
         """The store has a new version: take it up soon."""
         self._store_news = True
         self._rooms.loader.wake.set()
+
+    def _bulk_news(self) -> None:
+        self.store_committed()
+        if not self.threaded:
+            self._take_up_store()
+            self._rooms.loader.step()
 
     # -- what goes on ------------------------------------------------------------------------------------------------
 
@@ -359,20 +205,15 @@ class Broker:
         if crowded:
             self._rooms.loader.wake.set()
 
-    def handed_out(self, due_ms: Int64s, now_ms: int) -> None:
-        """From a group: these were given to a waiting consumer."""
+    def handed_out(self, due_ms: Int64s, now_ms: int, topic: str, since_ms: int | None) -> None:
+        """From a group: these were given to a consumer that has been waiting since then (None: or not)."""
         self._handed_out += len(due_ms)
-        # Counted later, in bulk: this is on the way of a due message.
-        self._late.append(now_ms - due_ms)
-        if len(self._late) >= LATE_MAX:
-            self._count_lateness()
+        if since_ms is not None:
+            self.lateness.note_delivered(topic, due_ms, now_ms, since_ms)
 
-    def _count_lateness(self) -> Histogram:
-        late, self._late = self._late, []
-        if late:
-            with self._lateness_lock:
-                self._lateness.record(np.concatenate(late))
-        return self._lateness
+    def queued(self, due_ms: Int64s) -> None:
+        """From the ready log: these are in their queues."""
+        self.lateness.note_queued(due_ms, self.clock.now_ms())
 
     def step(self) -> None:
         """Do all that is to be done at the clock's time. Only without threads."""
@@ -382,7 +223,7 @@ class Broker:
             pass
         self._take_up_store()
         r.loader.step()
-        while r.dispatcher.step() or self._load_more():
+        while r.dispatcher.step() or self._load_more() or (r.series.waiting and r.series.step()):
             pass
         r.ready.flush()
         self.checkpoint()
@@ -423,28 +264,42 @@ class Broker:
             progress.offsets,
             progress.stored_rows,
             r.loader.view.committed_seq,
+            progress.cancelled,
+            registry=r.registry.exists,
         )
         if checkpoint != self._checkpoint:
             r.ready.sync(progress.ticket)
+            r.registry.sync()
             checkpoint.write(self._files, self.config.data)
             self._checkpoint = checkpoint
+            for number in [n for n, seq in list(r.announced.items()) if seq < checkpoint.fired_seq]:
+                del r.announced[number]
+        r.registry.sweep(progress.fired_until_ms, self.clock.now_ms())
+        if time.monotonic() - self._swept_s > JOBS_SWEEP_S:
+            self._swept_s = time.monotonic()
+            r.jobs.sweep(progress.fired_until_ms, self.clock.now_ms() - self.config.retention_ms)
         r.ready.delete_consumed(self.clock.now_ms(), self.config.retention_ms)
         return True
 
     def _take_up_store(self) -> None:
-        if self._store_news:
-            self._store_news = False
-            try:
-                self._rooms.loader.view = self._rooms.store_view()
-            except UnavailableError as error:
-                # What is committed is read from the snapshot that we have; the next look may find the store again.
-                log.warning("the store cannot be looked at: %s", error)
+        r = self._rooms
+        with r.gate:
+            # A bulk job must be in the log before any of it fires; meanwhile, what we have of the store is good enough.
+            if self._store_news and r.unannounced is None:
+                self._store_news = False
+                try:
+                    untaken = list(r.loader.untaken)
+                    r.loader.take_up(r.store_view(), untaken)
+                except UnavailableError as error:
+                    # What is committed is read from the snapshot that we have; the next look may find the store again.
+                    log.warning("the store cannot be looked at: %s", error)
         done = self._checkpoint
         self._rooms.intake.delete_below(done.committed_seq, done.fired_seq, done.fired_until_ms)
 
     def _loops(self) -> dict[str, Callable[[], None]]:
         return {
             "tarry-dispatch": self._rooms.dispatcher.run,
+            "tarry-series": self._rooms.series.run,
             "tarry-load": self._load_loop,
             "tarry-keep": self._keep_loop,
         }
@@ -470,6 +325,7 @@ class Broker:
                 self._closing.wait(FLUSH_S)
                 self._try_disk(self._rooms.ready.flush)
             if time.monotonic() >= due:
+                self.bulk.announce_again()
                 made = self._try_disk(self.checkpoint)
                 due = time.monotonic() + (self.config.checkpoint_interval_ms / 1000 if made else 0.05)
 
@@ -519,7 +375,7 @@ class Broker:
     def _intake_failed(self, error: BaseException, submissions: list[Submission]) -> None:
         self.fail(error)
         for submission in submissions:
-            submission.done(as_tarry_error(error, "writing the intake"))
+            submission.fail(as_tarry_error(error, "writing the intake"))
 
     def _check_open(self) -> None:
         if self._fatal is not None:
@@ -553,10 +409,12 @@ class Broker:
             return
         self._closed = True
         r = self._rooms
+        self.bulk.naming.stop()
         self._commits.close()
         self._closing.set()
         r.loader.wake.set()
         r.dispatcher.stop()
+        r.series.stop()
         self._release_consumers()
         for thread in self._threads:
             thread.join()
@@ -572,12 +430,3 @@ class Broker:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _ttl_ms(ttl: float | str | timedelta) -> int:
-    if isinstance(ttl, str):
-        return parse_duration_ms(ttl)
-    seconds = ttl.total_seconds() if isinstance(ttl, timedelta) else ttl
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < float("inf"):
-        raise InvalidArgumentError(f"ttl is {ttl!r}; allowed: more than 0 seconds, a timedelta, or a text like '1h30m'")
-    return round(seconds * 1000)

@@ -14,7 +14,9 @@ from typing import Any
 from tarry.errors import CorruptError, LockedError
 from tarry.log.files import Files
 
-VERSION = 1
+VERSION = 2
+VERSIONS = (1, 2)
+"""Those that can be read; before the second there were no names and no cancellations."""
 SECRET_BYTES = 32
 
 
@@ -69,6 +71,9 @@ class Checkpoint:
     offsets: dict[str, int] = field(default_factory=dict)
     stored_rows: int = 0
     committed_seq: int = 0
+    cancelled: dict[str, int] = field(default_factory=dict)
+    registry: bool = False
+    """Whether names were in use: then the registry is there, with all that is below ``fired_seq``, or was lost."""
 
     def write(self, files: Files, directory: Path) -> None:
         """Replace the checkpoint on disk, atomically and durably."""
@@ -91,8 +96,8 @@ class Checkpoint:
             return cls()
         except (ValueError, KeyError, AttributeError, TypeError) as error:
             raise CorruptError(f"{path} is damaged: {error}") from error
-        if crc != _crc(fields) or fields.pop("version") != VERSION:
-            raise CorruptError(f"{path} is damaged or of another version; this program reads version {VERSION}")
+        if crc != _crc(fields) or fields.pop("version") not in VERSIONS:
+            raise CorruptError(f"{path} is damaged or of another version; this program reads {VERSIONS}")
         fields["ready"] = tuple(fields["ready"])
         fields["intake"] = tuple(fields["intake"]) if fields["intake"] else None
         return cls(**fields)

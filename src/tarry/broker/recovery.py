@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import itertools
 import secrets
+import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,16 +21,22 @@ import numpy as np
 import pyarrow as pa
 
 from tarry.broker.directory import Checkpoint, DirectoryLock, read_secret
+from tarry.broker.groups import Groups
+from tarry.broker.jobs import Jobs
+from tarry.broker.series import Series
+from tarry.bulk import read_job_rows
 from tarry.clock import Clock
 from tarry.config import Config
 from tarry.errors import CorruptError
 from tarry.intake import Intake
 from tarry.intake.index import Int64s, Key
-from tarry.intake.intake import count_topics
+from tarry.intake.intake import tally
 from tarry.log.files import Files
-from tarry.ready import Group, Journal, ReadyLog, Topic
-from tarry.ready.journal import Entry, Op
-from tarry.store import Snapshot, Store, next_due, read_window
+from tarry.ready import Journal, ReadyLog
+from tarry.registry import Registry
+from tarry.registry.rebuild import rebuild
+from tarry.store import Snapshot, Store, read_window
+from tarry.store.jobs import read_jobs
 from tarry.wheel.dispatcher import Dispatcher
 from tarry.wheel.loader import Loader
 from tarry.wheel.wheel import Piece, Wheel
@@ -55,8 +62,8 @@ class View:
     def read_window(self, after: Key, until_ms: int, batch_rows: int) -> Iterator[pa.RecordBatch]:
         return read_window(self.snapshot, after, until_ms, batch_rows=batch_rows)
 
-    def next_due(self, from_ms: int, topics: set[str]) -> dict[str, int]:
-        return dict(next_due(self.snapshot, from_ms, topics))
+    def read_jobs(self, numbers: Sequence[int], until_ms: int, batch_rows: int) -> Iterator[pa.RecordBatch]:
+        return read_jobs(self.snapshot, numbers, until_ms, batch_rows)
 
     def first_due_ms(self, after: Key) -> int | None:
         """The lowest due time from ``after`` on; None when nothing is left."""
@@ -70,42 +77,62 @@ class Rooms:
 
     lock: DirectoryLock
     checkpoint: Checkpoint
+    secret: bytes
     store: Store
     intake: Intake
+    registry: Registry
     ready: ReadyLog
     wheel: Wheel
     loader: Loader
     dispatcher: Dispatcher
+    series: Series
     journal: Journal
     clock: Clock
     broker: Broker
-    lease_ids: Iterator[int]
+    groups: Groups
+    jobs: Jobs
+    gate: threading.Lock = field(default_factory=threading.Lock)
+    """Held while the loader looks at the store, and while a bulk job begins to be committed."""
+    unannounced: int | None = None
+    """The attempt of a bulk job that the store may have, and the intake's log does not tell of yet."""
+    early: int | None = None
+    """The one that recovery found in the store: the loader has it, before the log tells of it."""
+    announced: dict[int, int] = field(default_factory=dict)
+    """Attempts, and from which seq on the log tells of them; those of which the checkpoint does not know."""
+
+    @property
+    def view(self) -> View:
+        """The snapshot of the store that the loader reads."""
+        view = self.loader.view
+        assert isinstance(view, View)
+        return view
 
     def store_view(self) -> View:
         """The newest snapshot of the store."""
         return View(self.store.snapshot())
 
-    def new_group(self, topic: Topic, name: str, floor: int) -> Group:
-        """A group that is in no journal yet."""
-        return Group(
-            topic,
-            name,
-            clock=self.clock,
-            journal=self.journal,
-            ticket=self.ready.ticket,
-            on_handout=self.broker.handed_out,
-            lease_ids=self.lease_ids,
-            floor=floor,
-        )
+    def register(self, batch: pa.RecordBatch) -> None:
+        """Take up what rows of the intake say of names, cancellations and bulk jobs: in order, and again after a
+        crash.
+        """
+        self.registry.apply(batch)
+        for number in self.jobs.apply(read_job_rows(batch), self.clock.now_ms()):
+            self.announced[number] = int(batch.column("seq")[0].as_py())
+            # Before it is published: no checkpoint may be made that knows of the job, until the loader has it.
+            if number != self.early:
+                self.loader.untaken.add(number)
 
-    def group_entries(self) -> Iterator[Entry]:
-        """The state of all groups, for a snapshot of the journal."""
-        for topic in list(self.ready.topics.values()):
-            for group in list(topic.groups.values()):
-                yield from group.entries()
+    def needed_ms(self, fired_seq: int) -> list[int]:
+        """From when on the store's messages of bulk jobs are needed that the checkpoint of ``fired_seq`` does not know
+        of: after a crash, they are to be brought again.
+        """
+        numbers = [n for n, seq in list(self.announced.items()) if seq >= fired_seq]
+        numbers += [] if self.unannounced is None else [self.unannounced]
+        return [due for n in numbers if (due := self.jobs.get(n).due_min_ms) is not None]
 
     def close(self) -> None:
         self.intake.close()
+        self.registry.close()
         self.ready.close()
         self.lock.release()
 
@@ -129,12 +156,19 @@ def _open_rooms(config: Config, clock: Clock, files: Files, broker: Broker, undo
     checkpoint = Checkpoint.read(data)
     store = Store.open(config.store_uri, shard=config.shard)
     view = View(store.snapshot())
+    secret = read_secret(files, data)
+    registry = Registry(files, data / "registry", history_ms=config.retention_ms, dedupe_ms=config.dedupe_ms)
+    undo.callback(registry.close)
+    jobs = Jobs(data)
+    registry.cancelled_jobs = jobs.cancelled
     intake = Intake(
         files,
         data / "intake",
         segment_bytes_max=config.segment_bytes_max,
-        secret=read_secret(files, data),
+        secret=secret,
         publish=broker.publish,
+        begin_round=broker.begin_round,
+        register=lambda batch: rooms.register(batch),
     )
     intake.recover(next_seq=max(checkpoint.fired_seq, view.committed_seq), durable=checkpoint.intake)
     undo.callback(intake.close)
@@ -144,13 +178,18 @@ def _open_rooms(config: Config, clock: Clock, files: Files, broker: Broker, undo
     )
     ready.recover(place=checkpoint.ready, ends=checkpoint.offsets)
     undo.callback(ready.close)
+    ready.on_append = broker.queued
     ready.stored_rows = checkpoint.stored_rows + ready.stored_rows_after(checkpoint.ready)
     fired, fired_due_ms = _fired_since(ready, checkpoint)
     wheel = Wheel(Key(checkpoint.fired_until_ms, 0), Key(fired_due_ms + 1, 0))
-    loader = Loader(wheel, intake, clock, view, horizon_ms=config.horizon_ms, bytes_max=config.wheel_bytes_max)
+    wheel.withdrawn.jobs = jobs.cancelled
+    loader = Loader(
+        wheel, intake, clock, view, horizon_ms=config.horizon_ms, bytes_max=config.wheel_bytes_max, dead=registry.dead
+    )
     loader.exclude(fired, fired_due_ms)
-    _arrived_since(intake, checkpoint, fired, wheel)
     dispatcher = Dispatcher(wheel, intake, ready, loader, clock)
+    series = Series(wheel, ready, broker.carry_out, missed_after_ms=config.missed_after_ms, threaded=broker.threaded)
+    dispatcher.series = series
     # Lease numbers must not repeat those of a former run: a consumer that outlived it may still settle with them. Not
     # from the clock, which may have been set back since.
     lease_ids = itertools.count(secrets.randbits(42) << 20)
@@ -163,14 +202,54 @@ def _open_rooms(config: Config, clock: Clock, files: Files, broker: Broker, undo
         data / "acks",
         segment_bytes_max=config.segment_bytes_max,
         sync_ready=sync_ready,
-        snapshot=lambda: rooms.group_entries(),
+        snapshot=lambda: groups.entries(),
         on_fatal=broker.fail,
         threaded=broker.threaded,
     )
     undo.callback(journal.close)
-    rooms = Rooms(lock, checkpoint, store, intake, ready, wheel, loader, dispatcher, journal, clock, broker, lease_ids)
-    _recover_groups(rooms)
+    groups = Groups(config, clock, files, ready, journal, lease_ids, broker.handed_out, broker.put)
+    rooms = Rooms(
+        lock=lock,
+        checkpoint=checkpoint,
+        secret=secret,
+        store=store,
+        intake=intake,
+        registry=registry,
+        ready=ready,
+        wheel=wheel,
+        loader=loader,
+        dispatcher=dispatcher,
+        series=series,
+        journal=journal,
+        clock=clock,
+        broker=broker,
+        groups=groups,
+        jobs=jobs,
+    )
+    groups.recover()
+    # Last: to open it changes files, and a directory that is refused is left as it was found.
+    if not registry.recover() and checkpoint.registry:
+        rebuild(registry, intake, view.snapshot, checkpoint.fired_seq, known_from_ms=clock.now_ms())
+    _settle_committing(rooms)
+    _arrived_since(rooms, fired)
+    # What they brought below `fired_until_ms` the loader would pass over.
+    loader.take_up(view, [*rooms.announced, *([] if rooms.early is None else [rooms.early])])
+    if rooms.early is not None:
+        loader.untaken.add(rooms.early)  # no checkpoint before the log tells of it
     return rooms
+
+
+def _settle_committing(rooms: Rooms) -> None:
+    """Did the store's commit of a bulk job take place, before the crash? The log is told later: the writer is not there
+    yet.
+    """
+    attempt = rooms.jobs.unannounced()
+    if attempt is None:
+        return
+    if rooms.store.bulk_number() == attempt.number:
+        rooms.unannounced = rooms.early = attempt.number
+    else:
+        rooms.jobs.reopen(attempt.number)
 
 
 def _check_store(checkpoint: Checkpoint, intake: Intake, view: View, config: Config) -> None:
@@ -196,32 +275,24 @@ def _fired_since(ready: ReadyLog, checkpoint: Checkpoint) -> tuple[Int64s, int]:
     return np.sort(np.concatenate(seqs)), due_max
 
 
-def _arrived_since(intake: Intake, checkpoint: Checkpoint, fired: Int64s, wheel: Wheel) -> None:
-    """Count what was accepted since the checkpoint; what of it was due before the checkpoint's ``fired_until_ms``, and
-    did not fire, is late.
+def _arrived_since(rooms: Rooms, fired: Int64s) -> None:
+    """Count and register what was accepted since the checkpoint; what of it was due before the checkpoint's
+    ``fired_until_ms``, and did not fire, is late.
     """
-    intake.accepted = Counter(checkpoint.accepted)
-    start = max(checkpoint.fired_seq, intake.first_seq)
-    for batch in intake.read(start, intake.published_seq):
-        intake.accepted.update(count_topics(iter([batch])))
-        late = batch.column("due_ms").to_numpy() < checkpoint.fired_until_ms
-        late &= ~np.isin(batch.column("seq").to_numpy(), fired)
-        if late.any():
-            wheel.add(Piece.of(batch.filter(pa.array(late)), stored=False))
-
-
-def _recover_groups(rooms: Rooms) -> None:
-    retries: dict[tuple[str, str], dict[int, tuple[int, int]]] = {}
-    for entry in rooms.journal.recover():
-        topic = rooms.ready.topic(entry.topic)
-        group = topic.groups.get(entry.group)
-        if group is None:
-            floor = entry.first if entry.op is Op.GROUP else 0
-            group = topic.groups[entry.group] = rooms.new_group(topic, entry.group, floor)
-        group.replay(entry, retries.setdefault((entry.topic, entry.group), {}))
-    for topic in rooms.ready.topics.values():
-        for name, group in topic.groups.items():
-            group.recovered(retries.get((topic.name, name), {}))
+    checkpoint, intake, registry = rooms.checkpoint, rooms.intake, rooms.registry
+    intake.accepted, intake.cancelled = Counter(checkpoint.accepted), Counter(checkpoint.cancelled)
+    late: list[pa.RecordBatch] = []
+    for batch in intake.read(max(checkpoint.fired_seq, intake.first_seq), intake.published_seq):
+        rooms.register(batch)
+        messages = tally(batch, intake.accepted, intake.cancelled)
+        due, seq = messages.column("due_ms").to_numpy(), messages.column("seq").to_numpy()
+        rows = (due < checkpoint.fired_until_ms) & ~np.isin(seq, fired)
+        if rows.any():
+            late.append(messages.filter(pa.array(rows)))
+    for batch in late:
+        # Only now: a cancellation comes after what it cancels.
+        dead = registry.dead(batch.column("due_ms").to_numpy(), batch.column("seq").to_numpy())
+        rooms.wheel.add(Piece.of(batch.filter(pa.array(~dead)), stored=False))
 
 
 def data_files(data: Path) -> list[Path]:

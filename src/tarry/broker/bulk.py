@@ -1,0 +1,347 @@
+"""Bulk jobs: messages that go straight into the store, all of a job in one commit, and can be cancelled as a whole.
+
+The store's commit decides: with it the job is there, without it nothing of it is. Then the intake's log says so
+(``tarry.bulk``), and only then may the loader take up that version of the store. So nothing of a job fires before the
+log knows of it, and no checkpoint says that everything has fired while some of a job is still to come. A crash between
+the two commits is made good when the broker opens.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from tarry.admission import Limits, admit
+from tarry.broker.deeds.note import Note
+from tarry.broker.jobs import Jobs
+from tarry.broker.naming import Naming
+from tarry.broker.waiting import wait_for
+from tarry.bulk import among, first_seq, job_rows, number_of
+from tarry.errors import DiskFullError, InvalidArgumentError, InvalidMessageError, TarryError, UnavailableError
+from tarry.intake import NO_ROWS, Deed, Submission
+from tarry.intake.index import Key
+from tarry.jobinfo import Job, JobCancelled, JobState
+from tarry.message import SCHEMA, Kind, cancellations, check_topic, chunks, count_topics, numbered
+from tarry.outcome import Outcome
+from tarry.store import StagedFile, stage
+from tarry.store.jobs import count_job
+from tarry.wheel.wheel import Piece
+
+if TYPE_CHECKING:
+    from tarry.broker.recovery import Rooms
+
+log = logging.getLogger(__name__)
+
+CHUNK_BYTES = 32 << 20
+"""So much is staged at once of what comes over the wire; sorting it takes about three times that."""
+CHUNK_FILES_MAX = 4
+TAKEN_WAIT_S = 30.0
+LATE = ["seq", "due_ms", "topic"]
+STAGED_COLUMNS = ("topic", "due_ms", "id", "key", "tag", "properties", "body", "expire_ms", "tries")
+
+
+class Bulk:
+    """``carry_out`` gives a deed to the intake's writer; ``news`` has the loader look at the store. Thread-safe."""
+
+    def __init__(
+        self,
+        rooms: Rooms,
+        limits: Limits,
+        carry_out: Callable[[Deed], None],
+        check_open: Callable[[], None],
+        news: Callable[[], None],
+    ) -> None:
+        self._rooms = rooms
+        self.limits = limits
+        self._carry_out = carry_out
+        self._check_open = check_open
+        self._news = news
+        self.naming = Naming(rooms, carry_out, threaded=rooms.broker.threaded)
+        self._one = threading.Lock()  # one commit or cancellation of a job at a time
+
+    @property
+    def _jobs(self) -> Jobs:
+        return self._rooms.jobs
+
+    # -- loading -----------------------------------------------------------------------------------------------------
+
+    def begin(self, job: str, attempt: str | None = None) -> Job:
+        """A new attempt of a job; or the one that committed it, when nothing is to be done. A job that was cancelled
+        stays so. Who says the same ``attempt`` shares one, as long as it is open.
+
+        Raises:
+            InvalidArgumentError: no name for a job. OverloadedError: it is being committed; try again.
+        """
+        self._check_open()
+        highest = int(self._rooms.view.snapshot.files.seq_max.max(initial=0))
+        above = number_of(highest) + 1 if highest >= first_seq(0) else 0
+        return self._jobs.begin(job, self._rooms.clock.now_ms(), number_min=above, attempt=attempt)
+
+    def reserve(self, number: int, rows: int) -> int:
+        """The first of ``rows`` seqs for messages of an attempt, which nobody else gets.
+
+        Raises:
+            NotFoundError, StaleCommitError: it is not there, or not open. InvalidArgumentError: too many.
+        """
+        self._check_open()
+        return self._jobs.reserve(number, rows)
+
+    def stage(self, number: int, batches: Iterable[pa.RecordBatch]) -> tuple[list[StagedFile], Counter[str]]:
+        """Write batches with :data:`STAGED_COLUMNS` as files of an attempt, for its commit; and how many messages of
+        each topic they are. For those that cannot reach the store themselves.
+
+        Raises:
+            InvalidMessageError: names the row and what is allowed. NotFoundError, StaleCommitError: as :meth:`reserve`.
+        """
+        files: list[StagedFile] = []
+        topics = Counter[str]()
+        for chunk in chunks(map(self._admitted, batches), CHUNK_BYTES):
+            files += self._staged(number, chunk, topics)
+        return files, topics
+
+    def _admitted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        names = batch.schema.names
+        if "repeat" in names and batch.column("repeat").null_count < batch.num_rows:
+            raise InvalidMessageError("repeat is not for bulk jobs: a series has one message pending at a time")
+        given = batch.select([n for n in STAGED_COLUMNS if n in names])
+        return admit(given, self._rooms.clock.now_ms(), self.limits, again=True)
+
+    def _staged(self, number: int, chunk: Sequence[pa.RecordBatch], topics: Counter[str]) -> list[StagedFile]:
+        r, table = self._rooms, pa.Table.from_batches(chunk)
+        start = self.reserve(number, table.num_rows)
+        count_topics(table["topic"], topics)
+        prefix = f"bulk-{number}-{start - first_seq(number)}"
+        store = r.store
+        return stage(
+            numbered(table, start), store.root, prefix, r.clock.now_ms(), shard=store.shard, files_max=CHUNK_FILES_MAX
+        )
+
+    def commit(
+        self, number: int, files: Sequence[StagedFile], topics: Mapping[str, int], keys: int | None = None
+    ) -> tuple[Job, int]:
+        """Publish all files of an attempt at once, durably; the attempt, and the version of the store. Again: the same.
+        ``keys``: how many of the messages have a key, if known; they are registered soon afterwards.
+
+        Raises:
+            NotFoundError, StaleCommitError: the attempt is not there, not open, or a file of it has gone.
+            InvalidArgumentError: the files are not of this attempt. UnavailableError, DiskFullError, OverloadedError:
+            not now; whether it is committed tells another try.
+        """
+        self._check_open()
+        with self._one:
+            attempt = self._jobs.get(number)
+            if attempt.state is JobState.COMMITTING:
+                self.announce()
+                attempt = self._jobs.get(number)
+            if attempt.state is JobState.COMMITTED:
+                return attempt, self._rooms.view.version
+            attempt = self._jobs.open_one(number)
+            span = _checked(attempt, files, topics, self._rooms.store.shard)
+            if span is None:
+                self._jobs.done(number, self._rooms.clock.now_ms())
+                return self._jobs.get(number), self._rooms.view.version
+            version = self._commit(attempt, files, dict(topics), span, keys)
+            self.announce()
+            self.naming.start()
+            return self._jobs.get(number), version
+
+    def _commit(
+        self,
+        attempt: Job,
+        files: Sequence[StagedFile],
+        topics: dict[str, int],
+        span: tuple[int, int],
+        keys: int | None,
+    ) -> int:
+        r, number = self._rooms, attempt.number
+        # Under the gate: a look at the store that began before has ended, and none begins until the log knows.
+        with r.gate:
+            self._jobs.committing(number, topics, span, keys)
+            r.unannounced = number
+        try:
+            return r.store.commit_bulk(files, number).version
+        except TarryError:
+            # A commit that failed may have taken place, if only its answer was lost.
+            if r.store.bulk_number() == number:
+                return r.store.snapshot().version
+            self._jobs.reopen(number)
+            r.unannounced = None
+            raise
+
+    def announce(self) -> None:
+        """Have the intake's log say what is committed in the store and not yet in the log, if anything.
+
+        Raises:
+            DiskFullError, OverloadedError, ClosedError, FatalError: not now.
+        """
+        if self._announce(self._carry_out):
+            self._news()
+
+    def announce_alone(self) -> None:
+        """The same before the intake's writer runs: what a crash has left between the two commits."""
+        intake = self._rooms.intake
+        try:
+            self._announce(lambda deed: intake.commit([Submission(NO_ROWS, lambda _: None, deed)]))
+        except DiskFullError as error:
+            log.warning("a bulk job that is in the store cannot be told of yet: %s", error)
+
+    def announce_again(self) -> None:
+        """What could not be told of, for a full disk, say. Nothing happens while a job is being committed."""
+        if self._rooms.unannounced is not None and self._one.acquire(blocking=False):
+            try:
+                self.announce()
+            except TarryError as error:
+                log.warning("a bulk job that is in the store cannot be told of yet: %s", error)
+            finally:
+                self._one.release()
+
+    def _announce(self, carry_out: Callable[[Deed], None]) -> bool:
+        r = self._rooms
+        attempt = self._jobs.unannounced()
+        if attempt is not None:
+            rows = job_rows(Kind.JOB, attempt.number, attempt.topics, r.clock.now_ms())
+            wait_for(lambda done: carry_out(Note(rows, done)))
+            if r.early == attempt.number:
+                r.early = None
+                r.loader.untaken.discard(attempt.number)
+        r.unannounced = None
+        return attempt is not None
+
+    def abort(self, number: int) -> None:
+        """Refuse an attempt's commit from now on.
+
+        Raises:
+            NotFoundError: there is none.
+        """
+        self._check_open()
+        self._jobs.get(number)
+        with self._one:
+            self._jobs.abort(number)
+
+    # -- cancelling ----------------------------------------------------------------------------------------------------
+
+    def cancel(self, job: str) -> JobCancelled:
+        """Cancel all messages of a job that are pending, durably. One that has not committed never will.
+
+        Raises:
+            UnavailableError, DiskFullError, OverloadedError: not now; nothing was cancelled.
+        """
+        self._check_open()
+        with self._one:
+            attempt = self._jobs.last(job)
+            if attempt is None:
+                return JobCancelled(Outcome.UNKNOWN, 0, 0)
+            if attempt.state is JobState.CANCELLED:
+                return JobCancelled(Outcome.CANCELLED, 0, attempt.rows)
+            if attempt.state in (JobState.OPEN, JobState.ABORTED) or not attempt.rows:
+                self._jobs.forbid(attempt.number)
+                return JobCancelled(Outcome.DONE, 0, attempt.rows)
+            if attempt.state is JobState.COMMITTING:
+                self.announce()
+            self._wait_taken(attempt.number)
+            cancelled = self._cancel(attempt.number)
+            return JobCancelled(Outcome.DONE if cancelled else Outcome.DELIVERED, cancelled, attempt.rows)
+
+    def _wait_taken(self, number: int) -> None:
+        end = time.monotonic() + TAKEN_WAIT_S
+        while self._rooms.loader.is_behind_with(number):
+            self._news()
+            if self._rooms.loader.is_behind_with(number):
+                if time.monotonic() > end or not self._rooms.broker.threaded:
+                    raise UnavailableError(f"bulk job {number} is still being taken up; try again")
+                time.sleep(0.01)
+
+    def _cancel(self, number: int) -> int:
+        r, now = self._rooms, self._rooms.clock.now_ms()
+        # From here on nothing of it fires or is cancelled alone; what falls due is kept aside. So it can be counted.
+        with r.loader.still, r.wheel.lock:
+            r.wheel.withdrawn.add_job(number)
+            since, safe, snapshot = r.wheel.fired, r.wheel.safe, r.view.snapshot
+            counts, late = _in_wheel(r, number, since)
+        try:
+            counts += count_job(snapshot, number, safe, lambda due, seq: ~r.registry.dead(due, seq))
+            total = int(counts.total() + late.num_rows)
+            if total:
+                # Those that are late lie among what was delivered: they are cancelled one by one.
+                by_topic = counts or {late.column("topic")[0].as_py(): 0}
+                rows = [job_rows(Kind.JOB_CANCELLED, number, by_topic, now, since), cancellations(late, now)]
+                wait_for(lambda done: self._carry_out(Note(pa.concat_batches(rows), done)))
+        except BaseException:
+            self._undo(number)
+            raise
+        if not total:
+            self._undo(number)
+            return 0
+        with r.wheel.lock:
+            moments = zip(late.column("seq").to_pylist(), late.column("due_ms").to_pylist(), strict=True)
+            r.wheel.withdrawn.settle_job(number, dict(moments))
+        return total
+
+    def _undo(self, number: int) -> None:
+        with self._rooms.wheel.lock:
+            for rows in self._rooms.wheel.withdrawn.undo_job(number):
+                self._rooms.wheel.add(Piece.of(rows, stored=True))
+            self._rooms.wheel.lock.notify_all()
+
+    # -- asking --------------------------------------------------------------------------------------------------------
+
+    def list(self, job: str | None = None, limit: int = 100) -> list[Job]:
+        """The last attempt of a job, or those of the jobs that were begun last, the newest first."""
+        if job is None:
+            return self._jobs.recent(limit)
+        found = self._jobs.last(job)
+        return [] if found is None else [found]
+
+
+def _in_wheel(rooms: Rooms, number: int, since: Key) -> tuple[Counter[str], pa.RecordBatch]:
+    """Living messages of a job in the wheel: how many of each topic from a place on, and those before it. What is at or
+    above ``safe`` is counted in the store.
+    """
+    counts, alone, late = Counter[str](), rooms.wheel.withdrawn.seqs(), list[pa.RecordBatch]()
+    for piece in rooms.wheel.pieces():
+        rows = piece.slice(0, piece.below(rooms.wheel.safe))
+        mine = among(rows.seq, [number])
+        if mine.any():
+            mine &= np.isin(rows.seq, alone, invert=True)
+            before = np.arange(rows.rows) < rows.below(since)
+            count_topics(rows.batch.column("topic").filter(pa.array(mine & ~before)), counts)
+            late.append(rows.batch.select(LATE).filter(pa.array(mine & before)))
+    return counts, pa.concat_batches(late or [_no_rows()])
+
+
+def _no_rows() -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([], schema=pa.schema([SCHEMA.field(name) for name in LATE]))
+
+
+def _checked(
+    attempt: Job, files: Sequence[StagedFile], topics: Mapping[str, int], shard: int
+) -> tuple[int, int] | None:
+    """The span of due times of an attempt's files; None where it has no messages."""
+    first, end = first_seq(attempt.number), first_seq(attempt.number) + attempt.reserved
+    for file in files:
+        if not (first <= file.seq_min <= file.seq_max < end and file.rows > 0 and file.shard == shard):
+            raise InvalidArgumentError(
+                f"file {file.path} has {file.rows} rows with seqs {file.seq_min} to {file.seq_max} of shard "
+                f"{file.shard}; allowed: 1 or more, {first} to {end - 1}, {shard}"
+            )
+        if not file.path.startswith(f"shard={shard}/") or ".." in file.path.split("/"):
+            raise InvalidArgumentError(f"file {file.path!r}; allowed: a path below shard={shard}/")
+    for topic, rows in topics.items():
+        check_topic(topic)
+        if rows < 1:
+            raise InvalidArgumentError(f"{rows} messages of topic {topic!r}; allowed: 1 or more")
+    if sum(topics.values()) != sum(file.rows for file in files):
+        raise InvalidArgumentError(
+            f"{sum(topics.values())} messages by topic, but {sum(file.rows for file in files)} in files; "
+            "allowed: the same number"
+        )
+    if not files:
+        return None
+    return min(file.due_min_ms for file in files), max(file.due_max_ms for file in files)

@@ -1,0 +1,166 @@
+"""Cancelling and rescheduling, as callers ask for it: find the message, have it decided, wait until that is durable.
+
+Reading (the store, for a message in it) happens in the caller's thread. Whether a message is pending is decided
+afterwards by the intake's writer, so it does not matter how long the reading took.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from tarry import handle
+from tarry.broker.deeds.cancel import Cancel, Target
+from tarry.broker.deeds.move import Move
+from tarry.broker.deeds.round import Round, places
+from tarry.broker.locate import column, locate
+from tarry.broker.waiting import answer_of
+from tarry.errors import ForgedHandleError, InvalidArgumentError
+from tarry.intake import Deed
+from tarry.message import SCHEMA, UNNUMBERED, check_topic
+from tarry.outcome import Outcome, Rescheduled
+from tarry.receipt import Receipt, id_of
+from tarry.registry import Entry, names
+from tarry.repeat import read_state, state_json
+
+if TYPE_CHECKING:
+    from tarry.broker.recovery import Rooms
+
+
+TARGETS_MAX = 4096
+"""Messages that are cancelled in one write: producers wait while it is decided."""
+
+
+class Changes:
+    """``submit`` gives a deed to the intake's writer, and may raise; ``round`` judges without writing."""
+
+    def __init__(self, rooms: Rooms, submit: Callable[[Deed], None], begin_round: Callable[[int], Round]) -> None:
+        self._rooms = rooms
+        self._submit = submit
+        self._begin_round = begin_round
+
+    def cancel_many(self, handles: Sequence[str]) -> list[Outcome]:
+        """An outcome for each handle, durable.
+
+        Raises:
+            InvalidArgumentError, ForgedHandleError: names the first bad handle; nothing was cancelled.
+            OverloadedError, DiskFullError: not now; of more than 4,096, some were cancelled.
+        """
+        entries = [self._entry(text, place if len(handles) > 1 else None) for place, text in enumerate(handles)]
+        series = self._rooms.registry.get([names.of_series(e.seq) for e in entries])
+        # All at once: of many that are drawn at random, most row groups of the store have some.
+        rows = locate(self._rooms, [s or e for s, e in zip(series, entries, strict=True)])
+        targets = []
+        for entry, current in zip(entries, series, strict=True):
+            topic = column(rows, (current or entry).seq, "topic")
+            targets.append(Target(entry.seq, entry.due_ms, None if topic is None else str(topic)))
+        return self._cancelled(targets)
+
+    def cancel_keys(self, topic: str, keys: Sequence[str]) -> list[Outcome]:
+        """An outcome for each key, durable; "unknown" where no message of that key is remembered."""
+        found = self._keyed(topic, keys)
+        known = [
+            Target(entry.seq, entry.due_ms, topic, names.of_key(topic, key))
+            for key, entry in zip(keys, found, strict=True)
+            if entry is not None
+        ]
+        outcomes = iter(self._cancelled(known))
+        return [Outcome.UNKNOWN if entry is None else next(outcomes) for entry in found]
+
+    def _cancelled(self, targets: list[Target]) -> list[Outcome]:
+        outcomes: list[Outcome] = []
+        for start in range(0, len(targets), TARGETS_MAX):
+            outcomes += self._carry_out(partial(Cancel, targets[start : start + TARGETS_MAX]))
+        return outcomes
+
+    def reschedule(self, text: str, due_ms: int) -> Rescheduled:
+        """Move the message of a handle to another due time."""
+        entry = self._entry(text, None)
+        while True:
+            series = names.of_series(entry.seq)
+            [current] = self._rooms.registry.get([series])
+            # Also where there is no series yet: its first occurrence may fall due while we look.
+            moved = self._move(current or entry, due_ms, series)
+            if moved is not None:
+                return moved
+
+    def reschedule_key(self, topic: str, key: str, due_ms: int) -> Rescheduled:
+        """Move the message of a key to another due time."""
+        while True:
+            [entry] = self._keyed(topic, [key])
+            if entry is None:
+                return Rescheduled(Outcome.UNKNOWN)
+            moved = self._move(entry, due_ms, names.of_key(topic, key))
+            if moved is not None:
+                return moved
+
+    def find_key(self, topic: str, key: str) -> Receipt | None:
+        """The receipt of the message that is pending under a key."""
+        [entry] = self._keyed(topic, [key])
+        if entry is None or self._judge(entry) is not Outcome.DONE:
+            return None
+        rows = locate(self._rooms, [entry], ("seq", "due_ms", "id"))
+        id = column(rows, entry.seq, "id") or id_of(entry.seq)
+        return Receipt(str(id), entry.seq, entry.due_ms, entry.seq, 1, handle.sign(self._rooms.secret, entry.seq, 1))
+
+    def _move(self, entry: Entry, due_ms: int, name: bytes) -> Rescheduled | None:
+        rows = locate(self._rooms, [entry], SCHEMA.names)
+        row = rows.get(entry.seq)
+        if row is None:
+            [current] = self._rooms.registry.get([name])
+            if current is not None and current.seq != entry.seq:
+                return None
+            outcome = self._judge(entry)
+            # Pending and nowhere: the due time of the handle is not that of the message.
+            return Rescheduled(Outcome.UNKNOWN if outcome is Outcome.DONE else outcome)
+        target = Target(entry.seq, entry.due_ms, str(column(rows, entry.seq, "topic")), name)
+        anew = _at(row, due_ms, self._rooms.clock.now_ms())
+        moved: Rescheduled | None = self._carry_out(lambda done: Move(target, anew, done, self._rooms.secret))
+        return moved
+
+    def _judge(self, entry: Entry) -> Outcome:
+        [outcome] = self._begin_round(0).outcomes(*places([entry]))
+        return outcome
+
+    def _keyed(self, topic: str, keys: Sequence[str]) -> list[Entry | None]:
+        check_topic(topic)
+        for key in keys:
+            if not isinstance(key, str) or not 1 <= len(key.encode()) <= 255:
+                raise InvalidArgumentError(f"key {key!r:.80}; allowed: a text of 1 to 255 bytes")
+        return self._rooms.registry.get([names.of_key(topic, key) for key in keys])
+
+    def _entry(self, text: str, place: int | None) -> Entry:
+        where = "" if place is None else f"handle {place}: "
+        try:
+            found = handle.decode(text)
+        except InvalidArgumentError as error:
+            raise InvalidArgumentError(f"{where}{error}") from error
+        if not handle.verify(found, self._rooms.secret):
+            raise ForgedHandleError(f"{where}{text!r} was not made by this broker; allowed: its own handles")
+        return Entry(found.seq, found.due_ms, 0)
+
+    def _carry_out(self, make: Callable[[Callable[[Any], None]], Deed]) -> Any:
+        return answer_of(lambda done: self._submit(make(done)))
+
+
+def _at(row: pa.RecordBatch, due_ms: int, now_ms: int) -> pa.RecordBatch:
+    """The message (of SCHEMA) as it is stored for another due time, of UNNUMBERED.
+
+    It keeps its id, also one that was derived. It is of use for as long after its due time as before. Of a series, it
+    begins another, with as many occurrences left.
+    """
+    values = {name: row.column(name)[0].as_py() for name in ("seq", "due_ms", "id", "expire_ms", "repeat")}
+    state = None if values["repeat"] is None else read_state(values["repeat"])
+    changed: dict[str, Any] = {
+        "due_ms": due_ms,
+        "born_ms": now_ms,
+        "id": values["id"] or id_of(values["seq"]),
+        "expire_ms": None if values["expire_ms"] is None else values["expire_ms"] + due_ms - values["due_ms"],
+        "repeat": None if state is None else state_json(replace(state, series=None)),
+    }
+    columns = [pa.array([changed[f.name]], f.type) if f.name in changed else row.column(f.name) for f in UNNUMBERED]
+    return pa.RecordBatch.from_arrays(columns, schema=UNNUMBERED)

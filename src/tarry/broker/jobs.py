@@ -1,0 +1,280 @@
+"""What is known of bulk jobs, on disk: their attempts, and what became of each. In SQLite, one row an attempt.
+
+An attempt is *open* until its files are handed in; *committing* from before the store's commit until the intake's log
+says that it is committed; then *committed*, and perhaps *cancelled*. An attempt that was given up, or that a later one
+of its job has replaced, is *aborted*. The intake's rows about jobs are applied again after a crash, so that what they
+say is never lost, and applying them twice changes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+from tarry.bulk import NUMBERS_MAX, ROWS_MAX, CancelledJobs, JobRow, first_seq
+from tarry.errors import CorruptError, DiskFullError, InvalidArgumentError, NotFoundError, OverloadedError
+from tarry.jobinfo import Job, JobState
+from tarry.message import Kind
+from tarry.store import StaleCommitError
+
+VERSION = 1
+RESERVED_ROWS = 1 << 26
+"""So many seqs are taken durably at once; handing them out needs no disk."""
+NAME_BYTES_MAX = 200
+
+_SCHEMA = """
+create table attempt (
+  number integer primary key, job text not null, state text not null, reserved integer not null default 0,
+  rows integer not null default 0, topics text not null default '{}', due_min_ms integer, due_max_ms integer,
+  begun_ms integer not null, committed_ms integer, cancelled integer not null default 0,
+  since_due_ms integer, since_seq integer, keys integer, attempt text);
+create index attempt_job on attempt (job, number);
+"""
+_COLUMNS = "number, job, state, reserved, rows, topics, due_min_ms, due_max_ms, begun_ms, committed_ms, cancelled, keys"
+
+
+class Jobs:
+    """Thread-safe. Nothing is on disk before the first job."""
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / "jobs.db"
+        self._lock = threading.RLock()
+        self._left: dict[int, tuple[int, int]] = {}  # of each attempt: seqs that are reserved and not handed out
+        self.cancelled = CancelledJobs()
+        """The attempts that were cancelled and may still have messages in the store."""
+        if self._path.exists():
+            with self._read() as db:
+                if db.execute("pragma user_version").fetchone()[0] != VERSION:
+                    raise CorruptError(f"{self._path} is of another version; this program reads {VERSION}")
+                rows = db.execute(
+                    "select number, since_due_ms, since_seq from attempt where state = ? and since_seq is not null",
+                    (JobState.CANCELLED,),
+                )
+                self.cancelled.update({number: (due_ms, seq) for number, due_ms, seq in rows})
+
+    # -- an attempt's way ------------------------------------------------------------------------------------------
+
+    def begin(self, job: str, now_ms: int, *, number_min: int = 0, attempt: str | None = None) -> Job:
+        """A new attempt; or the one that has committed the job already. Former open attempts are aborted, but for one
+        that was begun with the same ``attempt``, a text that those draw who work on one together: they share it.
+
+        Raises:
+            InvalidArgumentError: the name is empty or too long. OverloadedError: the job is being committed.
+        """
+        if not 1 <= len(job.encode("utf-8", "surrogatepass")) <= NAME_BYTES_MAX:
+            raise InvalidArgumentError(f"job {job!r:.80}; allowed: a text of 1 to {NAME_BYTES_MAX} bytes")
+        with self._lock:
+            last = self.last(job)
+            if last is not None and last.state in (JobState.COMMITTED, JobState.CANCELLED):
+                return last
+            if last is not None and last.state is JobState.COMMITTING:
+                raise OverloadedError(f"job {job!r} is being committed; try again")
+            shared = last is not None and last.state is JobState.OPEN and attempt is not None
+            if last is not None and shared and self._begun_with(last.number) == attempt:
+                return last
+            with self._write() as db:
+                db.execute(
+                    "update attempt set state = ? where job = ? and state = ?", (JobState.ABORTED, job, JobState.OPEN)
+                )
+                (highest,) = db.execute("select coalesce(max(number), -1) from attempt").fetchone()
+                number = max(highest + 1, number_min)
+                if number >= NUMBERS_MAX:
+                    raise OverloadedError(f"{number} bulk jobs were begun; allowed: {NUMBERS_MAX}")
+                db.execute(
+                    "insert into attempt (number, job, state, begun_ms, attempt) values (?, ?, ?, ?, ?)",
+                    (number, job, JobState.OPEN, now_ms, attempt),
+                )
+            return self.get(number)
+
+    def _begun_with(self, number: int) -> str | None:
+        with self._read() as db:
+            (found,) = db.execute("select attempt from attempt where number = ?", (number,)).fetchone()
+            return None if found is None else str(found)
+
+    def reserve(self, number: int, rows: int) -> int:
+        """The first of ``rows`` seqs that nobody else has.
+
+        Raises:
+            NotFoundError, StaleCommitError: no such attempt; it is not open. InvalidArgumentError: too many.
+        """
+        with self._lock:
+            attempt = self.open_one(number)
+            at, end = self._left.get(number, (attempt.reserved, attempt.reserved))
+            if rows < 1 or at + rows > ROWS_MAX:
+                raise InvalidArgumentError(f"{rows} rows after {at}; allowed: 1 or more, and {ROWS_MAX} for a job")
+            if at + rows > end:
+                # After a restart, what was reserved before it and not used is left out.
+                end = at + rows + RESERVED_ROWS
+                with self._write() as db:
+                    db.execute("update attempt set reserved = ? where number = ?", (end, number))
+            self._left[number] = (at + rows, end)
+            return first_seq(number) + at
+
+    def committing(self, number: int, topics: dict[str, int], span_ms: tuple[int, int], keys: int | None) -> None:
+        """The store's commit is about to be made. ``keys``: 0 where no message has one."""
+        told = (
+            JobState.COMMITTING,
+            sum(topics.values()),
+            json.dumps(topics),
+            *span_ms,
+            0 if keys == 0 else None,
+            number,
+        )
+        what = "state = ?, rows = ?, topics = ?, due_min_ms = ?, due_max_ms = ?, keys = ? where number = ?"
+        self._update(what, told)
+
+    def named(self, number: int, keys: int) -> None:
+        """So many of its messages had keys, which are registered."""
+        self._update("keys = ? where number = ?", (keys, number))
+
+    def reopen(self, number: int) -> None:
+        """The store's commit was not made."""
+        self._update("state = ? where number = ? and state = ?", (JobState.OPEN, number, JobState.COMMITTING))
+
+    def abort(self, number: int) -> None:
+        """Its commit is refused from now on. What is committed stays so."""
+        self._update("state = ? where number = ? and state = ?", (JobState.ABORTED, number, JobState.OPEN))
+        self._left.pop(number, None)
+
+    def apply(self, rows: Iterable[JobRow], now_ms: int) -> set[int]:
+        """Take up what the intake's log says; the attempts that it says are committed."""
+        committed: set[int] = set()
+        cancelled: dict[int, int] = {}
+        since: dict[int, tuple[int, int]] = {}
+        for row in rows:
+            if row.kind is Kind.JOB:
+                committed.add(row.number)
+            else:
+                cancelled[row.number] = cancelled.get(row.number, 0) + row.rows
+                since[row.number] = row.since or (-(1 << 63), 0)
+        if not committed and not cancelled:
+            return committed
+        with self._lock, self._write() as db:
+            db.executemany(
+                "update attempt set state = ?, committed_ms = coalesce(committed_ms, ?) where number = ? and state = ?",
+                [(JobState.COMMITTED, now_ms, n, JobState.COMMITTING) for n in sorted(committed)],
+            )
+            db.executemany(
+                "update attempt set state = ?, cancelled = ?, since_due_ms = ?, since_seq = ? where number = ?",
+                [(JobState.CANCELLED, count, *since[n], n) for n, count in cancelled.items()],
+            )
+        self.cancelled.update(since)
+        return committed
+
+    def done(self, number: int, now_ms: int) -> None:
+        """An attempt without messages is committed: there is nothing to say of it in the log."""
+        self._update("state = ?, committed_ms = ?, keys = 0 where number = ?", (JobState.COMMITTED, now_ms, number))
+
+    def forbid(self, number: int) -> None:
+        """A job that was cancelled before it had committed anything."""
+        self._update("state = ? where number = ?", (JobState.CANCELLED, number))
+
+    def sweep(self, fired_until_ms: int, old_ms: int) -> None:
+        """Forget what was cancelled and has passed, and attempts of which all is older than ``old_ms``."""
+        if not self._path.exists():
+            return
+        with self._lock, self._write() as db:
+            db.execute(
+                "delete from attempt where max(begun_ms, coalesce(committed_ms, 0), coalesce(due_max_ms, 0)) < ? "
+                "and state != ? and number < (select max(number) from attempt)",
+                (old_ms, JobState.COMMITTING),
+            )
+            living = db.execute(
+                "select number from attempt where state = ? and due_max_ms >= ?", (JobState.CANCELLED, fired_until_ms)
+            )
+            self.cancelled.keep(number for (number,) in living)
+
+    # -- asking ----------------------------------------------------------------------------------------------------
+
+    def get(self, number: int) -> Job:
+        """An attempt.
+
+        Raises:
+            NotFoundError: there is none of that number, or it was forgotten.
+        """
+        found = self._select("where number = ?", (number,))
+        if not found:
+            raise NotFoundError(f"there is no attempt {number} of a bulk job")
+        return found[0]
+
+    def open_one(self, number: int) -> Job:
+        """An attempt that may still be filled and committed.
+
+        Raises:
+            NotFoundError: there is none. StaleCommitError: it is not open any more.
+        """
+        attempt = self.get(number)
+        if attempt.state is not JobState.OPEN:
+            raise StaleCommitError(f"attempt {number} of job {attempt.job!r} is {attempt.state}; allowed: an open one")
+        return attempt
+
+    def last(self, job: str) -> Job | None:
+        """The attempt that a job's name stands for: the last one."""
+        found = self._select("where job = ? order by number desc limit 1", (job,))
+        return found[0] if found else None
+
+    def recent(self, limit: int) -> list[Job]:
+        """The last attempts of all jobs, the newest first."""
+        return self._select(
+            "where number in (select max(number) from attempt group by job) order by 1 desc limit ?", (limit,)
+        )
+
+    def unannounced(self) -> Job | None:
+        """The attempt that is committing; there is one at most."""
+        found = self._select("where state = ?", (JobState.COMMITTING,))
+        return found[0] if found else None
+
+    def unnamed(self) -> list[Job]:
+        """Committed attempts of which the keys are not all registered."""
+        return self._select("where state = ? and keys is null order by number", (JobState.COMMITTED,))
+
+    def _select(self, where: str, values: tuple[Any, ...]) -> list[Job]:
+        if not self._path.exists():
+            return []
+        with self._lock, self._read() as db:
+            rows = db.execute(f"select {_COLUMNS} from attempt {where}", values).fetchall()
+        return [Job(r[0], r[1], JobState(r[2]), r[3], r[4], json.loads(r[5]), *r[6:]) for r in rows]
+
+    # -- the file --------------------------------------------------------------------------------------------------
+
+    def _update(self, what: str, values: tuple[Any, ...]) -> None:
+        with self._lock, self._write() as db:
+            db.execute(f"update attempt set {what}", values)
+
+    @contextmanager
+    def _read(self) -> Iterator[sqlite3.Connection]:
+        # Opened each time, for it is seldom: nothing is held open, and nothing has to be closed after a crash.
+        try:
+            with closing(sqlite3.connect(self._path, isolation_level=None)) as db:
+                # EXTRA: also the name of the journal is gone from the directory, durably, when a commit returns.
+                db.execute("pragma synchronous = extra")
+                yield db
+        except sqlite3.Error as error:
+            raise self._translated(error) from error
+
+    @contextmanager
+    def _write(self) -> Iterator[sqlite3.Connection]:
+        new = not self._path.exists()
+        with self._read() as db:
+            db.execute("begin immediate")
+            try:
+                if new:
+                    for statement in _SCHEMA.split(";"):
+                        db.execute(statement)
+                    db.execute(f"pragma user_version = {VERSION}")
+                yield db
+                db.execute("commit")
+            except BaseException:
+                if db.in_transaction:
+                    db.execute("rollback")
+                raise
+
+    def _translated(self, error: sqlite3.Error) -> Exception:
+        if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL:
+            return DiskFullError(f"the disk of {self._path} is full: nothing was changed; try again")
+        return CorruptError(f"{self._path}: {error}")

@@ -1,0 +1,113 @@
+"""Queues by their offsets: read in ranges, and followed by a reader that keeps its own offsets, as a Spark query does.
+
+Nothing is leased here. A reader that wants retention to wait for it is a group, and says how far it has come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tarry.broker.waiting import wait_for
+from tarry.errors import InvalidArgumentError, NotFoundError
+from tarry.message import Kind, cancelled_seqs, chunks, concat
+from tarry.ready import Topic
+from tarry.views import CANCELLED, QUEUED
+
+if TYPE_CHECKING:
+    from tarry.broker.recovery import Rooms
+
+ROWS = 8192
+BYTES = 8 << 20
+"""A batch has about so much: what came in a trickle is put together."""
+
+
+class Queues:
+    """Thread-safe."""
+
+    _rooms: Rooms
+
+    def _check_open(self) -> None:
+        raise NotImplementedError
+
+    def queue_state(self, topics: Sequence[str] | None = None) -> dict[str, tuple[int, int]]:
+        """The first offset that is kept and the end of each topic's queue; a topic that is not known has (0, 0).
+
+        What is below an end is durable when this returns: a power failure gives none of these offsets to another
+        message, so they may be written down elsewhere.
+        """
+        self._check_open()
+        ready = self._rooms.ready
+        known = dict(ready.topics)
+        names = sorted(known) if topics is None else topics
+        found = {name: (known[name].first, known[name].end) if name in known else (0, 0) for name in names}
+        ready.sync(ready.ticket())  # after the ends were looked at
+        return found
+
+    def read_queue(self, topic: str, start: int, end: int) -> Iterator[pa.RecordBatch]:
+        """The messages with ``start <= offset < end`` that retention has kept, in order (:data:`QUEUED`).
+
+        Raises:
+            NotFoundError: there is no such topic. InvalidArgumentError: the range is not one of its queue.
+        """
+        self._check_open()
+        queue = self._rooms.ready.topics.get(topic)
+        if queue is None:
+            raise NotFoundError(f"no message of topic {topic!r} has become due yet")
+        if not start <= end <= queue.end:
+            raise InvalidArgumentError(f"offsets {start} to {end} of topic {topic!r}; allowed: up to {queue.end}")
+        return map(concat, chunks(_read(queue, start, end), BYTES, ROWS))
+
+    def cancelled_between(self, start: int, end: int) -> Iterator[pa.RecordBatch]:
+        """What the cancellations with ``start <= seq < end`` of the intake name (:data:`CANCELLED`), without those that
+        have fired and were deleted since.
+        """
+        self._check_open()
+        for batch in self._rooms.intake.read(start, end):
+            rows = batch.filter(pc.equal(batch.column("kind"), int(Kind.CANCEL)))
+            if rows.num_rows:
+                yield pa.RecordBatch.from_arrays(
+                    [pa.array(cancelled_seqs(rows)), rows.column("due_ms")], schema=CANCELLED
+                )
+
+    def follow_queue(self, topic: str, group: str, start: str | None = None) -> int:
+        """Where a group stands: all below is settled. It is made, durably, when it is new (from the earliest message
+        that is kept); ``start``, "earliest" or "latest", makes it begin there, also where it is not new.
+        """
+        self._check_open()
+        found = self._rooms.groups.get(topic, group, start=start)
+        if start is not None:
+            self._rooms.groups.seek(topic, group, start)
+        else:
+            wait_for(found.confirm)
+        return max(found.floor, found.topic.first)
+
+    def advance_group(self, topic: str, group: str, offset: int) -> int:
+        """All below ``offset`` is settled for a group, durably; where it stands then. It never goes back.
+
+        Raises:
+            InvalidArgumentError: the queue does not reach that far.
+        """
+        self._check_open()
+        found = self._rooms.groups.get(topic, group)
+        if offset > found.topic.end:
+            raise InvalidArgumentError(f"offset {offset} of topic {topic!r}; allowed: up to {found.topic.end}")
+        if offset > found.floor:
+            wait_for(lambda done: found.advance(offset, done))
+        return max(found.floor, found.topic.first)
+
+
+def _read(queue: Topic, start: int, end: int) -> Iterator[pa.RecordBatch]:
+    while start < end:
+        got = queue.read(start, min(ROWS, end - start))
+        if got is None or got[0] >= end:
+            return  # retention has deleted the rest
+        base, batch = got
+        batch = batch.slice(0, min(batch.num_rows, end - base))
+        start = base + batch.num_rows
+        offsets = pa.array(np.arange(base, start, dtype=np.int64))
+        yield pa.RecordBatch.from_arrays([*batch.columns, offsets], schema=QUEUED)

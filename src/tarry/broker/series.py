@@ -1,0 +1,142 @@
+"""Occurrences of series on their way from the wheel to the ready log, by way of the intake.
+
+The next occurrence must be durable before the current one is handed on. The dispatcher does not wait for that: it gives
+the occurrences to this room, which has its own thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tarry.broker.deeds.advance import Advance, Answer
+from tarry.broker.waiting import answer_of
+from tarry.errors import TarryError
+from tarry.intake import Deed
+from tarry.wheel.due import Due
+
+if TYPE_CHECKING:
+    from tarry.ready import ReadyLog
+    from tarry.wheel.wheel import Wheel
+
+log = logging.getLogger(__name__)
+
+ROWS_MAX = 1024
+"""Occurrences whose successors share a commit: of ten thousand due at once, the first need not wait for all."""
+DRAIN_S = 0.05
+"""How long the dispatcher may be kept waiting for a checkpoint."""
+RETRY_S = 0.25
+
+
+class Series:
+    """``submit`` gives a deed to the intake's writer; it may raise when nothing can be accepted now."""
+
+    def __init__(
+        self,
+        wheel: Wheel,
+        ready: ReadyLog,
+        submit: Callable[[Deed], None],
+        *,
+        missed_after_ms: int,
+        threaded: bool,
+    ) -> None:
+        self._wheel = wheel
+        self._ready = ready
+        self._submit = submit
+        self._missed_after_ms = missed_after_ms
+        self._threaded = threaded
+        self._changed = threading.Condition()
+        self._waiting: deque[Due] = deque()
+        self._under_way = 0
+        self._stopped = False
+
+    def take(self, due: Due) -> None:
+        """From the dispatcher: these are due."""
+        with self._changed:
+            self._waiting.append(due)
+            self._changed.notify_all()
+
+    @property
+    def waiting(self) -> bool:
+        """Whether there is something for :meth:`step`."""
+        return bool(self._waiting)
+
+    def drain(self) -> bool:
+        """Wait a moment until all that was taken is handed on; whether it is."""
+        if not self._threaded:
+            self.step()
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._waiting and not self._under_way, DRAIN_S)
+
+    def run(self) -> None:
+        """Until :meth:`stop`: hand on what was taken."""
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._waiting or self._stopped)
+                if self._stopped:
+                    return
+            if not self.step():
+                with self._changed:
+                    self._changed.wait_for(lambda: self._stopped, RETRY_S)
+
+    def stop(self) -> None:
+        with self._changed:
+            self._stopped = True
+            self._changed.notify_all()
+
+    def step(self) -> bool:
+        """Hand on what was taken; False when the disk did not let us, and it must be tried again."""
+        while True:
+            with self._changed:
+                if not self._waiting:
+                    return True
+                due = self._waiting.popleft()
+                self._under_way += 1
+            left = due
+            try:
+                while left.batch.num_rows and (first := _first(left)) is not None:
+                    if not self._hand_on(first):
+                        return False
+                    left = _rest(left)
+            finally:
+                with self._changed:
+                    if left.batch.num_rows:
+                        self._waiting.appendleft(left)
+                    self._under_way -= 1
+                    self._changed.notify_all()
+
+    def _hand_on(self, due: Due) -> bool:
+        def begin(done: Callable[[Answer | TarryError], None]) -> None:
+            self._submit(Advance(due.batch, done, missed_after_ms=self._missed_after_ms))
+
+        try:
+            deliver = answer_of(begin)
+        except TarryError as error:
+            log.warning("the next occurrences of %d series are not stored, trying again: %s", due.batch.num_rows, error)
+            return False
+        self._append(due, deliver)
+        return True
+
+    def _append(self, due: Due, deliver: Answer) -> None:
+        ready, _ = due.split(deliver)
+        topics = self._ready.append(ready) if ready.batch.num_rows else []
+        with self._wheel.lock:
+            for seq in due.batch.column("seq").to_pylist():
+                self._wheel.advancing.pop(seq, None)
+        for topic in topics:
+            topic.notify()
+
+
+def _first(due: Due) -> Due:
+    mask = np.arange(due.batch.num_rows) < ROWS_MAX
+    return due if mask.all() else due.split(mask)[0]
+
+
+def _rest(due: Due) -> Due:
+    mask = np.arange(due.batch.num_rows) < ROWS_MAX
+    return due.split(mask)[1]
