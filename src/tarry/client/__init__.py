@@ -1,11 +1,14 @@
 """The Python client. ``sync`` and ``aio`` are what people use.
 
-Producing: ``rows`` checks messages and makes columns of them · ``producing`` sends many callers' messages together ·
-``bulk`` sends tables · ``answers`` come back. Consuming: ``feed`` keeps the stream · ``delivery`` is what arrives ·
-``settling`` brings acks back · ``consumer`` and ``received`` are for people. ``connection`` is below all of it.
+Producing: ``rows`` makes columns of messages, whose ``values`` it checks · ``producing`` sends many callers' messages
+together · ``many`` and ``bulk`` send iterables and tables · ``answers`` come back. Consuming: ``feed`` keeps a stream ·
+``delivery`` is what arrives · ``settling`` brings acks back · ``consumer`` and ``received`` are for people. ``changes``
+cancels and moves · ``groups`` is about groups, topics and dead letters. ``connection`` is below all of it, and what
+begins with ``aio`` is the same for asyncio.
 """
 
-from tarry.client.aio import AsyncClient, AsyncConsumer
+from tarry.client.aio import AsyncClient
+from tarry.client.aio_consumer import AsyncConsumer
 from tarry.client.answers import Accepted, Receipt, TopicPending
 from tarry.client.consumer import Consumer
 from tarry.client.delivery import Delivery, DeliveryBatch

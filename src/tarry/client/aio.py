@@ -12,47 +12,41 @@ several batches under way at once, and all of a batch's tasks wake up by one cal
 from __future__ import annotations
 
 import asyncio
-import functools
 import threading
 import weakref
-from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from tarry.client.answers import Accepted, Receipt, TopicPending
+from tarry.client.aio_changes import AsyncChanges
+from tarry.client.aio_consumer import AsyncConsumer
+from tarry.client.aio_groups import AsyncGroups
+from tarry.client.aio_looking import AsyncLooking
+from tarry.client.answers import Accepted, Receipt
 from tarry.client.bulk import CHUNK_ROWS, Progress
 from tarry.client.connection import Connection
-from tarry.client.consumer import PUSH_SHARE, check_seconds
-from tarry.client.delivery import Delivery, DeliveryBatch, duration_ms
-from tarry.client.feed import Feed
+from tarry.client.consumer import check_seconds
+from tarry.client.delivery import Delivery
 from tarry.client.producing import Producer
 from tarry.client.rows import make_row
-from tarry.client.settling import check_prefetch
 from tarry.client.sync import Client
 from tarry.delay import Delay
-from tarry.errors import ClosedError, TarryError
+from tarry.errors import TarryError
 from tarry.message import Message
 
-T = TypeVar("T")
-
-WAITING_CALLS_MAX = 32
-"""Calls other than schedule (long polls, above all) that one client has under way; more wait for their turn."""
+if TYPE_CHECKING:
+    from tarry.client.rows import RepeatLike
 
 
-class AsyncClient:
+class AsyncClient(AsyncChanges, AsyncGroups, AsyncLooking):
     """As :class:`tarry.client.Client`, for one event loop: the one it is first used in."""
 
     def __init__(self, address: str = "localhost:7611", *, timeout: float = 30.0) -> None:
         """As :class:`tarry.client.Client`. ``timeout`` does not apply to :meth:`schedule`: use ``asyncio.timeout``."""
-        self._client = Client(address, timeout=timeout)
-        self.address = address
-        self._calls = ThreadPoolExecutor(WAITING_CALLS_MAX, thread_name_prefix="tarry-aio")
+        super().__init__(Client(address, timeout=timeout))
         self._sender: _Sender | None = None
         self._consumers: weakref.WeakSet[AsyncConsumer] = weakref.WeakSet()
-        self._closed = False
 
     # -- producing -----------------------------------------------------------------------------------------------------
 
@@ -69,10 +63,27 @@ class AsyncClient:
         properties: Mapping[str, str] | None = None,
         ttl: float | str | timedelta | None = None,
         tries: int | None = None,
+        on_key: str | None = "replace",
+        repeat: RepeatLike | None = None,
+        order_key: str | None = None,
+        late: str | None = None,
     ) -> Receipt:
         """As :meth:`tarry.client.Client.schedule`. A cancelled call may have scheduled its message."""
         row = make_row(
-            topic, body, delay=delay, due=due, id=id, key=key, tag=tag, properties=properties, ttl=ttl, tries=tries
+            topic,
+            body,
+            delay=delay,
+            due=due,
+            id=id,
+            key=key,
+            tag=tag,
+            properties=properties,
+            ttl=ttl,
+            tries=tries,
+            on_key=on_key,
+            repeat=repeat,
+            order_key=order_key,
+            late=late,
         )
         if self._sender is None:
             self._check_open()
@@ -102,6 +113,8 @@ class AsyncClient:
         lease: Delay | None = None,
         timeout: float | None = None,
         auto_ack: bool = False,
+        start: str | None = None,
+        broadcast: str | None = None,
     ) -> AsyncConsumer:
         """As :meth:`tarry.client.Client.consume`, for ``async for``."""
         self._check_open()
@@ -114,36 +127,39 @@ class AsyncClient:
             lease=lease,
             timeout=timeout,
             auto_ack=auto_ack,
+            start=start,
+            broadcast=broadcast,
             calls=self._calls,
         )
         self._consumers.add(consumer)
         return consumer
 
     async def receive(
-        self, topic: str, *, group: str, max_messages: int = 1, wait: float = 0.0, lease: Delay | None = None
+        self,
+        topic: str,
+        *,
+        group: str,
+        max_messages: int = 1,
+        wait: float = 0.0,
+        lease: Delay | None = None,
+        start: str | None = None,
+        broadcast: str | None = None,
     ) -> list[Delivery]:
         """As :meth:`tarry.client.Client.receive`."""
         return await self._call(
-            self._client.receive, topic, group=group, max_messages=max_messages, wait=wait, lease=lease
+            self._client.receive,
+            topic,
+            group=group,
+            max_messages=max_messages,
+            wait=wait,
+            lease=lease,
+            start=start,
+            broadcast=broadcast,
         )
 
     async def flush(self) -> None:
         """As :meth:`tarry.client.Client.flush`."""
         await self._call(self._client.flush)
-
-    # -- looking -------------------------------------------------------------------------------------------------------
-
-    async def pending(self) -> list[TopicPending]:
-        """What is pending, by topic."""
-        return await self._call(self._client.pending)
-
-    async def status(self) -> dict[str, Any]:
-        """The broker's health and counters."""
-        return await self._call(self._client.status)
-
-    async def ping(self) -> dict[str, Any]:
-        """As :meth:`tarry.client.Client.ping`."""
-        return await self._call(self._client.ping)
 
     # -- the end -------------------------------------------------------------------------------------------------------
 
@@ -165,16 +181,6 @@ class AsyncClient:
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise ClosedError(f"the client of {self.address} is closed")
-
-    async def _call(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-        self._check_open()
-        return await asyncio.get_running_loop().run_in_executor(
-            self._calls, functools.partial(function, *args, **kwargs)
-        )
 
 
 class _Sender:
@@ -235,101 +241,3 @@ def _resolve(answers: list[tuple[asyncio.Future[Receipt], Receipt | TarryError]]
             future.set_exception(answer)
         else:
             future.set_result(answer)
-
-
-class AsyncConsumer:
-    """As :class:`tarry.client.Consumer`, for ``async for``."""
-
-    def __init__(
-        self,
-        address: str,
-        topic: str,
-        group: str,
-        *,
-        prefetch: int,
-        lease: Delay | None,
-        timeout: float | None,
-        auto_ack: bool,
-        calls: ThreadPoolExecutor,
-    ) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._calls = calls
-        self._auto_ack = auto_ack
-        self._timeout_s = timeout
-        self._push_rows = max(1, check_prefetch(prefetch) // PUSH_SHARE)
-        self._worked_rows = 0
-        self._inbox = _Inbox(self._loop)
-        lease_ms = None if lease is None else duration_ms(lease, 1)
-        self._feed = Feed(address, topic, group, prefetch, lease_ms, self._inbox.put)
-        # The feed does not know the consumer: forgotten without close(), it gives back what it holds all the same.
-        weakref.finalize(self, self._feed.abandon)
-
-    async def __aiter__(self) -> AsyncIterator[Delivery]:
-        """As iterating over :class:`tarry.client.Consumer`."""
-        async for batch in self.batches():
-            settler, auto_ack = batch.settler, self._auto_ack
-            for message in batch.messages():
-                if settler.closed:
-                    break  # the connection was lost: the broker delivers the rest of the batch again
-                yield message
-                if auto_ack:
-                    message.ack()
-
-    async def batches(self) -> AsyncIterator[DeliveryBatch]:
-        """As :meth:`tarry.client.Consumer.batches`."""
-        while (batch := await self._next()) is not None:
-            yield batch
-            self._worked_rows += len(batch)
-            if self._worked_rows >= self._push_rows:
-                self._worked_rows = 0
-                batch.settler.hurry()
-
-    async def flush(self, timeout: float = 30.0) -> None:
-        """As :meth:`tarry.client.Consumer.flush`."""
-        await self._loop.run_in_executor(self._calls, self._feed.flush, timeout)
-
-    async def close(self) -> None:
-        """As :meth:`tarry.client.Consumer.close`."""
-        await self._loop.run_in_executor(self._calls, self._feed.close)
-
-    async def __aenter__(self) -> AsyncConsumer:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
-
-    async def _next(self) -> DeliveryBatch | None:
-        inbox = self._inbox
-        while True:
-            while inbox.items:
-                item = inbox.items.popleft()
-                if isinstance(item, DeliveryBatch):
-                    if not item.settler.closed:
-                        return item
-                    continue  # of a connection that was lost; it comes again
-                inbox.items.appendleft(None)  # for who iterates again
-                if isinstance(item, TarryError):
-                    raise item
-                return None
-            inbox.came.clear()
-            try:
-                await asyncio.wait_for(inbox.came.wait(), self._timeout_s)
-            except TimeoutError:
-                return None
-
-
-class _Inbox:
-    """From the feed's thread into the event loop."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self.items: deque[DeliveryBatch | TarryError | None] = deque()
-        self.came = asyncio.Event()
-
-    def put(self, item: DeliveryBatch | TarryError | None) -> None:
-        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            self._loop.call_soon_threadsafe(self._arrived, item)
-
-    def _arrived(self, item: DeliveryBatch | TarryError | None) -> None:
-        self.items.append(item)
-        self.came.set()

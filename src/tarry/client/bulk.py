@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.flight as fl
 from pyarrow.interchange import from_dataframe
 
-from tarry.client.answers import Accepted
+from tarry.client.answers import Accepted, accepted_of
 from tarry.client.connection import FLIGHT_ERRORS, Connection
 from tarry.errors import (
     InvalidArgumentError,
@@ -28,7 +28,15 @@ from tarry.errors import (
     TarryError,
     UnavailableError,
 )
-from tarry.fronts.flight.wire import SCHEDULE_PATH, AcceptedAnswer, Goodbye, Int64s, as_bytes, decode_answer
+from tarry.fronts.flight.wire import (
+    SCHEDULE_PATH,
+    AcceptedAnswer,
+    Goodbye,
+    Int64s,
+    PlacedAnswer,
+    as_bytes,
+    decode_answer,
+)
 
 CHUNKS_IN_FLIGHT = 4
 CHUNK_ROWS = 16_384
@@ -74,15 +82,14 @@ class BulkStream:
         except FLIGHT_ERRORS as error:
             raise connection.translate(error) from error
 
-    def send(self, chunks: Iterable[pa.RecordBatch]) -> list[Accepted]:
-        """Send all chunks; what was accepted, in the order of the rows.
+    def send(self, chunks: Iterable[pa.RecordBatch], row: int = 0) -> list[Accepted]:
+        """Send all chunks, from row ``row`` of the data on; what was accepted, in the order of the rows.
 
         Raises:
             InvalidMessageError: ``row`` is the row of the whole data. OverloadedError, DiskFullError: nothing of the
             chunk was accepted. UnavailableError: the answers to the chunks under way are unknown.
         """
         try:
-            row = 0
             for chunk in chunks:
                 self._write(row, chunk)
                 row += chunk.num_rows
@@ -118,7 +125,7 @@ class BulkStream:
             self._refused = self._refused or answer.error
             return
         row, chunk = self._under_way.popleft()
-        if isinstance(answer, AcceptedAnswer):
+        if isinstance(answer, AcceptedAnswer | PlacedAnswer):
             self._accept(row, chunk, answer)
         elif isinstance(answer, OverloadedError) and self._refused is None and self._patience_s > 0:
             # Certainly not accepted, so it may be sent again.
@@ -129,10 +136,10 @@ class BulkStream:
         else:
             self._refused = self._refused or _absolute(answer, row)
 
-    def _accept(self, row: int, chunk: pa.RecordBatch, answer: AcceptedAnswer) -> None:
+    def _accept(self, row: int, chunk: pa.RecordBatch, answer: AcceptedAnswer | PlacedAnswer) -> None:
         self._pause_s = OVERLOAD_S
-        due = answer.due_ms if answer.due_ms is not None else _int64s(chunk.column("due_ms"))
-        accepted = Accepted(row, answer.first_seq, answer.rows, due, answer.token)
+        said = isinstance(answer, AcceptedAnswer) and answer.due_ms is None
+        accepted = accepted_of(row, answer, _int64s(chunk.column("due_ms")) if said else None)
         self._accepted.append(accepted)
         if self._progress is not None:
             self._progress(accepted)

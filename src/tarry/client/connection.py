@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.flight as fl
 
-from tarry.errors import ClosedError, TarryError, UnavailableError
+from tarry.errors import ClosedError, InvalidArgumentError, TarryError, UnavailableError
 from tarry.fronts.flight.wire import as_bytes, decode_error, decode_json, encode_json, parse_address
 
 log = logging.getLogger(__name__)
@@ -57,10 +57,11 @@ class Connection:
         """The JSON result of a DoAction.
 
         Raises:
-            TarryError: what the broker said. UnavailableError: it said nothing.
+            TarryError: what the broker said. UnavailableError: it said nothing. InvalidArgumentError: there is no JSON
+            for ``body``.
         """
         self.check_open()
-        raw = b"" if body is None else encode_json(body)
+        raw = b"" if body is None else _encoded(body)
         options = fl.FlightCallOptions(timeout=timeout_s)
         try:
             results = list(self.flight.do_action(fl.Action(name, raw), options))
@@ -73,7 +74,7 @@ class Connection:
         self.check_open()
         options = fl.FlightCallOptions(timeout=timeout_s)
         try:
-            return self.flight.do_get(fl.Ticket(encode_json(ticket)), options).read_all()
+            return self.flight.do_get(fl.Ticket(_encoded(ticket)), options).read_all()
         except FLIGHT_ERRORS as error:
             raise self.translate(error) from error
 
@@ -101,6 +102,13 @@ class Connection:
                 self.flight.close()
             except FLIGHT_ERRORS as error:
                 log.debug("closing the connection: %s", error)
+
+
+def _encoded(body: Any) -> bytes:
+    try:
+        return encode_json(body)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidArgumentError(f"{body!r:.80} cannot be sent: {error}") from error
 
 
 def _short(error: BaseException) -> str:

@@ -6,6 +6,7 @@ import queue
 import time
 import weakref
 from collections.abc import Iterator
+from typing import Any
 
 from tarry.client.delivery import Delivery, DeliveryBatch, duration_ms
 from tarry.client.feed import Feed
@@ -35,14 +36,16 @@ class Consumer:
         lease: Delay | None = None,
         timeout: float | None = None,
         auto_ack: bool = False,
+        start: str | None = None,
+        broadcast: str | None = None,
     ) -> None:
         self._auto_ack = auto_ack
         self._timeout_s = timeout
         self._push_rows = max(1, check_prefetch(prefetch) // PUSH_SHARE)
         self._worked_rows = 0
         self._queue: queue.SimpleQueue[DeliveryBatch | TarryError | None] = queue.SimpleQueue()
-        lease_ms = None if lease is None else duration_ms(lease, 1)
-        self._feed = Feed(address, topic, group, prefetch, lease_ms, self._queue.put)
+        command = consume_command(topic, group, prefetch=prefetch, lease=lease, start=start, broadcast=broadcast)
+        self._feed = Feed(address, command, self._queue.put)
         # The feed does not know the consumer: forgotten without close(), it gives back what it holds all the same.
         weakref.finalize(self, self._feed.abandon)
 
@@ -107,6 +110,21 @@ class Consumer:
             if isinstance(item, TarryError):
                 raise item
             return None
+
+
+def consume_command(
+    topic: str, group: str, *, prefetch: int, lease: Delay | None, start: str | None, broadcast: str | None
+) -> dict[str, Any]:
+    """What a consumer's stream begins with."""
+    return {
+        "op": "consume",
+        "topic": topic,
+        "group": group,
+        "prefetch": prefetch,
+        "lease_ms": None if lease is None else duration_ms(lease, 1),
+        "start": start,
+        "broadcast": broadcast,
+    }
 
 
 def check_seconds(name: str, seconds: float | None) -> float | None:

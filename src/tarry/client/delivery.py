@@ -23,6 +23,7 @@ from tarry.client.answers import id_of
 from tarry.delay import Delay, due_from_delay
 from tarry.errors import InvalidArgumentError
 from tarry.fronts.flight.wire import Int64s, Op
+from tarry.message import ORDER_KEY
 
 if TYPE_CHECKING:
     from tarry.client.settling import Settler
@@ -85,7 +86,7 @@ class DeliveryBatch:
         self.settler.order(Op.ACK, 0, self, None)
 
     def nack(self, delay: Delay | None = None) -> None:
-        """Deliver all of it again, after ``delay`` (default: the broker's back-off)."""
+        """Deliver all of it again, after ``delay`` (default: by the group's back-off)."""
         self.settler.order(Op.NACK, -1 if delay is None else duration_ms(delay, 0), self, None)
 
     def extend(self, lease: Delay) -> None:
@@ -149,7 +150,7 @@ class Delivery:
             batch.mark()
 
     def nack(self, delay: Delay | None = None) -> None:
-        """Not done: deliver it again, after ``delay`` (default: the broker's back-off)."""
+        """Not done: deliver it again, after ``delay`` (default: by the group's back-off)."""
         self._order(Op.NACK, -1 if delay is None else duration_ms(delay, 0))
 
     def extend(self, lease: Delay) -> None:
@@ -182,8 +183,13 @@ class Delivery:
 
     @property
     def properties(self) -> dict[str, str]:
-        """The producer's properties; empty when there are none."""
+        """The producer's properties, and those of Tarry's own, which begin with "tarry."; empty when there are none."""
         return self._batch.lists["properties"][self._row]
+
+    @property
+    def order_key(self) -> str | None:
+        """What the producer wants delivered in order; see :meth:`Client.schedule`."""
+        return self.properties.get(ORDER_KEY)
 
     @property
     def due_ms(self) -> int:

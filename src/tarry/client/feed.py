@@ -39,6 +39,9 @@ BACKOFF_MAX_S = 0.5
 CLOSE_S = 5.0
 """How long closing waits for the broker to confirm the last acks."""
 
+HOPELESS = (InvalidArgumentError, NotFoundError)
+"""What connecting again does not help."""
+
 Sink = Callable[[DeliveryBatch | TarryError | None], None]
 """Gets a batch; or the error that ends everything; or None at the end after :meth:`Feed.close`."""
 
@@ -117,15 +120,16 @@ class _Stream:
 class Feed:
     """Runs from construction until :meth:`close`, or an error that trying again does not help."""
 
-    def __init__(self, address: str, topic: str, group: str, prefetch: int, lease_ms: int | None, sink: Sink) -> None:
+    def __init__(self, address: str, command: dict[str, Any], sink: Sink) -> None:
         self._connection = Connection(address, waiting=True)
-        self._command = {"op": "consume", "topic": topic, "group": group, "prefetch": prefetch, "lease_ms": lease_ms}
-        self._source = (topic, group)
+        self._command = command
+        self._source = (command["topic"], command["group"])
         self._sink = sink
         self._lock = threading.Lock()
         self._closing = threading.Event()
         self._stream: _Stream | None = None
         self._backoff_s = BACKOFF_S
+        self._hopeless: TarryError | None = None
         self._thread = threading.Thread(target=self._run, name="tarry-client-feed", daemon=True)
         self._thread.start()
 
@@ -168,7 +172,7 @@ class Feed:
             while not self._closing.is_set():
                 try:
                     self._serve()
-                except (InvalidArgumentError, NotFoundError) as error:
+                except HOPELESS as error:
                     self._sink(error)
                     return
                 except TarryError as error:
@@ -197,6 +201,8 @@ class Feed:
                 self._backoff_s = BACKOFF_S
                 self._take(stream, chunk)
         except StopIteration:
+            if self._hopeless is not None:
+                raise self._hopeless from None
             if not self._closing.is_set():
                 raise UnavailableError(f"the broker at {self._connection.address} ended the stream") from None
         except FLIGHT_ERRORS as error:
@@ -215,4 +221,6 @@ class Feed:
             stream.noticed(notice)
         elif notice.op is GOODBYE:
             log.info("consuming %s as %s: %s", *self._source, notice.error)
+            if isinstance(notice.error, HOPELESS):
+                self._hopeless = notice.error
             stream.end()

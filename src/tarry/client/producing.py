@@ -24,11 +24,11 @@ from typing import Generic, TypeVar
 import pyarrow as pa
 import pyarrow.flight as fl
 
-from tarry.client.answers import Receipt, id_of
+from tarry.client.answers import Receipt, id_of, placed_receipt
 from tarry.client.connection import FLIGHT_ERRORS, Connection
 from tarry.client.rows import BODY, COLUMNS, DUE_MS, ID, Row, to_batch
 from tarry.errors import ClosedError, InvalidMessageError, TarryError, UnavailableError, from_wire
-from tarry.fronts.flight.wire import SCHEDULE_PATH, AcceptedAnswer, Goodbye, as_bytes, decode_answer
+from tarry.fronts.flight.wire import SCHEDULE_PATH, AcceptedAnswer, Goodbye, PlacedAnswer, as_bytes, decode_answer
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +43,7 @@ CLOSE_S = 5.0
 
 W = TypeVar("W")
 Entries = list[tuple[Row, W]]
+Answered = AcceptedAnswer | PlacedAnswer
 Resolve = Callable[[list[tuple[W, Receipt | TarryError]]], None]
 
 
@@ -150,7 +151,7 @@ class Producer(Generic[W]):
         stream = self._streams.get(names)
         if stream is None and len(self._streams) >= STREAMS_MAX:
             names = tuple(name for name, _ in COLUMNS)
-            batch = to_batch([row for row, _ in entries], all_columns=True)
+            batch = to_batch([row for row, _ in entries], names)
             stream = self._streams.get(names)
         if stream is None:
             stream = _Stream(self._connection, batch.schema, self)
@@ -159,11 +160,11 @@ class Producer(Generic[W]):
 
     # -- called by streams ---------------------------------------------------------------------------------------------
 
-    def answered(self, entries: Entries[W], refusals: int, answer: AcceptedAnswer | TarryError) -> None:
+    def answered(self, entries: Entries[W], refusals: int, answer: Answered | TarryError) -> None:
         """The answer to one batch has come, or will not."""
-        if isinstance(answer, AcceptedAnswer) and answer.rows != len(entries):
+        if not isinstance(answer, TarryError) and answer.rows != len(entries):
             answer = TarryError(f"the broker answered {answer.rows} rows to a batch of {len(entries)}")
-        if isinstance(answer, AcceptedAnswer):
+        if isinstance(answer, AcceptedAnswer | PlacedAnswer):
             self._resolve(_receipts(entries, answer))
         elif isinstance(answer, InvalidMessageError) and answer.row is not None and len(entries) > answer.row:
             self._refused(entries, refusals, answer.row, answer)
@@ -276,7 +277,10 @@ class _Stream(Generic[W]):
         return UnavailableError(f"{text}; the message may or may not have been accepted")
 
 
-def _receipts(entries: Entries[W], answer: AcceptedAnswer) -> list[tuple[W, Receipt | TarryError]]:
+def _receipts(entries: Entries[W], answer: Answered) -> list[tuple[W, Receipt | TarryError]]:
+    if isinstance(answer, PlacedAnswer):
+        places = zip(entries, answer.placed.tolist(), strict=True)
+        return [(waiter, placed_receipt(row[ID], entry)) for (row, waiter), entry in places]
     first, rows, token = answer.first_seq, answer.rows, answer.token
     dues = [row[DUE_MS] for row, _ in entries] if answer.due_ms is None else answer.due_ms.tolist()
     return [

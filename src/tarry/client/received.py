@@ -22,7 +22,16 @@ class Receiver:
         self._timeout_s = timeout_s
         self.settler = Settler(self._send)
 
-    def receive(self, source: Source, max_messages: int, wait_s: float, lease_ms: int | None) -> list[Delivery]:
+    def receive(
+        self,
+        source: Source,
+        max_messages: int,
+        wait_s: float,
+        *,
+        lease_ms: int | None,
+        start: str | None,
+        broadcast: str | None,
+    ) -> list[Delivery]:
         """Up to ``max_messages`` messages, waiting up to ``wait_s`` for the first."""
         if isinstance(max_messages, bool) or not isinstance(max_messages, int) or max_messages < 1:
             raise InvalidArgumentError(f"max_messages is {max_messages!r}; allowed: 1 or more")
@@ -34,9 +43,13 @@ class Receiver:
             "max_messages": max_messages,
             "wait_ms": round(wait_s * 1000),
             "lease_ms": lease_ms,
+            "start": start,
+            "broadcast": broadcast,
         }
         table: pa.Table = self._connection.read(ticket, timeout_s=wait_s + self._timeout_s)
-        batches = [DeliveryBatch(batch, self.settler, source) for batch in table.to_batches() if batch.num_rows]
+        # A consumer of a broadcast has a group of its own.
+        settled = source if broadcast is None else (topic, f"{group}@{broadcast}")
+        batches = [DeliveryBatch(batch, self.settler, settled) for batch in table.to_batches() if batch.num_rows]
         return [message for batch in batches for message in batch]
 
     def flush(self) -> None:

@@ -1,37 +1,42 @@
 """What a producer says about one message, checked where that is cheap, as a tuple; and many of them as columns.
 
-A relative delay stays one (``delay_ms``): the broker's clock resolves it, so that a client whose clock is wrong still
-gets the delay it asked for. Everything that would make Arrow refuse a whole batch of other callers' messages is
-refused here.
+A relative delay stays one (``delay_ms``), and a delay level a level: the broker's clock and table resolve them, so that
+a client whose clock is wrong still gets the delay it asked for. Everything that would make Arrow refuse a whole batch
+of other callers' messages is refused here, by ``values``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import fields
 from datetime import datetime, timedelta
-from functools import lru_cache
-from typing import Any, Final, TypedDict
+from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 import pyarrow as pa
 
-from tarry.delay import Delay, datetime_ms, due_from_delay, parse_duration_ms
-from tarry.errors import DelayTooLongError, InvalidArgumentError, InvalidMessageError, MessageTooLargeError, TarryError
-from tarry.message import PROPERTIES, Message, check_topic
+from tarry.client.values import (
+    ON_KEY,
+    as_bytes,
+    known_topic,
+    one_of,
+    pairs_of,
+    repeat_json,
+    text_of,
+    tries_of,
+    ttl_ms_of,
+    when,
+)
+from tarry.delay import Delay
+from tarry.errors import InvalidArgumentError, InvalidMessageError, MessageTooLargeError
+from tarry.message import LATE_WAYS, PROPERTIES, Message
 
-Row = tuple[
-    str,
-    bytes,
-    int | None,
-    int | None,
-    str | None,
-    str | None,
-    str | None,
-    list[tuple[str, str]] | None,
-    int | None,
-    int | None,
-]
-"""The values of :data:`COLUMNS`, in that order."""
+if TYPE_CHECKING:
+    from tarry.repeat import Repeat
+
+    RepeatLike = Repeat | Mapping[str, Any] | str
+
+Row = tuple[str, bytes, int | None, int | None, str | None, *tuple[Any, ...]]
+"""The values of :data:`COLUMNS`, in that order; or of the first :data:`SHORT` of them, where the others are None."""
 
 COLUMNS: tuple[tuple[str, pa.DataType], ...] = (
     ("topic", pa.string()),
@@ -44,14 +49,21 @@ COLUMNS: tuple[tuple[str, pa.DataType], ...] = (
     ("properties", PROPERTIES),
     ("ttl_ms", pa.int64()),
     ("tries", pa.int32()),
+    ("delay_level", pa.int32()),
+    ("on_key", pa.string()),
+    ("repeat", pa.string()),
+    ("order_key", pa.string()),
+    ("late", pa.string()),
 )
 BODY: Final = 1
 DUE_MS: Final = 2
 ID: Final = 4
 """Places in a row."""
+LEVEL: Final = 10
+SHORT: Final = 5
+"""Most messages say no more: a producer of many single messages notices the difference."""
 
-_ALWAYS = 2
-_INT64 = 1 << 63
+_ALWAYS = ("topic", "body")
 _BODY_MAX = 1 << 30
 
 
@@ -68,6 +80,10 @@ class MessageDict(TypedDict, total=False):
     properties: Mapping[str, str] | None
     ttl: float | str | timedelta | None
     tries: int | None
+    on_key: str | None
+    repeat: RepeatLike | None
+    order_key: str | None
+    late: str | None
 
 
 def make_row(
@@ -82,32 +98,49 @@ def make_row(
     properties: Mapping[str, str] | None = None,
     ttl: float | str | timedelta | None = None,
     tries: int | None = None,
+    on_key: str | None = "replace",
+    repeat: RepeatLike | None = None,
+    order_key: str | None = None,
+    late: str | None = None,
 ) -> Row:
     """One message; due at once without ``delay`` and ``due``.
 
     Raises:
         InvalidMessageError, InvalidArgumentError: names the value and what is allowed.
     """
-    _topic(topic)
+    plain = id is None and key is None and tag is None and properties is None and ttl is None and tries is None
+    if plain and repeat is None and order_key is None and late is None and on_key == "replace":
+        return plain_row(topic, body, delay, due)
+    row = plain_row(topic, body, delay, due)
+    policy = one_of("on_key", on_key, ON_KEY)
+    return (
+        *row[:ID],
+        text_of("id", id),
+        text_of("key", key),
+        text_of("tag", tag),
+        pairs_of(properties),
+        ttl_ms_of(ttl),
+        tries_of(tries),
+        row[LEVEL] if len(row) > SHORT else None,
+        # Replacing is what a key means without a word; a column that nobody needs costs the broker time.
+        None if key is None or policy == "replace" else policy,
+        repeat_json(repeat),
+        text_of("order_key", order_key),
+        one_of("late", late, LATE_WAYS),
+    )
+
+
+def plain_row(topic: str, body: bytes | str, delay: Delay | None, due: datetime | int | None) -> Row:
+    """:func:`make_row` of a message that says no more than that."""
+    known_topic(topic)
     if type(body) is not bytes:
-        body = _as_bytes(body)
+        body = as_bytes(body)
     if len(body) > _BODY_MAX:
         raise MessageTooLargeError(f"body has {len(body)} bytes; allowed: {_BODY_MAX}, or less by the broker's limit")
-    due_ms, delay_ms = _when(delay, due)
-    if id is None and key is None and tag is None and properties is None and ttl is None and tries is None:
-        return (topic, body, due_ms, delay_ms, None, None, None, None, None, None)
-    return (
-        topic,
-        body,
-        due_ms,
-        delay_ms,
-        _text("id", id),
-        _text("key", key),
-        _text("tag", tag),
-        _pairs(properties),
-        None if ttl is None else _ttl_ms(ttl),
-        _tries(tries),
-    )
+    due_ms, delay_ms, level = when(delay, due)
+    if level is None:
+        return (topic, body, due_ms, delay_ms, None)
+    return (topic, body, due_ms, delay_ms, None, None, None, None, None, None, level, None, None, None, None)
 
 
 def row_of(message: Message | Mapping[str, Any]) -> Row:
@@ -139,126 +172,36 @@ def rows_of(messages: Iterable[Message | Mapping[str, Any]]) -> Iterable[Row]:
             raise InvalidMessageError(str(error), row=place) from error
 
 
-def to_batch(rows: Sequence[Row], *, all_columns: bool = False) -> pa.RecordBatch:
-    """Columns of many messages, as the broker takes them, without those that no message uses."""
-    names, arrays = [], []
-    for place, ((name, kind), values) in enumerate(zip(COLUMNS, zip(*rows, strict=True), strict=True)):
-        if all_columns or place < _ALWAYS or values.count(None) < len(values):
-            names.append(name)
-            arrays.append(pa.array(values, kind))
-    return pa.RecordBatch.from_arrays(arrays, names=names)
+def columns_of(rows: Sequence[Row]) -> list[str]:
+    """The columns that some row uses."""
+    columns = zip(COLUMNS, _cells(rows), strict=False)
+    return [name for (name, _), cells in columns if name in _ALWAYS or cells.count(None) < len(cells)]
+
+
+def to_batch(rows: Sequence[Row], names: Collection[str] | None = None) -> pa.RecordBatch:
+    """Columns of many messages, as the broker takes them: those of ``names``, or those that some message uses."""
+    kept, arrays = [], []
+    for (name, kind), cells in zip(COLUMNS, _cells(rows, whole=names is not None), strict=False):
+        if (name in _ALWAYS or cells.count(None) < len(cells)) if names is None else name in names:
+            kept.append(name)
+            arrays.append(pa.array(cells, kind))
+    return pa.RecordBatch.from_arrays(arrays, names=kept)
+
+
+def _cells(rows: Sequence[Row], *, whole: bool = False) -> list[tuple[Any, ...]]:
+    """By column; without those behind :data:`SHORT` where no row has them, unless ``whole``."""
+    if not whole:
+        try:
+            return list(zip(*rows, strict=True))
+        except ValueError:
+            pass  # of both lengths; to ask each for its own takes as long as the rest of this
+    return list(zip(*(row if len(row) > SHORT else (*row, *_NONES) for row in rows), strict=True))
+
+
+_NONES = (None,) * (len(COLUMNS) - SHORT)
 
 
 def _placed(error: InvalidMessageError, row: int) -> InvalidMessageError:
     error.args = (f"row {row}: {error}",)
     error.row = row
     return error
-
-
-@lru_cache(4096)
-def _known_topic(topic: str) -> str:
-    return check_topic(topic)
-
-
-def _topic(topic: str) -> None:
-    if type(topic) is str:
-        _known_topic(topic)
-    else:
-        check_topic(topic)
-
-
-def _as_bytes(body: object) -> bytes:
-    if isinstance(body, str):
-        try:
-            return body.encode()
-        except UnicodeEncodeError as error:
-            raise InvalidMessageError(f"body is no UTF-8 text: {error}; allowed: bytes, or a text") from error
-    if isinstance(body, bytes | bytearray | memoryview):
-        return bytes(body)
-    raise InvalidMessageError(f"body has type {type(body).__name__}; allowed: bytes or str")
-
-
-def _when(delay: Delay | None, due: datetime | int | None) -> tuple[int | None, int | None]:
-    """``(due_ms, delay_ms)``, one of them None."""
-    if due is not None:
-        if delay is not None:
-            raise InvalidMessageError(f"delay {delay!r} and due {due!r} are both given; allowed: one of them")
-        return _int64(_due_ms(due), "due", due), None
-    if delay is None:
-        return None, 0
-    if isinstance(delay, str):
-        due_ms, delay_ms = _text_delay(delay)
-        return due_ms, delay_ms if delay_ms is None else _int64(delay_ms, "delay", delay)
-    if isinstance(delay, datetime):
-        return datetime_ms(delay), None
-    return None, _int64(due_from_delay(delay, 0), "delay", delay)
-
-
-@lru_cache(1024)
-def _text_delay(text: str) -> tuple[int | None, int | None]:
-    # A text may be a duration or an instant; only a duration's result moves with the clock.
-    at_0 = due_from_delay(text, 0)
-    return (None, at_0) if due_from_delay(text, 1) != at_0 else (at_0, None)
-
-
-def _due_ms(due: object) -> int:
-    if isinstance(due, datetime):
-        return datetime_ms(due)
-    if isinstance(due, bool) or not isinstance(due, int):
-        raise InvalidMessageError(f"due is {due!r}; allowed: an aware datetime, or UTC milliseconds as an int")
-    return due
-
-
-def _int64(value: int, name: str, given: object) -> int:
-    if not -_INT64 <= value < _INT64:
-        raise DelayTooLongError(f"{name} is {given!r:.60}, more than 64 bits of milliseconds; allowed: 40 years")
-    return value
-
-
-def _text(name: str, value: object) -> str | None:
-    if value is None:
-        return None
-    if not isinstance(value, str):
-        raise InvalidMessageError(f"{name} is {value!r:.60}, of type {type(value).__name__}; allowed: a text")
-    if not value.isascii():
-        try:
-            value.encode()
-        except UnicodeEncodeError as error:
-            raise InvalidMessageError(f"{name} is no UTF-8 text: {error}") from error
-    return value
-
-
-def _pairs(properties: object) -> list[tuple[str, str]] | None:
-    if properties is None:
-        return None
-    if not isinstance(properties, Mapping):
-        raise InvalidMessageError(f"properties are of type {type(properties).__name__}; allowed: a dict of texts")
-    pairs = []
-    for name, value in properties.items():
-        key, text = _text("the name of a property", name), _text(f"property {name!r}", value)
-        if key is None or text is None:
-            raise InvalidMessageError(f"property {name!r} is {value!r}; allowed: a text")
-        pairs.append((key, text))
-    return pairs
-
-
-def _ttl_ms(ttl: object) -> int:
-    try:
-        if isinstance(ttl, bool) or not isinstance(ttl, int | float | str | timedelta):
-            raise InvalidArgumentError(f"of type {type(ttl).__name__}")
-        ttl_ms = parse_duration_ms(ttl) if isinstance(ttl, str) else due_from_delay(ttl, 0)
-    except TarryError as error:
-        raise InvalidMessageError(
-            f"ttl is {ttl!r}: {error}; allowed: seconds, a timedelta, or a text such as '1h30m'"
-        ) from error
-    if ttl_ms < 1:
-        raise InvalidMessageError(f"ttl is {ttl!r}; allowed: more than 0")
-    return min(ttl_ms, _INT64 - 1)
-
-
-def _tries(tries: object) -> int | None:
-    if tries is None:
-        return None
-    if isinstance(tries, bool) or not isinstance(tries, int) or not 1 <= tries < 1 << 31:
-        raise InvalidMessageError(f"tries is {tries!r}; allowed: a whole number from 1 to {(1 << 31) - 1}")
-    return tries

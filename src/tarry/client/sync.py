@@ -13,33 +13,35 @@ import atexit
 import itertools
 import threading
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from datetime import datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
-from tarry.client.answers import Accepted, Receipt, TopicPending, id_of
+from tarry.client.answers import Accepted, Receipt
 from tarry.client.bulk import CHUNK_ROWS, BulkStream, Progress, batches_of
+from tarry.client.changes import Changes
 from tarry.client.connection import Connection
 from tarry.client.consumer import Consumer, check_seconds
 from tarry.client.delivery import Delivery, duration_ms
+from tarry.client.groups import Groups
+from tarry.client.looking import Looking
+from tarry.client.many import Chunks
 from tarry.client.producing import Producer
 from tarry.client.received import Receiver
-from tarry.client.rows import BODY, COLUMNS, ID, Row, make_row, rows_of, to_batch
+from tarry.client.rows import make_row
 from tarry.delay import Delay
 from tarry.errors import InvalidArgumentError, TarryError, UnavailableError
 from tarry.message import Message
 
-MANY_ROWS = 4096
-"""Messages in one chunk of schedule_many."""
+if TYPE_CHECKING:
+    from tarry.client.rows import RepeatLike
 
 _open_clients: weakref.WeakSet[Client] = weakref.WeakSet()
 
 
-class Client:
+class Client(Changes, Groups, Looking):
     """A connection to a broker; thread-safe, connects when first used, and again when it must."""
 
     def __init__(self, address: str = "localhost:7611", *, timeout: float = 30.0) -> None:
@@ -76,28 +78,54 @@ class Client:
         properties: Mapping[str, str] | None = None,
         ttl: float | str | timedelta | None = None,
         tries: int | None = None,
+        on_key: str | None = "replace",
+        repeat: RepeatLike | None = None,
+        order_key: str | None = None,
+        late: str | None = None,
     ) -> Receipt:
         """Schedule a message; when this returns, it is durable. Calls of several threads share a round trip.
 
         Args:
             topic: where it will be delivered.
             body: what; a text is encoded as UTF-8.
-            delay: how long from now: seconds, a timedelta, "1h30m", an aware datetime, ``DelayLevel(n)`` (of RocketMQ's
-                default table). At once without ``delay`` and ``due``.
+            delay: how long from now: seconds, a timedelta, "1h30m", an aware datetime, ``DelayLevel(n)`` (of the
+                broker's table). At once without ``delay`` and ``due``.
             due: the instant instead: an aware datetime, or UTC milliseconds.
-            id, key, tag: the producer's own names for it.
+            id: the producer's name for this message: sent again within the broker's dedupe window, it is scheduled
+                once, and the second answer is the first one's.
+            key: the producer's name for a schedule in the topic; see ``on_key``.
+            on_key: what to do when a message of this key is pending: "replace" it, "keep" it (its receipt is the
+                answer), or "refuse" this one.
+            tag: a word that consumers filter by.
             properties: texts by name.
             ttl: for how long from now it is of use; the same forms as ``delay``.
-            tries: how often it is delivered at most.
+            late: what happens once that has passed before a consumer took it: "deliver", "drop", or "dead".
+            tries: how often it is delivered at most, before it is a dead letter.
+            repeat: a :class:`tarry.Repeat` (or its dict, or its JSON): it comes again by that rule.
+            order_key: messages of one order key are delivered one after the other by groups that keep order.
 
         Raises:
+            KeyExistsError: ``on_key`` is "refuse", and a message of this key is pending; nothing was scheduled.
             InvalidMessageError, InvalidArgumentError: a value is not allowed; nothing was scheduled.
             OverloadedError, DiskFullError: not now; nothing was scheduled, try again later.
             UnavailableError: there was no answer. The message **may have been accepted**; it is never sent twice by
                 itself. To schedule it again may make it come twice.
         """
         row = make_row(
-            topic, body, delay=delay, due=due, id=id, key=key, tag=tag, properties=properties, ttl=ttl, tries=tries
+            topic,
+            body,
+            delay=delay,
+            due=due,
+            id=id,
+            key=key,
+            tag=tag,
+            properties=properties,
+            ttl=ttl,
+            tries=tries,
+            on_key=on_key,
+            repeat=repeat,
+            order_key=order_key,
+            late=late,
         )
         future: Future[Receipt] = Future()
         self._producer.add(row, future)
@@ -119,9 +147,11 @@ class Client:
             InvalidMessageError: ``row`` is the place of the bad message. Its chunk was not accepted, those before were.
             OverloadedError, DiskFullError, UnavailableError: as for :meth:`schedule_batch`.
         """
-        chunks = _Chunks(messages)
-        stream = BulkStream(self._connection, pa.schema(COLUMNS), chunks.accept, self._timeout_s)
-        stream.send(chunks)
+        chunks = Chunks(messages)
+        for schema, batches in itertools.groupby(chunks, key=lambda batch: batch.schema):
+            # A stream's schema is fixed: a chunk that uses more columns than those before begins another.
+            first_row = chunks.first_row
+            BulkStream(self._connection, schema, chunks.accept, self._timeout_s).send(batches, first_row)
         return chunks.receipts()
 
     def schedule_batch(
@@ -129,10 +159,11 @@ class Client:
     ) -> list[Accepted]:
         """Schedule the rows of an Arrow table, batch or reader, or of a DataFrame (pandas, Polars, DuckDB, …).
 
-        Columns: ``topic``, ``body``, one of ``due_ms``, ``due``, ``delay_ms``, ``delay``; optional ``id``, ``key``,
-        ``tag``, ``properties``, ``ttl_ms``, ``expire_ms``, ``tries``. Rows travel in chunks of at most
-        ``chunk_rows`` and 8 MiB, four at a time; **each chunk is accepted whole or not at all**. While the broker is
-        overloaded, a refused chunk is sent again, for up to the client's timeout.
+        Columns: ``topic``, ``body``, one of ``due_ms``, ``due``, ``delay_ms``, ``delay``, ``delay_level``; optional
+        ``id``, ``key``, ``on_key``, ``tag``, ``properties``, ``ttl_ms``, ``expire_ms``, ``tries``, ``repeat`` (JSON),
+        ``order_key``, ``late``. Rows travel in chunks of at most ``chunk_rows`` and 8 MiB, four at a time; **each chunk
+        is accepted whole or not at all**. While the broker is overloaded, a refused chunk is sent again, for up to the
+        client's timeout.
 
         Args:
             progress: called for each accepted chunk; also tells what was accepted when this raises.
@@ -160,29 +191,53 @@ class Client:
         lease: Delay | None = None,
         timeout: float | None = None,
         auto_ack: bool = False,
+        start: str | None = None,
+        broadcast: str | None = None,
     ) -> Consumer:
         """Messages of ``topic`` for ``group``, as they fall due; iterate over it.
 
         Args:
             prefetch: how many unsettled messages may be here. More for herds, 1 for long work.
-            lease: for how long a message is this consumer's before it goes to another; the broker's default is 30 s.
+            lease: for how long a message is this consumer's before it goes to another; default: the group's, 30 s where
+                it has none.
             timeout: end when no message came for so many seconds; else it goes on for ever.
             auto_ack: acknowledge each message when the loop asks for the next.
+            start: where a group that is new begins: at the "earliest" message that is kept (the default), or the
+                "latest".
+            broadcast: a name of this consumer: it gets all messages, not a share, as a group of its own,
+                ``group@broadcast``, which begins at the latest.
         """
         self._connection.check_open()
         check_seconds("timeout", timeout)
         consumer = Consumer(
-            self.address, topic, group, prefetch=prefetch, lease=lease, timeout=timeout, auto_ack=auto_ack
+            self.address,
+            topic,
+            group,
+            prefetch=prefetch,
+            lease=lease,
+            timeout=timeout,
+            auto_ack=auto_ack,
+            start=start,
+            broadcast=broadcast,
         )
         self._consumers.add(consumer)
         return consumer
 
     def receive(
-        self, topic: str, *, group: str, max_messages: int = 1, wait: float = 0.0, lease: Delay | None = None
+        self,
+        topic: str,
+        *,
+        group: str,
+        max_messages: int = 1,
+        wait: float = 0.0,
+        lease: Delay | None = None,
+        start: str | None = None,
+        broadcast: str | None = None,
     ) -> list[Delivery]:
         """Up to ``max_messages`` messages that are ready, waiting up to ``wait`` seconds for the first; maybe none.
 
-        Settle them as in :meth:`consume`; :meth:`flush` waits until that is durable.
+        Settle them as in :meth:`consume`, where ``start`` and ``broadcast`` are explained, too; :meth:`flush` waits
+        until that is durable.
         """
         check_seconds("wait", wait)
         with self._lock:
@@ -190,7 +245,9 @@ class Client:
             if self._receiver is None:
                 self._receiver = Receiver(self._connection, self._timeout_s)
         lease_ms = None if lease is None else duration_ms(lease, 1)
-        return self._receiver.receive((topic, group), max_messages, wait, lease_ms)
+        return self._receiver.receive(
+            (topic, group), max_messages, wait, lease_ms=lease_ms, start=start, broadcast=broadcast
+        )
 
     def flush(self) -> None:
         """Wait until the acks of what :meth:`receive` gave are durable.
@@ -200,24 +257,6 @@ class Client:
         """
         if self._receiver is not None:
             self._receiver.flush()
-
-    # -- looking -------------------------------------------------------------------------------------------------------
-
-    def pending(self) -> list[TopicPending]:
-        """What is pending, by topic."""
-        return [TopicPending(**topic) for topic in self._connection.action("pending", timeout_s=self._timeout_s)]
-
-    def status(self) -> dict[str, Any]:
-        """The broker's health and counters."""
-        return dict(self._connection.action("status", timeout_s=self._timeout_s))
-
-    def ping(self) -> dict[str, Any]:
-        """The broker's clock (``now_ms``) and ``version``.
-
-        Raises:
-            UnavailableError: it cannot be reached.
-        """
-        return dict(self._connection.action("ping", timeout_s=self._timeout_s))
 
     # -- the end -------------------------------------------------------------------------------------------------------
 
@@ -239,43 +278,6 @@ class Client:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-class _Chunks:
-    """Batches of messages as they are read from an iterable, and their receipts."""
-
-    def __init__(self, messages: Iterable[Message | Mapping[str, Any]]) -> None:
-        self._rows = iter(rows_of(messages))
-        self._ids: dict[int, list[str | None]] = {}
-        self._receipts: dict[int, list[Receipt]] = {}
-        self._next = 0
-
-    def __iter__(self) -> Iterator[pa.RecordBatch]:
-        while rows := self._take():
-            self._ids[self._next] = [row[ID] for row in rows]
-            self._next += len(rows)
-            yield to_batch(rows, all_columns=True)
-
-    def _take(self) -> list[Row]:
-        rows: list[Row] = []
-        size = 0
-        for row in itertools.islice(self._rows, MANY_ROWS):
-            rows.append(row)
-            size += len(row[BODY])
-            if size >= 8 << 20:
-                break
-        return rows
-
-    def accept(self, accepted: Accepted) -> None:
-        first, rows, token = accepted.first_seq, accepted.count, accepted.token
-        ids = self._ids.pop(accepted.row)
-        self._receipts[accepted.row] = [
-            Receipt(id or id_of(seq), seq, due, first, rows, token)
-            for seq, due, id in zip(range(first, first + rows), accepted.due_ms.tolist(), ids, strict=True)
-        ]
-
-    def receipts(self) -> list[Receipt]:
-        return [receipt for row in sorted(self._receipts) for receipt in self._receipts[row]]
 
 
 def _resolve(answers: list[tuple[Future[Receipt], Receipt | TarryError]]) -> None:

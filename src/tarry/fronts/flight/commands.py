@@ -11,50 +11,111 @@ from tarry.errors import InvalidArgumentError
 from tarry.fronts.flight.wire import Int64s, decode_json
 
 # What the broker refuses (no group name, prefetch 0) it refuses itself; here a value must only be one that it can take.
-_Int64 = Annotated[int, Field(ge=-(1 << 63), lt=1 << 63)]
-_Natural = Annotated[int, Field(ge=0, lt=1 << 62)]
+Int64 = Annotated[int, Field(ge=-(1 << 63), lt=1 << 63)]
+Natural = Annotated[int, Field(ge=0, lt=1 << 62)]
+Start = Literal["earliest", "latest"]
+
+LETTERS_MAX = 10_000
+"""Most dead letters in one answer."""
 
 
-class _Command(BaseModel):
+class Command(BaseModel):
+    """What is common to all of them."""
+
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
 
-class Consume(_Command):
+class Consume(Command):
     """DoExchange."""
 
     op: Literal["consume"] = "consume"
     topic: str
     group: str
-    prefetch: _Natural = 1000
-    lease_ms: _Natural | None = None
+    prefetch: Natural = 1000
+    lease_ms: Natural | None = None
+    start: Start | None = None
+    broadcast: str | None = None
 
 
-class Receive(_Command):
+class Receive(Command):
     """DoGet: a long poll."""
 
     op: Literal["receive"]
     topic: str
     group: str
-    max_messages: _Natural = 1
-    wait_ms: _Natural = 0
-    lease_ms: _Natural | None = None
+    max_messages: Natural = 1
+    wait_ms: Natural = 0
+    lease_ms: Natural | None = None
+    start: Start | None = None
+    broadcast: str | None = None
 
 
-class Intake(_Command):
+class Intake(Command):
     """DoGet: a range of what was accepted."""
 
     op: Literal["intake"]
-    start: _Natural
-    end: _Natural
+    start: Natural
+    end: Natural
 
 
-class Settling(_Command):
+class DeadLetters(Command):
+    """DoGet: a page of dead letters."""
+
+    op: Literal["dead-letters"]
+    topic: str
+    group: str
+    limit: Annotated[int, Field(ge=1, le=LETTERS_MAX)] = 100
+    after: Int64 | None = None
+
+
+class ListPending(Command):
+    """DoGet: a page of what is pending."""
+
+    op: Literal["list-pending"]
+    topic: str | None = None
+    after_ms: Int64 | None = None
+    until_ms: Int64 | None = None
+    key: str | None = None
+    id: str | None = None
+    tag: str | None = None
+    limit: Natural = 100
+    cursor: str | None = None
+    bodies: bool = True
+
+
+class Peek(Command):
+    """DoGet: what is ready, not taken."""
+
+    op: Literal["peek"]
+    topic: str
+    group: str | None = None
+    limit: Natural = 10
+
+
+class Queue(Command):
+    """DoGet: a range of a topic's queue."""
+
+    op: Literal["queue"]
+    topic: str
+    start: Natural
+    end: Natural
+
+
+class Cancelled(Command):
+    """DoGet: what the cancellations of a range of the intake name."""
+
+    op: Literal["cancelled"]
+    start: Natural
+    end: Natural
+
+
+class Settling(Command):
     """DoAction: ack."""
 
     topic: str
     group: str
-    leases: list[_Int64]
-    offsets: list[_Int64]
+    leases: list[Int64]
+    offsets: list[Int64]
 
     def pairs(self) -> tuple[Int64s, Int64s]:
         """Leases and offsets as arrays.
@@ -72,16 +133,16 @@ class Settling(_Command):
 class Nack(Settling):
     """DoAction: nack."""
 
-    delay_ms: _Natural | None = None
+    delay_ms: Natural | None = None
 
 
 class Extend(Settling):
     """DoAction: extend."""
 
-    lease_ms: _Natural
+    lease_ms: Natural
 
 
-C = TypeVar("C", bound=_Command)
+C = TypeVar("C", bound=Command)
 
 
 def parse(kind: type[C], raw: bytes) -> C:
@@ -99,19 +160,32 @@ def parse(kind: type[C], raw: bytes) -> C:
         raise InvalidArgumentError(_text(kind, error)) from None
 
 
-def ticket(raw: bytes) -> Receive | Intake:
+Ticket = Receive | Intake | DeadLetters | ListPending | Peek | Queue | Cancelled
+_TICKETS: dict[Any, type[Ticket]] = {
+    "receive": Receive,
+    "intake": Intake,
+    "dead-letters": DeadLetters,
+    "list-pending": ListPending,
+    "peek": Peek,
+    "queue": Queue,
+    "cancelled": Cancelled,
+}
+
+
+def ticket(raw: bytes) -> Ticket:
     """The command of a DoGet."""
     said = decode_json(raw)
     op = said.get("op") if isinstance(said, dict) else None
-    kinds: dict[Any, type[Receive] | type[Intake]] = {"receive": Receive, "intake": Intake}
-    if not isinstance(op, str) or op not in kinds:
-        raise InvalidArgumentError(f"op of a ticket is {op!r}; allowed: {', '.join(kinds)}")
-    return parse(kinds[op], raw)
+    if not isinstance(op, str) or op not in _TICKETS:
+        raise InvalidArgumentError(f"op of a ticket is {op!r}; allowed: {', '.join(_TICKETS)}")
+    return parse(_TICKETS[op], raw)
 
 
-def _text(kind: type[_Command], error: ValidationError) -> str:
+def _text(kind: type[Command], error: ValidationError) -> str:
     first = error.errors(include_url=False, include_context=False)[0]
-    field = ".".join(str(part) for part in first["loc"])
+    # Of a field of several types, the name is followed by that of a type.
+    named = [str(part) for place, part in enumerate(first["loc"]) if not place or isinstance(part, int)]
+    field = ".".join(named)
     fields = ", ".join(kind.model_fields)
     if first["type"] == "missing":
         return f"{field} is missing; the fields are: {fields}"

@@ -29,7 +29,7 @@ import pyarrow as pa
 import pyarrow.flight as fl
 
 from tarry import affinity
-from tarry.errors import InvalidArgumentError, TarryError, UnavailableError
+from tarry.errors import InvalidArgumentError, NotFoundError, TarryError, UnavailableError
 from tarry.fronts.flight.core import Subscription
 from tarry.fronts.flight.put import STREAM_ERRORS
 from tarry.fronts.flight.wire import (
@@ -130,7 +130,10 @@ class ConsumeStream:
             elif time.monotonic() - asked >= ALIVE_S * 0.9:
                 self._notify(Op.ALIVE, self._now_ms())
             elif not self._ended:
-                # Nothing comes before its time only when the subscription or the broker was closed under us.
+                # Nothing comes before its time only when the subscription, the group or the broker was closed under us.
+                if self._subscription.group.deleted:
+                    # Not to be tried again: that would make the group anew, and begin at its beginning.
+                    raise NotFoundError("the group was deleted")
                 raise UnavailableError("the broker is stopping")
 
     def _notify(self, op: Op, number: int, error: TarryError | None = None) -> None:

@@ -22,7 +22,7 @@ import pyarrow.flight as fl
 from tarry import affinity
 from tarry.errors import InvalidArgumentError, TarryError, UnavailableError
 from tarry.fronts.flight.core import Core
-from tarry.fronts.flight.wire import Answer, encode_accepted, encode_refused
+from tarry.fronts.flight.wire import Answer, encode_accepted, encode_placed, encode_refused
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +30,9 @@ LEAD_ROWS_MAX = 256
 """Larger batches are worth reading the next one meanwhile."""
 UNANSWERED_MAX = 256
 """Batches of one stream that may wait for their answer (or for a client that does not read it)."""
+
+_BY_THE_BROKER = frozenset(("delay_ms", "delay_level", "repeat"))
+"""Columns by which a due time may be another than the batch says in ``due_ms``."""
 
 STREAM_ERRORS = (pa.ArrowException, OSError)
 """What pyarrow raises when the other side is gone, or sent what is no Arrow stream."""
@@ -134,7 +137,7 @@ class PutStream:
 
     def _open_slot(self, batch: pa.RecordBatch | None) -> _Slot:
         names = () if batch is None else batch.schema.names
-        slot = _Slot(has_due="due_ms" not in names or "delay_ms" in names)
+        slot = _Slot(has_due="due_ms" not in names or not _BY_THE_BROKER.isdisjoint(names))
         with self._changed:
             self._changed.wait_for(lambda: len(self._slots) < UNANSWERED_MAX or self._client_gone)
             self._slots.append(slot)
@@ -176,5 +179,7 @@ class PutStream:
             return answer
         if isinstance(answer, TarryError):
             return encode_refused(answer)
+        if answer.placed is not None:
+            return encode_placed(answer.placed)
         due = answer.due_ms
         return encode_accepted(answer.first_seq, len(due), answer.token, due if slot.has_due else None)

@@ -18,10 +18,29 @@ import pyarrow.flight as fl
 
 from tarry import __version__
 from tarry.errors import InvalidArgumentError, NotFoundError, TarryError, UnavailableError
-from tarry.fronts.flight.commands import Consume, Extend, Intake, Nack, Receive, Settling, parse, ticket
+from tarry.fronts.flight.bulk import Bulk, StageJob
+from tarry.fronts.flight.changes import Changes
+from tarry.fronts.flight.commands import (
+    Cancelled,
+    Consume,
+    DeadLetters,
+    Extend,
+    Intake,
+    ListPending,
+    Nack,
+    Peek,
+    Queue,
+    Receive,
+    Settling,
+    parse,
+    ticket,
+)
 from tarry.fronts.flight.consume import ConsumeStream
 from tarry.fronts.flight.core import Core, Subscription, TopicPending
+from tarry.fronts.flight.groups import Groups
+from tarry.fronts.flight.looking import Looking
 from tarry.fronts.flight.put import STREAM_ERRORS, PutStream
+from tarry.fronts.flight.queues import Queues
 from tarry.fronts.flight.wire import CONSUME_PATH, SCHEDULE_PATH, as_bytes, decode_json, encode_error, encode_json
 from tarry.message import SCHEMA
 from tarry.ready import DELIVERY
@@ -64,6 +83,9 @@ class Service(fl.FlightServerBase):  # type: ignore[misc]
         self._lock = threading.Lock()
         self._streams: set[PutStream | ConsumeStream] = set()
         self._stopping: UnavailableError | None = None
+        self._looking = Looking(core)
+        self._bulk = Bulk(core)
+        self._queues = Queues(core)
         self._actions: dict[str, tuple[str, Callable[[bytes], Any]]] = {
             "ack": ("settle messages for good", self._ack),
             "nack": ("give messages back, to come again", self._nack),
@@ -74,6 +96,11 @@ class Service(fl.FlightServerBase):  # type: ignore[misc]
             "store-committed": ("the store has a new version", self._store_committed),
             "pipeline-status": ("what the pipeline says of itself", self._pipeline_status),
             "ping": ("is the broker there?", lambda _: {"now_ms": _now_ms(), "version": __version__}),
+            **Changes(core).actions(),
+            **Groups(core).actions(),
+            **self._looking.actions(),
+            **self._bulk.actions(),
+            **self._queues.actions(),
         }
         super().__init__(location)
 
@@ -96,9 +123,13 @@ class Service(fl.FlightServerBase):  # type: ignore[misc]
         reader: fl.MetadataRecordBatchReader,
         writer: fl.FlightMetadataWriter,
     ) -> None:
-        """Schedule batches."""
+        """Schedule batches, or stage them for a bulk job."""
+        if descriptor.path is None and b'"bulk-stage"' in bytes(descriptor.command or b""):
+            self._check_serving()
+            self._bulk.stage(parse(StageJob, bytes(descriptor.command)), reader, writer)
+            return
         if descriptor.path != SCHEDULE_PATH:
-            raise NotFoundError(f"DoPut of {_shown(descriptor)}; allowed: the path ['schedule']")
+            raise NotFoundError(f"DoPut of {_shown(descriptor)}; allowed: the path ['schedule'], or a command")
         self._run(PutStream(self._core, reader, writer))
 
     @_coded
@@ -112,9 +143,7 @@ class Service(fl.FlightServerBase):  # type: ignore[misc]
         """Consume."""
         command = parse(Consume, _command(descriptor, reader))
         self._check_serving()
-        subscription = self._core.subscribe(
-            command.topic, command.group, prefetch=command.prefetch, lease_ms=command.lease_ms
-        )
+        subscription = self._subscribe(command, command.prefetch)
         self._run(ConsumeStream(subscription, reader, writer, _now_ms))
 
     def _run(self, stream: PutStream | ConsumeStream) -> None:
@@ -133,27 +162,27 @@ class Service(fl.FlightServerBase):  # type: ignore[misc]
 
     @_coded
     def do_get(self, context: fl.ServerCallContext, asked: fl.Ticket) -> fl.FlightDataStream:
-        """Receive, or read the intake."""
+        """Receive, read the intake, look at what is pending, ready, or dead."""
         command = ticket(asked.ticket)
         self._check_serving()
+        if isinstance(command, DeadLetters):
+            found = self._core.dead_letters(command.topic, command.group, limit=command.limit, after=command.after)
+            return fl.RecordBatchStream(pa.Table.from_batches([found]))
+        if isinstance(command, ListPending | Peek):
+            return self._looking.stream(command)
         if isinstance(command, Intake):
             if command.start > command.end:
                 raise InvalidArgumentError(f"start is {command.start}, end {command.end}; allowed: start up to end")
-            return fl.GeneratorStream(SCHEMA, self._intake(command))
+            return fl.GeneratorStream(SCHEMA, _coded_rows(self._core.read_intake(command.start, command.end)))
+        if isinstance(command, Queue | Cancelled):
+            schema, rows = self._queues.rows(command)
+            return fl.GeneratorStream(schema, _coded_rows(rows))
         return self._receive(context, command)
-
-    def _intake(self, command: Intake) -> Iterator[pa.RecordBatch]:
-        try:
-            yield from self._core.read_intake(command.start, command.end)
-        except Exception as error:  # noqa: BLE001  every error goes to the client, and bugs to the log
-            raise flight_error(error) from None
 
     def _receive(self, context: fl.ServerCallContext, command: Receive) -> fl.FlightDataStream:
         if command.max_messages < 1:
             raise InvalidArgumentError(f"max_messages is {command.max_messages}; allowed: 1 or more")
-        holder = self._core.subscribe(
-            command.topic, command.group, prefetch=command.max_messages, lease_ms=command.lease_ms
-        )
+        holder = self._subscribe(command, command.max_messages)
         end = time.monotonic() + command.wait_ms / 1000
         while True:
             left = max(0.0, end - time.monotonic())
@@ -164,6 +193,16 @@ class Service(fl.FlightServerBase):  # type: ignore[misc]
             holder.close()
             batch = None
         return fl.GeneratorStream(DELIVERY, _written(batch, holder))
+
+    def _subscribe(self, command: Consume | Receive, prefetch: int) -> Subscription:
+        return self._core.subscribe(
+            command.topic,
+            command.group,
+            prefetch=prefetch,
+            lease_ms=command.lease_ms,
+            start=command.start,
+            broadcast=command.broadcast,
+        )
 
     # -- actions -------------------------------------------------------------------------------------------------------
 
@@ -206,6 +245,13 @@ class Service(fl.FlightServerBase):  # type: ignore[misc]
     def _check_serving(self) -> None:
         if self._stopping is not None:
             raise self._stopping
+
+
+def _coded_rows(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    try:
+        yield from rows
+    except Exception as error:  # noqa: BLE001  every error goes to the client, and bugs to the log
+        raise flight_error(error) from None
 
 
 def _written(batch: pa.RecordBatch | None, holder: Subscription) -> Iterator[pa.RecordBatch]:

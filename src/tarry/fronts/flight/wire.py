@@ -16,12 +16,17 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tarry.errors import InvalidArgumentError, TarryError, from_wire
+from tarry.receipt import OUTCOMES, PLACED
 
 Int64s = npt.NDArray[np.int64]
 
 SCHEDULE_PATH = [b"schedule"]
 CONSUME_PATH = [b"consume"]
+CURSOR_KEY = "tarry.cursor"
+"""In the metadata of a page's schema: what to ask on with; absent on the last page."""
 
+HANDLES_MAX = 65_536
+"""Most handles, or keys, in one command."""
 PAIRS_MAX = 65_536
 """Most (lease, offset) pairs that our client puts into one settling message."""
 ALIVE_S = 10.0
@@ -51,6 +56,7 @@ class Answer(IntEnum):
     ACCEPTED = 0
     REFUSED = 1
     GOODBYE = 2
+    PLACED = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +69,20 @@ class AcceptedAnswer:
     due_ms: Int64s | None
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class PlacedAnswer:
+    """A batch with keys or ids is durable. ``placed`` (:data:`tarry.receipt.PLACED`) says of each row where its message
+    is, which is not always where the row itself would be, and what became of it.
+    """
+
+    placed: npt.NDArray[np.void]
+
+    @property
+    def rows(self) -> int:
+        """Of the batch."""
+        return len(self.placed)
+
+
 @dataclass(frozen=True, slots=True)
 class Goodbye:
     """The broker is stopping; ``error`` says why."""
@@ -71,6 +91,7 @@ class Goodbye:
 
 
 _ACCEPTED = struct.Struct("<BqI8sB")
+_PLACED = struct.Struct("<BI")
 
 
 def encode_accepted(first_seq: int, rows: int, token: bytes, due_ms: Int64s | None) -> bytes:
@@ -79,12 +100,17 @@ def encode_accepted(first_seq: int, rows: int, token: bytes, due_ms: Int64s | No
     return head if due_ms is None else head + due_ms.astype("<i8", copy=False).tobytes()
 
 
+def encode_placed(placed: npt.NDArray[np.void]) -> bytes:
+    """The answer "placed"."""
+    return _PLACED.pack(Answer.PLACED, len(placed)) + placed.astype(PLACED, copy=False).tobytes()
+
+
 def encode_refused(error: TarryError, answer: Answer = Answer.REFUSED) -> bytes:
     """The answer "refused", or the goodbye."""
     return bytes([answer]) + encode_error(error)
 
 
-def decode_answer(raw: bytes) -> AcceptedAnswer | TarryError | Goodbye:
+def decode_answer(raw: bytes) -> AcceptedAnswer | PlacedAnswer | TarryError | Goodbye:
     """The answer to one batch.
 
     Raises:
@@ -100,9 +126,22 @@ def decode_answer(raw: bytes) -> AcceptedAnswer | TarryError | Goodbye:
             return decode_error(raw[1:])
         case b"\x02":
             return Goodbye(decode_error(raw[1:]))
+        case b"\x03" if len(raw) >= _PLACED.size:
+            _, rows = _PLACED.unpack_from(raw)
+            if len(raw) == _PLACED.size + PLACED.itemsize * rows:
+                placed = np.frombuffer(raw, PLACED, rows, _PLACED.size)
+                if _is_placed(placed):
+                    return PlacedAnswer(placed)
     raise InvalidArgumentError(
-        f"not an answer to a batch: {_shown(raw)}; allowed: accepted (0), refused (1), goodbye (2)"
+        f"not an answer to a batch: {_shown(raw)}; allowed: accepted (0), refused (1), goodbye (2), placed (3)"
     )
+
+
+def _is_placed(placed: npt.NDArray[np.void]) -> bool:
+    """Whether a handle can be made of each entry: its message is one of those of its batch."""
+    row = placed["seq"] - placed["first_seq"]  # wraps where the numbers are nonsense, and is negative then or too great
+    inside = (placed["seq"] >= placed["first_seq"]) & (row >= 0) & (row < placed["rows"])
+    return bool(inside.all() and (placed["outcome"] < len(OUTCOMES)).all())
 
 
 # -- messages of DoExchange ------------------------------------------------------------------------------------------
@@ -200,12 +239,16 @@ def decode_json(raw: bytes) -> Any:
     """The value that ``raw`` says.
 
     Raises:
-        InvalidArgumentError: it is not JSON.
+        InvalidArgumentError: it is not JSON in UTF-8, or has half a character in an escape, which is no text.
     """
     try:
-        return json.loads(raw)
+        text = raw.decode()
+        value = json.loads(text)
+        if "\\u" in text:
+            json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
         raise InvalidArgumentError(f"not JSON: {_shown(raw)}: {error}") from error
+    return value
 
 
 def encode_error(error: TarryError) -> bytes:

@@ -1,0 +1,8 @@
+"""The metrics front: a broker's figures for Prometheus, over HTTP. ``collector`` has them, ``server`` serves them.
+
+Reading costs something when somebody reads; nothing is counted for it on the way of a message.
+"""
+
+from tarry.fronts.metrics.server import MetricsFront
+
+__all__ = ["MetricsFront"]

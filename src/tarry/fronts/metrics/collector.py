@@ -1,0 +1,206 @@
+"""A broker's figures as Prometheus knows them: names with their unit last, ``_total`` for what only grows, seconds and
+bytes. ``docs/operations.md`` has the table.
+
+Cardinality is bounded: the first topics and groups to be seen keep labels of their own as long as the process lives,
+so that no counter ever goes back; the sum of all others has the label "".
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Generic, Protocol, TypeVar
+
+import pyarrow as pa
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+
+from tarry.metrics import Histogram
+
+TOPICS_MAX = 100
+GROUPS_MAX = 100
+OTHERS = ""
+"""The label of all others together."""
+LATENESS_S = (0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
+FSYNC_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
+REPORT_MS_MAX = 60_000
+"""A pipeline that the broker did not start is up as long as it reports this often."""
+STATES = ("ready", "leased", "waiting", "blocked", "burying")
+
+K = TypeVar("K")
+
+
+class Core(Protocol):
+    """What is needed of the broker."""
+
+    def overview(self, *, most: int = ..., always: Any = ..., always_groups: Any = ...) -> dict[str, Any]: ...
+
+
+class _Chosen(Generic[K]):
+    """Who has a label of their own: who came first."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self.keys: set[K] = set()
+
+    def own(self, rows: Iterable[dict[str, Any]], key: Callable[[dict[str, Any]], K]) -> list[dict[str, Any]]:
+        """Those of ``rows`` that have one."""
+        found = list(rows)
+        for row in found:
+            if len(self.keys) < self._most:
+                self.keys.add(key(row))
+        return [row for row in found if key(row) in self.keys]
+
+
+class BrokerCollector(Collector):
+    """For one broker; reads it at each scrape."""
+
+    def __init__(self, broker: Core) -> None:
+        self._broker = broker
+        self._topics: _Chosen[str] = _Chosen(TOPICS_MAX)
+        self._groups: _Chosen[tuple[str, str]] = _Chosen(GROUPS_MAX)
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing: a registry would else read the broker to learn the names."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """All figures, as at one moment."""
+        found = self._broker.overview(
+            most=max(TOPICS_MAX, GROUPS_MAX), always=self._topics.keys, always_groups=self._groups.keys
+        )
+        yield from _process(found)
+        yield from self._by_topic(found["topics"])
+        yield from self._by_group(found["groups"])
+        yield from _lateness(found["lateness"])
+        yield from _rooms(found)
+        yield from _pipeline(found["pipeline"], found["now_ms"])
+
+    def _by_topic(self, topics: dict[str, Any]) -> Iterator[Metric]:
+        own = self._topics.own(topics["listed"], lambda row: row["topic"])
+        for metric, name in _topic_metrics():
+            for row in own:
+                metric.add_metric([row["topic"]], row[name])
+            if topics["count"] > len(own):
+                metric.add_metric([OTHERS], topics["sums"][name] - sum(row[name] for row in own))
+            yield metric
+
+    def _by_group(self, groups: dict[str, Any]) -> Iterator[Metric]:
+        own = self._groups.own(groups["listed"], lambda row: (row["topic"], row["group"]))
+        labels = ["topic", "group"]
+        ready = GaugeMetricFamily(
+            "tarry_ready_messages", "Messages that are due and not settled by the group.", labels=labels
+        )
+        states = GaugeMetricFamily(
+            "tarry_group_messages", "The same, by where in their delivery they are.", labels=[*labels, "state"]
+        )
+        dead = GaugeMetricFamily("tarry_dead_letters", "Dead letters neither respawned nor purged.", labels=labels)
+        lost = CounterMetricFamily(
+            "tarry_lost_messages", "Messages that retention deleted before the group had settled them.", labels=labels
+        )
+        paused = GaugeMetricFamily("tarry_group_paused", "1 while the group is paused.", labels=labels)
+        oldest = GaugeMetricFamily(
+            "tarry_group_oldest_due_timestamp_seconds",
+            "Due time of the first message that the group has not settled; absent where there is none.",
+            labels=labels,
+        )
+        for row in own:
+            names = [row["topic"], row["group"]]
+            ready.add_metric(names, row["lag"])
+            for state in STATES:
+                states.add_metric([*names, state], row[state])
+            dead.add_metric(names, row["dead"])
+            lost.add_metric(names, row["lost"])
+            paused.add_metric(names, int(row["paused"]))
+            if row["oldest_due_ms"] is not None:
+                oldest.add_metric(names, row["oldest_due_ms"] / 1000)
+        if groups["count"] > len(own):
+            ready.add_metric([OTHERS, OTHERS], groups["lag"] - sum(row["lag"] for row in own))
+        yield from (ready, states, dead, lost, paused, oldest)
+
+
+def _topic_metrics() -> list[tuple[Any, str]]:
+    labels = ["topic"]
+    return [
+        (CounterMetricFamily("tarry_accepted_messages", "Messages accepted, ever.", labels=labels), "accepted"),
+        (CounterMetricFamily("tarry_cancelled_messages", "Messages cancelled, ever.", labels=labels), "cancelled"),
+        (CounterMetricFamily("tarry_dispatched_messages", "Messages put into queues, ever.", labels=labels), "fired"),
+        (GaugeMetricFamily("tarry_pending_messages", "Messages that are not due yet.", labels=labels), "pending"),
+    ]
+
+
+def _process(found: Mapping[str, Any]) -> Iterator[Metric]:
+    yield InfoMetricFamily(
+        "tarry_build",
+        "The program.",
+        {"version": found["version"], "python": platform.python_version(), "pyarrow": pa.__version__},
+    )
+    yield GaugeMetricFamily("tarry_serving", "1 while the broker serves.", int(found["state"] == "serving"))
+    yield CounterMetricFamily(
+        "tarry_handed_out_messages", "Messages given to consumers since the process began.", found["handed_out"]
+    )
+
+
+def _lateness(found: Mapping[str, Any]) -> Iterator[Metric]:
+    queued = HistogramMetricFamily("tarry_queue_lateness_seconds", "From the due time into the topic's queue.")
+    _add(queued, [], found["queued"], LATENESS_S, 1000)
+    yield queued
+    delivered = HistogramMetricFamily(
+        "tarry_lateness_seconds", "From the due time into the hands of a consumer that was waiting.", labels=["topic"]
+    )
+    for topic, histogram in found["topics"].items():
+        _add(delivered, [topic], histogram, LATENESS_S, 1000)
+    yield delivered
+    if (fsync := found.get("fsync_us")) is not None:
+        metric = HistogramMetricFamily("tarry_fsync_duration_seconds", "How long the disk takes to sync a log.")
+        _add(metric, [], fsync, FSYNC_S, 1_000_000)
+        yield metric
+
+
+def _add(metric: Any, labels: list[str], plain: dict[str, Any], bounds: Iterable[float], per_second: int) -> None:
+    histogram = Histogram.from_json(plain)
+    # A value is rounded down to a whole unit, so one that is equal to a bound may be above it.
+    counts = histogram.counts_below([round(b * per_second) for b in bounds])
+    buckets = [(str(b), float(c)) for b, c in zip(bounds, counts, strict=True)]
+    metric.add_metric(labels, [*buckets, ("+Inf", float(histogram.count))], histogram.total / per_second)
+
+
+def _rooms(found: Mapping[str, Any]) -> Iterator[Metric]:
+    wheel, intake, store, disk = (found[name] for name in ("wheel", "intake", "store", "disk"))
+    overdue_ms = 0 if wheel["next_due_ms"] is None else max(0, found["now_ms"] - wheel["next_due_ms"])
+    for name, text, value in (
+        ("tarry_wheel_messages", "Messages in memory that are due soon.", wheel["rows"]),
+        ("tarry_wheel_bytes", "Their memory.", wheel["bytes"]),
+        ("tarry_wheel_loaded_until_timestamp_seconds", "Up to when all is in memory.", wheel["loaded_until_ms"] / 1000),
+        ("tarry_overdue_seconds", "How long the first message in memory is due; 0: it is not.", overdue_ms / 1000),
+        ("tarry_intake_bytes", "Files of what was accepted.", intake["bytes"]),
+        ("tarry_intake_waiting_bytes", "Of that, what the store does not have.", intake["waiting_bytes"]),
+        ("tarry_intake_waiting_messages", "Rows of that.", intake["waiting_rows"]),
+        ("tarry_store_version", "Version of the store's table that the broker reads.", store["version"]),
+        ("tarry_store_files", "Files of messages in that version.", store["files"]),
+        ("tarry_store_bytes", "Their size.", store["bytes"]),
+        ("tarry_store_messages", "Their messages, those that were due since included.", store["rows"]),
+        ("tarry_disk_free_bytes", "Free disk under the data directory.", disk["free_bytes"]),
+        ("tarry_disk_free_min_bytes", "Below which producers are refused.", disk["free_bytes_min"]),
+    ):
+        yield GaugeMetricFamily(name, text, value)
+
+
+def _pipeline(status: Mapping[str, Any], now_ms: int) -> Iterator[Metric]:
+    supervisor, reported_ms = status.get("supervisor"), status.get("reported_ms")
+    if supervisor is None and reported_ms is None:
+        return  # there is none
+    reports = reported_ms is not None and now_ms - reported_ms < REPORT_MS_MAX
+    up = reports if supervisor is None else supervisor["state"] == "running"
+    yield GaugeMetricFamily("tarry_pipeline_up", "1 while the pipeline runs.", int(up))
+    if supervisor is not None:
+        yield CounterMetricFamily("tarry_pipeline_restarts", "How often it was started again.", supervisor["restarts"])
+    if reported_ms is not None:
+        name, text = "tarry_pipeline_reported_timestamp_seconds", "When it last said how it is."
+        yield GaugeMetricFamily(name, text, reported_ms / 1000)
