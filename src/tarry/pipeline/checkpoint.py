@@ -49,14 +49,14 @@ def reconcile(directory: Path, committed_seq: int) -> bool:
 
 
 def _disagreement(directory: Path, committed_seq: int) -> str | None:
-    batches = _numbered(directory / "offsets")
+    batches = numbered(directory / "offsets")
     if not batches:
         return "it has no batch"
     last = batches[-1]
     end_seq = _planned_end(directory / "offsets" / str(last))
     if end_seq is None:
         return f"the offset of batch {last} cannot be read"
-    if last in _numbered(directory / "commits"):
+    if last in numbered(directory / "commits"):
         return None if end_seq == committed_seq else f"batch {last} is done and ended at seq {end_seq}"
     if last == 0:
         # The start of the very first batch is not recorded; Spark asks the source again, which answers with the store's
@@ -68,7 +68,8 @@ def _disagreement(directory: Path, committed_seq: int) -> str | None:
     return f"batch {last} is planned from seq {start_seq} to {end_seq}"
 
 
-def _numbered(directory: Path) -> list[int]:
+def numbered(directory: Path) -> list[int]:
+    """The batches that a directory of Spark's checkpoint has, by number."""
     return sorted(int(path.name) for path in directory.glob("*") if path.name.isdigit())
 
 

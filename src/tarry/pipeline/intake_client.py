@@ -1,4 +1,4 @@
-"""The four calls that the pipeline makes on a broker, over Arrow Flight."""
+"""The calls that the pipeline makes on a broker, over Arrow Flight."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ class IntakeState:
     """What the broker says of its intake; seqs are exclusive ends, times UTC milliseconds of the broker's clock.
 
     Every message with ``due_ms < fired_until_ms`` and ``seq < fired_seq`` is durably in the ready log: the store does
-    not need it.
+    not need it. Of the store's files, none that ends before ``expire_until_ms`` is needed any more, and of the bulk
+    jobs ``cancelled_jobs`` (``[number, due_ms, seq]``) no row from that place on.
     """
 
     first_seq: int
@@ -34,6 +35,8 @@ class IntakeState:
     oldest_ms: int | None
     fired_until_ms: int
     fired_seq: int
+    expire_until_ms: int
+    cancelled_jobs: list[list[int]]
     now_ms: int
     shard: int
     store_uri: str

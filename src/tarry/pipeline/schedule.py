@@ -10,9 +10,6 @@ from __future__ import annotations
 
 import argparse
 import logging
-import os
-import signal
-import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -20,15 +17,17 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tarry.errors import CorruptError, NotFoundError, TarryError, UnavailableError
+from tarry.errors import CorruptError, TarryError
+from tarry.pipeline import compact
 from tarry.pipeline.checkpoint import reconcile
 from tarry.pipeline.intake_client import IntakeClient, IntakeState
+from tarry.pipeline.job import one_line, run_job, wait_for_broker
 from tarry.pipeline.plan import Trigger
-from tarry.pipeline.process import follow_parent, kill_session
-from tarry.pipeline.session import build_session, end_jvm
+from tarry.pipeline.session import build_session
 from tarry.pipeline.status import Reporter
 from tarry.pipeline.task import RESULT_SCHEMA, RangeResult, StageTask, decode
 from tarry.store import Store, remove_orphans
+from tarry.store.orphans import ORPHAN_AGE_HOURS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -36,11 +35,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-EXIT_NOT_INSTALLED = 78
-"""sysexits' EX_CONFIG: trying again soon will not help."""
-
-BROKER_WAIT_S = 30.0
-STOP_WAIT_S = 15.0
 REPORT_EVERY_S = 5.0
 
 
@@ -70,7 +64,7 @@ class ScheduleBatch:
             rows = ranges.mapInArrow(self._task, RESULT_SCHEMA).collect()
             done = self.commit(decode(row.asDict() for row in rows))
         except Exception as error:
-            self._reporter.update(state="failed", error=_one_line(error))
+            self._reporter.update(state="failed", error=one_line(error))
             raise
         if done is None:
             self._reporter.update(state="idle")
@@ -148,13 +142,13 @@ def run(options: argparse.Namespace, stop: threading.Event) -> None:
     """
     with IntakeClient(options.flight) as client:
         reporter = Reporter(client, "schedule")
-        state = _wait_for_broker(client, stop)
+        state = wait_for_broker(client, stop)
         if state is None:
             return
         try:
             _run_query(options, stop, client, reporter, state)
         except Exception as error:
-            reporter.update(state="failed", error=_one_line(error))
+            reporter.update(state="failed", error=one_line(error))
             raise
 
 
@@ -163,7 +157,8 @@ def _run_query(
 ) -> None:
     reporter.send()
     store = Store.open(options.store or state.store_uri, shard=state.shard)
-    remove_orphans(store.root)
+    kept_hours = compact.retention_hours(store, options.store_retention_ms)
+    remove_orphans(store.root, older_than_hours=max(kept_hours, ORPHAN_AGE_HOURS))
     committed_seq = store.snapshot().committed_seq
     reconcile(options.checkpoint, committed_seq)
     spark = build_session(
@@ -184,36 +179,18 @@ def _run_query(
     )
     reporter.update(state="idle", committed_seq=committed_seq)
     reported = time.monotonic()
-    while not stop.wait(1.0):
-        if not query.isActive:
-            raise TarryError(f"the query has ended: {_one_line(query.exception() or 'without an error')}")
-        if time.monotonic() - reported >= REPORT_EVERY_S:
-            reported = time.monotonic()
-            batch.tell()
-            reporter.send()
+    # A connection to the table of its own: neither waits for the other's commits.
+    with compact.beside(spark, Store.open(store.root, shard=store.shard), client, compact.Settings.of(options)):
+        while not stop.wait(1.0):
+            if not query.isActive:
+                raise TarryError(f"the query has ended: {one_line(query.exception() or 'without an error')}")
+            if time.monotonic() - reported >= REPORT_EVERY_S:
+                reported = time.monotonic()
+                batch.tell()
+                reporter.send()
     reporter.update(state="stopping")
     query.stop()
     spark.stop()
-
-
-def _wait_for_broker(client: IntakeClient, stop: threading.Event) -> IntakeState | None:
-    deadline = time.monotonic() + BROKER_WAIT_S
-    while not stop.is_set():
-        try:
-            return client.state()
-        except UnavailableError:
-            if time.monotonic() >= deadline:
-                raise
-            stop.wait(0.2)
-    return None
-
-
-def _one_line(error: object) -> str:
-    """The telling line of an error: Spark wraps one in pages of stack traces, in Python's and in Java's way."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    ours = [line for line in lines if line.startswith(("tarry.", "OSError", "RuntimeError", "pyarrow."))]
-    java = [line.lstrip(": ") for line in lines if line.startswith((": ", "Caused by: "))]
-    return next((found[-1] for found in (ours, java, lines[:1]) if found), type(error).__name__)[:500]
 
 
 # -- the process -------------------------------------------------------------------------------------------------------
@@ -242,6 +219,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--poll-ms", type=int, default=1_000, metavar="MS", help="how often to ask the broker what waits"
     )
+    compact.add_options(parser)
     parser.add_argument("--parent-pid", type=int, metavar="PID", help="stop when this process has gone")
     options = parser.parse_args(arguments)
     options.checkpoint = options.checkpoint.absolute()
@@ -251,45 +229,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the job until SIGTERM, SIGINT or the parent's end; exit code 0 then, 1 after a failure."""
     options = parse(arguments)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
-    logging.getLogger("py4j").setLevel(logging.WARNING)
-    stop = threading.Event()
-
-    def stop_soon(*_: object) -> None:
-        if not stop.is_set():
-            stop.set()
-            # Spark may be starting, or a task may hang: there is an end to waiting.
-            deadline = threading.Timer(STOP_WAIT_S, _end_now, (1,))
-            deadline.daemon = True
-            deadline.start()
-
-    signal.signal(signal.SIGTERM, stop_soon)
-    signal.signal(signal.SIGINT, stop_soon)
-    if options.parent_pid is not None:
-        follow_parent(options.parent_pid, stop_soon)
-    try:
-        run(options, stop)
-        code = 0
-    except NotFoundError as error:
-        log.error("%s", error)
-        code = EXIT_NOT_INSTALLED
-    except Exception as error:  # noqa: BLE001 - the last stop: whatever it is, it goes to the log and the exit code
-        if not stop.is_set():  # a query that is being stopped may fail on the way
-            log.error("%s", error)
-            log.error("%s: %s", type(error).__name__, _one_line(error))
-        code = 0 if stop.is_set() else 1
-    _end_now(code)
-    return code
-
-
-def _end_now(code: int) -> None:
-    """End this process and all that it started."""
-    logging.shutdown()
-    if os.getsid(0) == os.getpid():
-        kill_session(os.getpid(), spare_self=True)
-    else:
-        end_jvm()  # started from somebody's shell: the session is not ours to end
-    os._exit(code)
+    return run_job(lambda stop: run(options, stop), options.parent_pid)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,8 +19,11 @@ if TYPE_CHECKING:
 _JVM_OPTIONS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
 
 
-def build_session(*, name: str, master: str, memory: str, work: Path) -> SparkSession:
+def build_session(
+    *, name: str, master: str, memory: str, work: Path, settings: Mapping[str, str] | None = None
+) -> SparkSession:
     """Start Spark. ``work`` is a directory of this job alone, for Spark's temporary files; it is emptied first.
+    ``settings`` are what this job has otherwise than all.
 
     Raises:
         NotFoundError: PySpark or Java is missing; says what to install.
@@ -38,7 +42,7 @@ def build_session(*, name: str, master: str, memory: str, work: Path) -> SparkSe
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
     builder = SparkSession.builder.appName(name).master(master)
-    for key, value in _settings(master, memory, work).items():
+    for key, value in (_settings(master, memory, work) | dict(settings or {})).items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
 
@@ -65,6 +69,8 @@ def _settings(master: str, memory: str, work: Path) -> dict[str, str]:
         "spark.sql.shuffle.partitions": "4",
         "spark.sql.streaming.minBatchesToRetain": "4",
         "spark.sql.streaming.numRecentProgressUpdates": "4",
+        # Compaction has a pool of its own beside the schedule query's: neither waits for all tasks of the other.
+        "spark.scheduler.mode": "FAIR",
         # Starts workers from installed, compiled modules instead of Spark's zip: less CPU for each start (daemon.py).
         "spark.python.daemon.module": "tarry.pipeline.daemon",
         "spark.local.dir": str(work),

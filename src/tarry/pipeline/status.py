@@ -14,6 +14,34 @@ from tarry.pipeline.intake_client import IntakeClient
 log = logging.getLogger(__name__)
 
 
+class PartReporter:
+    """Keeps the status of a part of the pipeline, shown beside the job's own under the part's name. Thread-safe.
+
+    Keys: ``state``, ``pid``, ``started_ms``, ``reported_ms``, ``error`` (None or a text), and what the part adds.
+    """
+
+    def __init__(self, client: IntakeClient, part: str) -> None:
+        self._client, self._part = client, part
+        self._clock = SystemClock()
+        self._lock = threading.Lock()
+        self._status: dict[str, Any] = {
+            "state": "starting",
+            "pid": os.getpid(),
+            "started_ms": self._clock.now_ms(),
+            "error": None,
+        }
+
+    def update(self, **changes: Any) -> None:
+        """Change some keys and send all."""
+        with self._lock:
+            self._status.update(changes)
+            status = self._status | {"reported_ms": self._clock.now_ms()}
+        try:
+            self._client.report({self._part: status})
+        except TarryError as error:
+            log.debug("the status could not be sent: %s", error)
+
+
 class Reporter:
     """Keeps the status of one job and sends it. Thread-safe.
 

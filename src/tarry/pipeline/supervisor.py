@@ -20,8 +20,8 @@ from typing import Any
 
 from tarry.clock import SystemClock
 from tarry.config import Config
+from tarry.pipeline.job import EXIT_NOT_INSTALLED
 from tarry.pipeline.process import kill_session
-from tarry.pipeline.schedule import EXIT_NOT_INSTALLED
 
 log = logging.getLogger(__name__)
 
@@ -190,4 +190,8 @@ def schedule_command(config: Config, flight: str, checkpoint: Path) -> list[str]
         *("--schedule-interval-ms", str(config.schedule_interval_ms)),
         *("--schedule-bytes", str(config.schedule_bytes)),
         *("--schedule-rows-max", str(config.schedule_rows_max)),
+        *("--compact-interval-ms", str(config.compact_interval_ms)),
+        *("--compact-tasks", str(config.compact_tasks)),
+        *("--compact-file-bytes", str(config.compact_file_bytes)),
+        *("--store-retention-ms", str(config.store_retention_ms)),
     ]
