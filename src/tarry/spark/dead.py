@@ -1,0 +1,99 @@
+"""``what=dead``: the dead letters of groups, as the messages that they were, with the cause of their end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from tarry.message import concat
+from tarry.ready.reserved import rewritten, texts_of
+from tarry.spark.calls import BrokerClient
+from tarry.spark.filters import Bounds, Pushed, Span
+from tarry.spark.options import ReadOptions
+from tarry.spark.pending import Nothing, wanted
+from tarry.spark.shape import SCHEMAS, Shape, by_name
+
+PAGE_ROWS = 1000
+_NUMBERS = {"due_ms": "due_ms", "seq": "seq", "died_ms": "at_ms"}
+_TEXTS = {"topic": "topic", "group": "group", "cause": "cause"}
+
+
+@dataclass
+class Letters(InputPartition):  # type: ignore[misc]
+    """Those of one group of a topic."""
+
+    topic: str
+    group: str
+
+
+class DeadReader(DataSourceReader):  # type: ignore[misc]
+    """Plans on the driver, reads in the tasks."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        self._endpoint = options.endpoint
+        self._options = options
+        self._shape = Shape.of(schema, SCHEMAS["dead"])
+        low = Span().low if options.after_ms is None else options.after_ms
+        high = Span().high if options.until_ms is None else options.until_ms - 1
+        self._bounds = Bounds(due_ms=Span(low, high))
+        if options.topics:
+            self._bounds = self._bounds.with_topics(options.topics)
+        if options.push_filters:
+            self.pushFilters = Pushed(self._push)
+
+    def _push(self, filters: Any) -> None:
+        self._bounds = self._bounds.narrowed(filters)
+
+    def partitions(self) -> list[InputPartition]:
+        """On the driver: the groups that have any; named, also one that was deleted since."""
+        if self._options.topics and self._options.group is not None:
+            return [Letters(topic, self._options.group) for topic in self._options.topics]
+        topics = self._bounds.topics
+        with BrokerClient(self._endpoint) as client:
+            groups = [(g["topic"], g["group"]) for g in client.groups() if g["dead"]]
+        found = [
+            Letters(topic, group)
+            for topic, group in groups
+            if (topics is None or topic in topics) and self._options.group in (None, group)
+        ]
+        return found or [Nothing()]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """In a task: page by page."""
+        if not isinstance(partition, Letters):
+            return
+        after = None
+        with BrokerClient(self._endpoint) as client:
+            while True:
+                page = client.dead_letters(partition.topic, partition.group, PAGE_ROWS, after)
+                if not page:
+                    return
+                batch = as_they_were(concat(page))
+                after = batch.column("offset")[-1].as_py()
+                rows = batch.filter(pa.array(wanted(batch, self._bounds)))
+                if rows.num_rows:
+                    yield self._shape.shaped(by_name(rows))
+
+
+def as_they_were(letters: pa.RecordBatch) -> pa.RecordBatch:
+    """Topic, due time and seq of the messages that died, and why they did, out of the properties of their copies."""
+    columns = by_name(letters)
+    properties = columns["properties"]
+    said = {
+        name: texts_of(properties, f"tarry.dead.{name}") for name in ("topic", "group", "cause", *_NUMBERS.values())
+    }
+    for name, own in _TEXTS.items():
+        texts = pa.array(said[own], pa.string())
+        columns[name] = pc.coalesce(texts, columns[name]) if name in columns else texts
+    for name, own in _NUMBERS.items():
+        numbers = pa.array([int(x) if x is not None and x.isdecimal() else None for x in said[own]], pa.int64())
+        columns[name] = pc.coalesce(numbers, columns[name]) if name in columns else numbers
+    columns["attempts"] = columns.pop("attempt")
+    columns["properties"] = rewritten(properties, without=r"^tarry\.dead\..*$", added={})
+    return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))

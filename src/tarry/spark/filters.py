@@ -1,0 +1,144 @@
+"""Filters that Spark offers, as bounds for files and row groups: topics, due times, offsets.
+
+Bounds only narrow what is read; Spark applies every filter to the rows all the same, so what is not understood here
+costs time and nothing else. They are taken up only where the option ``pushFilters`` asks for it: Spark 4.3 keeps what
+a DataFrame's first filtered query has planned, and gives it to later ones without a filter, which would then miss rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from pyspark.sql import datasource as ds
+
+INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Whole numbers from ``low`` to ``high``, both included."""
+
+    low: int = INT64_MIN
+    high: int = INT64_MAX
+
+    def within(self, low: int = INT64_MIN, high: int = INT64_MAX) -> Span:
+        """What both have."""
+        return Span(max(self.low, low), min(self.high, high))
+
+    def meets(self, low: int, high: int) -> bool:
+        """Whether any of these is in it."""
+        return low <= self.high and high >= self.low
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """``topics`` None: all."""
+
+    topics: frozenset[str] | None = None
+    due_ms: Span = Span()
+    offset: Span = Span()
+
+    def with_topics(self, topics: Iterable[str]) -> Bounds:
+        """These alone."""
+        some = frozenset(topics)
+        return replace(self, topics=some if self.topics is None else self.topics & some)
+
+    def may_have(self, topic_min: str | None, topic_max: str | None) -> bool:
+        """Whether a topic between these may be wanted."""
+        if self.topics is None or topic_min is None or topic_max is None:
+            return True
+        return any(topic_min <= topic <= topic_max for topic in self.topics)
+
+    def narrowed(self, filters: Iterable[ds.Filter]) -> Bounds:
+        """The bounds that hold where all these filters do."""
+        found = self
+        for one in filters:
+            found = _narrowed(found, one)
+        return found
+
+
+def _narrowed(bounds: Bounds, one: ds.Filter) -> Bounds:
+    path: tuple[str, ...] = getattr(one, "attribute", ())
+    value: Any = getattr(one, "value", None)
+    name = path[0] if len(path) == 1 else ""
+    if name == "topic":
+        values = value if isinstance(one, ds.In) else [value] if isinstance(one, (ds.EqualTo, ds.EqualNullSafe)) else []
+        if values and all(isinstance(v, str) for v in values):
+            return bounds.with_topics(values)
+    elif name == "offset":
+        return replace(bounds, offset=_span(bounds.offset, one, _whole, _whole))
+    elif name == "due_ms":
+        return replace(bounds, due_ms=_span(bounds.due_ms, one, _whole, _whole))
+    elif name == "due":
+        return replace(bounds, due_ms=_span(bounds.due_ms, one, _floor_ms, _ceiling_ms))
+    return bounds
+
+
+Rounding = Callable[[Any], int | None]
+
+
+def _span(span: Span, one: ds.Filter, floor: Rounding, ceiling: Rounding) -> Span:
+    if isinstance(one, ds.In):
+        ends = [(ceiling(v), floor(v)) for v in one.value if v is not None]
+        if not ends or any(low is None or high is None for low, high in ends):
+            return span
+        return span.within(min(low for low, _ in ends if low is not None), max(h for _, h in ends if h is not None))
+    value = getattr(one, "value", None)
+    low, high = ceiling(value), floor(value)
+    if low is None or high is None:
+        return span
+    if isinstance(one, (ds.EqualTo, ds.EqualNullSafe)):
+        return span.within(low, high)
+    # What is above an instant between two milliseconds begins with the next, and above a whole one behind it.
+    if isinstance(one, ds.GreaterThan):
+        return span.within(low=high + 1)
+    if isinstance(one, ds.GreaterThanOrEqual):
+        return span.within(low=low)
+    if isinstance(one, ds.LessThan):
+        return span.within(high=low - 1)
+    if isinstance(one, ds.LessThanOrEqual):
+        return span.within(high=high)
+    return span
+
+
+def _whole(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _micros(value: Any) -> int | None:
+    if not isinstance(value, datetime):
+        return None
+    since = (value if value.tzinfo is not None else value.replace(tzinfo=UTC)) - _EPOCH
+    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+
+
+def _floor_ms(value: Any) -> int | None:
+    micros = _micros(value)
+    return None if micros is None else micros // 1000
+
+
+def _ceiling_ms(value: Any) -> int | None:
+    micros = _micros(value)
+    return None if micros is None else -(-micros // 1000)
+
+
+class Pushed:
+    """A ``pushFilters`` that may be there whether filters are pushed or not.
+
+    Spark refuses a reader that has one of its own while ``spark.sql.python.filterPushdown.enabled`` is off, which is
+    its default, by a look at the method's function. Reading all is right then, only slower: so this one shows the
+    function of the base class.
+    """
+
+    __func__ = staticmethod(ds.DataSourceReader.pushFilters)
+
+    def __init__(self, take: Callable[[list[ds.Filter]], None]) -> None:
+        self._take = take
+
+    def __call__(self, filters: list[ds.Filter]) -> list[ds.Filter]:
+        self._take(filters)
+        return filters
