@@ -1,0 +1,144 @@
+"""Clients of Kafka, with the relay's settings, and their errors as the project's own. All of Kafka comes in here."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
+
+from tarry.errors import InvalidArgumentError, TarryError, UnavailableError
+from tarry.relay.positions import Partition
+from tarry.relay.settings import Settings
+
+log = logging.getLogger(__name__)
+
+CALL_TIMEOUT_S = 15.0
+_QUIET = {"log_level": 3, "socket.nagle.disable": "true", "reconnect.backoff.max.ms": 2_000}
+# The next transaction begins while Kafka still ends the last one, and has to ask again: soon, not in 100 ms.
+_SOON = {"retry.backoff.ms": 5, "retry.backoff.max.ms": 200}
+_CONSUMER_ONLY = ("fetch.", "max.partition.fetch", "queued.", "isolation.level", "check.crcs", "client.rack")
+_PRODUCER_ONLY = ("linger.", "batch.", "compression.", "queue.buffering.", "acks", "request.required.acks", "sticky.")
+
+
+class FencedError(TarryError):
+    """Another producer has taken over this transactional id: another relay of this name runs, or a later attempt."""
+
+    code = "fenced"
+
+
+@contextmanager
+def errors(what: str) -> Iterator[None]:
+    """Kafka's errors as ours.
+
+    Raises:
+        FencedError, InvalidArgumentError, UnavailableError: by what Kafka says; most are a matter of time.
+    """
+    try:
+        yield
+    except KafkaException as error:
+        raise translated(what, error.args[0]) from error
+
+
+def translated(what: str, error: Any) -> TarryError:
+    """The error that a KafkaError is."""
+    if not isinstance(error, KafkaError):
+        return UnavailableError(f"{what}: {error}")
+    if error.code() in _FENCED:
+        return FencedError(f"{what}: {error.str()}")
+    if error.code() in (KafkaError._INVALID_ARG, KafkaError._CONFLICT):
+        return InvalidArgumentError(f"{what}: {error.str()}")
+    return UnavailableError(f"{what}: {error.name()}: {error.str()}")
+
+
+_FENCED = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
+
+
+def _options(settings: Settings, without: tuple[str, ...]) -> dict[str, Any]:
+    given = {name: value for name, value in settings.kafka_options if not name.startswith(without)}
+    return {"bootstrap.servers": settings.kafka, "client.id": f"tarry-{settings.name}", **_QUIET, **given}
+
+
+def consumer(settings: Settings, group: str, **options: Any) -> Any:
+    """A consumer that is no member of its group: it reads what it is told, and the group's offsets."""
+    config = _options(settings, _PRODUCER_ONLY) | {
+        "group.id": group,
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        "isolation.level": "read_committed",
+        # An offset that is not there any more must be an error, not a silent jump.
+        "auto.offset.reset": "error",
+        "allow.auto.create.topics": False,
+        # A request that waits at the end of a log holds up the next range's.
+        "fetch.wait.max.ms": 10,
+    }
+    with errors("the consumer's options"):
+        return Consumer(config | options)
+
+
+def producer(settings: Settings, transactional_id: str | None) -> Any:
+    """A producer; with an id, a transactional one."""
+    config = _options(settings, _CONSUMER_ONLY) | _SOON
+    config |= {
+        "enable.idempotence": True,
+        "linger.ms": 2,
+        "queue.buffering.max.messages": 200_000,
+        # What is too large is for the brokers to say, by topic.
+        "message.max.bytes": 200_000_000,
+        "delivery.report.only.error": True,
+    }
+    if transactional_id is not None:
+        config |= {"transactional.id": transactional_id, "transaction.timeout.ms": settings.transaction_timeout_ms}
+    else:
+        config |= {"delivery.timeout.ms": settings.transaction_timeout_ms}
+    given = {n: v for n, v in settings.kafka_options if n.startswith(_PRODUCER_ONLY)}
+    with errors("the producer's options"):
+        return Producer(config | given)
+
+
+class Admin:
+    """Questions about the cluster, and the relay's own topics."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        with errors("the options of Kafka"):
+            self._admin = AdminClient(_options(settings, (*_CONSUMER_ONLY, *_PRODUCER_ONLY)))
+
+    def partitions(self) -> dict[str, list[int]]:
+        """All topics of the cluster, with their partitions."""
+        with errors(f"Kafka at {self._settings.kafka} cannot be asked for its topics"):
+            found = self._admin.list_topics(timeout=CALL_TIMEOUT_S).topics
+        return {name: sorted(topic.partitions) for name, topic in found.items() if topic.error is None}
+
+    def offsets(self, partitions: Iterable[Partition], which: str) -> dict[Partition, int]:
+        """The first offset ("earliest") or the one after the last that may be read ("latest") of each."""
+        asked = [TopicPartition(*p) for p in partitions]
+        if not asked:
+            return {}
+        spec = OffsetSpec.earliest() if which == "earliest" else OffsetSpec.latest()
+        with errors(f"Kafka at {self._settings.kafka} cannot be asked for offsets"):
+            told = self._admin.list_offsets(
+                dict.fromkeys(asked, spec),
+                isolation_level=IsolationLevel.READ_COMMITTED,
+                request_timeout=CALL_TIMEOUT_S,
+            )
+            return {(tp.topic, tp.partition): int(future.result().offset) for tp, future in told.items()}
+
+    def need_topic(self, name: str, partitions: int, config: Mapping[str, str] | None = None) -> None:
+        """Make a topic, or give it more partitions."""
+        have = self.partitions().get(name)
+        with errors(f"topic {name!r} cannot be made"):
+            if have is None:
+                futures = self._admin.create_topics([NewTopic(name, partitions, config=dict(config or {}))])
+            elif len(have) < partitions:
+                futures = self._admin.create_partitions([NewPartitions(name, partitions)])
+            else:
+                return
+            try:
+                futures[name].result(CALL_TIMEOUT_S)
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                    raise

@@ -1,0 +1,192 @@
+"""The headers by which any Kafka client schedules, and what they say.
+
+Everything here depends on the record alone, and on ``now_ms`` only where a record has no timestamp: a batch that is
+replayed must decide the same of each record, or it would hand one on twice or never.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import IntEnum
+
+from tarry.delay import datetime_ms, format_ms, parse_duration_ms
+from tarry.errors import InvalidArgumentError
+
+PREFIX = "tarry-"
+"""Names of headers that begin so are the relay's."""
+
+DUE, DUE_MS, DELAY, DELAY_MS = "tarry-due", "tarry-due-ms", "tarry-delay", "tarry-delay-ms"
+TOPIC, CANCEL = "tarry-topic", "tarry-cancel"
+WHEN = (DUE, DUE_MS, DELAY, DELAY_MS)
+READ = frozenset((*WHEN, TOPIC, CANCEL))
+
+SOURCE_TOPIC, SOURCE_PARTITION, SOURCE_OFFSET = "tarry-source-topic", "tarry-source-partition", "tarry-source-offset"
+SOURCE_TIMESTAMP, DUE_AT, REASON = "tarry-source-timestamp-ms", "tarry-was-due-ms", "tarry-dead-reason"
+WRITTEN = frozenset((SOURCE_TOPIC, SOURCE_PARTITION, SOURCE_OFFSET, SOURCE_TIMESTAMP, DUE_AT, REASON))
+"""What the relay adds. On a record that comes in they are of an earlier relay, and are replaced."""
+
+KAFKA_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_NUMBER = re.compile(r"[0-9]{1,18}")
+
+Header = tuple[str, bytes | None]
+
+
+class Action(IntEnum):
+    """What becomes of a record."""
+
+    PASS = 0
+    """Handed on at once."""
+    AT = 1
+    """Handed on when it is due."""
+    CANCEL = 2
+    """Cancels what is pending under a key."""
+    DEAD = 3
+    """Cannot be scheduled: to the dead letters."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRule:
+    """What holds for a source topic: where its records go, and after which delay where they do not say."""
+
+    target: str
+    delay_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """``target`` and ``due_ms`` for PASS and AT, ``key`` for CANCEL, ``reason`` for DEAD. ``headers``: those of the
+    producer's own.
+    """
+
+    action: Action
+    headers: Sequence[Header] = ()
+    target: str = ""
+    due_ms: int = 0
+    key: bytes = b""
+    reason: str = ""
+
+
+def decide(
+    rule: TopicRule,
+    headers: Sequence[Header] | None,
+    *,
+    key: bytes | None,
+    tombstone: bool,
+    timestamp_ms: int | None,
+    now_ms: int,
+    delay_ms_max: int,
+) -> Decision:
+    """What becomes of a record. A delay counts from the record's timestamp; from ``now_ms`` where it has none."""
+    if not headers:
+        told: dict[str, bytes | None] = {}
+        own: Sequence[Header] = ()
+    else:
+        told, own = {}, []
+        for name, value in headers:
+            if not name.startswith(PREFIX):
+                own.append((name, value))
+            elif name in WRITTEN:
+                continue
+            elif name not in READ:
+                return _dead(headers, f"header {name!r} is unknown; allowed: {', '.join(sorted(READ))}")
+            elif name in told:
+                return _dead(headers, f"header {name!r} is there twice; allowed: once")
+            else:
+                told[name] = value
+        if CANCEL in told:
+            return _cancel(headers, told, own, key, tombstone)
+    born_ms = now_ms if timestamp_ms is None else timestamp_ms
+    if not told and rule.delay_ms is None:
+        return Decision(Action.PASS, own, rule.target, born_ms)
+    try:
+        target = _target(told, rule)
+        due_ms = _due_ms(told, rule, born_ms)
+        if due_ms is None:
+            return Decision(Action.PASS, own, target, born_ms)
+        if due_ms - born_ms > delay_ms_max:
+            raise InvalidArgumentError(f"due {format_ms(due_ms)} is beyond the longest delay of {delay_ms_max} ms")
+    except InvalidArgumentError as error:
+        return _dead(headers or (), str(error))
+    return Decision(Action.AT, own, target, due_ms)
+
+
+def _dead(headers: Sequence[Header], reason: str) -> Decision:
+    # All of its headers: what was wrong must be seen there.
+    return Decision(Action.DEAD, headers, reason=reason)
+
+
+def _cancel(
+    headers: Sequence[Header],
+    told: dict[str, bytes | None],
+    own: Sequence[Header],
+    key: bytes | None,
+    tombstone: bool,
+) -> Decision:
+    if not tombstone:
+        return _dead(headers, f"a record with {CANCEL!r} has a value; allowed: a null value")
+    if len(told) > 1:
+        return _dead(headers, f"{', '.join(sorted(told))} together; allowed: {CANCEL!r} alone")
+    named = told[CANCEL] or key
+    if named is None:
+        return _dead(headers, f"{CANCEL!r} names no key, and the record has none; allowed: one of them")
+    return Decision(Action.CANCEL, own, key=named)
+
+
+def _target(told: dict[str, bytes | None], rule: TopicRule) -> str:
+    if TOPIC not in told:
+        return rule.target
+    target = _text(told, TOPIC)
+    if not KAFKA_TOPIC.fullmatch(target) or target in (".", ".."):
+        raise InvalidArgumentError(f"{TOPIC} {target[:300]!r} is no topic name; allowed: {KAFKA_TOPIC.pattern}")
+    return target
+
+
+def _due_ms(told: dict[str, bytes | None], rule: TopicRule, born_ms: int) -> int | None:
+    given = [name for name in WHEN if name in told]
+    if len(given) > 1:
+        raise InvalidArgumentError(f"{' and '.join(given)} are both there; allowed: one of them")
+    if not given:
+        return None if rule.delay_ms is None else born_ms + rule.delay_ms
+    text = _text(told, given[0])
+    match given[0]:
+        case "tarry-due-ms":
+            return _number(DUE_MS, text, "milliseconds since 1970")
+        case "tarry-delay-ms":
+            return born_ms + _number(DELAY_MS, text, "milliseconds, 0 or more")
+        case "tarry-delay":
+            try:
+                return born_ms + parse_duration_ms(text)
+            except InvalidArgumentError as error:
+                raise InvalidArgumentError(f"{DELAY}: {error}") from error
+        case _:
+            return _instant(text)
+
+
+def _instant(text: str) -> int:
+    if _NUMBER.fullmatch(text):
+        return int(text)
+    try:
+        due_ms = datetime_ms(datetime.fromisoformat(text))
+    except (ValueError, InvalidArgumentError) as error:
+        allowed = "ISO 8601 with an offset, as in 2030-01-01T06:00:00Z"
+        raise InvalidArgumentError(f"{DUE} {text[:100]!r} is not an instant; allowed: {allowed}") from error
+    if due_ms < 0:
+        raise InvalidArgumentError(f"{DUE} {text!r} is before 1970; allowed: 1970 or later")
+    return due_ms
+
+
+def _number(name: str, text: str, allowed: str) -> int:
+    if not _NUMBER.fullmatch(text):
+        raise InvalidArgumentError(f"{name} {text[:100]!r} is no number; allowed: {allowed}")
+    return int(text)
+
+
+def _text(told: dict[str, bytes | None], name: str) -> str:
+    value = told[name]
+    try:
+        return (value or b"").decode().strip()
+    except UnicodeDecodeError as error:
+        raise InvalidArgumentError(f"{name} {value!r} is no text; allowed: UTF-8") from error

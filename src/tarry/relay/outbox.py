@@ -1,0 +1,293 @@
+"""Writing to Kafka: records and the marker that says how far they go, in one transaction.
+
+A marker is an offset (with a text) that is committed for a group. What makes a replay exact is the order of three
+steps: take over the transactional id (whoever had it can commit nothing any more), read the marker, and only then
+write what is behind it. Nothing that was planned earlier, by whomever, has to be believed.
+
+An outbox without transactions ("at least once") writes the marker after the records are acknowledged. A crash between
+the two brings all of them again.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicPartition
+
+from tarry.errors import TarryError, UnavailableError
+from tarry.relay.clients import CALL_TIMEOUT_S, consumer, errors, producer, translated
+from tarry.relay.headers import Header
+from tarry.relay.positions import Partition
+from tarry.relay.settings import Settings
+
+log = logging.getLogger(__name__)
+
+KNOWN_S = 60.0
+"""How long a topic that was there is taken to be there still."""
+CREATION_S = 5.0
+"""How long a topic that Kafka makes by itself may take."""
+
+# What no later attempt of the same record can change.
+_HOPELESS = {
+    KafkaError.MSG_SIZE_TOO_LARGE: "it is larger than the topic allows",
+    KafkaError.INVALID_RECORD: "the topic refuses it",
+    KafkaError.INVALID_TIMESTAMP: "the topic refuses its timestamp",
+    KafkaError.UNKNOWN_TOPIC_OR_PART: "the topic does not exist",
+    KafkaError._UNKNOWN_TOPIC: "the topic does not exist",
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "writing to the topic is not allowed",
+    KafkaError.TOPIC_EXCEPTION: "the topic's name is not allowed",
+}
+_ABSENT = (
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError._UNKNOWN_TOPIC,
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.TOPIC_EXCEPTION,
+)
+# Those behind one that failed, in the same transaction: they go with it.
+_PURGED = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT, KafkaError._STATE)
+
+
+class TooLargeError(TarryError):
+    """Batches were refused for their size. Nothing of the transaction may be committed; the next attempt avoids it."""
+
+    code = "too_large"
+
+
+@dataclass(frozen=True, slots=True)
+class Out:
+    """A record to write. ``source`` names it; ``timestamp_ms`` None is the moment of writing."""
+
+    source: str
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    headers: list[Header]
+    timestamp_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """What is committed: a number, and what it means as plain data. A partition without one has ``offset`` None."""
+
+    offset: int | None
+    told: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Outbox:
+    """One shard's way out. Use it from one thread at a time; :meth:`close` ends what is open.
+
+    Making one takes over the transactional id.
+    """
+
+    def __init__(self, settings: Settings, transactional_id: str, group: str, alone: set[str] | None = None) -> None:
+        self._settings = settings
+        self._exact = settings.exactly_once
+        self.reader = consumer(settings, group, **{"enable.partition.eof": True})
+        """A consumer of the same group, also for reading: it is connected already."""
+        self._group = self.reader.consumer_group_metadata()
+        self._producer = producer(settings, transactional_id if self._exact else None)
+        self._known: dict[str, float] = {}
+        self._absent: set[str] = set()
+        self._failed: dict[str, tuple[str, Any]] = {}
+        self._open = False
+        self.alone: set[str] = set() if alone is None else alone
+        """Topics that refused a batch for its size: from now on each record goes in one of its own, so that only those
+        that are too large themselves are refused. (A topic's limit is on batches, and librdkafka does not divide them.)
+        """
+        if self._exact:
+            with errors(f"transactional id {transactional_id!r} cannot be taken over"):
+                self._producer.init_transactions(CALL_TIMEOUT_S * 2)
+
+    def markers(self, partitions: Sequence[Partition]) -> dict[Partition, Marker]:
+        """What is committed for these partitions now."""
+        return read_markers(self.reader, partitions)
+
+    def missing(self, topics: set[str]) -> dict[str, str]:
+        """Those of ``topics`` that cannot be written to, and why; asking makes them where Kafka is set so. That is
+        waited for once: what does not come then is only looked for again.
+        """
+        now = time.monotonic()
+        unknown = {topic for topic in topics if self._known.get(topic, 0.0) < now}
+        waited = unknown <= self._absent
+        deadline = now + CREATION_S
+        found: dict[str, str] = {}
+        while unknown:
+            found = {topic: why for topic in sorted(unknown) if (why := self._absence(topic)) is not None}
+            unknown = set(found)
+            if waited or time.monotonic() >= deadline:
+                break
+            if unknown:
+                time.sleep(0.1)  # Kafka makes it, or will not; it cannot be waited for otherwise
+        self._absent = (self._absent - topics) | set(found)
+        return found
+
+    def _absence(self, topic: str) -> str | None:
+        with errors(f"Kafka cannot be asked for topic {topic!r}"):
+            error = self._producer.list_topics(topic, timeout=CALL_TIMEOUT_S).topics[topic].error
+        # A topic without a leader at this moment is there: writing waits for it.
+        if error is not None and error.code() in _ABSENT:
+            return f"{_HOPELESS[error.code()]} ({error.name()})"
+        self._known[topic] = time.monotonic() + KNOWN_S
+        return None
+
+    def write(self, records: Sequence[Out]) -> None:
+        """Begin to write records, in order; :meth:`failures` and :meth:`commit` say whether they were."""
+        if self._exact and not self._open:
+            with errors("a transaction cannot be begun"):
+                self._producer.begin_transaction()
+        self._open = True
+        produce, failed = self._producer.produce, self._fail
+        for number, record in enumerate(records):
+            if self._failed and self._exact:
+                return  # the transaction is spoilt
+            told = partial(failed, record.source, record.topic)
+            if record.topic in self.alone:
+                self._producer.flush()
+            options: dict[str, Any] = {} if record.timestamp_ms is None else {"timestamp": record.timestamp_ms}
+            while True:
+                try:
+                    produce(
+                        record.topic,
+                        record.value,
+                        record.key,
+                        headers=record.headers,
+                        on_delivery=told,
+                        **options,
+                    )
+                    break
+                except BufferError:
+                    self._producer.poll(0.05)
+                except KafkaException as error:
+                    self._failed[record.source] = (record.topic, error.args[0])
+                    break
+            if record.topic in self.alone:
+                self._producer.flush()
+            elif not number & 1023:
+                self._producer.poll(0)
+
+    def failures(self) -> dict[str, str]:
+        """Wait for what was written; which records Kafka will never take, and why, by their source.
+
+        Raises:
+            TooLargeError: some are in batches that are too large; they go alone from now on. TarryError: it failed for
+            another reason, which a later attempt may not meet.
+        """
+        with errors("the records cannot be written"):
+            self._producer.flush()
+        failed, self._failed = self._failed, {}
+        large = {t for t, error in failed.values() if error.code() == KafkaError.MSG_SIZE_TOO_LARGE} - self.alone
+        if large:
+            self.alone |= large
+            raise TooLargeError(f"batches for {', '.join(sorted(large))} are larger than the topics allow")
+        reasons = {}
+        for source, (_, error) in failed.items():
+            reason = _HOPELESS.get(error.code())
+            if reason is not None:
+                reasons[source] = f"{reason} ({error.name()})"
+            elif error.code() not in _PURGED:
+                raise translated("the records cannot be written", error)
+        if failed and not reasons:
+            raise UnavailableError("the records cannot be written: the transaction was given up")
+        return reasons
+
+    def commit(self, markers: Mapping[Partition, Marker]) -> None:
+        """Make what was written visible, and the markers with it.
+
+        Raises:
+            FencedError: somebody took over the transactional id; nothing was committed.
+            TarryError: it is not known whether it was; a new outbox tells.
+        """
+        marked = [
+            TopicPartition(*p, marker.offset, metadata=json.dumps(marker.told, separators=(",", ":")))
+            for p, marker in markers.items()
+        ]
+        with errors("the transaction cannot be committed"):
+            if not self._exact:
+                self.reader.commit(offsets=marked, asynchronous=False)
+            else:
+                if not self._open:
+                    self._producer.begin_transaction()
+                self._open = True
+                self._producer.send_offsets_to_transaction(marked, self._group, CALL_TIMEOUT_S)
+                self._producer.commit_transaction(CALL_TIMEOUT_S * 2)
+        self._open = False
+
+    def abort(self) -> None:
+        """Undo what was written since the last commit; without transactions that cannot be done, and it stays."""
+        if self._open and self._exact:
+            with errors("the transaction cannot be aborted"):
+                self._producer.abort_transaction(CALL_TIMEOUT_S)
+        self._open = False
+        self._failed = {}
+
+    def close(self) -> None:
+        """End. A transaction that is open is aborted, now or by whoever takes over."""
+        try:
+            self.abort()
+        except TarryError as error:
+            log.debug("left to whoever takes over: %s", error)
+        self._producer.purge()
+        self.reader.close()
+
+    def _fail(self, source: str, topic: str, error: Any, _: Any) -> None:
+        if error is not None:
+            self._failed[source] = (topic, error)
+
+
+def read_markers(reader: Any, partitions: Sequence[Partition]) -> dict[Partition, Marker]:
+    """What is committed for partitions, for the group of a consumer.
+
+    Raises:
+        UnavailableError: Kafka does not say, or another program has committed there.
+    """
+    with errors("the marker cannot be read"):
+        found = reader.committed([TopicPartition(*p) for p in partitions], CALL_TIMEOUT_S)
+    for tp in found:
+        if tp.error is not None:
+            raise translated(f"the marker of {tp.topic}/{tp.partition} cannot be read", tp.error)
+    return {(tp.topic, tp.partition): _marker(tp) for tp in found}
+
+
+def _marker(found: Any) -> Marker:
+    if found.offset == OFFSET_INVALID:
+        return Marker(None)
+    try:
+        return Marker(found.offset, json.loads(found.metadata or "{}"))
+    except ValueError as error:
+        raise UnavailableError(
+            f"the offset of {found.topic}/{found.partition} was committed by another program: {found.metadata!r}"
+        ) from error
+
+
+class Outboxes:
+    """The outboxes that a process keeps between batches: taking one over costs Kafka 60 to 500 ms."""
+
+    def __init__(self, settings: Settings, group: str) -> None:
+        self._settings = settings
+        self._group = group
+        self._kept: dict[int, Outbox] = {}
+        self._alone: set[str] = set()
+
+    def of(self, shard: int) -> Outbox:
+        """The outbox of a shard, taken over where it is not kept."""
+        kept = self._kept.get(shard)
+        if kept is None:
+            kept = self._kept[shard] = Outbox(self._settings, f"{self._group}-{shard}", self._group, self._alone)
+        return kept
+
+    def drop(self, shard: int) -> None:
+        """Let go of a shard's, after an error or because a task will take it over."""
+        kept = self._kept.pop(shard, None)
+        if kept is not None:
+            kept.close()
+
+    def close(self) -> None:
+        """Let go of all."""
+        for shard in list(self._kept):
+            self.drop(shard)

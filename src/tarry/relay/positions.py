@@ -1,0 +1,139 @@
+"""How far the schedule query has read each source partition, and how far a batch reaches. Pure.
+
+A partition has a *number*, given once and kept in the store. A record's seq is its number and its offset, so that seqs
+are unique, rise with the offset within a partition, and tell the partition again::
+
+    seq = number * 2**46 + offset          number below 2**16, offset below 2**46: seq below 2**62
+
+Spark's offset of the query is
+``{"t": clock, "next": first free number, "at": {topic: {partition: [number, offset]}}}``.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tarry.errors import InvalidArgumentError
+
+OFFSET_BITS = 46
+NUMBERS_MAX = 1 << 16
+OFFSET_MAX = (1 << OFFSET_BITS) - 1
+
+Partition = tuple[str, int]
+"""Topic and partition."""
+
+
+def seq_of(number: int, offset: int) -> int:
+    """The seq of a record.
+
+    Raises:
+        InvalidArgumentError: one of the two has no room in it.
+    """
+    if not (0 <= number < NUMBERS_MAX and 0 <= offset <= OFFSET_MAX):
+        raise InvalidArgumentError(
+            f"partition number {number}, offset {offset}; allowed: below {NUMBERS_MAX} and up to {OFFSET_MAX}"
+        )
+    return number << OFFSET_BITS | offset
+
+
+def number_of(seq: int) -> int:
+    """The number of the partition that a seq is of."""
+    return seq >> OFFSET_BITS
+
+
+def shard_of(number: int, shards: int) -> int:
+    """Which shard hands on the records of a partition: always the same, so that the order of a key is kept."""
+    return number % shards
+
+
+@dataclass(frozen=True, slots=True)
+class At:
+    """A partition's number, and the offset that is next."""
+
+    number: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Positions:
+    """A place in all source partitions."""
+
+    clock_ms: int
+    next_number: int
+    at: Mapping[Partition, At]
+
+    def to_json(self) -> dict[str, Any]:
+        """As Spark keeps it."""
+        topics: dict[str, dict[str, list[int]]] = defaultdict(dict)
+        for (topic, partition), at in sorted(self.at.items()):
+            topics[topic][str(partition)] = [at.number, at.offset]
+        return {"t": self.clock_ms, "next": self.next_number, "at": dict(topics)}
+
+    @classmethod
+    def from_json(cls, told: Mapping[str, Any]) -> Positions:
+        """The inverse of :meth:`to_json`."""
+        at = {
+            (topic, int(partition)): At(*numbers)
+            for topic, partitions in told["at"].items()
+            for partition, numbers in partitions.items()
+        }
+        return cls(told["t"], told["next"], at)
+
+    def with_new(self, begins: Mapping[Partition, int]) -> Positions:
+        """With partitions that are taken up at these offsets, each with a number of its own: also one that is there
+        already, when its topic was made anew.
+
+        Raises:
+            InvalidArgumentError: there are more than numbers.
+        """
+        new = {p: At(self.next_number + i, begins[p]) for i, p in enumerate(sorted(begins))}
+        if self.next_number + len(new) > NUMBERS_MAX:
+            raise InvalidArgumentError(f"more than {NUMBERS_MAX} source partitions were seen; allowed: as many")
+        return Positions(self.clock_ms, self.next_number + len(new), {**self.at, **new})
+
+    def advanced(self, ends: Mapping[Partition, int], rows_max: int, now_ms: int) -> Positions:
+        """The end of a batch that goes from here towards ``ends``, with at most about ``rows_max`` records; the place
+        itself where nothing is new. Where there is more, each partition has its share of the batch.
+        """
+        ahead = {p: max(0, end - self.at[p].offset) for p, end in ends.items() if p in self.at}
+        total = sum(ahead.values())
+        if total == 0:
+            return self
+        # Rounded up, so that a partition with few is not starved by one with many.
+        taken = {p: rows if total <= rows_max else -(-rows * rows_max // total) for p, rows in ahead.items()}
+        at = {p: At(a.number, a.offset + taken.get(p, 0)) for p, a in self.at.items()}
+        return Positions(now_ms, self.next_number, at)
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Records ``[start, end)`` of a partition."""
+
+    topic: str
+    partition: int
+    number: int
+    start: int
+    end: int
+
+
+def ranges(start: Positions, end: Positions, shards: int) -> dict[int, list[Range]]:
+    """What a batch reads, by shard. A partition that the start does not have yet is only taken up."""
+    found: dict[int, list[Range]] = defaultdict(list)
+    for (topic, partition), to in sorted(end.at.items()):
+        at = start.at.get((topic, partition))
+        if at is not None and at.number == to.number and at.offset < to.offset:
+            found[shard_of(to.number, shards)].append(Range(topic, partition, to.number, at.offset, to.offset))
+    return dict(found)
+
+
+def changes(start: Positions, end: Positions) -> dict[Partition, tuple[int | None, At]]:
+    """Partitions whose place changes: where it was (None: not there), and where it is then."""
+    moved = {}
+    for partition, to in end.at.items():
+        at = start.at.get(partition)
+        if at != to:
+            moved[partition] = (None if at is None else at.offset, to)
+    return moved

@@ -1,0 +1,112 @@
+"""A Kafka record as a row of the store, and back, to the byte.
+
+| Kafka | row |
+|---|---|
+| key | ``key``; what is not UTF-8, or begins with ``base64:`` itself, as ``base64:`` and its base64; null is null |
+| value | ``body``; null is null |
+| headers | property ``kafka.headers``: a JSON list of ``[name, value]`` in order; repeated names stay, null is null |
+| timestamp | ``born_ms``; -1 where the record has none |
+| topic, partition, offset | ``id``, as ``topic/partition/offset`` |
+
+A header's value is bytes. It is written as the text that it is in UTF-8; a byte that is none becomes a lone surrogate
+(U+DC80 to U+DCFF, Python's ``surrogateescape``), which JSON writes as ``\\udcXX``.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from tarry.message import PROPERTIES, SCHEMA
+from tarry.relay.headers import Header
+
+KEY_CODED = "base64:"
+HEADERS = "kafka.headers"
+
+
+def key_text(key: bytes | None) -> str | None:
+    """A Kafka key as the column ``key`` has it."""
+    if key is None:
+        return None
+    try:
+        text = key.decode()
+    except UnicodeDecodeError:
+        return KEY_CODED + base64.b64encode(key).decode()
+    return KEY_CODED + base64.b64encode(key).decode() if text.startswith(KEY_CODED) else text
+
+
+def key_bytes(text: str | None) -> bytes | None:
+    """The inverse of :func:`key_text`."""
+    if text is None:
+        return None
+    return base64.b64decode(text[len(KEY_CODED) :]) if text.startswith(KEY_CODED) else text.encode()
+
+
+def headers_text(headers: Sequence[Header]) -> str | None:
+    """Headers as the property has them; None where there are none."""
+    if not headers:
+        return None
+    return json.dumps([(n, None if v is None else v.decode("utf-8", "surrogateescape")) for n, v in headers])
+
+
+def headers_of(text: str | None) -> list[Header]:
+    """The inverse of :func:`headers_text`."""
+    if not text:
+        return []
+    return [(n, None if v is None else v.encode("utf-8", "surrogateescape")) for n, v in json.loads(text)]
+
+
+class Rows:
+    """Rows of :data:`tarry.message.SCHEMA`, gathered one by one."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self._columns: dict[str, list[object]] = {name: [] for name in _GATHERED}
+        self._headers: list[str | None] = []
+
+    def __len__(self) -> int:
+        return len(self._headers)
+
+    def add(
+        self,
+        *,
+        seq: int,
+        topic: str,
+        due_ms: int,
+        id: str,
+        key: str | None,
+        headers: str | None,
+        body: bytes | None,
+        born_ms: int,
+        kind: int,
+    ) -> None:
+        """Another row."""
+        for column, value in zip(
+            self._columns.values(), (seq, topic, due_ms, id, key, body, born_ms, kind), strict=True
+        ):
+            column.append(value)
+        self._headers.append(headers)
+        self.bytes += (len(body) if body else 0) + (len(headers) if headers else 0) + 128
+
+    def table(self) -> pa.Table:
+        """All of them."""
+        rows = len(self)
+        columns = {name: pa.array(values, SCHEMA.field(name).type) for name, values in self._columns.items()}
+        columns["properties"] = _properties(self._headers)
+        arrays = [columns.get(field.name, pa.nulls(rows, field.type)) for field in SCHEMA]
+        return pa.Table.from_arrays(arrays, schema=SCHEMA)
+
+
+_GATHERED = ("seq", "topic", "due_ms", "id", "key", "body", "born_ms", "kind")
+
+
+def _properties(headers: list[str | None]) -> pa.Array:
+    return pa.array([None if text is None else [(HEADERS, text)] for text in headers], PROPERTIES)
+
+
+def kept_headers(batch: pa.RecordBatch) -> list[str | None]:
+    """The property of each row of a batch; None where a row has none."""
+    return [None if not pairs else dict(pairs).get(HEADERS) for pairs in batch.column("properties").to_pylist()]

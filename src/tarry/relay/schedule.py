@@ -1,0 +1,299 @@
+"""What a batch of the schedule query does for one shard: read its ranges, stage what is due later, hand on the rest.
+
+The rest is what waits for nothing, what is due already or within ``near_ms``, and dead letters. It goes straight to
+Kafka, in one transaction with a marker: the source's own offsets, for the group ``NAME-schedule``. Staged files become
+visible by the driver's commit, afterwards. A crash between the two repeats the batch: the marker then says that the
+records below it were handed on already, and with which ``cut`` (all that was due by then was), so that the second
+attempt stages exactly the others. Nothing else is needed: what becomes of a record depends on the record, the settings
+and the cut alone.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+from confluent_kafka import TIMESTAMP_NOT_AVAILABLE
+
+from tarry.clock import SystemClock
+from tarry.message import Kind
+from tarry.metrics import Histogram
+from tarry.relay.headers import Action, Decision, decide
+from tarry.relay.outbox import Marker, Out, Outbox, Outboxes
+from tarry.relay.positions import Partition, Range, number_of, seq_of
+from tarry.relay.reading import read
+from tarry.relay.record import Rows, headers_text, key_text
+from tarry.relay.rules import Rules
+from tarry.relay.sending import Sender, dead_letter, handed_on, until_taken
+from tarry.relay.settings import Settings
+from tarry.store import StagedFile, stage
+
+log = logging.getLogger(__name__)
+
+CHUNK_BYTES = 64 << 20
+"""So much is gathered before it is staged and handed on: what bounds the memory of a shard."""
+NOW_ROWS_MAX = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulePlan:
+    """One shard's part of a batch. All that is due by ``cut_ms`` goes straight through."""
+
+    shard: int
+    cut_ms: int
+    ranges: tuple[Range, ...]
+
+    @property
+    def rows(self) -> int:
+        """At most so many records."""
+        return sum(r.end - r.start for r in self.ranges)
+
+    def to_json(self) -> str:
+        """As text."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> SchedulePlan:
+        """The inverse of :meth:`to_json`."""
+        told = json.loads(text)
+        return cls(told["shard"], told["cut_ms"], tuple(Range(**r) for r in told["ranges"]))
+
+
+@dataclass(slots=True)
+class Done:
+    """What a shard did, for the driver."""
+
+    shard: int
+    counts: dict[str, int] = field(default_factory=dict)
+    files: list[StagedFile] = field(default_factory=list)
+    lateness_ms: Histogram = field(default_factory=Histogram)
+
+    def add(self, name: str, by: int = 1) -> None:
+        """Count."""
+        self.counts[name] = self.counts.get(name, 0) + by
+
+    def to_json(self) -> str:
+        """As text."""
+        files = [asdict(file) for file in self.files]
+        told = {"shard": self.shard, "counts": self.counts, "files": files, "lateness_ms": self.lateness_ms.to_json()}
+        return json.dumps(told)
+
+    @classmethod
+    def from_json(cls, text: str) -> Done:
+        """The inverse of :meth:`to_json`."""
+        told = json.loads(text)
+        files = [StagedFile(**file) for file in told["files"]]
+        return cls(told["shard"], told["counts"], files, Histogram.from_json(told["lateness_ms"]))
+
+
+class Cuts:
+    """Until which due time records of a partition were, or are, handed on at once; from the marker and the plan.
+
+    Kept in the marker as ``[[offset, cut], …]``: records below the offset, and not below that of the entry before, were
+    handed on by the cut.
+    """
+
+    def __init__(self, marker: Marker, whole: Range, cut_ms: int) -> None:
+        if marker.told.get("number") != whole.number:
+            marker = Marker(None)  # of a topic of that name that was there before
+        told: Iterable[tuple[int, int]] = marker.told.get("cuts", ())
+        self.done_to = max(marker.offset or 0, whole.start)
+        self._cuts = [(upto, cut) for upto, cut in told if upto > whole.start]
+        self._known = len(self._cuts)
+        if self.done_to < whole.end:
+            self._cuts.append((whole.end, cut_ms))
+
+    def of(self, offset: int) -> int:
+        """The cut for a record."""
+        return next(cut for upto, cut in self._cuts if offset < upto)
+
+    @property
+    def all(self) -> list[tuple[int, int]]:
+        """What the marker says when the range is done."""
+        return list(self._cuts)
+
+
+class ScheduleWork:
+    """The work on one plan: plain data in and out, in a task or in the driver."""
+
+    def __init__(self, settings: Settings, root: str) -> None:
+        self._settings = settings
+        self._root = root
+
+    def __call__(self, plan: SchedulePlan, outboxes: Outboxes) -> Done:
+        """Do it.
+
+        Raises:
+            TarryError: it could not be done; another attempt, anywhere, does exactly what is missing.
+        """
+        return until_taken(
+            outboxes,
+            plan.shard,
+            lambda outbox, refused: _Shard(self._settings, self._root, plan, outbox, refused).run(),
+        )
+
+
+class _Shard:
+    def __init__(
+        self, settings: Settings, root: str, plan: SchedulePlan, outbox: Outbox, refused: dict[str, str]
+    ) -> None:
+        self._settings, self._root, self._plan, self._outbox = settings, root, plan, outbox
+        self._sender = Sender(settings, outbox, refused)
+        self._rules = Rules(settings)
+        self._clock = SystemClock()
+        self._done = Done(plan.shard)
+        self._rows = Rows()
+        self._now: list[tuple[int, int, Out]] = []
+        self._near: list[tuple[int, int, Out, bytes | None]] = []
+        self._cancelled: dict[tuple[int, bytes | None], int] = {}
+        self._dues: list[int] = []
+        markers = outbox.markers([(r.topic, r.partition) for r in plan.ranges])
+        self._cuts = {(r.topic, r.partition): Cuts(markers[r.topic, r.partition], r, plan.cut_ms) for r in plan.ranges}
+
+    def run(self) -> Done:
+        for whole, messages in read(self._outbox.reader, self._plan.ranges):
+            cuts, rule = self._cuts[whole.topic, whole.partition], self._rules.of(whole.topic)
+            for message in messages:
+                self._take(whole, cuts, rule, message)
+            if self._rows.bytes >= CHUNK_BYTES or len(self._now) >= NOW_ROWS_MAX:
+                self._flush()
+        self._flush()
+        self._wait_for_near()
+        self._commit()
+        return self._done
+
+    def _take(self, whole: Range, cuts: Cuts, rule: Any, message: Any) -> None:
+        offset, key, value = message.offset(), message.key(), message.value()
+        kind, stamp = message.timestamp()
+        timestamp_ms = None if kind == TIMESTAMP_NOT_AVAILABLE or stamp < 0 else stamp
+        cut_ms = cuts.of(offset)
+        decision = decide(
+            rule,
+            message.headers(),
+            key=key,
+            tombstone=value is None,
+            timestamp_ms=timestamp_ms,
+            now_ms=cut_ms,
+            delay_ms_max=self._settings.delay_ms_max,
+        )
+        self._done.add("read")
+        self._done.add(_COUNTED[decision.action])
+        source = f"{whole.topic}/{whole.partition}/{offset}"
+        if decision.action == Action.CANCEL:
+            self._cancel(whole, offset, decision, source, cut_ms, timestamp_ms)
+        elif decision.action == Action.AT and decision.due_ms > cut_ms:
+            self._rows.add(
+                seq=seq_of(whole.number, offset),
+                topic=decision.target,
+                due_ms=decision.due_ms,
+                id=source,
+                key=key_text(key),
+                headers=headers_text(decision.headers),
+                body=value,
+                born_ms=-1 if timestamp_ms is None else timestamp_ms,
+                kind=Kind.MESSAGE,
+            )
+        elif offset >= cuts.done_to:
+            self._hand_on(whole, offset, key, value, decision, source, timestamp_ms)
+
+    def _hand_on(
+        self,
+        whole: Range,
+        offset: int,
+        key: bytes | None,
+        value: bytes | None,
+        decision: Decision,
+        source: str,
+        timestamp_ms: int | None,
+    ) -> None:
+        due_ms = decision.due_ms if decision.action == Action.AT else None
+        record = handed_on(
+            self._settings,
+            target=decision.target,
+            key=key,
+            value=value,
+            headers=decision.headers,
+            source=source,
+            timestamp_ms=timestamp_ms,
+            due_ms=due_ms,
+        )
+        if decision.action == Action.DEAD:
+            record = dead_letter(self._settings, record, decision.reason)
+        seq = seq_of(whole.number, offset)
+        if due_ms is not None and due_ms > self._clock.now_ms():
+            self._near.append((due_ms, seq, record, key))
+        else:
+            self._now.append((due_ms or 0, seq, record))
+
+    def _cancel(
+        self, whole: Range, offset: int, decision: Decision, source: str, cut_ms: int, timestamp_ms: int | None
+    ) -> None:
+        # What is near and was read before it is still ours to hold back.
+        seq = seq_of(whole.number, offset)
+        self._cancelled[whole.number, decision.key] = seq
+        self._rows.add(
+            seq=seq,
+            topic=whole.topic,
+            # Until then something older may be pending; afterwards nothing can be.
+            due_ms=cut_ms + self._settings.delay_ms_max,
+            id=source,
+            key=key_text(decision.key),
+            headers=None,
+            # Its own seq, which no message has: who reads it as a broker's cancellation cancels nothing.
+            body=seq.to_bytes(8, "little"),
+            born_ms=-1 if timestamp_ms is None else timestamp_ms,
+            kind=Kind.CANCEL,
+        )
+
+    def _flush(self) -> None:
+        if len(self._rows):
+            prefix = f"relay-{self._plan.shard:02d}"
+            staged = stage(self._rows.table(), self._root, prefix, self._plan.cut_ms, shard=self._settings.store_shard)
+            self._done.files.extend(staged)
+            self._done.add("stored", len(self._rows))
+            self._rows = Rows()
+        if self._now:
+            # By due time, and by place where that is the same; what waits for nothing, first.
+            self._now.sort(key=lambda entry: entry[:2])
+            self._send([(due_ms, record) for due_ms, _, record in self._now])
+            self._now = []
+
+    def _send(self, records: Sequence[tuple[int, Out]]) -> None:
+        self._sender.send([record for _, record in records])
+        self._dues += [due_ms for due_ms, _ in records if due_ms]
+
+    def _wait_for_near(self) -> None:
+        """Never early: the last step before Kafka compares the clock. Staging has taken most of this time already."""
+        near = [n for n in sorted(self._near, key=lambda n: n[:2]) if not self._is_cancelled(n[1], n[3])]
+        self._done.add("cancelled", len(self._near) - len(near))
+        if not near:
+            return
+        left = self._clock.seconds_until(near[-1][0])
+        while left > 0:
+            time.sleep(left)
+            left = self._clock.seconds_until(near[-1][0])
+        self._send([(due_ms, record) for due_ms, _, record, _ in near])
+
+    def _is_cancelled(self, seq: int, key: bytes | None) -> bool:
+        return self._cancelled.get((number_of(seq), key), -1) > seq
+
+    def _commit(self) -> None:
+        self._sender.settle()
+        markers: dict[Partition, Marker] = {}
+        for r in self._plan.ranges:
+            cuts = self._cuts[r.topic, r.partition]
+            if cuts.done_to < r.end:
+                told = {"cuts": cuts.all, "number": r.number, "rules": self._settings.fingerprint()}
+                markers[r.topic, r.partition] = Marker(r.end, told)
+        if markers:
+            self._outbox.commit(markers)
+        self._done.add("refused", self._sender.dead)
+        self._done.lateness_ms.record(self._clock.now_ms() - np.array(self._dues, np.int64))
+
+
+_COUNTED = {Action.PASS: "passed", Action.AT: "scheduled", Action.CANCEL: "cancels", Action.DEAD: "dead"}

@@ -1,0 +1,136 @@
+"""The streaming source ``tarry-relay-schedule``: how far Kafka's source topics reach, as plans for the shards.
+
+Its offset is that of ``positions``. As long as nothing is new there is no batch, so that waiting is cheap; a Kafka that
+is away is nothing new. A partition that appears is taken up in a batch of its own, which fixes where it begins.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+
+from tarry.clock import SystemClock
+from tarry.errors import UnavailableError
+from tarry.relay.clients import Admin
+from tarry.relay.positions import Partition, Positions, ranges
+from tarry.relay.rules import Rules
+from tarry.relay.schedule import SchedulePlan
+from tarry.relay.settings import Settings
+from tarry.relay.table import RelayStore
+
+log = logging.getLogger(__name__)
+
+REFRESH_S = 5.0
+"""How often new topics and partitions are looked for."""
+
+PLAN = pa.schema([("plan", pa.string())])
+
+
+class Planned(InputPartition):  # type: ignore[misc]
+    """The whole plan of a batch, as text: the driver shares it out."""
+
+    def __init__(self, plan: str) -> None:
+        super().__init__(0)
+        self.plan = plan
+
+
+class PlanReader(DataSourceStreamReader):  # type: ignore[misc]
+    """What the two sources have in common: one row that holds the plan."""
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, Planned)
+        yield pa.RecordBatch.from_pydict({"plan": [partition.plan]}, schema=PLAN)
+
+
+class ScheduleSource(DataSource):  # type: ignore[misc]
+    """Option: ``settings``, as JSON."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "tarry-relay-schedule"
+
+    def schema(self) -> str:
+        return "plan string"
+
+    def streamReader(self, schema: Any) -> ScheduleReader:  # noqa: N802 - Spark's name
+        return ScheduleReader(Settings.from_json(self.options["settings"]))
+
+
+class ScheduleReader(PlanReader):
+    """Offsets are :class:`Positions` as JSON."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._rules = Rules(settings)
+        self._clock = SystemClock()
+        self._asked: Admin | None = None
+        self._partitions: list[Partition] = []
+        self._refresh_at = 0.0
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        # The store's places, not Kafka's beginning: so a checkpoint that is lost is no loss.
+        store = self._store()
+        next_number, known = store.known(self._sources())
+        return Positions(self._clock.now_ms(), next_number, known).to_json()
+
+    def latestOffset(self, start: dict[str, Any], *_: Any) -> dict[str, Any]:  # noqa: N802
+        begin = Positions.from_json(start)
+        try:
+            end = self._end(begin)
+        except UnavailableError as error:
+            log.warning("no batch: %s", error)
+            return start
+        return start if end is begin else end.to_json()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        begin, until = Positions.from_json(start), Positions.from_json(end)
+        cut_ms = until.clock_ms + self._settings.near_ms
+        plans = [
+            SchedulePlan(shard, cut_ms, tuple(some)).to_json()
+            for shard, some in ranges(begin, until, self._settings.shards).items()
+        ]
+        return [Planned(json.dumps({"start": start, "end": end, "plans": plans}))]
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _end(self, begin: Positions) -> Positions:
+        sources = self._sources()
+        if not sources:
+            return begin
+        latest = self._admin().offsets(sources, "latest")
+        new = [p for p in sources if p not in begin.at]
+        # A partition that ends before the place that was read is another one: its topic was deleted and made anew.
+        again = [p for p in sources if p in begin.at and latest[p] < begin.at[p].offset]
+        if new or again:
+            end = begin.with_new(self._begins(new, begin) | self._admin().offsets(again, "earliest"))
+        else:
+            end = begin
+        ends = {p: latest[p] for p in sources if p in begin.at and p not in again}
+        return end.advanced(ends, self._settings.batch_rows_max, self._clock.now_ms())
+
+    def _begins(self, new: list[Partition], begin: Positions) -> dict[Partition, int]:
+        # What was there when the relay was first started is read as the setting says; what appears later, from its
+        # first record on.
+        first = begin.next_number == 0
+        return self._admin().offsets(new, self._settings.start if first else "earliest")
+
+    def _sources(self) -> list[Partition]:
+        if time.monotonic() >= self._refresh_at:
+            topics = self._admin().partitions()
+            self._partitions = [(t, p) for t in self._rules.sources(topics) for p in topics[t]]
+            self._refresh_at = time.monotonic() + REFRESH_S
+        return self._partitions
+
+    def _admin(self) -> Admin:
+        if self._asked is None:
+            self._asked = Admin(self._settings)
+        return self._asked
+
+    def _store(self) -> RelayStore:
+        return RelayStore.look(self._settings.store, shard=self._settings.store_shard)

@@ -1,0 +1,112 @@
+"""Everything that a relay is told: plain data, which travels to any executor."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from tarry.delay import DELAY_MS_MAX, ROCKETMQ_LEVELS
+from tarry.errors import InvalidArgumentError
+
+SHARDS_MAX = 64
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
+TIMESTAMPS = ("source", "due", "now")
+GUARANTEES = ("exactly-once", "at-least-once")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """One relay. ``docs/cluster.md`` says what changing each of these does."""
+
+    kafka: str
+    topics: str
+    store: str
+    name: str = "tarry"
+    targets: tuple[str, ...] = ("{topic}-due",)
+    delays: tuple[str, ...] = ()
+    dead_letters: str = ""
+    kafka_options: tuple[tuple[str, str], ...] = ()
+    guarantee: str = "exactly-once"
+    timestamp: str = "source"
+    start: str = "earliest"
+    shards: int = 2
+    store_shard: int = 0
+    near_ms: int = 250
+    delay_ms_max: int = DELAY_MS_MAX
+    delay_levels: str = ROCKETMQ_LEVELS
+    batch_rows_max: int = 500_000
+    direct_rows_max: int = 100_000
+    transaction_timeout_ms: int = 60_000
+
+    def __post_init__(self) -> None:
+        """Raises InvalidArgumentError for a value that is not allowed."""
+        _check_text("name", self.name, _NAME.fullmatch(self.name), "1 to 100 of A-Z a-z 0-9 . _ -")
+        _check_text("guarantee", self.guarantee, self.guarantee in GUARANTEES, " or ".join(GUARANTEES))
+        _check_text("timestamp", self.timestamp, self.timestamp in TIMESTAMPS, ", ".join(TIMESTAMPS))
+        _check_text("start", self.start, self.start in ("earliest", "latest"), "earliest or latest")
+        _check_text("kafka", self.kafka, self.kafka.strip(), "HOST:PORT, several with commas")
+        for name, least, most in _BOUNDS:
+            value = getattr(self, name)
+            if not least <= value <= most:
+                raise InvalidArgumentError(f"{name} is {value}; allowed: {least} to {most}")
+
+    @property
+    def exactly_once(self) -> bool:
+        """Whether Kafka is written to in transactions."""
+        return self.guarantee == "exactly-once"
+
+    @property
+    def dead_topic(self) -> str:
+        """Where records go that cannot be scheduled or delivered."""
+        return self.dead_letters or f"{self.name}-dead-letters"
+
+    @property
+    def marker_topic(self) -> str:
+        """An empty topic, for Kafka keeps offsets only of what exists: its partition ``n`` stands for shard ``n``."""
+        return f"{self.name}-deliver-marker"
+
+    @property
+    def schedule_group(self) -> str:
+        """The group whose offsets say what of the source topics has been handed on or read."""
+        return f"{self.name}-schedule"
+
+    @property
+    def deliver_group(self) -> str:
+        """The group whose offsets on :attr:`marker_topic` say how far each shard has delivered."""
+        return f"{self.name}-deliver"
+
+    def fingerprint(self) -> str:
+        """A short text that changes when another record would be handed on at once, or handed on otherwise."""
+        decisive = [self.targets, self.delays, self.near_ms, self.delay_ms_max, self.delay_levels]
+        return hashlib.blake2b(json.dumps(decisive).encode(), digest_size=6).hexdigest()
+
+    def to_json(self) -> str:
+        """As text, for the options of a Spark source."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Settings:
+        """The inverse of :meth:`to_json`."""
+        told: dict[str, Any] = json.loads(text)
+        told["targets"], told["delays"] = tuple(told["targets"]), tuple(told["delays"])
+        told["kafka_options"] = tuple((name, value) for name, value in told["kafka_options"])
+        return cls(**{field.name: told[field.name] for field in fields(cls)})
+
+
+_BOUNDS = (
+    ("shards", 1, SHARDS_MAX),
+    ("store_shard", 0, 1 << 20),
+    ("near_ms", 0, 10_000),
+    ("delay_ms_max", 1, 1000 * 366 * 86_400_000),
+    ("batch_rows_max", 1, 1 << 31),
+    ("direct_rows_max", 0, 1 << 31),
+    ("transaction_timeout_ms", 10_000, 3_600_000),
+)
+
+
+def _check_text(name: str, value: str, good: object, allowed: str) -> None:
+    if not good:
+        raise InvalidArgumentError(f"{name} is {value!r}; allowed: {allowed}")

@@ -1,0 +1,193 @@
+"""Before the queries start: is everything there, and does it fit together? Store, Kafka's markers, Spark's checkpoint.
+
+The store says how far Kafka was read, the markers in Kafka say how far was delivered. A checkpoint that says something
+else is discarded; it is never needed. Markers that say more than the store has are of another store: refused.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tarry.errors import CorruptError, InvalidArgumentError
+from tarry.pipeline.checkpoint import numbered
+from tarry.relay.clients import Admin, consumer
+from tarry.relay.deliver import marker_of, reached
+from tarry.relay.ledger import Reached
+from tarry.relay.outbox import Marker, Outboxes, read_markers
+from tarry.relay.positions import Partition, Positions
+from tarry.relay.rules import Rules
+from tarry.relay.settings import Settings
+from tarry.relay.table import RelayStore
+
+log = logging.getLogger(__name__)
+
+DEAD_BYTES_MAX = "104857600"
+"""Dead letters have what other topics do not take; and more headers."""
+
+
+def prepare(settings: Settings, store: RelayStore, checkpoint: Path) -> None:
+    """Make the relay's topics, and check and mend what there is.
+
+    Raises:
+        InvalidArgumentError: the settings do not fit what was done with others. CorruptError: the markers are of
+        another store. UnavailableError: Kafka is away.
+    """
+    admin = Admin(settings)
+    Rules(settings).check(admin.partitions())
+    admin.need_topic(settings.marker_topic, settings.shards)
+    admin.need_topic(settings.dead_topic, 1, {"max.message.bytes": DEAD_BYTES_MAX})
+    take_over(settings)
+    check_rules(settings, admin, store)
+    places = delivered(settings, done_by(checkpoint / "deliver"))
+    check_places(settings, places, store.snapshot().version)
+    _keep_if(checkpoint / "schedule", lambda end, start, _: fits_store(end, start, store))
+    _keep_if(checkpoint / "deliver", lambda end, start, done: fits_markers(end, start, done, places))
+
+
+def take_over(settings: Settings) -> None:
+    """Take over all transactional ids: a driver or task that was left behind can commit nothing from now on."""
+    for group in (settings.schedule_group, settings.deliver_group):
+        outboxes = Outboxes(settings, group)
+        for shard in range(settings.shards) if settings.exactly_once else ():
+            outboxes.of(shard)
+        outboxes.close()
+
+
+def check_rules(settings: Settings, admin: Admin, store: RelayStore) -> None:
+    """Refuse settings that differ from those by which records were handed on whose batch is not in the store yet: the
+    two would divide the batch in different ways.
+    """
+    topics = admin.partitions()
+    sources = [(t, p) for t in Rules(settings).sources(topics) for p in topics[t]]
+    _, known = store.known(sources)
+    for partition, marker in _markers(settings, settings.schedule_group, sources).items():
+        at = known.get(partition)
+        ahead = marker.offset is not None and at is not None and marker.told.get("number") == at.number
+        if ahead and (marker.offset or 0) > (at.offset if at else 0):
+            then = marker.told.get("rules")
+            if then != settings.fingerprint():
+                raise InvalidArgumentError(
+                    f"the relay stopped in the middle of a batch ({partition[0]}/{partition[1]}) with other settings "
+                    f"for targets, delays, --near or limits ({then}; now {settings.fingerprint()}); start it once "
+                    "with the former ones, stop it, and then change them"
+                )
+
+
+def delivered(settings: Settings, done: Reached | None) -> dict[int, Reached]:
+    """How far each shard has delivered. Where there were more or fewer of them, the new ones get the place of the old.
+    ``done`` is the end of the last batch, if all of them have finished it: a shard without work has an older place.
+
+    Raises:
+        InvalidArgumentError: there were more or fewer, and they are not all at one place.
+    """
+    topic = settings.marker_topic
+    count = len(Admin(settings).partitions().get(topic, []))
+    markers = _markers(settings, settings.deliver_group, [(topic, shard) for shard in range(count)])
+    told = {shard: marker for (_, shard), marker in markers.items() if marker.offset is not None}
+    if not told:
+        return {}
+    places = {shard: reached(marker) or Reached(0, 0) for shard, marker in told.items()}
+    before = int(told[min(told)].told["shards"])  # the first is one of them, however many there are
+    if before == settings.shards:
+        return {shard: place for shard, place in places.items() if shard < settings.shards}
+    return _reshard(settings, before, places, done)
+
+
+def _reshard(
+    settings: Settings, before: int, places: Mapping[int, Reached], done: Reached | None
+) -> dict[int, Reached]:
+    """Give the new shards the place of the old ones, which must be one place: a partition changes its shard."""
+    found = {places.get(shard) for shard in range(before)}
+    if done is not None and all(place is None or place.joined(done) == done for place in found):
+        found = {done}
+    if len(found) != 1 or None in found:
+        raise InvalidArgumentError(
+            f"shards is {settings.shards}, was {before}, and the {before} are not at one place; allowed: {before}. "
+            "Start with that, stop it when nothing is being delivered, and then change it"
+        )
+    [place] = found
+    assert place is not None
+    at = [(settings.marker_topic, shard) for shard in range(settings.shards)]
+    outboxes = Outboxes(settings, settings.deliver_group)
+    try:
+        outboxes.of(0).commit({p: marker_of(place, settings.shards) for p in at})
+    finally:
+        outboxes.close()
+    log.info("from %d to %d shards, at %s", before, settings.shards, place)
+    return dict.fromkeys(range(settings.shards), place)
+
+
+def done_by(directory: Path) -> Reached | None:
+    """The end of the last batch of the deliver query, by its checkpoint; None where it is not done, or not known."""
+    offsets = numbered(directory / "offsets")
+    if not offsets or offsets[-1] not in numbered(directory / "commits"):
+        return None
+    try:
+        return Reached(**_offset(directory, offsets[-1]))
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+
+
+def check_places(settings: Settings, places: Mapping[int, Reached], version: int) -> None:
+    """Refuse markers of a store that has gone."""
+    ahead = [place for place in places.values() if place.v > version]
+    if ahead:
+        raise CorruptError(
+            f"Kafka says that version {ahead[0].v} of the store was delivered, but the store at {settings.store} is at "
+            f"version {version}: it is another one, or was set back; use another --name, or bring back the store"
+        )
+
+
+def fits_markers(
+    end: Mapping[str, Any], start: Mapping[str, Any] | None, done: bool, places: Mapping[int, Reached]
+) -> bool:
+    """Whether the checkpoint of the deliver query goes on from where the shards are: none is beyond what is planned."""
+    until = Reached(end["t"], end["v"])
+    if any(place.joined(until) != until for place in places.values()):
+        return False
+    # Nobody has delivered what the checkpoint says is done: the markers are of another relay, or are lost.
+    return bool(places) or (not done and start is None)
+
+
+def fits_store(end: Mapping[str, Any], start: Mapping[str, Any] | None, store: RelayStore) -> bool:
+    """Whether the store is where the last batch of the schedule query ends, or begins."""
+    until = Positions.from_json(end)
+    _, known = store.known(until.at)
+    return known == dict(until.at) or (start is not None and known == dict(Positions.from_json(start).at))
+
+
+def _keep_if(directory: Path, fits: Any) -> None:
+    offsets = numbered(directory / "offsets")
+    if not directory.exists():
+        return
+    try:
+        end = _offset(directory, offsets[-1])
+        start = _offset(directory, offsets[-2]) if len(offsets) > 1 else None
+        good = fits(end, start, offsets[-1] in numbered(directory / "commits"))
+    except (OSError, ValueError, LookupError, TypeError):
+        good = False
+    if not good:
+        log.info(
+            "discarding the checkpoint %s: it does not fit the store and Kafka's markers, which say more", directory
+        )
+        shutil.rmtree(directory)
+
+
+def _offset(directory: Path, batch: int) -> dict[str, Any]:
+    told: dict[str, Any] = json.loads((directory / "offsets" / str(batch)).read_text().splitlines()[-1])
+    return told
+
+
+def _markers(settings: Settings, group: str, partitions: list[Partition]) -> dict[Partition, Marker]:
+    if not partitions:
+        return {}
+    reader = consumer(settings, group)
+    try:
+        return read_markers(reader, partitions)
+    finally:
+        reader.close()
