@@ -21,6 +21,9 @@ def demo(
     keep: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Put the broker's data there, and keep it; a new directory.")
     ] = None,
+    audit: Annotated[
+        bool, typer.Option("--audit/--no-audit", help="Compare the ledgers once more, by tarry audit.")
+    ] = True,
     json: Json = False,
 ) -> None:
     """Replay a year of flight departures through a broker that is killed on the way.
@@ -38,4 +41,4 @@ def demo(
         run = import_module("tarry.demo").run
     except ModuleNotFoundError as error:
         raise NotFoundError(f"the demo needs {error.name}; it comes with: pip install 'tarry[demo]'") from error
-    raise typer.Exit(run(out, small=small, json=json, rows=rows, seconds=seconds, kill=kill, keep=keep))
+    raise typer.Exit(run(out, small=small, json=json, rows=rows, seconds=seconds, kill=kill, keep=keep, audit=audit))

@@ -10,6 +10,7 @@ from tarry.errors import (
     DiskFullError,
     FatalError,
     InvalidArgumentError,
+    KeyExistsError,
     LockedError,
     OverloadedError,
     TarryError,
@@ -28,6 +29,7 @@ class ExitCode(IntEnum):
     UNAVAILABLE = 5
     REFUSED = 6
     FATAL = 7
+    NOT_DONE = 8
     INTERRUPTED = 130
 
 
@@ -40,10 +42,12 @@ MEANINGS = {
     ExitCode.UNAVAILABLE: "no answer: the broker is out of reach, starting or stopping; or an address cannot be used",
     ExitCode.REFUSED: "refused for now (overloaded, disk full): the same command may succeed later",
     ExitCode.FATAL: "the broker stopped because a disk failed it (a write or fsync did not succeed)",
+    ExitCode.NOT_DONE: "not done: what to cancel or move was delivered, cancelled or not known; or a key was taken",
     ExitCode.INTERRUPTED: "interrupted from the keyboard",
 }
 
 _BY_ERROR: list[tuple[type[TarryError], ExitCode]] = [
+    (KeyExistsError, ExitCode.NOT_DONE),  # before the class that it belongs to
     (InvalidArgumentError, ExitCode.USAGE),
     (LockedError, ExitCode.LOCKED),
     (CorruptError, ExitCode.CORRUPT),

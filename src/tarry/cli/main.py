@@ -9,7 +9,24 @@ from typing import Annotated
 import typer
 
 from tarry import __version__
-from tarry.cli import demo, dump, look, receive, send, serve
+from tarry.cli import (
+    audit,
+    change,
+    dead,
+    demo,
+    dump,
+    group,
+    history,
+    listing,
+    look,
+    receive,
+    relay,
+    send,
+    serve,
+    top,
+    topic,
+    upkeep,
+)
 from tarry.cli.exits import ExitCode, exit_code, report
 from tarry.errors import TarryError
 
@@ -17,13 +34,22 @@ app = typer.Typer(
     name="tarry",
     help="Delayed messages: hand one over now, and have it delivered on time.",
     epilog="Exit codes: 0 ok, 1 failed, 2 wrong usage, 3 locked, 4 damaged data, 5 broker out of reach, "
-    "6 refused for now, 7 disk failure, 130 interrupted.",
+    "6 refused for now, 7 disk failure, 8 not done, 130 interrupted.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (serve.serve, send.send, receive.receive, look.pending, look.status, dump.dump, demo.demo):
-    app.command()(command)
+for command in (
+    *(serve.serve, send.send, receive.receive, change.cancel, change.reschedule, change.find_key, change.jobs),
+    *(look.pending, listing.list_, listing.peek, listing.forecast, look.status, top.top, dump.dump, demo.demo),
+    *(upkeep.compact, upkeep.expire),
+    *(audit.audit, history.history, relay.relay),
+):
+    app.command(command.__name__.strip("_").replace("_", "-"))(command)
+for part in (group.app, topic.app, dead.app):
+    app.add_typer(part)
+# As the client calls it.
+app.command("schedule", hidden=True)(send.send)
 
 
 def _version(wanted: bool) -> None:

@@ -30,16 +30,27 @@ def connect(endpoint: str) -> Client:
     return Client(endpoint)
 
 
-def when(delay: str | None, due: str | None) -> tuple[str, int]:
-    """What ``--delay`` or ``--due`` mean: ``delay_ms``, which the broker's clock resolves, or ``due_ms``.
+Start = Annotated[str | None, typer.Option("--start", help="Where a new group begins: earliest or latest.")]
+Delayed = Annotated[str | None, typer.Option("--delay", "-d", help="1h30m, 500ms, 2d; a number is in seconds.")]
+Due = Annotated[str | None, typer.Option("--due", help="Instead: 2026-12-01T06:00:00Z, or UTC milliseconds.")]
+Level = Annotated[int | None, typer.Option("--level", help="Instead: a delay level, as RocketMQ has them.")]
+
+
+def when(delay: str | None, due: str | None, level: int | None = None) -> tuple[str, int]:
+    """What ``--delay``, ``--level`` or ``--due`` mean: ``delay_ms`` or ``delay_level``, which the broker resolves, or
+    ``due_ms``. At once without any.
 
     Raises:
-        InvalidArgumentError: both are given, or one means nothing.
+        InvalidArgumentError: two are given, or one means nothing.
     """
-    if delay is not None and due is not None:
-        raise InvalidArgumentError(f"--delay {delay} and --due {due} are both given; allowed: one of them")
+    ways = {"--delay": delay, "--due": due, "--level": level}
+    given = [f"{option} {value}" for option, value in ways.items() if value is not None]
+    if len(given) > 1:
+        raise InvalidArgumentError(f"{given[0]} and {given[1]} are both given; allowed: one of them")
     if due is not None:
-        return "due_ms", _instant_ms(due)
+        return "due_ms", instant_ms(due, "--due")
+    if level is not None:
+        return "delay_level", level
     return "delay_ms", 0 if delay is None else duration_ms(delay, "--delay")
 
 
@@ -57,11 +68,16 @@ def duration_ms(text: str, option: str) -> int:
         raise type(error)(f"{option}: {error}") from error
 
 
-def _instant_ms(text: str) -> int:
+def instant_ms(text: str, option: str) -> int:
+    """UTC milliseconds of an instant with a time zone, or of a number, which they are.
+
+    Raises:
+        InvalidArgumentError: for anything else; names the option.
+    """
     if re.fullmatch(r"[0-9]{1,18}", text.strip()):
         return int(text)
     try:
         return datetime_ms(datetime.fromisoformat(text.strip()))
     except ValueError as error:
         allowed = "an instant with a time zone, as in 2026-12-01T06:00:00Z, or UTC milliseconds"
-        raise InvalidArgumentError(f"--due {text!r} is not an instant; allowed: {allowed}") from error
+        raise InvalidArgumentError(f"{option} {text!r} is not an instant; allowed: {allowed}") from error

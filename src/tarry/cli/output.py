@@ -6,9 +6,12 @@ import base64
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tarry.delay import format_ms
+
+if TYPE_CHECKING:
+    from tarry.receipt import Receipt
 
 
 def line(text: str) -> None:
@@ -48,6 +51,16 @@ def body_text(body: bytes) -> str:
 def instant(ms: int | None) -> str | None:
     """UTC milliseconds as ISO 8601."""
     return None if ms is None else format_ms(ms)
+
+
+def receipt(found: Receipt, json: bool, *, outcome: str | None = None) -> None:
+    """Where a message is, what became of it (``outcome``: of what was done now), and its handle."""
+    became = outcome or found.outcome
+    if json:
+        answer = {"id": found.id, "seq": found.seq, "due_ms": found.due_ms, "due": instant(found.due_ms)}
+        json_line({**answer, "handle": found.handle, "outcome": became})
+    else:
+        line(f"{found.id} due {instant(found.due_ms)} {became} {found.handle}")
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tarry.cli import output
-from tarry.cli.options import DEFAULT_ENDPOINT, Endpoint, Json, connect, duration_ms
+from tarry.cli.options import DEFAULT_ENDPOINT, Endpoint, Json, Start, connect, duration_ms
 from tarry.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -30,6 +30,10 @@ def receive(
     ack: Annotated[
         bool, typer.Option("--ack/--no-ack", help="Without: they come again when the lease has expired.")
     ] = True,
+    start: Start = None,
+    broadcast: Annotated[
+        str | None, typer.Option("--broadcast", metavar="NAME", help="All messages, not a share, for this consumer.")
+    ] = None,
     endpoint: Endpoint = DEFAULT_ENDPOINT,
     json: Json = False,
 ) -> None:
@@ -50,10 +54,10 @@ def receive(
         )
     with connect(endpoint) as client:
         if follow:
-            _follow(client, topic, group, json)
+            _follow(client, topic, json, group=group, start=start, broadcast=broadcast)
             return
         count = 0
-        for message in _messages(client, topic, group, most, wait_ms):
+        for message in _messages(client, topic, most, wait_ms, group=group, start=start, broadcast=broadcast):
             _show(message, json)
             count += 1
             if ack:
@@ -63,11 +67,11 @@ def receive(
         output.note("no message is due")
 
 
-def _messages(client: Client, topic: str, group: str, most: int, wait_ms: int) -> Iterator[Delivery]:
+def _messages(client: Client, topic: str, most: int, wait_ms: int, **source: Any) -> Iterator[Delivery]:
     left, waited = most, 0
     while left:
         part = min(wait_ms - waited, WAIT_MS_MAX)
-        got = client.receive(topic, group=group, max_messages=min(left, ONCE_MAX), wait=part / 1000)
+        got = client.receive(topic, max_messages=min(left, ONCE_MAX), wait=part / 1000, **source)
         yield from got
         left -= len(got)
         waited = 0 if got else waited + part
@@ -75,8 +79,8 @@ def _messages(client: Client, topic: str, group: str, most: int, wait_ms: int) -
             return
 
 
-def _follow(client: Client, topic: str, group: str, json: bool) -> None:
-    with client.consume(topic, group=group) as consumer:
+def _follow(client: Client, topic: str, json: bool, **source: Any) -> None:
+    with client.consume(topic, **source) as consumer:
         for message in consumer:
             _show(message, json)
             message.ack()

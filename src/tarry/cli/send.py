@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 import typer
 
 from tarry.cli import output
-from tarry.cli.options import DEFAULT_ENDPOINT, Endpoint, Json, connect, duration_ms, when
+from tarry.cli.options import DEFAULT_ENDPOINT, Delayed, Due, Endpoint, Json, Level, connect, duration_ms, when
+from tarry.cli.recurrence import Cron, Every, Rule, Times, Until, Zone, repeat_json
 from tarry.errors import InvalidArgumentError, InvalidMessageError, MessageTooLargeError, TarryError
 
 if TYPE_CHECKING:
@@ -33,20 +34,35 @@ def send(
     body: Annotated[str | None, typer.Argument(help="The body; without it, --file or stdin.")] = None,
     file: Annotated[Path | None, typer.Option("--file", "-f", help='Read from this file; "-" is stdin.')] = None,
     lines: Annotated[bool, typer.Option("--lines", help="Each line is a message.")] = False,
-    delay: Annotated[
-        str | None, typer.Option("--delay", "-d", help="1h30m, 500ms, 2d; a number is in seconds.")
-    ] = None,
-    due: Annotated[
-        str | None, typer.Option("--due", help="Instead: 2026-12-01T06:00:00Z, or UTC milliseconds.")
-    ] = None,
-    key: Annotated[str | None, typer.Option("--key", help="Your own name for it; stored and delivered.")] = None,
+    delay: Delayed = None,
+    due: Due = None,
+    level: Level = None,
+    key: Annotated[str | None, typer.Option("--key", help="Your own name for it in the topic.")] = None,
+    on_key: Annotated[
+        str, typer.Option("--on-key", help="Where one of that key is pending: replace it, keep it, or refuse this one.")
+    ] = "replace",
     tag: Annotated[str | None, typer.Option("--tag", help="Stored and delivered.")] = None,
     properties: Annotated[
         list[str] | None,
         typer.Option("--property", "-p", metavar="NAME=VALUE", help="Stored and delivered; repeatable."),
     ] = None,
     ttl: Annotated[str | None, typer.Option("--ttl", help="How long from now it is of use.")] = None,
-    id: Annotated[str | None, typer.Option("--id", help="Its id; without it, one is made.")] = None,
+    late: Annotated[
+        str | None, typer.Option("--late", help="If it is of no use any more: deliver, drop, or dead (letters).")
+    ] = None,
+    tries: Annotated[int | None, typer.Option("--tries", min=1, help="How often it is delivered at most.")] = None,
+    order_key: Annotated[
+        str | None, typer.Option("--order-key", help="Groups that keep order deliver those of one key in turn.")
+    ] = None,
+    repeat: Rule = None,
+    every: Every = None,
+    cron: Cron = None,
+    zone: Zone = None,
+    times: Times = None,
+    until: Until = None,
+    id: Annotated[
+        str | None, typer.Option("--id", help="Its id, by which a second sending is known; else one is made.")
+    ] = None,
     endpoint: Endpoint = DEFAULT_ENDPOINT,
     json: Json = False,
 ) -> None:
@@ -59,21 +75,31 @@ def send(
     tarry send orders --file order.json --due 2026-12-01T06:00:00Z --key order-7
     echo hello | tarry send greetings --delay 5s --json
     tarry send orders --lines --file orders.txt --delay 1h
+    tarry send reports 'make it' --cron '0 9 * * MON-FRI' --zone Europe/Berlin --key daily
     """
-    column, value = when(delay, due)
+    column, value = when(delay, due, level)
     fields: Fields = {
         "topic": topic,
         column: value,
         "id": id,
         "key": key,
+        # Replacing is what a key means without a word.
+        "on_key": None if on_key == "replace" else on_key,
         "tag": tag,
         "properties": _properties(properties or []),
         "ttl_ms": None if ttl is None else duration_ms(ttl, "--ttl"),
+        "late": late,
+        "tries": tries,
+        "order_key": order_key,
+        "repeat": repeat_json(repeat, every, cron, zone, times, until),
     }
     if body is not None and (file is not None or lines):
         raise InvalidArgumentError("a body, and --file or --lines, are given; allowed: one of them")
-    if lines and id is not None:
-        raise InvalidArgumentError(f"--id {id} with --lines: all would have the same id; leave it out")
+    if key is None and on_key != "replace":
+        raise InvalidArgumentError(f"--on-key {on_key} without --key; allowed: with it")
+    for option, name in (("--id", id), ("--key", key)):
+        if lines and name is not None:
+            raise InvalidArgumentError(f"{option} {name} with --lines: only one would be scheduled; leave it out")
     if body is not None:
         _send_one(endpoint, fields, body.encode(errors="surrogateescape"), json)
         return
@@ -90,13 +116,8 @@ def _send_one(endpoint: str, fields: Fields, body: bytes, json: bool) -> None:
             [accepted] = client.schedule_batch(_batch(fields, [body]))
     except InvalidMessageError as error:
         raise type(error)(str(error).removeprefix("row 0: ")) from error
-    due_ms, seq = int(accepted.due_ms[0]), accepted.first_seq
-    id = fields["id"] or f"{seq:016x}"
-    if json:
-        answer = {"id": id, "seq": seq, "due_ms": due_ms, "due": output.instant(due_ms)}
-        output.json_line({**answer, "handle": accepted.handles()[0]})
-    else:
-        output.line(f"{id} due {output.instant(due_ms)}")
+    [receipt] = accepted.receipts([fields["id"]])
+    output.receipt(receipt, json)
 
 
 def _send_lines(endpoint: str, fields: Fields, source: BinaryIO, json: bool) -> None:
@@ -149,7 +170,9 @@ def _batch(fields: Fields, bodies: list[bytes]) -> pa.RecordBatch:
 
     kinds = {
         "topic": pa.string(), "due_ms": pa.int64(), "delay_ms": pa.int64(), "id": pa.string(), "key": pa.string(),
-        "tag": pa.string(), "properties": PROPERTIES, "ttl_ms": pa.int64(),
+        "tag": pa.string(), "properties": PROPERTIES, "ttl_ms": pa.int64(), "delay_level": pa.int32(),
+        "on_key": pa.string(), "late": pa.string(), "tries": pa.int32(), "order_key": pa.string(),
+        "repeat": pa.string(),
     }  # fmt: skip
     check_topic(fields["topic"])
     columns = {"body": pa.array(bodies, pa.binary())}

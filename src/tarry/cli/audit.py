@@ -1,0 +1,160 @@
+"""``tarry audit``: what was accepted against what was delivered."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tarry.cli import output
+from tarry.cli.exits import ExitCode
+from tarry.cli.options import Json, duration_ms, instant_ms
+from tarry.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from tarry.pipeline.audit_result import Audit, Late
+
+_COLUMN = "WHAT=COLUMN"
+
+Master = Annotated[str, typer.Option("--spark-master", help="Where Spark runs: local[*], spark://host:7077, ...")]
+Memory = Annotated[str, typer.Option("--spark-memory", help="Heap of Spark's driver.")]
+
+
+def audit(
+    accepted: Annotated[
+        str,
+        typer.Option("--accepted", "-a", metavar="PATH", help="What was accepted: JSON lines, CSV, Parquet, ..."),
+    ],
+    delivered: Annotated[str, typer.Option("--delivered", "-d", metavar="PATH", help="What was delivered, the same.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write the report there, as one HTML file.")
+    ] = None,
+    by: Annotated[str | None, typer.Option("--by", help="What tells messages apart: seq or id.")] = None,
+    until: Annotated[
+        str | None, typer.Option("--until", help="End of the observation; the latest delivery where it is not said.")
+    ] = None,
+    skew: Annotated[str, typer.Option("--skew", help="How much clocks may differ: so much early is not early.")] = "0",
+    grace: Annotated[str, typer.Option("--grace", help="So long after its due time a message is lost.")] = "0",
+    every_group: Annotated[
+        bool, typer.Option("--every-group", help="A message that one group of its topic had must come to each.")
+    ] = False,
+    unit: Annotated[str | None, typer.Option("--unit", "-u", help="second, minute, hour or day.")] = None,
+    examples: Annotated[int, typer.Option("--examples", min=0, max=1000, help="Messages named of each failure.")] = 10,
+    accepted_format: Annotated[
+        str | None, typer.Option("--accepted-format", help="json, csv, parquet or delta; else by the name.")
+    ] = None,
+    delivered_format: Annotated[str | None, typer.Option("--delivered-format", help="The same.")] = None,
+    accepted_column: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--accepted-column",
+            metavar=_COLUMN,
+            help="A column by another name: topic, id, seq, due, accepted, cancelled, expire, answered.",
+        ),
+    ] = None,
+    delivered_column: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--delivered-column",
+            metavar=_COLUMN,
+            help="The same: topic, id, seq, delivered, due, group, attempt.",
+        ),
+    ] = None,
+    spark_master: Master = "local[*]",
+    spark_memory: Memory = "1g",
+    json: Json = False,
+) -> None:
+    """Check what was delivered against what was accepted, from two files, without asking a broker.
+
+    Exit code 1 when a message was lost, came early, was never accepted, or was delivered though cancelled. Needs the
+    extra "spark".
+
+    \b
+    tarry audit --accepted sent.jsonl --delivered got.jsonl --out audit.html
+    tarry audit -a sent.parquet -d got.csv --delivered-column delivered=handled_at --skew 5ms
+    tarry audit -a sent.jsonl -d got.jsonl --json | jq .failures
+    """
+    from tarry.pipeline.report_session import report_session, shuffle_partitions
+
+    asked: dict[str, Any] = {
+        "accepted_columns": columns(accepted_column, "--accepted-column"),
+        "delivered_columns": columns(delivered_column, "--delivered-column"),
+        "by": by,
+        "until_ms": None if until is None else instant_ms(until, "--until"),
+        "skew_ms": duration_ms(skew, "--skew"),
+        "grace_ms": duration_ms(grace, "--grace"),
+        "every_group": every_group,
+        "unit": unit,
+        "examples": examples,
+    }
+    with report_session("tarry-audit", master=spark_master, memory=spark_memory) as spark:
+        # Here: it is the session that says what to install where there is no PySpark.
+        from tarry.pipeline.audit import audit as compare
+        from tarry.pipeline.audit_input import read_ledger
+
+        ledgers = [read_ledger(spark, accepted, accepted_format), read_ledger(spark, delivered, delivered_format)]
+        spark.conf.set("spark.sql.shuffle.partitions", shuffle_partitions(*ledgers))
+        found = compare(*ledgers, **asked)
+    if out is not None:
+        from tarry.report.audit_page import audit_page
+        from tarry.report.page import write
+
+        write(out, audit_page(found))
+    if json:
+        output.json_line(found.to_json())
+    else:
+        _show(found)
+        if out is not None:
+            output.note(f"the report is in {out}")
+    if not found.good:
+        raise typer.Exit(ExitCode.FAILED)
+
+
+def columns(given: list[str] | None, option: str) -> dict[str, str]:
+    """What each column is for.
+
+    Raises:
+        InvalidArgumentError: one is not written as it must be.
+    """
+    found = {}
+    for text in given or []:
+        name, equals, column = text.partition("=")
+        if not (name and equals and column):
+            raise InvalidArgumentError(f"{option} {text!r:.80} is not allowed; allowed: {_COLUMN}, as due=deliver_at")
+        found[name] = column
+    return found
+
+
+def _show(found: Audit) -> None:
+    for sentence in found.verdict():
+        output.line(sentence)
+    output.line("")
+    rows = [(row.topic or "-", *_counts(row.counts), *_late(row.late)) for row in found.topics]
+    heads = (
+        "TOPIC",
+        "ACCEPTED",
+        "DELIVERED",
+        "PENDING",
+        "LOST",
+        "EARLY",
+        "FOREIGN",
+        "REPEATS",
+        "P50 MS",
+        "P99 MS",
+        "MAX MS",
+    )
+    output.table(heads, [*rows, ("all", *_counts(found.counts), *_late(found.late))] if len(rows) > 1 else rows)
+    for name in found.failures:
+        for example in found.examples.get(name, []):
+            due = output.instant(example.due_ms) or "-"
+            output.line(f"{name}: {example.topic or '-'} {example.ident} due {due} {example.note}".rstrip())
+
+
+def _counts(counts: Any) -> list[str]:
+    names = ("accepted", "delivered", "pending", "lost", "early", "foreign", "duplicated")
+    return [f"{getattr(counts, name):,}" for name in names]
+
+
+def _late(late: Late) -> list[str]:
+    return [f"{late.ms[name]:,.1f}" if name in late.ms else "-" for name in ("p50", "p99", "max")]

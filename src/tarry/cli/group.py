@@ -1,0 +1,185 @@
+"""``tarry group``: consumer groups, listed, shown, set, paused, moved and deleted."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tarry.cli import output
+from tarry.cli.options import DEFAULT_ENDPOINT, Endpoint, Json, Start, connect, duration_ms, instant_ms
+
+if TYPE_CHECKING:
+    from tarry.groupinfo import GroupInfo
+
+app = typer.Typer(name="group", help="Consumer groups: what they are told, and where they stand.", no_args_is_help=True)
+
+Topic = Annotated[str, typer.Argument(help="The topic.")]
+Group = Annotated[str, typer.Argument(help="The group.")]
+
+
+@app.command("list")
+def list_(
+    topic: Annotated[str | None, typer.Argument(metavar="[TOPIC]", help="Only this topic's.")] = None,
+    endpoint: Endpoint = DEFAULT_ENDPOINT,
+    json: Json = False,
+) -> None:
+    """List groups.
+
+    LAG is what is ready and not settled; LEASED of it is with consumers, WAITING for its next try. DEAD letters are
+    beside it.
+
+    \b
+    tarry group list
+    tarry group list orders --json
+    """
+    with connect(endpoint) as client:
+        found = client.groups(topic)
+    if json:
+        for info in found:
+            output.json_line(_plain(info))
+        return
+    rows = [
+        (
+            *(i.topic, i.group, "paused" if i.paused else "runs"),
+            *(f"{n:,}" for n in (i.lag, i.leased, i.waiting, i.dead)),
+            output.instant(i.oldest_due_ms),
+        )
+        for i in found
+    ]
+    output.table(("TOPIC", "GROUP", "STATE", "LAG", "LEASED", "WAITING", "DEAD", "OLDEST DUE"), rows)
+
+
+@app.command()
+def show(topic: Topic, group: Group, endpoint: Endpoint = DEFAULT_ENDPOINT, json: Json = False) -> None:
+    """Show a group's settings, and where its messages are.
+
+    \b
+    tarry group show orders billing
+    """
+    with connect(endpoint) as client:
+        _show(client.group_info(topic, group), json)
+
+
+@app.command("set")
+def set_(
+    topic: Topic,
+    group: Group,
+    retry: Annotated[
+        str | None,
+        typer.Option(
+            "--retry", help="'fixed 1s', 'exponential 1s max 1h', 'list 10s 1m', rocketmq; '' is the default."
+        ),
+    ] = None,
+    tries: Annotated[
+        int | None, typer.Option("--tries", min=0, help="Before it is a dead letter; 0: no limit.")
+    ] = None,
+    inflight_max: Annotated[
+        int | None, typer.Option("--inflight-max", min=0, help="Leased at a time, over all consumers; 0: no limit.")
+    ] = None,
+    filter: Annotated[
+        str | None, typer.Option("--filter", help="What it wants: 'a || b' are tags; 'sql: price > 3'; '' is all.")
+    ] = None,
+    ordered: Annotated[
+        bool | None, typer.Option("--ordered/--not-ordered", help="Of each ordering key, one at a time.")
+    ] = None,
+    lease: Annotated[
+        str | None, typer.Option("--lease", help="Of consumers that ask for none; 0: the broker's default.")
+    ] = None,
+    start: Start = None,
+    endpoint: Endpoint = DEFAULT_ENDPOINT,
+    json: Json = False,
+) -> None:
+    """Change settings of a group; what is not named stays. A group that is new is made.
+
+    \b
+    tarry group set orders billing --tries 5 --retry 'exponential 1s max 10m jitter 0.2'
+    tarry group set orders audit --start latest --filter 'paid || refunded'
+    """
+    lease_ms = None if lease is None else duration_ms(lease, "--lease")
+    with connect(endpoint) as client:
+        changed = client.set_group(
+            topic,
+            group,
+            retry=retry,
+            tries=tries,
+            inflight_max=inflight_max,
+            filter=filter,
+            ordered=ordered,
+            lease_ms=lease_ms,
+            start=start,
+        )
+    _show(changed, json)
+
+
+@app.command()
+def pause(topic: Topic, group: Group, endpoint: Endpoint = DEFAULT_ENDPOINT, json: Json = False) -> None:
+    """Hand out nothing to a group, until it is resumed.
+
+    \b
+    tarry group pause orders billing
+    """
+    with connect(endpoint) as client:
+        client.pause(topic, group)
+        _show(client.group_info(topic, group), json, "state")
+
+
+@app.command()
+def resume(topic: Topic, group: Group, endpoint: Endpoint = DEFAULT_ENDPOINT, json: Json = False) -> None:
+    """Hand out to a group again.
+
+    \b
+    tarry group resume orders billing
+    """
+    with connect(endpoint) as client:
+        client.resume(topic, group)
+        _show(client.group_info(topic, group), json, "state")
+
+
+@app.command()
+def seek(
+    topic: Topic,
+    group: Group,
+    to: Annotated[str, typer.Argument(help="earliest, latest, or an instant: 2026-12-01T06:00:00Z, UTC milliseconds.")],
+    endpoint: Endpoint = DEFAULT_ENDPOINT,
+    json: Json = False,
+) -> None:
+    """Have a group go on from a time: skip what was due before, get again what was due since.
+
+    \b
+    tarry group seek orders billing 2026-12-01T06:00:00Z
+    tarry group seek orders billing latest
+    """
+    place = to if re.fullmatch("[a-z]+", to) else instant_ms(to, "TO")
+    with connect(endpoint) as client:
+        ahead = client.seek(topic, group, place)
+    if json:
+        output.json_line({"topic": topic, "group": group, "ahead": ahead})
+    else:
+        output.line(f"{ahead:,} ready messages are ahead")
+
+
+@app.command()
+def delete(topic: Topic, group: Group, endpoint: Endpoint = DEFAULT_ENDPOINT) -> None:
+    """Forget a group, and what it has settled. Its consumers end; its dead letters stay.
+
+    \b
+    tarry group delete orders billing
+    """
+    with connect(endpoint) as client:
+        client.delete_group(topic, group)
+
+
+def _plain(info: GroupInfo) -> dict[str, object]:
+    return {**asdict(info), "oldest_due": output.instant(info.oldest_due_ms)}
+
+
+def _show(info: GroupInfo, json: bool, what: str = "all") -> None:
+    if json:
+        output.json_line(_plain(info))
+    elif what == "state":
+        output.line(f"{info.group} of {info.topic} {'is paused' if info.paused else 'runs'}; lag {info.lag:,}")
+    else:
+        output.tree(asdict(info))

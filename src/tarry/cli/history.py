@@ -1,0 +1,78 @@
+"""``tarry history``: what happened to one message."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tarry.cli import output
+from tarry.cli.exits import ExitCode
+from tarry.cli.options import DEFAULT_ENDPOINT, Endpoint, Json, connect
+from tarry.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from tarry.views import Event, History
+
+
+def history(
+    what: Annotated[str, typer.Argument(metavar="HANDLE|ID", help='As "tarry send" gave it.')],
+    topic: Annotated[str | None, typer.Option("--topic", "-t", help="Of an id: only of this topic.")] = None,
+    accepted: Annotated[
+        str | None,
+        typer.Option("--accepted", "-a", metavar="PATH", help="Not of a broker: what tarry audit reads."),
+    ] = None,
+    delivered: Annotated[
+        str | None, typer.Option("--delivered", "-d", metavar="PATH", help="And what was delivered.")
+    ] = None,
+    endpoint: Endpoint = DEFAULT_ENDPOINT,
+    json: Json = False,
+) -> None:
+    """Show what happened to a message: accepted, cancelled or moved, fallen due, and where it is in each group.
+
+    Text output is: time, seq, what happened. What is not known any more is said on stderr. Exit code 8 when nothing is
+    known of it. With --accepted and --delivered it is read from the ledgers of an audit (extra "spark").
+
+    \b
+    tarry history AQ4AAAAAAAAA...
+    tarry history order-7-reminder --topic orders --json
+    tarry history order-7-reminder --accepted sent.jsonl --delivered got.jsonl
+    """
+    if (accepted is None) != (delivered is None):
+        raise InvalidArgumentError("--accepted and --delivered are given together, or neither is")
+    if accepted is not None and delivered is not None:
+        found = _of_ledgers(accepted, delivered, what, topic)
+    else:
+        with connect(endpoint) as client:
+            found = client.history(what, topic=topic)
+    if json:
+        output.json_line({**asdict(found), "events": [_data(event) for event in found.events]})
+    else:
+        for event in found.events:
+            output.line(_text(event))
+        for sentence in found.unknown:
+            output.note(f"not known: {sentence}")
+    if not found.events:
+        raise typer.Exit(ExitCode.NOT_DONE)
+
+
+def _of_ledgers(accepted: str, delivered: str, what: str, topic: str | None) -> History:
+    from tarry.pipeline.report_session import report_session
+
+    with report_session("tarry-history", master="local[*]", memory="1g") as spark:
+        from tarry.pipeline.audit_history import history as of_ledgers
+        from tarry.pipeline.audit_input import read_ledger
+
+        return of_ledgers(read_ledger(spark, accepted), read_ledger(spark, delivered), what, topic=topic)
+
+
+def _data(event: Event) -> dict[str, object]:
+    at_ms = None if event.at_ms is None else int(event.at_ms)
+    return {**asdict(event), "at": output.instant(at_ms)}
+
+
+def _text(event: Event) -> str:
+    at = "-" if event.at_ms is None else output.instant(int(event.at_ms))
+    details = " ".join(f"{name}={output.shown(name, value)}" for name, value in event.details.items())
+    return f"{at or '-':24}  {event.seq if event.seq is not None else '-'}  {event.event:11} {details}".rstrip()

@@ -1,0 +1,101 @@
+"""``tarry forecast --report`` and ``--store``: the load to come, counted by Spark out of the store itself."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tarry.cli import output
+from tarry.config import Config
+from tarry.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from tarry.pipeline.forecast_result import Outlook
+
+DEFAULTS = {name: Config.model_fields[name].default for name in ("horizon_ms", "wheel_bytes_max", "retention_ms")}
+
+
+def outlook(
+    *,
+    store: str | None,
+    endpoint: str | None,
+    unit: str,
+    until_ms: int | None,
+    within_ms: int | None,
+    rate: float,
+    horizon_ms: int,
+    wheel_bytes_max: int,
+    master: str,
+    memory: str,
+) -> Outlook:
+    """Count what is pending.
+
+    Args:
+        store: where the store is; None: the broker says.
+        endpoint: of a broker, whose intake is read as well, and by whose clock it is; None: the store alone.
+
+    Raises:
+        InvalidArgumentError: neither is given, or a value is not allowed. And as what it calls.
+    """
+    if store is None and endpoint is None:
+        raise InvalidArgumentError("nothing to look at; allowed: --store, or --endpoint of a broker, or both")
+    from tarry.pipeline.report_session import report_session
+
+    with report_session("tarry-forecast", master=master, memory=memory) as spark:
+        from tarry.clock import SystemClock
+        from tarry.pipeline import pending as places
+        from tarry.pipeline.forecast import forecast
+        from tarry.pipeline.forecast_result import Sources
+
+        if endpoint is not None:
+            files, state = places.look(endpoint, store)
+            now_ms, from_ms, fired_seq = state.now_ms, state.fired_until_ms, state.fired_seq
+            intake = max(files.committed_seq, state.first_seq), state.durable_seq
+            intake_bytes, cancelled_jobs = state.waiting_bytes, state.cancelled_jobs
+        else:
+            now_ms = from_ms = SystemClock().now_ms()
+            files, fired_seq, intake, intake_bytes = places.StoreFiles.of(store or ""), None, (0, 0), 0
+            cancelled_jobs = []  # who is cancelled, the broker knows
+        files = replace(files, messages=files.later_than(from_ms))
+        rows = places.rows_of(spark, files, endpoint=endpoint, intake=intake)
+        return forecast(
+            places.pending(rows, from_ms=from_ms, fired_seq=fired_seq, cancelled_jobs=cancelled_jobs),
+            Sources(
+                store=files.uri,
+                version=files.version,
+                files=files.files,
+                store_rows=files.rows,
+                store_bytes=files.bytes,
+                intake=endpoint is not None,
+                intake_bytes=intake_bytes,
+            ),
+            now_ms=now_ms,
+            unit=unit,
+            until_ms=now_ms + within_ms if within_ms is not None else until_ms,
+            rate=rate,
+            horizon_ms=horizon_ms,
+            wheel_bytes_max=wheel_bytes_max,
+            retention_ms=DEFAULTS["retention_ms"],
+        )
+
+
+def show(found: Outlook, report: Path | None, *, json: bool) -> None:
+    """Print it, and write the report."""
+    if report is not None:
+        from tarry.report.forecast_page import forecast_page
+        from tarry.report.page import write
+
+        write(report, forecast_page(found))
+    if json:
+        output.json_line(found.to_json())
+        return
+    for sentence in found.verdict():
+        output.line(sentence)
+    output.line("")
+    rows = [
+        (output.instant(unit.from_ms), f"{unit.rows:,}", f"{unit.body_bytes:,}") for unit in found.units if unit.rows
+    ]
+    output.table(("FROM", "MESSAGES", "BYTES"), rows)
+    if report is not None:
+        output.note(f"the report is in {report}")

@@ -1,0 +1,197 @@
+"""``tarry relay``: delayed messages from Kafka to Kafka, with Spark and a store, without a broker."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+import tomllib
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tarry.cli import output
+from tarry.cli.options import duration_ms
+from tarry.errors import InvalidArgumentError, NotFoundError
+
+if TYPE_CHECKING:
+    from tarry.relay.job import Running
+    from tarry.relay.settings import Settings
+
+Text = Annotated[str | None, typer.Option()]
+
+
+def relay(
+    kafka: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Kafka; several with commas.")] = None,
+    topics: Annotated[str | None, typer.Option(metavar="PATTERN", help="Source topics: a regular expression.")] = None,
+    store: Annotated[str | None, typer.Option(metavar="URI", help="The relay's Delta table: path or URI.")] = None,
+    checkpoint: Annotated[Path | None, typer.Option(metavar="DIR", help="Spark's checkpoint; may be lost.")] = None,
+    name: Annotated[
+        str | None, typer.Option(help="Of groups, transactional ids, topics of its own; default tarry.")
+    ] = None,
+    target: Annotated[
+        list[str] | None,
+        typer.Option(metavar="[PATTERN=]TEMPLATE", help="Where to; default '{topic}-due'. Repeatable."),
+    ] = None,
+    delay: Annotated[
+        list[str] | None, typer.Option(metavar="PATTERN=30s", help="Topics with a fixed delay. Repeatable.")
+    ] = None,
+    dead_letters: Annotated[str | None, typer.Option(metavar="TOPIC", help="Default NAME-dead-letters.")] = None,
+    guarantee: Annotated[str | None, typer.Option(metavar="exactly-once|at-least-once")] = None,
+    timestamp: Annotated[str | None, typer.Option(metavar="source|due|now", help="Of the target's records.")] = None,
+    shards: Annotated[int | None, typer.Option(metavar="N", help="Ways out, side by side; default 2.")] = None,
+    start: Annotated[str | None, typer.Option(metavar="earliest|latest", help="Where a new relay begins.")] = None,
+    near: Annotated[str | None, typer.Option(metavar="250ms", help="What is due within it bypasses the store.")] = None,
+    delay_max: Annotated[str | None, typer.Option(metavar="14640d", help="Longest delay.")] = None,
+    kafka_option: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="For librdkafka, as security.protocol. Repeatable.")
+    ] = None,
+    master: Annotated[str | None, typer.Option(metavar="URL", help="Spark's master; default local[*].")] = None,
+    memory: Annotated[str | None, typer.Option(help="Of the driver's JVM; default 1g.")] = None,
+    metrics: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Prometheus, over HTTP.")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Any other setting; repeatable.")
+    ] = None,
+    config: Annotated[Path | None, typer.Option(metavar="FILE", help="Read settings from this TOML file.")] = None,
+    parent_pid: Annotated[int | None, typer.Option(hidden=True)] = None,
+) -> None:
+    """Relay delayed messages from Kafka to Kafka, until SIGTERM or SIGINT.
+
+    Producers say when by a header (tarry-due-ms, tarry-due, tarry-delay-ms or tarry-delay) and where by another
+    (tarry-topic); records without pass through at once. The status is a line of JSON on stdout every ten seconds; the
+    log goes to stderr. Needs the extra "kafka". docs/cluster.md has all of it.
+
+    \b
+    pip install 'tarry[kafka]'
+    tarry relay --kafka localhost:9092 --topics 'orders|mails' --store store --checkpoint checkpoint
+    tarry relay --config relay.toml --delay 'delay-<seconds>s' --target '{topic}-due'
+    """
+    try:
+        import_module("confluent_kafka")
+    except ModuleNotFoundError as error:
+        raise NotFoundError("the relay needs confluent-kafka; it comes with: pip install 'tarry[kafka]'") from error
+    given = _file(config) | {n: v for text in settings or [] for n, v in [_pair("--set", text)]}
+    told = {
+        "kafka": kafka,
+        "topics": topics,
+        "store": store,
+        "name": name,
+        "targets": target,
+        "delays": delay,
+        "dead_letters": dead_letters,
+        "guarantee": guarantee,
+        "timestamp": timestamp,
+        "shards": shards,
+        "start": start,
+        "kafka_options": kafka_option,
+        "checkpoint": checkpoint,
+        "master": master,
+        "memory": memory,
+        "near_ms": None if near is None else duration_ms(near, "--near"),
+        "delay_ms_max": None if delay_max is None else duration_ms(delay_max, "--delay-max"),
+        "metrics": metrics,
+    }
+    given |= {n: v for n, v in told.items() if v is not None}
+    address = given.pop("metrics", None)
+    made = make(given)
+    raise typer.Exit(_run(*made, address, parent_pid))
+
+
+def make(given: dict[str, Any]) -> tuple[Settings, Running]:
+    """The settings, from names and values as a file or a command line has them.
+
+    Raises:
+        InvalidArgumentError: one is unknown, missing or not allowed.
+    """
+    from tarry.relay.job import Running
+    from tarry.relay.settings import Settings
+
+    for needed in ("kafka", "topics", "store", "checkpoint"):
+        if needed not in given:
+            raise InvalidArgumentError(f"{needed} is not given; allowed: --{needed}, or {needed} in --config FILE")
+    kinds = {Settings: Settings.__dataclass_fields__, Running: Running.__dataclass_fields__}
+    parts: dict[type, dict[str, Any]] = {kind: {} for kind in kinds}
+    for name, value in given.items():
+        kind = next((kind for kind, fields in kinds.items() if name in fields), None)
+        if kind is None:
+            allowed = sorted(n for fields in kinds.values() for n in fields)
+            raise InvalidArgumentError(f"setting {name!r} is unknown; allowed: {', '.join(allowed)}, metrics")
+        parts[kind][name] = _value(name, value, str(kinds[kind][name].type))
+    return Settings(**parts[Settings]), Running(**parts[Running])
+
+
+def _value(name: str, value: Any, kind: str) -> Any:
+    if name == "kafka_options":
+        pairs = value.items() if isinstance(value, dict) else [_pair("--kafka-option", text) for text in value]
+        return tuple((str(n), str(v)) for n, v in pairs)
+    if kind == "int":
+        try:
+            return value if isinstance(value, int) else int(value)
+        except ValueError:
+            return duration_ms(str(value), name)
+    if kind == "tuple[str, ...]":
+        return (value,) if isinstance(value, str) else tuple(value)
+    return Path(value) if kind == "Path" else str(value)
+
+
+def _file(path: Path | None) -> dict[str, Any]:
+    if path is None:
+        return {}
+    try:
+        return tomllib.loads(path.read_text())
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidArgumentError(f"{path} is no TOML: {error}") from error
+
+
+def _pair(option: str, text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise InvalidArgumentError(f"{option} {text}: no value; allowed: NAME=VALUE")
+    return name.strip(), value
+
+
+def _run(settings: Settings, running: Running, metrics: str | None, parent_pid: int | None) -> int:
+    from tarry.cli.server import StopSignals
+    from tarry.pipeline.process import follow_parent, kill_session
+    from tarry.pipeline.session import end_jvm
+    from tarry.relay.job import Relay
+
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    logging.getLogger("py4j").setLevel(logging.WARNING)
+    stop = threading.Event()
+    if parent_pid is not None:
+        follow_parent(parent_pid, stop.set)
+    job = Relay(settings, running)
+    if metrics is not None:
+        _serve_metrics(job, metrics)
+    with StopSignals() as signals:
+        threading.Thread(target=_await_signal, args=(signals, stop), name="tarry-relay-signals", daemon=True).start()
+        try:
+            job.run(stop, output.json_line)
+        finally:
+            end_jvm()
+            if os.getsid(0) == os.getpid():
+                kill_session(os.getpid(), spare_self=True)
+    return 0
+
+
+def _await_signal(signals: Any, stop: threading.Event) -> None:
+    while not signals.wait(0.5):
+        if stop.is_set():
+            return
+    stop.set()
+
+
+def _serve_metrics(job: Any, address: str) -> None:
+    from prometheus_client import CollectorRegistry, start_http_server
+
+    from tarry.config import parse_address
+    from tarry.relay.status import StatusCollector
+
+    host, port = parse_address(address)
+    registry = CollectorRegistry()
+    registry.register(StatusCollector(job.status))
+    start_http_server(port, host.strip("[]"), registry)

@@ -1,0 +1,105 @@
+"""``tarry top``: a broker, live in the terminal."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tarry.cli import output
+from tarry.cli.options import DEFAULT_ENDPOINT, Endpoint, Json, connect
+from tarry.errors import TarryError, UnavailableError
+
+if TYPE_CHECKING:
+    from tarry.client import Client
+
+PIPE_COLUMNS = 160
+"""How wide a frame is where there is no terminal."""
+NEXT_DUE_TOPICS_MAX = 1000
+"""Beyond so many topics it would take the broker too long to look for each one's next due time."""
+
+
+def top(
+    interval: Annotated[float, typer.Option("--interval", "-i", min=0.1, help="Seconds from one to the next.")] = 1.0,
+    once: Annotated[bool, typer.Option("--once", help="Print one frame, and end.")] = False,
+    most: Annotated[int, typer.Option("--most", "-n", min=1, max=1000, help="Most topics and groups.")] = 100,
+    endpoint: Endpoint = DEFAULT_ENDPOINT,
+    json: Json = False,
+) -> None:
+    """Watch a broker: rates, what is pending by topic, lateness, groups, and how its parts are.
+
+    Rates and lateness are of the last interval; a single frame has them since the broker began. End it with Ctrl-C.
+
+    \b
+    tarry top
+    tarry top --interval 5
+    tarry top --once --json | jq .topics
+    """
+    with connect(endpoint) as client:
+        found = _overview(client, most, topics=0)
+        if once:
+            _print(found, None, json)
+            return
+        try:
+            if json or not sys.stdout.isatty():
+                _follow(client, found, interval, most, json)
+            else:
+                _live(client, found, interval, most)
+        except KeyboardInterrupt:
+            return
+
+
+def _overview(client: Client, most: int, topics: int) -> dict[str, Any]:
+    return client.overview(most=most, next_due=topics <= NEXT_DUE_TOPICS_MAX)
+
+
+def _print(found: dict[str, Any], before: dict[str, Any] | None, json: bool) -> None:
+    if json:
+        output.json_line(found)
+        return
+    from rich.console import Console
+
+    from tarry.cli.frame import frame
+
+    console = Console() if sys.stdout.isatty() else Console(width=PIPE_COLUMNS)
+    console.print(frame(found, before))
+
+
+def _follow(client: Client, found: dict[str, Any], interval: float, most: int, json: bool) -> None:
+    before = None
+    while True:
+        _print(found, before, json)
+        time.sleep(interval)
+        before, found = found, _overview(client, most, found["topics"]["count"])
+
+
+def _live(client: Client, found: dict[str, Any], interval: float, most: int) -> None:
+    from rich.live import Live
+
+    from tarry.cli.frame import frame, lost
+
+    with Live(frame(found, None), screen=True, auto_refresh=False) as live:
+        before = None
+        while True:
+            # Without the title, the heads of two tables, and what is below them.
+            room = max(4, live.console.height - 12)
+            live.update(frame(found, before, rows_max=room), refresh=True)
+            time.sleep(interval)
+            try:
+                before, found = found, _overview(client, most, found["topics"]["count"])
+            except UnavailableError as error:
+                before = None
+                live.update(lost(str(error)), refresh=True)
+                found = _await(client, interval, most)
+
+
+def _await(client: Client, interval: float, most: int) -> dict[str, Any]:
+    """Until the broker is there again."""
+    while True:
+        time.sleep(interval)
+        try:
+            return _overview(client, most, topics=0)
+        except TarryError:
+            continue

@@ -1,0 +1,57 @@
+"""``tarry topic``: what becomes of a topic's late messages."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from tarry.cli import output
+from tarry.cli.group import Topic
+from tarry.cli.options import DEFAULT_ENDPOINT, Endpoint, Json, connect, duration_ms
+from tarry.groupinfo import TopicInfo
+
+app = typer.Typer(name="topic", help="Topics: what becomes of late messages.", no_args_is_help=True)
+
+
+@app.command()
+def show(topic: Topic, endpoint: Endpoint = DEFAULT_ENDPOINT, json: Json = False) -> None:
+    """Show what becomes of messages of a topic that are late and do not say it themselves.
+
+    \b
+    tarry topic show orders
+    """
+    with connect(endpoint) as client:
+        _show(client.topic_info(topic), json)
+
+
+@app.command("set")
+def set_(
+    topic: Topic,
+    late: Annotated[
+        str | None, typer.Option("--late", help="deliver, drop, or dead (letters); '' is the default.")
+    ] = None,
+    lateness_max: Annotated[
+        str | None, typer.Option("--lateness-max", help="How late one without a ttl may be: 10m; none is any.")
+    ] = None,
+    endpoint: Endpoint = DEFAULT_ENDPOINT,
+    json: Json = False,
+) -> None:
+    """Change it; what is not named stays.
+
+    \b
+    tarry topic set orders --late dead --lateness-max 10m
+    """
+    latest = None
+    if lateness_max is not None:
+        latest = -1 if lateness_max == "none" else duration_ms(lateness_max, "--lateness-max")
+    with connect(endpoint) as client:
+        _show(client.set_topic(topic, late=late, lateness_ms_max=latest), json)
+
+
+def _show(info: TopicInfo, json: bool) -> None:
+    if json:
+        output.json_line(asdict(info))
+    else:
+        output.tree(asdict(info))

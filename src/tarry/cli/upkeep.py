@@ -1,0 +1,46 @@
+"""``tarry compact`` and ``tarry expire``: the upkeep of a broker's store, at once and without Spark."""
+
+from __future__ import annotations
+
+import threading
+from typing import Annotated
+
+import typer
+
+from tarry.cli import output
+from tarry.cli.options import DEFAULT_ENDPOINT, Endpoint, Json
+
+Store = Annotated[str | None, typer.Option("--store", metavar="URI", help="The store, where not what the broker says.")]
+
+
+def compact(endpoint: Endpoint = DEFAULT_ENDPOINT, store: Store = None, json: Json = False) -> None:
+    """Merge, cut and expire the files of the store, until nothing is left to do.
+
+    The pipeline does so by itself, with Spark; this goes one after the other, and may run beside it.
+
+    \b
+    tarry compact
+    tarry compact --store s3://bucket/store --json
+    """
+    _run(endpoint, store, json, compact=True)
+
+
+def expire(endpoint: Endpoint = DEFAULT_ENDPOINT, store: Store = None, json: Json = False) -> None:
+    """Take files out of the store of which all messages have fired, and delete those that were taken out long ago.
+
+    \b
+    tarry expire
+    """
+    _run(endpoint, store, json, compact=False)
+
+
+def _run(endpoint: str, store: str | None, json: bool, *, compact: bool) -> None:
+    from tarry.pipeline.compact import Settings, in_process, once
+    from tarry.pipeline.intake_client import IntakeClient
+
+    with IntakeClient(endpoint) as client:
+        totals = once(client, store, Settings(compact=compact), in_process, threading.Event())
+    if json:
+        output.json_line(dict(totals))
+    else:
+        output.tree(dict(sorted(totals.items())) or {"works": 0})
