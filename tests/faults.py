@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import errno
 import random
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from tarry.log.files import AppendFile, Buffer, OsAppendFile, OsFiles
+from tarry.log.files import AppendFile, Buffer, Closeable, OsAppendFile, OsFiles
 
 
 class Crash(BaseException):
@@ -24,6 +25,7 @@ class FaultyFiles(OsFiles):
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self.steps = 0
         self.crash_at: int | None = None
         self.full = False
@@ -31,6 +33,8 @@ class FaultyFiles(OsFiles):
         self.durable: dict[Path, int] = {}
         self.done: list[str] = []
         self._open: list[FaultyAppendFile] = []
+        self._databases: list[Closeable] = []
+        self._directories: set[Path] = set()
 
     def step(self, what: str) -> None:
         self.steps += 1
@@ -47,9 +51,14 @@ class FaultyFiles(OsFiles):
 
     def close_all(self) -> None:
         """The process is gone, and its open files with it."""
-        for file in self._open:
-            file.close()
+        for thing in [*self._open, *self._databases]:
+            thing.close()
         self._open.clear()
+        self._databases.clear()
+
+    def adopt(self, database: Closeable, directory: Path) -> None:
+        self._databases.append(database)
+        self._directories.add(directory)
 
     def replace(self, path: Path, content: bytes) -> None:
         self.step(f"before replace {path.name}")
@@ -63,8 +72,13 @@ class FaultyFiles(OsFiles):
         self.step(f"after remove {path.name}")
 
     def lose_unsynced(self, rng: random.Random) -> None:
-        """Power failure: of what was not synced, each file keeps a random part of the beginning, or nothing."""
+        """Power failure: of what was not synced, each file keeps a random part of the beginning, or nothing. A database
+        may be gone altogether.
+        """
         self.crash_at = None
+        for directory in self._directories:
+            if rng.choice([True, False]):
+                shutil.rmtree(directory, ignore_errors=True)
         for path, size in self.durable.items():
             if path.exists() and path.stat().st_size > size:
                 keep = rng.choice([size, rng.randint(size, path.stat().st_size)])

@@ -7,6 +7,8 @@ import re
 import signal
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -117,6 +119,20 @@ def test_damage_is_exit_code_4_and_names_file_and_offset(servers: Servers, tmp_p
     assert log.startswith("tarry: corrupt: ")
     assert path.name in log
     assert path.read_bytes() == content
+
+
+def test_metrics_are_served_where_they_are_told_to_be(servers: Servers) -> None:
+    process = servers.start("--data", "data", "--metrics", "127.0.0.1:0")
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    found = re.fullmatch(r"tarry \S+ serving flight on \S+, metrics on (127\.0\.0\.1:\d+), data data\n", line)
+    assert found, line
+    with urllib.request.urlopen(f"http://{found[1]}/metrics", timeout=30) as answer:
+        assert b"\ntarry_serving 1.0\n" in answer.read()
+    process.send_signal(signal.SIGTERM)
+    assert end(process)[0] == ExitCode.OK
+    with pytest.raises(urllib.error.URLError):
+        urllib.request.urlopen(f"http://{found[1]}/metrics", timeout=30)
 
 
 def test_an_address_in_use_is_exit_code_5(servers: Servers) -> None:

@@ -15,7 +15,12 @@ from tarry.cli.exits import ExitCode, exit_code
 from tarry.cli.main import app, run
 from tarry.errors import TarryError
 
-COMMANDS = ("serve", "send", "receive", "pending", "status", "dump", "demo")
+COMMANDS = (
+    *("serve", "send", "receive", "cancel", "reschedule", "find-key", "jobs"),
+    *("pending", "list", "peek", "forecast", "status", "top", "dump", "demo"),
+    *("compact", "expire"),
+    *("audit", "history", "relay"),
+)
 ROOT = Path(__file__).parents[2]
 
 
@@ -27,7 +32,8 @@ def plain_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_every_command_is_there() -> None:
-    assert [c.callback.__name__ for c in app.registered_commands if c.callback] == list(COMMANDS)
+    found = [c.name for c in app.registered_commands if not c.hidden]
+    assert found == list(COMMANDS)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -71,10 +77,17 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["send", "a", "b", "-p", "x"], "invalid_argument: --property x: no name or no value"),
         (["send", "a", "b", "--lines"], "invalid_argument: a body, and --file or --lines, are given"),
         (["send", "a", "--lines", "--id", "x"], "invalid_argument: --id x with --lines"),
+        (["send", "a", "--lines", "--key", "x"], "invalid_argument: --key x with --lines"),
         (["send", "a b", "c"], "invalid_message: topic 'a b' is not a topic name; allowed: "),
         (["receive", "a", "--wait", "soon"], "invalid_argument: --wait: not a duration: 'soon'"),
         (["receive", "a", "--follow", "--no-ack"], "invalid_argument: --follow with --no-ack"),
         (["pending", "-e", "nowhere"], "invalid_argument: address 'nowhere'"),
+        (["list", "--until", "5", "--within", "5m"], "invalid_argument: --until 5 and --within 5m are both given"),
+        (["list", "--after", "tomorrow"], "invalid_argument: --after 'tomorrow' is not an instant"),
+        (["list", "--limit", "0"], "usage: Invalid value"),
+        (["peek", "a", "--limit", "1001"], "usage: Invalid value"),
+        (["forecast", "--until", "soon"], "invalid_argument: --until 'soon' is not an instant"),
+        (["top", "--interval", "0"], "usage: Invalid value"),
         (["serve", "--pipeline", "maybe"], 'pipeline is \'maybe\' (command line); allowed: "on" or "off"'),
         (["serve", "--flight", "7611"], "flight is '7611' (command line); allowed: HOST:PORT"),
         (["serve", "--set", "horizont_ms=5"], "unknown setting 'horizont_ms'; allowed: "),
@@ -100,7 +113,21 @@ def test_wrong_usage_is_one_line_and_code_2(
     assert text in said.err
 
 
-@pytest.mark.parametrize("command", [["pending"], ["status"], ["send", "a", "b"], ["receive", "a"]])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["pending"],
+        ["list"],
+        ["peek", "a"],
+        ["forecast"],
+        ["top", "--once"],
+        ["status"],
+        ["send", "a", "b"],
+        ["receive", "a"],
+        ["cancel", "h"],
+        ["find-key", "a", "b"],
+    ],
+)
 def test_a_broker_out_of_reach(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert run([*command, "--endpoint", "127.0.0.1:1"]) == ExitCode.UNAVAILABLE
     said = capsys.readouterr()
@@ -131,8 +158,9 @@ def test_every_error_has_an_exit_code() -> None:
     }
     assert codes == {
         "internal": 1, "invalid_argument": 2, "invalid_message": 2, "delay_too_long": 2, "message_too_large": 2,
-        "not_found": 1, "stale_lease": 1, "overloaded": 6, "disk_full": 6, "unavailable": 5, "closed": 5, "locked": 3,
-        "corrupt": 4, "fatal": 7, "illegal_transition": 1,
+        "key_exists": 8, "forged_handle": 2,
+        "not_found": 1, "stale_lease": 1, "overloaded": 6, "disk_full": 6, "unavailable": 5, "closed": 5,
+        "locked": 3, "corrupt": 4, "fatal": 7, "illegal_transition": 1,
     }  # fmt: skip
 
 

@@ -1,5 +1,6 @@
 """What a producer may say about a message, and what is refused before it travels."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
@@ -8,12 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarry.client.rows import COLUMNS, make_row, row_of, rows_of, to_batch
+from tarry.admission import Limits, admit, key_policies
+from tarry.client.rows import COLUMNS, columns_of, make_row, row_of, rows_of, to_batch
 from tarry.delay import DelayLevel
 from tarry.errors import InvalidArgumentError, InvalidMessageError
-from tarry.message import Message, admit
+from tarry.message import Message
+from tarry.repeat import Repeat, parse, to_json
 
 HOUR = 3_600_000
+LEVEL = [name for name, _ in COLUMNS].index("delay_level")
 
 
 @pytest.mark.parametrize(
@@ -25,7 +29,6 @@ HOUR = 3_600_000
         ({"delay": 0.0015}, None, 2),
         ({"delay": "1h"}, None, HOUR),
         ({"delay": timedelta(hours=1)}, None, HOUR),
-        ({"delay": DelayLevel(1)}, None, 1000),
         ({"delay": "1970-01-01T01:00:00Z"}, HOUR, None),
         ({"delay": datetime(1970, 1, 1, 2, tzinfo=timezone(timedelta(hours=1)))}, HOUR, None),
         ({"due": datetime(1970, 1, 1, 1, tzinfo=UTC)}, HOUR, None),
@@ -34,7 +37,20 @@ HOUR = 3_600_000
 )
 def test_when(arguments: dict[str, Any], due_ms: int | None, delay_ms: int | None) -> None:
     row = make_row("t", b"", **arguments)
-    assert row[2:4] == (due_ms, delay_ms)
+    assert row == ("t", b"", due_ms, delay_ms, None)
+
+
+@pytest.mark.parametrize(
+    ("level", "travels"), [(1, 1), (0, 0), (99, 99), (1 << 40, (1 << 31) - 1), (-(1 << 40), -(1 << 31))]
+)
+def test_a_level_is_resolved_by_the_broker_s_table(level: int, travels: int) -> None:
+    row = make_row("t", b"", delay=DelayLevel(level))
+    assert (row[2:4], row[LEVEL]) == ((None, None), travels)
+    mixed = to_batch([row, make_row("t", b"", delay="1s"), make_row("t", b"", due=7)])
+    at_1, at_last = 100 + 5_000, 100 + 60_000
+    limits = Limits(levels=(5_000, 60_000))
+    expected = at_1 if level == 1 else 100 if level <= 0 else at_last
+    assert admit(mixed, 100, limits).column("due_ms").to_pylist() == [expected, 1100, 7]
 
 
 @pytest.mark.parametrize(
@@ -74,6 +90,17 @@ def test_when(arguments: dict[str, Any], due_ms: int | None, delay_ms: int | Non
         ({"tries": 0}, "tries is 0"),
         ({"tries": 1 << 31}, "tries is"),
         ({"tries": True}, "tries is True"),
+        ({"delay": DelayLevel("1")}, "'1' is not a whole number"),
+        ({"delay": DelayLevel(True)}, "True is not a whole number"),
+        ({"on_key": "upsert"}, "on_key is 'upsert'; allowed: replace, keep, refuse"),
+        ({"on_key": ["keep"]}, "on_key is ['keep']; allowed"),
+        ({"late": "never"}, "late is 'never'; allowed: deliver, drop, dead"),
+        ({"order_key": 7}, "order_key is 7"),
+        ({"order_key": "\ud800"}, "order_key is no UTF-8"),
+        ({"repeat": 7}, "repeat is 7 (int); allowed"),
+        ({"repeat": {"every": {1}}}, "every"),
+        ({"repeat": {"evry": 5}}, "evry"),
+        ({"repeat": "\ud800"}, "repeat is no UTF-8"),
     ],
 )
 def test_refused(arguments: dict[str, Any], problem: str) -> None:
@@ -92,17 +119,30 @@ ROWS = st.builds(
     properties=st.none() | st.dictionaries(st.text(min_size=1, max_size=3), st.text(max_size=3), max_size=3),
     ttl=st.none() | st.integers(2 * 10**6, 10**7),
     tries=st.none() | st.integers(1, 9),
+    on_key=st.sampled_from(["replace", "keep", "refuse", None]),
+    order_key=st.none() | st.text(min_size=1, max_size=9),
+    late=st.sampled_from(["deliver", "drop", "dead", None]),
+    repeat=st.sampled_from([None, '{"every":"1h"}', {"every": "1h", "times": 3}, Repeat.every("1h", factor=2)]),
 )
 
 
 @given(st.lists(ROWS, min_size=1, max_size=20), st.booleans())
 def test_every_row_that_is_made_is_one_that_the_broker_takes(rows: list[Any], all_columns: bool) -> None:
-    batch = to_batch(rows, all_columns=all_columns)
+    batch = to_batch(rows, [name for name, _ in COLUMNS] if all_columns else None)
+    rows = [(*row, *[None] * (len(COLUMNS) - len(row))) for row in rows]
     admitted = admit(batch, 0)
     assert admitted.column("body").to_pylist() == [row[1] for row in rows]
     assert admitted.column("due_ms").to_pylist() == [row[3] for row in rows]
     assert admitted.column("id").to_pylist() == [row[4] for row in rows]
-    assert admitted.column("properties").to_pylist() == [row[7] for row in rows]
+    for row, properties in zip(rows, admitted.column("properties").to_pylist(), strict=True):
+        own = {"tarry.order": row[-2], "tarry.late": row[-1]}
+        expected = dict(row[7] or []) | {name: value for name, value in own.items() if value is not None}
+        assert dict(properties or []) == expected
+    rules = [None if row[-3] is None else parse(row[-3]) for row in rows]
+    assert [None if text is None else parse(text) for text in admitted.column("repeat").to_pylist()] == rules
+    policies = key_policies(batch)
+    if policies is not None:
+        assert [p.name.lower() for p in policies] == [row[-4] or "replace" for row in rows]
 
 
 def test_absolute_and_relative_due_times_in_one_batch() -> None:
@@ -113,12 +153,20 @@ def test_absolute_and_relative_due_times_in_one_batch() -> None:
 
 def test_columns_that_nobody_uses_are_left_out() -> None:
     assert to_batch([make_row("t", b"")]).schema.names == ["topic", "body", "delay_ms"]
-    assert to_batch([make_row("t", b"")], all_columns=True).schema == pa.schema(COLUMNS)
+    everything = [name for name, _ in COLUMNS]
+    assert to_batch([make_row("t", b"")], everything).schema == pa.schema(COLUMNS)
+    keyed = [make_row("t", b"", key="k"), make_row("t", b"", key="k", on_key="replace")]
+    assert columns_of(keyed) == ["topic", "body", "delay_ms", "key"]
+    assert columns_of([*keyed, make_row("t", b"", key="k", on_key="keep")])[-1] == "on_key"
 
 
 def test_messages_and_dicts() -> None:
     full = Message("t", b"b", 7, "i", "k", "g", {"a": "b"}, 9, 3)
-    assert row_of(full) == ("t", b"b", 7, None, "i", "k", "g", [("a", "b")], 9, 3)
+    assert row_of(full) == ("t", b"b", 7, None, "i", "k", "g", [("a", "b")], 9, 3, None, None, None, None, None)
+    fuller = replace(full, on_key="keep", repeat='{"every": 60}', order_key="o", late="drop")
+    assert row_of(fuller) == (*row_of(full)[:11], "keep", '{"every": 60}', "o", "drop")
+    for rule in ({"every": 60}, {"every": timedelta(minutes=1)}, Repeat.every("1m")):
+        assert row_of({"topic": "t", "body": b"", "repeat": rule})[-3] == to_json(Repeat.every(60))
     assert row_of({"topic": "t", "body": "b", "delay": "1s"})[:4] == ("t", b"b", None, 1000)
     good, bad = {"topic": "t", "body": ""}, {"topic": "t", "body": "", "tries": 0}
     with pytest.raises(InvalidMessageError, match=r"^row 1: tries is 0") as caught:

@@ -28,6 +28,8 @@ def test_the_codes_are_those_that_programs_rely_on() -> None:
         "invalid_message": False,
         "delay_too_long": False,
         "message_too_large": False,
+        "key_exists": False,
+        "forged_handle": False,
         "not_found": False,
         "stale_lease": False,
         "overloaded": True,

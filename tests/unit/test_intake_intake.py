@@ -200,6 +200,18 @@ def test_an_unsealed_segment_is_not_deleted(box: Box) -> None:
     assert box.intake.delete_below(99, 99, 1 << 40) == 1
 
 
+def test_nothing_is_deleted_while_somebody_keeps_it(box: Box) -> None:
+    for _ in range(2):
+        box.commit([10], body=9000)
+        assert box.intake.seal()
+    with box.intake.kept():
+        with box.intake.kept():
+            assert box.intake.delete_below(99, 99, 1 << 40) == 0
+        assert box.intake.delete_below(99, 99, 1 << 40) == 0, "one of two has ended"
+        assert box.intake.first_seq == 0
+    assert box.intake.delete_below(99, 99, 1 << 40) == 2
+
+
 def test_bytes_from(box: Box) -> None:
     for _ in range(6):
         box.commit([5] * 4, body=1000)

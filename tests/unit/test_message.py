@@ -13,16 +13,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tarry.admission import Limits, OnKey, admit, key_policies
 from tarry.delay import DELAY_MS_MAX
 from tarry.errors import DelayTooLongError, InvalidMessageError, MessageTooLargeError
 from tarry.message import (
     PROPERTIES,
     SCHEMA,
     UNNUMBERED,
-    Limits,
     Message,
-    admit,
+    cancellations,
+    cancelled_seqs,
     check_topic,
+    messages_only,
     rows_to_batch,
 )
 
@@ -199,7 +201,7 @@ def test_a_table_of_many_chunks() -> None:
         ({"body": [b"1234", b"12345", b"123456"]}, 1, "body has 5 bytes; allowed: 4"),
         ({"body": ["ää", "äää"]}, 1, "body has 6 bytes; allowed: 4"),
         # when
-        ({"delay_ms": None}, None, "exactly one of due_ms, due, delay_ms, delay is needed; given: none"),
+        ({"delay_ms": None}, None, "exactly one of due_ms, due, delay_ms, delay_level, delay is needed; given: none"),
         ({"delay": pa.array([1], pa.duration("s"))}, None, "given: delay_ms, delay"),
         ({"delay_ms": [1, None]}, 1, "delay_ms is null"),
         ({"delay_ms": [1, -1]}, 1, "delay_ms is -1; allowed: 0 to"),
@@ -234,12 +236,17 @@ def test_a_table_of_many_chunks() -> None:
         ({"ttl_ms": [2000], "expire_ms": [NOW]}, None, "ttl_ms and expire_ms are both given"),
         ({"expire_ms": pa.array([None, 0], pa.int64())}, 1, "it would expire at 1970-01-01"),
         ({"expire_ms": [-1]}, 0, "expire_ms is -1"),
-        ({"repeat": [None, "@daily"]}, 1, "repeat is '@daily'; not in this version"),
+        ({"delay_ms": None, "delay_level": [1, None]}, 1, "exactly one of delay_level"),
+        ({"delay_ms": [1, 1], "delay_level": pa.array([None, 1], pa.int32())}, 1, "exactly one of delay_ms and"),
+        ({"delay_ms": None, "delay_level": ["1"]}, None, "column 'delay_level' has type string"),
+        ({"late": [None, "never"]}, 1, "late is 'never'; allowed: deliver, drop, dead"),
+        ({"order_key": ["x" * 256]}, 0, "order_key has 256 bytes; allowed: 255"),
+        ({"properties": pa.array([[], [("tarry.x", "")]], PROPERTIES)}, 1, "property 'tarry.x' is reserved"),
         ({"properties": ["a=1"]}, None, "column 'properties' has type string; allowed: map<string, string"),
         ({"properties": pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int8()))}, None, "map<string, int8"),
         ({"properties": pa.array([[], [("a", None)]], PROPERTIES)}, 1, "a property's value is null"),
         ({"properties": pa.array([[("a", "123")], [("ab", "1234")]], PROPERTIES)}, 1, "have 6 bytes; allowed: 5"),
-        ({"colour": ["red"]}, None, "unknown column 'colour'; allowed: body, delay, delay_ms"),
+        ({"colour": ["red"]}, None, "unknown column 'colour'; allowed: body, delay, delay_level, delay_ms"),
         ({"seq": [1]}, None, "unknown column 'seq'"),
         ({"kind": pa.array([0], pa.int8())}, None, "unknown column 'kind'"),
     ],
@@ -494,3 +501,42 @@ def test_check_topic(topic: Any) -> None:
     assert check_topic("a.B_9%|/-") == "a.B_9%|/-"
     with pytest.raises(InvalidMessageError, match="is not a topic name; allowed: 1 to 255"):
         check_topic(topic)
+
+
+def test_a_delay_level_is_resolved_by_the_table() -> None:
+    levels = pa.array([0, 1, 18, 99, -3], pa.int32())
+    out = admit(batch(delay_ms=None, delay_level=levels), NOW)
+    assert (out.column("due_ms").to_numpy() - NOW).tolist() == [0, 1000, 7_200_000, 7_200_000, 0]
+    out = admit(batch(delay_ms=None, delay_level=levels), NOW, Limits(levels=(7, 9)))
+    assert (out.column("due_ms").to_numpy() - NOW).tolist() == [0, 7, 9, 9, 0]
+
+
+def test_ways_to_say_when_may_differ_by_row() -> None:
+    ways = {"due_ms": [NOW + 5, None, None], "delay_ms": [None, 6, None], "delay_level": [None, None, 2]}
+    out = admit(batch(**{n: pa.array(v, pa.int64()) for n, v in ways.items()}), NOW)
+    assert (out.column("due_ms").to_numpy() - NOW).tolist() == [5, 6, 5000]
+
+
+def test_order_key_and_late_become_properties() -> None:
+    given = pa.array([[("a", "1")], None], PROPERTIES)
+    out = admit(batch(properties=given, order_key=["k", None], late=[None, "dead"]), NOW)
+    assert out.column("properties").to_pylist() == [[("a", "1"), ("tarry.order", "k")], [("tarry.late", "dead")]]
+
+
+def test_policies_of_keys() -> None:
+    assert key_policies(batch()) is None
+    found = key_policies(batch(key=["a"] * 4, on_key=[None, "keep", "refuse", "replace"]))
+    assert found == [OnKey.REPLACE, OnKey.KEEP, OnKey.REFUSE, OnKey.REPLACE]
+    with pytest.raises(InvalidMessageError, match="row 1: on_key is 'never'; allowed: replace, keep, refuse"):
+        key_policies(batch(on_key=["keep", "never"]))
+
+
+def test_a_cancellation_is_where_its_target_is_and_names_it() -> None:
+    names = ["seq", "due_ms", "topic"]
+    targets = pa.RecordBatch.from_arrays([pa.array([7, 2**62]), pa.array([5, 6]), pa.array(["a", "b"])], names=names)
+    rows = cancellations(targets, NOW)
+    assert rows.schema == UNNUMBERED
+    rows.validate(full=True)
+    assert cancelled_seqs(rows).tolist() == [7, 2**62]
+    assert rows.column("due_ms").to_pylist() == [5, 6] and rows.column("topic").to_pylist() == ["a", "b"]
+    assert messages_only(rows).num_rows == 0

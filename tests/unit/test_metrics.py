@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarry.metrics import RELATIVE_ERROR, Counters, Histogram
+from tarry.metrics import RELATIVE_ERROR, Counters, Durations, Histogram
 
 INT64_MAX = 2**63 - 1
 # Around powers of two is where buckets begin and end, and where the float that finds the bit length rounds.
@@ -98,3 +98,61 @@ def test_threads_lose_no_count() -> None:
     assert histogram.count == counters["seen"] == 1600
     assert counters.as_dict() == {"seen": 1600}
     assert counters["never"] == 0
+
+
+@given(st.lists(st.integers(0, 100_000), max_size=60), st.lists(st.integers(0, 120_000), min_size=1, max_size=8))
+def test_how_many_are_below_a_bound(sample: list[int], bounds: list[int]) -> None:
+    """Never more than there are; exact where no bucket is cut."""
+    histogram = Histogram()
+    histogram.record(sample)
+    for bound, count in zip(bounds, histogram.counts_below(bounds), strict=True):
+        assert sum(v < bound * (1 - 1 / 64) - 1 for v in sample) <= count <= sum(v < bound for v in sample)
+        if bound <= 128 or (bound <= 1024 and bound % 8 == 0):
+            assert count == sum(v < bound for v in sample)
+
+
+def test_durations_are_counted_when_somebody_asks_or_when_they_are_many() -> None:
+    durations = Durations()
+    for value in range(2000):
+        durations.note(value)
+    found = durations.histogram()
+    assert (found.count, found.min, found.max, found.total) == (2000, 0, 1999, sum(range(2000)))
+    assert durations.histogram().count == 2000
+
+
+def test_durations_of_many_threads_are_all_counted() -> None:
+    durations = Durations()
+    threads = [threading.Thread(target=lambda: [durations.note(1) for _ in range(5000)]) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert durations.histogram().count == 20_000
+
+
+@given(st.integers(-(2**40), 2**40), st.lists(st.integers(0, 70_000), min_size=1100, max_size=1300))
+def test_many_values_are_counted_as_few_are(low: int, above: list[int]) -> None:
+    at_once, one_by_one = Histogram(), Histogram()
+    sample = np.array(above, np.int64) + low
+    at_once.record(sample)
+    for part in np.array_split(sample, 3):
+        one_by_one.record(part)
+    assert at_once.to_json() == one_by_one.to_json()
+
+
+@given(st.lists(values, max_size=50), st.lists(values, max_size=50))
+def test_what_was_counted_since(before: list[int], later: list[int]) -> None:
+    histogram = Histogram()
+    histogram.record(before)
+    then = histogram.copy()
+    histogram.record(later)
+    alone = Histogram()
+    alone.record(later)
+    found = histogram.since(then)
+    assert (found.count, found.total) == (alone.count, alone.total)
+    assert found.to_json()["counts"] == alone.to_json()["counts"]
+    for p in (0, 50, 99, 100) if later else ():
+        assert abs(found.percentile(p) - alone.percentile(p)) <= alone.percentile(p) * RELATIVE_ERROR + 1
+    other = Histogram()
+    other.record([*later, *later, 7])
+    assert histogram.since(other).count <= histogram.count

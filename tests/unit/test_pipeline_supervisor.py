@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -91,7 +92,7 @@ def test_back_off_grows_to_its_cap_and_shrinks_after_a_healthy_run(
     waits: list[float] = []
     ran_s = iter([1, 1, 1, 1, 1, 100, 1, 1])
     now = [0.0]
-    monkeypatch.setattr("tarry.pipeline.supervisor.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("tarry.pipeline.supervisor.time", SimpleNamespace(monotonic=lambda: now[0]))
 
     def run_child() -> int:
         now[0] += next(ran_s)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +13,10 @@ import pytest
 from tests.unit.test_ready_log import NOW, Box
 
 from tarry.clock import SystemClock, TestClock
-from tarry.errors import CorruptError, StaleLeaseError
-from tarry.ready import Group, Journal, Subscription
+from tarry.errors import CorruptError, StaleLeaseError, TarryError
+from tarry.ready import Group, GroupSettings, Journal, Services, Subscription
 from tarry.ready.journal import Entry, Op
+from tarry.ready.retry import parse_retry
 from tarry.ready.topic import Topic
 
 LEASE_MS = 1000
@@ -24,12 +25,14 @@ LEASE_MS = 1000
 class Rig:
     """A topic "a" on a real ready log, a real journal, and one group."""
 
-    def __init__(self, directory: Path, clock: object = None, *, threaded: bool = False) -> None:
-        self.directory, self.threaded = directory, threaded
+    def __init__(self, directory: Path, clock: object = None, *, threaded: bool = False, **settings: object) -> None:
+        self.directory, self.threaded, self.settings = directory, threaded, GroupSettings().changed(**settings)
         self.clock = clock or TestClock(NOW)
         self.box = Box(directory / "ready")
         self.numbers = itertools.count(1)
         self.handed: list[int] = []
+        self.buried: list[pa.RecordBatch] = []
+        self.burial_error: TarryError | None = None
         self.begin()
 
     def begin(self) -> None:
@@ -44,21 +47,27 @@ class Rig:
             threaded=self.threaded,
         )
         self.topic: Topic = log.topic("a")
-        self.group = Group(
-            self.topic,
-            "g",
-            clock=self.clock,  # type: ignore[arg-type]
-            journal=self.journal,
-            ticket=log.ticket,
-            on_handout=lambda due, now: self.handed.extend(due.tolist()),
-            lease_ids=self.numbers,
+        services = Services(
+            self.clock,  # type: ignore[arg-type]
+            self.journal,
+            log.ticket,
+            self.numbers,
+            lambda due, *_: self.handed.extend(due.tolist()),
+            self.bury,
+            parse_retry("fixed 500ms"),
         )
+        self.group = Group(self.topic, "g", services, self.settings)
         self.topic.groups["g"] = self.group
         retries: dict[int, tuple[int, int]] = {}
         for entry in self.journal.recover():
             self.group.replay(entry, retries)
         self.group.recovered(retries)
         self.journal.start()
+
+    def bury(self, copies: pa.RecordBatch, done: Callable[[object], None]) -> None:
+        if self.burial_error is None:
+            self.buried.append(copies)
+        done(self.burial_error)
 
     def restart(self) -> None:
         """As a process that was killed does: what was written is there."""
@@ -69,7 +78,7 @@ class Rig:
         self.begin()
 
     def consumer(self, prefetch: int = 1000, lease_ms: int = LEASE_MS) -> Subscription:
-        return Subscription(self.group, prefetch=prefetch, lease_ms=lease_ms, retry_ms=500)
+        return Subscription(self.group, prefetch=prefetch, lease_ms=lease_ms)
 
     def close(self) -> None:
         self.journal.close()
@@ -251,7 +260,8 @@ def test_never_early_for_a_retry_either(rig: Rig) -> None:
     consumer.nack(*of(take(consumer)), 0)
     rig.clock.advance_ms(-300)
     assert empty(consumer), "its back-off is kept as an instant, too"
-    rig.group._retries = [(NOW - 400, *r[1:]) for r in rig.group._retries]
+    heap = rig.group._waiting._heap
+    heap[:] = [(NOW - 400, *entry[1:]) for entry in heap]
     again = take(consumer)
     assert (offsets(again), again["attempt"].to_pylist()) == ([1], [2])
     rig.clock.set_ms(NOW)
@@ -356,7 +366,7 @@ def test_what_settled_leases_leave_behind_is_bounded(rig: Rig) -> None:
     consumer = rig.consumer(lease_ms=3_600_000)
     for _ in range(5000):
         consumer.ack(*of(take(consumer, 1)))
-    assert len(rig.group._deadlines) < 2000
+    assert len(rig.group._leases._deadlines) < 2000
 
 
 def test_consumers_wait_for_what_comes_and_wake_at_once(tmp_path: Path) -> None:
@@ -407,3 +417,21 @@ def test_a_consumer_that_is_closed_on_its_way_to_a_lease_gets_none(rig: Rig) -> 
     batch = other.fetch(10, 0)
     assert batch is not None
     assert batch.num_rows == 1
+
+
+def test_a_consumer_without_room_does_not_spin_for_what_it_could_not_take(rig: Rig) -> None:
+    rig.box.append("a", "a")
+    full, other = rig.consumer(prefetch=1), rig.consumer(prefetch=1)
+    take(full)
+    other.nack(*of(take(other)), 0)
+    waits: list[float | None] = []
+
+    def wait(condition: threading.Condition, timeout_s: float | None) -> None:
+        waits.append(timeout_s)
+        if len(waits) == 3:
+            rig.group.stop()
+
+    rig.clock.wait = wait  # type: ignore[method-assign]
+    rig.clock.advance_ms(5 * LEASE_MS)
+    assert full.fetch(1, None) is None
+    assert waits == [0.05] * 3

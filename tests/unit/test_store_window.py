@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 import tarry.store.parquet as store_parquet
 import tarry.store.window as store_window
 from tarry.errors import CorruptError, InvalidArgumentError
-from tarry.message import SCHEMA
-from tarry.store import FileColumns, Snapshot, StagedFile, next_due, read_window, stage
+from tarry.message import SCHEMA, cancellations, cancelled_seqs
+from tarry.store import FileColumns, Snapshot, StagedFile, Store, next_due, read_window, stage
 
 store_stage = importlib.import_module("tarry.store.stage")  # the package's attribute of that name is the function
 NOW_MS = 1_795_264_000_000
@@ -93,11 +93,29 @@ def test_staged_file_describes_itself(tmp_path: Path) -> None:
     assert (tmp_path / file.path).stat().st_size == file.size
 
 
-def test_only_messages_are_staged(tmp_path: Path) -> None:
-    table = rows([NOW_MS] * 3, [0, 1, 2]).to_pydict() | {"kind": [0, 1, 0]}
-    staged = stage(pa.table(table, schema=SCHEMA), str(tmp_path), "x", NOW_MS)
-    assert [f.rows for f in staged] == [2]
+def test_cancellations_are_staged_apart_and_take_their_messages_with_them(tmp_path: Path) -> None:
+    messages = rows([NOW_MS] * 3, [0, 1, 2])
+    targets = messages.select(["seq", "due_ms", "topic"]).filter(pa.array([False, True, False])).to_batches()[0]
+    far = pa.RecordBatch.from_pydict({"seq": [77], "due_ms": [NOW_MS + 1], "topic": ["t"]})
+    gone = cancellations(pa.concat_batches([targets, far.cast(targets.schema)]), NOW_MS)
+    gone = gone.add_column(0, SCHEMA.field(0), pa.array([3, 4], pa.int64()))
+    staged = stage(pa.concat_tables([messages, pa.Table.from_batches([gone])]), str(tmp_path), "x", NOW_MS)
+    assert [(f.rows, f.bucket == "cancelled") for f in staged] == [(2, False), (2, True)]
+    assert pq.read_table(tmp_path / staged[0].path)["seq"].to_pylist() == [0, 2]
+    kept = pq.read_table(tmp_path / staged[1].path, schema=SCHEMA).to_batches()[0]
+    assert cancelled_seqs(kept).tolist() == [1, 77]
     assert stage(rows([], []), str(tmp_path), "x", NOW_MS) == []
+
+
+def test_files_of_cancellations_are_no_files_of_messages(tmp_path: Path) -> None:
+    store = Store.open(str(tmp_path))
+    targets = rows([NOW_MS + 5], [0]).select(["seq", "due_ms", "topic"]).to_batches()[0]
+    gone = cancellations(targets, NOW_MS).add_column(0, SCHEMA.field(0), pa.array([1], pa.int64()))
+    staged = stage(pa.Table.from_batches([gone]), str(tmp_path), "x", NOW_MS)
+    store.commit(staged, 0, 2)
+    snapshot = store.snapshot()
+    assert (snapshot.files.path, snapshot.cancelled) == ([], [f.path for f in staged])
+    assert list(read_window(snapshot, (0, 0), 2**62, batch_rows=10)) == []
 
 
 def test_wrong_schema_is_refused(tmp_path: Path) -> None:

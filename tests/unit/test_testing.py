@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -9,7 +11,7 @@ import pytest
 
 import tarry
 from tarry.errors import ClosedError, InvalidArgumentError
-from tarry.testing import TestClock, open_broker
+from tarry.testing import TestBroker, TestClock, open_broker
 
 
 def test_a_year_passes_without_waiting(tmp_path: Path) -> None:
@@ -89,3 +91,17 @@ def test_the_broker_opens_in_process(tmp_path: Path) -> None:
         batch = broker.receive("a", "g", wait_ms=60_000)
         assert batch["body"].to_pylist() == [b"text"]
         assert broker.ack("a", "g", batch["lease"].to_numpy(), batch["offset"].to_numpy()) == 1
+
+
+def test_the_fixture_is_the_real_broker(tarry_broker: TestBroker) -> None:
+    receipt = tarry_broker.schedule("orders", b"unpaid?", delay="30d")
+    tarry_broker.advance("29d")
+    assert tarry_broker.receive("orders", "billing").num_rows == 0
+    tarry_broker.advance("1d")
+    [message] = tarry_broker.receive("orders", "billing").to_pylist()
+    assert (message["seq"], message["body"]) == (receipt.seq, b"unpaid?")
+
+
+def test_the_fixture_costs_tests_that_do_not_use_it_nothing() -> None:
+    code = "import sys, tarry.pytest_plugin; print(sorted({'pyarrow', 'numpy'} & sys.modules.keys()))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

@@ -1,0 +1,427 @@
+"""Bulk jobs: all of one at once or nothing, in time and once, also for what is due already; cancelled as a whole."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from tarry import handle
+from tarry.admission import admit
+from tarry.broker import Broker
+from tarry.broker.jobs import Jobs
+from tarry.bulk import first_seq, number_of
+from tarry.clock import TestClock
+from tarry.config import Config
+from tarry.errors import InvalidArgumentError, InvalidMessageError, NotFoundError, UnavailableError
+from tarry.jobinfo import JobState
+from tarry.message import Kind
+from tarry.store import StagedFile, StaleCommitError, Store
+
+T0 = 1_795_264_000_000
+HOUR = 3_600_000
+
+
+class Bench:
+    """A broker on a directory, whose clock the test moves, and what its consumers got."""
+
+    def __init__(self, directory: Path, **settings: Any) -> None:
+        self.clock = TestClock(T0)
+        self.config = Config(data=directory, pipeline="off", disk_free_bytes_min=0, **settings)
+        self.got: Counter[bytes] = Counter()
+        self.broker = self.open()
+
+    def open(self) -> Broker:
+        self.broker = Broker.open(self.config, clock=self.clock, threads=False)
+        return self.broker
+
+    def kill(self) -> Broker:
+        """As after SIGKILL: nothing more is written, and the lock is gone."""
+        for thing in (self.broker._rooms.journal, self.broker._rooms.ready, self.broker._rooms.intake):
+            thing.close()
+        self.broker._rooms.registry.close()
+        self.broker._rooms.lock.release()
+        return self.open()
+
+    def load(self, job: str, dues: list[int], *, topic: str = "a", body: int = 0, commit: bool = True) -> int:
+        attempt = self.broker.bulk.begin(job)
+        rows = {
+            "topic": pa.array([topic] * len(dues)),
+            "due_ms": pa.array(dues, pa.int64()),
+            "body": pa.array([b"%s-%d" % (job.encode(), i) + b"." * body for i in range(len(dues))]),
+        }
+        files, topics = self.broker.bulk.stage(attempt.number, [pa.record_batch(rows)] if dues else [])
+        if commit:
+            self.broker.bulk.commit(attempt.number, files, topics)
+        return attempt.number
+
+    def run(self, until_ms: int, *, step_ms: int = 60_000, topic: str = "a") -> None:
+        """Move the clock on, in steps, and take what falls due."""
+        while self.clock.now_ms() < until_ms:
+            self.clock.advance_ms(min(step_ms, until_ms - self.clock.now_ms()))
+            self.take(topic)
+
+    def take(self, topic: str = "a") -> None:
+        while True:
+            self.broker.step()
+            batch = self.broker.receive(topic, "g", max_messages=1000)
+            if not batch.num_rows:
+                return
+            assert (batch["due_ms"].to_numpy() <= self.clock.now_ms()).all()
+            self.got.update(b.rstrip(b".") for b in batch["body"].to_pylist())
+            self.broker.ack(topic, "g", batch["lease"].to_numpy(), batch["offset"].to_numpy())
+
+    def pending(self, topic: str = "a") -> int:
+        return {e.topic: e.pending for e in self.broker.pending()}.get(topic, 0)
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Any:
+    bench = Bench(tmp_path / "data")
+    yield bench
+    bench.broker.close()
+
+
+def names(job: str, *numbers: int) -> Counter[bytes]:
+    return Counter(b"%s-%d" % (job.encode(), i) for i in numbers)
+
+
+def test_a_job_arrives_in_time_and_once(bench: Bench) -> None:
+    bench.load("j", [T0 - 5, T0, T0 + 1000, T0 + 30_000, T0 + HOUR])
+    assert bench.pending() == 5
+    bench.take()
+    assert bench.got == names("j", 0, 1)
+    bench.run(T0 + 1000, step_ms=1000)
+    assert bench.got == names("j", 0, 1, 2)
+    bench.run(T0 + 2 * HOUR)
+    assert bench.got == names("j", *range(5))
+    assert bench.pending() == 0
+
+
+def test_before_the_commit_nothing_is_there(bench: Bench) -> None:
+    number = bench.load("j", [T0, T0 + 10], commit=False)
+    bench.run(T0 + HOUR)
+    assert not bench.got
+    assert bench.pending() == 0
+    assert bench.broker.bulk.begin("j").number == number + 1
+    with pytest.raises(StaleCommitError, match=r"attempt 0 of job 'j' is aborted; allowed: an open one"):
+        bench.broker.bulk.commit(number, [], {})
+
+
+def test_the_same_job_again_is_nothing_to_do(bench: Bench) -> None:
+    number = bench.load("j", [T0 + HOUR])
+    again = bench.broker.bulk.begin("j")
+    assert (again.number, again.state, again.rows, again.topics) == (number, JobState.COMMITTED, 1, {"a": 1})
+    assert bench.broker.bulk.commit(number, [], {})[0] == again, "its commit, too, may be repeated"
+    bench.run(T0 + 2 * HOUR)
+    assert bench.got == names("j", 0)
+
+
+def test_an_empty_job_is_known_afterwards(bench: Bench) -> None:
+    number = bench.load("j", [])
+    assert bench.broker.bulk.begin("j").state is JobState.COMMITTED
+    assert bench.broker.bulk.begin("j").number == number
+    assert bench.broker.bulk.cancel("j").outcome == "done"
+
+
+def test_two_jobs_and_single_messages_are_counted_apart(bench: Bench) -> None:
+    bench.load("j", [T0 + HOUR] * 3)
+    bench.load("k", [T0 + HOUR, T0 + 10], topic="b")
+    bench.broker.schedule("a", b"single", delay=1)
+    assert (bench.pending("a"), bench.pending("b")) == (4, 2)
+    bench.run(T0 + 2 * HOUR)
+    bench.take("b")
+    assert bench.got == names("j", 0, 1, 2) + names("k", 0, 1) + Counter([b"single"])
+
+
+@pytest.mark.parametrize("dues", [[T0 - 1] * 5000, [T0 + i for i in range(5000)], [T0 + 30_000] * 5000])
+def test_more_than_the_wheel_has_room_for(dues: list[int], tmp_path: Path) -> None:
+    bench = Bench(tmp_path / "data", wheel_bytes_max=100_000, horizon_ms=60_000)
+    for i in range(50):
+        bench.broker.schedule("a", b"single-%d" % i + b"." * 1000, delay=0.5 * i)
+    bench.broker.step()
+    bench.load("j", dues, body=100)
+    bench.run(T0 + 120_000, step_ms=7_000)
+    assert bench.got == names("j", *range(5000)) + names("single", *range(50))
+    assert bench.pending() == 0
+    bench.broker.close()
+
+
+def test_a_job_and_its_messages_are_cancelled(bench: Bench) -> None:
+    bench.load("j", [T0 + 10, T0 + 1000, T0 + 2000, T0 + HOUR, T0 + HOUR])
+    bench.load("k", [T0 + 1500])
+    bench.run(T0 + 500, step_ms=500)
+    [seq] = [r["seq"] for r in bench.broker.list_pending(topic="a").rows.to_pylist() if r["due_ms"] == T0 + 2000]
+    one = handle.encode(seq, T0 + 2000, seq, 1, handle.sign(bench.broker._rooms.secret, seq, 1))
+    assert bench.broker.cancel(one) == "done"
+    assert bench.pending() == 4
+    cancelled = bench.broker.bulk.cancel("j")
+    assert (cancelled.outcome, cancelled.cancelled, cancelled.rows) == ("done", 3, 5)
+    assert bench.pending() == 1
+    assert bench.broker.bulk.cancel("j").outcome == "cancelled"
+    assert bench.broker.cancel(one) == "cancelled"
+    assert bench.broker.list_pending(topic="a").rows["due_ms"].to_pylist() == [T0 + 1500]
+    bench.run(T0 + 2 * HOUR)
+    assert bench.got == names("j", 0) + names("k", 0)
+    assert bench.broker.bulk.begin("j").state is JobState.CANCELLED, "it does not come again"
+
+
+def test_a_job_that_was_delivered_cannot_be_cancelled(bench: Bench) -> None:
+    bench.load("j", [T0 + 10])
+    bench.run(T0 + 500)
+    assert bench.broker.bulk.cancel("j").outcome == "delivered"
+    assert bench.broker.bulk.cancel("never").outcome == "unknown"
+    bench.load("open", [T0 + HOUR], commit=False)
+    assert bench.broker.bulk.cancel("open").outcome == "done"
+    assert bench.broker.bulk.begin("open").state is JobState.CANCELLED
+
+
+@pytest.mark.parametrize("moment", [0, 400, 5000, 2 * HOUR])
+def test_a_kill_after_the_commit(bench: Bench, moment: int) -> None:
+    bench.load("j", [T0 - 5, T0 + 1000, T0 + HOUR])
+    bench.run(T0 + moment, step_ms=400)
+    bench.kill()
+    bench.run(T0 + 3 * HOUR)
+    assert bench.got == names("j", 0, 1, 2)
+    assert bench.pending() == 0
+
+
+@pytest.mark.parametrize("point", ["before the store", "after the store", "after the log"])
+@pytest.mark.parametrize("late", [False, True])
+def test_a_kill_within_the_commit(bench: Bench, monkeypatch: pytest.MonkeyPatch, point: str, late: bool) -> None:
+    class Killed(BaseException):
+        pass
+
+    def killed(*_: object) -> None:
+        raise Killed
+
+    if late:  # what the checkpoint says has fired reaches beyond what the job brings
+        bench.broker.schedule("a", b"first", delay=1)
+        bench.run(T0 + 2000, step_ms=500)
+        bench.broker.checkpoint()
+    bulk, rooms = bench.broker.bulk, bench.broker._rooms
+    if point == "before the store":
+        monkeypatch.setattr(rooms.store, "commit_bulk", killed)
+    elif point == "after the store":
+        monkeypatch.setattr(bulk, "announce", killed)
+    else:
+        monkeypatch.setattr(bulk, "_news", killed)
+    with pytest.raises(Killed):
+        bench.load("j", [T0 + 5, T0 + 60_000, T0 + HOUR])
+    if point == "after the store":
+        bench.broker.store_committed()
+        bench.broker.step()  # the loader looks at the store meanwhile
+        bench.run(bench.clock.now_ms() + 400, step_ms=400)
+        assert not bench.got - Counter([b"first"]), "nothing fires that the log does not know of"
+    bench.kill()
+    there = point != "before the store"
+    assert bench.broker.bulk.begin("j").state == (JobState.COMMITTED if there else JobState.OPEN)
+    assert bench.pending() == (3 if there else 0)
+    bench.take()
+    bench.kill()
+    bench.run(T0 + 2 * HOUR)
+    assert bench.got - Counter([b"first"]) == (names("j", 0, 1, 2) if there else Counter())
+    assert bench.pending() == 0
+
+
+def test_a_cancelled_job_stays_so_after_a_kill(bench: Bench) -> None:
+    bench.load("j", [T0 + 1000, T0 + HOUR])
+    bench.broker.step()
+    assert bench.broker.bulk.cancel("j").cancelled == 2
+    bench.kill()
+    assert bench.pending() == 0
+    bench.run(T0 + 2 * HOUR)
+    assert not bench.got
+
+
+def test_a_cancellation_that_the_disk_refuses_changes_nothing(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench.load("j", [T0 + 10, T0 + 1000, T0 + HOUR])
+    bench.broker.step()
+    bulk = bench.broker.bulk
+
+    def refused(deed: Any) -> None:
+        # Meanwhile something falls due.
+        bench.clock.advance_ms(500)
+        bench.broker.step()
+        assert not bench.broker.checkpoint(), "what is kept aside is in neither log"
+        raise UnavailableError("no")
+
+    monkeypatch.setattr(bulk, "_carry_out", refused)
+    with pytest.raises(UnavailableError):
+        bulk.cancel("j")
+    assert bench.pending() == 3
+    bench.run(T0 + 2 * HOUR)
+    assert bench.got == names("j", 0, 1, 2)
+
+
+def test_what_falls_due_while_a_job_is_cancelled_does_not_arrive(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench.load("j", [T0 + 10, T0 + 1000])
+    bench.broker.step()
+    bulk, carry_out = bench.broker.bulk, bench.broker.carry_out
+
+    def late(deed: Any) -> None:
+        bench.clock.advance_ms(500)
+        bench.broker.step()
+        carry_out(deed)
+
+    monkeypatch.setattr(bulk, "_carry_out", late)
+    assert bulk.cancel("j").cancelled == 2
+    bench.run(T0 + HOUR)
+    assert not bench.got
+    assert bench.pending() == 0
+
+
+def keyed(bench: Bench, job: str, keys: list[str | None], dues: list[int]) -> int:
+    number = bench.broker.bulk.begin(job).number
+    bodies = pa.array([b"%s-%d" % (job.encode(), i) for i in range(len(keys))])
+    columns = {"topic": pa.array(["a"] * len(keys)), "due_ms": pa.array(dues), "body": bodies}
+    rows = pa.record_batch({**columns, "key": pa.array(keys, pa.string())})
+    bench.broker.bulk.commit(number, *bench.broker.bulk.stage(number, [rows]))
+    return number
+
+
+def test_a_key_replaces_what_was_pending(bench: Bench) -> None:
+    bench.broker.schedule("a", b"former", delay=10, key="k")
+    keyed(bench, "j", ["k", None, "l", "l", "m"], [T0 + 20_000, T0 + 20_000, T0 + 30_000, T0 + 25_000, T0 - 1])
+    assert bench.broker.jobs("j")[0].keys == 4
+    assert bench.pending() == 4
+    receipt = bench.broker.find_key("a", "k")
+    assert receipt is not None
+    assert receipt.due_ms == T0 + 20_000
+    assert bench.broker.cancel_key("a", "l") == "done"
+    bench.broker.schedule("a", b"later", delay=40, key="k")
+    bench.run(T0 + HOUR)
+    assert bench.got == names("j", 1, 4) + Counter([b"later"])
+    assert bench.pending() == 0
+
+
+def test_what_was_scheduled_after_the_job_stays(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(bench.broker.bulk.naming, "start", lambda: None)
+        keyed(bench, "j", ["k", "l"], [T0 + 20_000, T0 + 20_000])
+    assert bench.broker.jobs("j")[0].keys is None
+    bench.clock.advance_ms(5)
+    bench.broker.schedule("a", b"later", delay=40, key="k")
+    bench.kill()  # the naming is begun anew
+    assert bench.broker.jobs("j")[0].keys == 2
+    assert bench.pending() == 2
+    bench.run(T0 + HOUR)
+    assert bench.got == names("j", 1) + Counter([b"later"])
+
+
+def test_the_keys_of_a_job_survive_the_loss_of_the_registry(bench: Bench) -> None:
+    keyed(bench, "j", ["k", "l"], [T0 + 20_000, T0 + 20_000])
+    bench.clock.advance_ms(5)
+    bench.broker.schedule("a", b"later", delay=40, key="k")
+    bench.broker.step()
+    bench.broker.close()
+    shutil.rmtree(bench.config.data / "registry")
+    bench.open()
+    assert bench.broker.cancel_key("a", "k") == "done"
+    bench.run(T0 + HOUR)
+    assert bench.got == names("j", 1)
+
+
+def test_files_of_others_are_refused(bench: Bench) -> None:
+    bulk = bench.broker.bulk
+    number = bulk.begin("j").number
+    rows = pa.record_batch({"topic": ["a"], "due_ms": pa.array([T0 + HOUR]), "body": [b"x"]})
+    [file], topics = bulk.stage(number, [rows])
+    other = bulk.begin("k").number
+    with pytest.raises(InvalidArgumentError, match="allowed: 1 or more"):
+        bulk.commit(other, [file], topics)
+    with pytest.raises(InvalidArgumentError, match="2 messages by topic, but 1 in files"):
+        bulk.commit(number, [file], {"a": 2})
+    with pytest.raises(InvalidArgumentError, match="path below shard=0/"):
+        bulk.commit(number, [StagedFile(**{**_fields(file), "path": "shard=0/../../x"})], topics)
+    with pytest.raises(StaleCommitError, match="missing"):
+        bulk.commit(number, [StagedFile(**{**_fields(file), "path": "shard=0/x"})], topics)
+    assert bulk.begin("k").number > other
+    with pytest.raises(NotFoundError):
+        bulk.commit(77, [file], topics)
+    assert bulk.commit(number, [file], topics)[0].rows == 1, "a refusal leaves the attempt open"
+
+
+def _fields(file: StagedFile) -> dict[str, Any]:
+    return {name: getattr(file, name) for name in StagedFile.__dataclass_fields__}
+
+
+def test_bad_rows_are_refused_when_they_are_staged(bench: Bench) -> None:
+    number = bench.broker.bulk.begin("j").number
+    good = {"topic": pa.array(["a"]), "due_ms": pa.array([T0]), "body": pa.array([b"x"])}
+    with pytest.raises(InvalidMessageError, match="is not a topic name"):
+        bench.broker.bulk.stage(number, [pa.record_batch({**good, "topic": pa.array(["a b"])})])
+    for name, value in (("tarry.other", "x"), ("tarry.late", "x")):
+        properties = pa.array([[(name, value)]], pa.map_(pa.string(), pa.string()))
+        with pytest.raises(InvalidMessageError, match=r"reserved|late is 'x'"):
+            bench.broker.bulk.stage(number, [pa.record_batch({**good, "properties": properties})])
+    with pytest.raises(InvalidMessageError, match="repeat is not for bulk jobs"):
+        bench.broker.bulk.stage(number, [pa.record_batch({**good, "repeat": pa.array(["1s"])})])
+
+
+def test_what_a_task_has_admitted_is_admitted_again(bench: Bench) -> None:
+    rows = pa.record_batch(
+        {"topic": ["a"], "due_ms": pa.array([T0]), "body": [b"x"], "order_key": ["k"], "late": ["drop"]}
+    )
+    number = bench.broker.bulk.begin("j").number
+    [file], topics = bench.broker.bulk.stage(number, [admit(rows, T0)])
+    assert (file.rows, topics) == (1, {"a": 1})
+
+
+def test_seqs_are_never_given_twice(tmp_path: Path) -> None:
+    jobs = Jobs(tmp_path)
+    first = jobs.begin("a", T0).number
+    start = jobs.reserve(first, 100)
+    assert start == first_seq(first)
+    assert jobs.reserve(first, 100) == start + 100
+    after_restart = Jobs(tmp_path).reserve(first, 1)
+    assert after_restart >= start + 200
+    assert number_of(after_restart) == first
+    assert Jobs(tmp_path).begin("b", T0).number == first + 1
+    assert jobs.begin("c", T0, number_min=900).number == 900, "the store knows a higher one: jobs.db was lost"
+
+
+def test_old_attempts_are_forgotten_and_numbers_are_not_used_again(tmp_path: Path) -> None:
+    jobs = Jobs(tmp_path)
+    for job in "abc":
+        jobs.begin(job, T0)
+    jobs.sweep(0, T0 + 1)
+    assert [a.job for a in jobs.recent(9)] == ["c"]
+    assert jobs.begin("d", T0).number == 3
+
+
+def test_damage_to_the_file_of_jobs_is_told(tmp_path: Path) -> None:
+    Jobs(tmp_path).begin("a", T0)
+    (tmp_path / "jobs.db").write_bytes(b"not a database" * 100)
+    with pytest.raises(Exception, match=r"jobs\.db"):
+        Jobs(tmp_path)
+
+
+def test_the_store_needs_what_no_checkpoint_knows_of(bench: Bench) -> None:
+    bench.broker.schedule("a", b"x", delay=1)
+    bench.run(T0 + 5000, step_ms=1000)
+    assert bench.broker.intake_state()["expire_until_ms"] > T0 + 1000
+    bench.load("j", [T0 + 10])
+    assert bench.broker.intake_state()["expire_until_ms"] == T0 + 10
+    bench.take()
+    bench.broker.checkpoint()
+    assert bench.broker.intake_state()["expire_until_ms"] > T0 + 1000
+
+
+def test_the_files_are_in_the_table(bench: Bench) -> None:
+    number = bench.load("j", [T0 + HOUR] * 10)
+    snapshot = Store.open(bench.config.store_uri).snapshot()
+    assert snapshot.files.rows.tolist() == [10]
+    assert (snapshot.committed_seq, int(snapshot.files.seq_min[0])) == (0, first_seq(number))
+    assert Store.open(bench.config.store_uri).bulk_number() == number
+    assert sqlite3.connect(bench.config.data / "jobs.db").execute("select state from attempt").fetchall() == [
+        ("committed",)
+    ]
+    assert Kind.JOB == 2
+    assert np.all(snapshot.files.due_min_ms == T0 + HOUR)

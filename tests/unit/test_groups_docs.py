@@ -1,0 +1,24 @@
+"""What the page about groups says of states and defaults is so."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from tarry.ready.settings import TRIES, GroupSettings
+from tarry.ready.states import TABLE, Event, State
+
+PAGE = (Path(__file__).parents[2] / "docs" / "delivery-groups.md").read_text()
+
+
+def test_the_table_of_states_is_the_one_that_is_used() -> None:
+    told = {}
+    for state, moves in re.findall(r"^\| ([A-Z]+) \| (.*→.*) \|$", PAGE, re.MULTILINE):
+        for event, following in re.findall(r"([A-Z_]+) → ([A-Z]+)", moves):
+            told[State[state], Event[event]] = State[following]
+    assert told == TABLE
+
+
+def test_the_defaults_are_told() -> None:
+    assert f"| `tries` | {TRIES} |" in PAGE
+    assert GroupSettings() == GroupSettings("", TRIES, 0, "", False, False, 0)

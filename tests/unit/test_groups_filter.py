@@ -1,0 +1,91 @@
+"""Filters of groups: what does not match is settled without a consumer; a change is about what nobody had yet."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from tests.groups import SMALL, ack, drained, ids, nack, put, take
+
+from tarry.clock import TestClock
+from tarry.errors import InvalidArgumentError
+from tarry.ready import group as group_module
+from tarry.testing import open_broker
+
+
+def test_what_does_not_match_is_settled(tmp_path: Path) -> None:
+    clock = TestClock()
+    with open_broker(tmp_path, clock=clock) as broker:
+        broker.set_group("a", "g", filter="A || B")
+        for k, tag in enumerate(["A", "C", "B", None, "A", "C"]):
+            broker.schedule("a", b"", id=str(k), tag=tag)
+        broker.step()
+        assert take(broker, limit=1)["id"].to_pylist() == ["0"]
+        batch = take(broker)
+        assert ids(batch) == ["2", "4"]
+        ack(broker, batch)
+        info = broker.group_info("a", "g")
+        assert (info.lag, info.leased) == (1, 1)
+        assert ids(take(broker, group="h")) == [str(k) for k in range(6)]
+        broker.set_group("a", "g", filter="*")
+    with open_broker(tmp_path, clock=clock) as broker:
+        assert drained(broker) == ["0"], "settled for good"
+
+
+def test_a_change_is_about_what_was_not_handed_out(tmp_path: Path) -> None:
+    with open_broker(tmp_path) as broker:
+        put(broker, "a", "1", "2", tag="A")
+        put(broker, "a", "3", "4", tag="B")
+        batch = take(broker, limit=1)
+        nack(broker, batch)
+        broker.set_group("a", "g", filter="B")
+        assert sorted(drained(broker)) == ["1", "3", "4"], "1 was handed out once"
+        assert broker.group_info("a", "g").lag == 0
+
+
+def test_a_condition_over_properties(tmp_path: Path) -> None:
+    with open_broker(tmp_path) as broker:
+        broker.set_group("a", "g", filter="sql: price > 3 AND region = 'eu'")
+        for k, (price, region) in enumerate([("5", "eu"), ("2", "eu"), ("9", "us"), ("10", "eu")]):
+            put(broker, "a", str(k), properties={"price": price, "region": region})
+        put(broker, "a", "bare")
+        assert drained(broker) == ["0", "3"]
+
+
+@pytest.mark.parametrize("limit", [1, 7, 1000])
+def test_few_of_many(limit: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group_module, "SCAN_ROWS", 300)
+    monkeypatch.setattr(group_module, "CHOICE_ROWS", 64)
+    with open_broker(tmp_path, **SMALL) as broker:
+        broker.set_group("a", "g", filter="wanted")
+        rows = 3000
+        for start in range(0, rows, 500):
+            names = [str(k) for k in range(start, start + 500)]
+            tags = ["wanted" if k % 701 == 0 else "other" for k in range(start, start + 500)]
+            columns = {"topic": ["a"] * 500, "delay_ms": [0] * 500, "body": [b""] * 500, "id": names, "tag": tags}
+            broker.schedule_batch(pa.record_batch(columns))
+            broker.step()
+        assert drained(broker, limit=limit) == [str(k) for k in range(rows) if k % 701 == 0]
+        assert broker.group_info("a", "g").lag == 0
+        broker.step()
+        assert broker._rooms.ready.topic("a").first > 0, "what is settled is deleted"
+
+
+def test_a_condition_that_takes_too_long_passes_over_nothing(tmp_path: Path) -> None:
+    class Slow:
+        matches_all = False
+
+        def mask(self, batch: pa.RecordBatch) -> object:
+            raise InvalidArgumentError("too slow (injected)")
+
+    with open_broker(tmp_path) as broker:
+        put(broker, "a", "1", "2")
+        nack(broker, take(broker, limit=1))
+        group = broker.group("a", "g")
+        group._filter, group._choosy = Slow(), True  # type: ignore[assignment]
+        for _ in range(3):
+            with pytest.raises(InvalidArgumentError, match="too slow"):
+                take(broker)
+        broker.set_group("a", "g", filter="*")
+        assert sorted(drained(broker)) == ["1", "2"]

@@ -1,0 +1,92 @@
+"""Lateness: which hand-outs say something about the broker, and how that is counted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tarry.broker.looking import lateness as module
+from tarry.broker.looking.lateness import OTHERS, Lateness
+from tarry.testing import TestBroker, open_broker
+
+
+def delivered(broker: TestBroker) -> list[int]:
+    """Lateness of each hand-out that counts."""
+    plain = broker.lateness.delivered().to_json()
+    return [b for b, c in zip(plain["buckets"], plain["counts"], strict=True) for _ in range(c)]
+
+
+def test_a_consumer_that_was_waiting_counts_and_one_that_comes_later_does_not(tmp_path: Path) -> None:
+    with open_broker(tmp_path) as broker:
+        waiting = broker.subscribe("a", "waiting", prefetch=10)
+        broker.schedule("a", b"x", delay=1)
+        broker.advance(1)
+        broker.clock.advance_ms(7)
+        assert waiting.fetch(10, 0) is not None
+        assert delivered(broker) == [7]
+        broker.clock.advance_ms(50)
+        assert broker.receive("a", "late").num_rows == 1
+        assert delivered(broker) == [7]
+        assert broker.status()["handed_out"] == 2
+        assert broker.status()["queue_lateness_ms"]["max"] == 0
+
+
+def test_what_waited_for_a_consumer_that_had_its_hands_full_does_not_count(tmp_path: Path) -> None:
+    with open_broker(tmp_path) as broker:
+        consumer = broker.subscribe("a", "g", prefetch=2)
+        for n in range(6):
+            broker.schedule("a", b"x", delay=1 + n)
+        broker.advance(1)
+        broker.advance(1)
+        first = consumer.fetch(10, 0)
+        assert first is not None
+        found = broker.lateness.delivered()
+        assert (found.count, found.min, found.max) == (2, 0, 1000)
+        broker.advance(2)
+        consumer.ack(first["lease"].to_numpy(), first["offset"].to_numpy())
+        assert consumer.fetch(1, 0) is not None
+        assert broker.lateness.delivered().count == 2, "due before there was room"
+        assert broker.status()["handed_out"] == 3
+        broker.advance(1)
+        assert consumer.fetch(1, 0) is not None
+        assert broker.lateness.delivered().count == 3, "from then on there was"
+
+
+def test_what_comes_again_does_not_count(tmp_path: Path) -> None:
+    with open_broker(tmp_path) as broker:
+        consumer = broker.subscribe("a", "g", prefetch=10)
+        broker.schedule("a", b"x")
+        broker.step()
+        batch = consumer.fetch(10, 0)
+        assert batch is not None
+        consumer.nack(batch["lease"].to_numpy(), batch["offset"].to_numpy(), 5000)
+        broker.advance(5)
+        again = consumer.fetch(10, 0)
+        assert again is not None
+        assert again["attempt"].to_pylist() == [2]
+        assert delivered(broker) == [0]
+
+
+def test_the_way_into_the_queue_is_the_brokers_alone(tmp_path: Path) -> None:
+    with open_broker(tmp_path) as broker:
+        broker.schedule("a", b"x", delay=1)
+        broker.step()
+        broker.clock.advance_ms(1030)
+        broker.step()
+        assert broker.lateness.queued().summary()["max"] == 30
+        assert broker.lateness.delivered().count == 0
+
+
+def test_histograms_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "TOPICS_MAX", 3)
+    monkeypatch.setattr(module, "WAITING_MAX", 7)
+    found = Lateness()
+    for n in range(100):
+        found.note_delivered(f"t{n % 10}", np.array([1000 - n], np.int64), 1000, 0)
+    by_topic = found.by_topic()
+    assert list(by_topic) == ["t0", "t1", "t2", OTHERS]
+    assert [h.count for h in by_topic.values()] == [10, 10, 10, 70]
+    assert found.delivered().count == 100
+    assert (found.delivered().min, found.delivered().max) == (0, 99)

@@ -1,0 +1,186 @@
+"""The parts of a group by themselves: what waits, leases, the order, graves, and rows read by their offsets."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from tests.unit.test_ready_log import NOW, Box
+
+from tarry.errors import IllegalTransitionError
+from tarry.ready.graves import AGAIN_MS, ROWS_MAX, Graves
+from tarry.ready.leases import Leases
+from tarry.ready.order import Order
+from tarry.ready.states import Event, State
+from tarry.ready.waiting import Rows, Waiting
+
+
+def column(*values: int) -> np.ndarray:
+    return np.array(values, np.int64)
+
+
+def ones(count: int) -> np.ndarray:
+    return np.ones(count, np.int32)
+
+
+# -- what waits ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_what_waits_is_taken_when_its_moment_has_come_and_once(seed: int) -> None:
+    rng, waiting, expected = random.Random(seed), Waiting(), {}
+    for _ in range(40):
+        offsets = sorted(rng.sample(range(10_000), rng.randint(1, 6)))
+        if any(o in expected for o in offsets):
+            continue
+        moments = [rng.randint(0, 50) for _ in offsets]
+        expected |= dict(zip(offsets, moments, strict=True))
+        attempts = np.array([o % 5 + 1 for o in offsets], np.int32)
+        waiting.push_each(column(*moments), column(*offsets), attempts, State.WAITING)
+    assert waiting.next_ms == min(expected.values())
+    for now in range(0, 51, 7):
+        due = {o for o, at in expected.items() if at <= now}
+        assert waiting.count(now) == (len(due), len(expected) - len(due))
+        while (rows := waiting.take(now, rng.randint(1, 9))) is not None:
+            offsets = rows.offsets.tolist()
+            assert offsets == sorted(offsets)
+            assert rows.attempts.tolist() == [o % 5 + 1 for o in offsets]
+            assert set(offsets) <= due
+            for offset in offsets:
+                del expected[offset]
+        assert not due & expected.keys()
+
+
+def test_what_waits_keeps_its_state_when_it_is_put_back() -> None:
+    waiting = Waiting()
+    states = np.array([State.READY, State.WAITING, State.READY], np.int8)
+    waiting.push_back(5, Rows(column(1, 2, 3), np.array([1, 4, 1], np.int32), states))
+    rows = waiting.take(5, 9)
+    assert rows is not None
+    assert (rows.offsets.tolist(), rows.attempts.tolist(), rows.states.tolist()) == ([1, 2, 3], [1, 4, 1], [0, 2, 0])
+    waiting.push(5, column(1, 4, 9), ones(3), State.READY)
+    assert waiting.drop_below(5).tolist() == [1, 4]
+    assert waiting.drop_below(99).tolist() == [9]
+    assert waiting.next_ms is None
+
+
+# -- leases ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_lease_ends_row_by_row_and_by_the_table() -> None:
+    holder, leases = SimpleNamespace(held=0), Leases(itertools.count(1))
+    number = leases.open(holder, column(3, 5, 9), State.READY, ones(3), None, 100)  # type: ignore[arg-type]
+    assert (holder.held, leases.rows) == (3, 3)
+    [(lease, at)] = leases.find(column(number, number, number, 7), column(5, 4, 9, 3))
+    assert lease.offsets[at].tolist() == [5, 9]
+    leases.end(lease, at[:1], Event.ACK)
+    assert (holder.held, leases.rows, lease.offsets[lease.held].tolist()) == (2, 2, [3, 9])
+    with pytest.raises(IllegalTransitionError):
+        leases.end(lease, lease.held, Event.BLOCK)
+    assert (holder.held, leases.rows, lease.offsets[lease.held].tolist()) == (2, 2, [3, 9]), "nothing was changed"
+    assert leases.find(column(number), column(5)) == []
+    [expired] = leases.expired(100)
+    leases.end(expired, expired.held, Event.EXPIRE)
+    assert (holder.held, leases.rows, list(leases)) == (0, 0, [])
+    with pytest.raises(IllegalTransitionError):
+        leases.open(holder, column(1), np.array([State.ACKED], np.int8), ones(1), None, 5)  # type: ignore[arg-type]
+
+
+# -- order -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_order_lets_one_of_a_key_go() -> None:
+    order = Order()
+    assert [order.enter(o, k) for o, k in [(1, "x"), (2, "x"), (3, "y"), (4, "x"), (5, "y")]] == [
+        True, False, True, False, False,
+    ]  # fmt: skip
+    assert (order.held, order.all_held()) == (3, [2, 4, 5])
+    assert order.leave([2, 99]) == [], "that one is not on its way"
+    assert order.leave([3, 1]) == [2, 5]
+    order.note(7, "x")
+    assert order.leave([2]) == [], "two were on their way"
+    assert order.leave([7]) == [4]
+    assert order.leave([4, 5]) == []
+    assert (order.held, order.enter(8, "x")) == (0, True)
+    assert not order.enter(9, "x")
+    assert (order.below(9), order.drop_below(10), order.held) == ({8}, [9], 0)
+
+
+# -- graves ----------------------------------------------------------------------------------------------------------
+
+
+def test_graves_give_parts_and_try_again_later() -> None:
+    graves = Graves()
+    graves.add(np.arange(ROWS_MAX + 5), ones(ROWS_MAX + 5), "tries")
+    first = graves.take(0)
+    second = graves.take(0)
+    assert first is not None
+    assert second is not None
+    assert (len(first.offsets), len(second.offsets), graves.take(0), graves.busy) == (ROWS_MAX, 5, None, True)
+    graves.failed(first, 100)
+    graves.buried(second)
+    assert (graves.rows, graves.busy, graves.next_ms) == (ROWS_MAX, False, 100 + AGAIN_MS)
+    assert graves.take(100) is None
+    assert graves.take(100 + AGAIN_MS) is first
+    with pytest.raises(IllegalTransitionError):
+        graves.clear()
+    graves.shorten(first, 10)
+    graves.buried(first)
+    assert graves.rows == ROWS_MAX - 10
+
+
+# -- rows by offset --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cache", [0, 3000, 1 << 20])
+def test_rows_are_read_by_their_offsets(cache: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tarry.ready import topic as topic_module
+
+    rng = random.Random(cache)
+    box = Box(tmp_path, cache=cache)
+    for _ in range(60):
+        box.append(*rng.choices(["a", "b"], k=rng.randint(1, 20)), body=rng.choice([20, 300]))
+        if rng.random() < 0.4:
+            box.log.flush()
+    topic = box.log.topic("a")
+    for gap in (0, 3, 64):
+        monkeypatch.setattr(topic_module, "GAP_MAX", gap)
+        for _ in range(40):
+            wanted = np.array(sorted(rng.sample(range(topic.end), rng.randint(1, 40))), np.int64)
+            looked, found, batch = topic.read_rows(wanted)
+            assert (looked, found.tolist()) == (len(wanted), wanted.tolist())
+            assert batch is not None
+            assert batch["seq"].to_pylist() == [box.seqs["a"][o] for o in wanted.tolist()]
+    monkeypatch.setattr(topic_module, "READ_BYTES", 1)
+    looked, found, batch = topic.read_rows(np.arange(topic.end))
+    assert 0 < looked < topic.end
+    assert found.tolist() == list(range(looked))
+    box.log.flush()
+    monkeypatch.undo()
+    if cache == 0:
+        first = topic.extents[2].first
+        topic.extents = topic.extents[2:]
+        looked, found, batch = topic.read_rows(np.array([0, 1, first, first + 1], np.int64))
+        assert (looked, found.tolist()) == (4, [first, first + 1])
+        assert topic.read_rows(np.array([0, 1], np.int64))[1].tolist() == []
+    box.log.close()
+
+
+def test_the_first_that_is_due_then_or_later(tmp_path: Path) -> None:
+    rng = random.Random(3)
+    box, dues = Box(tmp_path), []
+    for k in range(80):
+        due = NOW + 10 * k - rng.choice([0, 0, 300])
+        box.append("a", "b", due_ms=due, body=200)
+        dues.append(due)
+        if rng.random() < 0.3:
+            box.log.flush()
+    topic = box.log.topic("a")
+    for moment in range(NOW - 400, NOW + 900, 7):
+        expected = next((o for o, d in enumerate(dues) if d >= moment), len(dues))
+        assert box.log.first_due(topic, moment) == expected
+    box.log.close()
