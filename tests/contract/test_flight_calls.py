@@ -125,7 +125,7 @@ def test_bad_tickets(ticket: Any, problem: str, calls: Calls) -> None:
         ("ack", b"\xff", "invalid_argument"),
         ("ack", {"topic": "t", "group": "g", "leases": [1], "offsets": []}, "invalid_argument"),
         ("ack", {"topic": "t", "group": "g", "leases": [1 << 70], "offsets": [1]}, "invalid_argument"),
-        ("ack", {"topic": "t", "group": "g", "leases": [1], "offsets": [1]}, "stale_lease"),
+        ("ack", {"topic": "t", "group": "g", "leases": [1], "offsets": [1]}, "not_found"),
         ("nack", {"topic": "t", "group": "g", "leases": [], "offsets": [], "delay_ms": -1}, "invalid_argument"),
         ("extend", {"topic": "t", "group": "g", "leases": [], "offsets": []}, "invalid_argument"),
         ("extend", {"topic": "t", "group": "g", "leases": [], "offsets": [], "lease_ms": 0}, "invalid_argument"),

@@ -172,6 +172,7 @@ class SlowCore:
 class Answered:
     def __init__(self, first_seq: int, rows: int) -> None:
         self.first_seq, self.due_ms, self.token = first_seq, np.zeros(rows, np.int64), bytes(8)
+        self.placed: Any = None
 
 
 def test_answers_are_pipelined_and_come_in_the_order_of_the_batches() -> None:

@@ -83,9 +83,34 @@ def stops_and_starts(w: World) -> None:
     w.receive("b")
 
 
+def changes(w: World) -> None:
+    """Cancelled in the wheel, the intake and the store; replaced by key, twice; a series goes on beside it."""
+    first = w.schedule("a", [500, 500, 5_000, 5_000, 50_000, 50_000], body=1500)
+    [k] = w.schedule("a", [40_000], key="k")
+    w.b.step()
+    w.cancel(first[::2])
+    k = w.replace("a", "k", k, 30_000)
+    w.pipeline_commits()
+    w.b.advance(1)
+    w.ack("a", w.receive("a", 1))
+    w.schedule("b", [0, 60_000], body=3000)
+    w.replace("a", "k", k, 45_000)
+    w.cancel(first[5:6])
+    w.pipeline_commits()
+    w.b.step()
+    w.b.checkpoint()
+
+
 EVERY = {"nothing": 1, "part": 2, "all": 5}
 """A killed process finds all that it wrote, so that many steps leave the same behind."""
-SCENARIOS: list[Callable[[World], None]] = [accepts, delivers, acknowledges, moves_to_the_store, stops_and_starts]
+SCENARIOS: list[Callable[[World], None]] = [
+    accepts,
+    delivers,
+    acknowledges,
+    moves_to_the_store,
+    stops_and_starts,
+    changes,
+]
 
 
 def survives(directory: Path, scenario: Callable[[World], None], step: int | None, loss: str, recovery: int) -> int:

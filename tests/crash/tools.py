@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from tarry.config import Config
 from tarry.message import SCHEMA
+from tarry.outcome import Outcome
 from tarry.store import Store, stage
 from tarry.testing import TestBroker, TestClock
 from tests.faults import Crash, FaultyFiles
@@ -71,6 +72,9 @@ class World:
     settled: set[str] = field(default_factory=set)
     perhaps_settled: set[str] = field(default_factory=set)
     topics: set[str] = field(default_factory=set)
+    handles: dict[str, str] = field(default_factory=dict)
+    gone: set[str] = field(default_factory=set)
+    perhaps_gone: set[str] = field(default_factory=set)
     broker: TestBroker | None = None
 
     def __post_init__(self) -> None:
@@ -87,25 +91,42 @@ class World:
 
     # -- what happens ------------------------------------------------------------------------------------------------
 
-    def schedule(self, topic: str, delays: Sequence[int], body: int = 20) -> None:
-        """One batch; its rows are accepted, or, when it crashes, perhaps."""
+    def schedule(self, topic: str, delays: Sequence[int], body: int = 20, key: str | None = None) -> list[str]:
+        """One batch; its rows are accepted, or, when it crashes, perhaps. Their ids."""
         now = self.clock.now_ms()
         ids = [f"{topic}{len(self.due_ms) + i}" for i in range(len(delays))]
         self.due_ms.update({i: now + d for i, d in zip(ids, delays, strict=True)})
         self.topics.add(topic)
         self.perhaps.append(ids)
-        self.b.schedule_batch(
+        accepted = self.b.schedule_batch(
             pa.record_batch(
                 {
                     "topic": [topic] * len(ids),
                     "due_ms": pa.array([self.due_ms[i] for i in ids], pa.int64()),
                     "id": ids,
                     "body": [b"x" * body] * len(ids),
+                    **({} if key is None else {"key": [key] * len(ids)}),
                 }
             )
         )
         self.perhaps.pop()
+        self.handles.update(zip(ids, accepted.handles(), strict=True))
         self.accepted.update(ids)
+        return ids
+
+    def cancel(self, ids: Sequence[str]) -> None:
+        """They are pending; when it crashes, they are cancelled, all or none of them, or not."""
+        self.perhaps_gone.update(ids)
+        outcomes = self.b.cancel_many([self.handles[i] for i in ids])
+        assert set(outcomes) == {Outcome.DONE}
+        self.gone.update(ids)
+
+    def replace(self, topic: str, key: str, former: str, delay: int) -> str:
+        """The message of a key by another. After a crash, it is one of the two."""
+        self.perhaps_gone.add(former)
+        [new] = self.schedule(topic, [delay], key=key)
+        self.gone.add(former)
+        return new
 
     def receive(self, topic: str, limit: int = 1000) -> pa.RecordBatch:
         batch = self.b.receive(topic, "g", max_messages=limit)
@@ -114,6 +135,7 @@ class World:
             assert due == self.due_ms[i]
             assert due <= now, f"{i} is early"
             assert i not in self.settled, f"{i} was delivered after its acknowledgement"
+            assert i not in self.gone, f"{i} was delivered after it was cancelled"
         return batch
 
     def ack(self, topic: str, batch: pa.RecordBatch) -> None:
@@ -166,7 +188,7 @@ class World:
                 delivered += batch["id"].to_pylist()
                 self.ack(topic, batch)
         assert len(set(delivered)) == len(delivered), "delivered twice without a crash"
-        lost = self.accepted - set(delivered) - self.settled - self.perhaps_settled
+        lost = self.accepted - set(delivered) - self.settled - self.perhaps_settled - self.perhaps_gone
         assert not lost, f"lost: {sorted(lost)}"
         for ids in self.perhaps:
             here = [i in self.settled or i in delivered for i in ids]

@@ -29,6 +29,12 @@ def test_a_small_year(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert facts["kill"]["processes"] > 1
     assert facts["kill"]["left"] == facts["left_at_end"] == []
     assert facts["kill"]["outage"]["next_hand_out_ms"] is not None
+    audit = told["audit"]
+    assert (audit["error"], audit["failures"]) == (None, {})
+    for name in ("accepted", "delivered", "lost", "early", "duplicated"):
+        assert audit["counts"][name] == account[name]
+    assert audit["counts"]["unanswered_delivered"] == account["unanswered"]
+    assert audit["verdict"][0] in (out / "audit.html").read_text()
     assert (out / "lateness.png").stat().st_size > 10_000
     assert json.loads((out / "report.json").read_text()) == told
     assert not list(out.glob(".data-*"))

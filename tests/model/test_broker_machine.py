@@ -43,6 +43,14 @@ class Known:
     settled: bool = False  # the acknowledgement returned
     perhaps_settled: bool = False  # it crashed
     visible_ms: int = 0  # leased or nacked until then
+    handle: str = ""
+    born_ms: int = 0
+    gone: bool = False  # cancelled or replaced, and told so
+    perhaps_gone: bool = False  # it crashed
+    perhaps_back: bool = False  # what was delivered was lost with the power: it may be pending again
+    other_due_ms: int | None = None  # where it is, if rescheduling it crashed and took place
+    bulk: bool = False  # of a job: its id is not known to the registry
+    moved: bool = False  # rescheduled, perhaps: it is another message for whoever knows the former place
 
 
 @dataclass
@@ -81,10 +89,16 @@ class BrokerMachine(RuleBasedStateMachine):
         self.known: dict[str, Known] = {}
         self.held: list[Held] = []
         self.crashed = False
+        self.power_failures = 0
+        self.crashed_ms = 0
         self.next_id = 0
         self.latest_ms = self.clock.now_ms()
         self.broker: TestBroker | None = None
+        self.start_more()
         self.open()
+
+    def start_more(self) -> None:
+        """For machines with more rules."""
 
     # -- what happens ------------------------------------------------------------------------------------------------
 
@@ -113,10 +127,13 @@ class BrokerMachine(RuleBasedStateMachine):
         self.broker._rooms.lock.release()
         self.files.close_all()
         self.files.lose_unsynced(self.rng)
+        self.power_failures += 1
+        self.latest_ms = self.crashed_ms = max(self.latest_ms, self.clock.now_ms())
         for held in self.held:
             held.alive = False
         for message in self.known.values():
             message.visible_ms = 0
+            message.perhaps_back |= message.delivered > 0 and not message.settled
         self.open()
 
     @rule(
@@ -131,7 +148,7 @@ class BrokerMachine(RuleBasedStateMachine):
         ids = [f"m{self.next_id + i}" for i in range(len(due))]
         self.next_id += len(due)
         for i, d in zip(ids, due, strict=True):
-            self.known[i] = Known(topic, d, accepted=False)
+            self.known[i] = Known(topic, d, accepted=False, born_ms=now)
         batch = pa.record_batch(
             {
                 "topic": [topic] * len(due),
@@ -150,8 +167,9 @@ class BrokerMachine(RuleBasedStateMachine):
             return
         if accepted is not None:
             assert accepted.due_ms.tolist() == due
-            for i in ids:
+            for i, handle in zip(ids, accepted.handles(), strict=True):
                 self.known[i].accepted = True
+                self.known[i].handle = handle
 
     @rule(by_ms=st.sampled_from([0, 1, 39, 1000, 7000, 30_000, 100_000, 4_000_000]))
     def advance(self, by_ms: int) -> None:
@@ -183,15 +201,17 @@ class BrokerMachine(RuleBasedStateMachine):
         for i, due, attempt in zip(ids, batch["due_ms"].to_pylist(), batch["attempt"].to_pylist(), strict=True):
             message = self.known[i]
             assert message.topic == topic
-            assert message.due_ms == due
+            assert due in (message.due_ms, message.other_due_ms)
             assert due <= now, "early"
             assert not message.settled, "delivered after its acknowledgement"
+            assert not message.gone, f"{i} was delivered after it was cancelled: {message}"
             # `visible_ms` may lie in the future of a clock that was set back since: then it is not yet visible either.
             assert message.visible_ms <= now, "delivered while leased or backing off"
             assert attempt >= 1
             if not self.crashed:
                 assert attempt == message.delivered + 1
             message.delivered += 1
+            message.perhaps_back = False
             message.visible_ms = now + LEASE_MS
         self.held.append(
             Held(topic, ids, batch["lease"].to_numpy(), batch["offset"].to_numpy(), now + LEASE_MS, open=set(ids))
@@ -268,6 +288,7 @@ class BrokerMachine(RuleBasedStateMachine):
         for message in self.known.values():
             message.visible_ms = 0
         self.crashed = True  # attempts begin anew: a lease is not durable
+        self.latest_ms = self.crashed_ms = max(self.latest_ms, self.clock.now_ms())
         self.open()
 
     # -- what must hold ----------------------------------------------------------------------------------------------
@@ -278,16 +299,19 @@ class BrokerMachine(RuleBasedStateMachine):
             return
         self.latest_ms = max(self.latest_ms, self.clock.now_ms())
         for entry in self.broker.pending(next_due=False):
+            if entry.topic not in TOPICS:
+                continue
             mine = [m for m in self.known.values() if m.topic == entry.topic]
             # What was never due cannot have left; what is due may wait for the next step.
-            assert sum(m.due_ms > self.latest_ms for m in mine) <= entry.pending
-            assert entry.pending <= len(mine) - sum(m.delivered > 0 for m in mine)
+            assert sum(m.due_ms > self.latest_ms and not (m.gone or m.perhaps_gone) for m in mine) <= entry.pending
+            left = sum((m.delivered > 0 and not m.perhaps_back) or m.gone for m in mine)
+            assert entry.pending <= len(mine) - left
 
     def teardown(self) -> None:
         if getattr(self, "broker", None) is None:
             return
         self.files.crash_at = None
-        end = max([self.clock.now_ms(), *(m.due_ms for m in self.known.values())]) + 1
+        end = max([self.clock.now_ms(), *(max(m.due_ms, m.other_due_ms or 0) for m in self.known.values())]) + 1
         self.broker.advance_to(end)
         self.clock.set_ms(end + 10 * LEASE_MS)
         self.broker.step()
@@ -297,15 +321,20 @@ class BrokerMachine(RuleBasedStateMachine):
                 if not batch.num_rows:
                     break
                 for i in batch.column("id").to_pylist():
-                    assert not self.known[i].settled
+                    assert not self.known[i].settled, f"{i} again: {self.known[i]}"
+                    assert not self.known[i].gone, f"{i} was cancelled: {self.known[i]}"
                     self.known[i].delivered += 1
                 self.broker.ack(topic, "g", batch["lease"].to_numpy(), batch["offset"].to_numpy())
-        lost = [i for i, m in self.known.items() if m.accepted and not m.delivered]
+        lost = [i for i, m in self.known.items() if m.accepted and not (m.delivered or m.gone or m.perhaps_gone)]
         assert not lost, f"lost: {lost}"
+        self.check_more(end)
         for entry in self.broker.pending():
             assert (entry.pending, entry.ready) == (0, 0)
         self.broker.close()
         shutil.rmtree(self.directory)
+
+    def check_more(self, end_ms: int) -> None:
+        """For machines with more rules."""
 
 
 def stage_all(store: Store, table: pa.Table, now_ms: int) -> list[StagedFile]:

@@ -1,4 +1,4 @@
-"""One Spark session a run, and a small intake that speaks the wire's half that the pipeline uses."""
+"""A small intake that speaks the wire's half that the pipeline uses."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,9 +16,6 @@ import pytest
 from tarry.errors import CorruptError
 from tarry.message import SCHEMA
 from tarry.store import Store, read_window
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 NOW_MS = 1_795_264_000_000
 FRAME_ROWS = 1000
@@ -77,6 +74,8 @@ class FakeIntake(flight.FlightServerBase):  # type: ignore[misc]
             "oldest_ms": NOW_MS if waiting else None,
             "fired_until_ms": self.fired[0],
             "fired_seq": self.fired[1],
+            "expire_until_ms": self.fired[0],
+            "cancelled_jobs": [],
             "now_ms": NOW_MS + 1,
             "shard": 0,
             "store_uri": self.store_uri,
@@ -148,15 +147,3 @@ def intake(tmp_path: Path) -> Iterator[FakeIntake]:
     server = FakeIntake(str(tmp_path / "store"))
     yield server
     server.shutdown()
-
-
-@pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    from tarry.pipeline.session import build_session, end_jvm
-
-    session = build_session(
-        name="tests", master="local[2]", memory="512m", work=tmp_path_factory.mktemp("spark") / "work"
-    )
-    yield session
-    session.stop()
-    end_jvm()

@@ -332,9 +332,9 @@ def test_the_job_ends_with_its_broker(intake: FakeIntake, tmp_path: Path) -> Non
 @pytest.mark.slow
 def test_without_a_broker_the_job_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from tarry.errors import UnavailableError
-    from tarry.pipeline import schedule
+    from tarry.pipeline import job, schedule
 
-    monkeypatch.setattr(schedule, "BROKER_WAIT_S", 0.1)
+    monkeypatch.setattr(job, "BROKER_WAIT_S", 0.1)
     options = schedule.parse(["--flight", "127.0.0.1:1", "--checkpoint", str(tmp_path / "c")])
     with pytest.raises(UnavailableError, match=r"127\.0\.0\.1:1 cannot be reached"):
         schedule.run(options, threading.Event())

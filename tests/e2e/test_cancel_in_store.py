@@ -1,0 +1,86 @@
+"""Cancelling while Spark moves the messages to the store, and after it has; through a kill, and to the delivery."""
+
+from __future__ import annotations
+
+import time
+
+import pyarrow as pa
+import pytest
+
+from tarry.client import Client
+from tarry.outcome import Outcome
+
+from .conftest import MakeBroker
+
+ROWS = 3000
+SETTINGS: dict[str, str | int] = {
+    "pipeline": "on",
+    "spark_master": "local[2]",
+    "schedule_interval_ms": 500,
+    "horizon_ms": 300,
+    "checkpoint_interval_ms": 50,
+    "segment_bytes_max": "64KiB",
+}
+
+
+def wait_committed(client: Client, seq: int) -> None:
+    end = time.monotonic() + 120
+    while (status := client.status())["store"]["committed_seq"] < seq:
+        assert time.monotonic() < end, f"not committed: {status['pipeline']}"
+        time.sleep(0.1)
+
+
+@pytest.mark.spark
+def test_what_is_cancelled_on_its_way_to_the_store_never_comes(make_broker: MakeBroker) -> None:
+    broker = make_broker(**SETTINGS)
+    with Client(broker.address, timeout=60) as client:
+        client.schedule("warm", b"up", delay="1d")
+        wait_committed(client, 1)
+        due = int(time.time() * 1000) + 20_000
+        waves: list[list[str]] = []
+        gone: set[int] = set()
+        for _ in range(4):
+            [accepted] = client.schedule_batch(
+                _table(range(len(waves) * ROWS, (len(waves) + 1) * ROWS), due), chunk_rows=ROWS
+            )
+            waves.append(accepted.handles())
+            # Some of this wave before it is committed, some of the former ones while or after they are.
+            for place, handles in enumerate(waves):
+                picked = range(len(waves) - place, ROWS, 17)
+                outcomes = client.cancel_many([handles[i] for i in picked])
+                fresh = {place * ROWS + i for i in picked} - gone
+                assert outcomes.count(Outcome.DONE) == len(fresh)
+                assert outcomes.count(Outcome.CANCELLED) == len(picked) - len(fresh)
+                gone |= fresh
+            time.sleep(0.7)
+        wait_committed(client, 1 + len(waves) * ROWS)
+        picked = range(9, ROWS, 17)
+        assert client.cancel_many([waves[0][i] for i in picked]) == [Outcome.DONE] * len(picked)
+        gone |= set(picked)
+        broker.kill()
+        broker.start()
+        left = len(waves) * ROWS - len(gone)
+        assert {t.topic: t.pending for t in client.pending()} == {"warm": 1, "t": left}
+        assert client.cancel(waves[0][9]) is Outcome.CANCELLED
+        seen: list[int] = []
+        with client.consume("t", group="g", prefetch=20_000, timeout=60) as consumer:
+            for message in consumer:
+                seen.append(int(message.body))
+                message.ack()
+                if len(seen) == left:
+                    break
+            consumer.flush()
+        assert sorted(seen) == sorted(set(range(len(waves) * ROWS)) - gone)
+        assert client.receive("t", group="g", wait=1) == []
+        assert {t.topic: t.pending for t in client.pending()} == {"warm": 1, "t": 0}
+
+
+def _table(numbers: range, due_ms: int) -> pa.Table:
+    rows = len(numbers)
+    return pa.table(
+        {
+            "topic": ["t"] * rows,
+            "body": [b"%d" % n for n in numbers],
+            "due_ms": pa.array([due_ms + n % 3000 for n in numbers], pa.int64()),
+        }
+    )

@@ -1,0 +1,155 @@
+"""The command as a process: killed, its Kafka killed, many records, a herd. `make kafka` runs these."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tarry.pipeline.process import kill_session
+from tarry.relay.headers import DUE_MS
+
+from .conftest import World, now_ms
+
+pytestmark = [pytest.mark.kafka, pytest.mark.kafka_slow, pytest.mark.timeout(600)]
+
+
+class Process:
+    """A relay in a process and session of its own."""
+
+    def __init__(self, world: World, *more: str) -> None:
+        self._world = world
+        settings = world.settings
+        self._command = [sys.executable, "-m", "tarry", "relay", "--kafka", settings.kafka, "--topics", settings.topics]
+        self._command += ["--store", settings.store, "--checkpoint", str(world.running.checkpoint)]
+        self._command += ["--name", settings.name, "--memory", "512m", "--set", "status_interval_ms=500", *more]
+        self._process: subprocess.Popen[bytes] | None = None
+        self._out = world.directory / "status.jsonl"
+
+    def start(self) -> None:
+        self._out.write_bytes(b"")
+        with self._out.open("ab") as out, (self._world.directory / "relay.err").open("ab") as log:
+            self._process = subprocess.Popen(self._command, stdout=out, stderr=log, start_new_session=True)
+
+    def status(self) -> dict[str, Any]:
+        lines = self._out.read_bytes().splitlines()
+        return dict(json.loads(lines[-1])) if lines else {}
+
+    def wait(self, done: Any, timeout_s: float = 120) -> dict[str, Any]:
+        deadline = time.monotonic() + timeout_s
+        while not (now := self.status()) or not done(now):
+            assert self._process is not None
+            assert self._process.poll() is None, (self._world.directory / "relay.err").read_text()[-3000:]
+            assert time.monotonic() < deadline, now
+            time.sleep(0.1)
+        return now
+
+    def kill(self) -> None:
+        """The driver, its JVM and its workers, as a machine that goes down."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+        kill_session(self._process.pid)
+
+    def stop(self) -> int:
+        assert self._process is not None
+        self._process.terminate()
+        return self._process.wait(60)
+
+
+@contextmanager
+def process(world: World, *more: str) -> Iterator[Process]:
+    relay = Process(world, *more)
+    relay.start()
+    try:
+        yield relay
+    finally:
+        if relay._process is not None and relay._process.poll() is None:
+            relay.kill()
+
+
+def reads(status: dict[str, Any]) -> bool:
+    return bool(status["schedule"]["batches"])
+
+
+def send(world: World, first: int, rows: int, due_ms: int, spread_ms: int) -> None:
+    for i in range(first, first + rows):
+        headers = [(DUE_MS, b"%d" % (due_ms + i * 7919 % spread_ms))] if i % 4 else []
+        world.send(b"%d" % i, headers, key=b"k%d" % (i % 100))
+        if not i % 1000:
+            world.producer.poll(0)
+    world.flush()
+
+
+def check(world: World, rows: int) -> None:
+    got = world.values(rows, timeout_s=120)
+    last = rows
+    world.send(b"%d" % last, key=b"k")
+    world.flush()
+    got = world.values(rows + 1, timeout_s=60)
+    assert len(got) - len(set(got)) == 0, f"{len(got) - len(set(got))} twice"
+    assert {int(v or b"") for v in got} == set(range(rows + 1))
+
+
+def test_kill_9_of_the_driver(world: World) -> None:
+    """Four times, at whatever moment, while records come in and go out: none lost, none twice."""
+    rows = 0
+    with process(world) as relay:
+        for pause_s in (0.3, 1.1, 2.3, 0.0):
+            relay.wait(reads)
+            send(world, rows, 20_000, now_ms() + 1_000, 6_000)
+            rows += 20_000
+            time.sleep(pause_s)  # where it is then is chance: that is what is wanted
+            relay.kill()
+            relay.start()
+        check(world, rows)
+        assert relay.stop() == 0
+
+
+def test_kill_9_of_kafka(world: World) -> None:
+    """Kafka goes away in the middle and comes back: the relay waits, says so, and goes on by itself."""
+    with process(world, "--set", "batch_rows_max=5000") as relay:
+        relay.wait(reads)
+        send(world, 0, 40_000, now_ms() + 500, 5_000)
+        relay.wait(lambda now: now["counts"].get("read", 0) >= 5_000)
+        world.kafka.kill()
+        try:
+            relay.wait(lambda now: now["kafka"]["state"] == "away")
+        finally:
+            world.kafka.start()
+        check(world, 40_000)
+        relay.wait(lambda now: now["kafka"]["state"] == "there")
+        assert relay.stop() == 0
+
+
+def test_a_herd(world: World, tmp_path: Path) -> None:
+    """100,000 due within a second, through tasks: all of them, once, in the order of each key."""
+    with process(world, "--set", "direct_rows_max=10000") as relay:
+        relay.wait(reads)
+        due_ms = now_ms() + 25_000
+        for i in range(100_000):
+            world.send(b"%d" % i, [(DUE_MS, b"%d" % (due_ms + i % 1000))], key=b"k%d" % (i % 1000))
+            if not i % 1000:
+                world.producer.poll(0)
+        world.flush()
+        got = world.received(lambda found: len(found) >= 100_000, timeout_s=120)
+        assert len({m.value() for m in got}) == len(got) == 100_000
+        assert min(m.timestamp()[1] for m in got) > 0
+        status = relay.wait(lambda now: now["counts"].get("delivered", 0) >= 100_000)
+        assert status["lateness_ms"]["min"] >= 0
+        assert relay.stop() == 0
+
+
+def test_wrong_usage_is_one_line() -> None:
+    command = [sys.executable, "-m", "tarry", "relay", "--kafka", "127.0.0.1:1", "--topics", "(", "--store", "s"]
+    done = subprocess.run([*command, "--checkpoint", "c"], capture_output=True, text=True, env=os.environ, timeout=60)
+    assert done.returncode == 2
+    assert "no regular expression" in done.stderr.splitlines()[-1]

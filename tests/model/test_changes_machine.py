@@ -1,0 +1,268 @@
+"""The machine of ``test_broker_machine`` with all that changes messages: cancel, move, keys, ids sent again, series."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import precondition, rule
+from tests.model.test_broker_machine import TOPICS, BrokerMachine, Known
+
+from tarry.errors import KeyExistsError, OverloadedError
+from tarry.outcome import Outcome
+from tarry.repeat import Repeat
+
+SERIES = "series"
+
+
+@dataclass
+class Rhythm:
+    """What the model knows of a series. ``ended_ms``: when cancelling it was answered with "done"."""
+
+    start_ms: int
+    every_ms: int
+    times: int
+    handle: str = ""
+    perhaps: bool = False  # scheduling or cancelling it crashed
+    ended_ms: int | None = None
+    seen: dict[int, int] = field(default_factory=dict)
+
+
+class ChangesMachine(BrokerMachine):
+    def start_more(self) -> None:
+        self.keys: dict[tuple[str, str], str] = {}
+        self.key_turn = 0
+        self.either: list[tuple[str, str]] = []
+        self.series: dict[str, Rhythm] = {}
+
+    # -- cancel and reschedule ---------------------------------------------------------------------------------------
+
+    def candidates(self) -> list[str]:
+        """Messages with a handle, of which the model is sure."""
+        unsure = {i for pair in self.either for i in pair}
+        return [i for i, m in self.known.items() if m.accepted and m.handle and i not in unsure]
+
+    def judge(self, m: Known, outcome: Outcome) -> None:
+        """Whether an answer fits what the model knows."""
+        self.latest_ms = max(self.latest_ms, self.clock.now_ms())
+        soonest_ms = m.due_ms if m.other_due_ms is None else min(m.due_ms, m.other_due_ms)
+        if outcome is Outcome.DONE:
+            assert not m.delivered or m.perhaps_back, "it was delivered"
+            assert not m.gone, "it was cancelled before"
+        elif outcome is Outcome.DELIVERED:
+            assert soonest_ms <= self.latest_ms, "it was not due yet"
+            assert not m.gone
+        elif outcome is Outcome.CANCELLED:
+            assert m.gone or m.perhaps_gone
+        else:
+            assert self.power_failures, "unknown, though nothing was lost"
+            assert soonest_ms <= self.latest_ms
+
+    @precondition(lambda self: self.candidates())
+    @rule(data=st.data())
+    def cancel(self, data) -> None:
+        ids = data.draw(st.lists(st.sampled_from(self.candidates()), min_size=1, max_size=5))
+        outcomes = self.guarded(lambda: self.broker.cancel_many([self.known[i].handle for i in ids]))
+        if outcomes is None:
+            for i in ids:
+                self.known[i].perhaps_gone = True
+            return
+        for i, outcome in zip(ids, outcomes, strict=True):
+            m = self.known[i]
+            self.judge(m, outcome)
+            m.gone |= outcome is Outcome.DONE or (outcome is Outcome.CANCELLED and m.perhaps_gone)
+
+    @precondition(lambda self: self.candidates())
+    @rule(data=st.data(), delay_ms=st.sampled_from([0, 30, 2_000, 100_000]))
+    def reschedule(self, data, delay_ms: int) -> None:
+        former = data.draw(st.sampled_from(self.candidates()))
+        m, due = self.known[former], self.clock.now_ms() + delay_ms
+        # The message keeps its id: the model tells it from the former one by its key in `known` alone.
+        moved = self.guarded(lambda: self.broker.reschedule(m.handle, due=due))
+        if moved is None:
+            # Where it is now is not known any more; nothing more is asked of it.
+            m.perhaps_gone, m.handle, m.other_due_ms, m.moved = True, "", due, True
+            return
+        if moved.outcome is not Outcome.DONE:
+            self.judge(m, moved.outcome)
+            return
+        self.judge(m, Outcome.DONE)
+        assert moved.receipt.due_ms == due
+        m.due_ms, m.handle, m.moved = due, moved.receipt.handle, True
+        if m.due_ms <= self.clock.now_ms():
+            self.latest_ms = max(self.latest_ms, m.due_ms)
+        for name, holder in self.keys.items():
+            if holder == former:
+                assert self.broker.find_key(*name) is None or self.broker.find_key(*name).due_ms == due
+
+    # -- keys --------------------------------------------------------------------------------------------------------
+
+    @rule(
+        topic=st.sampled_from(TOPICS),
+        key=st.sampled_from(["k1", "k2"]),
+        delay_ms=st.sampled_from([0, 50, 3_000, 200_000]),
+        policy=st.sampled_from(["replace", "keep", "refuse"]),
+    )
+    def schedule_key(self, topic: str, key: str, delay_ms: int, policy: str) -> None:
+        id, due = f"m{self.next_id}", self.clock.now_ms() + delay_ms
+        self.next_id += 1
+        name = (topic, f"{key}.{self.key_turn}")
+        former = self.keys.get(name)
+        before = None if former is None else self.known[former]
+        self.known[id] = new = Known(topic, due, accepted=False, born_ms=self.clock.now_ms())
+        try:
+            receipt = self.guarded(
+                lambda: self.broker.schedule(topic, b"k", due=due, id=id, key=name[1], on_key=policy)
+            )
+        except (KeyExistsError, OverloadedError) as error:
+            del self.known[id]
+            if isinstance(error, KeyExistsError):
+                assert policy == "refuse"
+                self.judge_kept(before)
+            return
+        if receipt is None:
+            # Either both happened or neither: the new one is there and the former gone, or the former is there.
+            self.key_turn += 1
+            if before is not None and policy == "replace":
+                if not (before.gone or before.perhaps_gone):
+                    self.either.append((former, id))
+                before.perhaps_gone = True
+            return
+        if receipt.outcome == "kept":
+            del self.known[id]
+            assert policy == "keep"
+            self.judge_kept(before)
+            assert receipt.due_ms in (before.due_ms, before.other_due_ms)
+            return
+        new.accepted, new.handle = True, receipt.handle
+        self.keys[name] = id
+        if receipt.outcome == "replaced":
+            assert policy == "replace"
+            self.judge(before, Outcome.DONE)
+            before.gone = True
+        else:
+            assert receipt.outcome == "scheduled"
+            assert before is None or before.gone or before.perhaps_gone or before.due_ms <= self.latest()
+
+    def latest(self) -> int:
+        self.latest_ms = max(self.latest_ms, self.clock.now_ms())
+        return self.latest_ms
+
+    def judge_kept(self, before: Known | None) -> None:
+        assert before is not None
+        assert not before.gone
+        assert not before.delivered or before.perhaps_back
+
+    @precondition(lambda self: self.keys)
+    @rule(data=st.data())
+    def cancel_key(self, data) -> None:
+        name = data.draw(st.sampled_from(sorted(self.keys)))
+        m = self.known[self.keys[name]]
+        outcome = self.guarded(lambda: self.broker.cancel_key(*name))
+        if outcome is None:
+            m.perhaps_gone = True
+            return
+        self.judge(m, outcome)
+        m.gone |= outcome is Outcome.DONE
+
+    # -- ids ---------------------------------------------------------------------------------------------------------
+
+    @precondition(lambda self: self.power_failures == 0 and self.candidates())
+    @rule(data=st.data())
+    def send_again(self, data) -> None:
+        """A producer that did not hear the answer; the registry was never lost."""
+        id = data.draw(st.sampled_from(self.candidates()))
+        m, now = self.known[id], self.clock.now_ms()
+        if m.bulk or now - m.born_ms >= 600_000:
+            return
+        try:
+            receipt = self.guarded(lambda: self.broker.schedule(m.topic, b"again", delay=1, id=id))
+        except OverloadedError:
+            return
+        if receipt is not None:
+            assert receipt.outcome == "duplicate"
+            assert receipt.id == id
+
+    # -- series ------------------------------------------------------------------------------------------------------
+
+    @rule(delay_ms=st.sampled_from([0, 700, 4_000]), every=st.sampled_from([1, 30]), times=st.integers(1, 4))
+    def schedule_series(self, delay_ms: int, every: int, times: int) -> None:
+        id, due = f"s{self.next_id}", self.clock.now_ms() + delay_ms
+        self.next_id += 1
+        rhythm = self.series[id] = Rhythm(due, every * 1000, times)
+        rule = Repeat.every(every, times=times)
+        try:
+            receipt = self.guarded(lambda: self.broker.schedule(SERIES, b"s", due=due, id=id, repeat=rule))
+        except OverloadedError:
+            del self.series[id]
+            return
+        if receipt is None:
+            rhythm.perhaps = True
+        else:
+            rhythm.handle = receipt.handle
+
+    @precondition(lambda self: any(r.handle for r in self.series.values()))
+    @rule(data=st.data())
+    def cancel_series(self, data) -> None:
+        r = self.series[data.draw(st.sampled_from(sorted(i for i, r in self.series.items() if r.handle)))]
+        outcome = self.guarded(lambda: self.broker.cancel(r.handle))
+        if outcome is None:
+            r.perhaps = True
+        elif outcome is Outcome.DONE:
+            assert r.ended_ms is None
+            assert len(r.seen) < r.times
+            r.ended_ms = self.latest()
+        elif outcome is Outcome.DELIVERED:
+            assert r.start_ms + (r.times - 1) * r.every_ms <= self.latest()
+        elif outcome is Outcome.CANCELLED:
+            assert r.ended_ms is not None or r.perhaps
+        else:
+            assert self.power_failures
+
+    @rule()
+    def receive_series(self) -> None:
+        batch = self.guarded(lambda: self.broker.receive(SERIES, "g", max_messages=1000))
+        if batch is not None and batch.num_rows:
+            self.take_series(batch)
+            self.guarded(lambda: self.broker.ack(SERIES, "g", batch["lease"].to_numpy(), batch["offset"].to_numpy()))
+
+    def take_series(self, batch) -> None:
+        now = self.clock.now_ms()
+        for id, due in zip(batch["id"].to_pylist(), batch["due_ms"].to_pylist(), strict=True):
+            r = self.series[id]
+            place, rest = divmod(due - r.start_ms, r.every_ms)
+            assert rest == 0
+            assert 0 <= place < r.times
+            assert due <= now, "early"
+            assert r.ended_ms is None or due <= r.ended_ms, "it was cancelled before"
+            r.seen[place] = r.seen.get(place, 0) + 1
+            # What falls due after the last crash comes once: no crash leaves two occurrences that each go on.
+            assert r.seen[place] == 1 or due <= self.crashed_ms, "twice without a crash"
+
+    def check_more(self, end_ms: int) -> None:
+        ends = [r.start_ms + r.times * r.every_ms for r in self.series.values()]
+        end = max([end_ms, self.clock.now_ms(), *ends]) + 1
+        self.broker.advance_to(end)
+        for _ in range(1000):
+            batch = self.broker.receive(SERIES, "g", max_messages=1000)
+            if not batch.num_rows:
+                break
+            self.take_series(batch)
+            self.broker.ack(SERIES, "g", batch["lease"].to_numpy(), batch["offset"].to_numpy())
+        for id, r in self.series.items():
+            places = sorted(r.seen)
+            assert places == list(range(len(places))), f"{id}: a gap in {places}"
+            if r.ended_ms is None and not r.perhaps:
+                assert len(places) == r.times, f"{id}: {places} of {r.times}"
+        for former, new in self.either:
+            assert self.known[former].delivered or self.known[new].delivered, "replaced by nothing"
+
+
+TestChangesMachine = ChangesMachine.TestCase
+TestChangesMachine.settings = settings(
+    max_examples=60,
+    stateful_step_count=40,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
+)

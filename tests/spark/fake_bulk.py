@@ -1,0 +1,153 @@
+"""A broker's side of bulk, as small as it can be, on a real store: for tests of what Spark does."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.flight as flight
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction
+
+from tarry.admission import Limits
+from tarry.errors import InvalidArgumentError, NotFoundError, TarryError
+from tarry.message import SCHEMA, UNNUMBERED
+from tarry.store import StagedFile, StaleCommitError, Store, read_window, stage
+from tarry.store.table import PARTITION_COLUMNS, TABLE_SCHEMA, _add_action
+
+NOW_MS = 1_795_264_000_000
+FIRST = 1 << 62
+
+
+class FakeBulk(flight.FlightServerBase):  # type: ignore[misc]
+    """``jobs``: what is known of each by name. The hooks run inside of calls, and may raise."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__("grpc://127.0.0.1:0")
+        self.address = f"127.0.0.1:{self.port}"
+        self.store_uri = str(root)
+        Store.open(self.store_uri)
+        self.limits = Limits()
+        self.lock = threading.RLock()
+        self.attempts: dict[int, dict[str, Any]] = {}
+        self.jobs: dict[str, dict[str, Any]] = {}
+        self.calls: list[str] = []
+        self.before: Callable[[str, dict[str, Any]], None] = lambda name, body: None
+        self.after: Callable[[str, dict[str, Any]], None] = lambda name, body: None
+
+    # -- what tests ask ------------------------------------------------------------------------------------------------
+
+    def rows(self) -> list[dict[str, Any]]:
+        """What is committed, in due order."""
+        got = read_window(Store.open(self.store_uri).snapshot(), (0, 0), 1 << 62, batch_rows=8192)
+        return [row for batch in got for row in batch.to_pylist()]
+
+    def files(self) -> list[Path]:
+        """All data files that are there, committed or not."""
+        return sorted(Path(self.store_uri).rglob("*.parquet"))
+
+    def named(self) -> int:
+        """Files that the table names."""
+        return len(DeltaTable(self.store_uri).file_uris())
+
+    # -- the wire ------------------------------------------------------------------------------------------------------
+
+    def do_action(self, context: Any, action: Any) -> Iterator[bytes]:
+        body = json.loads(action.body.to_pybytes() or b"{}")
+        with self.lock:
+            self.calls.append(action.type)
+        handler = getattr(self, f"on_{action.type.replace('-', '_')}", None)
+        try:
+            self.before(action.type, body)
+            if handler is None:
+                raise NotFoundError(f"no action {action.type!r}")
+            with self.lock:
+                answer = handler(body)
+            self.after(action.type, body)
+        except TarryError as error:
+            raise flight.FlightServerError(str(error), json.dumps(error.to_wire()).encode()) from None
+        return iter([json.dumps(answer).encode()])
+
+    def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
+        command = json.loads(descriptor.command)
+        with self.lock:
+            self.calls.append(command["op"])
+        assert command["op"] == "bulk-stage"
+        table = reader.read_all()
+        assert table.schema == UNNUMBERED
+        with self.lock:
+            first = self.on_bulk_reserve({"number": command["number"], "rows": table.num_rows})["first_seq"]
+        seq = pa.array(np.arange(first, first + table.num_rows, dtype=np.int64))
+        numbered = table.add_column(0, SCHEMA.field("seq"), seq)
+        files = stage(numbered, self.store_uri, f"bulk-{command['number']}-flight", NOW_MS)
+        topics: dict[str, int] = {}
+        for topic in table["topic"].to_pylist():
+            topics[topic] = topics.get(topic, 0) + 1
+        writer.write(pa.py_buffer(json.dumps({"files": [asdict(f) for f in files], "topics": topics}).encode()))
+
+    # -- bulk ----------------------------------------------------------------------------------------------------------
+
+    def on_bulk_begin(self, body: dict[str, Any]) -> dict[str, Any]:
+        job = self.jobs.setdefault(body["job"], {"state": "open", "number": -1, "rows": 0, "topics": {}})
+        token = body.get("attempt")
+        if job["state"] == "open" and not (token is not None and job.get("attempt") == token):
+            job |= {"number": len(self.attempts) + 1, "attempt": token}
+            self.attempts[job["number"]] = {"job": body["job"], "reserved": 0, "aborted": False}
+        limits = {**asdict(self.limits), "levels": list(self.limits.levels)}
+        told = {name: job[name] for name in ("state", "number", "rows", "topics")}
+        return {**told, "store_uri": self.store_uri, "shard": 0, "now_ms": NOW_MS, "limits": limits}
+
+    def on_bulk_reserve(self, body: dict[str, Any]) -> dict[str, Any]:
+        attempt = self._attempt(body["number"])
+        if attempt["aborted"]:
+            raise StaleCommitError(f"attempt {body['number']} of job {attempt['job']!r} was given up")
+        first = FIRST + body["number"] * (1 << 40) + attempt["reserved"]
+        attempt["reserved"] += body["rows"]
+        return {"first_seq": first}
+
+    def on_bulk_commit(self, body: dict[str, Any]) -> dict[str, Any]:
+        attempt, number = self._attempt(body["number"]), body["number"]
+        job = self.jobs[attempt["job"]]
+        if job["number"] != number or attempt["aborted"]:
+            raise StaleCommitError(f"attempt {number} of job {attempt['job']!r} is not the newest, or was given up")
+        files = [StagedFile(**file) for file in body["files"]]
+        if job["state"] == "open":
+            low = FIRST + number * (1 << 40)
+            if not all(low <= f.seq_min <= f.seq_max < low + (1 << 40) for f in files):
+                raise InvalidArgumentError("a file has seqs of another attempt")
+            if sum(body["topics"].values()) != sum(f.rows for f in files):
+                raise InvalidArgumentError("the topics do not add up")
+            for file in files:
+                assert (Path(self.store_uri) / file.path).stat().st_size == file.size
+            DeltaTable(self.store_uri).create_write_transaction(
+                [_add_action(file, NOW_MS) for file in files],
+                "append",
+                Schema.from_arrow(TABLE_SCHEMA),
+                PARTITION_COLUMNS,
+                commit_properties=CommitProperties(
+                    custom_metadata={"tarry.files": str(len(files))},
+                    app_transactions=[Transaction(f"bulk-{number}", 1)],
+                ),
+            )
+            job |= {"state": "committed", "rows": sum(f.rows for f in files), "topics": body["topics"]}
+        version = DeltaTable(self.store_uri).version()
+        return {"state": "committed", "rows": job["rows"], "topics": job["topics"], "version": version}
+
+    def on_bulk_abort(self, body: dict[str, Any]) -> dict[str, Any]:
+        attempt = self._attempt(body["number"])
+        if self.jobs[attempt["job"]]["state"] == "open":
+            attempt["aborted"] = True
+            for path in self.files():
+                if path.name.startswith(f"bulk-{body['number']}-"):
+                    path.unlink()
+        return {}
+
+    def _attempt(self, number: int) -> dict[str, Any]:
+        if number not in self.attempts:
+            raise NotFoundError(f"no attempt {number}")
+        return self.attempts[number]
