@@ -37,7 +37,7 @@ class Result:
         if not self.bar:
             return None
         sign, number = self.bar.split()[:2]
-        return self.value >= float(number) if sign == "≥" else self.value <= float(number)
+        return bool(self.value >= float(number) if sign == "≥" else self.value <= float(number))
 
 
 Benchmark = Callable[[], list[Result]]

@@ -13,7 +13,8 @@ from tarry import Client
 ROWS = 3_000_000
 
 
-def _wait(client: Client, what: str, test) -> dict:
+def wait_for_status(client: Client, what: str, test) -> dict:
+    """Look at the status until ``test`` holds for it; the status."""
     end = time.monotonic() + 180
     while time.monotonic() < end:
         status = client.status()
@@ -36,7 +37,9 @@ def schedule() -> list[Result]:
         server(pipeline="on", spark_master="local[2]", schedule_bytes="16GiB", schedule_interval_ms=20_000) as broker,
         Client(broker.address, timeout=120) as client,
     ):
-        _wait(client, "the start of the pipeline", lambda s: s["pipeline"].get("state") in ("idle", "running"))
+        wait_for_status(
+            client, "the start of the pipeline", lambda s: s["pipeline"].get("state") in ("idle", "running")
+        )
         _fill(client, ROWS // 2)
         first = _batch(client, 0)
         _fill(client, ROWS)
@@ -54,14 +57,16 @@ def _batch(client: Client, start_seq: int) -> dict:
         last = status["pipeline"].get("last_batch") or {}
         return last.get("start_seq") == start_seq and status["store"]["committed_seq"] == last["end_seq"]
 
-    return _wait(client, "the batch", done)["pipeline"]["last_batch"]
+    return wait_for_status(client, "the batch", done)["pipeline"]["last_batch"]
 
 
 @benchmark
 def idle_pipeline() -> list[Result]:
     """Processor time of driver, JVM and workers when there is nothing to schedule."""
     with server(pipeline="on", spark_master="local[2]") as broker, Client(broker.address) as client:
-        _wait(client, "the start of the pipeline", lambda s: s["pipeline"].get("state") in ("idle", "running"))
+        wait_for_status(
+            client, "the start of the pipeline", lambda s: s["pipeline"].get("state") in ("idle", "running")
+        )
         time.sleep(10)
         before, seconds = _cpu_s(broker), 30
         time.sleep(seconds)

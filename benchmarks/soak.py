@@ -11,8 +11,11 @@ import random
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from benchmarks.harness import Server, messages, now_ms, start_server, workspace
 from tarry import Client
@@ -30,6 +33,7 @@ class Producer(threading.Thread):
         self.rate = rate
         self.stopping = threading.Event()
         self.accepted: list[np.ndarray] = []
+        self.due: list[np.ndarray] = []
         self.unknown = 0
 
     def run(self) -> None:
@@ -39,6 +43,7 @@ class Producer(threading.Thread):
             try:
                 for part in self.client.schedule_batch(batch):
                     self.accepted.append(np.arange(part.first_seq, part.first_seq + part.count))
+                    self.due.append(part.due_ms)
             except TarryError:
                 self.unknown += 500
                 self.stopping.wait(0.2)
@@ -52,12 +57,14 @@ class Consumer(threading.Thread):
         self.client = Client(address)
         self.seen: list[np.ndarray] = []
         self.late: list[np.ndarray] = []
+        self.at_ms: list[np.ndarray] = []
 
     def run(self) -> None:
         for batch in self.client.consume("soak", group="soak", prefetch=20_000).batches():
             now = time.time_ns() / 1e6
             self.seen.append(batch.data.column("seq").to_numpy().copy())
             self.late.append(now - batch.data.column("due_ms").to_numpy())
+            self.at_ms.append(np.full(len(batch.data), now))
             batch.ack()
 
 
@@ -67,6 +74,7 @@ def main() -> int:
     parser.add_argument("--rate", type=int, default=5000, help="messages a second")
     parser.add_argument("--kill-every", type=float, default=30, help="seconds, on average")
     parser.add_argument("--pipeline", choices=("on", "off"), default="on")
+    parser.add_argument("--ledgers", type=Path, help="a directory for both ledgers, which tarry audit reads")
     given = parser.parse_args()
     settings = {"pipeline": given.pipeline, "horizon_ms": 10_000, "schedule_interval_ms": 10_000}
     with workspace() as directory:
@@ -97,7 +105,18 @@ def soak(server: Server, given: argparse.Namespace, again: Callable[[str], Serve
         print(client.status())
     server.process.terminate()
     server.process.wait(30)
+    if given.ledgers is not None:
+        write_ledgers(given.ledgers, producer, consumer)
     return report(producer, consumer, kills)
+
+
+def write_ledgers(directory: Path, producer: Producer, consumer: Consumer) -> None:
+    """``accepted.parquet`` and ``delivered.parquet``. What had no answer is foreign there: its seq is not known."""
+    directory.mkdir(parents=True, exist_ok=True)
+    sent = {"seq": np.concatenate(producer.accepted), "due_ms": np.concatenate(producer.due)}
+    got = {"seq": np.concatenate(consumer.seen), "delivered_ms": np.concatenate(consumer.at_ms)}
+    pq.write_table(pa.table(sent), directory / "accepted.parquet")
+    pq.write_table(pa.table(got), directory / "delivered.parquet")
 
 
 def _drain(consumer: Consumer) -> None:
