@@ -20,7 +20,8 @@ import pytest
 import tarry.store.table as store_table
 from tarry.clock import SystemClock
 from tarry.message import cancelled_seqs
-from tarry.pipeline.compact import Settings, Upkeep, in_process
+from tarry.pipeline.carry import Settings
+from tarry.pipeline.compact import Upkeep, in_process
 from tarry.pipeline.intake_client import IntakeState
 from tarry.store import Store, read_window, stage
 from tarry.store.layout import DAY_MS, HOUR_MS, label

@@ -35,7 +35,8 @@ def expire(endpoint: Endpoint = DEFAULT_ENDPOINT, store: Store = None, json: Jso
 
 
 def _run(endpoint: str, store: str | None, json: bool, *, compact: bool) -> None:
-    from tarry.pipeline.compact import Settings, in_process, once
+    from tarry.pipeline.carry import Settings
+    from tarry.pipeline.compact import in_process, once
     from tarry.pipeline.intake_client import IntakeClient
 
     with IntakeClient(endpoint) as client:

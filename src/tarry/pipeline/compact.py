@@ -13,89 +13,44 @@ import logging
 import sys
 import tempfile
 import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tarry.errors import TarryError
+from tarry.pipeline.carry import Carrier, Runner, Settings
 from tarry.pipeline.intake_client import IntakeClient, IntakeState
 from tarry.pipeline.job import one_line, run_job, wait_for_broker
 from tarry.pipeline.rewrite_task import JOB_GROUP, on_spark
 from tarry.pipeline.session import build_session
 from tarry.pipeline.status import PartReporter
-from tarry.store import Rewritten, StaleCommitError, Store, Work, remove_orphans, remove_replaced, rewrite
-from tarry.store.orphans import ORPHAN_AGE_HOURS
+from tarry.store import Rewritten, Store, Work, rewrite
 from tarry.store.run import FILE_BYTES_MAX
-from tarry.store.upkeep import Memory, expired, plan
+from tarry.store.upkeep import expired, plan
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 log = logging.getLogger(__name__)
 
-TIDY_EVERY_S = 3600.0
-ORPHANS_EVERY_S = 86_400.0
-"""A search for orphans lists the whole table."""
 STOP_WAIT_S = 5.0
 INTERVAL_MS_MIN = 100
 EVERYTHING_MS = int(np.iinfo(np.int64).min)
 """A due time below all others: nothing has fired."""
 
-Runner = Callable[[list[Work]], list[Rewritten]]
 
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """``interval_ms`` 0: never. ``retention_ms`` None: what the table says."""
-
-    interval_ms: int = 60_000
-    tasks: int = 1
-    file_bytes_max: int = FILE_BYTES_MAX
-    retention_ms: int | None = None
-    compact: bool = True
-    """False: expire and tidy alone."""
-
-    @classmethod
-    def of(cls, options: argparse.Namespace) -> Settings:
-        """From a command line that has :func:`add_options`."""
-        return cls(
-            interval_ms=options.compact_interval_ms,
-            tasks=options.compact_tasks,
-            file_bytes_max=options.compact_file_bytes,
-            retention_ms=options.store_retention_ms,
-        )
-
-
-def retention_hours(store: Store, retention_ms: int | None) -> int:
-    """How long files that were replaced stay, rounded up, since Delta counts in hours. Tells the table, if it is new.
-
-    Raises:
-        UnavailableError: the log cannot be written.
-    """
-    if retention_ms is None:
-        return store.kept_hours
-    hours = -(-retention_ms // 3_600_000)
-    store.keep_for(hours)
-    return hours
-
-
-class Upkeep:
+class Upkeep(Carrier):
     """Looks after one store. :meth:`round` does what is to be done now; not thread-safe."""
 
     def __init__(
         self, store: Store, client: IntakeClient, reporter: PartReporter, settings: Settings, run: Runner
     ) -> None:
-        self._store, self._client, self._reporter, self._settings, self._run = store, client, reporter, settings, run
-        self._memory = Memory()
-        self.totals: Counter[str] = Counter()
-        """What was done until now."""
-        self._tidied = self._searched = -float("inf")
+        super().__init__(store, settings, run)
+        self._client, self._reporter = client, reporter
 
     def round(self, stop: threading.Event) -> int:
         """Expire, then plan and carry out; how many works were published.
@@ -117,7 +72,7 @@ class Upkeep:
             if stop.is_set():
                 return published
             self._reporter.update(state="running", works=len(works), done=start)
-            published += self._carry_out(works[start : start + self._settings.tasks])
+            published += self.carry_out(works[start : start + self._settings.tasks])
         if passed or published:
             self._tell()
         self.tidy()
@@ -141,56 +96,11 @@ class Upkeep:
             memory=self._memory,
         )
 
-    def _carry_out(self, works: list[Work]) -> int:
-        started, published = time.monotonic(), 0
-        for work, result in zip(works, self._run(works), strict=True):
-            self._memory.note(work, result)
-            if not result.removed:
-                continue
-            try:
-                self._store.replace(result.removed, result.files)
-            except StaleCommitError as error:
-                # Somebody else was quicker. What was staged is left to the search for orphans: after a commit of which
-                # no answer came, it may be our own that we see.
-                log.warning("a rewriting was in vain: %s", error)
-                continue
-            published += 1
-            self.totals.update(
-                works=1,
-                files_removed=len(result.removed),
-                files_added=len(result.files),
-                rows_read=result.rows_read,
-                rows_written=result.rows,
-                bytes_read=result.bytes_read,
-                bytes_written=result.bytes,
-            )
-            log.info(
-                "%s: %d files of %d rows became %d of %d, %.2f s",
-                work.reason,
-                *(len(result.removed), result.rows_read, len(result.files), result.rows),
-                time.monotonic() - started,
-            )
-        return published
-
     def _tell(self) -> None:
         try:
             self._client.store_committed()
         except TarryError as error:
             log.debug("the broker was not told, and will see by itself: %s", error)
-
-    def tidy(self) -> None:
-        """Now and then: delete files that were replaced a retention ago, and what was never committed."""
-        now = time.monotonic()
-        if now - self._tidied < TIDY_EVERY_S and now - self._searched < ORPHANS_EVERY_S:
-            return
-        hours = retention_hours(self._store, self._settings.retention_ms)
-        if now - self._tidied >= TIDY_EVERY_S:
-            self._tidied = now
-            self.totals.update(deleted_files=len(remove_replaced(self._store.root, older_than_hours=hours)))
-        if now - self._searched >= ORPHANS_EVERY_S:
-            self._searched = now
-            found = remove_orphans(self._store.root, older_than_hours=max(hours, ORPHAN_AGE_HOURS))
-            self.totals.update(deleted_files=len(found))
 
     def failed(self, error: Exception) -> None:
         """Say that a round has failed; the next one begins anew."""

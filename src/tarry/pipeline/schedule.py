@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tarry.errors import CorruptError, TarryError
-from tarry.pipeline import compact
+from tarry.pipeline import carry, compact
 from tarry.pipeline.checkpoint import reconcile
 from tarry.pipeline.intake_client import IntakeClient, IntakeState
 from tarry.pipeline.job import one_line, run_job, wait_for_broker
@@ -157,7 +157,7 @@ def _run_query(
 ) -> None:
     reporter.send()
     store = Store.open(options.store or state.store_uri, shard=state.shard)
-    kept_hours = compact.retention_hours(store, options.store_retention_ms)
+    kept_hours = carry.retention_hours(store, options.store_retention_ms)
     remove_orphans(store.root, older_than_hours=max(kept_hours, ORPHAN_AGE_HOURS))
     committed_seq = store.snapshot().committed_seq
     reconcile(options.checkpoint, committed_seq)
@@ -180,7 +180,7 @@ def _run_query(
     reporter.update(state="idle", committed_seq=committed_seq)
     reported = time.monotonic()
     # A connection to the table of its own: neither waits for the other's commits.
-    with compact.beside(spark, Store.open(store.root, shard=store.shard), client, compact.Settings.of(options)):
+    with compact.beside(spark, Store.open(store.root, shard=store.shard), client, carry.Settings.of(options)):
         while not stop.wait(1.0):
             if not query.isActive:
                 raise TarryError(f"the query has ended: {one_line(query.exception() or 'without an error')}")
