@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
@@ -15,6 +16,8 @@ from tarry.relay.positions import Partition
 from tarry.relay.settings import Settings
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 CALL_TIMEOUT_S = 15.0
 _QUIET = {"log_level": 3, "socket.nagle.disable": "true", "reconnect.backoff.max.ms": 2_000}
@@ -28,6 +31,31 @@ class FencedError(TarryError):
     """Another producer has taken over this transactional id: another relay of this name runs, or a later attempt."""
 
     code = "fenced"
+
+
+def bounded(what: str, call: Callable[[], T], timeout_s: float) -> T:
+    """What a call gives, which may not heed its own time limit. Then it is left behind, with all that it uses.
+
+    Raises:
+        UnavailableError: it has not returned in time.
+    """
+    answer: list[T] = []
+    failed: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            answer.append(call())
+        except BaseException as error:  # noqa: BLE001 - it is raised where it is waited for
+            failed.append(error)
+
+    thread = threading.Thread(target=run, name="tarry-relay-call", daemon=True)
+    thread.start()
+    thread.join(timeout_s)
+    if thread.is_alive():
+        raise UnavailableError(f"{what}: no answer for {timeout_s:g} s")
+    if failed:
+        raise failed[0]
+    return answer[0]
 
 
 @contextmanager
@@ -79,8 +107,8 @@ def consumer(settings: Settings, group: str, **options: Any) -> Any:
         return Consumer(config | options)
 
 
-def producer(settings: Settings, transactional_id: str | None) -> Any:
-    """A producer; with an id, a transactional one."""
+def producer(settings: Settings, transactional_id: str | None, told: Callable[[KafkaError], None]) -> Any:
+    """A producer; with an id, a transactional one. ``told`` is called, while it is polled, when a broker is lost."""
     config = _options(settings, _CONSUMER_ONLY) | _SOON
     config |= {
         "enable.idempotence": True,
@@ -89,6 +117,7 @@ def producer(settings: Settings, transactional_id: str | None) -> Any:
         # What is too large is for the brokers to say, by topic.
         "message.max.bytes": 200_000_000,
         "delivery.report.only.error": True,
+        "error_cb": told,
     }
     if transactional_id is not None:
         config |= {"transactional.id": transactional_id, "transaction.timeout.ms": settings.transaction_timeout_ms}

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -25,7 +25,7 @@ from tarry.relay.ledger import File, Reached
 from tarry.relay.outbox import Marker, Outbox, Outboxes
 from tarry.relay.positions import OFFSET_BITS
 from tarry.relay.schedule import Done
-from tarry.relay.sending import Sender, of_rows, until_taken
+from tarry.relay.sending import Ready, Sender, until_taken
 from tarry.relay.settings import Settings
 from tarry.store import FileColumns, Snapshot, StaleCommitError, read_window
 
@@ -37,7 +37,9 @@ _LOWEST = int(np.iinfo(np.int64).min)
 
 @dataclass(frozen=True, slots=True)
 class DeliverPlan:
-    """One shard's part of a batch. ``files`` are all that may have rows of it."""
+    """One shard's part of a delivery. ``files`` are all that may have rows of it; where ``ahead``, what is due after
+    ``start`` was read ahead, and they are those that came late.
+    """
 
     shard: int
     start: Reached
@@ -45,6 +47,7 @@ class DeliverPlan:
     files: tuple[File, ...]
     cancelled: tuple[str, ...]
     rows: int
+    ahead: bool = False
 
     def to_json(self) -> str:
         """As text."""
@@ -91,11 +94,14 @@ def _cancels(root: str) -> Cancels:
 
 
 class DeliverWork:
-    """The work on one plan, in a task or in the driver."""
+    """The work on one plan, in a task or in the driver, where some is read ``ahead``: by shard, after, until."""
 
-    def __init__(self, settings: Settings, root: str) -> None:
+    def __init__(
+        self, settings: Settings, root: str, ahead: Callable[[int, int, int], Iterator[Ready]] | None = None
+    ) -> None:
         self._settings = settings
         self._root = root
+        self._ahead = ahead
 
     def __call__(self, plan: DeliverPlan, outboxes: Outboxes) -> Done:
         """Do it.
@@ -111,37 +117,50 @@ class DeliverWork:
 
     def _deliver(self, plan: DeliverPlan, outbox: Outbox, sender: Sender) -> Done:
         done, at = Done(plan.shard), (self._settings.marker_topic, plan.shard)
-        told = reached(outbox.markers([at])[at]) or plan.start
+        marker = reached(outbox.markers([at])[at])
+        told = marker or plan.start
         start, end = plan.start.joined(told), plan.end
         if start.joined(end) != end:
             raise StaleCommitError(
                 f"shard {plan.shard} has delivered up to {told}, and this batch ends at {end}: it was planned from "
                 "another state, or another relay of this name is at work; nothing was delivered"
             )
-        if start == end:
+        if marker == end:
             return done
         dues = []
         cancels = _cancels(self._root)
         cancels.load(self._root, plan.cancelled)
-        for batch in self.rows(plan, start, end):
-            alive = cancels.alive(batch)
-            kept = batch if alive.all() else batch.filter(pa.array(alive))
-            sender.send(of_rows(self._settings, kept))
-            dues.append(kept.column("due_ms").to_numpy())
-            done.add("cancelled", batch.num_rows - kept.num_rows)
-            done.add("delivered", kept.num_rows)
+        for ready in self._records(plan, start, end):
+            alive, records = cancels.alive(ready.batch), ready.records
+            if not alive.all():
+                records = [records[row] for row in np.flatnonzero(alive).tolist()]
+            sender.send(records)
+            dues.append(ready.due_ms[alive])
+            done.add("cancelled", len(alive) - len(records))
+            done.add("delivered", len(records))
         sender.settle()
         outbox.commit({at: marker_of(end, self._settings.shards)})
         done.add("refused", sender.dead)
         done.lateness_ms.record(SystemClock().now_ms() - np.concatenate([*dues, np.empty(0, np.int64)]))
         return done
 
+    def _records(self, plan: DeliverPlan, start: Reached, end: Reached) -> Iterator[Ready]:
+        for batch in self.rows(plan, start, end):
+            yield Ready.of(self._settings, batch)
+        if plan.ahead:
+            assert self._ahead is not None
+            yield from self._ahead(plan.shard, start.t, end.t)
+
     def rows(self, plan: DeliverPlan, start: Reached, end: Reached) -> Iterator[pa.RecordBatch]:
-        """What a shard delivers from ``start`` to ``end``, by due time: first what came late, then the others."""
+        """What a shard reads to deliver from ``start`` to ``end``, by due time: first what came late, then the others,
+        where they were not read ahead.
+        """
         late = [f for f in plan.files if f.version > start.v]
-        spans = [(late, _LOWEST, min(start.t, end.t)), (list(plan.files), start.t + 1, end.t)]
+        spans = [(late, _LOWEST, min(start.t, end.t))]
+        if not plan.ahead:
+            spans.append((list(plan.files), start.t + 1, end.t))
         for files, first, last in spans:
-            snapshot = _snapshot(self._root, end.v, files)
+            snapshot = snapshot_of(self._root, end.v, files)
             for batch in read_window(snapshot, (first, _LOWEST), last + 1, batch_rows=BATCH_ROWS):
                 number = batch.column("seq").to_numpy() >> OFFSET_BITS
                 ours = number % self._settings.shards == plan.shard
@@ -149,7 +168,9 @@ class DeliverWork:
                     yield batch if ours.all() else batch.filter(pa.array(ours))
 
 
-def _snapshot(root: str, version: int, files: list[File]) -> Snapshot:
+def snapshot_of(root: str, version: int, files: Sequence[File]) -> Snapshot:
+    """Some files of a version of the store, for who reads them."""
+
     def numbers(name: str) -> np.ndarray[Any, np.dtype[np.int64]]:
         return np.array([getattr(file, name) for file in files], np.int64)
 

@@ -20,10 +20,13 @@ from typing import TYPE_CHECKING, Any
 from tarry.errors import InvalidArgumentError, TarryError, UnavailableError
 from tarry.pipeline.job import one_line
 from tarry.pipeline.session import build_session
+from tarry.relay import upkeep
 from tarry.relay.clients import Admin, FencedError
+from tarry.relay.follow import Follower, places_of
 from tarry.relay.positions import Positions, changes
 from tarry.relay.rules import Rules
 from tarry.relay.running import Runner
+from tarry.relay.schedule import SchedulePlan
 from tarry.relay.settings import Settings
 from tarry.relay.start import prepare
 from tarry.relay.status import Status
@@ -52,6 +55,8 @@ class Running:
     memory: str = "1g"
     schedule_interval_ms: int = 500
     deliver_interval_ms: int = 50
+    deliver_batch_ms: int = 60_000
+    compact_interval_ms: int = 60_000
     status_interval_ms: int = 10_000
 
 
@@ -69,7 +74,7 @@ class ScheduleBatch:
         try:
             for row in plans.collect():
                 plan = json.loads(row.plan)
-                done = self.runner.run(plan["plans"])
+                done = self.runner.run([SchedulePlan.from_json(text) for text in plan["plans"]])
                 start, end = Positions.from_json(plan["start"]), Positions.from_json(plan["end"])
                 files = [file for part in done for file in part.files]
                 snapshot = self._store.commit_records(files, changes(start, end), end.next_number)
@@ -80,28 +85,53 @@ class ScheduleBatch:
             self.error = error
             raise
 
+    def stop(self) -> None:
+        """Nothing is to be waited for: a batch is short."""
+
 
 class DeliverBatch:
-    """The function for ``foreachBatch`` of the other query."""
+    """The function for ``foreachBatch`` of the other query: a batch is a stretch of time."""
 
     name = "deliver"
 
-    def __init__(self, store: RelayStore, runner: Runner, status: Status) -> None:
+    def __init__(self, settings: Settings, running: Running, store: RelayStore, runner: Runner, status: Status) -> None:
+        self._settings, self._running = settings, running
         self._store, self.runner, self._status = store, runner, status
+        self._follower: Follower | None = None
+        self._stop = threading.Event()
         self.error: Exception | None = None
 
-    def __call__(self, plans: DataFrame, batch_id: int) -> None:
-        started = time.monotonic()
+    def __call__(self, _: DataFrame, batch_id: int) -> None:
+        until = time.monotonic() + self._running.deliver_batch_ms / 1000
         try:
-            for row in plans.collect():
-                plan = json.loads(row.plan)
-                done = self.runner.run(plan["plans"])
-                self._store.delivered_ms = plan["end"]["t"]
-                told = {"batch_id": batch_id, "end": plan["end"], "seconds": round(time.monotonic() - started, 3)}
-                self._status.batch_done(self.name, told, done)
+            follower = self._follower or self._begin()
+            self._follower = None  # after an error the markers say where to begin
+            follower.follow(
+                until,
+                self._running.deliver_interval_ms / 1000,
+                self._stop,
+                lambda done: self._status.batch_done(self.name, {"batch_id": batch_id, "end": follower.end()}, done),
+            )
+            if self._stop.is_set():
+                _settled(follower)
+            self._follower = follower
         except Exception as error:
             self.error = error
             raise
+
+    def _begin(self) -> Follower:
+        return Follower(self._settings, self._store, self.runner, places_of(self._settings))
+
+    def stop(self) -> None:
+        """End the batch soon, and make none that lasts."""
+        self._stop.set()
+
+
+def _settled(follower: Follower) -> None:
+    try:
+        follower.settle()
+    except TarryError as error:  # it is the end, and was no promise
+        log.warning("the shards are left at different places: %s", error)
 
 
 Batch = ScheduleBatch | DeliverBatch
@@ -139,14 +169,21 @@ class Relay:
         """
         batches: list[Batch] = [
             ScheduleBatch(store, Runner(spark, self.settings, store.root, deliver=False), self.status),
-            DeliverBatch(store, Runner(spark, self.settings, store.root, deliver=True), self.status),
+            DeliverBatch(
+                self.settings,
+                self.running,
+                store,
+                Runner(spark, self.settings, store.root, deliver=True),
+                self.status,
+            ),
         ]
         keepers: list[_Keeper] = []
         try:
             keepers += [_Keeper(self, spark, batch) for batch in batches]
-            while not stop.wait(LOOK_S):
-                for keeper in keepers:
-                    keeper.look()
+            with upkeep.beside(spark, store, self.running.compact_interval_ms):
+                while not stop.wait(LOOK_S):
+                    for keeper in keepers:
+                        keeper.look()
         finally:
             for keeper in keepers:
                 keeper.stop()
@@ -171,7 +208,7 @@ class Relay:
         from tarry.relay.schedule_source import ScheduleSource
 
         source = ScheduleSource if isinstance(batch, ScheduleBatch) else DeliverSource
-        interval_ms = getattr(self.running, f"{batch.name}_interval_ms")
+        interval_ms = self.running.schedule_interval_ms if source is ScheduleSource else 0
         spark.dataSource.register(source)
         spark.sparkContext.setLocalProperty("spark.scheduler.pool", batch.name)  # of the query's thread, too
         return (
@@ -246,6 +283,7 @@ class _Keeper:
 
     def stop(self) -> None:
         """End the query."""
+        self._batch.stop()
         if self._query is not None:
             self._query.stop()
 

@@ -13,15 +13,15 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicPartition
 
 from tarry.errors import TarryError, UnavailableError
-from tarry.relay.clients import CALL_TIMEOUT_S, consumer, errors, producer, translated
+from tarry.relay.clients import CALL_TIMEOUT_S, bounded, consumer, errors, producer, translated
 from tarry.relay.headers import Header
 from tarry.relay.positions import Partition
 from tarry.relay.settings import Settings
@@ -59,8 +59,7 @@ class TooLargeError(TarryError):
     code = "too_large"
 
 
-@dataclass(frozen=True, slots=True)
-class Out:
+class Out(NamedTuple):
     """A record to write. ``source`` names it; ``timestamp_ms`` None is the moment of writing."""
 
     source: str
@@ -91,11 +90,14 @@ class Outbox:
         self.reader = consumer(settings, group, **{"enable.partition.eof": True})
         """A consumer of the same group, also for reading: it is connected already."""
         self._group = self.reader.consumer_group_metadata()
-        self._producer = producer(settings, transactional_id if self._exact else None)
+        self._producer = producer(settings, transactional_id if self._exact else None, self._told)
         self._known: dict[str, float] = {}
         self._absent: set[str] = set()
         self._failed: dict[str, tuple[str, Any]] = {}
         self._open = False
+        self._lost = self._stuck = False
+        self._markers: dict[Partition, Marker] = {}
+        """What this one has committed: as long as it can, nobody else could."""
         self.alone: set[str] = set() if alone is None else alone
         """Topics that refused a batch for its size: from now on each record goes in one of its own, so that only those
         that are too large themselves are refused. (A topic's limit is on batches, and librdkafka does not divide them.)
@@ -105,7 +107,9 @@ class Outbox:
                 self._producer.init_transactions(CALL_TIMEOUT_S * 2)
 
     def markers(self, partitions: Sequence[Partition]) -> dict[Partition, Marker]:
-        """What is committed for these partitions now."""
+        """What is committed for these partitions now. Where nobody else can have committed since, it is known."""
+        if all(p in self._markers for p in partitions):
+            return {p: self._markers[p] for p in partitions}
         return read_markers(self.reader, partitions)
 
     def missing(self, topics: set[str]) -> dict[str, str]:
@@ -142,31 +146,25 @@ class Outbox:
             with errors("a transaction cannot be begun"):
                 self._producer.begin_transaction()
         self._open = True
-        produce, failed = self._producer.produce, self._fail
+        produce, failed, alone = self._producer.produce, self._fail, self.alone
         for number, record in enumerate(records):
             if self._failed and self._exact:
                 return  # the transaction is spoilt
-            told = partial(failed, record.source, record.topic)
-            if record.topic in self.alone:
+            source, topic, key, value, headers, timestamp_ms = record
+            told = partial(failed, source, topic)
+            if topic in alone:
                 self._producer.flush()
-            options: dict[str, Any] = {} if record.timestamp_ms is None else {"timestamp": record.timestamp_ms}
             while True:
                 try:
-                    produce(
-                        record.topic,
-                        record.value,
-                        record.key,
-                        headers=record.headers,
-                        on_delivery=told,
-                        **options,
-                    )
+                    # By position, which takes half of the time: partition -1 is any, timestamp 0 is now.
+                    produce(topic, value, key, -1, told, None, timestamp_ms or 0, headers)
                     break
                 except BufferError:
                     self._producer.poll(0.05)
                 except KafkaException as error:
-                    self._failed[record.source] = (record.topic, error.args[0])
+                    self._failed[source] = (topic, error.args[0])
                     break
-            if record.topic in self.alone:
+            if topic in alone:
                 self._producer.flush()
             elif not number & 1023:
                 self._producer.poll(0)
@@ -214,13 +212,36 @@ class Outbox:
                 if not self._open:
                     self._producer.begin_transaction()
                 self._open = True
-                self._producer.send_offsets_to_transaction(marked, self._group, CALL_TIMEOUT_S)
-                self._producer.commit_transaction(CALL_TIMEOUT_S * 2)
+                known, self._markers = self._markers, {}
+                self._check_connected()
+                self._bounded(lambda: self._end(marked))
+                self._markers = {**known, **markers}
         self._open = False
+
+    def _end(self, marked: Sequence[TopicPartition]) -> None:
+        self._producer.send_offsets_to_transaction(marked, self._group, CALL_TIMEOUT_S)
+        self._producer.commit_transaction(CALL_TIMEOUT_S * 2)
+
+    def _bounded(self, call: Callable[[], None]) -> None:
+        # librdkafka (2.16) sends offsets to the coordinator that it knew before a broker went away, and waits for that
+        # connection for ever, whatever its time limit is.
+        try:
+            bounded("the transaction cannot be committed", call, CALL_TIMEOUT_S * 4)
+        except UnavailableError:
+            self._stuck = True
+            raise
+
+    def _check_connected(self) -> None:
+        self._producer.poll(0)
+        if self._lost:
+            raise UnavailableError("the transaction cannot be committed: all brokers were out of reach since it began")
+
+    def _told(self, error: KafkaError) -> None:
+        self._lost = self._lost or error.code() == KafkaError._ALL_BROKERS_DOWN
 
     def abort(self) -> None:
         """Undo what was written since the last commit; without transactions that cannot be done, and it stays."""
-        if self._open and self._exact:
+        if self._open and self._exact and not self._stuck:
             with errors("the transaction cannot be aborted"):
                 self._producer.abort_transaction(CALL_TIMEOUT_S)
         self._open = False
@@ -232,6 +253,8 @@ class Outbox:
             self.abort()
         except TarryError as error:
             log.debug("left to whoever takes over: %s", error)
+        if self._stuck:
+            return  # its call may return, or not; both clients are in use
         self._producer.purge()
         self.reader.close()
 

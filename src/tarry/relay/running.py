@@ -8,7 +8,7 @@ work.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from tarry.relay.deliver import DeliverPlan, DeliverWork
 from tarry.relay.outbox import Outboxes
 from tarry.relay.schedule import Done, SchedulePlan, ScheduleWork
+from tarry.relay.sending import Ready
 from tarry.relay.settings import Settings
 
 if TYPE_CHECKING:
@@ -46,28 +47,31 @@ class Runner:
     def __init__(self, spark: SparkSession, settings: Settings, root: str, *, deliver: bool) -> None:
         self._spark = spark
         self._settings = settings
+        self._root = root
         self._task = Task(settings, root, deliver)
         self._outboxes = Outboxes(settings, _group(settings, deliver))
-        self._deliver = deliver
         self._work: Any = (DeliverWork if deliver else ScheduleWork)(settings, root)
         self._threads = ThreadPoolExecutor(settings.shards, thread_name_prefix="tarry-relay")
 
-    def run(self, plans: Sequence[str]) -> list[Done]:
-        """Do a batch; what each shard did.
+    def read_ahead(self, ahead: Callable[[int, int, int], Iterator[Ready]]) -> None:
+        """Here, and not in tasks, some of what is to be delivered was read before it was due."""
+        self._work = DeliverWork(self._settings, self._root, ahead)
+
+    def run(self, parts: Sequence[SchedulePlan] | Sequence[DeliverPlan], *, direct: bool = False) -> list[Done]:
+        """Do a batch; what each shard did. ``direct``: in the driver, however large it is.
 
         Raises:
             Exception: a shard could not; the others have done theirs, which is no harm: the batch is repeated.
         """
-        read = DeliverPlan.from_json if self._deliver else SchedulePlan.from_json
-        parts = [read(plan) for plan in plans]
         if not parts:
             return []
-        if sum(part.rows for part in parts) <= self._settings.direct_rows_max:
+        if direct or sum(part.rows for part in parts) <= self._settings.direct_rows_max:
             futures = [self._threads.submit(self._work, part, self._outboxes) for part in parts]
             wait(futures)  # also where one has failed: the batch is repeated when nobody works on it any more
             return [future.result() for future in futures]
         for part in parts:
             self._outboxes.drop(part.shard)
+        plans = [part.to_json() for part in parts]
         told = self._spark.sparkContext.parallelize(plans, len(plans)).map(self._task).collect()
         return [Done.from_json(text) for text in told]
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import TypeVar
 
+import numpy as np
 import pyarrow as pa
 
 from tarry.errors import TarryError
@@ -15,6 +17,7 @@ from tarry.relay.headers import Header
 from tarry.relay.outbox import Out, Outbox, Outboxes, TooLargeError
 from tarry.relay.record import headers_of, kept_headers, key_bytes
 from tarry.relay.settings import Settings
+from tarry.store.layout import Int64s
 
 log = logging.getLogger(__name__)
 
@@ -35,13 +38,8 @@ def handed_on(
     """A record for its target: the producer's key, value and headers, and then where it comes from. ``source`` is
     ``topic/partition/offset``; ``due_ms`` None: it waited for nothing.
     """
-    topic, partition, offset = source.split("/")
-    told = [
-        *headers,
-        (names.SOURCE_TOPIC, topic.encode()),
-        (names.SOURCE_PARTITION, partition.encode()),
-        (names.SOURCE_OFFSET, offset.encode()),
-    ]
+    place, _, offset = source.rpartition("/")
+    told = [*headers, *_source_headers(place), (names.SOURCE_OFFSET, offset.encode())]
     if timestamp_ms is not None:
         told.append((names.SOURCE_TIMESTAMP, b"%d" % timestamp_ms))
     if due_ms is not None:
@@ -54,6 +52,12 @@ def handed_on(
         case _:
             stamp = None
     return Out(source, target, key, value, told, stamp)
+
+
+@lru_cache(maxsize=1024)
+def _source_headers(place: str) -> tuple[Header, Header]:
+    topic, _, partition = place.rpartition("/")
+    return (names.SOURCE_TOPIC, topic.encode()), (names.SOURCE_PARTITION, partition.encode())
 
 
 def of_rows(settings: Settings, batch: pa.RecordBatch) -> list[Out]:
@@ -73,6 +77,31 @@ def of_rows(settings: Settings, batch: pa.RecordBatch) -> list[Out]:
         )
         for topic, due_ms, source, key, body, born_ms, told in zip(*columns, kept_headers(batch), strict=True)
     ]
+
+
+@dataclass(slots=True)
+class Ready:
+    """Some rows of one shard, by due time, and the same as records."""
+
+    batch: pa.RecordBatch
+    records: list[Out]
+    due_ms: Int64s
+
+    @classmethod
+    def of(cls, settings: Settings, batch: pa.RecordBatch) -> Ready:
+        """Make them ready."""
+        return cls(batch, of_rows(settings, batch), batch.column("due_ms").to_numpy())
+
+    def between(self, after_ms: int, until_ms: int) -> Ready:
+        """What is due in ``(after_ms, until_ms]``."""
+        low, high = (int(n) for n in np.searchsorted(self.due_ms, (after_ms, until_ms), "right"))
+        if high - low == len(self.records):
+            return self
+        return Ready(self.batch.slice(low, high - low), self.records[low:high], self.due_ms[low:high])
+
+    def place(self, row: int) -> tuple[int, int]:
+        """Due time and seq of a row; of the last for -1."""
+        return int(self.due_ms[row]), int(self.batch.column("seq")[row % len(self.due_ms)].as_py())
 
 
 def dead_letter(settings: Settings, record: Out, reason: str, *, value: bool = True) -> Out:
@@ -152,7 +181,7 @@ class Sender:
         bare = why.startswith(_BARE)
         reason = f"topic {record.topic!r}: {why.removeprefix(_BARE)}"
         letter = dead_letter(self._settings, record, reason, value=not bare)
-        return replace(letter, source=record.source + (_BARE if bare else _DEAD))
+        return letter._replace(source=record.source + (_BARE if bare else _DEAD))
 
 
 _DEAD, _BARE = "/dead", "/dead without value"

@@ -38,7 +38,7 @@ class Settings:
     delay_ms_max: int = DELAY_MS_MAX
     delay_levels: str = ROCKETMQ_LEVELS
     batch_rows_max: int = 500_000
-    direct_rows_max: int = 100_000
+    direct_rows_max: int = 200_000
     transaction_timeout_ms: int = 60_000
 
     def __post_init__(self) -> None:

@@ -43,10 +43,11 @@ def prepare(settings: Settings, store: RelayStore, checkpoint: Path) -> None:
     admin.need_topic(settings.dead_topic, 1, {"max.message.bytes": DEAD_BYTES_MAX})
     take_over(settings)
     check_rules(settings, admin, store)
-    places = delivered(settings, done_by(checkpoint / "deliver"))
-    check_places(settings, places, store.snapshot().version)
-    _keep_if(checkpoint / "schedule", lambda end, start, _: fits_store(end, start, store))
-    _keep_if(checkpoint / "deliver", lambda end, start, done: fits_markers(end, start, done, places))
+    version = store.snapshot().version
+    check_places(settings, delivered(settings), version)
+    _keep_if(checkpoint / "schedule", lambda end, start: fits_store(end, start, store))
+    # That of the deliver query is Spark's own affair, unless it is one of another store.
+    _keep_if(checkpoint / "deliver", lambda end, _: end["v"] <= version)
 
 
 def take_over(settings: Settings) -> None:
@@ -78,9 +79,9 @@ def check_rules(settings: Settings, admin: Admin, store: RelayStore) -> None:
                 )
 
 
-def delivered(settings: Settings, done: Reached | None) -> dict[int, Reached]:
+def delivered(settings: Settings) -> dict[int, Reached]:
     """How far each shard has delivered. Where there were more or fewer of them, the new ones get the place of the old.
-    ``done`` is the end of the last batch, if all of them have finished it: a shard without work has an older place.
+    A relay that is stopped leaves all of them at one place; one that is killed may not.
 
     Raises:
         InvalidArgumentError: there were more or fewer, and they are not all at one place.
@@ -95,20 +96,16 @@ def delivered(settings: Settings, done: Reached | None) -> dict[int, Reached]:
     before = int(told[min(told)].told["shards"])  # the first is one of them, however many there are
     if before == settings.shards:
         return {shard: place for shard, place in places.items() if shard < settings.shards}
-    return _reshard(settings, before, places, done)
+    return _reshard(settings, before, places)
 
 
-def _reshard(
-    settings: Settings, before: int, places: Mapping[int, Reached], done: Reached | None
-) -> dict[int, Reached]:
+def _reshard(settings: Settings, before: int, places: Mapping[int, Reached]) -> dict[int, Reached]:
     """Give the new shards the place of the old ones, which must be one place: a partition changes its shard."""
     found = {places.get(shard) for shard in range(before)}
-    if done is not None and all(place is None or place.joined(done) == done for place in found):
-        found = {done}
     if len(found) != 1 or None in found:
         raise InvalidArgumentError(
             f"shards is {settings.shards}, was {before}, and the {before} are not at one place; allowed: {before}. "
-            "Start with that, stop it when nothing is being delivered, and then change it"
+            "Start with that, stop it, and then change it"
         )
     [place] = found
     assert place is not None
@@ -122,17 +119,6 @@ def _reshard(
     return dict.fromkeys(range(settings.shards), place)
 
 
-def done_by(directory: Path) -> Reached | None:
-    """The end of the last batch of the deliver query, by its checkpoint; None where it is not done, or not known."""
-    offsets = numbered(directory / "offsets")
-    if not offsets or offsets[-1] not in numbered(directory / "commits"):
-        return None
-    try:
-        return Reached(**_offset(directory, offsets[-1]))
-    except (OSError, ValueError, LookupError, TypeError):
-        return None
-
-
 def check_places(settings: Settings, places: Mapping[int, Reached], version: int) -> None:
     """Refuse markers of a store that has gone."""
     ahead = [place for place in places.values() if place.v > version]
@@ -141,17 +127,6 @@ def check_places(settings: Settings, places: Mapping[int, Reached], version: int
             f"Kafka says that version {ahead[0].v} of the store was delivered, but the store at {settings.store} is at "
             f"version {version}: it is another one, or was set back; use another --name, or bring back the store"
         )
-
-
-def fits_markers(
-    end: Mapping[str, Any], start: Mapping[str, Any] | None, done: bool, places: Mapping[int, Reached]
-) -> bool:
-    """Whether the checkpoint of the deliver query goes on from where the shards are: none is beyond what is planned."""
-    until = Reached(end["t"], end["v"])
-    if any(place.joined(until) != until for place in places.values()):
-        return False
-    # Nobody has delivered what the checkpoint says is done: the markers are of another relay, or are lost.
-    return bool(places) or (not done and start is None)
 
 
 def fits_store(end: Mapping[str, Any], start: Mapping[str, Any] | None, store: RelayStore) -> bool:
@@ -168,7 +143,7 @@ def _keep_if(directory: Path, fits: Any) -> None:
     try:
         end = _offset(directory, offsets[-1])
         start = _offset(directory, offsets[-2]) if len(offsets) > 1 else None
-        good = fits(end, start, offsets[-1] in numbered(directory / "commits"))
+        good = fits(end, start)
     except (OSError, ValueError, LookupError, TypeError):
         good = False
     if not good:

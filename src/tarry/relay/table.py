@@ -19,6 +19,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 
 from tarry.clock import SystemClock
 from tarry.errors import InvalidArgumentError, UnavailableError
+from tarry.relay.ledger import Reached
 from tarry.relay.positions import At, Partition
 from tarry.store import Snapshot, StagedFile, StaleCommitError, Store
 from tarry.store.locallog import FILES_KEY
@@ -33,8 +34,8 @@ BEHIND_MS_MAX = 6 * 3_600_000
 class RelayStore(Store):
     """One relay's shard of a store. Thread-safe."""
 
-    delivered_ms = 0
-    """Until when all is delivered, as far as the driver knows."""
+    delivered = Reached(0, 0)
+    """Up to where all shards have delivered, by their markers, as far as the driver knows."""
 
     @classmethod
     def open_relay(cls, uri: str, *, shard: int = 0) -> RelayStore:
@@ -114,7 +115,7 @@ class RelayStore(Store):
     def _checkpoint(self, version: int) -> None:
         # It takes away versions that are a day old. Delivery begins at the one that it has reached, which may be such
         # a one after a long pause, until its first batch is done.
-        if SystemClock().now_ms() - self.delivered_ms < BEHIND_MS_MAX:
+        if SystemClock().now_ms() - self.delivered.t < BEHIND_MS_MAX:
             super()._checkpoint(version)
 
     # -- inside ------------------------------------------------------------------------------------------------------

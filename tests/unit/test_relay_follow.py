@@ -1,0 +1,217 @@
+"""Following the clock: each record once and never early, whatever store, clock and crashes do, by the driver or by
+tasks.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.relay_store import SHARDS, Stored
+
+from tarry.clock import TestClock
+from tarry.pipeline.compact import in_process
+from tarry.relay import ahead, upkeep
+from tarry.relay.deliver import DeliverPlan, DeliverWork, reached
+from tarry.relay.follow import Follower
+from tarry.relay.ledger import Reached
+from tarry.relay.outbox import Marker, Out
+from tarry.relay.upkeep import RelayUpkeep
+
+
+class BrokenError(Exception):
+    """Kafka is away."""
+
+
+class Kafka:
+    """What is committed: markers, and records with the moment at which they came."""
+
+    def __init__(self, clock: TestClock) -> None:
+        self.clock = clock
+        self.markers: dict[Any, Marker] = {}
+        self.records: list[tuple[int, Out]] = []
+        self.breaks: set[int] = set()
+        """Shards whose next commit fails: 1 before it took place, -1 afterwards; shard + 1, so that there is a sign."""
+
+    def places(self, marker_topic: str) -> list[Reached]:
+        found = [self.markers.get((marker_topic, shard), Marker(None)) for shard in range(SHARDS)]
+        return [reached(marker) or Reached(0, 0) for marker in found]
+
+
+class FakeOutbox:
+    def __init__(self, kafka: Kafka, shard: int) -> None:
+        self.kafka, self.shard = kafka, shard
+        self.written: list[Out] = []
+
+    def markers(self, partitions: Any) -> dict[Any, Marker]:
+        return {p: self.kafka.markers.get(p, Marker(None)) for p in partitions}
+
+    def missing(self, topics: set[str]) -> dict[str, str]:
+        return {}
+
+    def write(self, records: Sequence[Out]) -> None:
+        self.written += records
+
+    def failures(self) -> dict[str, str]:
+        return {}
+
+    def commit(self, markers: dict[Any, Marker]) -> None:
+        before, after = self.shard + 1, -self.shard - 1
+        if before in self.kafka.breaks:
+            self.kafka.breaks.discard(before)
+            raise BrokenError
+        self.kafka.records += [(self.kafka.clock.now_ms(), record) for record in self.written]
+        self.kafka.markers |= markers
+        if after in self.kafka.breaks:
+            self.kafka.breaks.discard(after)
+            raise BrokenError
+
+
+class FakeRunner:
+    """The work as it is, with what is Kafka's faked; in turn, as a driver's or tasks'."""
+
+    def __init__(self, world: Stored, kafka: Kafka) -> None:
+        self.world, self.kafka = world, kafka
+        self.direct: list[bool] = []
+
+    def of(self, shard: int) -> FakeOutbox:
+        return FakeOutbox(self.kafka, shard)
+
+    def drop(self, shard: int) -> None:
+        pass
+
+    def read_ahead(self, between: Any) -> None:
+        self.between = between
+
+    def run(self, parts: Sequence[DeliverPlan], *, direct: bool = False) -> list[Any]:
+        self.direct += [direct] if any(part.rows for part in parts) else []
+        done, failed = [], None
+        for part in parts:
+            try:
+                work = DeliverWork(self.world.settings, self.world.uri, self.between if direct else None)
+                done.append(work(part, self))  # type: ignore[arg-type]
+            except BrokenError as error:
+                failed = error
+        if failed:
+            raise failed
+        return done
+
+
+moves = st.lists(
+    st.one_of(
+        st.tuples(st.just("add"), st.lists(st.integers(0, 90), min_size=1, max_size=8)),
+        st.tuples(st.just("clock"), st.integers(0, 20)),
+        st.tuples(st.just("rewrite"), st.integers(0, 1)),
+        st.tuples(st.just("restart"), st.booleans()),
+        st.tuples(st.just("break"), st.sampled_from([1, 2, -1, -2])),
+        st.tuples(st.just("read"), st.integers(1, 6)),
+        st.tuples(st.just("upkeep"), st.just(0)),
+    ),
+    max_size=16,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(moves, st.sampled_from([0, 3, 1000]), st.sampled_from([2, 5, 1000]))
+def test_each_record_comes_once_and_never_early(
+    tmp_path_factory: Any, some: list[Any], direct_rows_max: int, batch_rows_max: int
+) -> None:
+    world = Stored(tmp_path_factory.mktemp("follow"))
+    more = {"direct_rows_max": direct_rows_max, "batch_rows_max": batch_rows_max}
+    world.settings = type(world.settings)(**{**_plain(world.settings), **more})
+    clock = TestClock(1)
+    kafka = Kafka(clock)
+    runner = FakeRunner(world, kafka)
+
+    def begin() -> Follower:
+        places = kafka.places(world.settings.marker_topic)
+        return Follower(world.settings, world.store, runner, places, clock)  # type: ignore[arg-type]
+
+    follower, keeper = begin(), RelayUpkeep(world.store, in_process, clock=clock)
+
+    def deliver() -> None:
+        nonlocal follower
+        for _ in range(200):
+            before = (len(kafka.records), follower.place)
+            try:
+                follower.step()
+            except BrokenError:
+                follower = begin()
+                continue
+            if before == (len(kafka.records), follower.place):
+                return
+        raise AssertionError("it does not come to an end")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ahead, "WINDOW_MS", 15)
+        patch.setattr(ahead, "PIECE_ROWS", 3)
+        patch.setattr(upkeep, "SOON_MS", 0)
+        for what, value in [*some, ("clock", 100)]:
+            if what == "add":
+                world.add(value)
+            elif what == "rewrite":
+                world.rewrite(bool(value))
+            elif what == "restart":
+                with suppress(BrokenError):
+                    if value:
+                        follower.settle()
+                follower = begin()
+            elif what == "break":
+                kafka.breaks.add(value)
+            elif what == "upkeep":
+                keeper.round(threading.Event())
+            elif what == "read":
+                for _ in range(value):
+                    follower._ahead.more(follower._ledger, clock.now_ms())
+            else:
+                clock.advance_ms(value)
+                deliver()
+                due = sorted(ms for ms in world.due.values() if ms <= clock.now_ms())
+                assert sorted(_due(record) for _, record in kafka.records) == due
+    sources = [record.source for _, record in kafka.records]
+    assert len(set(sources)) == len(sources) == len(world.due)
+    assert all(_due(record) <= at for at, record in kafka.records)
+    if direct_rows_max == 0:
+        assert not any(runner.direct)
+
+
+def test_what_is_read_ahead_is_bounded_and_comes_in_order(tmp_path_factory: Any, monkeypatch: Any) -> None:
+    """A herd that does not fit goes through tasks; what fits is handed on by the driver, in order."""
+    monkeypatch.setattr(ahead, "PIECE_ROWS", 10)
+    for rows, fits in ((50, True), (500, False)):
+        world = Stored(tmp_path_factory.mktemp("herd"))
+        world.settings = type(world.settings)(**{**_plain(world.settings), "direct_rows_max": 100})
+        clock = TestClock(1)
+        kafka = Kafka(clock)
+        runner = FakeRunner(world, kafka)
+        follower = Follower(world.settings, world.store, runner, [Reached(0, 0)] * SHARDS, clock)  # type: ignore[arg-type]
+        follower.step()
+        world.add([1_000] * rows)
+        world.add([999] * 10)
+        for _ in range(1_000):
+            follower.step()
+            if not follower._ahead.more(follower._ledger, clock.now_ms()):
+                break
+        assert follower._ahead._rows <= 120
+        clock.advance_ms(1_000)
+        while follower.step():
+            pass
+        assert len(kafka.records) == rows + 10
+        assert runner.direct
+        assert all(runner.direct) == fits
+        for shard in range(SHARDS):
+            dues = [_due(r) for _, r in kafka.records if int(r.source.split("/")[1]) % SHARDS == shard]
+            assert dues == sorted(dues)
+
+
+def _due(record: Out) -> int:
+    return int(dict(record.headers)["tarry-was-due-ms"] or 0)
+
+
+def _plain(some: Any) -> dict[str, Any]:
+    return {name: getattr(some, name) for name in some.__slots__}
