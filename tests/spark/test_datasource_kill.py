@@ -67,7 +67,7 @@ def test_killed_while_tasks_stage(spark: SparkSession, broker: FailingBroker, mo
     "point",
     [
         pytest.param("asked", marks=LONG),
-        "committing",
+        pytest.param("committing", marks=LONG),
         "published",
         pytest.param("announced", marks=LONG),
         pytest.param("committed", marks=LONG),
@@ -167,7 +167,7 @@ def test_a_broker_that_cannot_write_files(spark: SparkSession, broker: FailingBr
     account.exact_over_a_kill(broker, "j")
 
 
-@pytest.mark.parametrize("mode", ["bulk", "flight"])
+@pytest.mark.parametrize("mode", ["bulk", pytest.param("flight", marks=LONG)])
 def test_a_disk_that_fills_up(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
     """A real one: messages of 30 MB do not fit into 24 MiB."""
     monkeypatch.setenv("PYTHONPATH", f"{ROOT / 'src'}:{ROOT}")
