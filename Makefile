@@ -16,7 +16,7 @@ help:
 	@echo 'make test               lint, types and all tests'
 	@echo 'make lint | types       a part of it'
 	@echo 'make unit [ARGS=...]    pytest alone, with arguments: make unit ARGS="tests/unit -k delay"'
-	@echo 'make spark-cluster      format("tarry") on a standalone cluster of a master and two workers'
+	@echo 'make spark-cluster      format("tarry") on a cluster of two workers, with Spark Connect, and with what is killed (minutes)'
 	@echo 'make bench [ONLY=name]  measure; writes benchmarks/results/latest.json'
 	@echo 'make soak               hours of load with faults'
 	@echo 'make month              a simulated month of commits to the store, one a minute; about an hour'
@@ -53,7 +53,8 @@ unit: $(STAMP)
 	$(BIN)/pytest -n 2 --dist loadfile -m 'not kafka_slow' $(ARGS)
 
 spark-cluster: $(STAMP)
-	SPARK_CLUSTER_TEST=1 $(BIN)/pytest tests/spark/test_datasource_cluster.py $(ARGS)
+	SPARK_CLUSTER_TEST=1 $(BIN)/pytest tests/spark/test_datasource_cluster.py tests/spark/test_datasource_connect.py \
+		tests/spark/test_datasource_kill.py $(ARGS)
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks $(if $(ONLY),--only $(ONLY))

@@ -18,7 +18,8 @@ PARTITIONS = 4
 
 
 @contextmanager
-def _session(directory: Path) -> Iterator[Any]:
+def session(directory: Path) -> Iterator[Any]:
+    """Spark for as long as it is needed."""
     # The tasks import tarry and this: from where this process has it.
     os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
     spark = build_session(name="bulk", master="local[2]", memory="2g", work=directory / "spark")
@@ -29,11 +30,11 @@ def _session(directory: Path) -> Iterator[Any]:
         end_jvm()
 
 
-def _messages(spark: Any, base_ms: int) -> Any:
-    """Bodies of random digits and scattered due times, made in the JVM."""
+def scattered(spark: Any, rows: int, partitions: int, base_ms: int) -> Any:
+    """Messages with bodies of random digits and scattered due times, made in the JVM."""
     body = "||".join(f"lpad(hex(xxhash64(id, {i})), 16, '0')" for i in range(BODY_BYTES // 16))
-    return spark.range(0, ROWS, 1, PARTITIONS).selectExpr(
-        "'bench' AS topic", f"{base_ms} + pmod(hash(id), 86400000) AS due_ms", f"cast({body} AS binary) AS body"
+    return spark.range(0, rows, 1, partitions).selectExpr(
+        "id", "'bench' AS topic", f"{base_ms} + pmod(hash(id), 86400000) AS due_ms", f"cast({body} AS binary) AS body"
     )
 
 
@@ -48,8 +49,8 @@ def bulk_load() -> list[Result]:
     """As it comes and in due order, by both ways; Spark alone sorts within its partitions, as a load does."""
     from tarry.spark import sorted_by_due
 
-    with server(pipeline="off") as broker, workspace() as directory, _session(directory) as spark:
-        rows = _messages(spark, now_ms() + 3_600_000)
+    with server(pipeline="off") as broker, workspace() as directory, session(directory) as spark:
+        rows = scattered(spark, ROWS, PARTITIONS, now_ms() + 3_600_000).drop("id")
 
         def load(df: Any, mode: str) -> Callable[[], Any]:
             writer = df.write.format("tarry").mode("append").option("endpoint", broker.address).option("mode", mode)

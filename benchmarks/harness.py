@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 import psutil
@@ -42,12 +42,24 @@ class Result:
 
 Benchmark = Callable[[], list[Result]]
 BENCHMARKS: dict[str, Benchmark] = {}
+OPT_IN: set[str] = set()
+"""Those that run only where they are named, for they take long or need much disk."""
 
 
-def benchmark(function: Benchmark) -> Benchmark:
+@overload
+def benchmark(function: Benchmark) -> Benchmark: ...
+@overload
+def benchmark(*, opt_in: bool) -> Callable[[Benchmark], Benchmark]: ...
+def benchmark(function: Benchmark | None = None, *, opt_in: bool = False) -> Any:
     """Make a function known under its name."""
-    BENCHMARKS[function.__name__] = function
-    return function
+
+    def known(function: Benchmark) -> Benchmark:
+        BENCHMARKS[function.__name__] = function
+        if opt_in:
+            OPT_IN.add(function.__name__)
+        return function
+
+    return known if function is None else known(function)
 
 
 @dataclass

@@ -41,6 +41,11 @@ def number_of(seq: int) -> int:
     return (seq - SEQ_MIN) >> _SHIFT
 
 
+def prefix_of(number: int) -> str:
+    """How the names of the files begin that are staged for an attempt."""
+    return f"bulk-{number}-"
+
+
 def among(seq: Int64s, numbers: Iterable[int]) -> npt.NDArray[np.bool_]:
     """Which of these messages belong to one of these attempts."""
     several = list(numbers)

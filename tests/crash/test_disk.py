@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -27,6 +25,7 @@ from tarry.errors import DiskFullError, FatalError, TarryError, UnavailableError
 from tarry.log.files import AppendFile, OsFiles
 from tarry.testing import TestClock, open_broker
 from tests.crash.tools import SMALL, World
+from tests.disks import mounted, resize
 from tests.faults import FaultyAppendFile, FaultyFiles
 
 WAIT_S = 20
@@ -382,17 +381,8 @@ def test_each_submission_is_answered_once(tmp_path: Path) -> None:
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 3 MiB, where we may mount one."""
-    directory = tmp_path / "small"
-    directory.mkdir()
-    if os.geteuid() != 0 or shutil.which("mount") is None:
-        pytest.skip("mounting a small tmpfs needs root")
-    made = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(directory)], capture_output=True, text=True, check=False
-    )
-    if made.returncode:
-        pytest.skip(f"no tmpfs can be mounted here: {made.stderr.strip()}")
-    yield directory
-    subprocess.run(["umount", "-l", str(directory)], check=False)
+    with mounted(tmp_path / "small", "3m") as directory:
+        yield directory
 
 
 def test_a_real_disk_that_fills_up(small_disk: Path) -> None:
@@ -412,7 +402,7 @@ def test_a_real_disk_that_fills_up(small_disk: Path) -> None:
         assert got.num_rows == ballast, "consumers go on"
         with pytest.raises(DiskFullError):
             broker.ack("a", "g", got["lease"].to_numpy(), got["offset"].to_numpy())
-    subprocess.run(["mount", "-o", "remount,size=64m", str(small_disk)], check=True)
+    resize(small_disk, "64m")
     with open_broker(small_disk / "data", clock=clock, **settings) as broker:
         broker.schedule_batch(rows("a", 8, body=20_000))
         broker.step()

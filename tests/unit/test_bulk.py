@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 import sqlite3
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +21,11 @@ from tarry.broker.jobs import Jobs
 from tarry.bulk import first_seq, number_of
 from tarry.clock import TestClock
 from tarry.config import Config
-from tarry.errors import InvalidArgumentError, InvalidMessageError, NotFoundError, UnavailableError
+from tarry.errors import DiskFullError, InvalidArgumentError, InvalidMessageError, NotFoundError, UnavailableError
 from tarry.jobinfo import JobState
+from tarry.log.files import OsFiles
 from tarry.message import Kind
-from tarry.store import StagedFile, StaleCommitError, Store
+from tarry.store import StagedFile, StaleCommitError, Store, stage
 
 T0 = 1_795_264_000_000
 HOUR = 3_600_000
@@ -192,6 +195,62 @@ def test_a_kill_after_the_commit(bench: Bench, moment: int) -> None:
     assert bench.pending() == 0
 
 
+@pytest.mark.parametrize("took_place", [False, True])
+@pytest.mark.parametrize("doubt", ["the store is away", "the disk is full"])
+def test_a_commit_of_which_the_outcome_is_in_doubt(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, doubt: str, took_place: bool
+) -> None:
+    """Nobody can say at once whether the store has it, or write that it has not. Nothing is told before."""
+    rooms = bench.broker._rooms
+    commit = rooms.store.commit_bulk
+
+    def fails(*arguments: Any) -> None:
+        if took_place:
+            commit(*arguments)
+        raise UnavailableError("no answer (injected)")
+
+    def refuses(*_: object) -> None:
+        raise DiskFullError("the disk is full (injected)") if doubt == "the disk is full" else UnavailableError("away")
+
+    monkeypatch.setattr(rooms.store, "commit_bulk", fails)
+    monkeypatch.setattr(
+        *((rooms.jobs, "reopen") if doubt == "the disk is full" else (rooms.store, "bulk_number")), refuses
+    )
+    told = doubt == "the disk is full" and took_place
+    if told:
+        bench.load("j", [T0 + 5, T0 + 60_000])
+    else:
+        with pytest.raises((DiskFullError, UnavailableError)):
+            bench.load("j", [T0 + 5, T0 + 60_000])
+        bench.broker.bulk.announce_again()
+        bench.run(T0 + 100, step_ms=50)
+        assert bench.pending() == 0
+        assert not bench.got
+    monkeypatch.undo()
+    bench.broker.bulk.announce_again()
+    assert bench.pending() == (2 if took_place else 0)
+    assert bench.broker.bulk.begin("j").state == (JobState.COMMITTED if took_place else JobState.OPEN)
+    if not took_place:
+        bench.load("j", [T0 + 5, T0 + 60_000])
+    bench.run(T0 + HOUR)
+    assert bench.got == names("j", 0, 1)
+
+
+def test_cancelling_what_was_not_committed_after_all(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    rooms = bench.broker._rooms
+
+    def refuses(*_: object) -> None:
+        raise UnavailableError("away (injected)")
+
+    monkeypatch.setattr(rooms.store, "commit_bulk", refuses)
+    monkeypatch.setattr(rooms.store, "bulk_number", refuses)
+    with pytest.raises(UnavailableError):
+        bench.load("j", [T0 + 5])
+    monkeypatch.undo()
+    assert bench.broker.bulk.cancel("j").cancelled == 0
+    assert bench.broker.bulk.begin("j").state == JobState.CANCELLED
+
+
 @pytest.mark.parametrize("point", ["before the store", "after the store", "after the log"])
 @pytest.mark.parametrize("late", [False, True])
 def test_a_kill_within_the_commit(bench: Bench, monkeypatch: pytest.MonkeyPatch, point: str, late: bool) -> None:
@@ -326,6 +385,47 @@ def test_the_keys_of_a_job_survive_the_loss_of_the_registry(bench: Bench) -> Non
     assert bench.broker.cancel_key("a", "k") == "done"
     bench.run(T0 + HOUR)
     assert bench.got == names("j", 1)
+
+
+def test_what_is_given_up_leaves_no_files(bench: Bench) -> None:
+    kept = bench.load("kept", [T0 + HOUR])
+    left = [bench.load(f"j{k}", [T0 + HOUR], commit=False) for k in range(11)]
+    files = Path(bench.broker._rooms.store.root)
+    for number in (left[0], left[0], kept):
+        bench.broker.bulk.abort(number)
+    there = sorted(int(path.name.split("-")[1]) for path in files.rglob("bulk-*.parquet"))
+    assert there == [kept, *left[1:]], "neither what is committed, nor what another has staged"
+    bench.run(T0 + 2 * HOUR)
+    assert bench.got == names("kept", 0)
+
+
+def test_a_full_disk_while_staging(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tarry.broker.bulk.CHUNK_BYTES", 1)
+    times = iter([False, False, True])
+
+    def filling(*arguments: Any, **options: Any) -> list[StagedFile]:
+        if next(times):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return stage(*arguments, **options)
+
+    monkeypatch.setattr("tarry.broker.bulk.stage", filling)
+    number = bench.broker.bulk.begin("j").number
+    row = pa.record_batch({"topic": ["a"], "due_ms": pa.array([T0 + HOUR]), "body": [b"x"]})
+    with pytest.raises(DiskFullError, match=r"No space left on device; nothing .* run it again with the same job id"):
+        bench.broker.bulk.stage(number, [row] * 3)
+    assert list(Path(bench.broker._rooms.store.root).rglob("bulk-*.parquet")) == []
+
+
+def test_bulk_jobs_are_refused_below_the_watermark(tmp_path: Path) -> None:
+    class Little(OsFiles):
+        def free_bytes(self, path: Path) -> int:
+            return 1 << 20
+
+    config = Config(data=tmp_path / "data", pipeline="off", disk_free_bytes_min=2 << 20)
+    with closing(Broker.open(config, clock=TestClock(T0), threads=False, files=Little())) as broker:
+        number = broker.bulk.begin("j").number
+        with pytest.raises(DiskFullError, match=r"1 MiB .* below 2 MiB \(disk_free_bytes_min\)"):
+            broker.bulk.reserve(number, 1)
 
 
 def test_files_of_others_are_refused(bench: Bench) -> None:

@@ -21,7 +21,7 @@ from pyspark.sql import datasource as ds
 from pyspark.sql import types as t
 
 from tarry.admission import Limits
-from tarry.errors import InvalidArgumentError, InvalidMessageError
+from tarry.errors import DiskFullError, InvalidArgumentError, InvalidMessageError
 from tarry.message import SCHEMA, UNNUMBERED, chunks
 from tarry.spark import loading
 from tarry.spark.bodies import to_json
@@ -313,7 +313,7 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         return stage(*args, **options)
 
     monkeypatch.setattr(loading, "stage", filling)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(DiskFullError, match=r"No space left on device; nothing .* run it again with the same job id"):
         Load(Numbers(), job).run([good] * 3, door, 0, "bulk")  # type: ignore[arg-type]
     assert list((tmp_path / "store").rglob("*.parquet")) == []
 

@@ -83,7 +83,7 @@ class Broker(Changing, Consuming, Looking, Queues):
         self._commits: GroupCommit[Submission] = GroupCommit(
             "tarry-intake", r.intake.commit, self._intake_failed, weight_max=config.inflight_bytes_max, threaded=threads
         )
-        self.bulk = Bulk(r, self._limits, self.carry_out, self._check_open, self._bulk_news)
+        self.bulk = Bulk(r, self._limits, self.carry_out, self._check_open, self._check_disk, self._bulk_news)
         """Bulk jobs: see :class:`tarry.broker.bulk.Bulk`."""
         self.bulk.announce_alone()
         r.journal.start()

@@ -23,15 +23,17 @@ from tarry.broker.deeds.note import Note
 from tarry.broker.jobs import Jobs
 from tarry.broker.naming import Naming
 from tarry.broker.waiting import wait_for
-from tarry.bulk import among, first_seq, job_rows, number_of
+from tarry.bulk import among, first_seq, job_rows, number_of, prefix_of
 from tarry.errors import DiskFullError, InvalidArgumentError, InvalidMessageError, TarryError, UnavailableError
 from tarry.intake import NO_ROWS, Deed, Submission
 from tarry.intake.index import Key
 from tarry.jobinfo import Job, JobCancelled, JobState
+from tarry.log.files import DISK_FULL
 from tarry.message import SCHEMA, Kind, cancellations, check_topic, chunks, count_topics, numbered
 from tarry.outcome import Outcome
-from tarry.store import StagedFile, stage
+from tarry.store import StagedFile, remove_staged, stage
 from tarry.store.jobs import count_job
+from tarry.store.place import Place
 from tarry.wheel.wheel import Piece
 
 if TYPE_CHECKING:
@@ -56,12 +58,14 @@ class Bulk:
         limits: Limits,
         carry_out: Callable[[Deed], None],
         check_open: Callable[[], None],
+        check_disk: Callable[[], None],
         news: Callable[[], None],
     ) -> None:
         self._rooms = rooms
         self.limits = limits
         self._carry_out = carry_out
         self._check_open = check_open
+        self._check_disk = check_disk
         self._news = news
         self.naming = Naming(rooms, carry_out, threaded=rooms.broker.threaded)
         self._one = threading.Lock()  # one commit or cancellation of a job at a time
@@ -85,12 +89,15 @@ class Bulk:
         return self._jobs.begin(job, self._rooms.clock.now_ms(), number_min=above, attempt=attempt)
 
     def reserve(self, number: int, rows: int) -> int:
-        """The first of ``rows`` seqs for messages of an attempt, which nobody else gets.
+        """The first of ``rows`` seqs for messages of an attempt, which nobody else gets. Who asks is about to write
+        them, so this is where a disk that is nearly full says no: consumers need what is left of it.
 
         Raises:
             NotFoundError, StaleCommitError: it is not there, or not open. InvalidArgumentError: too many.
+            DiskFullError: below the watermark.
         """
         self._check_open()
+        self._check_disk()
         return self._jobs.reserve(number, rows)
 
     def stage(self, number: int, batches: Iterable[pa.RecordBatch]) -> tuple[list[StagedFile], Counter[str]]:
@@ -98,12 +105,23 @@ class Bulk:
         each topic they are. For those that cannot reach the store themselves.
 
         Raises:
-            InvalidMessageError: names the row and what is allowed. NotFoundError, StaleCommitError: as :meth:`reserve`.
+            InvalidMessageError: names the row and what is allowed. NotFoundError, StaleCommitError, DiskFullError: as
+            :meth:`reserve`. Nothing of it is left then.
         """
         files: list[StagedFile] = []
         topics = Counter[str]()
-        for chunk in chunks(map(self._admitted, batches), CHUNK_BYTES):
-            files += self._staged(number, chunk, topics)
+        try:
+            for chunk in chunks(map(self._admitted, batches), CHUNK_BYTES):
+                files += self._staged(number, chunk, topics)
+        except BaseException as error:
+            # Nobody is told of them, and a disk that is full needs the room.
+            Place.of(self._rooms.store.root).remove(file.path for file in files)
+            if isinstance(error, OSError) and error.errno in DISK_FULL:
+                raise DiskFullError(
+                    f"the disk of the store at {self._rooms.store.root} is full: {error}; nothing of the job is "
+                    "scheduled; make room, then run it again with the same job id"
+                ) from error
+            raise
         return files, topics
 
     def _admitted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -117,7 +135,7 @@ class Bulk:
         r, table = self._rooms, pa.Table.from_batches(chunk)
         start = self.reserve(number, table.num_rows)
         count_topics(table["topic"], topics)
-        prefix = f"bulk-{number}-{start - first_seq(number)}"
+        prefix = f"{prefix_of(number)}{start - first_seq(number)}"
         store = r.store
         return stage(
             numbered(table, start), store.root, prefix, r.clock.now_ms(), shard=store.shard, files_max=CHUNK_FILES_MAX
@@ -176,10 +194,11 @@ class Bulk:
             raise
 
     def announce(self) -> None:
-        """Have the intake's log say what is committed in the store and not yet in the log, if anything.
+        """Have the intake's log say what is committed in the store and not yet in the log, if anything. An attempt of
+        which that was in doubt, and that is not in the store, is open again.
 
         Raises:
-            DiskFullError, OverloadedError, ClosedError, FatalError: not now.
+            UnavailableError, DiskFullError, OverloadedError, ClosedError, FatalError: not now.
         """
         if self._announce(self._carry_out):
             self._news()
@@ -205,6 +224,10 @@ class Bulk:
     def _announce(self, carry_out: Callable[[Deed], None]) -> bool:
         r = self._rooms
         attempt = self._jobs.unannounced()
+        if attempt is not None and r.store.bulk_number() != attempt.number:
+            # The commit failed while the store could not be asked, or a full disk did not let us write so.
+            self._jobs.reopen(attempt.number)
+            attempt = None
         if attempt is not None:
             rows = job_rows(Kind.JOB, attempt.number, attempt.topics, r.clock.now_ms())
             wait_for(lambda done: carry_out(Note(rows, done)))
@@ -215,14 +238,18 @@ class Bulk:
         return attempt is not None
 
     def abort(self, number: int) -> None:
-        """Refuse an attempt's commit from now on.
+        """Refuse an attempt's commit from now on, and remove its files.
 
         Raises:
             NotFoundError: there is none.
         """
         self._check_open()
-        self._jobs.get(number)
         with self._one:
+            if self._jobs.get(number).state in (JobState.OPEN, JobState.ABORTED):
+                # Files first: where the disk is full, writing down that it was given up needs the room. A commit that
+                # comes in spite of all finds that files are missing. Files of tasks that still write become orphans.
+                store = self._rooms.store
+                remove_staged(store.root, store.shard, prefix_of(number))
             self._jobs.abort(number)
 
     # -- cancelling ----------------------------------------------------------------------------------------------------
@@ -238,13 +265,14 @@ class Bulk:
             attempt = self._jobs.last(job)
             if attempt is None:
                 return JobCancelled(Outcome.UNKNOWN, 0, 0)
+            if attempt.state is JobState.COMMITTING:
+                self.announce()
+                attempt = self._jobs.get(attempt.number)
             if attempt.state is JobState.CANCELLED:
                 return JobCancelled(Outcome.CANCELLED, 0, attempt.rows)
             if attempt.state in (JobState.OPEN, JobState.ABORTED) or not attempt.rows:
                 self._jobs.forbid(attempt.number)
                 return JobCancelled(Outcome.DONE, 0, attempt.rows)
-            if attempt.state is JobState.COMMITTING:
-                self.announce()
             self._wait_taken(attempt.number)
             cancelled = self._cancel(attempt.number)
             return JobCancelled(Outcome.DONE if cancelled else Outcome.DELIVERED, cancelled, attempt.rows)

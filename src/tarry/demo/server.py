@@ -32,6 +32,9 @@ _KIB = 1024
 class BrokerProcess:
     """One data directory's broker. The address stays the same over a restart; close it, or use a ``with`` block."""
 
+    MODULE = "tarry"
+    """What runs as the command: tests have one that fails on purpose."""
+
     def __init__(self, data: Path, log: Path, settings: Mapping[str, str | int]) -> None:
         self.data = data
         self.log = log
@@ -57,7 +60,7 @@ class BrokerProcess:
         Raises:
             UnavailableError: it does not; with the last line of its log.
         """
-        command = [sys.executable, "-m", "tarry", "serve", "--data", str(self.data), "--flight", self.address]
+        command = [sys.executable, "-m", self.MODULE, "serve", "--data", str(self.data), "--flight", self.address]
         for name, value in self._settings.items():
             command += ["--set", f"{name}={value}"]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("TARRY_")}

@@ -15,7 +15,9 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from tarry.errors import InvalidArgumentError, UnavailableError
+from tarry.bulk import prefix_of
+from tarry.errors import DiskFullError, InvalidArgumentError, UnavailableError
+from tarry.log.files import DISK_FULL
 from tarry.message import chunks, count_topics, numbered
 from tarry.spark.calls import BrokerClient, Job, Staged
 from tarry.spark.rows import Door
@@ -44,7 +46,7 @@ class Load:
 
         Raises:
             InvalidMessageError: a row is refused. UnavailableError: the broker, or the store, cannot be reached.
-            OSError: the store's disk is full or broken.
+            DiskFullError: the store's disk, or the broker's, is full. OSError: the disk is broken.
         """
         admitted = door.admitted(batches, partition)
         if way == "flight" or (way == "auto" and not can_reach(self.job.store_uri)):
@@ -65,15 +67,20 @@ class Load:
                         "tasks reach it; without the option, tasks that do not send their rows to the broker"
                     )
                 self._stage(chunk, partition)
-        except BaseException:
+        except BaseException as error:
             # Nobody will name these files; whoever is the first to know that takes them away.
             Place.of(self.job.store_uri).remove(file.path for file in self.files)
+            if isinstance(error, OSError) and error.errno in DISK_FULL:
+                raise DiskFullError(
+                    f"the disk of the store at {self.job.store_uri} is full: {error}; nothing of the DataFrame is "
+                    "scheduled; make room, then run it again with the same job id"
+                ) from error
             raise
 
     def _stage(self, chunk: list[pa.RecordBatch], partition: int) -> None:
         table = pa.Table.from_batches(chunk)
         first = self.client.reserve(self.job.number, table.num_rows)
-        prefix = f"bulk-{self.job.number}-{partition}"
+        prefix = f"{prefix_of(self.job.number)}{partition}"
         files_max = FILES_LATER if self.files else FILES_MAX
         self.files += stage(
             numbered(table, first),

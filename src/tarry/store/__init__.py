@@ -8,7 +8,7 @@ Spark and no Java for any of it.
 
 from tarry.store.due import next_due
 from tarry.store.errors import StaleCommitError
-from tarry.store.orphans import remove_orphans, remove_replaced
+from tarry.store.orphans import remove_orphans, remove_replaced, remove_staged
 from tarry.store.rewrite import Rewritten, Work, rewrite
 from tarry.store.snapshot import FileColumns, Snapshot
 from tarry.store.stage import StagedFile, stage
@@ -27,6 +27,7 @@ __all__ = [
     "read_window",
     "remove_orphans",
     "remove_replaced",
+    "remove_staged",
     "rewrite",
     "stage",
 ]

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import logging
 
+import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
+from pyarrow import fs
 
 from tarry.store.place import Place
 
@@ -37,6 +39,23 @@ def remove_replaced(root: str, *, older_than_hours: int) -> list[str]:
     The table's ``delta.deletedFileRetentionDuration`` must not be shorter. Not being able to is logged.
     """
     return _remove(root, older_than_hours, everything=False, what="files that were replaced or have expired")
+
+
+def remove_staged(root: str, shard: int, prefix: str) -> list[str]:
+    """Delete files that were staged under names with this prefix, of which the caller knows that none is in the table
+    or will be; gives their paths. Not being able to is logged: they are orphans, then.
+    """
+    place = Place.of(root)
+    try:
+        found = place.filesystem.get_file_info(
+            fs.FileSelector(place.path(f"shard={shard}"), allow_not_found=True, recursive=True)
+        )
+        paths = [info.path.removeprefix(f"{place.base}/") for info in found if info.base_name.startswith(prefix)]
+        place.remove(paths)
+    except (OSError, pa.ArrowException) as error:
+        log.warning("files %s* that were given up could not be removed: %s", prefix, error)
+        return []
+    return paths
 
 
 def _remove(root: str, older_than_hours: int, *, everything: bool, what: str) -> list[str]:
