@@ -236,6 +236,59 @@ def test_a_commit_of_which_the_outcome_is_in_doubt(
     assert bench.got == names("j", 0, 1)
 
 
+@pytest.mark.parametrize("took_place", [False, True])
+@pytest.mark.parametrize("crash", [False, True])
+def test_a_commit_while_that_of_another_is_in_doubt(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, took_place: bool, crash: bool
+) -> None:
+    rooms = bench.broker._rooms
+    commit = rooms.store.commit_bulk
+
+    def fails(*arguments: Any) -> None:
+        if took_place:
+            commit(*arguments)
+        raise UnavailableError("no answer (injected)")
+
+    def refuses(*_: object) -> None:
+        raise UnavailableError("away (injected)")
+
+    monkeypatch.setattr(rooms.store, "commit_bulk", fails)
+    monkeypatch.setattr(rooms.store, "bulk_number", refuses)
+    with pytest.raises(UnavailableError):
+        bench.load("j", [T0 + 5])
+    monkeypatch.undo()
+    if crash:
+        bench.kill()
+    bench.load("k", [T0 + 5, T0 + 6])
+    assert bench.pending() == 2 + took_place
+    bench.run(T0 + HOUR)
+    assert bench.got == names("k", 0, 1) + (names("j", 0) if took_place else Counter())
+
+
+def test_a_broker_starts_on_a_full_disk_with_a_commit_in_doubt(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(*_: object) -> None:
+        raise UnavailableError("away (injected)")
+
+    rooms = bench.broker._rooms
+    monkeypatch.setattr(rooms.store, "commit_bulk", refuses)
+    monkeypatch.setattr(rooms.store, "bulk_number", refuses)
+    with pytest.raises(UnavailableError):
+        bench.load("j", [T0 + 5])
+    monkeypatch.undo()
+
+    def full(*_: object) -> None:
+        raise DiskFullError("the disk is full (injected)")
+
+    monkeypatch.setattr(Jobs, "reopen", full)
+    bench.kill()
+    assert bench.pending() == 0
+    monkeypatch.undo()
+    bench.broker.bulk.announce_again()
+    bench.load("j", [T0 + 5])
+    bench.run(T0 + HOUR)
+    assert bench.got == names("j", 0)
+
+
 def test_cancelling_what_was_not_committed_after_all(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     rooms = bench.broker._rooms
 

@@ -154,10 +154,10 @@ class Bulk:
         """
         self._check_open()
         with self._one:
-            attempt = self._jobs.get(number)
-            if attempt.state is JobState.COMMITTING:
+            if self._jobs.unannounced() is not None:
+                # This one, or another of which the outcome is in doubt: the store tells of the last one alone.
                 self.announce()
-                attempt = self._jobs.get(number)
+            attempt = self._jobs.get(number)
             if attempt.state is JobState.COMMITTED:
                 return attempt, self._rooms.view.version
             attempt = self._jobs.open_one(number)

@@ -246,10 +246,9 @@ def _settle_committing(rooms: Rooms) -> None:
     attempt = rooms.jobs.unannounced()
     if attempt is None:
         return
+    rooms.unannounced = attempt.number
     if rooms.store.bulk_number() == attempt.number:
-        rooms.unannounced = rooms.early = attempt.number
-    else:
-        rooms.jobs.reopen(attempt.number)
+        rooms.early = attempt.number
 
 
 def _check_store(checkpoint: Checkpoint, intake: Intake, view: View, config: Config) -> None:
