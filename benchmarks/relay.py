@@ -28,7 +28,7 @@ from tarry.pipeline.process import kill_session
 SECONDS = int(os.environ.get("TARRY_BENCH_RELAY_SECONDS", "60"))
 HERD = int(os.environ.get("TARRY_BENCH_RELAY_HERD", "200000"))
 PARTITIONS = 4
-FILL = os.urandom(BODY_BYTES - 8)
+FILL = os.urandom(BODY_BYTES - 16)
 
 
 @dataclass
@@ -83,8 +83,9 @@ class World:
         while sent < rows:
             until = min(rows, int((time.perf_counter() - begun) * per_second) + 1)
             for i in range(sent, until):
-                headers = [("tarry-due-ms", b"%d" % due(i))]
-                producer.produce("bench", struct.pack("<q", i) + FILL, b"k%d" % (i % 1000), headers=headers)
+                due_ms = due(i)
+                headers = [("tarry-due-ms", b"%d" % due_ms)]
+                producer.produce("bench", struct.pack("<qq", i, due_ms) + FILL, b"k%d" % (i % 1000), headers=headers)
             sent = until
             producer.poll(0.001)
         producer.flush()

@@ -33,8 +33,8 @@ def main(address: str, topic: str, count: str, path: str, seconds: str) -> None:
         batch = [m for m in consumer.consume(5000, 0.02) if m.error() is None]
         now_ms = time.time_ns() // 1_000_000
         for message in batch:
-            due = next(int(v) for n, v in reversed(message.headers()) if n == "tarry-was-due-ms")
-            (number,) = struct.unpack_from("<q", message.value())
+            # Number and due time, which the producer put there: to look through the headers costs more than the rest.
+            number, due = struct.unpack_from("<qq", message.value())
             seen.append((number, due, now_ms))
             numbers.add(number)
         if batch:

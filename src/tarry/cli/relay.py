@@ -154,7 +154,7 @@ def _pair(option: str, text: str) -> tuple[str, str]:
 
 
 def _run(settings: Settings, running: Running, metrics: str | None, parent_pid: int | None) -> int:
-    from tarry.cli.server import StopSignals
+    from tarry.cli.server import StopSignals, settle_memory
     from tarry.pipeline.process import follow_parent, kill_session
     from tarry.pipeline.session import end_jvm
     from tarry.relay.job import Relay
@@ -167,6 +167,7 @@ def _run(settings: Settings, running: Running, metrics: str | None, parent_pid: 
     job = Relay(settings, running)
     if metrics is not None:
         _serve_metrics(job, metrics)
+    settle_memory()
     with StopSignals() as signals:
         threading.Thread(target=_await_signal, args=(signals, stop), name="tarry-relay-signals", daemon=True).start()
         try:

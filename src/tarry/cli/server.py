@@ -81,7 +81,7 @@ def _serve(config: Config, stop: StopSignals, stack: ExitStack) -> None:
         fronts.append(f"metrics on {metrics.address}")
     output.line(f"tarry {__version__} serving {', '.join(fronts)}, data {config.data}")
     supervisor = _start_pipeline(broker, config, address, stack)
-    _settle_memory()
+    settle_memory()
     _wait(broker, supervisor, stop)
 
 
@@ -133,7 +133,8 @@ def reachable(address: str) -> str:
     return f"{ {'0.0.0.0': '127.0.0.1', '[::]': '[::1]'}.get(host, host) }:{port}"
 
 
-def _settle_memory() -> None:
+def settle_memory() -> None:
+    """Before a process serves for long: what is there stays, and is not looked at again."""
     import pyarrow as pa
 
     # Arrow imports pandas, where there is one, when it is first given a list: now, not in front of a message.

@@ -22,7 +22,7 @@ from tarry.relay.settings import Settings
 from tarry.store import read_window
 from tarry.store.layout import CANCELLED
 
-WINDOW_MS = 3_000
+WINDOW_MS = 10_000
 PIECE_ROWS = 2_048
 """Made ready in one go: about 20 ms, for which a delivery may have to wait."""
 BYTES_MAX = 128 << 20

@@ -112,7 +112,8 @@ def producer(settings: Settings, transactional_id: str | None, told: Callable[[K
     config = _options(settings, _CONSUMER_ONLY) | _SOON
     config |= {
         "enable.idempotence": True,
-        "linger.ms": 2,
+        # A flush does not wait for it: batches are as large as a step brings.
+        "linger.ms": 20,
         "queue.buffering.max.messages": 200_000,
         # What is too large is for the brokers to say, by topic.
         "message.max.bytes": 200_000_000,

@@ -66,7 +66,7 @@ class Out(NamedTuple):
     topic: str
     key: bytes | None
     value: bytes | None
-    headers: list[Header]
+    headers: tuple[Header, ...]
     timestamp_ms: int | None
 
 
@@ -157,7 +157,7 @@ class Outbox:
             while True:
                 try:
                     # By position, which takes half of the time: partition -1 is any, timestamp 0 is now.
-                    produce(topic, value, key, -1, told, None, timestamp_ms or 0, headers)
+                    produce(topic, value, key, -1, told, None, timestamp_ms or 0, list(headers))
                     break
                 except BufferError:
                     self._producer.poll(0.05)

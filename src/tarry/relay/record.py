@@ -19,6 +19,7 @@ import json
 from collections.abc import Sequence
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tarry.message import PROPERTIES, SCHEMA
 from tarry.relay.headers import Header
@@ -109,4 +110,8 @@ def _properties(headers: list[str | None]) -> pa.Array:
 
 def kept_headers(batch: pa.RecordBatch) -> list[str | None]:
     """The property of each row of a batch; None where a row has none."""
-    return [None if not pairs else dict(pairs).get(HEADERS) for pairs in batch.column("properties").to_pylist()]
+    properties = batch.column("properties")
+    if properties.null_count == batch.num_rows:
+        return [None] * batch.num_rows
+    told: list[str | None] = pc.map_lookup(properties, HEADERS, "first").to_pylist()
+    return told

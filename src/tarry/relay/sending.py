@@ -38,20 +38,24 @@ def handed_on(
     """A record for its target: the producer's key, value and headers, and then where it comes from. ``source`` is
     ``topic/partition/offset``; ``due_ms`` None: it waited for nothing.
     """
+    stamp = _STAMPS[settings.timestamp](timestamp_ms, due_ms)
+    return Out(source, target, key, value, _told(headers, source, timestamp_ms, due_ms), stamp)
+
+
+_STAMPS: dict[str, Callable[[int | None, int | None], int | None]] = {
+    "source": lambda timestamp_ms, _: timestamp_ms,
+    "due": lambda timestamp_ms, due_ms: timestamp_ms if due_ms is None else due_ms,
+    "now": lambda *_: None,
+}
+
+
+def _told(headers: Sequence[Header], source: str, timestamp_ms: int | None, due_ms: int | None) -> tuple[Header, ...]:
+    # Tuples, not lists: the garbage collector lets go of them, and there may be hundreds of thousands waiting.
     place, _, offset = source.rpartition("/")
-    told = [*headers, *_source_headers(place), (names.SOURCE_OFFSET, offset.encode())]
+    told = (*headers, *_source_headers(place), (names.SOURCE_OFFSET, offset.encode()))
     if timestamp_ms is not None:
-        told.append((names.SOURCE_TIMESTAMP, b"%d" % timestamp_ms))
-    if due_ms is not None:
-        told.append((names.DUE_AT, b"%d" % due_ms))
-    match settings.timestamp:
-        case "source":
-            stamp = timestamp_ms
-        case "due":
-            stamp = timestamp_ms if due_ms is None else due_ms
-        case _:
-            stamp = None
-    return Out(source, target, key, value, told, stamp)
+        told = (*told, (names.SOURCE_TIMESTAMP, b"%d" % timestamp_ms))
+    return told if due_ms is None else (*told, (names.DUE_AT, b"%d" % due_ms))
 
 
 @lru_cache(maxsize=1024)
@@ -64,19 +68,12 @@ def of_rows(settings: Settings, batch: pa.RecordBatch) -> list[Out]:
     """Rows of the store as records."""
     wanted = ("topic", "due_ms", "id", "key", "body", "born_ms")
     columns = [batch.column(name).to_pylist() for name in wanted]
-    return [
-        handed_on(
-            settings,
-            target=topic,
-            key=key_bytes(key),
-            value=body,
-            headers=headers_of(told),
-            source=source,
-            timestamp_ms=None if born_ms < 0 else born_ms,
-            due_ms=due_ms,
-        )
-        for topic, due_ms, source, key, body, born_ms, told in zip(*columns, kept_headers(batch), strict=True)
-    ]
+    stamp, made = _STAMPS[settings.timestamp], []
+    for topic, due_ms, source, key, body, born_ms, headers in zip(*columns, kept_headers(batch), strict=True):
+        timestamp_ms = None if born_ms < 0 else born_ms
+        told = _told(headers_of(headers) if headers else (), source, timestamp_ms, due_ms)
+        made.append(Out(source, topic, key_bytes(key), body, told, stamp(timestamp_ms, due_ms)))
+    return made
 
 
 @dataclass(slots=True)
@@ -106,7 +103,7 @@ class Ready:
 
 def dead_letter(settings: Settings, record: Out, reason: str, *, value: bool = True) -> Out:
     """A record for the dead letters; ``value`` false where it is the value that cannot be written."""
-    told = [*record.headers, (names.REASON, reason.encode()[:2000])]
+    told = (*record.headers, (names.REASON, reason.encode()[:2000]))
     return Out(record.source, settings.dead_topic, record.key, record.value if value else None, told, None)
 
 
