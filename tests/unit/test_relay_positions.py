@@ -26,7 +26,7 @@ from tarry.relay.positions import (
     shard_of,
 )  # fmt: skip
 from tarry.relay.schedule import Cuts, Done, SchedulePlan
-from tarry.relay.start import fits_markers, fits_store
+from tarry.relay.start import fits_store, keep_if
 from tarry.relay.table import RelayStore
 from tarry.store import StaleCommitError, Store
 from tarry.store.table import CHECKPOINT_COMMITS
@@ -177,7 +177,7 @@ def test_versions_stay_in_the_log_while_delivery_is_behind(tmp_path: Path) -> No
         return len(list((tmp_path / "store" / "_delta_log").glob("*.checkpoint.parquet")))
 
     assert checkpoints(CHECKPOINT_COMMITS) == 0
-    store.delivered_ms = SystemClock().now_ms()
+    store.delivered = Reached(SystemClock().now_ms(), 0)
     assert checkpoints(CHECKPOINT_COMMITS) == 1
     assert store.known([("a", 0)]) == (1, {("a", 0): At(0, 2 * CHECKPOINT_COMMITS)})
 
@@ -191,19 +191,11 @@ def test_a_brokers_store_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("end", "start", "done", "places", "fits"),
-    [
-        ((9, 9), (5, 5), False, [(9, 9), (5, 5)], True),
-        ((9, 9), (5, 5), True, [(9, 9), (2, 2)], True),  # a shard without work has an older place
-        ((9, 9), (5, 5), True, [(10, 9)], False),
-        ((9, 9), (5, 5), False, [(5, 10)], False),
-        ((9, 9), (5, 5), True, [], False),
-        ((9, 9), None, False, [], True),
-    ],
+    ("offset", "kept"), [('{"t": 9, "v": 3}', True), ('{"t": 9, "v": 4}', False), ("no JSON", False)]
 )
-def test_which_checkpoints_go_on(
-    end: tuple[int, int], start: tuple[int, int] | None, done: bool, places: list[tuple[int, int]], fits: bool
-) -> None:
-    told = {shard: Reached(*place) for shard, place in enumerate(places)}
-    begin = None if start is None else dict(zip("tv", start, strict=True))
-    assert fits_markers(dict(zip("tv", end, strict=True)), begin, done, told) == fits
+def test_a_checkpoint_of_another_store_is_discarded(tmp_path: Path, offset: str, kept: bool) -> None:
+    offsets = tmp_path / "deliver" / "offsets"
+    offsets.mkdir(parents=True)
+    (offsets / "0").write_text(f"v1\n{{}}\n{offset}")
+    keep_if(tmp_path / "deliver", lambda end, _: end["v"] <= 3)
+    assert offsets.exists() == kept

@@ -53,7 +53,9 @@ def test_records_through_columns(records: list[tuple[bytes | None, bytes | None,
     batch = table.combine_chunks().to_batches()[0]
     assert kept_headers(batch) == [headers_text(some) for _, _, some in records]
     out = of_rows(Settings(kafka="k", topics="t", store="s"), batch)
-    assert [(o.key, o.value, o.headers[: len(some)]) for o, (_, _, some) in zip(out, records, strict=True)] == records
+    assert [
+        (o.key, o.value, list(o.headers[: len(some)])) for o, (_, _, some) in zip(out, records, strict=True)
+    ] == records
     assert [o.timestamp_ms for o in out] == [None if n == 0 else n - 1 for n in range(len(records))]
     assert dict(out[0].headers[len(records[0][2]) :])["tarry-source-offset"] == b"0"
 

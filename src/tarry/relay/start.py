@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -45,9 +45,9 @@ def prepare(settings: Settings, store: RelayStore, checkpoint: Path) -> None:
     check_rules(settings, admin, store)
     version = store.snapshot().version
     check_places(settings, delivered(settings), version)
-    _keep_if(checkpoint / "schedule", lambda end, start: fits_store(end, start, store))
+    keep_if(checkpoint / "schedule", lambda end, start: fits_store(end, start, store))
     # That of the deliver query is Spark's own affair, unless it is one of another store.
-    _keep_if(checkpoint / "deliver", lambda end, _: end["v"] <= version)
+    keep_if(checkpoint / "deliver", lambda end, _: end["v"] <= version)
 
 
 def take_over(settings: Settings) -> None:
@@ -136,7 +136,8 @@ def fits_store(end: Mapping[str, Any], start: Mapping[str, Any] | None, store: R
     return known == dict(until.at) or (start is not None and known == dict(Positions.from_json(start).at))
 
 
-def _keep_if(directory: Path, fits: Any) -> None:
+def keep_if(directory: Path, fits: Callable[[dict[str, Any], dict[str, Any] | None], bool]) -> None:
+    """Discard a query's checkpoint unless it ``fits``, by its last offset and the one before (None: there is none)."""
     offsets = numbered(directory / "offsets")
     if not directory.exists():
         return
