@@ -19,11 +19,12 @@ from tarry.fronts.grpc.frames import (
     HEAD,
     HEAD_BYTES,
     HEADERS,
+    PING,
     PREFACE,
     RST_STREAM,
-    SETTINGS,
     ErrorCode,
     frame,
+    ping,
     settings,
 )
 
@@ -71,6 +72,7 @@ class Wire:
         self._port, self._greet, self._first = port, greet, first or {}
         self._tls: ssl.SSLContext | None = tls
         self._decoder = Decoder()
+        self._asked = 1 << 60
         self.seen: list[Frame] = []
 
     async def __aenter__(self) -> Wire:
@@ -105,8 +107,11 @@ class Wire:
 
     async def settled(self) -> None:
         """All that was sent before is worked through: the server answers in order."""
-        self.send(settings({}))
-        await self.until(SETTINGS, flags=ACK)
+        self._asked += 1
+        asked = self._asked.to_bytes(8, "big")
+        self.send(ping(asked))
+        while (await self.until(PING, flags=ACK)).payload != asked:
+            pass
 
     async def gone(self) -> ErrorCode:
         """The code of GOAWAY, after which the server ends the connection."""

@@ -97,7 +97,6 @@ class Connection(asyncio.Protocol):
         self._owner = owner
         self._limits = owner.limits
         self._loop = owner.loop
-        self._began = True
         self._greeted = False
         """The preface and the first SETTINGS are there."""
         self._rest = bytearray()
@@ -352,6 +351,8 @@ class Connection(asyncio.Protocol):
         self._out.add(goaway(self._calls.last_id, fault.code, str(fault)))
         self._out.flush()
         self._calls.drop_all()
+        if self._transport.is_closing():
+            return
         self._transport.resume_reading()
         if self._transport.can_write_eof():
             self._transport.write_eof()
@@ -387,6 +388,11 @@ class Connection(asyncio.Protocol):
             self._out.flush()
             self._transport.close()
 
+    def _give_up(self) -> None:
+        """Nobody is there to be told."""
+        self._over = True
+        self._transport.abort()
+
     def abort(self) -> None:
         """Grace is over: calls that still run are reset."""
         if not self._over:
@@ -403,7 +409,7 @@ class Connection(asyncio.Protocol):
             self._fail(ConnectionFault(ErrorCode.PROTOCOL_ERROR, "a preface or a header block that does not end"))
             return
         if self._out.paused and now - self._out.paused_at > limits.stall_s:
-            self._transport.abort()
+            self._give_up()
             return
         if self._draining_since is not None and now - self._draining_since > _DRAIN_PING_S:
             self._last_call()
@@ -415,7 +421,7 @@ class Connection(asyncio.Protocol):
             self._heard = self._asked = False
             self._silent_since = now
         elif self._asked and now - self._silent_since > self._limits.keepalive_timeout_s:
-            self._transport.abort()
+            self._give_up()
         elif not self._asked and 0 < self._limits.keepalive_idle_s < now - self._silent_since:
             self._asked = True
             self._silent_since = now

@@ -8,7 +8,7 @@ UNKNOWN, with the traceback in the log and none of it on the wire.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -37,9 +37,14 @@ class Unary:
         elif isinstance(result, asyncio.Future):
             stream.wait_for(result)
         elif isinstance(result, Awaitable):
-            stream.run(_awaited(result))
+            stream.run(_coroutine(result))
         else:
             stream.answer(result)
+
+
+def _coroutine(result: Awaitable[bytes]) -> Coroutine[Any, Any, bytes]:
+    """``result`` for a Task. A coroutine goes as it is: within another, cancelled early, it would never be awaited."""
+    return result if isinstance(result, Coroutine) else _awaited(result)
 
 
 async def _awaited(result: Awaitable[bytes]) -> bytes:
@@ -67,7 +72,7 @@ class ClientStream:
 
     def start(self, stream: Stream, messages: Any) -> None:
         """Run it."""
-        stream.run(_awaited(self.fn(messages, stream.call)))
+        stream.run(_coroutine(self.fn(messages, stream.call)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,6 +42,7 @@ log = logging.getLogger(__name__)
 
 _MESSAGE_COST_BYTES: Final = 64
 """What keeping a message costs beside its bytes: a window of empty ones is not for free."""
+_CANCELLED: Final = "the server cancelled the call"
 _LATE: Final = "the deadline of the call has passed"
 Ran = Coroutine[Any, Any, bytes | None]
 
@@ -193,6 +194,8 @@ class Stream:
             self._handler.start(self, argument)
         except ConnectionFault:
             raise
+        except asyncio.CancelledError:
+            self.end(StatusCode.CANCELLED, _CANCELLED)
         except Exception as error:  # noqa: BLE001 - a handler may raise anything
             self._failed(error)
 
@@ -227,7 +230,7 @@ class Stream:
         except ConnectionFault as fault:
             self._calls.fail(fault)
         except asyncio.CancelledError:
-            self.end(StatusCode.CANCELLED, "the call was cancelled by the server")
+            self.end(StatusCode.CANCELLED, _CANCELLED)
         except Exception as error:  # noqa: BLE001 - a handler may raise anything
             self._failed(error)
 
@@ -249,12 +252,9 @@ class Stream:
         if not self.call.trailing and self._calls.out.answer(self, message):
             self._close()
             return
-        self._trailers = trailers(StatusCode.OK, "", self.call.trailing)
         self._send_or_keep(message)
-        if not self.pending:
-            self._send_trailers()
-        else:
-            self.ended_at = self._calls.loop.time()
+        # Only now: trailers that were known would follow the message on their own, if it goes at once after all.
+        self._end_with(trailers(StatusCode.OK, "", self.call.trailing))
 
     @property
     def unsent_bytes(self) -> int:
@@ -281,14 +281,10 @@ class Stream:
     def send_body(self, body: bytes) -> None:
         """A text for who is no gRPC client. Its HEADERS are sent; empty DATA ends it, as there are no trailers."""
         self.started = True
-        self._trailers = b""
         if self.pending is self._calls.nothing:
             self.pending = deque()
         self._calls.out.data(self, body)
-        if not self.pending:
-            self._send_trailers()
-        else:
-            self.ended_at = self._calls.loop.time()
+        self._end_with(b"")
 
     def drained(self) -> None:
         """Nothing is pending any more."""
@@ -301,7 +297,10 @@ class Stream:
         """The end of the answer, after what is pending."""
         if self.closed or self._trailers is not None:
             return
-        self._trailers = trailers(status, message, self.call.trailing)
+        self._end_with(trailers(status, message, self.call.trailing))
+
+    def _end_with(self, block: bytes) -> None:
+        self._trailers = block
         if self.pending:
             self.ended_at = self._calls.loop.time()
         else:
