@@ -9,11 +9,11 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import bulk, changes, compact, delivery, intake, memory, pipeline, relay
+from benchmarks import bulk, changes, compact, delivery, grpc_server, intake, memory, pipeline, relay
 from benchmarks.harness import BENCHMARKS, Result
 
 RESULTS = Path(__file__).parent / "results" / "latest.json"
-assert bulk and changes and compact and delivery and intake and memory and pipeline and relay
+assert bulk and changes and compact and delivery and grpc_server and intake and memory and pipeline and relay
 
 
 def main() -> int:
