@@ -39,7 +39,7 @@ from tarry.fronts.grpc.frames import (
 
 METHOD = "/bench.Bench/Echo"
 IN_FLIGHT = 64
-CALLS = 20_000
+WARM_S, MEASURE_S = 0.5, 2.0
 ROUNDS = 3
 BODY = os.urandom(300)
 HEADERS_OF_ALL = [
@@ -79,21 +79,16 @@ def grpc_server() -> list[Result]:
 
 async def _rate(port: int, kind: str) -> float:
     loop = asyncio.get_running_loop()
-    await (await _client(loop, port, kind, CALLS // 10)).done
-    return await (await _client(loop, port, kind, CALLS)).done
-
-
-async def _client(loop: asyncio.AbstractEventLoop, port: int, kind: str, calls: int) -> _Client:
-    _, client = await loop.create_connection(lambda: _Client(loop, kind, calls), "127.0.0.1", port)
-    return client
+    _, client = await loop.create_connection(lambda: _Client(loop, kind), "127.0.0.1", port)
+    return await client.done
 
 
 class _Client(asyncio.Protocol):
-    """Keeps ``IN_FLIGHT`` calls going until ``calls`` are answered; ``done`` is then the rate."""
+    """Keeps ``IN_FLIGHT`` calls going for ``MEASURE_S`` after ``WARM_S``; ``done`` is then the rate."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, kind: str, calls: int) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, kind: str) -> None:
         self.done: asyncio.Future[float] = loop.create_future()
-        self._java, self._calls = kind == "java", calls
+        self._java = kind == "java"
         self._encoder, self._stream, self._answered = Encoder(), -1, 0
         self._received, self._rest = 0, b""
         self._message = prefix(BODY)
@@ -102,7 +97,7 @@ class _Client(asyncio.Protocol):
         self._transport = transport
         transport.write(PREFACE + settings({4: 1 << 30}) + window_update(0, 1 << 30))
         transport.write(b"".join(self._call() for _ in range(IN_FLIGHT)))
-        self._start = time.perf_counter()
+        self._start, self._before = time.perf_counter() + WARM_S, 0
 
     def _call(self) -> bytes:
         self._stream += 2
@@ -142,9 +137,12 @@ class _Client(asyncio.Protocol):
         if self._received > 1 << 28:
             out.append(window_update(0, self._received))
             self._received = 0
-        if self._answered >= self._calls:
+        elapsed = time.perf_counter() - self._start
+        if elapsed < 0:
+            self._before = self._answered
+        if elapsed > MEASURE_S:
             if not self.done.done():
-                self.done.set_result(self._answered / (time.perf_counter() - self._start))
+                self.done.set_result((self._answered - self._before) / elapsed)
             self._transport.close()
         else:
             self._transport.write(b"".join(out))

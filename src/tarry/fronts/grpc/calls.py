@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from tarry.fronts.grpc.answers import refusal_blocks
-from tarry.fronts.grpc.fields import FieldDecoder, fields_bytes
+from tarry.fronts.grpc.fields import FieldDecoder
 from tarry.fronts.grpc.frames import (
     END_STREAM,
     PADDED,
@@ -134,7 +134,7 @@ class Calls:
                 return found
         fields = decoder.decode(block)
         try:
-            too_large = fields_bytes(fields) > self.limits.header_list_bytes_max
+            too_large = decoder.list_bytes > self.limits.header_list_bytes_max
             request = parse_request(fields, too_large=too_large)
         except MalformedError as error:
             return error

@@ -37,13 +37,15 @@ _short_huffman = lru_cache(2_048)(decode_huffman)
 class FieldDecoder:
     """The decoding side of a connection: one dynamic table, all blocks in their order."""
 
-    __slots__ = ("_list_bytes_max", "_table", "generation", "unchanged")
+    __slots__ = ("_list_bytes_max", "_table", "generation", "list_bytes", "unchanged")
 
     def __init__(self, list_bytes_max: int) -> None:
         self._table = HeaderTable()
         self._list_bytes_max = list_bytes_max
         self.generation = 0
         self.unchanged = True
+        self.list_bytes = 0
+        """What the fields of the last block count towards the limit of a header list, RFC 9113, section 6.5.2."""
 
     def decode(self, block: bytes) -> list[Field]:
         """The fields of a whole block, names and values as they were sent.
@@ -62,6 +64,7 @@ class FieldDecoder:
     def _decode(self, block: bytes) -> list[Field]:
         fields: list[Field] = []
         size, at, end = 0, 0, len(block)
+        dynamic = self._table.dynamic_entries  # newest first; an index beyond it raises IndexError
         while at < end:
             first = block[at]
             at += 1
@@ -69,8 +72,12 @@ class FieldDecoder:
                 index = first & 0x7F
                 if index == 0x7F:
                     index, at = _integer(block, at, 0x7F)
-                # Index 0 is -1 here, which would be the table's last; the library refuses it.
-                field = _STATIC[index - 1] if 0 < index <= _STATIC_COUNT else self._entry(index)
+                if index > _STATIC_COUNT:
+                    field = dynamic[index - _STATIC_COUNT - 1]
+                elif index:
+                    field = _STATIC[index - 1]
+                else:
+                    raise HPACKError("a field with index 0")
             elif first & 0x60 == 0x20:
                 if fields:
                     raise HPACKError("a table size after a field")
@@ -82,7 +89,7 @@ class FieldDecoder:
                 if index == mask:
                     index, at = _integer(block, at, mask)
                 if index:
-                    name = (_STATIC[index - 1] if index <= _STATIC_COUNT else self._entry(index))[0]
+                    name = (_STATIC[index - 1] if index <= _STATIC_COUNT else dynamic[index - _STATIC_COUNT - 1])[0]
                 else:
                     name, at = _string(block, at)
                 value, at = _string(block, at)
@@ -94,10 +101,8 @@ class FieldDecoder:
             size += len(field[0]) + len(field[1]) + FIELD_BYTES
             if size > self._list_bytes_max:
                 raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, f"fields of more than {self._list_bytes_max} bytes")
+        self.list_bytes = size
         return fields
-
-    def _entry(self, index: int) -> Field:
-        return self._table.get_by_index(index)
 
     def _resize(self, block: bytes, at: int, first: int) -> int:
         size = first & 0x1F
@@ -108,11 +113,6 @@ class FieldDecoder:
         self._table.maxsize = size
         self.generation += 1
         return at
-
-
-def fields_bytes(fields: list[Field]) -> int:
-    """What ``fields`` count towards a header list's limit, RFC 9113, section 6.5.2."""
-    return sum(len(name) + len(value) + FIELD_BYTES for name, value in fields)
 
 
 def _integer(block: bytes, at: int, prefix: int) -> tuple[int, int]:
