@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from typing import Any, Final, Protocol, cast
 
 from tarry.fronts.grpc.calls import Calls
-from tarry.fronts.grpc.fields import TABLE_BYTES
+from tarry.fronts.grpc.control import Control
 from tarry.fronts.grpc.frames import (
     ACK,
     CONTINUATION,
@@ -25,33 +25,23 @@ from tarry.fronts.grpc.frames import (
     END_HEADERS,
     END_STREAM,
     FRAME_BYTES_MAX,
-    GOAWAY,
     HEAD,
     HEAD_BYTES,
     HEADERS,
     PADDED,
-    PING,
     PREFACE,
     PRIORITIZED,
-    PRIORITY,
-    PUSH_PROMISE,
-    RST_STREAM,
-    SET_HEADER_TABLE_SIZE,
     SET_INITIAL_WINDOW_SIZE,
     SET_MAX_CONCURRENT_STREAMS,
     SET_MAX_HEADER_LIST_SIZE,
     SETTINGS,
-    SETTINGS_ACK,
     STREAM_MAX,
     WINDOW_DEFAULT,
-    WINDOW_UPDATE,
     ConnectionFault,
     ErrorCode,
     StreamFault,
     depends_on_itself,
     goaway,
-    parse_long,
-    parse_settings,
     ping,
     settings,
     strip_priority,
@@ -124,6 +114,7 @@ class Connection(asyncio.Protocol):
             self._owner.handlers, self._limits, self._guard, self._out, peer=_peer(transport), loop=self._loop,
             tasks=self._owner.tasks, fail=self._fail, empty=self._drained,
         )  # fmt: skip
+        self._control = Control(self._guard, self._out, self._calls, self._pong)
         self._out.add(self._greeting())
         if not self._owner.joined(self):
             self._fail(ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, "too many connections"))
@@ -226,24 +217,14 @@ class Connection(asyncio.Protocol):
             self._calls.data(flags, stream_id, payload)
         elif kind == HEADERS:
             self._headers(flags, stream_id, payload)
-        elif kind == WINDOW_UPDATE:
-            self._window_update(stream_id, payload)
-        elif kind == PING:
-            self._ping(flags, stream_id, payload)
-        elif kind == SETTINGS:
-            self._settings(flags, stream_id, payload)
-        elif kind == RST_STREAM:
-            parse_long(payload, "RST_STREAM")
-            _on_stream(stream_id, "RST_STREAM")
-            self._calls.reset(stream_id)
-        elif kind == PRIORITY:
-            self._priority(stream_id, payload)
-        elif kind == GOAWAY:
-            self._goaway(stream_id, payload)
-        elif kind in (PUSH_PROMISE, CONTINUATION):
-            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, f"a frame of type {kind} out of its place")
         else:
-            self._guard.chatter.take(self._guard)
+            self._greeted = True  # only SETTINGS get here before it is
+            self._control.frame(kind, flags, stream_id, payload)
+
+    def _pong(self, opaque: bytes) -> None:
+        """A PING of ours has come back."""
+        if opaque == _DRAIN_PING and self._draining_since is not None:
+            self._last_call()
 
     def _headers(self, flags: int, stream_id: int, payload: bytes) -> None:
         if stream_id % 2 == 0:
@@ -282,63 +263,6 @@ class Connection(asyncio.Protocol):
     @property
     def _block_bytes_max(self) -> int:
         return 4 * self._limits.header_list_bytes_max + FRAME_BYTES_MAX
-
-    def _settings(self, flags: int, stream_id: int, payload: bytes) -> None:
-        _on_connection(stream_id, "SETTINGS")
-        if flags & ACK:
-            if payload:
-                raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "an acknowledgement of SETTINGS with a payload")
-            self._guard.chatter.take(self._guard)
-            return
-        self._greeted = True
-        self._guard.settings.take(self._guard)
-        pairs = parse_settings(payload)
-        # Before what the values let go, so that the peer knows by which values it comes.
-        self._out.add(SETTINGS_ACK)
-        # A larger MAX_FRAME_SIZE changes nothing: larger frames would only make streams wait longer for each other.
-        for name, value in pairs:
-            if name == SET_INITIAL_WINDOW_SIZE:
-                self._calls.resize_windows(value)
-            elif name == SET_HEADER_TABLE_SIZE and value < TABLE_BYTES:
-                self._out.shrink_table()
-
-    def _ping(self, flags: int, stream_id: int, payload: bytes) -> None:
-        _on_connection(stream_id, "PING")
-        if len(payload) != 8:
-            raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, f"PING of {len(payload)} bytes; allowed: 8")
-        if not flags & ACK:
-            self._guard.pings.take(self._guard)
-            self._out.add(ping(payload, ack=True))
-            return
-        self._guard.chatter.take(self._guard)
-        if payload == _DRAIN_PING and self._draining_since is not None:
-            self._last_call()
-
-    def _window_update(self, stream_id: int, payload: bytes) -> None:
-        increment = parse_long(payload, "WINDOW_UPDATE") & STREAM_MAX
-        self._guard.chatter.take(self._guard)
-        if stream_id:
-            self._calls.window_update(stream_id, increment)
-        elif increment:
-            self._out.widen(increment)
-        else:
-            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "WINDOW_UPDATE of 0")
-
-    def _priority(self, stream_id: int, payload: bytes) -> None:
-        _on_stream(stream_id, "PRIORITY")
-        self._guard.chatter.take(self._guard)
-        if len(payload) != 5:
-            raise StreamFault(stream_id, ErrorCode.FRAME_SIZE_ERROR, f"PRIORITY of {len(payload)} bytes; allowed: 5")
-        if depends_on_itself(payload, stream_id):
-            raise StreamFault(stream_id, ErrorCode.PROTOCOL_ERROR, "a stream that depends on itself")
-
-    def _goaway(self, stream_id: int, payload: bytes) -> None:
-        """The peer opens no more streams; those that there are go on, and the peer closes after them."""
-        _on_connection(stream_id, "GOAWAY")
-        self._guard.chatter.take(self._guard)
-        if len(payload) < 8:
-            raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, f"GOAWAY of {len(payload)} bytes; allowed: 8 and more")
-        log.debug("%s goes away with code %d", self._calls.peer, int.from_bytes(payload[4:8], "big"))
 
     # How it ends.
 
@@ -426,16 +350,6 @@ class Connection(asyncio.Protocol):
             self._asked = True
             self._silent_since = now
             self._out.add(ping(_ALIVE_PING))
-
-
-def _on_stream(stream_id: int, what: str) -> None:
-    if stream_id == 0:
-        raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, f"{what} on stream 0")
-
-
-def _on_connection(stream_id: int, what: str) -> None:
-    if stream_id != 0:
-        raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, f"{what} on stream {stream_id}; it is the connection's")
 
 
 def _speaks_h2(transport: asyncio.Transport) -> bool:
