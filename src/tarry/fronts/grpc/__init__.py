@@ -1,0 +1,35 @@
+"""A gRPC server for handlers of bytes: HTTP/2 on ``asyncio.Protocol``, strict and bounded. It knows no protobuf.
+
+::
+
+    server        listens, TLS, stops with grace; one timer for all silent, stalled and half-open connections
+    connection    reads frames and knows what is allowed when; ``control`` answers the frames of no call
+    outbox        writes: windows of the peer, fairness, one write a loop turn     inbox   the windows that we give
+    stream        a call on the wire: from its HEADERS to its trailers             call    what a handler sees of it
+    handlers      the four kinds, and how each is run
+    request       fields to a request, or why not       answers   constant header blocks       messages   gRPC's framing
+    fields        HPACK      frames   layout      guard, limits   what a peer may cost      status   how calls end
+
+Sources: RFC 9113, RFC 7541, and gRPC's PROTOCOL-HTTP2.md. ``docs/decisions/0016-own-grpc-server.md`` says why it is
+here.
+"""
+
+from tarry.fronts.grpc.call import Call
+from tarry.fronts.grpc.handlers import Bidi, ClientStream, Handler, ServerStream, Unary
+from tarry.fronts.grpc.limits import Allowance, Limits
+from tarry.fronts.grpc.server import GrpcServer
+from tarry.fronts.grpc.status import GrpcError, StatusCode
+
+__all__ = [
+    "Allowance",
+    "Bidi",
+    "Call",
+    "ClientStream",
+    "GrpcError",
+    "GrpcServer",
+    "Handler",
+    "Limits",
+    "ServerStream",
+    "StatusCode",
+    "Unary",
+]

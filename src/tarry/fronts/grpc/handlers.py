@@ -1,0 +1,111 @@
+"""The four kinds of methods, and how each is run.
+
+A unary method that returns bytes, or a Future, costs no Task: the answer goes out where it is known. Everything else is
+a coroutine and has one. What a handler raises ends its call and nothing else: GrpcError as it says, all other things as
+UNKNOWN, with the traceback in the log and none of it on the wire.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from tarry.fronts.grpc.call import Call
+
+if TYPE_CHECKING:
+    from tarry.fronts.grpc.stream import Stream
+
+_BREATH_MESSAGES: Final = 64
+_BREATH_BYTES: Final = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class Unary:
+    """One message in, one out. A plain Future that ``fn`` returns is never cancelled, as it may belong to others too (a
+    group commit); a Task and a coroutine are, when nobody waits for the answer any more."""
+
+    fn: Callable[[bytes, Call], bytes | Awaitable[bytes]]
+    streams_in: ClassVar[bool] = False
+
+    def start(self, stream: Stream, message: Any) -> None:
+        """Run it; what it raises goes to the caller."""
+        result = self.fn(message, stream.call)
+        if type(result) is bytes:
+            stream.answer(result)
+        elif isinstance(result, asyncio.Future):
+            stream.wait_for(result)
+        elif isinstance(result, Awaitable):
+            stream.run(_coroutine(result))
+        else:
+            stream.answer(result)
+
+
+def _coroutine(result: Awaitable[bytes]) -> Coroutine[Any, Any, bytes]:
+    """``result`` for a Task. A coroutine goes as it is: within another, cancelled early, it would never be awaited."""
+    return result if isinstance(result, Coroutine) else _awaited(result)
+
+
+async def _awaited(result: Awaitable[bytes]) -> bytes:
+    return await result
+
+
+@dataclass(frozen=True, slots=True)
+class ServerStream:
+    """One message in, many out. A ``yield`` waits while the peer does not read."""
+
+    fn: Callable[[bytes, Call], AsyncIterator[bytes]]
+    streams_in: ClassVar[bool] = False
+
+    def start(self, stream: Stream, message: Any) -> None:
+        """Run it."""
+        stream.run(_send_all(stream, self.fn(message, stream.call)))
+
+
+@dataclass(frozen=True, slots=True)
+class ClientStream:
+    """Many messages in, one out."""
+
+    fn: Callable[[AsyncIterator[bytes], Call], Awaitable[bytes]]
+    streams_in: ClassVar[bool] = True
+
+    def start(self, stream: Stream, messages: Any) -> None:
+        """Run it."""
+        stream.run(_coroutine(self.fn(messages, stream.call)))
+
+
+@dataclass(frozen=True, slots=True)
+class Bidi:
+    """Many messages in, many out, in whichever order."""
+
+    fn: Callable[[AsyncIterator[bytes], Call], AsyncIterator[bytes]]
+    streams_in: ClassVar[bool] = True
+
+    def start(self, stream: Stream, messages: Any) -> None:
+        """Run it."""
+        stream.run(_send_all(stream, self.fn(messages, stream.call)))
+
+
+Handler = Unary | ServerStream | ClientStream | Bidi
+
+
+async def _send_all(stream: Stream, answers: AsyncIterator[bytes]) -> None:
+    """Send what ``answers`` yields, one by one, as the peer takes it."""
+    count = 0
+    try:
+        async for message in answers:
+            waiter = stream.send(message)
+            count += 1
+            if waiter is not None:
+                await waiter
+                count = 0
+            elif count >= _BREATH_MESSAGES or stream.unsent_bytes >= _BREATH_BYTES:
+                # A generator that never waits would keep the loop from all others, and from writing what it yields.
+                await asyncio.sleep(0)
+                count = 0
+    finally:
+        # Not left to the collector: its ``finally`` is how a handler gives back what it holds.
+        close = getattr(answers, "aclose", None)
+        if close is not None:
+            await close()

@@ -1,0 +1,215 @@
+"""The parts by themselves: fields against the library's decoder, messages cut anywhere, metadata, statuses."""
+
+from __future__ import annotations
+
+import ast
+import zlib
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+from hpack import Decoder, Encoder
+from hpack.exceptions import HPACKError
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tarry.errors import InvalidArgumentError
+from tarry.fronts import grpc as room
+from tarry.fronts.grpc import Call, GrpcError, GrpcServer, StatusCode, Unary
+from tarry.fronts.grpc.answers import START, block_frames, encode_metadata, literal, one_message, prefix, trailers
+from tarry.fronts.grpc.fields import FieldDecoder
+from tarry.fronts.grpc.frames import CONTINUATION, DATA, HEAD, HEADERS, ConnectionFault
+from tarry.fronts.grpc.messages import Deframer
+from tarry.fronts.grpc.request import MalformedError, check_values, parse_request
+from tarry.fronts.grpc.status import encode_message
+from tests.grpc.wire import CALL
+
+HARD = 65_536
+names = st.sampled_from([b":path", b"te", b"accept", b"x", b"long-name-of-a-field", b"text"])
+values = st.one_of(st.sampled_from([b"", b"trailers", b"a"]), st.binary(max_size=100))
+field_lists = st.lists(st.tuples(names, values), max_size=12)
+
+
+@given(st.lists(st.tuples(field_lists, st.booleans(), st.sampled_from([None, 0, 60, 200, 4096])), max_size=8))
+def test_fields_are_those_of_the_library(blocks: list[tuple[list[tuple[bytes, bytes]], bool, int | None]]) -> None:
+    encoder, theirs, ours = Encoder(), Decoder(HARD), FieldDecoder(HARD)
+    for fields, huffman, size in blocks:
+        if size is not None:
+            encoder.header_table_size = size
+        block = encoder.encode(fields, huffman=huffman)
+        assert ours.decode(block) == [tuple(f) for f in theirs.decode(block, raw=True)] == fields
+        assert list(ours._table.dynamic_entries) == list(theirs.header_table.dynamic_entries)
+        assert ours.list_bytes == sum(len(n) + len(v) + 32 for n, v in fields)
+
+
+start_of_field = st.sampled_from(
+    [b"\x82", b"\x87", b"\xbe", b"\xbf", b"\x20", b"\x3f\xe1\x1f", b"\x40", b"\x00", b"\x10"]
+)
+strings = st.sampled_from([b"\x01a", b"\x00", b"\x82\xff\xff", b"\x03abc", b"\x84\x1c\x64\x96\xdf", b"\x7f\x00"])
+pieces = st.one_of(
+    st.tuples(start_of_field, strings, strings).map(b"".join),
+    st.sampled_from([b"\x82", b"\xbe", b"\x44\x01/", b"\x0f\x10\x01a", b"\xff\x80\x00", b"\x20"]),
+    st.binary(max_size=6),
+)
+
+
+@given(st.lists(st.lists(pieces, max_size=6).map(b"".join), min_size=1, max_size=5))
+def test_both_take_and_refuse_the_same_blocks(blocks: list[bytes]) -> None:
+    theirs, ours = Decoder(HARD), FieldDecoder(HARD)
+    for block in blocks:
+        try:
+            expected = [tuple(f) for f in theirs.decode(block, raw=True)]
+        except (HPACKError, IndexError):
+            with pytest.raises(ConnectionFault):
+                ours.decode(block)
+            return  # neither knows its table any more
+        before = list(ours._table.dynamic_entries)
+        assert ours.decode(block) == expected
+        assert list(ours._table.dynamic_entries) == list(theirs.header_table.dynamic_entries)
+        if ours.unchanged:
+            assert list(ours._table.dynamic_entries) == before
+            assert ours.decode(block) == expected  # so a memo may answer for it
+
+
+def test_a_list_of_fields_is_bounded_while_it_is_decoded() -> None:
+    with pytest.raises(ConnectionFault):
+        FieldDecoder(100).decode(literal(b"a", b"b" * 100))
+
+
+@given(st.lists(st.binary(max_size=50), max_size=6), st.lists(st.integers(1, 30), min_size=1, max_size=60))
+def test_messages_come_out_however_they_are_cut(messages: list[bytes], cuts: list[int]) -> None:
+    data = b"".join(map(prefix, messages))
+    deframer, found = Deframer(b"identity", 1000), []
+    while data:
+        size = cuts.pop() if cuts else len(data)
+        found += deframer.feed(data[:size])
+        data = data[size:]
+    assert (found, deframer.held) == (messages, 0)
+
+
+@pytest.mark.parametrize(("encoding", "bits"), [(b"gzip", 31), (b"deflate", 15)])
+def test_messages_are_inflated_up_to_the_limit(encoding: bytes, bits: int) -> None:
+    def packed(size: int) -> bytes:
+        packer = zlib.compressobj(9, zlib.DEFLATED, bits)
+        data = packer.compress(bytes(size)) + packer.flush()
+        return b"\x01" + len(data).to_bytes(4, "big") + data
+
+    assert Deframer(encoding, 1000).feed(packed(1000) + prefix(b"plain")) == [bytes(1000), b"plain"]
+    with pytest.raises(GrpcError) as error:
+        Deframer(encoding, 999).feed(packed(1000))
+    assert error.value.status is StatusCode.RESOURCE_EXHAUSTED
+
+
+@given(st.text(max_size=50))
+def test_messages_of_statuses_survive(text: str) -> None:
+    encoded = encode_message(text)
+    assert all(0x20 <= byte < 0x7F for byte in encoded)
+    if not any(0xD800 <= ord(c) < 0xE000 for c in text):
+        assert unquote(encoded.decode()) == text
+
+
+@given(st.lists(st.text(alphabet="ab \t\r\n\0", max_size=4).map(str.encode), max_size=5))
+def test_values_are_looked_at_as_one_and_judged_as_each(found: list[bytes]) -> None:
+    bad = any(set(v) & set(b"\r\n\0") or v != v.strip(b" \t") for v in found)
+    fields = [(b"a", v) for v in found]
+    if bad:
+        with pytest.raises(MalformedError):
+            check_values(fields)
+    else:
+        check_values(fields)
+
+
+def made(*fields: tuple[bytes, bytes]) -> Call:
+    return Call(parse_request([*CALL, *fields]), "here:1", None)
+
+
+def test_metadata_is_read_by_name() -> None:
+    call = made((b"a", b"1"), (b"b-bin", b"AAE"), (b"a", b"2"), (b"b-bin", b"/w=="))
+    assert call.metadata == {"a": "1,2", "b-bin": "AAE,/w=="}
+    assert call.binary("b-bin") == [b"\0\x01", b"\xff"]
+    assert call.binary("none-bin") == []
+    with pytest.raises(GrpcError):
+        made((b"b-bin", b"?")).binary("b-bin")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("A", ""),
+        ("", ""),
+        ("a b", ""),
+        ("grpc-status", "0"),
+        ("a", "ä"),
+        ("a", "a\n"),
+        ("a", " a"),
+        ("a", b"a"),
+        ("a-bin", "a"),
+    ],
+)
+def test_metadata_that_the_wire_cannot_carry_is_refused(name: str, value: str | bytes) -> None:
+    with pytest.raises(ValueError, match=r"metadata|ascii"):
+        encode_metadata(name, value)
+
+
+def test_callbacks_at_the_end_are_called_once_and_may_fail() -> None:
+    call, seen = made(), []
+    call.on_done(lambda _: 1 / 0)
+    call.on_done(seen.append)
+    call.end(cancelled=True)
+    call.end(cancelled=False)
+    call.on_done(seen.append)
+    assert (seen, call.cancelled) == ([call, call], True)
+
+
+@pytest.mark.parametrize(
+    ("raw", "seconds"), [(b"1H", 3600), (b"90M", 5400), (b"0S", 0), (b"5m", 0.005), (b"99999999n", 0.1)]
+)
+def test_timeouts(raw: bytes, seconds: float) -> None:
+    assert parse_request([*CALL, (b"grpc-timeout", raw)]).timeout_s == pytest.approx(seconds)
+
+
+def test_answers_are_frames_of_constant_blocks() -> None:
+    data, frames = one_message(7, b"hello"), []
+    while data:
+        word, _, stream = HEAD.unpack_from(data)
+        frames.append((word & 0xFF, stream, data[9 : 9 + (word >> 8)]))
+        data = data[9 + (word >> 8) :]
+    assert [f[:2] for f in frames] == [(HEADERS, 7), (DATA, 7), (HEADERS, 7)]
+    assert Decoder().decode(frames[0][2]) == [(":status", "200"), ("content-type", "application/grpc")]
+    assert frames[1][2] == prefix(b"hello")
+    assert Decoder().decode(frames[2][2]) == [("grpc-status", "0")]
+
+
+def test_long_blocks_are_continued() -> None:
+    block = START + trailers(StatusCode.OK, "", [(b"a", b"b" * 40_000)])
+    data, kinds, whole = block_frames(1, block, end=True), [], b""
+    while data:
+        word, flags, _ = HEAD.unpack_from(data)
+        kinds.append((word & 0xFF, flags))
+        whole += data[9 : 9 + (word >> 8)]
+        data = data[9 + (word >> 8) :]
+    assert kinds == [(HEADERS, 1), (CONTINUATION, 0), (CONTINUATION, 4)]
+    assert Decoder().decode(whole)[-1] == ("a", "b" * 40_000)
+
+
+@pytest.mark.parametrize("path", ["Echo", "/Echo", "/a/b/c", "/ä/b"])
+def test_paths_that_are_none_are_refused(path: str) -> None:
+    with pytest.raises(InvalidArgumentError):
+        GrpcServer({path: Unary(lambda message, call: message)}, "127.0.0.1", 0)
+
+
+@pytest.mark.parametrize("path", sorted(Path(room.__file__).parent.glob("*.py")), ids=lambda p: p.name)
+def test_the_room_knows_the_errors_alone(path: Path) -> None:
+    """Neither the broker, nor another front, nor protobuf."""
+    allowed = ("tarry.fronts.grpc", "tarry.errors", "__future__", "hpack")
+    for node in ast.walk(ast.parse(path.read_text())):
+        modules = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+        modules += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+        for module in modules:
+            assert module.startswith(allowed) or module.split(".")[0] in _standard(), f"{path.name} imports {module}"
+
+
+def _standard() -> frozenset[str]:
+    import sys
+
+    return frozenset(sys.stdlib_module_names)

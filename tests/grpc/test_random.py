@@ -1,0 +1,261 @@
+"""Frames that nobody would send, cut anywhere: nothing hangs, nothing raises, nothing is left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import h2.config
+import h2.connection
+import h2.events
+import h2.settings
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tarry.fronts.grpc import Limits
+from tarry.fronts.grpc.answers import literal, prefix
+from tarry.fronts.grpc.connection import Connection
+from tarry.fronts.grpc.frames import HEAD, PREFACE, frame
+from tarry.fronts.grpc.frames import settings as settings_frame
+from tests.grpc.serving import Service, serving
+from tests.grpc.wire import CALL, Wire, block, call
+
+streams = st.sampled_from([0, 1, 1, 1, 3, 3, 5, 7, 2, 2**31 - 1])
+numbers = st.sampled_from([0, 1, 2, 100, 65_535, 2**31 - 1, 2**31, 2**32 - 1]).map(lambda n: n.to_bytes(4, "big"))
+methods = st.sampled_from(
+    ["Echo", "Later", "Promise", "Wait", "Count", "Endless", "Sum", "First", "Chat", "None", "Fail"]
+)
+fields = st.lists(
+    st.sampled_from([*CALL, (b"grpc-timeout", b"1m"), (b"grpc-encoding", b"gzip"), (b"A", b""), (b"x", b"y" * 50)]),
+    max_size=10,
+).map(lambda chosen: b"".join(literal(*f) for f in chosen))
+blocks = st.one_of(methods.map(lambda m: block(path=f"/test.Test/{m}")), fields, st.binary(max_size=20))
+payloads = st.one_of(
+    blocks, numbers, st.binary(max_size=30), st.sampled_from([prefix(b"5"), prefix(b""), prefix(b"abc")[:6]])
+)
+random_frames = st.builds(
+    frame,
+    st.one_of(st.integers(0, 9), st.integers(0, 255)),
+    st.sampled_from([0, 1, 4, 5, 8, 13, 0x20, 0x2D]),
+    streams,
+    payloads,
+)
+good_frames = st.builds(
+    lambda s, m, body: call(s, None if body is None else body, path=f"/test.Test/{m}"),
+    st.sampled_from([1, 3, 5, 7, 9]),
+    methods,
+    st.sampled_from([None, b"3", b"soon"]),
+)
+settings_frames = st.dictionaries(st.integers(1, 6), st.sampled_from([0, 1, 16_384, 65_535, 2**31 - 1])).map(
+    settings_frame
+)
+
+
+class Transport(asyncio.Transport):
+    """A socket that takes everything, or from time to time nothing."""
+
+    def __init__(self) -> None:
+        super().__init__({"peername": ("127.0.0.1", 1)})
+        self.written = bytearray()
+        self.closing = False
+        self.reading = True
+
+    def write(self, data: Any) -> None:
+        self.written += data
+
+    def can_write_eof(self) -> bool:
+        return True
+
+    def write_eof(self) -> None: ...
+
+    def close(self) -> None:
+        self.closing = True
+
+    abort = close
+
+    def is_closing(self) -> bool:
+        return self.closing
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None: ...
+
+    def pause_reading(self) -> None:
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        self.reading = True
+
+
+class Owner:
+    """A server of one connection without a socket."""
+
+    def __init__(self, service: Service, limits: Limits) -> None:
+        self.handlers = {path.encode(): handler for path, handler in service.handlers().items()}
+        self.limits, self.tls = limits, False
+        self.tasks: set[asyncio.Task[Any]] = set()
+        self.loop = asyncio.get_running_loop()
+        self.left_by: list[Connection] = []
+
+    def joined(self, connection: Connection) -> bool:
+        return True
+
+    def left(self, connection: Connection) -> None:
+        self.left_by.append(connection)
+
+
+@settings(max_examples=400, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    st.lists(st.one_of(random_frames, good_frames, settings_frames), max_size=25),
+    st.lists(st.integers(1, 200), max_size=30),
+    st.lists(st.sampled_from(["turn", "pause", "resume", "tick", ""]), max_size=30),
+)
+def test_whatever_comes_is_worked_through(frames: list[bytes], cuts: list[int], between: list[str]) -> None:
+    asyncio.run(_work_through(PREFACE + settings_frame({}) + b"".join(frames), list(cuts), list(between)))
+
+
+async def _work_through(data: bytes, cuts: list[int], between: list[str]) -> None:
+    service = Service()
+    owner = Owner(service, Limits(linger_s=0.0))
+    transport, connection = Transport(), Connection(owner)
+    connection.connection_made(transport)
+    errors: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
+    while data:
+        size = cuts.pop() if cuts else len(data)
+        connection.data_received(data[:size])
+        data = data[size:]
+        match between.pop() if between else "turn":
+            case "turn":
+                await asyncio.sleep(0)
+            case "pause":
+                connection.pause_writing()
+            case "resume":
+                connection.resume_writing()
+            case "tick":
+                connection.tick(owner.loop.time())
+    for _ in range(5):
+        await asyncio.sleep(0)
+    calls = connection._calls
+    assert calls.buffered_bytes >= 0
+    assert connection._out.pending_bytes == sum(len(p) for s in calls.streams.values() for p in s.pending)
+    check_frames(bytes(transport.written))
+    connection.connection_lost(None)
+    for promise in service.promises:
+        if not promise.done():
+            promise.set_result(b"")
+    while owner.tasks:
+        await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert (calls.streams, calls.orphans, calls.buffered_bytes, connection._out.pending_bytes) == ({}, 0, 0, 0)
+    assert len(service.ended) == len(service.calls)
+    assert errors == []
+
+
+def check_frames(data: bytes) -> None:
+    """What the server sends is frames, and their header blocks are whole."""
+    at = 0
+    while at < len(data):
+        word, _, _ = HEAD.unpack_from(data, at)
+        assert word & 0xFF in (0, 1, 3, 4, 6, 7, 8, 9)
+        at += 9 + (word >> 8)
+    assert at == len(data)
+
+
+@pytest.fixture(autouse=True)
+def quiet(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL, logger="tarry")
+
+
+@settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(st.one_of(random_frames, good_frames, st.binary(max_size=100)), max_size=20))
+def test_a_second_connection_never_notices(frames: list[bytes]) -> None:
+    async def run() -> None:
+        async with serving() as (server, _), Wire(server.port) as bad, Wire(server.port) as good:
+            bad.send(*frames)
+            good.send(call(1))
+            assert (await asyncio.wait_for(good.answer(1), 20))[1] == prefix(b"hello")
+
+    asyncio.run(run())
+
+
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("call"), st.sampled_from(["Echo", "Later", "Promise"]), st.integers(0, 40_000)),
+        st.tuples(st.just("big"), st.just("Big"), st.integers(0, 200_000)),
+        st.tuples(st.just("window"), st.just(""), st.sampled_from([0, 1, 100, 65_535, 1 << 20])),
+        st.tuples(st.just("reset"), st.just(""), st.just(0)),
+        st.tuples(st.just("padded"), st.just("Echo"), st.integers(0, 3_000)),
+    ),
+    max_size=14,
+)
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@given(steps)
+def test_h2_agrees_with_all_that_it_is_sent(chosen: list[tuple[str, str, int]]) -> None:
+    """``h2`` is strict about what it receives: windows, states and header blocks that are wrong make it raise."""
+    asyncio.run(_converse(chosen))
+
+
+async def _converse(chosen: list[tuple[str, str, int]]) -> None:
+    async with serving() as (server, _):
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        peer = h2.connection.H2Connection(h2.config.H2Configuration(client_side=True))
+        peer.initiate_connection()
+        expected: dict[int, bytes] = {}
+        got: dict[int, bytes] = {}
+        ended: set[int] = set()
+        asked = acknowledged = 1
+
+        async def exchange(enough: Any) -> None:
+            nonlocal acknowledged
+            while True:
+                writer.write(peer.data_to_send())
+                if enough():
+                    return
+                data = await asyncio.wait_for(reader.read(65_536), 20)
+                assert data, "the connection ended"
+                for event in peer.receive_data(data):
+                    if isinstance(event, h2.events.DataReceived):
+                        got[event.stream_id] = got.get(event.stream_id, b"") + event.data
+                        peer.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
+                    elif isinstance(event, h2.events.StreamEnded):
+                        ended.add(event.stream_id)
+                    elif isinstance(event, h2.events.SettingsAcknowledged):
+                        acknowledged += 1
+                    assert not isinstance(event, h2.events.ConnectionTerminated | h2.events.StreamReset), event
+
+        async def window(size: int) -> None:
+            # One after the other: h2 takes an acknowledgement for all that it has asked.
+            nonlocal asked
+            peer.update_settings({h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: size})
+            asked += 1
+            await exchange(lambda: acknowledged == asked)
+
+        acknowledged = 0
+        await exchange(lambda: acknowledged == asked)
+        for kind, method, size in chosen:
+            if kind == "window":
+                await window(size)
+                continue
+            stream = peer.get_next_available_stream_id()
+            path = f"/test.Test/{method or 'Wait'}"
+            peer.send_headers(stream, [(n, path.encode() if n == b":path" else v) for n, v in CALL])
+            if kind == "reset":
+                peer.reset_stream(stream)
+                continue
+            body = prefix(b"%d" % size if kind == "big" else b"soon" if method == "Promise" else bytes(size))
+            for at in range(0, len(body), 16_000):
+                part = body[at : at + 16_000]
+                await exchange(lambda s=stream, p=part: peer.local_flow_control_window(s) >= len(p) + 9)
+                last = at + 16_000 >= len(body)
+                peer.send_data(stream, part, end_stream=last, pad_length=7 if kind == "padded" else None)
+            expected[stream] = prefix(bytes(size)) if kind == "big" else body
+        await window(1 << 20)
+        await exchange(lambda: ended >= set(expected))
+        assert {s: got.get(s, b"") for s in expected} == expected
+        writer.close()
