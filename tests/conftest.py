@@ -11,8 +11,12 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
+from .s3 import s3_endpoint, s3_uri
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+__all__ = ["s3_endpoint", "s3_uri"]
 
 settings.register_profile("default", deadline=None)
 settings.register_profile("thorough", deadline=None, max_examples=1000)

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -150,6 +151,19 @@ def test_a_herd(world: World, tmp_path: Path) -> None:
         assert min(m.timestamp()[1] for m in got) > 0
         status = relay.wait(lambda now: now["counts"].get("delivered", 0) >= 100_000)
         assert status["lateness_ms"]["min"] >= 0
+        assert relay.stop() == 0
+
+
+def test_a_store_on_s3(world: World, s3_uri: str) -> None:
+    """The same with a store on object storage, and a kill -9 of the driver."""
+    world.settings = replace(world.settings, store=s3_uri)
+    with process(world, "--set", "compact_interval_ms=2000") as relay:
+        relay.wait(reads)
+        send(world, 0, 4_000, now_ms() + 4_000, 12_000)
+        relay.wait(lambda now: now["counts"].get("delivered", 0) > 0)
+        relay.kill()
+        relay.start()
+        check(world, 4_000)
         assert relay.stop() == 0
 
 
