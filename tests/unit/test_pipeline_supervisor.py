@@ -134,6 +134,7 @@ def test_the_log_is_rotated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     log.parent.mkdir()
     log.write_text("old and long enough")
     kept.start()
+    wait_until(log.with_suffix(".log.1").exists)  # the old one has made room: from now on a log that is there stays
     wait_until(lambda: log.exists() and "hello" in log.read_text())
     kept.stop()
     assert log.with_suffix(".log.1").read_text() == "old and long enough"
