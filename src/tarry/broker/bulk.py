@@ -28,12 +28,10 @@ from tarry.errors import DiskFullError, InvalidArgumentError, InvalidMessageErro
 from tarry.intake import NO_ROWS, Deed, Submission
 from tarry.intake.index import Key
 from tarry.jobinfo import Job, JobCancelled, JobState
-from tarry.log.files import DISK_FULL
 from tarry.message import SCHEMA, Kind, cancellations, check_topic, chunks, count_topics, numbered
 from tarry.outcome import Outcome
-from tarry.store import StagedFile, remove_staged, stage
+from tarry.store import StagedFile, remove_staged, stage, staging
 from tarry.store.jobs import count_job
-from tarry.store.place import Place
 from tarry.wheel.wheel import Piece
 
 if TYPE_CHECKING:
@@ -108,20 +106,10 @@ class Bulk:
             InvalidMessageError: names the row and what is allowed. NotFoundError, StaleCommitError, DiskFullError: as
             :meth:`reserve`. Nothing of it is left then.
         """
-        files: list[StagedFile] = []
         topics = Counter[str]()
-        try:
+        with staging(self._rooms.store.root, "the job") as files:
             for chunk in chunks(map(self._admitted, batches), CHUNK_BYTES):
                 files += self._staged(number, chunk, topics)
-        except BaseException as error:
-            # Nobody is told of them, and a disk that is full needs the room.
-            Place.of(self._rooms.store.root).remove(file.path for file in files)
-            if isinstance(error, OSError) and error.errno in DISK_FULL:
-                raise DiskFullError(
-                    f"the disk of the store at {self._rooms.store.root} is full: {error}; nothing of the job is "
-                    "scheduled; make room, then run it again with the same job id"
-                ) from error
-            raise
         return files, topics
 
     def _admitted(self, batch: pa.RecordBatch) -> pa.RecordBatch:

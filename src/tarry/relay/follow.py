@@ -80,10 +80,6 @@ class Follower:
                 if not self._ahead.more(self._ledger, self._clock.now_ms()):
                     stop.wait(left)
 
-    def end(self) -> dict[str, int]:
-        """The place, as plain data."""
-        return {"t": self.place.t, "v": self.place.v}
-
     def settle(self) -> None:
         """Have all shards commit one place, so that there may be more or fewer of them next time."""
         if self._together:
@@ -95,7 +91,7 @@ class Follower:
         if now_ms < max(self.place.t, self._not_before_ms):
             return []
         self._look()
-        if not self._together or self._count(self.place.t) > self._settings.direct_rows_max:
+        if not self._together or self._late() > self._settings.direct_rows_max:
             return self._step_from_store(now_ms)
         reading = True
         while self._ahead.until_ms < now_ms and reading and not self._ready(min(now_ms, self._ahead.until_ms)):
@@ -123,6 +119,10 @@ class Follower:
     def _count(self, until_ms: int) -> int:
         end = Reached(until_ms, self._ledger.version)
         return sum(self._ledger.count(file, self.place, end) for file in self._ledger.wanted(self.place, end))
+
+    def _late(self) -> int:
+        """Rows that came when they were due already: only a new version of the store has any."""
+        return self._count(self.place.t) if self._ledger.version > self.place.v else 0
 
     def _step_from_store(self, now_ms: int) -> list[Done]:
         rows, end_ms = self._count(now_ms), now_ms
@@ -164,18 +164,18 @@ class Follower:
         begin, ledger, shards = self.place, self._ledger, range(self._settings.shards)
         files: dict[int, list[File]] = {shard: [] for shard in shards}
         counts = {shard: self._ahead.count(shard, begin.t, end.t) if ahead else 0 for shard in shards}
-        for file in ledger.wanted(begin, end):
+        # In most steps there is nothing but what was read ahead, and the files need not be looked at.
+        for file in ledger.wanted(begin, end) if not ahead or ledger.version > begin.v else ():
             late = file.version > begin.v
             until = min(begin.t, end.t) if ahead else end.t
             rows = ledger.count(file, begin, Reached(until, end.v)) if late or not ahead else 0
             for shard in file.shards(self._settings.shards) if rows else ():
                 files[shard].append(file)
                 counts[shard] += rows
-        cancelled = tuple(ledger.cancelled(begin))
+        chosen = [shard for shard in shards if counts[shard] or all_of_them]
+        cancelled = tuple(ledger.cancelled(begin)) if chosen else ()
         return [
-            DeliverPlan(shard, begin, end, tuple(files[shard]), cancelled, counts[shard], ahead)
-            for shard in shards
-            if counts[shard] or all_of_them
+            DeliverPlan(shard, begin, end, tuple(files[shard]), cancelled, counts[shard], ahead) for shard in chosen
         ]
 
 

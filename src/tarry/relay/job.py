@@ -13,7 +13,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +26,7 @@ from tarry.relay.follow import Follower, places_of
 from tarry.relay.positions import Positions, changes
 from tarry.relay.rules import Rules
 from tarry.relay.running import Runner
-from tarry.relay.schedule import SchedulePlan
+from tarry.relay.schedule import Done, SchedulePlan
 from tarry.relay.settings import Settings
 from tarry.relay.start import prepare
 from tarry.relay.status import Status
@@ -60,71 +60,72 @@ class Running:
     status_interval_ms: int = 10_000
 
 
-class ScheduleBatch:
-    """The function for ``foreachBatch``: has the shards do their part, and commits their files as one."""
+class Batch:
+    """The function for ``foreachBatch`` of a query; ``error`` is why the last one failed, which Spark wraps."""
 
-    name = "schedule"
+    name: str
 
-    def __init__(self, store: RelayStore, runner: Runner, status: Status) -> None:
-        self._store, self.runner, self._status = store, runner, status
-        self.error: Exception | None = None
-
-    def __call__(self, plans: DataFrame, batch_id: int) -> None:
-        started = time.monotonic()
-        try:
-            for row in plans.collect():
-                plan = json.loads(row.plan)
-                done = self.runner.run([SchedulePlan.from_json(text) for text in plan["plans"]])
-                start, end = Positions.from_json(plan["start"]), Positions.from_json(plan["end"])
-                files = [file for part in done for file in part.files]
-                snapshot = self._store.commit_records(files, changes(start, end), end.next_number)
-                seconds = round(time.monotonic() - started, 3)
-                told = {"batch_id": batch_id, "files": len(files), "version": snapshot.version, "seconds": seconds}
-                self._status.batch_done(self.name, told, done)
-        except Exception as error:
-            self.error = error
-            raise
-
-    def stop(self) -> None:
-        """Nothing is to be waited for: a batch is short."""
-
-
-class DeliverBatch:
-    """The function for ``foreachBatch`` of the other query: a batch is a stretch of time."""
-
-    name = "deliver"
-
-    def __init__(self, settings: Settings, running: Running, store: RelayStore, runner: Runner, status: Status) -> None:
-        self._settings, self._running = settings, running
-        self._store, self.runner, self._status = store, runner, status
-        self._follower: Follower | None = None
+    def __init__(self, relay: Relay, store: RelayStore, runner: Runner) -> None:
+        self._settings, self._running, self._status = relay.settings, relay.running, relay.status
+        self._store, self.runner = store, runner
         self._stop = threading.Event()
         self.error: Exception | None = None
 
-    def __call__(self, _: DataFrame, batch_id: int) -> None:
-        until = time.monotonic() + self._running.deliver_batch_ms / 1000
+    def __call__(self, plans: DataFrame, batch_id: int) -> None:
         try:
-            follower = self._follower or self._begin()
-            self._follower = None  # after an error the markers say where to begin
-            follower.follow(
-                until,
-                self._running.deliver_interval_ms / 1000,
-                self._stop,
-                lambda done: self._status.batch_done(self.name, {"batch_id": batch_id, "end": follower.end()}, done),
-            )
-            if self._stop.is_set():
-                _settled(follower)
-            self._follower = follower
+            self.work(plans, batch_id)
         except Exception as error:
             self.error = error
             raise
 
-    def _begin(self) -> Follower:
-        return Follower(self._settings, self._store, self.runner, places_of(self._settings))
+    def work(self, plans: DataFrame, batch_id: int) -> None:
+        """Do it."""
+        raise NotImplementedError
 
     def stop(self) -> None:
         """End the batch soon, and make none that lasts."""
         self._stop.set()
+
+
+class ScheduleBatch(Batch):
+    """Has the shards do their part, and commits their files as one."""
+
+    name = "schedule"
+
+    def work(self, plans: DataFrame, batch_id: int) -> None:
+        started = time.monotonic()
+        for row in plans.collect():
+            plan = json.loads(row.plan)
+            done = self.runner.run([SchedulePlan.from_json(text) for text in plan["plans"]])
+            start, end = Positions.from_json(plan["start"]), Positions.from_json(plan["end"])
+            files = [file for part in done for file in part.files]
+            snapshot = self._store.commit_records(files, changes(start, end), end.next_number)
+            seconds = round(time.monotonic() - started, 3)
+            told = {"batch_id": batch_id, "files": len(files), "version": snapshot.version, "seconds": seconds}
+            self._status.batch_done(self.name, told, done)
+
+
+class DeliverBatch(Batch):
+    """Of the other query: a batch is a stretch of time."""
+
+    name = "deliver"
+    _follower: Follower | None = None
+
+    def work(self, _: DataFrame, batch_id: int) -> None:
+        until = time.monotonic() + self._running.deliver_batch_ms / 1000
+        follower = self._follower or self._begin()
+        self._follower = None  # after an error the markers say where to begin
+
+        def tell(done: list[Done]) -> None:
+            self._status.batch_done(self.name, {"batch_id": batch_id, "end": asdict(follower.place)}, done)
+
+        follower.follow(until, self._running.deliver_interval_ms / 1000, self._stop, tell)
+        if self._stop.is_set():
+            _settled(follower)
+        self._follower = follower
+
+    def _begin(self) -> Follower:
+        return Follower(self._settings, self._store, self.runner, places_of(self._settings))
 
 
 def _settled(follower: Follower) -> None:
@@ -132,9 +133,6 @@ def _settled(follower: Follower) -> None:
         follower.settle()
     except TarryError as error:  # it is the end, and was no promise
         log.warning("the shards are left at different places: %s", error)
-
-
-Batch = ScheduleBatch | DeliverBatch
 
 
 class Relay:
@@ -168,14 +166,8 @@ class Relay:
             TarryError: what no repetition mends.
         """
         batches: list[Batch] = [
-            ScheduleBatch(store, Runner(spark, self.settings, store.root, deliver=False), self.status),
-            DeliverBatch(
-                self.settings,
-                self.running,
-                store,
-                Runner(spark, self.settings, store.root, deliver=True),
-                self.status,
-            ),
+            kind(self, store, Runner(spark, self.settings, store.root, deliver=kind is DeliverBatch))
+            for kind in (ScheduleBatch, DeliverBatch)
         ]
         keepers: list[_Keeper] = []
         try:

@@ -99,12 +99,12 @@ class Ledger:
         self.files = {f.path: f for f in _of_actions(actions, self._shard, version)}
         self._due = _DueTimes(self._place)
 
-    def follow(self, start: Reached, to: int | None = None) -> bool:
-        """Take up later versions, up to ``to``, but none that a delivery from ``start`` may not reach; whether there
-        were any. They are durable when this returns.
+    def follow(self, start: Reached) -> bool:
+        """Take up later versions, but none that a delivery from ``start`` may not reach; whether there were any. They
+        are durable when this returns.
         """
         before, self.held_up = self.version, False
-        while to is None or self.version < to:
+        while True:
             entry = self._entry(self.version + 1)
             self.held_up = entry is not None and _rewrites(entry) and start.v < self.version
             if entry is None or self.held_up:

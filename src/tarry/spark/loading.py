@@ -16,12 +16,11 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from tarry.bulk import prefix_of
-from tarry.errors import DiskFullError, InvalidArgumentError, UnavailableError
-from tarry.log.files import DISK_FULL
+from tarry.errors import InvalidArgumentError, UnavailableError
 from tarry.message import chunks, count_topics, numbered
 from tarry.spark.calls import BrokerClient, Job, Staged
 from tarry.spark.rows import Door
-from tarry.store import StagedFile, stage
+from tarry.store import StagedFile, stage, staging
 from tarry.store.place import Place
 from tarry.store.stage import FILES_MAX
 
@@ -59,7 +58,7 @@ class Load:
     # -- the task writes -----------------------------------------------------------------------------------------------
 
     def _write(self, admitted: Iterator[pa.RecordBatch], partition: int) -> None:
-        try:
+        with staging(self.job.store_uri, "the DataFrame") as self.files:
             for chunk in chunks(admitted, CHUNK_BYTES):
                 if not self.files and not can_reach(self.job.store_uri):
                     raise InvalidArgumentError(
@@ -67,15 +66,6 @@ class Load:
                         "tasks reach it; without the option, tasks that do not send their rows to the broker"
                     )
                 self._stage(chunk, partition)
-        except BaseException as error:
-            # Nobody will name these files; whoever is the first to know that takes them away.
-            Place.of(self.job.store_uri).remove(file.path for file in self.files)
-            if isinstance(error, OSError) and error.errno in DISK_FULL:
-                raise DiskFullError(
-                    f"the disk of the store at {self.job.store_uri} is full: {error}; nothing of the DataFrame is "
-                    "scheduled; make room, then run it again with the same job id"
-                ) from error
-            raise
 
     def _stage(self, chunk: list[pa.RecordBatch], partition: int) -> None:
         table = pa.Table.from_batches(chunk)

@@ -11,7 +11,7 @@ from tarry.store.errors import StaleCommitError
 from tarry.store.orphans import remove_orphans, remove_replaced, remove_staged
 from tarry.store.rewrite import Rewritten, Work, rewrite
 from tarry.store.snapshot import FileColumns, Snapshot
-from tarry.store.stage import StagedFile, stage
+from tarry.store.stage import StagedFile, stage, staging
 from tarry.store.table import Store
 from tarry.store.window import read_window
 
@@ -30,4 +30,5 @@ __all__ = [
     "remove_staged",
     "rewrite",
     "stage",
+    "staging",
 ]

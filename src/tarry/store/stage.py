@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tarry.errors import InvalidArgumentError
+from tarry.errors import DiskFullError, InvalidArgumentError
+from tarry.log.files import DISK_FULL
 from tarry.message import SCHEMA, Kind, cancelled_seqs, messages_only
 from tarry.store.layout import CANCELLED, Int64s, Piece, cut, cut_by_size
 from tarry.store.parquet import footer_checksum
@@ -97,6 +99,27 @@ def stage(
         place.remove(file.path for file in staged)
         raise
     return staged
+
+
+@contextmanager
+def staging(root: str, what: str) -> Iterator[list[StagedFile]]:
+    """Files that are staged one after the other, for one commit: when that fails, nobody is told of them, and they go.
+
+    Raises:
+        DiskFullError: in place of the system's error; ``what`` is not scheduled then.
+    """
+    files: list[StagedFile] = []
+    try:
+        yield files
+    except BaseException as error:
+        # Whoever is the first to know that nobody will name them takes them away: a full disk needs the room.
+        Place.of(root).remove(file.path for file in files)
+        if isinstance(error, OSError) and error.errno in DISK_FULL:
+            raise DiskFullError(
+                f"the disk of the store at {root} is full: {error}; nothing of {what} is scheduled; "
+                "make room, then run it again with the same job id"
+            ) from error
+        raise
 
 
 def sync_names(place: Place, staged: Iterable[StagedFile]) -> None:
