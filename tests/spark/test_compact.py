@@ -15,8 +15,8 @@ import pytest
 
 from tarry.errors import UnavailableError
 from tarry.pipeline import compact
-from tarry.pipeline.carry import Settings
-from tarry.pipeline.compact import Upkeep, beside, in_process, loop, spark_runner
+from tarry.pipeline.carry import Settings, loop, spark_runner
+from tarry.pipeline.compact import Upkeep, beside, in_process
 from tarry.pipeline.intake_client import IntakeClient
 from tarry.pipeline.status import PartReporter
 from tarry.store import Store, stage

@@ -9,21 +9,31 @@ from __future__ import annotations
 
 import argparse
 import logging
+import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from tarry.pipeline.job import one_line
+from tarry.pipeline.rewrite_task import JOB_GROUP, on_spark
 from tarry.store import Rewritten, StaleCommitError, Store, Work, remove_orphans, remove_replaced
 from tarry.store.orphans import ORPHAN_AGE_HOURS
 from tarry.store.run import FILE_BYTES_MAX
 from tarry.store.upkeep import Memory
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 log = logging.getLogger(__name__)
 
 TIDY_EVERY_S = 3600.0
 ORPHANS_EVERY_S = 86_400.0
 """A search for orphans lists the whole table."""
+
+STOP_WAIT_S = 5.0
 
 Runner = Callable[[list[Work]], list[Rewritten]]
 
@@ -72,6 +82,18 @@ class Carrier:
         self.totals: Counter[str] = Counter()
         """What was done until now."""
         self._tidied = self._searched = -float("inf")
+
+    def round(self, stop: threading.Event) -> int:
+        """Do what is to be done now; how many works were published.
+
+        Raises:
+            TarryError: the store, or who knows what may go, is out of reach; or a file is damaged.
+        """
+        raise NotImplementedError
+
+    def failed(self, error: Exception) -> None:
+        """Say that a round has failed; the next one begins anew."""
+        log.warning("the upkeep of the store failed, and will be tried again: %s", one_line(error))
 
     def carry_out(self, works: list[Work]) -> int:
         """Have works done, and publish them; how many.
@@ -122,3 +144,38 @@ class Carrier:
             self._searched = now
             found = remove_orphans(self._store.root, older_than_hours=max(hours, ORPHAN_AGE_HOURS))
             self.totals.update(deleted_files=len(found))
+
+
+def spark_runner(spark: SparkSession) -> Runner:
+    """Carry works out as tasks."""
+    return lambda works: on_spark(spark, works)
+
+
+@contextmanager
+def in_thread(spark: SparkSession, carrier: Carrier, interval_ms: int) -> Iterator[threading.Thread | None]:
+    """Rounds in a thread of their own, in the session of another job, which they never disturb by failing; none where
+    the interval is 0.
+    """
+    if interval_ms == 0:
+        yield None
+        return
+    stop = threading.Event()
+    thread = threading.Thread(target=loop, args=(carrier, stop, interval_ms / 1000), name="tarry-compact", daemon=True)
+    thread.start()
+    try:
+        yield thread
+    finally:
+        stop.set()
+        with suppress(Exception):  # the JVM may be what has failed
+            spark.sparkContext.cancelJobGroup(JOB_GROUP)
+        thread.join(STOP_WAIT_S)
+
+
+def loop(carrier: Carrier, stop: threading.Event, interval_s: float) -> None:
+    """A round every ``interval_s``, whatever becomes of it, until ``stop`` is set."""
+    while not stop.wait(interval_s):
+        try:
+            carrier.round(stop)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is said, and the next round begins anew
+            if not stop.is_set():
+                carrier.failed(error)

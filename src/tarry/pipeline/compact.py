@@ -15,17 +15,16 @@ import tempfile
 import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tarry.errors import TarryError
-from tarry.pipeline.carry import Carrier, Runner, Settings
+from tarry.pipeline.carry import Carrier, Runner, Settings, in_thread, loop, spark_runner
 from tarry.pipeline.intake_client import IntakeClient, IntakeState
 from tarry.pipeline.job import one_line, run_job, wait_for_broker
-from tarry.pipeline.rewrite_task import JOB_GROUP, on_spark
 from tarry.pipeline.session import build_session
 from tarry.pipeline.status import PartReporter
 from tarry.store import Rewritten, Store, Work, rewrite
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-STOP_WAIT_S = 5.0
 INTERVAL_MS_MIN = 100
 EVERYTHING_MS = int(np.iinfo(np.int64).min)
 """A due time below all others: nothing has fired."""
@@ -103,8 +101,8 @@ class Upkeep(Carrier):
             log.debug("the broker was not told, and will see by itself: %s", error)
 
     def failed(self, error: Exception) -> None:
-        """Say that a round has failed; the next one begins anew."""
-        log.warning("the upkeep of the store failed, and will be tried again: %s", one_line(error))
+        """To the log, and to the broker."""
+        super().failed(error)
         self._reporter.update(state="failed", error=one_line(error))
 
 
@@ -122,42 +120,12 @@ def in_process(works: list[Work]) -> list[Rewritten]:
     return [rewrite(work) for work in works]
 
 
-def spark_runner(spark: SparkSession) -> Runner:
-    """Carry works out as tasks."""
-    return lambda works: on_spark(spark, works)
-
-
-@contextmanager
 def beside(
     spark: SparkSession, store: Store, client: IntakeClient, settings: Settings
-) -> Iterator[threading.Thread | None]:
-    """The upkeep in a thread of its own, in the session of another job, which it never disturbs by failing."""
-    if settings.interval_ms == 0:
-        yield None
-        return
-    stop = threading.Event()
+) -> AbstractContextManager[threading.Thread | None]:
+    """The upkeep of a broker's store in a thread of its own, in the session of another job."""
     upkeep = Upkeep(store, client, PartReporter(client, "compact"), settings, spark_runner(spark))
-    thread = threading.Thread(
-        target=loop, args=(upkeep, stop, settings.interval_ms / 1000), name="tarry-compact", daemon=True
-    )
-    thread.start()
-    try:
-        yield thread
-    finally:
-        stop.set()
-        with suppress(Exception):  # the JVM may be what has failed
-            spark.sparkContext.cancelJobGroup(JOB_GROUP)
-        thread.join(STOP_WAIT_S)
-
-
-def loop(upkeep: Upkeep, stop: threading.Event, interval_s: float) -> None:
-    """A round every ``interval_s``, whatever becomes of it, until ``stop`` is set."""
-    while not stop.wait(interval_s):
-        try:
-            upkeep.round(stop)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is said, and the next round begins anew
-            if not stop.is_set():
-                upkeep.failed(error)
+    return in_thread(spark, upkeep, settings.interval_ms)
 
 
 # -- by itself ---------------------------------------------------------------------------------------------------------

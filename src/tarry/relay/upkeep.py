@@ -10,17 +10,14 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tarry.clock import Clock, SystemClock
-from tarry.pipeline.carry import Carrier, Runner, Settings
-from tarry.pipeline.job import one_line
-from tarry.pipeline.rewrite_task import JOB_GROUP, on_spark
+from tarry.pipeline.carry import Carrier, Runner, Settings, in_thread, spark_runner
 from tarry.relay.ledger import Reached
 from tarry.relay.table import RelayStore
 from tarry.store import Snapshot
@@ -33,7 +30,6 @@ log = logging.getLogger(__name__)
 
 SOON_MS = 120_000
 """What is due so soon is not worth a rewriting: it goes by itself."""
-STOP_WAIT_S = 5.0
 _NOTHING_MS = int(np.iinfo(np.int64).min)
 
 
@@ -94,28 +90,6 @@ def _worthwhile(snapshot: Snapshot, now_ms: int) -> Snapshot:
     return replace(snapshot, files=kept, cancellations=snapshot.cancellations.take([]))
 
 
-@contextmanager
-def beside(spark: SparkSession, store: RelayStore, interval_ms: int) -> Iterator[None]:
-    """The upkeep in a thread of its own, in the relay's session, which it never disturbs by failing."""
-    if interval_ms == 0:
-        yield
-        return
-    stop, upkeep = threading.Event(), RelayUpkeep(store, lambda works: on_spark(spark, works))
-
-    def loop() -> None:
-        while not stop.wait(interval_ms / 1000):
-            try:
-                upkeep.round(stop)
-            except Exception as error:  # noqa: BLE001 - whatever it is, it is said, and the next round begins anew
-                if not stop.is_set():
-                    log.warning("the upkeep of the store failed, and will be tried again: %s", one_line(error))
-
-    thread = threading.Thread(target=loop, name="tarry-relay-upkeep", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        with suppress(Exception):  # the JVM may be what has failed
-            spark.sparkContext.cancelJobGroup(JOB_GROUP)
-        thread.join(STOP_WAIT_S)
+def beside(spark: SparkSession, store: RelayStore, interval_ms: int) -> AbstractContextManager[threading.Thread | None]:
+    """The upkeep of a relay's store in a thread of its own, in the relay's session."""
+    return in_thread(spark, RelayUpkeep(store, spark_runner(spark)), interval_ms)

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from tarry.message import concat
 from tarry.ready.reserved import rewritten, texts_of
+from tarry.spark.bounded import BoundedReader
 from tarry.spark.calls import BrokerClient
-from tarry.spark.filters import Bounds, Pushed, Span
 from tarry.spark.options import ReadOptions
 from tarry.spark.pending import Nothing, wanted
-from tarry.spark.shape import SCHEMAS, Shape, by_name
+from tarry.spark.shape import SCHEMAS, by_name
 
 PAGE_ROWS = 1000
 _NUMBERS = {"due_ms": "due_ms", "seq": "seq", "died_ms": "at_ms"}
@@ -32,23 +31,12 @@ class Letters(InputPartition):  # type: ignore[misc]
     group: str
 
 
-class DeadReader(DataSourceReader):  # type: ignore[misc]
+class DeadReader(BoundedReader):
     """Plans on the driver, reads in the tasks."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
-        self._endpoint = options.endpoint
+        super().__init__(options, schema, SCHEMAS["dead"])
         self._options = options
-        self._shape = Shape.of(schema, SCHEMAS["dead"])
-        low = Span().low if options.after_ms is None else options.after_ms
-        high = Span().high if options.until_ms is None else options.until_ms - 1
-        self._bounds = Bounds(due_ms=Span(low, high))
-        if options.topics:
-            self._bounds = self._bounds.with_topics(options.topics)
-        if options.push_filters:
-            self.pushFilters = Pushed(self._push)
-
-    def _push(self, filters: Any) -> None:
-        self._bounds = self._bounds.narrowed(filters)
 
     def partitions(self) -> list[InputPartition]:
         """On the driver: the groups that have any; named, also one that was deleted since."""

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
+from tarry.spark.bounded import BoundedReader
 from tarry.spark.calls import BrokerClient
-from tarry.spark.filters import Bounds, Pushed, Span
+from tarry.spark.filters import Span
 from tarry.spark.options import ReadOptions
 from tarry.spark.pending import Nothing, wanted
-from tarry.spark.shape import SCHEMAS, Shape, by_name
+from tarry.spark.shape import SCHEMAS, by_name
 
 RANGE_ROWS = 200_000
 """Rows of a queue for one task."""
@@ -29,24 +29,12 @@ class Range(InputPartition):  # type: ignore[misc]
     end: int
 
 
-class DeliveredReader(DataSourceReader):  # type: ignore[misc]
+class DeliveredReader(BoundedReader):
     """Plans on the driver, reads in the tasks."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
-        self._endpoint = options.endpoint
-        self._shape = Shape.of(schema, SCHEMAS["delivered"])
-        due = Span().within(low=Span().low if options.after_ms is None else options.after_ms)
-        if options.until_ms is not None:
-            due = due.within(high=options.until_ms - 1)
         offset = Span(options.start or 0, Span().high if options.end is None else options.end - 1)
-        self._bounds = Bounds(due_ms=due, offset=offset)
-        if options.topics:
-            self._bounds = self._bounds.with_topics(options.topics)
-        if options.push_filters:
-            self.pushFilters = Pushed(self._push)
-
-    def _push(self, filters: Any) -> None:
-        self._bounds = self._bounds.narrowed(filters)
+        super().__init__(options, schema, SCHEMAS["delivered"], offset)
 
     def partitions(self) -> list[InputPartition]:
         """On the driver: the queues as they are now."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,16 +16,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
-from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from tarry.bulk import SEQ_MIN, CancelledJobs
 from tarry.errors import TarryError, UnavailableError
 from tarry.message import SCHEMA, Kind, cancelled_seqs, kinds_of
+from tarry.spark.bounded import BoundedReader
 from tarry.spark.calls import BrokerClient
-from tarry.spark.filters import Bounds, Pushed, Span
+from tarry.spark.filters import Bounds, Span
 from tarry.spark.options import ReadOptions
-from tarry.spark.shape import MESSAGE, Int64s, Shape, by_name
+from tarry.spark.shape import MESSAGE, Int64s, by_name
 from tarry.store import Snapshot
 from tarry.store.parquet import groups, read_group
 from tarry.store.place import Place
@@ -77,26 +77,13 @@ class Nothing(InputPartition):  # type: ignore[misc]
     """Spark wants one partition at least."""
 
 
-class PendingReader(DataSourceReader):  # type: ignore[misc]
+class PendingReader(BoundedReader):
     """Plans on the driver, reads in the tasks. Spark makes the tasks' copy before it asks for partitions, so what these
     find out travels with them.
     """
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
-        self._endpoint = options.endpoint
-        self._shape = Shape.of(schema, MESSAGE)
-        span = Span().within(
-            *((options.after_ms,) if options.after_ms is not None else (Span().low,)),
-            *((options.until_ms - 1,) if options.until_ms is not None else ()),
-        )
-        self._bounds = Bounds(due_ms=span)
-        if options.topics:
-            self._bounds = self._bounds.with_topics(options.topics)
-        if options.push_filters:
-            self.pushFilters = Pushed(self._push)
-
-    def _push(self, filters: Any) -> None:
-        self._bounds = self._bounds.narrowed(filters)
+        super().__init__(options, schema, MESSAGE)
 
     def partitions(self) -> list[InputPartition]:
         """On the driver: what there is at this moment."""
