@@ -76,7 +76,10 @@ def test_staged_by_the_broker(served: Served, client: Client, act: Callable[...,
     assert client.pending() == [], "nothing is there before the commit"
     done = act("bulk-commit", number=begun["number"], keys=0, **staged)
     assert (done["state"], done["rows"], done["topics"]) == ("committed", 500, {"orders": 500})
-    assert act("bulk-commit", number=begun["number"], keys=0, **staged) == done
+    again = act("bulk-commit", number=begun["number"], keys=0, **staged)
+    # The store's version at that moment: the broker's own commit of what was sent singly may have come in between.
+    assert again.pop("version") >= done.pop("version")
+    assert again == done
     assert act("bulk-begin", job="nightly")["state"] == "committed"
     assert received(client, "orders", 500) == sorted([b"%d" % i for i in range(300)] + [b"%d" % i for i in range(200)])
 

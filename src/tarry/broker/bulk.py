@@ -147,12 +147,13 @@ class Bulk:
                 self.announce()
             attempt = self._jobs.get(number)
             if attempt.state is JobState.COMMITTED:
-                return attempt, self._rooms.view.version
+                # Of the store itself: the loader may not have taken the job's version up yet.
+                return attempt, self._rooms.store.snapshot().version
             attempt = self._jobs.open_one(number)
             span = _checked(attempt, files, topics, self._rooms.store.shard)
             if span is None:
                 self._jobs.done(number, self._rooms.clock.now_ms())
-                return self._jobs.get(number), self._rooms.view.version
+                return self._jobs.get(number), self._rooms.store.snapshot().version
             version = self._commit(attempt, files, dict(topics), span, keys)
             self.announce()
             self.naming.start()
