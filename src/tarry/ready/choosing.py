@@ -30,22 +30,23 @@ class Choosing(Settling):
     """The choice between the queue and the consumers of a group."""
 
     def configure(self, settings: GroupSettings) -> None:
-        """Other settings, from now on: what consumers hold is not touched."""
+        """Other settings, from now on, or other ones of its topic: what consumers hold is not touched."""
         with self.lock:
-            ordered, self._order = self._order, self._order if settings.ordered else None
+            former = self._order
             self._apply(settings)
-            if settings.ordered and ordered is None:
+            if self._ordered and former is None:
                 self._order = Order()
                 self._look_again()  # whose keys are on their way is not known
-            elif ordered is not None and not settings.ordered:
-                self._let_go(ordered.all_held())
+            elif former is not None and not self._ordered:
+                self._order = None
+                self._let_go(former.all_held())
         self._wake_up()
 
     def _apply(self, settings: GroupSettings) -> None:
         super()._apply(settings)
         wanted = parse_filter(settings.filter)
         self._filter = None if wanted.matches_all else wanted
-        self._choosy = self._filter is not None or settings.ordered
+        self._choosy = self._filter is not None or self._ordered
 
     def _defer(self, rows: Rows, due: Int64s) -> None:
         """The clock was set back since these were dispatched. Never early; and what is due behind them need not wait
