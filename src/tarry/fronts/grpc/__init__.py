@@ -3,6 +3,7 @@
 ::
 
     server        listens, TLS, stops with grace; one timer for all silent, stalled and half-open connections
+    doors         TLS or not on one port, as each client likes
     connection    reads frames and knows what is allowed when; ``control`` answers the frames of no call
     outbox        writes: windows of the peer, fairness, one write a loop turn     inbox   the windows that we give
     stream        a call on the wire: from its HEADERS to its trailers             call    what a handler sees of it

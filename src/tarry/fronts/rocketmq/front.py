@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +19,7 @@ from tarry.delay import parse_levels
 from tarry.errors import UnavailableError
 from tarry.fronts.grpc import GrpcServer, Limits
 from tarry.fronts.rocketmq.caller import Gate, read_keys
+from tarry.fronts.rocketmq.certificate import context_of
 from tarry.fronts.rocketmq.checks import Checks
 from tarry.fronts.rocketmq.clients import Clients
 from tarry.fronts.rocketmq.core import Core
@@ -111,7 +113,14 @@ class RocketMQFront:
                 buffer_bytes_max=max(16 << 20, 2 * self._core.config.body_bytes_max),
                 pending_bytes_max=32 << 20,
             )
-            server = GrpcServer(rooms.service.handlers(), self._host.strip("[]"), self.port, limits=limits)
+            server = GrpcServer(
+                rooms.service.handlers(),
+                self._host.strip("[]"),
+                self.port,
+                tls=self._tls(),
+                tls_optional=self._core.config.rocketmq_tls == "both",
+                limits=limits,
+            )
             await server.start()
             self.port = server.port
             rooms.listening(self._host, server.port)
@@ -119,6 +128,13 @@ class RocketMQFront:
             await self._stop.wait()
             rooms.close()
             await server.stop(self._grace_s)
+
+    def _tls(self) -> ssl.SSLContext | None:
+        config = self._core.config
+        if config.rocketmq_tls == "off":
+            return None
+        now_ms = self._core.clock.now_ms()
+        return context_of(config.rocketmq_tls_certificate, config.rocketmq_tls_key, config.data, now_ms)
 
 
 class Rooms:

@@ -130,4 +130,3 @@ class Telemetry:
         if client is not None:
             self._clients.gone(client)
         return service.NotifyClientTerminationResponse(status=OK)
-
