@@ -181,7 +181,7 @@ class Groups:
             tries=s.tries,
             inflight_max=s.inflight_max,
             filter=s.filter or EVERYTHING,
-            ordered=s.ordered,
+            ordered=group.ordered,
             paused=s.paused,
             lease_ms=s.lease_ms or self._config.lease_ms,
             start=group.start,

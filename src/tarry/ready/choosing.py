@@ -34,10 +34,10 @@ class Choosing(Settling):
         with self.lock:
             former = self._order
             self._apply(settings)
-            if self._ordered and former is None:
+            if self.ordered and former is None:
                 self._order = Order()
                 self._look_again()  # whose keys are on their way is not known
-            elif former is not None and not self._ordered:
+            elif former is not None and not self.ordered:
                 self._order = None
                 self._let_go(former.all_held())
         self._wake_up()
@@ -46,7 +46,7 @@ class Choosing(Settling):
         super()._apply(settings)
         wanted = parse_filter(settings.filter)
         self._filter = None if wanted.matches_all else wanted
-        self._choosy = self._filter is not None or self._ordered
+        self._choosy = self._filter is not None or self.ordered
 
     def _defer(self, rows: Rows, due: Int64s) -> None:
         """The clock was set back since these were dispatched. Never early; and what is due behind them need not wait

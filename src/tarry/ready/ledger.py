@@ -90,7 +90,7 @@ class Ledger:
         self._leases = Leases(services.lease_ids)
         self._waiting = Waiting()
         self._graves = Graves()
-        self._order: Order | None = Order() if self._ordered else None
+        self._order: Order | None = Order() if self.ordered else None
         self._services = services
         self._clock = services.clock
         self._journal = services.journal
@@ -99,7 +99,7 @@ class Ledger:
         self.deleted = False
 
     @property
-    def _ordered(self) -> bool:
+    def ordered(self) -> bool:
         """Of each ordering key one message at a time: by its own settings, or its topic's."""
         by_topic = self.topic.settings
         return self.settings.ordered or (by_topic is not None and by_topic.ordered)

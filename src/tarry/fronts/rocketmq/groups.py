@@ -98,7 +98,7 @@ class Groups:
         """
         infos = await self._aside(lambda: [i for t in topics if (i := self._info(t, group)) is not None])
         retry, tries = (infos[0].retry, infos[0].tries) if infos else (RETRY, TRIES)
-        ordered = any(info.ordered for info in infos)
+        ordered = any(info.ordered for info in infos) or any(self._core.topic_info(t).ordered for t in topics)
         return retry_policy(retry, tries), ordered
 
     def _info(self, topic: str, group: str) -> GroupInfo | None:
