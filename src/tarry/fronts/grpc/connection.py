@@ -67,7 +67,6 @@ class Owner(Protocol):
     limits: Limits
     tasks: set[asyncio.Task[Any]]
     loop: asyncio.AbstractEventLoop
-    tls: bool
 
     @property
     def handlers(self) -> Mapping[bytes, Handler]:

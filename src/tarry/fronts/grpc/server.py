@@ -76,11 +76,13 @@ class GrpcServer:
         self._timer = self.loop.call_later(_TICK_S, self._tick)
 
     async def _listen(self) -> asyncio.Server:
-        options: dict[str, Any] = {}
-        if self._context is not None:
-            options = {"ssl": self._context, "ssl_handshake_timeout": _TLS_HANDSHAKE_S}
         return await self.loop.create_server(
-            lambda: Connection(self), self._host, self._port, backlog=_BACKLOG, **options
+            lambda: Connection(self),
+            self._host,
+            self._port,
+            backlog=_BACKLOG,
+            ssl=self._context,
+            ssl_handshake_timeout=None if self._context is None else _TLS_HANDSHAKE_S,
         )
 
     @property

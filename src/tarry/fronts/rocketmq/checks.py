@@ -101,4 +101,4 @@ def _is_last(text: str | None) -> bool:
     if text is None:
         return True
     state = read_state(text)
-    return state.repeat.times is not None and state.n + 1 >= state.repeat.times
+    return state.repeat.times is not None and state.n >= state.repeat.times

@@ -41,6 +41,8 @@ log = logging.getLogger(__name__)
 
 THREADS = 8
 """For what waits for the disk: cancelling, settings of groups and topics, transactions."""
+STREAMS_MAX = 10_000
+"""Calls of a connection at a time: clients in one process may share one, and each keeps two or more calls open."""
 REQUEST_BYTES_SPARE = 1 << 20
 """Of a request beside the largest body."""
 
@@ -109,6 +111,7 @@ class RocketMQFront:
         with ThreadPoolExecutor(THREADS, thread_name_prefix="tarry-rocketmq") as pool:
             rooms = Rooms(self._core, self._loop, partial(in_thread, self._loop, pool), self._host, self.port)
             limits = Limits(
+                streams_max=STREAMS_MAX,
                 message_bytes_max=self._core.config.body_bytes_max + REQUEST_BYTES_SPARE,
                 buffer_bytes_max=max(16 << 20, 2 * self._core.config.body_bytes_max),
                 pending_bytes_max=32 << 20,

@@ -17,6 +17,7 @@ from tarry.fronts.rocketmq.lines import Line
 from tarry.fronts.rocketmq.refusal import Code, Refusal
 from tarry.fronts.rocketmq.stubs import definition
 from tarry.groupinfo import GroupInfo
+from tarry.ready.dead import is_dead_topic
 from tarry.ready.filter import EVERYTHING, parse_filter
 from tarry.ready.retry import parse_retry
 
@@ -74,7 +75,8 @@ class Groups:
         try:
             self._core.group_info(topic, group)
         except NotFoundError:
-            self._core.set_group(topic, group, retry=RETRY, tries=TRIES)
+            # A dead letter is tried for ever.
+            self._core.set_group(topic, group, retry=RETRY, tries=None if is_dead_topic(topic) else TRIES)
 
     def _filter(self, wanted: Any) -> str:
         key = (wanted.type, wanted.expression)

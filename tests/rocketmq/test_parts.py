@@ -1,0 +1,103 @@
+"""The parts of the RocketMQ front that need no server."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tarry.errors import DiskFullError, InvalidArgumentError, OverloadedError, StaleLeaseError, TarryError
+from tarry.fronts.rocketmq.caller import read_keys
+from tarry.fronts.rocketmq.handles import read_recall, read_receipt, recall_handle, receipt_handle
+from tarry.fronts.rocketmq.names import group_of, topic_of
+from tarry.fronts.rocketmq.properties import join_keys, split_keys
+from tarry.fronts.rocketmq.refusal import Code, Refusal, overall
+from tests.rocketmq.rpc import res
+
+INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
+KEY = st.text(st.characters(blacklist_categories=("Cc", "Cs")), min_size=1).filter(lambda k: k.strip())
+
+
+@given(INT64, INT64, st.text(st.characters(codec="utf-8"), max_size=20))
+def test_receipt_handles_come_back(lease: int, offset: int, topic: str) -> None:
+    assert read_receipt(receipt_handle(lease, offset, topic)) == (lease, offset, topic)
+
+
+@given(INT64, st.integers(0, 27), st.characters(codec="ascii"))
+def test_a_damaged_receipt_handle_is_refused(offset: int, place: int, instead: str) -> None:
+    text = receipt_handle(1, offset)
+    damaged = text[:place] + instead + text[place + 1 :]
+    if damaged == text:
+        return
+    with pytest.raises(Refusal) as refusal:
+        read_receipt(damaged)
+    assert refusal.value.code == Code.INVALID_RECEIPT_HANDLE
+
+
+@given(st.text(st.characters(codec="utf-8"), max_size=50))
+def test_recall_handles_come_back(id: str) -> None:
+    text = recall_handle("HANDLE", "orders", id)
+    assert read_recall(text, "orders") == ("HANDLE", id)
+    with pytest.raises(Refusal):
+        read_recall(text, "others")
+
+
+def test_a_brokers_own_handle_recalls_too() -> None:
+    assert read_recall("HANDLE", "orders") == ("HANDLE", "")
+
+
+@given(st.lists(KEY.filter(lambda k: k == k.strip()), min_size=1, max_size=5))
+def test_keys_come_back(keys: list[str]) -> None:
+    plain = [k for k in keys if not any(c.isspace() for c in k)]
+    assert split_keys(join_keys(keys)) == keys
+    if plain == keys:
+        assert join_keys(keys) == " ".join(keys), "as the original has them"
+
+
+def test_names_in_namespaces() -> None:
+    assert topic_of(res("orders"), "") == "orders"
+    assert topic_of(res("orders"), "shop") == "shop%orders"
+    assert topic_of(res("orders", "own"), "shop") == "own%orders"
+    assert topic_of(res("%DLQ%g"), "shop") == "%DLQ%shop%g"
+    assert group_of(res("g"), "shop") == "shop%g"
+
+
+def test_the_brokers_errors_have_codes() -> None:
+    assert Refusal.of(OverloadedError("x")).code == Refusal.of(DiskFullError("x")).code == Code.TOO_MANY_REQUESTS
+    assert Refusal.of(StaleLeaseError("x")).code == Code.INVALID_RECEIPT_HANDLE
+    assert Refusal.of(TarryError("x")).code == Code.INTERNAL_SERVER_ERROR
+
+
+def test_the_overall_status() -> None:
+    assert overall({Code.OK}).code == Code.OK
+    assert overall({Code.BAD_REQUEST}).code == Code.BAD_REQUEST
+    assert overall({Code.OK, Code.BAD_REQUEST}).code == Code.MULTIPLE_RESULTS
+
+
+@pytest.mark.parametrize("text", ["", "# nothing\n", "one\n", "a b c\n", "a b\na c\n", "a,b c\n"])
+def test_files_of_keys_that_are_refused(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "keys"
+    file.write_text(text)
+    with pytest.raises(InvalidArgumentError, match="rocketmq_keys"):
+        read_keys(file)
+    with pytest.raises(InvalidArgumentError, match="missing"):
+        read_keys(tmp_path / "missing")
+
+
+def test_the_clients_package_is_not_run(tmp_path: Path) -> None:
+    """It would open a log file in the user's home and load a tracing library; and who wants it gets it whole."""
+    code = (
+        "import sys, os\n"
+        "import tarry.fronts.rocketmq\n"
+        "assert 'rocketmq' not in sys.modules and 'grpc' not in sys.modules, sorted(sys.modules)\n"
+        "assert not os.listdir(os.environ['HOME'])\n"
+        "from tarry.fronts.rocketmq.stubs import definition\n"
+        "import rocketmq\n"
+        "from rocketmq.grpc_protocol import definition_pb2, TransactionResolution\n"
+        "assert definition_pb2 is definition and TransactionResolution is definition.TransactionResolution\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, env={"HOME": str(tmp_path), "PATH": ""}, timeout=60)
