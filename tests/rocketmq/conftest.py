@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,6 +14,16 @@ from tarry.broker import Broker
 from tarry.config import Config
 from tarry.fronts.rocketmq import RocketMQFront
 from tests.rocketmq.rpc import Rpc
+
+WAIT_S = 15
+
+
+def until(what: Callable[[], bool]) -> None:
+    """Wait for what happens by itself, and soon."""
+    end = time.monotonic() + WAIT_S
+    while not what():
+        assert time.monotonic() < end, "in vain"
+        time.sleep(0.02)
 
 
 class Place:

@@ -8,17 +8,10 @@ import pytest
 
 import grpc
 from tarry.fronts.rocketmq import clients as clients_room
-from tests.rocketmq.conftest import Place
+from tests.rocketmq.conftest import Place, until
 from tests.rocketmq.rpc import Code, consumer, producer, receive_request, res, s
 
 WAIT_S = 15
-
-
-def until(what: object, *, timeout_s: float = WAIT_S) -> None:
-    end = time.monotonic() + timeout_s
-    while not what():  # type: ignore[operator]
-        assert time.monotonic() < end, "in vain"
-        time.sleep(0.02)
 
 
 def test_a_client_that_says_goodbye_gives_back_what_it_holds(place: Place) -> None:

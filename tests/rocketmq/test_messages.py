@@ -8,7 +8,7 @@ import zlib
 
 import pytest
 
-from tests.rocketmq.conftest import Place
+from tests.rocketmq.conftest import Place, until
 from tests.rocketmq.rpc import Code, RefusedError, Rpc, consumer, d, message, now_ms, receive_request, res, s
 
 
@@ -183,7 +183,7 @@ def test_a_client_may_give_a_message_up(rpc: Rpc, place: Place) -> None:
     )
     assert rpc.ask("ForwardMessageToDeadLetterQueue", request).status.code == Code.OK
     assert rpc.ask("ForwardMessageToDeadLetterQueue", request).status.code == Code.INVALID_RECEIPT_HANDLE
-    assert place.broker.group_info("orders", "g").dead == 1
+    until(lambda: place.broker.group_info("orders", "g").dead == 1)
 
 
 def test_order_within_a_message_group(rpc: Rpc, place: Place) -> None:

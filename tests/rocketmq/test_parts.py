@@ -14,11 +14,15 @@ from tarry.errors import DiskFullError, InvalidArgumentError, OverloadedError, S
 from tarry.fronts.rocketmq.caller import read_keys
 from tarry.fronts.rocketmq.handles import read_recall, read_receipt, recall_handle, receipt_handle
 from tarry.fronts.rocketmq.names import group_of, topic_of
-from tarry.fronts.rocketmq.properties import join_keys, split_keys
-from tarry.fronts.rocketmq.refusal import Code, Refusal, overall
+from tarry.fronts.rocketmq.properties import join_keys, map_of, split_keys
+from tarry.fronts.rocketmq.refusal import OK, Code, Refusal, overall
+from tarry.fronts.rocketmq.stubs import service as s
+from tarry.fronts.rocketmq.wire import acked, sent
+from tarry.message import PROPERTIES
 from tests.rocketmq.rpc import res
 
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
+TEXT = st.text(st.characters(codec="utf-8"), max_size=300)
 KEY = st.text(st.characters(blacklist_categories=("Cc", "Cs")), min_size=1).filter(lambda k: k.strip())
 
 
@@ -52,9 +56,8 @@ def test_a_brokers_own_handle_recalls_too() -> None:
 
 @given(st.lists(KEY.filter(lambda k: k == k.strip()), min_size=1, max_size=5))
 def test_keys_come_back(keys: list[str]) -> None:
-    plain = [k for k in keys if not any(c.isspace() for c in k)]
     assert split_keys(join_keys(keys)) == keys
-    if plain == keys:
+    if not any(" " in key for key in keys):
         assert join_keys(keys) == " ".join(keys), "as the original has them"
 
 
@@ -101,3 +104,24 @@ def test_the_clients_package_is_not_run(tmp_path: Path) -> None:
         "assert definition_pb2 is definition and TransactionResolution is definition.TransactionResolution\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, env={"HOME": str(tmp_path), "PATH": ""}, timeout=60)
+
+
+@given(TEXT, st.integers(0, (1 << 63) - 1), TEXT, TEXT)
+def test_bytes_of_a_send_that_the_library_would_write(id: str, offset: int, recall: str, transaction: str) -> None:
+    entry = s.SendResultEntry(status=OK, message_id=id, offset=offset, recall_handle=recall, transaction_id=transaction)
+    assert s.SendMessageResponse.FromString(sent(id, offset, recall, transaction)) == s.SendMessageResponse(
+        status=OK, entries=[entry]
+    )
+
+
+@given(TEXT, TEXT)
+def test_bytes_of_an_acknowledgement_that_the_library_would_write(id: str, handle: str) -> None:
+    entry = s.AckMessageResultEntry(message_id=id, receipt_handle=handle, status=OK)
+    assert s.AckMessageResponse.FromString(acked(id, handle)) == s.AckMessageResponse(status=OK, entries=[entry])
+
+
+@given(st.lists(st.lists(st.tuples(TEXT, TEXT), max_size=3), min_size=1, max_size=4))
+def test_a_column_of_properties(rows: list[list[tuple[str, str]]]) -> None:
+    found = map_of(rows)
+    assert found.type == PROPERTIES
+    assert found.to_pylist() == rows

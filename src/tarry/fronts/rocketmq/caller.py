@@ -14,11 +14,15 @@ from hashlib import sha1
 from pathlib import Path
 
 from tarry.errors import InvalidArgumentError
+from tarry.fronts.grpc import Call
 from tarry.fronts.rocketmq.refusal import Code, Refusal
 
 _AUTHORIZATION = re.compile(
     r"MQv2-HMAC-SHA1\s+Credential=([^,/\s]*)[^,]*,\s*SignedHeaders=x-mq-date-time\s*,\s*Signature=([0-9A-Fa-f]+)\s*\Z"
 )
+
+KNOWN_MAX = 10_000
+"""Callers that are remembered, so that not each call of theirs is read anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,27 +32,36 @@ class Caller:
     id: str
     space: str
     """Its namespace; empty: none."""
-    language: str
 
 
 class Gate:
     """Lets callers in. ``keys``: secret by access key; without any, everybody is let in."""
 
     def __init__(self, keys: Mapping[str, str]) -> None:
+        self._known: dict[tuple[bytes, bytes], Caller] = {}
         self._keys = {key: secret.encode() for key, secret in keys.items()}
 
-    def admit(self, headers: Mapping[str, str]) -> Caller:
+    def admit(self, call: Call) -> Caller:
         """The caller.
 
         Raises:
             Refusal: CLIENT_ID_REQUIRED; UNAUTHORIZED.
         """
-        client = headers.get("x-mq-client-id")
+        if self._keys:
+            self._check(call.metadata)
+        said = call.value(b"x-mq-client-id"), call.value(b"x-mq-namespace")
+        known = self._known.get(said)
+        if known is None:
+            known = self._caller(*said)
+        return known
+
+    def _caller(self, client: bytes, space: bytes) -> Caller:
         if not client:
             raise Refusal(Code.CLIENT_ID_REQUIRED, "the header x-mq-client-id is missing or empty; it is needed")
-        if self._keys:
-            self._check(headers)
-        return Caller(client, headers.get("x-mq-namespace", ""), headers.get("x-mq-language", ""))
+        if len(self._known) >= KNOWN_MAX:
+            self._known.clear()
+        caller = self._known[client, space] = Caller(client.decode("latin-1"), space.decode("latin-1"))
+        return caller
 
     def _check(self, headers: Mapping[str, str]) -> None:
         found = _AUTHORIZATION.match(headers.get("authorization", ""))

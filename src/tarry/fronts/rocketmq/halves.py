@@ -21,7 +21,7 @@ from tarry.errors import TarryError
 from tarry.fronts.rocketmq.core import Core
 from tarry.fronts.rocketmq.draft import Draft
 from tarry.fronts.rocketmq.names import HALVES
-from tarry.fronts.rocketmq.properties import DELIVER_MS, MESSAGE_ID, REAL_TOPIC, SHARDING_KEY
+from tarry.fronts.rocketmq.properties import DELIVER_MS, MESSAGE_ID, REAL_TOPIC, SHARDING_KEY, map_of
 from tarry.fronts.rocketmq.refusal import Code, Refusal
 from tarry.fronts.rocketmq.stubs import definition
 from tarry.message import ORDER_KEY, PROPERTIES, UNNUMBERED
@@ -65,7 +65,7 @@ class Halves:
             name: pa.array(values, pa.int64() if name == "due_ms" else pa.string()) for name, values in columns.items()
         }
         arrays["body"] = pa.array([d.body for d in drafts], pa.binary())
-        arrays["properties"] = pa.array([d.properties + (_own(d) if d.half else []) for d in drafts], PROPERTIES)
+        arrays["properties"] = map_of([d.properties + (_own(d) if d.half else []) for d in drafts])
         return pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays))
 
     def _first_due(self, draft: Draft) -> int:

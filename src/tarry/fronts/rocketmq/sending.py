@@ -20,11 +20,12 @@ from tarry.fronts.rocketmq.draft import Draft, Rules, draft_of
 from tarry.fronts.rocketmq.halves import Halves
 from tarry.fronts.rocketmq.handles import recall_handle
 from tarry.fronts.rocketmq.names import topic_of
+from tarry.fronts.rocketmq.properties import map_of
 from tarry.fronts.rocketmq.refusal import OK, Code, Refusal, overall
 from tarry.fronts.rocketmq.stubs import service
 from tarry.fronts.rocketmq.topics import Topics
+from tarry.fronts.rocketmq.wire import sent
 from tarry.intake import Accepted
-from tarry.message import PROPERTIES
 
 BATCHES_IN_FLIGHT = 2
 MESSAGES_MAX = 1024
@@ -46,9 +47,20 @@ class Request:
         self.entries[place] = entry
         self.left -= 1
         if not self.left and not self.future.done():
-            status = OK if all(e.status.code == Code.OK for e in self.entries) else None
-            status = status or overall({e.status.code for e in self.entries})
+            status = overall({e.status.code for e in self.entries})
             self.future.set_result(service.SendMessageResponse(status=status, entries=self.entries).SerializeToString())
+
+    def accepted(self, place: int, id: str, seq: int, recall: str, transaction: str) -> None:
+        """One of its messages is accepted."""
+        if len(self.entries) > 1:
+            self.entry(
+                place,
+                service.SendResultEntry(
+                    status=OK, message_id=id, offset=seq, recall_handle=recall, transaction_id=transaction
+                ),
+            )
+        elif not self.future.done():
+            self.future.set_result(sent(id, seq, recall, transaction))
 
 
 Waiting = tuple[Draft, Request, int]
@@ -140,7 +152,7 @@ class Sender:
             "due_ms": pa.array([d.due_ms for d in drafts], pa.int64()),
             "body": pa.array([d.body for d in drafts], pa.binary()),
             "id": pa.array([d.id for d in drafts], pa.string()),
-            "properties": pa.array([d.properties for d in drafts], PROPERTIES),
+            "properties": map_of([d.properties for d in drafts]),
         }
         tags, orders = [d.tag for d in drafts], [d.order_key for d in drafts]
         if any(tags):
@@ -158,17 +170,16 @@ class Sender:
             self._refuse(waiting, Refusal.of(answer))
             return
         handles = answer.handles() if any(draft.delayed or draft.half for draft, _, _ in waiting) else None
-        seqs = (
-            range(answer.first_seq, answer.first_seq + len(waiting)) if answer.placed is None else answer.placed["seq"]
-        )
+        first, placed = answer.first_seq, answer.placed
+        seqs = range(first, first + len(waiting)) if placed is None else placed["seq"].tolist()
         for row, (draft, request, place) in enumerate(waiting):
-            entry = service.SendResultEntry(status=OK, message_id=draft.id, offset=int(seqs[row]))
+            recall = transaction = ""
             if draft.half:
-                entry.transaction_id = self._halves.transaction_id(draft)
+                transaction = self._halves.transaction_id(draft)
             elif draft.delayed:
                 assert handles is not None
-                entry.recall_handle = recall_handle(handles[row], draft.topic, draft.id)
-            request.entry(place, entry)
+                recall = recall_handle(handles[row], draft.topic, draft.id)
+            request.accepted(place, draft.id, seqs[row], recall, transaction)
 
     def _refuse(self, waiting: list[Waiting], refusal: Refusal) -> None:
         status = refusal.status()

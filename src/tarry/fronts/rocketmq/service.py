@@ -64,7 +64,7 @@ class Service:
 
         def call(data: bytes, call: Call) -> bytes | Awaitable[bytes]:
             try:
-                result = method(self._gate.admit(call.metadata), _read(kind, data))
+                result = method(self._gate.admit(call), _read(kind, data))
                 if isinstance(result, Awaitable):
                     return later(result)
                 message: bytes = result.SerializeToString()
@@ -85,7 +85,7 @@ class Service:
 
         def call(data: bytes, call: Call) -> bytes | Awaitable[bytes]:
             try:
-                result = method(self._gate.admit(call.metadata), _read(kind, data), call)
+                result = method(self._gate.admit(call), _read(kind, data), call)
             except Exception as error:  # noqa: BLE001  as above
                 return _refused(answer, error, name)
             # A future of this front is told refusals in its answer; it is passed on without a Task of its own.
@@ -99,7 +99,7 @@ class Service:
         async def call(data: bytes, call: Call) -> AsyncIterator[bytes]:
             answers: AsyncIterator[bytes] | None = None
             try:
-                answers = method(self._gate.admit(call.metadata), _read(kind, data), call)
+                answers = method(self._gate.admit(call), _read(kind, data), call)
                 async for message in answers:
                     yield message
             except Exception as error:  # noqa: BLE001  as above
@@ -113,7 +113,7 @@ class Service:
 
     async def _telemetry(self, commands: AsyncIterator[bytes], call: Call) -> AsyncIterator[bytes]:
         try:
-            caller = self._gate.admit(call.metadata)
+            caller = self._gate.admit(call)
         except Refusal as refusal:
             yield service.TelemetryCommand(status=refusal.status()).SerializeToString()
             kind = StatusCode.UNAUTHENTICATED if refusal.code == Code.UNAUTHORIZED else StatusCode.INVALID_ARGUMENT

@@ -21,6 +21,7 @@ from tarry.fronts.rocketmq.names import group_of, topic_of
 from tarry.fronts.rocketmq.receiving import INVISIBLE_MS
 from tarry.fronts.rocketmq.refusal import OK, Code, Refusal, overall
 from tarry.fronts.rocketmq.stubs import service
+from tarry.fronts.rocketmq.wire import acked
 from tarry.ready import Group
 
 ENTRIES_MAX = 4096
@@ -43,6 +44,10 @@ class Ack:
         self.statuses[place] = status
         self.left -= 1
         if not self.left and not self.future.done():
+            if len(self.statuses) == 1 and status is OK:
+                [entry] = self.entries
+                self.future.set_result(acked(entry.message_id, entry.receipt_handle))
+                return
             entries = [
                 service.AckMessageResultEntry(message_id=e.message_id, receipt_handle=e.receipt_handle, status=s)
                 for e, s in zip(self.entries, self.statuses, strict=True)
