@@ -5,20 +5,25 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tarry.errors import DiskFullError, InvalidArgumentError, OverloadedError, StaleLeaseError, TarryError
 from tarry.fronts.rocketmq.caller import read_keys
+from tarry.fronts.rocketmq.encoding import deliveries
 from tarry.fronts.rocketmq.handles import read_recall, read_receipt, recall_handle, receipt_handle
 from tarry.fronts.rocketmq.names import group_of, topic_of
 from tarry.fronts.rocketmq.properties import join_keys, map_of, split_keys
 from tarry.fronts.rocketmq.refusal import OK, Code, Refusal, overall
+from tarry.fronts.rocketmq.rows import messages_of
 from tarry.fronts.rocketmq.stubs import service as s
 from tarry.fronts.rocketmq.wire import acked, sent
 from tarry.message import PROPERTIES
+from tarry.ready import DELIVERY
 from tests.rocketmq.rpc import res
 
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
@@ -125,3 +130,37 @@ def test_a_column_of_properties(rows: list[list[tuple[str, str]]]) -> None:
     found = map_of(rows)
     assert found.type == PROPERTIES
     assert found.to_pylist() == rows
+
+
+PROPERTY_NAMES = st.sampled_from(
+    ["KEYS", "TRACE_CONTEXT", "__BORNHOST", "BORN_TIMESTAMP", "TRAN_MSG", "tarry.order", "tarry.dead.topic", "x"]
+)
+ROWS = st.lists(
+    st.tuples(
+        st.none() | TEXT,  # id
+        st.none() | TEXT,  # tag
+        st.dictionaries(PROPERTY_NAMES, TEXT | st.sampled_from(["true", "12", "1795325000123"]), max_size=9),
+        st.binary(max_size=300),
+        st.integers(0, 1 << 45),  # due_ms
+        st.integers(0, 1 << 45),  # born_ms
+        st.integers(0, 1 << 60),  # offset
+        st.integers(1, 1 << 30),  # attempt
+    ),
+    min_size=1,
+    max_size=3,
+)
+
+
+@given(ROWS, TEXT, st.sampled_from(["", "%DLQ%orders/g"]))
+def test_bytes_of_a_delivery_that_the_library_would_write(rows: list[Any], name: str, other: str) -> None:
+    ids, tags, properties, bodies, dues, borns, offsets, attempts = zip(*rows, strict=True)
+    given_columns = {
+        "id": ids, "tag": tags, "body": bodies, "due_ms": dues, "born_ms": borns, "offset": offsets,
+        "attempt": attempts, "seq": range(len(rows)), "lease": [7] * len(rows),
+        "properties": [list(p.items()) or None for p in properties],
+    }  # fmt: skip
+    columns = [pa.array(list(given_columns.get(f.name, [None] * len(rows))), f.type) for f in DELIVERY]
+    batch = pa.RecordBatch.from_arrays(columns, schema=DELIVERY)
+    asked = res(name)
+    found = [s.ReceiveMessageResponse.FromString(b) for b in deliveries(batch, asked, "host", other)]
+    assert found == [s.ReceiveMessageResponse(message=m) for m in messages_of(batch, asked, "host", other)]

@@ -15,6 +15,7 @@ Sources: RFC 9113, RFC 7541, and gRPC's PROTOCOL-HTTP2.md. ``docs/decisions/0016
 here.
 """
 
+from tarry.fronts.grpc.answers import Framed, framed
 from tarry.fronts.grpc.call import Call
 from tarry.fronts.grpc.handlers import Bidi, ClientStream, Handler, ServerStream, Unary
 from tarry.fronts.grpc.limits import Allowance, Limits
@@ -26,6 +27,7 @@ __all__ = [
     "Bidi",
     "Call",
     "ClientStream",
+    "Framed",
     "GrpcError",
     "GrpcServer",
     "Handler",
@@ -33,4 +35,5 @@ __all__ = [
     "ServerStream",
     "StatusCode",
     "Unary",
+    "framed",
 ]

@@ -58,6 +58,13 @@ def split_keys(text: str) -> list[str]:
     return text[1:].split(_APART) if text.startswith(_APART) else text.split(" ")
 
 
+def born_ms_of(properties: Mapping[str, str], accepted_ms: int) -> int:
+    """When its producer made a message; where it does not say so, when it was accepted."""
+    said = properties.get(BORN_TIMESTAMP, "")
+    # Producers of other fronts may have put any text there.
+    return int(said) if said.isdecimal() and said.isascii() and len(said) < 15 else accepted_ms
+
+
 def user_properties(properties: Mapping[str, str]) -> dict[str, str]:
     """What a consumer sees as the user's own."""
     return {n: v for n, v in properties.items() if n not in RESERVED_NAMES and not n.startswith("tarry.")}

@@ -4,28 +4,31 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from itertools import islice
 from typing import Any
 
 import pyarrow as pa
 
 from tarry.errors import TarryError
-from tarry.fronts.grpc import Call
+from tarry.fronts.grpc import Call, framed
 from tarry.fronts.rocketmq.caller import Caller
 from tarry.fronts.rocketmq.clients import LEASE_MS, Client, Clients
 from tarry.fronts.rocketmq.core import Core
 from tarry.fronts.rocketmq.dead import actual_topic
 from tarry.fronts.rocketmq.draft import ceil_ms
+from tarry.fronts.rocketmq.encoding import deliveries
 from tarry.fronts.rocketmq.groups import Groups
 from tarry.fronts.rocketmq.lines import Line
 from tarry.fronts.rocketmq.names import group_of, topic_of
 from tarry.fronts.rocketmq.refusal import OK, Code, Refusal
-from tarry.fronts.rocketmq.rows import messages_of
 from tarry.fronts.rocketmq.stubs import definition, service
 from tarry.fronts.rocketmq.topics import Topics
 from tarry.intake.index import Int64s
 from tarry.ready import Subscription
 
 BATCH_MAX = 1024
+CHUNK_ROWS = 32
+"""Messages that are given to the stream at once; what it has not taken when the client leaves is for others."""
 INVISIBLE_MS = (10_000, 12 * 3_600_000)
 """What a simple consumer may ask for; the original's."""
 POLL_S, POLL_S_MAX = 15.0, 60.0
@@ -64,12 +67,11 @@ class Receiver:
         else:
             sent = 0
             try:
-                yield _STARTED
-                asked = request.message_queue.topic
                 other = "" if line.group.topic.name == topic else line.group.topic.name
-                for message in messages_of(batch, asked, self._host, other):
-                    yield service.ReceiveMessageResponse(message=message).SerializeToString()
-                    sent += 1
+                found = deliveries(batch, request.message_queue.topic, self._host, other)
+                while part := list(islice(found, CHUNK_ROWS)):
+                    yield framed([_STARTED, *part] if not sent else part)
+                    sent += len(part)
             finally:
                 # The client went away in the middle: what it did not get is for others.
                 if sent < batch.num_rows:

@@ -13,10 +13,10 @@ from tarry.fronts.rocketmq.handles import receipt_handle
 from tarry.fronts.rocketmq.names import resource_of
 from tarry.fronts.rocketmq.properties import (
     BORN_HOST,
-    BORN_TIMESTAMP,
     KEYS,
     TRACE_CONTEXT,
     TRANSACTION,
+    born_ms_of,
     split_keys,
     user_properties,
 )
@@ -25,6 +25,7 @@ from tarry.message import ORDER_KEY
 from tarry.receipt import id_of
 
 _TYPE = definition.MessageType
+_NORMAL, _FIFO, _DELAY, _TRANSACTION = int(_TYPE.NORMAL), int(_TYPE.FIFO), int(_TYPE.DELAY), int(_TYPE.TRANSACTION)
 _COLUMNS = ("seq", "due_ms", "id", "tag", "properties", "body", "born_ms", "offset")
 _NONE: dict[str, str] = {}
 DEAD_TOPIC = "tarry.dead.topic"
@@ -49,14 +50,14 @@ def messages_of(batch: pa.RecordBatch, asked: Any, host: str, topic: str = "") -
             message_id=id or id_of(seq),
             body_digest=definition.Digest(type=definition.DigestType.CRC32, checksum=f"{zlib.crc32(body):08X}"),
             body_encoding=definition.Encoding.IDENTITY,
-            message_type=_type(own, delayed=due_ms > born_ms),
+            message_type=type_of(own, due_ms > born_ms),
             born_host=own.get(BORN_HOST, host),
             store_host=host,
             queue_offset=offset,
             receipt_handle=None if lease is None else receipt_handle(lease, offset, topic),
             delivery_attempt=attempt,
         )
-        _stamp(system.born_timestamp, _born_ms(own, born_ms))
+        _stamp(system.born_timestamp, born_ms_of(own, born_ms))
         _stamp(system.store_timestamp, born_ms)
         if due_ms > born_ms:
             _stamp(system.delivery_timestamp, due_ms)
@@ -81,18 +82,13 @@ def _fill(system: Any, own: dict[str, str], id: str) -> None:
         system.dead_letter_queue.message_id = id
 
 
-def _type(own: dict[str, str], *, delayed: bool) -> int:
+def type_of(own: dict[str, str], delayed: bool) -> int:
+    """The ``MessageType`` of a message with these properties."""
     if own.get(TRANSACTION) == "true":
-        return int(_TYPE.TRANSACTION)
+        return _TRANSACTION
     if delayed:
-        return int(_TYPE.DELAY)
-    return int(_TYPE.FIFO if ORDER_KEY in own else _TYPE.NORMAL)
-
-
-def _born_ms(own: dict[str, str], born_ms: int) -> int:
-    # Another producer may have put any text there.
-    text = own.get(BORN_TIMESTAMP, "")
-    return int(text) if text.isdecimal() and len(text) < 15 else born_ms
+        return _DELAY
+    return _FIFO if ORDER_KEY in own else _NORMAL
 
 
 def _stamp(field: Any, ms: int) -> None:

@@ -17,7 +17,8 @@ _STATUS = _TOP[1:]
 """The status with its length, without its field's number."""
 
 
-def _varint(value: int) -> bytes:
+def varint(value: int) -> bytes:
+    """A whole number, 0 or more."""
     if value < len(_LENGTHS):
         return _LENGTHS[value]
     found = bytearray()
@@ -28,24 +29,25 @@ def _varint(value: int) -> bytes:
     return bytes(found)
 
 
+def text(field: bytes, value: str) -> bytes:
+    """A field of text; ``field`` is its number and wire type."""
+    data = value.encode()
+    return b"%b%b%b" % (field, varint(len(data)), data)
+
+
 def sent(message_id: str, offset: int, recall_handle: str = "", transaction_id: str = "") -> bytes:
     """A ``SendMessageResponse``: one message, OK."""
-    id = message_id.encode()
-    entry = b"%b\x12%b%b" % (_TOP, _varint(len(id)), id)
+    entry = _TOP + text(b"\x12", message_id)
     if transaction_id:
-        text = transaction_id.encode()
-        entry += b"\x1a%b%b" % (_varint(len(text)), text)
+        entry += text(b"\x1a", transaction_id)
     if offset:
-        entry += b"\x20" + _varint(offset)
+        entry += b"\x20" + varint(offset)
     if recall_handle:
-        text = recall_handle.encode()
-        entry += b"\x2a%b%b" % (_varint(len(text)), text)
-    return b"%b\x12%b%b" % (_TOP, _varint(len(entry)), entry)
+        entry += text(b"\x2a", recall_handle)
+    return b"%b\x12%b%b" % (_TOP, varint(len(entry)), entry)
 
 
 def acked(message_id: str, receipt_handle: str) -> bytes:
     """An ``AckMessageResponse``: one message, OK."""
-    id, handle = message_id.encode(), receipt_handle.encode()
-    entry = b"\x0a%b%b" % (_varint(len(id)), id) if id else b""
-    entry += b"\x12%b%b\x1a%b" % (_varint(len(handle)), handle, _STATUS)
-    return b"%b\x12%b%b" % (_TOP, _varint(len(entry)), entry)
+    entry = b"%b%b\x1a%b" % (text(b"\x0a", message_id), text(b"\x12", receipt_handle), _STATUS)
+    return b"%b\x12%b%b" % (_TOP, varint(len(entry)), entry)
