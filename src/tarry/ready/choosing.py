@@ -17,7 +17,7 @@ from tarry.ready.journal import Entry
 from tarry.ready.lateness import EXPIRE_COLUMN, Mask, overdue
 from tarry.ready.leases import Int32s
 from tarry.ready.order import Order
-from tarry.ready.reserved import ONLY, texts_of, values_of
+from tarry.ready.reserved import ONLY, has_none, texts_of, values_of
 from tarry.ready.settings import GroupSettings
 from tarry.ready.settling import Settling
 from tarry.ready.states import Event, State, States, move, move_all
@@ -182,7 +182,7 @@ class Choosing(Settling):
 
 def is_plain(columns: list[pa.Array], rows: int) -> bool:
     """Whether nothing in these rows can ask for more than to be handed out."""
-    return bool(columns[_PROPERTIES].null_count == rows and columns[EXPIRE_COLUMN].null_count == rows)
+    return bool(columns[EXPIRE_COLUMN].null_count == rows) and has_none(columns[_PROPERTIES])
 
 
 def firsts(offsets: Int64s) -> Rows:
