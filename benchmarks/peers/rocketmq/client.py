@@ -48,9 +48,10 @@ def herd(
 ) -> dict[str, Any]:
     """All due in one instant, with a consumer that waits: ``last_s`` is when the last one came after that instant.
 
-    ``lead_s`` is from the warm-up to that instant; 0 is half as long again as sending will take. ``acked_late`` counts
-    what was not acknowledged before the instant: where it is not 0, ``lead_s`` was too short. Besides: ``late_*_ms``,
-    ``early``, ``lost``, ``duplicates``, and what :func:`send` tells.
+    ``lead_s`` is from the warm-up to that instant; 0 is half as long again as sending takes by the warm-up, which is
+    much too long where either end is cold. ``acked_late`` counts what was not acknowledged before the instant: where it
+    is not 0, ``lead_s`` was too short. Besides: ``late_*_ms``, ``early``, ``lost``, ``duplicates``, and what
+    :func:`send` tells.
     """
     return run("herd", endpoint, topic, group, timeout_s=timeout_s, count=count, lead_s=lead_s, **more)
 

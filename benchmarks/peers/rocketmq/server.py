@@ -24,7 +24,7 @@ from tarry.pipeline.java import find_java_home
 PROJECT = Path(__file__).with_name("server")
 VERSION = "5.5.0"
 TYPES = ("NORMAL", "DELAY", "FIFO", "TRANSACTION")
-START_S_MAX, STOP_S_MAX, ADMIN_S_MAX = 120, 60, 120
+START_S_MAX, STOP_S_MAX, ADMIN_S_MAX = 300, 60, 300
 
 # Upstream's bin/runbroker.sh and bin/runserver.sh, but for the sizes: those are for machines with 32 GB, and of its
 # regions of 16 MB a small heap has too few. Of Java 17, RocketMQ needs nothing opened.
