@@ -72,8 +72,8 @@ class FaultyFiles(OsFiles):
         self.step(f"after remove {path.name}")
 
     def lose_unsynced(self, rng: random.Random) -> None:
-        """Power failure: of what was not synced, each file keeps a random part of the beginning, or nothing. A database
-        may be gone altogether.
+        """Power failure: of what was not synced, each file keeps nothing, all, or a random part of the beginning. A
+        database may be gone altogether.
         """
         self.crash_at = None
         for directory in self._directories:
@@ -81,7 +81,8 @@ class FaultyFiles(OsFiles):
                 shutil.rmtree(directory, ignore_errors=True)
         for path, size in self.durable.items():
             if path.exists() and path.stat().st_size > size:
-                keep = rng.choice([size, rng.randint(size, path.stat().st_size)])
+                written = path.stat().st_size
+                keep = rng.choice([size, written, rng.randint(size, written)])
                 with path.open("r+b") as file:
                     file.truncate(keep)
 

@@ -344,7 +344,7 @@ def stage_all(store: Store, table: pa.Table, now_ms: int) -> list[StagedFile]:
 
 TestBrokerMachine = BrokerMachine.TestCase
 TestBrokerMachine.settings = settings(
-    max_examples=60,
+    max_examples=settings.default.max_examples * 60 // 100,  # more with the profile `thorough`
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
