@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.crash.tools import World
-
-MEMORY = Path("/dev/shm")
+from tests.faults import fast_directory
 
 
 @pytest.fixture
-def fast_path(tmp_path: Path) -> Iterator[Path]:
-    """A directory whose fsync costs nothing, or ``tmp_path``."""
-    try:
-        directory = Path(tempfile.mkdtemp(prefix="tarry-test-", dir=MEMORY))
-    except OSError:
-        yield tmp_path
-        return
+def fast_path() -> Iterator[Path]:
+    """A directory whose fsync costs nothing, if there is one."""
+    directory = fast_directory()
     yield directory
     shutil.rmtree(directory, ignore_errors=True)
 

@@ -10,17 +10,15 @@ from __future__ import annotations
 
 import random
 import shutil
-import tempfile
 import uuid
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from tests.faults import Crash, FaultyFiles
+from tests.faults import Crash, FaultyFiles, fast_directory
 
 from tarry.config import Config
 from tarry.errors import OverloadedError
@@ -74,18 +72,20 @@ class BrokerMachine(RuleBasedStateMachine):
         seed=st.integers(0, 1 << 16),
     )
     def start(self, horizon_ms: int, segment_bytes: int, wheel_bytes: int, seed: int) -> None:
-        self.directory = Path(tempfile.mkdtemp(prefix="tarry-machine-"))
+        self.directory = fast_directory()
         self.clock = TestClock()
         self.files = FaultyFiles()
         self.rng = random.Random(seed)
-        self.settings = {
-            "horizon_ms": horizon_ms,
-            "segment_bytes_max": segment_bytes,
-            "wheel_bytes_max": wheel_bytes,
-            "ready_cache_bytes_max": 2048,
-            "lease_ms": LEASE_MS,
-            "disk_free_bytes_min": 0,
-        }
+        self.config = Config(
+            data=self.directory,
+            pipeline="off",
+            horizon_ms=horizon_ms,
+            segment_bytes_max=segment_bytes,
+            wheel_bytes_max=wheel_bytes,
+            ready_cache_bytes_max=2048,
+            lease_ms=LEASE_MS,
+            disk_free_bytes_min=0,
+        )
         self.known: dict[str, Known] = {}
         self.held: list[Held] = []
         self.crashed = False
@@ -103,10 +103,9 @@ class BrokerMachine(RuleBasedStateMachine):
     # -- what happens ------------------------------------------------------------------------------------------------
 
     def open(self) -> None:
-        config = Config(data=self.directory, pipeline="off", **self.settings)
         for _ in range(20):
             try:
-                self.broker = TestBroker(config, self.clock, self.files, threads=False)
+                self.broker = TestBroker(self.config, self.clock, self.files, threads=False)
                 return
             except Crash:
                 self.files.close_all()
@@ -310,6 +309,14 @@ class BrokerMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         if getattr(self, "broker", None) is None:
             return
+        try:
+            self.finish()
+        finally:
+            # After a failure, too: hundreds of sequences fail while one is made shorter.
+            shutil.rmtree(self.directory, ignore_errors=True)
+
+    def finish(self) -> None:
+        """Deliver all that is left: every message that was accepted has come, or is gone."""
         self.files.crash_at = None
         end = max([self.clock.now_ms(), *(max(m.due_ms, m.other_due_ms or 0) for m in self.known.values())]) + 1
         self.broker.advance_to(end)
@@ -331,7 +338,6 @@ class BrokerMachine(RuleBasedStateMachine):
         for entry in self.broker.pending():
             assert (entry.pending, entry.ready) == (0, 0)
         self.broker.close()
-        shutil.rmtree(self.directory)
 
     def check_more(self, end_ms: int) -> None:
         """For machines with more rules."""
@@ -344,7 +350,7 @@ def stage_all(store: Store, table: pa.Table, now_ms: int) -> list[StagedFile]:
 
 TestBrokerMachine = BrokerMachine.TestCase
 TestBrokerMachine.settings = settings(
-    max_examples=60,
+    max_examples=settings.default.max_examples * 60 // 100,  # more with the profile `thorough`
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],

@@ -146,7 +146,7 @@ def number_of_job(machine: BulkMachine, job: str) -> int:
 
 TestBulkMachine = BulkMachine.TestCase
 TestBulkMachine.settings = settings(
-    max_examples=40,
+    max_examples=settings.default.max_examples * 40 // 100,  # more with the profile `thorough`
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],

@@ -115,7 +115,7 @@ class LookingMachine(ChangesMachine):
 
 TestLookingMachine = LookingMachine.TestCase
 TestLookingMachine.settings = settings(
-    max_examples=60,
+    max_examples=settings.default.max_examples * 60 // 100,  # more with the profile `thorough`
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],

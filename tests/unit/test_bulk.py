@@ -188,7 +188,7 @@ def test_a_job_that_was_delivered_cannot_be_cancelled(bench: Bench) -> None:
 @pytest.mark.parametrize("moment", [0, 400, 5000, 2 * HOUR])
 def test_a_kill_after_the_commit(bench: Bench, moment: int) -> None:
     bench.load("j", [T0 - 5, T0 + 1000, T0 + HOUR])
-    bench.run(T0 + moment, step_ms=400)
+    bench.run(T0 + moment, step_ms=max(400, moment // 20))
     bench.kill()
     bench.run(T0 + 3 * HOUR)
     assert bench.got == names("j", 0, 1, 2)
