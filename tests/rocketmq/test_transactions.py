@@ -34,14 +34,14 @@ def test_committed_and_rolled_back(rpc: Rpc, place: Place) -> None:
 def test_what_is_decided_stays_so(rpc: Rpc, first: int, second: int) -> None:
     sent = rpc.send("orders", b"x", **HALF)
     assert rpc.end("orders", sent, first) == Code.OK
-    assert rpc.end("orders", sent, second) == Code.MESSAGE_NOT_FOUND
+    assert rpc.end("orders", sent, second) == Code.NOT_FOUND
     assert len(rpc.receive("orders", "g", wait_s=0.3)) == (1 if first == COMMIT else 0)
 
 
 def test_unknown_transactions_are_refused(rpc: Rpc) -> None:
     sent = rpc.send("orders", b"x", **HALF)
     sent.transaction_id = "never"
-    assert rpc.end("orders", sent, COMMIT) == Code.MESSAGE_NOT_FOUND
+    assert rpc.end("orders", sent, COMMIT) == Code.NOT_FOUND
     sent.transaction_id = " "
     assert rpc.end("orders", sent, COMMIT) == Code.INVALID_TRANSACTION_ID
 
@@ -101,5 +101,5 @@ def test_asked_in_vain_it_is_kept_as_a_dead_letter(serve: Callable[..., Place]) 
     rpc.receive("orders", "g", wait_s=3)
     letters = place.broker.dead_letters(HALVES, "checks")
     assert letters.column("body").to_pylist() == [b"x"]
-    assert rpc.end("orders", sent, COMMIT) == Code.MESSAGE_NOT_FOUND
+    assert rpc.end("orders", sent, COMMIT) == Code.NOT_FOUND
     assert rpc.receive("orders", "g", wait_s=0.2) == []

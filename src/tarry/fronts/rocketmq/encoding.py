@@ -9,7 +9,6 @@ number and wire type in a varint, fields stand in the order of their numbers.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
@@ -26,7 +25,7 @@ from tarry.fronts.rocketmq.properties import (
     split_keys,
     user_properties,
 )
-from tarry.fronts.rocketmq.rows import DEAD_TOPIC, type_of
+from tarry.fronts.rocketmq.rows import DEAD_TOPIC, digest, type_of
 from tarry.fronts.rocketmq.wire import text, varint
 from tarry.message import ORDER_KEY
 from tarry.receipt import id_of
@@ -48,7 +47,7 @@ def deliveries(batch: pa.RecordBatch, asked: Any, host: str, topic: str = "") ->
                 b"" if tag is None else text(b"\x0a", tag),
                 b"".join(text(b"\x12", key) for key in split_keys(own[KEYS])) if KEYS in own else b"",
                 text(b"\x1a", name),
-                b"\x22\x0c\x08\x01\x12\x08%08X\x28\x01" % zlib.crc32(body),
+                b"\x22\x24\x08\x02\x12\x20%b\x28\x01" % digest(body).encode(),
                 b"\x30%b\x3a" % varint(type_of(own, due_ms > born_ms)),
                 _stamp(born_ms_of(own, born_ms)),
                 text(b"\x42", own.get(BORN_HOST, host)),

@@ -76,7 +76,7 @@ class Halves:
         """EndTransaction, durable when it returns; it may wait for the disk.
 
         Raises:
-            Refusal: INVALID_TRANSACTION_ID; MESSAGE_NOT_FOUND: it was decided before, the other way or by itself.
+            Refusal: INVALID_TRANSACTION_ID; NOT_FOUND: it was decided before, the other way or by itself.
         """
         if not transaction_id.strip():
             raise Refusal(Code.INVALID_TRANSACTION_ID, "transaction_id is empty; allowed: one that a send returned")
@@ -91,7 +91,7 @@ class Halves:
             raise Refusal.of(error) from error
         if outcome is not Outcome.DONE:
             raise Refusal(
-                Code.MESSAGE_NOT_FOUND,
+                Code.NOT_FOUND,
                 f"no undecided transaction {transaction_id!r:.100} of message {message_id!r:.100}: {outcome}",
             )
 

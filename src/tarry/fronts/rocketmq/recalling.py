@@ -25,12 +25,14 @@ class Recaller:
     async def recall(self, caller: Caller, request: Any) -> Any:
         """OK: no consumer will get it, durably. The original says so of any handle that is well-formed.
 
+        What is refused is NOT_FOUND: clients take MESSAGE_NOT_FOUND, the code of an empty receive, for success.
+
         Raises:
-            Refusal: BAD_REQUEST: it is no handle of this topic. MESSAGE_NOT_FOUND: delivered, cancelled, or unknown.
+            Refusal: BAD_REQUEST: it is no handle of this topic. NOT_FOUND: delivered, cancelled, or unknown.
         """
         topic = topic_of(request.topic, caller.space)
         handle, id = read_recall(request.recall_handle, topic)
         outcome = await self._aside(lambda: self._core.cancel(handle))
         if outcome is not Outcome.DONE:
-            raise Refusal(Code.MESSAGE_NOT_FOUND, f"message {id!r:.300} of topic {topic!r} is not recalled: {outcome}")
+            raise Refusal(Code.NOT_FOUND, f"message {id!r:.300} of topic {topic!r} is not recalled: {outcome}")
         return service.RecallMessageResponse(status=OK, message_id=id)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterator
+from hashlib import md5
 from itertools import repeat
 from typing import Any
 
@@ -48,7 +48,7 @@ def messages_of(batch: pa.RecordBatch, asked: Any, host: str, topic: str = "") -
         own = dict(properties) if properties else _NONE
         system = definition.SystemProperties(
             message_id=id or id_of(seq),
-            body_digest=definition.Digest(type=definition.DigestType.CRC32, checksum=f"{zlib.crc32(body):08X}"),
+            body_digest=definition.Digest(type=definition.DigestType.MD5, checksum=digest(body)),
             body_encoding=definition.Encoding.IDENTITY,
             message_type=type_of(own, due_ms > born_ms),
             born_host=own.get(BORN_HOST, host),
@@ -80,6 +80,11 @@ def _fill(system: Any, own: dict[str, str], id: str) -> None:
     if (topic := own.get(DEAD_TOPIC)) is not None:
         system.dead_letter_queue.topic = topic
         system.dead_letter_queue.message_id = id
+
+
+def digest(body: bytes) -> str:
+    """A body's MD5, in upper case: the one that clients agree about. Of a CRC-32 some leave out zeros at the front."""
+    return md5(body, usedforsecurity=False).hexdigest().upper()
 
 
 def type_of(own: dict[str, str], delayed: bool) -> int:
