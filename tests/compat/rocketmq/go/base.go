@@ -19,8 +19,8 @@ import (
 const (
 	invisibleFor = 30 * time.Second
 	timeout      = 30 * time.Second
-	// Long polling of a simple consumer: short, so that "nothing comes" is seen soon.
-	await = 2 * time.Second
+	// Long polling of a simple consumer: short, so that "nothing comes" is seen soon; the original refuses 2 s.
+	await = 3 * time.Second
 	// For how long nothing may come where nothing is expected any more.
 	quiet = 3 * time.Second
 )

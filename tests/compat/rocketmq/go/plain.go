@@ -168,14 +168,21 @@ func redelivery(env *environment) (facts, error) {
 	if waited < 9800*time.Millisecond || waited > 20*time.Second {
 		return nil, fmt.Errorf("came again after %v", waited)
 	}
-	stale := consumer.Ack(context.Background(), before[0].MessageView)
+	ended := stale(consumer, before[0])
 	return facts{"waited_s": waited.Seconds(), "stale_code": staleHandle}, first(
 		same("message id", after[0].GetMessageId(), before[0].GetMessageId()),
 		same("attempt", before[0].GetDeliveryAttempt(), int32(1)),
 		same("attempt", after[0].GetDeliveryAttempt(), int32(2)),
-		refusedWith("the acknowledgement of the first delivery", stale, staleHandle),
+		refusedWith("the handle whose lease ended", ended, staleHandle),
 		consumer.Ack(context.Background(), after[0].MessageView),
 		nothing(consumer, quiet))
+}
+
+// What the server says to a handle that is no longer good. This client's Ack does not look at the answer's status, so the
+// lease is changed instead. It takes the handle of a refusal, too, which is empty; so a copy is what loses it.
+func stale(consumer rocketmq.SimpleConsumer, message received) error {
+	view := *message.MessageView
+	return consumer.ChangeInvisibleDuration(&view, invisibleFor)
 }
 
 // A changed lease gives a new handle, holds as long as it says, and ends the old handle.
@@ -198,10 +205,7 @@ func invisible(env *environment) (facts, error) {
 	if handle := before[0].GetReceiptHandle(); handle == "" || handle == old.ReceiptHandle {
 		return nil, fmt.Errorf("the handle did not change: %q", handle)
 	}
-	superseded := consumer.Ack(context.Background(), &old)
-	if err := refusedWith("the superseded handle", superseded, staleHandle); err != nil {
-		return nil, err
-	}
+	superseded := stale(consumer, received{&old, began})
 	after, err := receive(consumer, 1, invisibleFor)
 	if err != nil {
 		return nil, err
@@ -210,13 +214,15 @@ func invisible(env *environment) (facts, error) {
 	if waited < 5*time.Second || waited > 15*time.Second {
 		return nil, fmt.Errorf("came again after %v", waited)
 	}
-	ended := consumer.Ack(context.Background(), before[0].MessageView)
+	ended := stale(consumer, before[0])
 	return facts{"waited_s": waited.Seconds(), "stale_code": staleHandle}, first(
 		same("attempt", after[0].GetDeliveryAttempt(), int32(2)),
 		refusedWith("the handle whose lease ended", ended, staleHandle),
 		consumer.ChangeInvisibleDuration(after[0].MessageView, invisibleFor),
 		consumer.Ack(context.Background(), after[0].MessageView),
-		nothing(consumer, quiet))
+		nothing(consumer, quiet),
+		// Last, for the original does not refuse it; it refuses the other one.
+		refusedWith("the superseded handle", superseded, staleHandle))
 }
 
 // Almost 4 MiB come back equal; more than 4 MiB are refused.

@@ -5,8 +5,8 @@ import { FilterExpression, Producer, PushConsumer, SimpleConsumer, ConsumeResult
 
 export const INVISIBLE_MS = 30_000;
 export const TIMEOUT_MS = 30_000;
-// Long polling of a simple consumer: short, so that "nothing comes" is seen soon.
-const AWAIT_MS = 2_000;
+// Long polling of a simple consumer: short, so that "nothing comes" is seen soon; the original refuses 2 s.
+const AWAIT_MS = 3_000;
 // For how long nothing may come where nothing is expected any more.
 export const QUIET_MS = 3_000;
 

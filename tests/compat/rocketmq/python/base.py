@@ -25,8 +25,8 @@ from rocketmq import (
 
 Facts = dict[str, Any]
 
-AWAIT_S = 2
-"""Long polling of a simple consumer: short, so that "nothing comes" is seen soon."""
+AWAIT_S = 3
+"""Long polling of a simple consumer: short, so that "nothing comes" is seen soon; the original refuses 2 s."""
 INVISIBLE_S = 30
 QUIET_S = 3.0
 """For how long nothing may come where nothing is expected any more."""

@@ -19,8 +19,8 @@ import org.apache.rocketmq.client.apis.producer.Producer;
 import org.apache.rocketmq.client.apis.producer.TransactionChecker;
 
 final class Context implements AutoCloseable {
-    // Long polling of a simple consumer: short, so that "nothing comes" is seen soon.
-    private static final Duration AWAIT = Duration.ofSeconds(2);
+    // Long polling of a simple consumer: short, so that "nothing comes" is seen soon; the original refuses 2 s.
+    private static final Duration AWAIT = Duration.ofSeconds(3);
     private static final ClientServiceProvider PROVIDER = ClientServiceProvider.loadService();
 
     final String topic;
