@@ -9,11 +9,23 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import bulk, bulk_size, changes, compact, delivery, grpc_server, intake, memory, pipeline, relay
+from benchmarks import (
+    bulk,
+    bulk_size,
+    changes,
+    compact,
+    delivery,
+    grpc_server,
+    intake,
+    memory,
+    pipeline,
+    relay,
+    rocketmq,
+)
 from benchmarks.harness import BENCHMARKS, OPT_IN, Result
 
 RESULTS = Path(__file__).parent / "results" / "latest.json"
-USED = (bulk, bulk_size, changes, compact, delivery, grpc_server, intake, memory, pipeline, relay)
+USED = (bulk, bulk_size, changes, compact, delivery, grpc_server, intake, memory, pipeline, relay, rocketmq)
 """To import them is what registers their benchmarks."""
 
 

@@ -132,7 +132,25 @@ class Config(BaseSettings):
     shard: Count = Field(0, ge=0, le=999, description="This broker's part of the store.")
 
     flight: Address = Field("127.0.0.1:7611", description="HOST:PORT of the Arrow Flight front; empty: off.")
-    rocketmq: Address = Field(None, description="HOST:PORT of the RocketMQ front; not in this version.")
+    rocketmq: Address = Field(None, description="HOST:PORT of the RocketMQ front (gRPC, v5 clients); empty: off.")
+    rocketmq_keys: Optional = Field(
+        None, description="File of ACCESS_KEY SECRET lines; with it, RocketMQ clients must sign. Empty: all may."
+    )
+    rocketmq_tls: Literal["both", "on", "off"] = Field(
+        "both", description="RocketMQ clients come by TLS, in the clear, or as they like."
+    )
+    rocketmq_tls_certificate: Optional = Field(
+        None, description="PEM file of the certificate chain; empty: one signed by itself is made in DATA."
+    )
+    rocketmq_tls_key: Optional = Field(None, description="PEM file of the certificate's private key.")
+    rocketmq_create_topics: Literal["on", "off"] = Field(
+        "on", description="RocketMQ clients make a topic by naming it; off: it must be there (tarry topic set)."
+    )
+    rocketmq_check_first_ms: Milliseconds = Field(
+        6_000, ge=1, description="How old an undecided transaction is when its producer is first asked."
+    )
+    rocketmq_check_ms: Milliseconds = Field(30_000, ge=1_000, description="How often it is asked again...")
+    rocketmq_checks_max: Count = Field(15, ge=1, description="...and how often in all; then it is a dead letter.")
     http: Address = Field(None, description="HOST:PORT of the lmstfy HTTP front; not in this version.")
     http_admin: Address = Field(None, description="HOST:PORT of the HTTP admin front; not in this version.")
 

@@ -48,10 +48,14 @@ class GroupInfo:
 
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
-    """What becomes of a topic's late messages, where they do not say it themselves."""
+    """A topic's settings: what becomes of late messages that do not say it themselves, and about order."""
 
     topic: str
     late: str
     """deliver, drop or dead."""
     lateness_ms_max: int | None
     """How late a message without an expiry may be; None: any."""
+    ordered: bool
+    """All of its groups keep the order of ordering keys."""
+    declared: bool
+    """It was made before it had a message."""

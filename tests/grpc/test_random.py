@@ -95,7 +95,7 @@ class Owner:
 
     def __init__(self, service: Service, limits: Limits) -> None:
         self.handlers = {path.encode(): handler for path, handler in service.handlers().items()}
-        self.limits, self.tls = limits, False
+        self.limits = limits
         self.tasks: set[asyncio.Task[Any]] = set()
         self.loop = asyncio.get_running_loop()
         self.left_by: list[Connection] = []

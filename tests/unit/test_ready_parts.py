@@ -72,7 +72,7 @@ def test_what_waits_keeps_its_state_when_it_is_put_back() -> None:
 
 
 def test_a_lease_ends_row_by_row_and_by_the_table() -> None:
-    holder, leases = SimpleNamespace(held=0), Leases(itertools.count(1))
+    holder, leases = SimpleNamespace(held=0, lease_ms=1000), Leases(itertools.count(1))
     number = leases.open(holder, column(3, 5, 9), State.READY, ones(3), None, 100)  # type: ignore[arg-type]
     assert (holder.held, leases.rows) == (3, 3)
     [(lease, at)] = leases.find(column(number, number, number, 7), column(5, 4, 9, 3))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tarry.message import PROPERTIES, SCHEMA, UNNUMBERED
 from tarry.ready import dead
-from tarry.ready.reserved import rewritten, texts_of, values_of
+from tarry.ready.reserved import has_none, rewritten, texts_of, values_of
 
 NAMES = st.sampled_from(["a", "tarry.only", "tarry.order", "tarry.dead.seq", "tarry.dead.x", "", "ü"])
 ROW = st.one_of(st.none(), st.dictionaries(NAMES, st.text(max_size=3), max_size=4))
@@ -85,3 +85,14 @@ def test_a_letter_says_why_and_its_successor_does_not() -> None:
 def test_what_a_letter_says_is_not_trusted() -> None:
     rows = [message(0, properties=[("tarry.dead.attempts", "many")]), message(1, properties=[])]
     assert dead.attempts_of(pa.RecordBatch.from_pylist(rows, SCHEMA)).to_pylist() == [0, 0]
+
+
+def test_which_columns_have_none_of_tarrys_own() -> None:
+    own, user = [("x", "1"), ("tarry.late", "dead")], [("x", "1"), ("TARRY.late", "dead")]
+    column = pa.array([user, None, own, [], user], PROPERTIES)
+    assert has_none(column[:2])
+    assert not has_none(column)
+    assert not has_none(column[2:])
+    assert has_none(column[3:])
+    assert has_none(pa.nulls(3, PROPERTIES))
+    assert has_none(column[:0])

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from tarry.broker.recovery import Rooms
 
 
+Made = Callable[[pa.RecordBatch], pa.RecordBatch]
+"""From a message as it was found (of SCHEMA, one row) to the one that takes its place (of UNNUMBERED, one row)."""
 TARGETS_MAX = 4096
 """Messages that are cancelled in one write: producers wait while it is decided."""
 
@@ -84,17 +86,21 @@ class Changes:
             series = names.of_series(entry.seq)
             [current] = self._rooms.registry.get([series])
             # Also where there is no series yet: its first occurrence may fall due while we look.
-            moved = self._move(current or entry, due_ms, series)
+            moved = self._move(current or entry, series, self._at(due_ms))
             if moved is not None:
                 return moved
 
     def reschedule_key(self, topic: str, key: str, due_ms: int) -> Rescheduled:
         """Move the message of a key to another due time."""
+        return self.replace_key(topic, key, self._at(due_ms))
+
+    def replace_key(self, topic: str, key: str, made: Made) -> Rescheduled:
+        """Put another message, of any topic, in the place of the one that is pending under a key."""
         while True:
             [entry] = self._keyed(topic, [key])
             if entry is None:
                 return Rescheduled(Outcome.UNKNOWN)
-            moved = self._move(entry, due_ms, names.of_key(topic, key))
+            moved = self._move(entry, names.of_key(topic, key), made)
             if moved is not None:
                 return moved
 
@@ -107,7 +113,10 @@ class Changes:
         id = column(rows, entry.seq, "id") or id_of(entry.seq)
         return Receipt(str(id), entry.seq, entry.due_ms, entry.seq, 1, handle.sign(self._rooms.secret, entry.seq, 1))
 
-    def _move(self, entry: Entry, due_ms: int, name: bytes) -> Rescheduled | None:
+    def _at(self, due_ms: int) -> Made:
+        return lambda row: _at(row, due_ms, self._rooms.clock.now_ms())
+
+    def _move(self, entry: Entry, name: bytes, made: Made) -> Rescheduled | None:
         rows = locate(self._rooms, [entry], SCHEMA.names)
         row = rows.get(entry.seq)
         if row is None:
@@ -118,7 +127,7 @@ class Changes:
             # Pending and nowhere: the due time of the handle is not that of the message.
             return Rescheduled(Outcome.UNKNOWN if outcome is Outcome.DONE else outcome)
         target = Target(entry.seq, entry.due_ms, str(column(rows, entry.seq, "topic")), name)
-        anew = _at(row, due_ms, self._rooms.clock.now_ms())
+        anew = made(row)
         moved: Rescheduled | None = self._carry_out(lambda done: Move(target, anew, done, self._rooms.secret))
         return moved
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
+
+import pyarrow as pa
 
 from tarry.broker.bulk import Bulk
 from tarry.broker.changes import Changes
@@ -56,6 +58,16 @@ class Changing(Producing):
     ) -> Rescheduled:
         """:meth:`reschedule` for the message of a key, which keeps its key."""
         return self._changes.reschedule_key(topic, key, self._due_ms(delay, due))
+
+    def replace_key(self, topic: str, key: str, made: Callable[[pa.RecordBatch], pa.RecordBatch]) -> Rescheduled:
+        """Put another message in the place of the one that is pending under a key, both in one decision and durably:
+        ``made`` gets that (one row of :data:`tarry.message.SCHEMA`) and gives the other (one row of
+        :data:`tarry.message.UNNUMBERED`, of any topic). For fronts with transactions, whose rows are checked already.
+
+        Raises:
+            OverloadedError, DiskFullError: not now; nothing was changed.
+        """
+        return self._changes.replace_key(topic, key, made)
 
     def find_key(self, topic: str, key: str) -> Receipt | None:
         """The message that is pending under a key; None when none is."""

@@ -87,7 +87,7 @@ class Consuming:
             StaleLeaseError: when some leases were stale; the others are settled all the same.
             NotFoundError: there is no such group.
         """
-        found = self._group(topic, group)
+        found = self.find_group(topic, group)
         return wait_for(lambda done: found.ack(leases, offsets, done))
 
     def nack(self, topic: str, group: str, leases: Int64s, offsets: Int64s, delay_ms: int | None = None) -> int:
@@ -96,7 +96,7 @@ class Consuming:
         """
         if delay_ms is not None and delay_ms < 0:
             raise InvalidArgumentError(f"delay_ms is {delay_ms}; allowed: 0 or more")
-        found = self._group(topic, group)
+        found = self.find_group(topic, group)
         return wait_for(lambda done: found.nack(leases, offsets, delay_ms, done))
 
     def extend(self, topic: str, group: str, leases: Int64s, offsets: Int64s, lease_ms: int) -> int:
@@ -105,11 +105,16 @@ class Consuming:
         """
         if lease_ms < 1:
             raise InvalidArgumentError(f"lease_ms is {lease_ms}; allowed: 1 or more")
-        return self._group(topic, group).extend(leases, offsets, lease_ms)
+        return self.find_group(topic, group).extend(leases, offsets, lease_ms)
 
-    def _group(self, topic: str, name: str) -> Group:
+    def find_group(self, topic: str, group: str) -> Group:
+        """A group that is there.
+
+        Raises:
+            NotFoundError: there is none of that name.
+        """
         self._check_open()
-        return self._rooms.groups.find(topic, name)
+        return self._rooms.groups.find(topic, group)
 
     # -- groups and topics -------------------------------------------------------------------------------------------
 
@@ -163,7 +168,7 @@ class Consuming:
         Raises:
             NotFoundError: there is no such group; so for all that follow here.
         """
-        return self._rooms.groups.info(self._group(topic, group))
+        return self._rooms.groups.info(self.find_group(topic, group))
 
     def groups(self, topic: str | None = None) -> list[GroupInfo]:
         """All groups, of one topic or of every one, by name."""
@@ -177,12 +182,12 @@ class Consuming:
 
     def pause(self, topic: str, group: str) -> None:
         """Hand out nothing, durably, until :meth:`resume`. What is leased can be settled."""
-        self._group(topic, group)
+        self.find_group(topic, group)
         self.set_group(topic, group, paused=True)
 
     def resume(self, topic: str, group: str) -> None:
         """Hand out again."""
-        self._group(topic, group)
+        self.find_group(topic, group)
         self.set_group(topic, group, paused=False)
 
     def seek(self, topic: str, group: str, to: int | str) -> int:
@@ -196,18 +201,35 @@ class Consuming:
         self._check_open()
         return self._rooms.groups.seek(topic, group, to)
 
-    def set_topic(self, topic: str, *, late: str | None = None, lateness_ms_max: int | None = None) -> TopicInfo:
-        """Change what becomes of a topic's late messages that do not say it themselves (None: as it is), durably.
+    def set_topic(
+        self,
+        topic: str,
+        *,
+        late: str | None = None,
+        lateness_ms_max: int | None = None,
+        ordered: bool | None = None,
+        declared: bool | None = None,
+    ) -> TopicInfo:
+        """Change a topic's settings (None: as it is), durably; a topic that is new is made.
 
         Args:
-            late: "deliver", "drop" or "dead"; empty: the default, drop.
+            late: what becomes of late messages that do not say it: "deliver", "drop" or "dead"; empty: drop.
             lateness_ms_max: how late a message without an expiry may be; -1: any.
+            ordered: all groups of the topic keep the order of ordering keys, whatever their own settings.
+            declared: the topic is there before it has a message: fronts may be told not to make topics themselves.
         """
         self._check_open()
-        return self._rooms.groups.set_topic(topic, late=late, lateness_ms_max=lateness_ms_max)
+        return self._rooms.groups.set_topic(
+            topic, late=late, lateness_ms_max=lateness_ms_max, ordered=ordered, declared=declared
+        )
+
+    def has_topic(self, topic: str) -> bool:
+        """Whether there is such a topic: it was declared, or has messages, groups or settings."""
+        self._check_open()
+        return topic in self._rooms.intake.accepted or self._rooms.groups.has_topic(topic)
 
     def topic_info(self, topic: str) -> TopicInfo:
-        """What becomes of a topic's late messages."""
+        """A topic's settings."""
         self._check_open()
         return self._rooms.groups.topic_info(topic)
 

@@ -151,14 +151,23 @@ class Groups:
         return max(0, group.topic.end - target)
 
     def set_topic(self, topic: str, **given: object) -> TopicInfo:
-        """Change what becomes of late messages, durably when it returns."""
-        if is_dead_topic(check_topic(topic)):
+        """Change a topic's settings, durably when it returns."""
+        if is_dead_topic(check_topic(topic)) and any(
+            given.get(name) is not None for name in ("late", "lateness_ms_max")
+        ):
             raise InvalidArgumentError(f"{topic!r} is for dead letters, which are never late; allowed: other topics")
         with self._lock:
             settings = self._policies.topics.get(topic, TopicSettings()).changed(**given)
             self._policies.set_topic(topic, settings)
-            self._ready.topic(topic).settings = None if settings == TopicSettings() else settings
+            queue = self._ready.topic(topic)
+            queue.settings = None if settings == TopicSettings() else settings
+            for group in list(queue.groups.values()):
+                group.configure(group.settings)
         return self.topic_info(topic)
+
+    def has_topic(self, topic: str) -> bool:
+        """Whether it has settings, groups, or messages that have become due."""
+        return topic in self._ready.topics
 
     # -- where they stand --------------------------------------------------------------------------------------------
 
@@ -172,7 +181,7 @@ class Groups:
             tries=s.tries,
             inflight_max=s.inflight_max,
             filter=s.filter or EVERYTHING,
-            ordered=s.ordered,
+            ordered=group.ordered,
             paused=s.paused,
             lease_ms=s.lease_ms or self._config.lease_ms,
             start=group.start,
@@ -184,7 +193,8 @@ class Groups:
     def topic_info(self, topic: str) -> TopicInfo:
         """What becomes of a topic's late messages."""
         s = self._policies.topics.get(check_topic(topic), TopicSettings())
-        return TopicInfo(topic, s.late or "drop", s.lateness_ms_max if s.lateness_ms_max >= 0 else None)
+        latest = s.lateness_ms_max if s.lateness_ms_max >= 0 else None
+        return TopicInfo(topic, s.late or "drop", latest, s.ordered, s.declared)
 
     # -- recovery, and what goes on ----------------------------------------------------------------------------------
 
@@ -194,6 +204,9 @@ class Groups:
         Raises:
             CorruptError: they are damaged, or ahead of the ready log.
         """
+        # Before there are groups, which look at them.
+        for topic_name, topic_settings in self._policies.topics.items():
+            self._ready.topic(topic_name).settings = topic_settings
         retries: dict[tuple[str, str], Retries] = {}
         for entry in self._journal.recover():
             topic, key = self._ready.topic(entry.topic), (entry.topic, entry.group)
@@ -210,8 +223,6 @@ class Groups:
         groups = [(t.name, n, g) for t in list(self._ready.topics.values()) for n, g in t.groups.items()]
         for topic_name, name, group in groups:
             group.recovered(retries.get((topic_name, name), {}))
-        for topic_name, topic_settings in self._policies.topics.items():
-            self._ready.topic(topic_name).settings = topic_settings
 
     def entries(self) -> Iterator[Entry]:
         """The state of all groups, for a snapshot of the journal."""

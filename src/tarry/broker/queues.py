@@ -62,6 +62,14 @@ class Queues:
             raise InvalidArgumentError(f"offsets {start} to {end} of topic {topic!r}; allowed: up to {queue.end}")
         return map(concat, chunks(_read(queue, start, end), BYTES, ROWS))
 
+    def offset_at(self, topic: str, due_ms: int) -> int:
+        """The offset of the first message of a topic's queue, of those that are kept, that was due at a moment or
+        later; its end where there is none.
+        """
+        self._check_open()
+        queue = self._rooms.ready.topics.get(topic)
+        return 0 if queue is None else self._rooms.ready.first_due(queue, due_ms)
+
     def cancelled_between(self, start: int, end: int) -> Iterator[pa.RecordBatch]:
         """What the cancellations with ``start <= seq < end`` of the intake name (:data:`CANCELLED`), without those that
         have fired and were deleted since.

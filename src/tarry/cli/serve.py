@@ -10,7 +10,7 @@ import typer
 from tarry.cli import output
 from tarry.errors import InvalidArgumentError
 
-LATER_FRONTS = ("rocketmq", "http", "http_admin")
+LATER_FRONTS = ("http", "http_admin")
 
 Address = Annotated[str | None, typer.Option(metavar="HOST:PORT")]
 
@@ -18,7 +18,7 @@ Address = Annotated[str | None, typer.Option(metavar="HOST:PORT")]
 def serve(
     data: Annotated[Path | None, typer.Option(metavar="DIR", help="Directory of the logs and the store.")] = None,
     flight: Annotated[str | None, typer.Option(metavar="HOST:PORT", help='Arrow Flight; "" is off.')] = None,
-    rocketmq: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Not in this version.")] = None,
+    rocketmq: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="RocketMQ's v5 clients.")] = None,
     http: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Not in this version.")] = None,
     http_admin: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Not in this version.")] = None,
     metrics: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Prometheus, over HTTP.")] = None,
@@ -43,6 +43,7 @@ def serve(
     \b
     tarry serve --data data
     tarry serve --data data --flight 0.0.0.0:7611 --pipeline off
+    tarry serve --data data --rocketmq 127.0.0.1:8081
     tarry serve --data data --set horizon_ms=2m --set wheel_bytes_max=256MiB
     tarry serve --print-config > tarry.toml; tarry serve --config tarry.toml
     """

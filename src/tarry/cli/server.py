@@ -72,7 +72,14 @@ def _serve(config: Config, stop: StopSignals, stack: ExitStack) -> None:
         front = FlightFront.start(broker, config.flight)
         stack.callback(front.stop)
         address = front.address
-    fronts = ["no front" if address is None else f"flight on {address}"]
+    fronts = [] if address is None else [f"flight on {address}"]
+    if config.rocketmq is not None:
+        from tarry.fronts.rocketmq import RocketMQFront
+
+        rocketmq = RocketMQFront.start(broker, config.rocketmq)
+        stack.callback(rocketmq.stop)
+        fronts.append(f"rocketmq on {rocketmq.address}")
+    fronts = fronts or ["no front"]
     if config.metrics is not None:
         from tarry.fronts.metrics import MetricsFront
 

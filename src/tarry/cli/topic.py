@@ -1,4 +1,4 @@
-"""``tarry topic``: what becomes of a topic's late messages."""
+"""``tarry topic``: a topic's settings: what becomes of late messages, and about order."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tarry.cli.group import Topic
 from tarry.cli.options import DEFAULT_ENDPOINT, Endpoint, Json, connect, duration_ms
 from tarry.groupinfo import TopicInfo
 
-app = typer.Typer(name="topic", help="Topics: what becomes of late messages.", no_args_is_help=True)
+app = typer.Typer(name="topic", help="Topics: late messages, order.", no_args_is_help=True)
 
 
 @app.command()
 def show(topic: Topic, endpoint: Endpoint = DEFAULT_ENDPOINT, json: Json = False) -> None:
-    """Show what becomes of messages of a topic that are late and do not say it themselves.
+    """Show a topic's settings.
 
     \b
     tarry topic show orders
@@ -35,19 +35,26 @@ def set_(
     lateness_max: Annotated[
         str | None, typer.Option("--lateness-max", help="How late one without a ttl may be: 10m; none is any.")
     ] = None,
+    ordered: Annotated[
+        bool | None, typer.Option("--ordered/--not-ordered", help="All groups keep the order of ordering keys.")
+    ] = None,
+    declared: Annotated[
+        bool | None, typer.Option("--declared/--not-declared", help="It is there before it has a message.")
+    ] = None,
     endpoint: Endpoint = DEFAULT_ENDPOINT,
     json: Json = False,
 ) -> None:
-    """Change it; what is not named stays.
+    """Change a topic's settings, what becomes of late messages above all; what is not named stays.
 
     \b
     tarry topic set orders --late dead --lateness-max 10m
+    tarry topic set orders --declared
     """
     latest = None
     if lateness_max is not None:
         latest = -1 if lateness_max == "none" else duration_ms(lateness_max, "--lateness-max")
     with connect(endpoint) as client:
-        _show(client.set_topic(topic, late=late, lateness_ms_max=latest), json)
+        _show(client.set_topic(topic, late=late, lateness_ms_max=latest, ordered=ordered, declared=declared), json)
 
 
 def _show(info: TopicInfo, json: bool) -> None:

@@ -67,9 +67,24 @@ class AsyncGroups(AsyncCalls):
         """As :meth:`tarry.client.Client.seek`."""
         return await self._call(self._client.seek, topic, group, to)
 
-    async def set_topic(self, topic: str, *, late: str | None = None, lateness_ms_max: int | None = None) -> TopicInfo:
+    async def set_topic(
+        self,
+        topic: str,
+        *,
+        late: str | None = None,
+        lateness_ms_max: int | None = None,
+        ordered: bool | None = None,
+        declared: bool | None = None,
+    ) -> TopicInfo:
         """As :meth:`tarry.client.Client.set_topic`."""
-        return await self._call(self._client.set_topic, topic, late=late, lateness_ms_max=lateness_ms_max)
+        return await self._call(
+            self._client.set_topic,
+            topic,
+            late=late,
+            lateness_ms_max=lateness_ms_max,
+            ordered=ordered,
+            declared=declared,
+        )
 
     async def topic_info(self, topic: str) -> TopicInfo:
         """As :meth:`tarry.client.Client.topic_info`."""

@@ -102,14 +102,24 @@ class Groups:
         answer = self._ask("seek", {"topic": topic, "group": group, "to": place})
         return read_answer(lambda: int(answer["ahead"]), answer)
 
-    def set_topic(self, topic: str, *, late: str | None = None, lateness_ms_max: int | None = None) -> TopicInfo:
-        """Change what becomes of a topic's late messages that do not say it themselves (None: as it is).
+    def set_topic(
+        self,
+        topic: str,
+        *,
+        late: str | None = None,
+        lateness_ms_max: int | None = None,
+        ordered: bool | None = None,
+        declared: bool | None = None,
+    ) -> TopicInfo:
+        """Change a topic's settings (None: as it is); a topic that is new is made.
 
         Args:
-            late: "deliver", "drop" or "dead"; empty: the default.
+            late: what becomes of late messages that do not say it: "deliver", "drop" or "dead"; empty: drop.
             lateness_ms_max: how late a message without a ttl may be; -1: any.
+            ordered: all groups of the topic keep the order of ordering keys, whatever their own settings.
+            declared: the topic is there before it has a message: fronts may be told not to make topics themselves.
         """
-        given = {"late": late, "lateness_ms_max": lateness_ms_max}
+        given = {"late": late, "lateness_ms_max": lateness_ms_max, "ordered": ordered, "declared": declared}
         body = {name: value for name, value in given.items() if value is not None}
         return self._info(TopicInfo, "set-topic", {"topic": topic, **body})
 

@@ -25,7 +25,7 @@ STOP_S = 30.0
 GONE_S = 30.0
 """How long a killed broker's processes may take to end by themselves."""
 
-_READY = re.compile(r"tarry \S+ serving flight on (\S+), data .*\n")
+_READY = re.compile(r"tarry \S+ serving flight on (\S+),.* data .*\n")
 _KIB = 1024
 
 

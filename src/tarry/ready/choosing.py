@@ -17,7 +17,7 @@ from tarry.ready.journal import Entry
 from tarry.ready.lateness import EXPIRE_COLUMN, Mask, overdue
 from tarry.ready.leases import Int32s
 from tarry.ready.order import Order
-from tarry.ready.reserved import ONLY, texts_of, values_of
+from tarry.ready.reserved import ONLY, has_none, texts_of, values_of
 from tarry.ready.settings import GroupSettings
 from tarry.ready.settling import Settling
 from tarry.ready.states import Event, State, States, move, move_all
@@ -30,22 +30,23 @@ class Choosing(Settling):
     """The choice between the queue and the consumers of a group."""
 
     def configure(self, settings: GroupSettings) -> None:
-        """Other settings, from now on: what consumers hold is not touched."""
+        """Other settings, from now on, or other ones of its topic: what consumers hold is not touched."""
         with self.lock:
-            ordered, self._order = self._order, self._order if settings.ordered else None
+            former = self._order
             self._apply(settings)
-            if settings.ordered and ordered is None:
+            if self.ordered and former is None:
                 self._order = Order()
                 self._look_again()  # whose keys are on their way is not known
-            elif ordered is not None and not settings.ordered:
-                self._let_go(ordered.all_held())
+            elif former is not None and not self.ordered:
+                self._order = None
+                self._let_go(former.all_held())
         self._wake_up()
 
     def _apply(self, settings: GroupSettings) -> None:
         super()._apply(settings)
         wanted = parse_filter(settings.filter)
         self._filter = None if wanted.matches_all else wanted
-        self._choosy = self._filter is not None or settings.ordered
+        self._choosy = self._filter is not None or self.ordered
 
     def _defer(self, rows: Rows, due: Int64s) -> None:
         """The clock was set back since these were dispatched. Never early; and what is due behind them need not wait
@@ -181,7 +182,7 @@ class Choosing(Settling):
 
 def is_plain(columns: list[pa.Array], rows: int) -> bool:
     """Whether nothing in these rows can ask for more than to be handed out."""
-    return bool(columns[_PROPERTIES].null_count == rows and columns[EXPIRE_COLUMN].null_count == rows)
+    return bool(columns[EXPIRE_COLUMN].null_count == rows) and has_none(columns[_PROPERTIES])
 
 
 def firsts(offsets: Int64s) -> Rows:

@@ -85,6 +85,22 @@ class Group(Choosing):
                 if self._news == seen:
                     self._clock.wait(self._wake, left)
 
+    def poll(self, holder: Subscription, rows_max: int) -> tuple[pa.RecordBatch | None, float | None]:
+        """What :meth:`fetch` would give now, without waiting; where that is nothing, in how many seconds to look again
+        (None: when a listener is told), see :meth:`listen`.
+
+        Raises:
+            InvalidArgumentError: as :meth:`fetch`.
+        """
+        with self.lock:
+            if self.closed or holder.closed:
+                return None, None
+            batch, why = self._lease(holder, rows_max)
+            again = None if batch is not None else 0.0 if why is _Why.UNFINISHED else self._until_next(None, why)
+        if self._graves:
+            self.bury()
+        return batch, again
+
     def _lease(self, holder: Subscription, rows_max: int) -> tuple[pa.RecordBatch | None, _Why]:
         """What there is for ``holder``; or None, and why."""
         room = min(rows_max, holder.prefetch - holder.held)
@@ -110,7 +126,7 @@ class Group(Choosing):
     def _lease_new(self, holder: Subscription, room: int, now: int) -> tuple[pa.RecordBatch | None, _Why]:
         # After a recovery the cursor begins at the floor of then, which may have risen past it since.
         self.cursor = max(self.cursor, self.floor)
-        choosy = self._choosy or self.topic.settings is not None
+        choosy = self._choosy or (self.topic.settings is not None and self.topic.settings.lateness_ms_max >= 0)
         rows_max = max(min(room, CHOICE_ROWS_MAX), CHOICE_ROWS) if choosy else room
         start = self.cursor
         while self._order is None or not self._order.full:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 Int32s = npt.NDArray[np.int32]
 
 _LEASED = int(State.LEASED)
+_LET_GO = -1
+"""In the states of a lease: the row is under another one now. No state, so nothing can happen to it here."""
 _HANDED_OUT = {state: int(move(state, Event.LEASE)) for state in (State.READY, State.WAITING)}
 
 
@@ -39,6 +41,8 @@ class Lease:
     """Each message's own limit of tries, 0 where it has none; None where none of them has one."""
     deadline_ms: int
     holder: Subscription
+    since_ms: int
+    """When it was handed out."""
 
     @property
     def held(self) -> npt.NDArray[np.intp]:
@@ -73,7 +77,8 @@ class Leases:
         states = (
             np.full(rows, _HANDED_OUT[state], np.int8) if isinstance(state, State) else move_all(state, Event.LEASE)
         )
-        self._leases[number] = Lease(number, offsets, states, rows, attempts, tries, deadline_ms, holder)
+        since_ms = deadline_ms - holder.lease_ms
+        self._leases[number] = Lease(number, offsets, states, rows, attempts, tries, deadline_ms, holder, since_ms)
         self._push_deadline(deadline_ms, number)
         holder.held += rows
         self.rows += rows
@@ -93,6 +98,47 @@ class Leases:
             if len(at):
                 found.append((lease, at))
         return found
+
+    def held_mask(self, leases: Int64s, offsets: Int64s) -> npt.NDArray[np.bool_]:
+        """Which of these rows are leased; of one that is given twice, the first."""
+        held = np.zeros(len(offsets), np.bool_)
+        for lease, at in self.find(leases, offsets):
+            mine = np.flatnonzero((leases == lease.number) & np.isin(offsets, lease.offsets[at]))
+            held[mine[np.unique(offsets[mine], return_index=True)[1]]] = True
+        return held
+
+    def part(self, number: int, offset: int, deadline_ms: int) -> int | None:
+        """A lease of its own for one row of another, for the same consumer; its number, or None if the row is not
+        leased under ``number``.
+        """
+        found = self.find(np.array([number], np.int64), np.array([offset], np.int64))
+        if not found:
+            return None
+        [(lease, at)] = found
+        if len(lease.offsets) == 1:
+            # Another number all the same: who had the former must not settle by it any more.
+            del self._leases[number]
+        else:
+            lease.states[at] = _LET_GO
+            lease.left -= 1
+            if not lease.left:
+                del self._leases[number]
+        fresh = next(self._numbers)
+        tries = None if lease.tries is None else lease.tries[at]
+        states = np.full(1, _LEASED, np.int8)
+        self._leases[fresh] = Lease(
+            fresh, lease.offsets[at], states, 1, lease.attempts[at], tries, deadline_ms, lease.holder, lease.since_ms
+        )
+        self._push_deadline(deadline_ms, fresh)
+        return fresh
+
+    def renew(self, holder: Subscription, now_ms: int, oldest_ms: int) -> int:
+        """Move the deadlines of a consumer's leases that were handed out after ``oldest_ms``; how many."""
+        renewed = [lease for lease in self.of(holder) if lease.since_ms > oldest_ms]
+        for lease in renewed:
+            lease.deadline_ms = now_ms + holder.lease_ms
+            self._push_deadline(lease.deadline_ms, lease.number)
+        return len(renewed)
 
     def end(self, lease: Lease, at: npt.NDArray[np.intp], event: Event) -> None:
         """``event`` has happened to rows that :meth:`find` gave, or :attr:`Lease.held`: they are held no more."""

@@ -78,6 +78,7 @@ class Ledger:
         self.lock = threading.RLock()
         self._wake = threading.Condition()
         self._news = 0  # counts what may be of interest to who waits
+        self._listeners: tuple[Callable[[], None], ...] = ()
         self.floor = self.cursor = floor
         self.start = EARLIEST
         """Where it began when it was made."""
@@ -89,13 +90,19 @@ class Ledger:
         self._leases = Leases(services.lease_ids)
         self._waiting = Waiting()
         self._graves = Graves()
-        self._order: Order | None = Order() if settings.ordered else None
+        self._order: Order | None = Order() if self.ordered else None
         self._services = services
         self._clock = services.clock
         self._journal = services.journal
         self._ticket = services.ticket
         self.closed = False
         self.deleted = False
+
+    @property
+    def ordered(self) -> bool:
+        """Of each ordering key one message at a time: by its own settings, or its topic's."""
+        by_topic = self.topic.settings
+        return self.settings.ordered or (by_topic is not None and by_topic.ordered)
 
     def now_ms(self) -> int:
         """The time of the broker's clock."""
@@ -109,6 +116,22 @@ class Ledger:
         with self._wake:
             self._news += 1
             self._wake.notify_all()
+            listeners = self._listeners
+        for listener in listeners:
+            listener()
+
+    def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """Have ``listener`` called whenever there may be something for who waits: from any thread, the dispatcher's
+        above all, so it must be quick and not raise. Call what is returned to end that.
+        """
+
+        def end() -> None:
+            with self._wake:
+                self._listeners = tuple(known for known in self._listeners if known is not listener)
+
+        with self._wake:
+            self._listeners = (*self._listeners, listener)
+        return end
 
     # -- settling ----------------------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tarry.intake.index import Int64s
-from tarry.message import PROPERTIES
+from tarry.message import PROPERTIES, RESERVED
 
 ONLY = "tarry.only"
 """The one group that gets the message; the others pass over it."""
@@ -31,6 +31,14 @@ def values_of(properties: pa.Array, name: str) -> tuple[Int64s, pa.Array] | None
     rows = np.searchsorted(starts, hits + low, "right") - 1
     valid = properties.is_valid().to_numpy(zero_copy_only=False)[rows]
     return (rows[valid], items.take(pa.array(hits[valid]))) if valid.any() else None
+
+
+def has_none(properties: pa.Array) -> bool:
+    """Whether no row has a property of Tarry's own."""
+    if properties.null_count == len(properties):
+        return True
+    _, _, keys, _ = _entries(properties)
+    return not pc.any(pc.starts_with(keys, RESERVED)).as_py()
 
 
 def texts_of(properties: pa.Array, name: str) -> list[str | None]:

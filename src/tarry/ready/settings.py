@@ -55,9 +55,7 @@ class GroupSettings:
         _check_number("tries", self.tries, 0, INT32_MAX, "0 (no limit)")
         _check_number("inflight_max", self.inflight_max, 0, INT32_MAX, "0 (no limit)")
         _check_number("lease_ms", self.lease_ms, 0, YEAR_MS, "0 (the broker's)")
-        for name in ("ordered", "paused"):
-            if not isinstance(getattr(self, name), bool):
-                raise InvalidArgumentError(f"{name} is {shown(getattr(self, name))}; allowed: true or false")
+        _check_truths(self, "ordered", "paused")
         if self.retry != "":
             parse_retry(self.retry)
         if self.filter != "":
@@ -66,12 +64,16 @@ class GroupSettings:
 
 @dataclass(frozen=True, slots=True)
 class TopicSettings:
-    """What becomes of a topic's messages that are late."""
+    """What a topic's groups are told: what becomes of messages that are late, and about order."""
 
     late: str = ""
     """deliver, drop or dead, for messages that do not say it themselves; empty: drop."""
     lateness_ms_max: int = -1
     """How long after its due time a message without an expiry is not late yet; -1: for ever."""
+    ordered: bool = False
+    """All of its groups keep the order of ordering keys, whatever their own settings."""
+    declared: bool = False
+    """It is there before it has a message, for fronts that do not make topics by their being named."""
 
     def changed(self, **given: Any) -> TopicSettings:
         """With new values.
@@ -85,6 +87,7 @@ class TopicSettings:
         if self.late not in ("", *LATE_WAYS):
             raise InvalidArgumentError(f"late is {shown(self.late)}; allowed: {', '.join(LATE_WAYS)}, or '' for none")
         _check_number("lateness_ms_max", self.lateness_ms_max, -1, 1 << 50, "-1 (none)")
+        _check_truths(self, "ordered", "declared")
 
 
 def not_default(settings: GroupSettings | TopicSettings, default: object) -> dict[str, Any]:
@@ -94,6 +97,12 @@ def not_default(settings: GroupSettings | TopicSettings, default: object) -> dic
 
 def _changed(settings: _T, given: dict[str, Any]) -> _T:
     return replace(settings, **{name: value for name, value in given.items() if value is not None})
+
+
+def _check_truths(settings: GroupSettings | TopicSettings, *names: str) -> None:
+    for name in names:
+        if not isinstance(getattr(settings, name), bool):
+            raise InvalidArgumentError(f"{name} is {shown(getattr(settings, name))}; allowed: true or false")
 
 
 def _check_number(name: str, value: object, low: int, high: int, lowest: str) -> None:

@@ -70,6 +70,39 @@ class Settling(Ledger):
             answer()
         return count
 
+    def ack_each(self, leases: Int64s, offsets: Int64s, done: Done) -> npt.NDArray[np.bool_]:
+        """:meth:`ack`, and which of them were settled; of one that is given twice, the first. ``done`` is told of
+        failures alone: to be stale is none.
+        """
+        ticket = self._ticket()
+        with self.lock:
+            held = self._leases.held_mask(leases, offsets)
+            settled = []
+            for lease, at in self._leases.find(leases[held], offsets[held]):
+                self._leases.end(lease, at, Event.ACK)
+                settled.append(lease.offsets[at])
+            entries = self._settle(np.sort(np.concatenate(settled))) if settled else []
+            answer = self._write(entries, ticket, 0, len(offsets), done)
+        self._wake_up()
+        if answer is not None:
+            answer()
+        return held
+
+    def relet(self, lease: int, offset: int, lease_ms: int) -> int | None:
+        """Hold one leased message for ``lease_ms`` from now under a lease of its own, which the former gives way to;
+        the new one's number, or None where the former was stale. Its try is the same.
+        """
+        with self.lock:
+            return self._leases.part(lease, offset, self._clock.now_ms() + lease_ms)
+
+    def renew(self, holder: Subscription, held_ms_max: int) -> int:
+        """Hold all that a consumer has for its ``lease_ms`` from now, but for what it has had for longer than
+        ``held_ms_max``; how many leases were renewed.
+        """
+        with self.lock:
+            now = self._clock.now_ms()
+            return self._leases.renew(holder, now, now - held_ms_max)
+
     def nack(self, leases: Int64s, offsets: Int64s, delay_ms: int | None = None, done: Done | None = None) -> int:
         """Give back, to be delivered again after ``delay_ms`` (None: the group's back-off) with the next attempt
         number, or to be buried when that was the last; counts as :meth:`ack` does.
@@ -81,6 +114,24 @@ class Settling(Ledger):
             count = 0
             for lease, at in self._leases.find(leases, offsets):
                 entries += self._fail(lease, at, Event.NACK, now, delay_ms)
+                count += len(at)
+            answer = self._write(entries, ticket, len(offsets) - count, len(offsets), done)
+        self._wake_up()
+        if answer is not None:
+            answer()
+        self.bury()
+        return count
+
+    def bury_now(self, leases: Int64s, offsets: Int64s, done: Done | None = None) -> int:
+        """The consumer has no hope for these: they go to the dead letters, whatever tries are left; counts as
+        :meth:`ack` does. After a crash before their copies are durable, they may come once more.
+        """
+        ticket = self._ticket()
+        with self.lock:
+            entries: list[Entry] = []
+            count = 0
+            for lease, at in self._leases.find(leases, offsets):
+                entries += self._bury_rows(lease, at)
                 count += len(at)
             answer = self._write(entries, ticket, len(offsets) - count, len(offsets), done)
         self._wake_up()
@@ -143,10 +194,12 @@ class Settling(Ledger):
         if not spent.any():
             return self._retry_rows(lease, at, event, now, delay_ms)
         entries = self._retry_rows(lease, at[~spent], event, now, delay_ms) if not spent.all() else []
-        at = at[spent]
+        return entries + self._bury_rows(lease, at[spent])
+
+    def _bury_rows(self, lease: Lease, at: npt.NDArray[np.intp]) -> list[Entry]:
         self._leases.end(lease, at, Event.EXHAUST)
         # As a next try, so that it is not the same one again after a crash; there is none, as will be found then.
-        return entries + self._lay_out(lease.offsets[at], lease.attempts[at] + 1, dead.TRIES)
+        return self._lay_out(lease.offsets[at], lease.attempts[at] + 1, dead.TRIES)
 
     def _spent(self, attempts: Int32s, own_tries: Int32s | None) -> npt.NDArray[np.bool_]:
         """Which of these tries (1 is the first) are one too many."""

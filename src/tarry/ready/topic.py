@@ -74,7 +74,7 @@ class Topic:
     extents: list[Extent] = field(default_factory=list)
     groups: dict[str, Group] = field(default_factory=dict)
     settings: TopicSettings | None = None
-    """What becomes of late messages; None: what they say themselves."""
+    """What its groups are told; None: nothing but defaults."""
 
     @property
     def first(self) -> int:

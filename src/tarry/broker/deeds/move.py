@@ -1,4 +1,5 @@
-"""Rescheduling a message: it is cancelled where it is and stored anew at its new time, in one frame."""
+"""Rescheduling a message: it is cancelled where it is and stored anew at its new time (and, of a transaction that is
+committed, in its real topic), in one frame."""
 
 from __future__ import annotations
 
@@ -48,8 +49,9 @@ class Move:
         if outcome is not Outcome.DONE:
             return None
         self._register(round)
+        # The topic of the former: the one that comes may be in another.
         gone = pa.RecordBatch.from_arrays(
-            [pa.array(seq), pa.array(due), self._row.column("topic")], names=["seq", "due_ms", "topic"]
+            [pa.array(seq), pa.array(due), pa.array([target.topic], pa.string())], names=["seq", "due_ms", "topic"]
         )
         return pa.concat_batches([self._row, cancellations(gone, round.now_ms)])
 

@@ -60,6 +60,8 @@ class SetTopic(TopicOf):
 
     late: str | None = None
     lateness_ms_max: Int64 | None = None
+    ordered: bool | None = None
+    declared: bool | None = None
 
 
 class Purge(GroupOf):
@@ -91,7 +93,7 @@ class Groups:
             "pause": ("have a group hand out nothing", partial(self._pause, True)),
             "resume": ("have a group hand out again", partial(self._pause, False)),
             "seek": ("have a group go on from a time", self._seek),
-            "set-topic": ("what becomes of a topic's late messages", self._set_topic),
+            "set-topic": ("a topic's settings", self._set_topic),
             "topic-info": ("what becomes of a topic's late messages", self._topic_info),
             "respawn": ("schedule dead letters again, for their group", self._respawn),
             "purge": ("let go of dead letters", self._purge),

@@ -3,6 +3,7 @@
 ::
 
     server        listens, TLS, stops with grace; one timer for all silent, stalled and half-open connections
+    doors         TLS or not on one port, as each client likes
     connection    reads frames and knows what is allowed when; ``control`` answers the frames of no call
     outbox        writes: windows of the peer, fairness, one write a loop turn     inbox   the windows that we give
     stream        a call on the wire: from its HEADERS to its trailers             call    what a handler sees of it
@@ -14,6 +15,7 @@ Sources: RFC 9113, RFC 7541, and gRPC's PROTOCOL-HTTP2.md. ``docs/decisions/0016
 here.
 """
 
+from tarry.fronts.grpc.answers import Framed, framed
 from tarry.fronts.grpc.call import Call
 from tarry.fronts.grpc.handlers import Bidi, ClientStream, Handler, ServerStream, Unary
 from tarry.fronts.grpc.limits import Allowance, Limits
@@ -25,6 +27,7 @@ __all__ = [
     "Bidi",
     "Call",
     "ClientStream",
+    "Framed",
     "GrpcError",
     "GrpcServer",
     "Handler",
@@ -32,4 +35,5 @@ __all__ = [
     "ServerStream",
     "StatusCode",
     "Unary",
+    "framed",
 ]

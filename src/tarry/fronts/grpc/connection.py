@@ -67,7 +67,6 @@ class Owner(Protocol):
     limits: Limits
     tasks: set[asyncio.Task[Any]]
     loop: asyncio.AbstractEventLoop
-    tls: bool
 
     @property
     def handlers(self) -> Mapping[bytes, Handler]:
@@ -118,7 +117,7 @@ class Connection(asyncio.Protocol):
         self._out.add(self._greeting())
         if not self._owner.joined(self):
             self._fail(ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, "too many connections"))
-        elif self._owner.tls and not _speaks_h2(transport):
+        elif not _speaks_h2(transport):
             # RFC 9113, section 3.2: over TLS, HTTP/2 is what ALPN chose, never a guess.
             self._over = True
             transport.abort()
@@ -354,7 +353,7 @@ class Connection(asyncio.Protocol):
 
 def _speaks_h2(transport: asyncio.Transport) -> bool:
     tls = transport.get_extra_info("ssl_object")
-    return tls is not None and tls.selected_alpn_protocol() == "h2"
+    return tls is None or tls.selected_alpn_protocol() == "h2"
 
 
 def _peer(transport: asyncio.Transport) -> str:

@@ -53,7 +53,8 @@ async def _awaited(result: Awaitable[bytes]) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class ServerStream:
-    """One message in, many out. A ``yield`` waits while the peer does not read."""
+    """One message in, many out, singly or :class:`tarry.fronts.grpc.Framed`. A ``yield`` waits while the peer does not
+    read."""
 
     fn: Callable[[bytes, Call], AsyncIterator[bytes]]
     streams_in: ClassVar[bool] = False

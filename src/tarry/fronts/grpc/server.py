@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from tarry.errors import ClosedError, InvalidArgumentError
 from tarry.fronts.grpc.connection import Connection
+from tarry.fronts.grpc.doors import Doors
 from tarry.fronts.grpc.handlers import Handler
 from tarry.fronts.grpc.limits import Limits
 
@@ -25,7 +26,8 @@ _LAST_S: Final = 1.0
 class GrpcServer:
     """Serves ``handlers``, by their paths (``/package.Service/Method``), on one port of the running event loop.
 
-    ``tls`` needs a certificate; ALPN is set here. Without it clients come by prior knowledge (h2c).
+    ``tls`` needs a certificate; ALPN is set here. Without it clients come by prior knowledge (h2c); with
+    ``tls_optional``, as they like.
     Raises InvalidArgumentError: a path that is none.
     """
 
@@ -36,6 +38,7 @@ class GrpcServer:
         port: int,
         *,
         tls: ssl.SSLContext | None = None,
+        tls_optional: bool = False,
         limits: Limits | None = None,
     ) -> None:
         for path in handlers:
@@ -43,12 +46,12 @@ class GrpcServer:
                 raise InvalidArgumentError(f"method {path!r}; allowed: /package.Service/Method")
         self.handlers = {path.encode("ascii"): handler for path, handler in handlers.items()}
         self.limits = limits or Limits()
-        self.tls = tls is not None
         self.tasks: set[asyncio.Task[Any]] = set()
         self.loop: asyncio.AbstractEventLoop
         self._host, self._port = host, port
         self._context = tls
-        self._listener: asyncio.Server | None = None
+        self._optional = tls_optional
+        self._listener: asyncio.Server | Doors | None = None
         self._connections: set[Connection] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._stopping = False
@@ -61,15 +64,26 @@ class GrpcServer:
         self.loop = asyncio.get_running_loop()
         self._empty = asyncio.Event()
         self._empty.set()
-        options: dict[str, Any] = {}
         if self._context is not None:
             self._context.set_alpn_protocols(["h2"])
-            options = {"ssl": self._context, "ssl_handshake_timeout": _TLS_HANDSHAKE_S}
-        self._listener = await self.loop.create_server(
-            lambda: Connection(self), self._host, self._port, backlog=_BACKLOG, **options
-        )
-        self._port = self._listener.sockets[0].getsockname()[1]
+        if self._context is not None and self._optional:
+            doors = Doors(lambda: Connection(self), self._context, _TLS_HANDSHAKE_S)
+            self._port = await doors.open(self._host, self._port, _BACKLOG)
+            self._listener = doors
+        else:
+            self._listener = await self._listen()
+            self._port = self._listener.sockets[0].getsockname()[1]
         self._timer = self.loop.call_later(_TICK_S, self._tick)
+
+    async def _listen(self) -> asyncio.Server:
+        return await self.loop.create_server(
+            lambda: Connection(self),
+            self._host,
+            self._port,
+            backlog=_BACKLOG,
+            ssl=self._context,
+            ssl_handshake_timeout=None if self._context is None else _TLS_HANDSHAKE_S,
+        )
 
     @property
     def port(self) -> int:

@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
-from tarry.fronts.grpc.answers import PREFIX_BYTES, START, prefix, trailers
+from tarry.fronts.grpc.answers import PREFIX_BYTES, START, Framed, prefix, trailers
 from tarry.fronts.grpc.call import Call
 from tarry.fronts.grpc.frames import (
     DATA,
@@ -276,7 +276,7 @@ class Stream:
     def _send_or_keep(self, message: bytes) -> bool:
         if self.pending is self._calls.nothing:
             self.pending = deque()
-        return self._calls.out.data(self, prefix(message))
+        return self._calls.out.data(self, message if isinstance(message, Framed) else prefix(message))
 
     def send_body(self, body: bytes) -> None:
         """A text for who is no gRPC client. Its HEADERS are sent; empty DATA ends it, as there are no trailers."""

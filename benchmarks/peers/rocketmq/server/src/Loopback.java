@@ -1,0 +1,49 @@
+import java.io.IOException;
+import java.lang.reflect.Field;
+import java.net.InetAddress;
+import java.util.Arrays;
+import javassist.ClassPool;
+import javassist.CtClass;
+import javassist.CtConstructor;
+import javassist.LoaderClassPath;
+
+/**
+ * Starts another main class in a process that listens on 127.0.0.1 only.
+ *
+ * <p>The broker's port for replicas and both ports of the proxy listen on all interfaces, and RocketMQ has no setting
+ * for their address. A benchmark has no business there. Needs --add-opens of java.net and java.lang in java.base.
+ */
+public final class Loopback {
+    private static final byte[] ADDRESS = {127, 0, 0, 1};
+
+    private Loopback() {
+    }
+
+    public static void main(String[] arguments) throws Exception {
+        replaceAnyAddress();
+        replaceAddressOfNetty();
+        String[] rest = Arrays.copyOfRange(arguments, 1, arguments.length);
+        Class.forName(arguments[0]).getMethod("main", String[].class).invoke(null, (Object) rest);
+    }
+
+    /** What is bound to when only a port is given: the broker's replicas, the proxy's gRPC. */
+    private static void replaceAnyAddress() throws ReflectiveOperationException, IOException {
+        Field field = InetAddress.class.getDeclaredField("impl");
+        field.setAccessible(true);
+        Object impl = field.get(null);
+        Field any = impl.getClass().getDeclaredField("anyLocalAddress");
+        any.setAccessible(true);
+        any.set(impl, InetAddress.getByAddress(ADDRESS));
+    }
+
+    /** What RocketMQ's own protocol is bound to, "0.0.0.0" unless a setting says otherwise; the proxy reads none. */
+    private static void replaceAddressOfNetty() throws Exception {
+        ClassPool pool = new ClassPool();
+        pool.appendClassPath(new LoaderClassPath(Loopback.class.getClassLoader()));
+        CtClass settings = pool.get("org.apache.rocketmq.remoting.netty.NettyServerConfig");
+        for (CtConstructor constructor : settings.getConstructors()) {
+            constructor.insertAfter("this.bindAddress = \"127.0.0.1\";");
+        }
+        settings.toClass();
+    }
+}

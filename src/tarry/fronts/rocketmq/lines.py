@@ -1,0 +1,90 @@
+"""Who waits for messages of a group: a line of receives, first come, first served, without a thread for any of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from tarry.errors import TarryError
+from tarry.ready import Group, Subscription
+
+
+@dataclass(slots=True, eq=False)
+class Waiter:
+    """A receive: for whom, how much, and where to tell it; None is told when there is nothing to wait for any more."""
+
+    holder: Subscription
+    rows_max: int
+    future: asyncio.Future[pa.RecordBatch | None]
+
+
+class Line:
+    """On the loop's thread, but for what the group tells. It listens as long as it exists: see :meth:`close`."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, group: Group) -> None:
+        self.group = group
+        self._loop = loop
+        self._waiting: deque[Waiter] = deque()
+        self._planned = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._hush = group.listen(self._told)
+
+    def receive(self, holder: Subscription, rows_max: int) -> asyncio.Future[pa.RecordBatch | None]:
+        """Up to ``rows_max`` messages for ``holder``, when there are any. Cancel it to wait no more; if it has been
+        given something then, that is the caller's to give back.
+        """
+        waiter = Waiter(holder, rows_max, self._loop.create_future())
+        # In the line before anybody looks: what becomes ready after the look is told to who is in it.
+        self._waiting.append(waiter)
+        if len(self._waiting) == 1 or self._waiting[0].future.done():
+            self._serve()
+        return waiter.future
+
+    def close(self) -> None:
+        """Nobody is served any more."""
+        self._hush()
+        self._let_go()
+
+    def _told(self) -> None:
+        # From any thread, often from the dispatcher's, between two messages: nothing is looked at here.
+        if self._waiting and not self._planned:
+            self._planned = True
+            try:
+                self._loop.call_soon_threadsafe(self._serve)
+            except RuntimeError:
+                return  # the loop is closed: the front has stopped
+
+    def _serve(self) -> None:
+        self._planned = False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        while self._waiting:
+            waiter = self._waiting[0]
+            if waiter.future.done():
+                self._waiting.popleft()
+                continue
+            if self.group.closed:
+                self._let_go()
+                return
+            try:
+                batch, again_s = self.group.poll(waiter.holder, waiter.rows_max)
+            except TarryError as error:
+                self._waiting.popleft()
+                waiter.future.set_exception(error)
+                continue
+            if batch is None:
+                if again_s is not None:
+                    self._timer = self._loop.call_later(again_s, self._serve)
+                return
+            self._waiting.popleft()
+            waiter.future.set_result(batch)
+
+    def _let_go(self) -> None:
+        while self._waiting:
+            waiter = self._waiting.popleft()
+            if not waiter.future.done():
+                waiter.future.set_result(None)

@@ -1,0 +1,143 @@
+"""``apache.rocketmq.v2.MessagingService``: which call goes where, and what each kind of refusal is answered with.
+
+Every call is refused in the protocol's own way: an answer whose status has a code. gRPC's own statuses are left to what
+is no call of this service.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any
+
+from google.protobuf.message import DecodeError
+
+from tarry.errors import TarryError
+from tarry.fronts.grpc import Bidi, Call, GrpcError, Handler, ServerStream, StatusCode, Unary
+from tarry.fronts.rocketmq.caller import Caller, Gate
+from tarry.fronts.rocketmq.refusal import Code, Refusal
+from tarry.fronts.rocketmq.stubs import service
+
+log = logging.getLogger(__name__)
+
+NAME = "apache.rocketmq.v2.MessagingService"
+
+One = Callable[[Caller, Any], Any]
+"""Answers a request with a message, or an awaitable of one."""
+Raw = Callable[[Caller, Any, Call], Awaitable[bytes]]
+"""The same, of which the answer is bytes already."""
+Many = Callable[[Caller, Any, Call], AsyncIterator[bytes]]
+Both = Callable[[Caller, AsyncIterator[bytes]], AsyncIterator[bytes]]
+
+
+class Service:
+    """The methods, by name."""
+
+    def __init__(
+        self, gate: Gate, *, one: Mapping[str, One], raw: Mapping[str, Raw], many: Mapping[str, Many], both: Both
+    ) -> None:
+        self._gate = gate
+        self._one, self._raw, self._many, self._both = one, raw, many, both
+
+    def handlers(self) -> dict[str, Handler]:
+        """For the gRPC server."""
+        found: dict[str, Handler] = {}
+        for name, method in self._one.items():
+            found[f"/{NAME}/{name}"] = Unary(self._answering(name, method))
+        for name, raw in self._raw.items():
+            found[f"/{NAME}/{name}"] = Unary(self._passing(name, raw))
+        for name, many in self._many.items():
+            found[f"/{NAME}/{name}"] = ServerStream(self._streaming(name, many))
+        found[f"/{NAME}/Telemetry"] = Bidi(self._telemetry)
+        return found
+
+    def _answering(self, name: str, method: One) -> Callable[[bytes, Call], bytes | Awaitable[bytes]]:
+        kind, answer = _kinds(name)
+
+        async def later(result: Awaitable[Any]) -> bytes:
+            try:
+                message: bytes = (await result).SerializeToString()
+                return message
+            except Exception as error:  # noqa: BLE001  whatever it is, the client is told
+                return _refused(answer, error, name)
+
+        def call(data: bytes, call: Call) -> bytes | Awaitable[bytes]:
+            try:
+                result = method(self._gate.admit(call), _read(kind, data))
+                if isinstance(result, Awaitable):
+                    return later(result)
+                message: bytes = result.SerializeToString()
+                return message
+            except Exception as error:  # noqa: BLE001  as above
+                return _refused(answer, error, name)
+
+        return call
+
+    def _passing(self, name: str, method: Raw) -> Callable[[bytes, Call], bytes | Awaitable[bytes]]:
+        kind, answer = _kinds(name)
+
+        async def later(result: Awaitable[bytes]) -> bytes:
+            try:
+                return await result
+            except Exception as error:  # noqa: BLE001  as above
+                return _refused(answer, error, name)
+
+        def call(data: bytes, call: Call) -> bytes | Awaitable[bytes]:
+            try:
+                result = method(self._gate.admit(call), _read(kind, data), call)
+            except Exception as error:  # noqa: BLE001  as above
+                return _refused(answer, error, name)
+            # A future of this front is told refusals in its answer; it is passed on without a Task of its own.
+            return result if isinstance(result, asyncio.Future) else later(result)
+
+        return call
+
+    def _streaming(self, name: str, method: Many) -> Callable[[bytes, Call], AsyncIterator[bytes]]:
+        kind, answer = _kinds(name)
+
+        async def call(data: bytes, call: Call) -> AsyncIterator[bytes]:
+            answers: AsyncIterator[bytes] | None = None
+            try:
+                answers = method(self._gate.admit(call), _read(kind, data), call)
+                async for message in answers:
+                    yield message
+            except Exception as error:  # noqa: BLE001  as above
+                yield _refused(answer, error, name)
+            finally:
+                close = getattr(answers, "aclose", None)
+                if close is not None:
+                    await close()
+
+        return call
+
+    async def _telemetry(self, commands: AsyncIterator[bytes], call: Call) -> AsyncIterator[bytes]:
+        try:
+            caller = self._gate.admit(call)
+        except Refusal as refusal:
+            yield service.TelemetryCommand(status=refusal.status()).SerializeToString()
+            kind = StatusCode.UNAUTHENTICATED if refusal.code == Code.UNAUTHORIZED else StatusCode.INVALID_ARGUMENT
+            raise GrpcError(kind, refusal.text) from refusal
+        async for command in self._both(caller, commands):
+            yield command
+
+
+def _kinds(name: str) -> tuple[Any, Any]:
+    return getattr(service, f"{name}Request"), getattr(service, f"{name}Response")
+
+
+def _read(kind: Any, data: bytes) -> Any:
+    try:
+        return kind.FromString(data)
+    except DecodeError as error:
+        raise Refusal(Code.BAD_REQUEST, f"the request's {len(data)} bytes are no {kind.DESCRIPTOR.name}") from error
+
+
+def _refused(answer: Any, error: Exception, name: str) -> bytes:
+    if isinstance(error, TarryError):
+        error = Refusal.of(error)
+    if not isinstance(error, Refusal):
+        log.error("%s failed", name, exc_info=error)
+        error = Refusal(Code.INTERNAL_SERVER_ERROR, f"{name} failed: see the server's log")
+    message: bytes = answer(status=error.status()).SerializeToString()
+    return message

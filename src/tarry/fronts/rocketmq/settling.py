@@ -1,0 +1,190 @@
+"""What consumers say of messages that they hold: done, not yet, or never.
+
+Acknowledgements of one turn of the event loop are settled together, group by group, and answered when they are durable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import numpy as np
+
+from tarry.errors import NotFoundError, TarryError
+from tarry.fronts.rocketmq.caller import Caller
+from tarry.fronts.rocketmq.clients import Clients
+from tarry.fronts.rocketmq.core import Core
+from tarry.fronts.rocketmq.draft import ceil_ms
+from tarry.fronts.rocketmq.handles import Receipt, read_receipt, receipt_handle
+from tarry.fronts.rocketmq.names import group_of, topic_of
+from tarry.fronts.rocketmq.receiving import INVISIBLE_MS
+from tarry.fronts.rocketmq.refusal import OK, Code, Refusal, overall
+from tarry.fronts.rocketmq.stubs import service
+from tarry.fronts.rocketmq.wire import acked
+from tarry.ready import Group
+
+ENTRIES_MAX = 4096
+_STALE = "the receipt handle is stale: its time is up, it was settled before, or it was never given"
+
+
+class Ack:
+    """One AckMessage on its way: its entries, as they become known, and who waits."""
+
+    __slots__ = ("entries", "future", "left", "statuses")
+
+    def __init__(self, entries: Any, future: asyncio.Future[bytes]) -> None:
+        self.entries = entries
+        self.future = future
+        self.statuses: list[Any] = [None] * len(entries)
+        self.left = len(entries)
+
+    def told(self, place: int, status: Any) -> None:
+        """What became of one of them."""
+        self.statuses[place] = status
+        self.left -= 1
+        if not self.left and not self.future.done():
+            if len(self.statuses) == 1 and status is OK:
+                [entry] = self.entries
+                self.future.set_result(acked(entry.message_id, entry.receipt_handle))
+                return
+            entries = [
+                service.AckMessageResultEntry(message_id=e.message_id, receipt_handle=e.receipt_handle, status=s)
+                for e, s in zip(self.entries, self.statuses, strict=True)
+            ]
+            status = overall({s.code for s in self.statuses})
+            self.future.set_result(service.AckMessageResponse(status=status, entries=entries).SerializeToString())
+
+
+Waiting = tuple[Receipt, Ack, int]
+
+
+class Settler:
+    """On the loop's thread."""
+
+    def __init__(self, core: Core, loop: asyncio.AbstractEventLoop, clients: Clients) -> None:
+        self._core = core
+        self._loop = loop
+        self._clients = clients
+        self._waiting: dict[Group, list[Waiting]] = {}
+        self._stale = Refusal(Code.INVALID_RECEIPT_HANDLE, _STALE)
+
+    # -- done --------------------------------------------------------------------------------------------------------
+
+    def ack(self, caller: Caller, request: Any) -> Awaitable[bytes]:
+        """AckMessage.
+
+        Raises:
+            Refusal: nothing was settled.
+        """
+        entries = request.entries
+        if not 1 <= len(entries) <= ENTRIES_MAX:
+            raise Refusal(Code.BAD_REQUEST, f"the request has {len(entries)} entries; allowed: 1 to {ENTRIES_MAX}")
+        topic, group = topic_of(request.topic, caller.space), group_of(request.group, caller.space)
+        ack = Ack(entries, self._loop.create_future())
+        for place, entry in enumerate(entries):
+            try:
+                receipt = read_receipt(entry.receipt_handle)
+                found = self._group(receipt.topic or topic, group)
+            except Refusal as refusal:
+                ack.told(place, refusal.status())
+                continue
+            if not self._waiting:
+                self._loop.call_soon(self._settle)
+            self._waiting.setdefault(found, []).append((receipt, ack, place))
+        return ack.future
+
+    def _settle(self) -> None:
+        waiting, self._waiting = self._waiting, {}
+        for group, acks in waiting.items():
+            leases, offsets = _columns([receipt for receipt, _, _ in acks])
+            held: list[bool] = []
+            try:
+                # Filled before the loop can turn, whenever it is told.
+                held += group.ack_each(leases, offsets, self._teller(acks, held)).tolist()
+            except TarryError as error:
+                self._settled(acks, held, error)
+
+    def _teller(self, acks: list[Waiting], held: list[bool]) -> Callable[[TarryError | None], None]:
+        def tell(error: TarryError | None) -> None:
+            self._loop.call_soon_threadsafe(self._settled, acks, held, error)
+
+        return tell
+
+    def _settled(self, acks: list[Waiting], held: list[bool], error: TarryError | None) -> None:
+        failed = None if error is None else Refusal.of(error).status()
+        stale = self._stale.status()
+        for row, (_, ack, place) in enumerate(acks):
+            ack.told(place, failed or (OK if held[row] else stale))
+
+    # -- not yet -----------------------------------------------------------------------------------------------------
+
+    async def change(self, caller: Caller, request: Any) -> Any:
+        """ChangeInvisibleDuration: a push consumer's is a try that failed, to come again after that time, durably;
+        another's holds the message for so long from now, under a new handle.
+
+        Raises:
+            Refusal: ILLEGAL_INVISIBLE_TIME; INVALID_RECEIPT_HANDLE.
+        """
+        topic, group = topic_of(request.topic, caller.space), group_of(request.group, caller.space)
+        wait_ms = ceil_ms(request.invisible_duration)
+        if not 0 <= wait_ms <= INVISIBLE_MS[1]:
+            raise Refusal(
+                Code.ILLEGAL_INVISIBLE_TIME, f"invisible_duration is {wait_ms} ms; allowed: 0 to {INVISIBLE_MS[1]}"
+            )
+        receipt = read_receipt(request.receipt_handle)
+        found = self._group(receipt.topic or topic, group)
+        client = self._clients.find(caller.id, caller.space)
+        pushed = client is not None and (found.topic.name, group) in client.subscriptions
+        if pushed and not request.suspend:
+            await self._failed(found, receipt, wait_ms)
+            return service.ChangeInvisibleDurationResponse(status=OK, receipt_handle=request.receipt_handle)
+        lease = found.relet(receipt.lease, receipt.offset, wait_ms)
+        if lease is None:
+            raise self._stale
+        handle = receipt_handle(lease, receipt.offset, receipt.topic)
+        return service.ChangeInvisibleDurationResponse(status=OK, receipt_handle=handle)
+
+    async def _failed(self, group: Group, receipt: Receipt, wait_ms: int) -> None:
+        """Its try failed: durably when this returns."""
+        await self._durably(lambda done: group.nack(*_columns([receipt]), wait_ms, done))
+
+    # -- never -------------------------------------------------------------------------------------------------------
+
+    async def bury(self, caller: Caller, request: Any) -> Any:
+        """ForwardMessageToDeadLetterQueue: the client has tried often enough.
+
+        Raises:
+            Refusal: INVALID_RECEIPT_HANDLE.
+        """
+        topic, group = topic_of(request.topic, caller.space), group_of(request.group, caller.space)
+        receipt = read_receipt(request.receipt_handle)
+        found = self._group(receipt.topic or topic, group)
+        await self._durably(lambda done: found.bury_now(*_columns([receipt]), done))
+        return service.ForwardMessageToDeadLetterQueueResponse(status=OK)
+
+    async def _durably(self, begin: Any) -> None:
+        future: asyncio.Future[None] = self._loop.create_future()
+
+        def tell(error: TarryError | None) -> None:
+            if future.done():
+                return
+            if error is None:
+                future.set_result(None)
+            else:
+                future.set_exception(Refusal.of(error))
+
+        begin(lambda error: self._loop.call_soon_threadsafe(tell, error))
+        await future
+
+    def _group(self, topic: str, group: str) -> Group:
+        try:
+            return self._core.find_group(topic, group)
+        except NotFoundError:
+            raise self._stale from None
+        except TarryError as error:
+            raise Refusal.of(error) from error
+
+
+def _columns(receipts: list[Receipt]) -> tuple[Any, Any]:
+    return np.array([r.lease for r in receipts], np.int64), np.array([r.offset for r in receipts], np.int64)

@@ -1,0 +1,166 @@
+"""The parts of the RocketMQ front that need no server."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tarry.errors import DiskFullError, InvalidArgumentError, OverloadedError, StaleLeaseError, TarryError
+from tarry.fronts.rocketmq.caller import read_keys
+from tarry.fronts.rocketmq.encoding import deliveries
+from tarry.fronts.rocketmq.handles import read_recall, read_receipt, recall_handle, receipt_handle
+from tarry.fronts.rocketmq.names import group_of, topic_of
+from tarry.fronts.rocketmq.properties import join_keys, map_of, split_keys
+from tarry.fronts.rocketmq.refusal import OK, Code, Refusal, overall
+from tarry.fronts.rocketmq.rows import messages_of
+from tarry.fronts.rocketmq.stubs import service as s
+from tarry.fronts.rocketmq.wire import acked, sent
+from tarry.message import PROPERTIES
+from tarry.ready import DELIVERY
+from tests.rocketmq.rpc import res
+
+INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
+TEXT = st.text(st.characters(codec="utf-8"), max_size=300)
+KEY = st.text(st.characters(blacklist_categories=("Cc", "Cs")), min_size=1).filter(lambda k: k.strip())
+
+
+@given(INT64, INT64, st.text(st.characters(codec="utf-8"), max_size=20))
+def test_receipt_handles_come_back(lease: int, offset: int, topic: str) -> None:
+    assert read_receipt(receipt_handle(lease, offset, topic)) == (lease, offset, topic)
+
+
+@given(INT64, st.integers(0, 27), st.characters(codec="ascii"))
+def test_a_damaged_receipt_handle_is_refused(offset: int, place: int, instead: str) -> None:
+    text = receipt_handle(1, offset)
+    damaged = text[:place] + instead + text[place + 1 :]
+    if damaged == text:
+        return
+    with pytest.raises(Refusal) as refusal:
+        read_receipt(damaged)
+    assert refusal.value.code == Code.INVALID_RECEIPT_HANDLE
+
+
+@given(st.text(st.characters(codec="utf-8"), max_size=50))
+def test_recall_handles_come_back(id: str) -> None:
+    text = recall_handle("HANDLE", "orders", id)
+    assert read_recall(text, "orders") == ("HANDLE", id)
+    with pytest.raises(Refusal):
+        read_recall(text, "others")
+
+
+def test_a_brokers_own_handle_recalls_too() -> None:
+    assert read_recall("HANDLE", "orders") == ("HANDLE", "")
+
+
+@given(st.lists(KEY.filter(lambda k: k == k.strip()), min_size=1, max_size=5))
+def test_keys_come_back(keys: list[str]) -> None:
+    assert split_keys(join_keys(keys)) == keys
+    if not any(" " in key for key in keys):
+        assert join_keys(keys) == " ".join(keys), "as the original has them"
+
+
+def test_names_in_namespaces() -> None:
+    assert topic_of(res("orders"), "") == "orders"
+    assert topic_of(res("orders"), "shop") == "shop%orders"
+    assert topic_of(res("orders", "own"), "shop") == "own%orders"
+    assert topic_of(res("%DLQ%g"), "shop") == "%DLQ%shop%g"
+    assert group_of(res("g"), "shop") == "shop%g"
+
+
+def test_the_brokers_errors_have_codes() -> None:
+    assert Refusal.of(OverloadedError("x")).code == Refusal.of(DiskFullError("x")).code == Code.TOO_MANY_REQUESTS
+    assert Refusal.of(StaleLeaseError("x")).code == Code.INVALID_RECEIPT_HANDLE
+    assert Refusal.of(TarryError("x")).code == Code.INTERNAL_SERVER_ERROR
+
+
+def test_the_overall_status() -> None:
+    assert overall({Code.OK}).code == Code.OK
+    assert overall({Code.BAD_REQUEST}).code == Code.BAD_REQUEST
+    assert overall({Code.OK, Code.BAD_REQUEST}).code == Code.MULTIPLE_RESULTS
+
+
+@pytest.mark.parametrize("text", ["", "# nothing\n", "one\n", "a b c\n", "a b\na c\n", "a,b c\n"])
+def test_files_of_keys_that_are_refused(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "keys"
+    file.write_text(text)
+    with pytest.raises(InvalidArgumentError, match="rocketmq_keys"):
+        read_keys(file)
+    with pytest.raises(InvalidArgumentError, match="missing"):
+        read_keys(tmp_path / "missing")
+
+
+def test_the_clients_package_is_not_run(tmp_path: Path) -> None:
+    """It would open a log file in the user's home and load a tracing library; and who wants it gets it whole."""
+    code = (
+        "import sys, os\n"
+        "import tarry.fronts.rocketmq\n"
+        "assert 'rocketmq' not in sys.modules and 'grpc' not in sys.modules, sorted(sys.modules)\n"
+        "assert not os.listdir(os.environ['HOME'])\n"
+        "from tarry.fronts.rocketmq.stubs import definition\n"
+        "import rocketmq\n"
+        "from rocketmq.grpc_protocol import definition_pb2, TransactionResolution\n"
+        "assert definition_pb2 is definition and TransactionResolution is definition.TransactionResolution\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, env={"HOME": str(tmp_path), "PATH": ""}, timeout=60)
+
+
+@given(TEXT, st.integers(0, (1 << 63) - 1), TEXT, TEXT)
+def test_bytes_of_a_send_that_the_library_would_write(id: str, offset: int, recall: str, transaction: str) -> None:
+    entry = s.SendResultEntry(status=OK, message_id=id, offset=offset, recall_handle=recall, transaction_id=transaction)
+    assert s.SendMessageResponse.FromString(sent(id, offset, recall, transaction)) == s.SendMessageResponse(
+        status=OK, entries=[entry]
+    )
+
+
+@given(TEXT, TEXT)
+def test_bytes_of_an_acknowledgement_that_the_library_would_write(id: str, handle: str) -> None:
+    entry = s.AckMessageResultEntry(message_id=id, receipt_handle=handle, status=OK)
+    assert s.AckMessageResponse.FromString(acked(id, handle)) == s.AckMessageResponse(status=OK, entries=[entry])
+
+
+@given(st.lists(st.lists(st.tuples(TEXT, TEXT), max_size=3), min_size=1, max_size=4))
+def test_a_column_of_properties(rows: list[list[tuple[str, str]]]) -> None:
+    found = map_of(rows)
+    assert found.type == PROPERTIES
+    assert found.to_pylist() == rows
+
+
+PROPERTY_NAMES = st.sampled_from(
+    ["KEYS", "TRACE_CONTEXT", "__BORNHOST", "BORN_TIMESTAMP", "TRAN_MSG", "tarry.order", "tarry.dead.topic", "x"]
+)
+ROWS = st.lists(
+    st.tuples(
+        st.none() | TEXT,  # id
+        st.none() | TEXT,  # tag
+        st.dictionaries(PROPERTY_NAMES, TEXT | st.sampled_from(["true", "12", "1795325000123"]), max_size=9),
+        st.binary(max_size=300),
+        st.integers(0, 1 << 45),  # due_ms
+        st.integers(0, 1 << 45),  # born_ms
+        st.integers(0, 1 << 60),  # offset
+        st.integers(1, 1 << 30),  # attempt
+    ),
+    min_size=1,
+    max_size=3,
+)
+
+
+@given(ROWS, TEXT, st.sampled_from(["", "%DLQ%orders/g"]))
+def test_bytes_of_a_delivery_that_the_library_would_write(rows: list[Any], name: str, other: str) -> None:
+    ids, tags, properties, bodies, dues, borns, offsets, attempts = zip(*rows, strict=True)
+    given_columns = {
+        "id": ids, "tag": tags, "body": bodies, "due_ms": dues, "born_ms": borns, "offset": offsets,
+        "attempt": attempts, "seq": range(len(rows)), "lease": [7] * len(rows),
+        "properties": [list(p.items()) or None for p in properties],
+    }  # fmt: skip
+    columns = [pa.array(list(given_columns.get(f.name, [None] * len(rows))), f.type) for f in DELIVERY]
+    batch = pa.RecordBatch.from_arrays(columns, schema=DELIVERY)
+    asked = res(name)
+    found = [s.ReceiveMessageResponse.FromString(b) for b in deliveries(batch, asked, "host", other)]
+    assert found == [s.ReceiveMessageResponse(message=m) for m in messages_of(batch, asked, "host", other)]

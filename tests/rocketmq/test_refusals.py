@@ -1,0 +1,233 @@
+"""What is refused, with which code; and that nothing else suffers for it."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tarry.fronts.rocketmq.service import NAME
+from tests.rocketmq.conftest import Place
+from tests.rocketmq.rpc import Code, RefusedError, Rpc, consumer, d, message, now_ms, producer, res, s, signed
+
+BOMB = gzip.compress(b"\0" * (64 << 20))
+
+
+@pytest.mark.parametrize(
+    ("given", "code"),
+    [
+        ({"body": b""}, Code.MESSAGE_BODY_EMPTY),
+        ({"body": b"x" * ((4 << 20) + 1)}, Code.MESSAGE_BODY_TOO_LARGE),
+        ({"body": b"no gzip", "body_encoding": d.Encoding.GZIP}, Code.MESSAGE_CORRUPTED),
+        ({"body": gzip.compress(b"cut off")[:-9], "body_encoding": d.Encoding.GZIP}, Code.MESSAGE_CORRUPTED),
+        ({"body": BOMB, "body_encoding": d.Encoding.GZIP}, Code.MESSAGE_BODY_TOO_LARGE),
+        ({"properties": {f"p{i}": "x" for i in range(129)}}, Code.MESSAGE_PROPERTIES_TOO_LARGE),
+        ({"properties": {"p": "x" * (16 << 10)}}, Code.MESSAGE_PROPERTIES_TOO_LARGE),
+        ({"keys": ["k" * 9000, "l" * 9000]}, Code.MESSAGE_PROPERTIES_TOO_LARGE),
+        ({"properties": {"TRAN_MSG": "true"}}, Code.ILLEGAL_MESSAGE_PROPERTY_KEY),
+        ({"properties": {"__BORNHOST": "x"}}, Code.ILLEGAL_MESSAGE_PROPERTY_KEY),
+        ({"properties": {"tarry.only": "g"}}, Code.ILLEGAL_MESSAGE_PROPERTY_KEY),
+        ({"properties": {"a\nb": "x"}}, Code.ILLEGAL_MESSAGE_PROPERTY_KEY),
+        ({"properties": {"a": "x\x00"}}, Code.ILLEGAL_MESSAGE_PROPERTY_KEY),
+        ({"tag": " "}, Code.ILLEGAL_MESSAGE_TAG),
+        ({"tag": "a|b"}, Code.ILLEGAL_MESSAGE_TAG),
+        ({"tag": "t" * 256}, Code.ILLEGAL_MESSAGE_TAG),
+        ({"keys": [" "]}, Code.ILLEGAL_MESSAGE_KEY),
+        ({"keys": ["a\tb"]}, Code.ILLEGAL_MESSAGE_KEY),
+        ({"message_id": " "}, Code.ILLEGAL_MESSAGE_ID),
+        ({"message_id": "m" * 256}, Code.ILLEGAL_MESSAGE_ID),
+        ({"message_group": " "}, Code.ILLEGAL_MESSAGE_GROUP),
+        ({"message_group": "g" * 64}, Code.ILLEGAL_MESSAGE_GROUP),
+        ({"message_type": d.MessageType.FIFO}, Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE),
+        ({"message_type": d.MessageType.DELAY}, Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE),
+        ({"message_type": d.MessageType.LITE}, Code.UNSUPPORTED),
+        ({"message_type": 99}, Code.UNSUPPORTED),
+        ({"properties": {"TIMER_DELAY_SEC": "soon"}}, Code.ILLEGAL_DELIVERY_TIME),
+        ({"properties": {"DELAY": "three"}}, Code.ILLEGAL_DELIVERY_TIME),
+        ({"properties": {"TIMER_DELAY_SEC": "9" * 18}}, Code.ILLEGAL_DELIVERY_TIME),
+        ({"due_ms": 253_402_300_799_000}, Code.ILLEGAL_DELIVERY_TIME),
+    ],
+)  # fmt: skip
+def test_messages(rpc: Rpc, place: Place, given: dict[str, Any], code: int) -> None:
+    entry = rpc.send("orders", **given)
+    assert entry.status.code == code, entry.status
+    assert entry.status.message
+    assert rpc.send("orders", b"good").status.code == Code.OK
+    assert [m.body for m in rpc.receive("orders", "g")] == [b"good"]
+
+
+@pytest.mark.parametrize(
+    "topic", ["", " ", "a b", "ü", "x" * 256, "rmq_sys_wheel_timer", "SCHEDULE_TOPIC_XXXX", "tarry.halves"]
+)
+def test_topics(rpc: Rpc, topic: str) -> None:
+    assert rpc.send(topic).status.code == Code.ILLEGAL_TOPIC
+    assert rpc.ask("QueryRoute", s.QueryRouteRequest(topic=res(topic))).status.code == Code.ILLEGAL_TOPIC
+    with pytest.raises(RefusedError) as refused:
+        rpc.receive(topic, "g")
+    assert refused.value.code == Code.ILLEGAL_TOPIC
+
+
+@pytest.mark.parametrize("group", ["", "a b", "x" * 256, "tarry.dead"])
+def test_groups(rpc: Rpc, group: str) -> None:
+    with pytest.raises(RefusedError) as refused:
+        rpc.receive("orders", group)
+    assert refused.value.code == Code.ILLEGAL_CONSUMER_GROUP
+    assert rpc.ack("orders", group, message("orders")).status.code == Code.ILLEGAL_CONSUMER_GROUP
+
+
+def test_a_request_is_all_or_nothing_before_it_is_accepted(rpc: Rpc, place: Place) -> None:
+    for messages in (
+        [],
+        [message("orders"), message("others")],
+        [message("orders"), message("orders", b"")],
+        [message("orders")] * 1025,
+    ):
+        answer = rpc.ask("SendMessage", s.SendMessageRequest(messages=messages))
+        assert answer.status.code in (Code.MESSAGE_CORRUPTED, Code.MESSAGE_BODY_EMPTY)
+    assert [t.topic for t in place.broker.pending()] == ["tarry.halves"]
+
+
+def test_handles_that_are_none_or_stale(rpc: Rpc) -> None:
+    for handle in ("", "x", "AAAA", "é", "A" * 5000):
+        broken = message("orders")
+        broken.system_properties.receipt_handle = handle
+        assert rpc.ack("orders", "g", broken).status.code == Code.INVALID_RECEIPT_HANDLE
+        assert rpc.change("orders", "g", handle, 1000).status.code == Code.INVALID_RECEIPT_HANDLE
+    rpc.send("orders")
+    [got] = rpc.receive("orders", "g")
+    assert rpc.ack("orders", "other", got).status.code == Code.INVALID_RECEIPT_HANDLE
+    assert rpc.ack("others", "g", got).status.code == Code.INVALID_RECEIPT_HANDLE
+    assert rpc.ack("orders", "g").status.code == Code.BAD_REQUEST
+    assert rpc.ack("orders", "g", got).status.code == Code.OK
+
+
+@pytest.mark.parametrize("ms", [0, 9_999, 12 * 3_600_000 + 1])
+def test_invisible_times(rpc: Rpc, ms: int) -> None:
+    with pytest.raises(RefusedError) as refused:
+        rpc.receive("orders", "g", invisible_ms=ms)
+    assert refused.value.code == Code.ILLEGAL_INVISIBLE_TIME
+
+
+def test_changed_invisible_times(rpc: Rpc) -> None:
+    rpc.send("orders")
+    [got] = rpc.receive("orders", "g")
+    for ms in (-1, 12 * 3_600_000 + 1):
+        answer = rpc.change("orders", "g", got.system_properties.receipt_handle, ms)
+        assert answer.status.code == Code.ILLEGAL_INVISIBLE_TIME
+
+
+METHODS = [
+    "QueryRoute", "Heartbeat", "SendMessage", "QueryAssignment", "AckMessage", "ForwardMessageToDeadLetterQueue",
+    "UpdateOffset", "GetOffset", "QueryOffset", "EndTransaction", "NotifyClientTermination", "ChangeInvisibleDuration",
+    "RecallMessage",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_bytes_that_are_no_request(rpc: Rpc, method: str) -> None:
+    answer = getattr(s, f"{method}Response").FromString(rpc.raw(method, b"\xff\xff\xff"))
+    assert answer.status.code == Code.BAD_REQUEST
+
+
+@pytest.mark.parametrize("method", [m for m in METHODS if m not in ("Heartbeat", "NotifyClientTermination")])
+def test_requests_that_say_nothing(rpc: Rpc, method: str) -> None:
+    answer = getattr(s, f"{method}Response").FromString(rpc.raw(method, b""))
+    assert 40000 <= answer.status.code < 50000, answer
+
+
+@pytest.mark.parametrize("method", ["ReceiveMessage", "PullMessage"])
+def test_streams_of_bytes_that_are_no_request(rpc: Rpc, method: str) -> None:
+    call = rpc.channel.unary_stream(f"/{NAME}/{method}", lambda b: b, getattr(s, f"{method}Response").FromString)
+    [answer] = call(b"\xff\xff", metadata=rpc.metadata)
+    assert answer.status.code == Code.BAD_REQUEST
+    [answer] = call(b"", metadata=rpc.metadata)
+    assert 40000 <= answer.status.code < 50000
+
+
+def test_a_client_without_an_id(place: Place) -> None:
+    nobody = place.client()
+    nobody.metadata = ()
+    for method in METHODS:
+        answer = getattr(s, f"{method}Response").FromString(nobody.raw(method, b""))
+        assert answer.status.code == Code.CLIENT_ID_REQUIRED
+    assert nobody.telemetry(producer("orders")).next().status.code == Code.CLIENT_ID_REQUIRED
+
+
+def test_signatures(serve: Callable[..., Place], tmp_path: Any) -> None:
+    keys = tmp_path / "keys"
+    keys.write_text("# ours\nshop s3cret\n\nother 0ther  # theirs\n")
+    place = serve(rocketmq_keys=str(keys))
+    assert place.client(headers=signed("shop", "s3cret")).send("orders").status.code == Code.OK
+    lower = signed("other", "0ther")
+    scheme, _, signature = lower["authorization"].rpartition("=")
+    lower["authorization"] = f"{scheme}={signature.lower()}"
+    assert place.client(headers=lower).send("orders").status.code == Code.OK
+    for headers in (
+        {},
+        signed("shop", "wrong"),
+        signed("nobody", "s3cret"),
+        signed("nobody", ""),
+        signed("shop", "s3cret") | {"x-mq-date-time": "20270101T000000Z"},
+        {"authorization": "Basic c2hvcDpzM2NyZXQ="},
+    ):
+        rpc = place.client(headers=headers)
+        assert rpc.send("orders").status.code == Code.UNAUTHORIZED
+        assert rpc.telemetry(producer("orders")).next().status.code == Code.UNAUTHORIZED
+        with pytest.raises(RefusedError) as refused:
+            rpc.receive("orders", "g")
+        assert refused.value.code == Code.UNAUTHORIZED
+
+
+def test_topics_that_are_not_made_by_being_named(serve: Callable[..., Place]) -> None:
+    place = serve(rocketmq_create_topics="off")
+    rpc = place.client()
+    assert rpc.send("orders").status.code == Code.TOPIC_NOT_FOUND
+    assert rpc.ask("QueryRoute", s.QueryRouteRequest(topic=res("orders"))).status.code == Code.TOPIC_NOT_FOUND
+    with pytest.raises(RefusedError) as refused:
+        rpc.receive("orders", "g")
+    assert refused.value.code == Code.TOPIC_NOT_FOUND
+    place.broker.set_topic("orders", declared=True)
+    place.restart()
+    rpc = place.client()
+    assert rpc.send("orders").status.code == Code.OK
+    assert len(rpc.receive("orders", "g")) == 1
+
+
+def test_a_full_disk(serve: Callable[..., Place]) -> None:
+    place = serve()
+    rpc = place.client()
+    rpc.send("orders", b"before")
+    object.__setattr__(place.broker.config, "disk_free_bytes_min", 1 << 60)
+    place.broker._free_checked_s = -1.0
+    entry = rpc.send("orders", b"after")
+    assert entry.status.code == Code.TOO_MANY_REQUESTS
+    assert "disk" in entry.status.message
+    assert [m.body for m in rpc.receive("orders", "g")] == [b"before"]
+
+
+def test_a_broker_that_has_failed(place: Place) -> None:
+    rpc = place.client()
+    rpc.send("orders", b"x")
+    place.broker.fail(OSError("the disk is gone"))
+    assert rpc.send("orders").status.code == Code.INTERNAL_SERVER_ERROR
+    with pytest.raises(RefusedError) as refused:
+        rpc.receive("orders", "g", wait_s=5)
+    assert refused.value.code == Code.INTERNAL_SERVER_ERROR
+
+
+def test_long_delays_are_fine(rpc: Rpc) -> None:
+    year = 366 * 86_400_000
+    assert rpc.send("orders", due_ms=now_ms() + year - 60_000).status.code == Code.OK
+
+
+def test_the_longest_delay_is_the_brokers(serve: Callable[..., Place]) -> None:
+    rpc = serve(delay_ms_max=60_000).client()
+    assert rpc.send("orders", due_ms=now_ms() + 59_000).status.code == Code.OK
+    assert rpc.send("orders", due_ms=now_ms() + 62_000).status.code == Code.ILLEGAL_DELIVERY_TIME
+
+
+def test_settings_that_say_nothing(rpc: Rpc) -> None:
+    assert "40000" in str(rpc.telemetry(d.Settings()).next())
+    assert str(Code.ILLEGAL_CONSUMER_GROUP) in str(rpc.telemetry(consumer("a b", "orders")).next())

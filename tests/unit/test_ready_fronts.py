@@ -1,0 +1,168 @@
+"""What fronts that hold no threads ask of a group: looking without waiting, being told, single leases, giving up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.groups import drained, put
+from tests.unit.test_ready_group import LEASE_MS, Rig, empty, of, offsets, take
+
+from tarry.testing import TestBroker, open_broker
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Iterator[Rig]:
+    made = Rig(tmp_path, tries=3)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[TestBroker]:
+    with open_broker(tmp_path) as made:
+        yield made
+
+
+def test_looking_without_waiting_says_when_to_look_again(rig: Rig) -> None:
+    consumer = rig.consumer()
+    assert rig.group.poll(consumer, 10) == (None, None), "when it is told"
+    rig.box.append("a")
+    batch, again = rig.group.poll(consumer, 10)
+    assert batch is not None
+    assert again is None
+    assert rig.group.poll(consumer, 10) == (None, LEASE_MS / 1000), "when the lease runs out"
+    consumer.nack(*of(batch), 300)
+    assert rig.group.poll(consumer, 10) == (None, 0.3)
+    rig.clock.advance_ms(300)
+    batch, _ = rig.group.poll(consumer, 10)
+    assert batch is not None
+    assert batch["attempt"].to_pylist() == [2]
+    consumer.close()
+    assert rig.group.poll(consumer, 10) == (None, None)
+
+
+def test_a_listener_is_told_of_news_until_it_has_enough(rig: Rig) -> None:
+    told: list[int] = []
+    hush = rig.group.listen(lambda: told.append(1))
+    other: list[int] = []
+    rig.group.listen(lambda: other.append(1))
+    rig.box.append("a")
+    rig.group.notify()
+    assert len(told) == len(other) == 1
+    consumer = rig.consumer()
+    consumer.ack(*of(take(consumer)))
+    assert len(told) == 2
+    hush()
+    rig.group.notify()
+    assert (len(told), len(other)) == (2, 3)
+    rig.group.stop()
+    assert len(other) == 4
+
+
+def test_each_acknowledgement_has_its_own_answer(rig: Rig) -> None:
+    rig.box.append(*["a"] * 4)
+    consumer = rig.consumer()
+    batch = take(consumer)
+    leases, places = of(batch, 0, 2, 2, 3)
+    leases = leases.copy()
+    leases[3] = 99
+    told: list[object] = []
+    assert rig.group.ack_each(leases, places, told.append).tolist() == [True, True, False, False]
+    assert told == [None], "to be stale is no failure"
+    assert rig.group.ack_each(leases, places, told.append).tolist() == [False] * 4
+    assert told == [None, None]
+    assert rig.group.unsettled == 2
+
+
+def test_one_message_of_a_batch_is_held_for_longer(rig: Rig) -> None:
+    rig.box.append(*["a"] * 3)
+    consumer = rig.consumer()
+    batch = take(consumer)
+    [lease, *_], _ = of(batch)
+    fresh = rig.group.relet(int(lease), 1, 5 * LEASE_MS)
+    assert fresh not in (None, int(lease))
+    assert rig.group.relet(int(lease), 1, LEASE_MS) is None, "the former lease has let it go"
+    assert consumer.held == 3
+    rig.clock.advance_ms(LEASE_MS)
+    again = take(rig.consumer())
+    assert (offsets(again), again["attempt"].to_pylist()) == ([0, 2], [2, 2])
+    assert consumer.ack(np.array([fresh]), np.array([1])) == 1
+    assert consumer.held == 0
+
+
+def test_a_batch_of_one_gets_another_lease_too(rig: Rig) -> None:
+    rig.box.append("a")
+    consumer = rig.consumer()
+    batch = take(consumer)
+    fresh = rig.group.relet(int(batch["lease"][0].as_py()), 0, 100)
+    assert rig.group.ack(*of(batch)) == 0
+    rig.clock.advance_ms(100)
+    assert take(consumer)["attempt"].to_pylist() == [2]
+    assert rig.group.ack(np.array([fresh]), np.array([0])) == 0, "its time is up"
+
+
+def test_what_a_consumer_holds_is_renewed_but_not_for_ever(rig: Rig) -> None:
+    rig.box.append("a", "a")
+    consumer, other = rig.consumer(), rig.consumer()
+    take(consumer, 1)
+    take(other, 1)
+    renewed = []
+    for _ in range(4):
+        rig.clock.advance_ms(LEASE_MS - 1)
+        renewed.append(rig.group.renew(consumer, 3 * LEASE_MS))
+    assert renewed == [1, 1, 1, 0]
+    rig.clock.advance_ms(1)
+    assert offsets(take(other)) == [0, 1], "both came again: one was never renewed, one had its time"
+
+
+def test_a_consumer_gives_a_message_up(rig: Rig) -> None:
+    rig.box.append("a", "a")
+    consumer = rig.consumer()
+    batch = take(consumer)
+    told: list[object] = []
+    assert rig.group.bury_now(*of(batch, 1), told.append) == 1
+    assert told == [None]
+    [copies] = rig.buried
+    assert dict(copies["properties"][0].as_py())["tarry.dead.attempts"] == "1"
+    assert consumer.ack(*of(batch)) == 1
+    assert rig.group.unsettled == 0
+    assert empty(consumer)
+
+
+def test_a_restart_after_a_lease_of_its_own(rig: Rig) -> None:
+    """Leases are not kept: what was held comes again, as the same try."""
+    rig.box.append("a")
+    batch = take(rig.consumer())
+    rig.group.relet(int(batch["lease"][0].as_py()), 0, 100_000)
+    rig.restart()
+    assert take(rig.consumer())["attempt"].to_pylist() == [1]
+
+
+def test_a_topic_makes_its_groups_keep_the_order(broker: TestBroker) -> None:
+    broker.set_group("a", "g", tries=5)
+    put(broker, "a", "1", "2", order_key="k")
+    broker.set_topic("a", ordered=True)
+    first = broker.receive("a", "g", max_messages=10)
+    assert first["id"].to_pylist() == ["1"]
+    assert broker.group_info("a", "g").ordered
+    broker.set_topic("a", ordered=False)
+    assert broker.receive("a", "g", max_messages=10)["id"].to_pylist() == ["2"]
+    broker.set_topic("a", ordered=True)
+    put(broker, "a", "3", "4", order_key="k")
+    assert broker.receive("a", "g", max_messages=10).num_rows == 0, "two of its key are out"
+    assert drained(broker, "a", "new") == ["1", "2", "3", "4"]
+
+
+def test_a_topics_order_outlives_a_restart(tmp_path: Path) -> None:
+    with open_broker(tmp_path) as broker:
+        broker.set_topic("a", ordered=True)
+        broker.set_topic("b", declared=True)
+        assert (broker.has_topic("b"), broker.has_topic("c")) == (True, False)
+        put(broker, "a", "1", "2", order_key="k")
+        broker.group("a", "g")
+    with open_broker(tmp_path) as broker:
+        assert broker.has_topic("b")
+        assert broker.receive("a", "g", max_messages=10)["id"].to_pylist() == ["1"]
