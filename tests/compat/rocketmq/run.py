@@ -1,0 +1,116 @@
+"""The matrix of the official clients' languages and the scenarios: ``python -m tests.compat.rocketmq.run --help``.
+
+Builds each language's program outside of the tree, starts ``tarry serve``, runs, and prints a table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+
+from .programs import LANGUAGES, MissingToolError, build, cache
+from .running import Result, run
+from .scenarios import SCENARIOS, Scenario
+from .servers import GivenServer, NotInThisVersionError, Server, original_server, tarry_server
+
+MARKS = {"ok": "ok", "skipped": "-", "failed": "FAILED", "timeout": "TIMEOUT"}
+_said = threading.Lock()
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = _options(arguments)
+    directory = cache() / "runs" / time.strftime("%Y%m%d-%H%M%S")
+    commands = _commands(options.language or list(LANGUAGES))
+    try:
+        with _server(options, directory) as server:
+            results = list(_run(commands, options.scenario or list(SCENARIOS), server, directory, options.jobs))
+    except NotInThisVersionError as error:
+        print(error, file=sys.stderr)
+        return 3
+    print(_table(results))
+    print(f"\nwhat they said: {directory}")
+    if options.json:
+        options.json.write_text(json.dumps([asdict(result) for result in results], indent=1, ensure_ascii=False))
+    return 0 if all(result.outcome in ("ok", "skipped") for result in results) else 1
+
+
+def _options(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.compat.rocketmq.run", description=__doc__)
+    parser.add_argument("--language", action="append", choices=list(LANGUAGES), help="repeatable; all")
+    parser.add_argument("--scenario", action="append", choices=list(SCENARIOS), help="repeatable; all")
+    parser.add_argument("--endpoint", metavar="HOST:PORT", help="a server that runs already")
+    parser.add_argument("--flight", metavar="HOST:PORT", help="its Flight front, for settings of groups")
+    parser.add_argument("--original", action="store_true", help="RocketMQ itself, from benchmarks.peers")
+    parser.add_argument("--jobs", type=int, default=2, help="programs at a time (%(default)s)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there, too")
+    return parser.parse_args(arguments)
+
+
+@contextmanager
+def _server(options: argparse.Namespace, directory: Path) -> Iterator[Server]:
+    if options.endpoint:
+        yield GivenServer(options.endpoint, options.flight)
+    elif options.original:
+        with original_server() as original:
+            yield original
+    else:
+        with tarry_server(directory) as tarry:
+            yield tarry
+
+
+def _commands(languages: list[str]) -> dict[str, list[str]]:
+    """How each language's program is run, as far as it can be built here."""
+    found = {}
+    for language in languages:
+        try:
+            found[language] = build(language)
+        except (MissingToolError, subprocess.CalledProcessError) as error:
+            print(f"{language}: left out: {error}", file=sys.stderr)
+    return found
+
+
+def _run(
+    commands: dict[str, list[str]], names: list[str], server: Server, directory: Path, jobs: int
+) -> Iterator[Result]:
+    pairs = [(SCENARIOS[name], language) for name, language in itertools.product(names, commands)]
+
+    def one(pair: tuple[Scenario, str]) -> Result:
+        scenario, language = pair
+        result = run(language, commands[language], scenario, server, directory / f"{language}-{scenario.name}")
+        with _said:
+            said = result.reason or json.dumps(_own(result.facts), ensure_ascii=False)
+            mark = MARKS[result.outcome]
+            print(f"{language:7} {scenario.name:15} {mark:8} {result.seconds:6.1f} s  {said}", flush=True)
+        return result
+
+    with ThreadPoolExecutor(max(1, jobs)) as pool:
+        yield from pool.map(one, [pair for pair in pairs if not pair[0].alone])
+    yield from map(one, [pair for pair in pairs if pair[0].alone])
+
+
+def _own(facts: dict[str, object]) -> dict[str, object]:
+    return {name: value for name, value in facts.items() if name not in ("client", "scenario")}
+
+
+def _table(results: list[Result]) -> str:
+    languages = list(dict.fromkeys(result.language for result in results))
+    cells = {(result.scenario, result.language): MARKS[result.outcome] for result in results}
+    lines = ["", f"{'':16}" + "".join(f"{language:9}" for language in languages)]
+    for name in dict.fromkeys(result.scenario for result in results):
+        lines.append(f"{name:16}" + "".join(f"{cells.get((name, language), ''):9}" for language in languages))
+    clients = {str(result.facts["client"]) for result in results if "client" in result.facts}
+    return "\n".join([*lines, "", *sorted(clients)])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

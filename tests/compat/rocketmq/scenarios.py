@@ -1,0 +1,56 @@
+"""What the programs can be asked to do, how long that may take, and what the server has to know before."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """One word of the command line of every program."""
+
+    name: str
+    limit_s: float
+    """The program is ended after that; generous, for a machine that has other things to do."""
+    kind: str = "NORMAL"
+    """Type of the topic's messages, where a server wants to know."""
+    extra: tuple[str, ...] = ()
+    ordered: bool = False
+    """The group hands out one message of each message group at a time."""
+    tries: int | None = None
+    retry_s: int | None = None
+    """The group's back-off, for each attempt."""
+    restarts: int = 0
+    """So many times, the server is killed and started again while the program runs."""
+    alone: bool = False
+    """Nothing else runs at the same time."""
+    quick: bool = True
+    """Done within some 20 s."""
+
+
+SCENARIOS = {
+    scenario.name: scenario
+    for scenario in (
+        Scenario("normal", 60),
+        Scenario("delay", 60, kind="DELAY"),
+        Scenario("past-delay", 60, kind="DELAY"),
+        Scenario("fifo", 120, kind="FIFO", ordered=True),
+        Scenario("transaction", 180, kind="TRANSACTION", quick=False),
+        Scenario("push", 150),
+        Scenario("push-retry", 200, tries=16, retry_s=1),
+        Scenario("push-dead", 200, extra=("3", "8"), tries=3, retry_s=1),
+        Scenario("tag-filter", 60),
+        Scenario("sql-filter", 60),
+        Scenario("invisible", 80),
+        Scenario("redelivery", 80),
+        Scenario("recall", 80, kind="DELAY"),
+        Scenario("large", 80),
+        Scenario("many-properties", 60),
+        Scenario("gzip", 60),
+        Scenario("unicode", 60),
+        Scenario("namespaces", 80),
+        Scenario("reconnect", 300, extra=("300",), restarts=2, alone=True, quick=False),
+        Scenario("reconnect-push", 300, extra=("300",), restarts=2, alone=True, quick=False),
+        Scenario("idle", 200, extra=("50", "10"), alone=True, quick=False),
+    )
+}
