@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import signal
 import subprocess
 import sys
 import threading
@@ -29,6 +30,8 @@ _said = threading.Lock()
 
 def main(arguments: list[str] | None = None) -> int:
     options = _options(arguments)
+    # Ended, it ends what it has started.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     directory = cache() / "runs" / time.strftime("%Y%m%d-%H%M%S")
     commands = _commands(options.language or list(LANGUAGES))
     try:

@@ -49,11 +49,11 @@ def run(language: str, command: list[str], scenario: Scenario, server: Server, d
             words, cwd=directory, env=_environment(directory), stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr,
             start_new_session=True,
         )  # fmt: skip
-    code = None
+    code, away_ms = None, list[int]()
     try:
         deadline = began + scenario.limit_s
         if scenario.restarts:
-            _restart(server, process, directory / "stderr", scenario.restarts, deadline)
+            away_ms = _restart(server, process, directory / "stderr", scenario.restarts, deadline)
         code = process.wait(max(1.0, deadline - time.monotonic()))
     except subprocess.TimeoutExpired:
         pass
@@ -61,7 +61,10 @@ def run(language: str, command: list[str], scenario: Scenario, server: Server, d
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-    return _judge(language, scenario, code, time.monotonic() - began, directory)
+    result = _judge(language, scenario, code, time.monotonic() - began, directory)
+    if away_ms:
+        result.facts["server_away_ms"] = away_ms
+    return result
 
 
 def _environment(directory: Path) -> dict[str, str]:
@@ -71,16 +74,21 @@ def _environment(directory: Path) -> dict[str, str]:
     return {**found, "HOME": str(directory), "PYTHONPATH": os.pathsep.join(paths), "PYTHONDONTWRITEBYTECODE": "1"}
 
 
-def _restart(server: Server, process: subprocess.Popen[bytes], stderr: Path, times: int, deadline: float) -> None:
+def _restart(server: Server, process: subprocess.Popen[bytes], stderr: Path, times: int, deadline: float) -> list[int]:
+    """For how long the server was away each time."""
+    found: list[int] = []
     while "ready" not in stderr.read_text(errors="replace").splitlines():
         if process.poll() is not None or time.monotonic() > deadline:
-            return
+            return found
         time.sleep(0.1)
     for _ in range(times):
         time.sleep(UP_S)
+        began = time.monotonic()
         server.kill()
         time.sleep(DOWN_S)
         server.start()
+        found.append(round((time.monotonic() - began) * 1000))
+    return found
 
 
 def _judge(language: str, scenario: Scenario, code: int | None, seconds: float, directory: Path) -> Result:
