@@ -8,8 +8,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from rocketmq import FilterExpression
 from rocketmq.grpc_protocol import FilterType
+
+from rocketmq import FilterExpression
 
 from .base import INVISIBLE_S, Context, Facts, check, drain, nothing, receive, refused, same
 
