@@ -9,7 +9,7 @@ STAMP := $(VENV)/.installed
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 
-.PHONY: help setup demo test lint types unit spark-cluster bench soak month kafka kafka-jars h2spec clean
+.PHONY: help setup demo test lint types unit spark-cluster bench soak month kafka kafka-jars h2spec compat clean
 
 help:
 	@echo 'make demo               a year of flight departures through a broker that is killed on the way'
@@ -23,6 +23,7 @@ help:
 	@echo 'make kafka              the relay with a real Kafka: kill -9 of either, a herd (needs Java and Maven; minutes)'
 	@echo 'make kafka-jars         fetch what a Kafka for the tests needs into ~/.cache/tarry'
 	@echo 'make h2spec             HTTP/2 conformance of the gRPC server, strict, in the clear and over TLS (needs Go)'
+	@echo 'make compat [ARGS=...]  official RocketMQ clients in Python, Java, Node, Go and Rust: ARGS="--language go" (what is installed of them)'
 	@echo 'make clean              remove what was made, the virtual environment too'
 	@echo
 	@echo 'The virtual environment is made with $(or $(PYTHON),no Python that is new enough); another: make PYTHON=python3.12 test'
@@ -74,6 +75,9 @@ kafka-jars: $(STAMP)
 
 h2spec: $(STAMP)
 	$(BIN)/python -m tests.grpc.h2spec $(ARGS)
+
+compat: $(STAMP)
+	$(BIN)/python -m tests.compat.rocketmq.run $(ARGS)
 
 clean:
 	rm -rf $(VENV) build dist demo-out spark-warehouse metastore_db derby.log .mypy_cache .ruff_cache .pytest_cache .hypothesis
