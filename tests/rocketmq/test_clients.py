@@ -146,3 +146,28 @@ def test_stopping_lets_who_waits_go(place: Place) -> None:
     assert time.monotonic() - began < 4
     assert [a.status.code for a in waiting if a.HasField("status")] == [Code.MESSAGE_NOT_FOUND]
     assert stream.commands.qsize() == 0
+
+
+def test_who_gives_up_waiting_leaves_the_line(place: Place) -> None:
+    """Behind one that waits for long, others come and go; what comes then is for who came first."""
+    one, others = place.client(), place.client()
+    first = one.stream("ReceiveMessage", receive_request("orders", "g", wait_s=20))
+    time.sleep(0.3)
+    for _ in range(20):
+        assert others.receive("orders", "g", wait_s=0) == []
+    [line] = [line for (topic, _), line in place.front.rooms.groups.lines.items() if topic == "orders"]
+    until(lambda: len(line) == 1)
+    others.send("orders", b"x")
+    assert [a.message.body for a in first if a.HasField("message")] == [b"x"]
+
+
+def test_a_client_that_does_not_read_its_commands(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tarry.fronts.rocketmq.telemetry.COMMANDS_MAX", 2)
+    rpc = place.client()
+    stream = rpc.telemetry(producer("orders"))
+    for _ in range(500):
+        stream._out.put(s.TelemetryCommand(settings=producer("orders")))
+    assert rpc.send("orders").status.code == Code.OK
+    for _ in range(501):
+        assert stream.next().status.code == Code.OK
+    stream.close()

@@ -31,8 +31,18 @@ SILENT_S = 60.0
 SWEEP_S = 1.0
 CLIENTS_MAX = 100_000
 
+COMMANDS_MAX = 1_000
+"""Commands that wait for a client that does not read."""
+
 Stream = asyncio.Queue[Any]
-"""Commands for a client; None ends it."""
+"""Commands for a client; None ends it. Of at most :data:`COMMANDS_MAX`."""
+
+
+def end_stream(stream: Stream, how: Any = None) -> None:
+    """Put the end into a stream, in the place of a command if there is no room for it."""
+    if stream.full():
+        stream.get_nowait()
+    stream.put_nowait(how)
 
 
 class Client:
@@ -108,7 +118,9 @@ class Clients:
     def producer_of(self, topic: str) -> Stream | None:
         """The stream of one of the producers that publish to a topic; None: there is none."""
         found = [
-            client.streams[-1] for client in self._known.values() if client.streams and topic in _published(client)
+            client.streams[-1]
+            for client in self._known.values()
+            if client.streams and not client.streams[-1].full() and topic in _published(client)
         ]
         return random.choice(found) if found else None
 
@@ -117,7 +129,7 @@ class Clients:
         self._timer.cancel()
         for client in self._known.values():
             for stream in client.streams:
-                stream.put_nowait(None)
+                end_stream(stream)
 
     def _sweep(self) -> None:
         now_s = self._loop.time()

@@ -59,6 +59,8 @@ class RocketMQFront:
         self._loop: asyncio.AbstractEventLoop
         self._stop: asyncio.Event
         self._grace_s = 0.0
+        self.rooms: Rooms
+        """On the loop's thread."""
 
     @classmethod
     def start(cls, core: Core, address: str) -> RocketMQFront:
@@ -109,7 +111,9 @@ class RocketMQFront:
     async def _serve(self) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         with ThreadPoolExecutor(THREADS, thread_name_prefix="tarry-rocketmq") as pool:
-            rooms = Rooms(self._core, self._loop, partial(in_thread, self._loop, pool), self._host, self.port)
+            rooms = self.rooms = Rooms(
+                self._core, self._loop, partial(in_thread, self._loop, pool), self._host, self.port
+            )
             limits = Limits(
                 streams_max=STREAMS_MAX,
                 message_bytes_max=self._core.config.body_bytes_max + REQUEST_BYTES_SPARE,
@@ -157,7 +161,7 @@ class Rooms:
         self._place = endpoints(host, port)
         self._clients = Clients(loop)
         topics = Topics(core, aside, create=create)
-        self._groups = Groups(core, loop, aside)
+        self.groups = Groups(core, loop, aside)
         halves = Halves(
             core,
             first_ms=config.rocketmq_check_first_ms,
@@ -165,13 +169,13 @@ class Rooms:
             most=config.rocketmq_checks_max,
         )
         self._checks = Checks(core, loop, self._clients, host)
-        telemetry = Telemetry(self._clients, self._groups, body_bytes_max=config.body_bytes_max)
+        telemetry = Telemetry(self._clients, self.groups, body_bytes_max=config.body_bytes_max)
         routes = Routes(core, topics, aside, self._place)
         settler = Settler(core, loop, self._clients)
-        offsets = Offsets(core, loop, self._groups, topics, aside, host)
+        offsets = Offsets(core, loop, self.groups, topics, aside, host)
         transactions = Transactions(halves, aside)
         sender = Sender(core, loop, rules, topics, halves)
-        receiver = Receiver(core, loop, self._groups, topics, self._clients, host)
+        receiver = Receiver(core, loop, self.groups, topics, self._clients, host)
         self.service = Service(
             Gate(_keys(config)),
             one={
@@ -202,7 +206,7 @@ class Rooms:
     def close(self) -> None:
         """Who waits is let go."""
         self._checks.close()
-        self._groups.close()
+        self.groups.close()
         self._clients.close()
 
 

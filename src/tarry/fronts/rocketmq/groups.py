@@ -41,7 +41,8 @@ class Groups:
         self._core = core
         self._loop = loop
         self._aside = aside
-        self._lines: dict[tuple[str, str], Line] = {}
+        self.lines: dict[tuple[str, str], Line] = {}
+        """By topic and group."""
         self._making: dict[tuple[str, str], asyncio.Future[Any]] = {}
         self._filters: dict[tuple[int, str], str] = {}
 
@@ -53,12 +54,12 @@ class Groups:
             Refusal: ILLEGAL_FILTER_EXPRESSION.
         """
         filter = self._filter(wanted)
-        line = self._lines.get((topic, group))
+        line = self.lines.get((topic, group))
         if line is None or line.group.closed:
             await self.make(topic, group)
-            line = self._lines.get((topic, group))
+            line = self.lines.get((topic, group))
             if line is None or line.group.closed:
-                line = self._lines[topic, group] = Line(self._loop, self._core.group(topic, group))
+                line = self.lines[topic, group] = Line(self._loop, self._core.group(topic, group))
         if filter != (line.group.settings.filter or EVERYTHING):
             await self._aside(lambda: self._core.set_group(topic, group, filter=filter))
         return line
@@ -111,7 +112,7 @@ class Groups:
 
     def close(self) -> None:
         """Nobody is served any more."""
-        for line in self._lines.values():
+        for line in self.lines.values():
             line.close()
 
 

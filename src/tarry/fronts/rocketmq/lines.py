@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -27,7 +26,7 @@ class Line:
     def __init__(self, loop: asyncio.AbstractEventLoop, group: Group) -> None:
         self.group = group
         self._loop = loop
-        self._waiting: deque[Waiter] = deque()
+        self._waiting: dict[Waiter, None] = {}  # in the order in which they came; whoever is told leaves by itself
         self._planned = False
         self._timer: asyncio.TimerHandle | None = None
         self._hush = group.listen(self._told)
@@ -37,11 +36,17 @@ class Line:
         given something then, that is the caller's to give back.
         """
         waiter = Waiter(holder, rows_max, self._loop.create_future())
+        waiter.future.add_done_callback(lambda _: self._waiting.pop(waiter, None))
         # In the line before anybody looks: what becomes ready after the look is told to who is in it.
-        self._waiting.append(waiter)
-        if len(self._waiting) == 1 or self._waiting[0].future.done():
+        self._waiting[waiter] = None
+        # Those that are told, or have given up, leave the line only with the loop's next turn.
+        if next(other for other in self._waiting if not other.future.done()) is waiter:
             self._serve()
         return waiter.future
+
+    def __len__(self) -> int:
+        """How many wait."""
+        return len(self._waiting)
 
     def close(self) -> None:
         """Nobody is served any more."""
@@ -62,10 +67,8 @@ class Line:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        while self._waiting:
-            waiter = self._waiting[0]
+        for waiter in list(self._waiting):
             if waiter.future.done():
-                self._waiting.popleft()
                 continue
             if self.group.closed:
                 self._let_go()
@@ -73,18 +76,15 @@ class Line:
             try:
                 batch, again_s = self.group.poll(waiter.holder, waiter.rows_max)
             except TarryError as error:
-                self._waiting.popleft()
                 waiter.future.set_exception(error)
                 continue
             if batch is None:
                 if again_s is not None:
                     self._timer = self._loop.call_later(again_s, self._serve)
                 return
-            self._waiting.popleft()
             waiter.future.set_result(batch)
 
     def _let_go(self) -> None:
-        while self._waiting:
-            waiter = self._waiting.popleft()
+        for waiter in self._waiting:
             if not waiter.future.done():
                 waiter.future.set_result(None)

@@ -11,7 +11,7 @@ from google.protobuf.message import DecodeError
 
 from tarry.fronts.grpc import GrpcError, StatusCode
 from tarry.fronts.rocketmq.caller import Caller
-from tarry.fronts.rocketmq.clients import Client, Clients, Stream
+from tarry.fronts.rocketmq.clients import COMMANDS_MAX, Client, Clients, Stream, end_stream
 from tarry.fronts.rocketmq.groups import Groups
 from tarry.fronts.rocketmq.names import group_of, topic_of
 from tarry.fronts.rocketmq.refusal import OK, Code, Refusal
@@ -35,7 +35,7 @@ class Telemetry:
 
     async def stream(self, caller: Caller, commands: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         """Answer what a client says, and send what is for it, until either ends it."""
-        outbox: Stream = asyncio.Queue()
+        outbox: Stream = asyncio.Queue(COMMANDS_MAX)
         client = self._clients.heard(caller.id, caller.space)
         self._clients.begin(client, outbox)
         reader = asyncio.get_running_loop().create_task(self._read(client, commands, outbox))
@@ -54,7 +54,7 @@ class Telemetry:
             async for data in commands:
                 answer = await self._answer(client, service.TelemetryCommand.FromString(data))
                 if answer is not None:
-                    outbox.put_nowait(answer)
+                    await outbox.put(answer)  # who does not read is not listened to
         except DecodeError as error:
             end = GrpcError(StatusCode.INVALID_ARGUMENT, f"what came is no TelemetryCommand: {error}")
         except Refusal as refusal:
@@ -63,7 +63,7 @@ class Telemetry:
             log.exception("a telemetry stream of client %r failed", client.id)
             end = GrpcError(StatusCode.INTERNAL, "the stream failed: see the server's log")
         finally:
-            outbox.put_nowait(end)
+            end_stream(outbox, end)
 
     async def _answer(self, client: Client, command: Any) -> Any:
         client = self._clients.heard(client.id, client.space)
