@@ -117,6 +117,8 @@ class RocketMQ:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+            if process.stdin is not None:
+                process.stdin.close()
 
     def create_topic(self, name: str, kind: str = "DELAY", *, queues: int = 8) -> None:
         """Create a topic for messages of one type, and wait until the proxy knows it.
@@ -152,8 +154,9 @@ class RocketMQ:
     def _start(self, name: str, command: list[str], line: str) -> None:
         path = self.directory / f"{name}.out"
         with path.open("wb") as out:
+            # The pipe is for Loopback, which ends the process when this one is gone.
             process = subprocess.Popen(
-                command, stdout=out, stderr=out, stdin=subprocess.DEVNULL, cwd=self.directory, start_new_session=True
+                command, stdin=subprocess.PIPE, stdout=out, stderr=out, cwd=self.directory, start_new_session=True
             )
         self.processes[name] = process
         deadline = time.monotonic() + START_S_MAX
@@ -204,7 +207,8 @@ def _free_port(also: int = 0) -> int:
 
 def main(topics: list[str]) -> None:
     """Run one until Ctrl-C or SIGTERM."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for number in (signal.SIGINT, signal.SIGTERM):  # a shell starts what is in the background without the first
+        signal.signal(number, signal.default_int_handler)
     try:
         with rocketmq_server() as server:
             for topic in topics:

@@ -8,7 +8,7 @@ import javassist.CtConstructor;
 import javassist.LoaderClassPath;
 
 /**
- * Starts another main class in a process that listens on 127.0.0.1 only.
+ * Starts another main class in a process that listens on 127.0.0.1 only, and ends when its standard input does.
  *
  * <p>The broker's port for replicas and both ports of the proxy listen on all interfaces, and RocketMQ has no setting
  * for their address. A benchmark has no business there. Needs --add-opens of java.net and java.lang in java.base.
@@ -22,6 +22,7 @@ public final class Loopback {
     public static void main(String[] arguments) throws Exception {
         replaceAnyAddress();
         replaceAddressOfNetty();
+        endWithInput();
         String[] rest = Arrays.copyOfRange(arguments, 1, arguments.length);
         Class.forName(arguments[0]).getMethod("main", String[].class).invoke(null, (Object) rest);
     }
@@ -45,5 +46,20 @@ public final class Loopback {
             constructor.insertAfter("this.bindAddress = \"127.0.0.1\";");
         }
         settings.toClass();
+    }
+
+    /** Who has started it holds the other end: killed with -9, it would leave a broker behind that is never idle. */
+    private static void endWithInput() {
+        Thread thread = new Thread(() -> {
+            try {
+                while (System.in.read() >= 0) {
+                }
+            } catch (IOException error) {
+                // as good as its end
+            }
+            Runtime.getRuntime().halt(1);
+        }, "end-with-input");
+        thread.setDaemon(true);
+        thread.start();
     }
 }
