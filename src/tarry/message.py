@@ -217,7 +217,7 @@ def concat(batches: Iterable[pa.RecordBatch]) -> pa.RecordBatch:
     return several[0] if len(several) == 1 else pa.concat_batches(several)
 
 
-_FEW_ROWS = 16
+_FEW_ROWS = 256
 
 
 def count_topics(topics: pa.Array | pa.ChunkedArray, counts: Counter[str]) -> None:

@@ -62,6 +62,29 @@ def with_property(properties: pa.Array | None, name: str, values: pa.Array) -> p
     return pa.array(joined, PROPERTIES)
 
 
+def has_none(properties: pa.Array) -> bool:
+    """Whether no row has a property of Tarry's own."""
+    if properties.null_count == len(properties):
+        return True
+    _, _, keys, _ = entries_of(properties)
+    if len(keys) <= _FEW_ENTRIES:
+        return not any(key.startswith(RESERVED) for key in keys.to_pylist())
+    return not pc.any(pc.starts_with(keys, RESERVED)).as_py()
+
+
+_FEW_ENTRIES = 64
+"""Up to here, a look at each takes less time than a kernel."""
+
+
+def entries_of(properties: pa.Array) -> tuple[Int64s, int, pa.Array, pa.Array]:
+    """Where each row's entries start, the first of them, and names and values from there on. Of a slice of a map
+    column, names and values are those of the whole array, and offsets point into them; a null row may span some.
+    """
+    offsets = properties.offsets.to_numpy().astype(np.int64)
+    low, high = int(offsets[0]), int(offsets[-1])
+    return offsets[:-1], low, properties.keys.slice(low, high - low), properties.items.slice(low, high - low)
+
+
 def _check_no_null_property(keys: pa.Array, items: pa.Array, starts: Int64s, ends: Int64s, empty: Any) -> None:
     for side, entries in (("name", keys), ("value", items)):
         nulls = np.concatenate([[0], np.cumsum(entries.is_null().to_numpy(zero_copy_only=False))])

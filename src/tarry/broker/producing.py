@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from tarry.admission import Limits, admit, key_policies
+from tarry.admission import Limits, OnKey, admit, key_policies
 from tarry.broker.deeds.named import Named
 from tarry.broker.deeds.round import Round
 from tarry.broker.waiting import answer_of
@@ -59,21 +59,38 @@ class Producing:
         self._check_open()
         self._check_room()
         batch = admit(data, self.clock.now_ms(), self._limits)
+        self._submit(batch, key_policies(data) if self._has_names(batch) else None, done, lead=lead)
+
+    def submit_checked(self, batch: pa.RecordBatch, done: Callable[[Accepted | TarryError], None]) -> None:
+        """:meth:`submit` for a batch of :data:`tarry.message.UNNUMBERED` whose rows the caller has checked one by one
+        (:func:`tarry.admission.assembled`).
+
+        Raises:
+            OverloadedError, DiskFullError, ClosedError, FatalError: nothing was accepted, ``done`` is not called.
+        """
+        self._check_open()
+        self._check_room()
+        self._submit(batch, None, done, lead=False)
+
+    def _submit(
+        self,
+        batch: pa.RecordBatch,
+        policies: list[OnKey] | None,
+        done: Callable[[Accepted | TarryError], None],
+        *,
+        lead: bool,
+    ) -> None:
         # About its memory; to ask for nbytes of a small batch takes longer than the rest of this.
         size = batch.num_rows * 128 + batch.column("body").nbytes
-        deed = self._named(data, batch, done) if self._has_names(batch) else None
+        deed = None
+        if self._has_names(batch):
+            deed = Named(batch, policies, done, secret=self._rooms.secret, dedupe=self.config.dedupe_ms > 0)
         self._commits.submit(Submission(batch, done, deed), size, lead=lead)
 
     def _has_names(self, batch: pa.RecordBatch) -> bool:
         rows = batch.num_rows
         has_ids = self.config.dedupe_ms > 0 and batch.column("id").null_count < rows
         return bool(has_ids or batch.column("key").null_count < rows)
-
-    def _named(
-        self, data: pa.RecordBatch | pa.Table, batch: pa.RecordBatch, done: Callable[[Accepted | TarryError], None]
-    ) -> Deed:
-        policies, r = key_policies(data), self._rooms
-        return Named(batch, policies, done, secret=r.secret, dedupe=self.config.dedupe_ms > 0)
 
     def carry_out(self, deed: Deed) -> None:
         """Have the intake's writer decide and answer a deed.

@@ -111,11 +111,13 @@ class Rooms:
         """The newest snapshot of the store."""
         return View(self.store.snapshot())
 
-    def register(self, batch: pa.RecordBatch) -> None:
+    def register(self, batch: pa.RecordBatch, plain: bool = False) -> None:
         """Take up what rows of the intake say of names, cancellations and bulk jobs: in order, and again after a
-        crash.
+        crash. ``plain``: all of them are messages.
         """
-        self.registry.apply(batch)
+        self.registry.apply(batch, plain=plain)
+        if plain:
+            return
         for number in self.jobs.apply(read_job_rows(batch), self.clock.now_ms()):
             self.announced[number] = int(batch.column("seq")[0].as_py())
             # Before it is published: no checkpoint may be made that knows of the job, until the loader has it.
@@ -168,7 +170,7 @@ def _open_rooms(config: Config, clock: Clock, files: Files, broker: Broker, undo
         secret=secret,
         publish=broker.publish,
         begin_round=broker.begin_round,
-        register=lambda batch: rooms.register(batch),
+        register=lambda batch, plain: rooms.register(batch, plain),
     )
     intake.recover(next_seq=max(checkpoint.fired_seq, view.committed_seq), durable=checkpoint.intake)
     undo.callback(intake.close)

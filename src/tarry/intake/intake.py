@@ -24,7 +24,7 @@ from tarry.log.files import DISK_FULL, Buffer, Files
 from tarry.log.frame import Room
 from tarry.log.recover import recover_tail
 from tarry.log.segment import SegmentReader, SegmentWriter, list_segments, segment_path
-from tarry.message import SCHEMA, Kind, concat, count_topics, messages_only, numbered
+from tarry.message import SCHEMA, Kind, concat, count_topics, kinds_of, messages_only, numbered
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +74,7 @@ class Intake:
         secret: bytes,
         publish: Callable[[list[tuple[pa.RecordBatch, int]], Callable[[], None]], None],
         begin_round: Callable[[int], Round] | None = None,
-        register: Callable[[pa.RecordBatch], None] | None = None,
+        register: Callable[[pa.RecordBatch, bool], None] | None = None,
     ) -> None:
         self._files = files
         self._directory = directory
@@ -165,13 +165,14 @@ class Intake:
         batches = []
         for written in frames:
             batch = written.batch
-            if special:
+            plain = not special or not kinds_of(batch).any()
+            if special and self._register is not None:
                 # Before it is published: what is below a checkpoint's seq is not applied again.
-                if self._register is not None:
-                    self._register(batch)
-                batch = tally(batch, accepted, cancelled)
-            else:
+                self._register(batch, plain)
+            if plain:
                 count_topics(batch.column("topic"), accepted)
+            else:
+                batch = tally(batch, accepted, cancelled)
             batches.append((batch, written.size))
 
         def add() -> None:

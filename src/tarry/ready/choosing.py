@@ -11,13 +11,14 @@ import pyarrow as pa
 
 from tarry.intake.index import Int64s
 from tarry.message import ORDER_KEY, SCHEMA
+from tarry.properties import has_none
 from tarry.ready import dead
 from tarry.ready.filter import parse_filter
 from tarry.ready.journal import Entry
 from tarry.ready.lateness import EXPIRE_COLUMN, Mask, overdue
 from tarry.ready.leases import Int32s
 from tarry.ready.order import Order
-from tarry.ready.reserved import ONLY, has_none, texts_of, values_of
+from tarry.ready.reserved import ONLY, texts_of, values_of
 from tarry.ready.settings import GroupSettings
 from tarry.ready.settling import Settling
 from tarry.ready.states import Event, State, States, move, move_all

@@ -1,8 +1,4 @@
-"""Tarry's own properties of messages ("tarry.…"), read and written as columns.
-
-Of a slice of a map column, names and values are those of the whole array, and offsets point into them; a null row may
-span some.
-"""
+"""Tarry's own properties of messages ("tarry.…"), read and written as columns."""
 
 from __future__ import annotations
 
@@ -14,7 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tarry.intake.index import Int64s
-from tarry.message import PROPERTIES, RESERVED
+from tarry.message import PROPERTIES
+from tarry.properties import entries_of
 
 ONLY = "tarry.only"
 """The one group that gets the message; the others pass over it."""
@@ -24,21 +21,13 @@ def values_of(properties: pa.Array, name: str) -> tuple[Int64s, pa.Array] | None
     """The rows that have the property, ascending, and its value in each; None where no row has it."""
     if properties.null_count == len(properties):
         return None
-    starts, low, keys, items = _entries(properties)
+    starts, low, keys, items = entries_of(properties)
     hits = np.flatnonzero(pc.equal(keys, name).to_numpy(zero_copy_only=False))
     if not len(hits):
         return None
     rows = np.searchsorted(starts, hits + low, "right") - 1
     valid = properties.is_valid().to_numpy(zero_copy_only=False)[rows]
     return (rows[valid], items.take(pa.array(hits[valid]))) if valid.any() else None
-
-
-def has_none(properties: pa.Array) -> bool:
-    """Whether no row has a property of Tarry's own."""
-    if properties.null_count == len(properties):
-        return True
-    _, _, keys, _ = _entries(properties)
-    return not pc.any(pc.starts_with(keys, RESERVED)).as_py()
 
 
 def texts_of(properties: pa.Array, name: str) -> list[str | None]:
@@ -56,7 +45,7 @@ def rewritten(properties: pa.Array, *, without: str, added: Mapping[str, Any]) -
     one text for all rows, or an array of texts.
     """
     rows = len(properties)
-    starts, low, keys, items = _entries(properties)
+    starts, low, keys, items = entries_of(properties)
     high = low + len(keys)
     owner = np.repeat(np.arange(rows), np.diff([*starts, high]))
     keep = properties.is_valid().to_numpy(zero_copy_only=False)[owner]
@@ -76,10 +65,3 @@ def rewritten(properties: pa.Array, *, without: str, added: Mapping[str, Any]) -
         pa.concat_arrays(all_keys).take(arranged),
         pa.concat_arrays(all_items).take(arranged),
     ).cast(PROPERTIES)
-
-
-def _entries(properties: pa.Array) -> tuple[Int64s, int, pa.Array, pa.Array]:
-    """Where each row's entries start, the first of them, and names and values from there on."""
-    offsets = properties.offsets.to_numpy().astype(np.int64)
-    low, high = int(offsets[0]), int(offsets[-1])
-    return offsets[:-1], low, properties.keys.slice(low, high - low), properties.items.slice(low, high - low)

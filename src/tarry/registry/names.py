@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
@@ -50,8 +51,11 @@ def of_key(topic: str, key: str) -> bytes:
     return KEY + topic.encode() + b"\0" + key.encode()
 
 
+@lru_cache(maxsize=4096)
 def of_id(topic: str, id: str) -> bytes:
-    """A message id, by its digest: ids may be long, and there is one a message. See :func:`in_slice`."""
+    """A message id, by its digest: ids may be long, and there is one a message. See :func:`in_slice`. Remembered, since
+    it is asked for when the message is decided on, and again when it is registered.
+    """
     return blake2b(topic.encode() + b"\0" + id.encode(), digest_size=16).digest()
 
 

@@ -24,6 +24,7 @@ from tarry.bulk import CancelledJobs
 from tarry.errors import ClosedError, CorruptError
 from tarry.log.files import Files
 from tarry.message import Kind, cancelled_seqs, kinds_of
+from tarry.properties import has_none
 from tarry.registry import names
 from tarry.registry.names import Entry, Int64s
 from tarry.repeat import series_of
@@ -141,16 +142,16 @@ class Registry:
 
     # -- changing ----------------------------------------------------------------------------------------------------
 
-    def apply(self, batch: pa.RecordBatch, *, in_order: bool = True) -> None:
+    def apply(self, batch: pa.RecordBatch, *, in_order: bool = True, plain: bool = False) -> None:
         """Take up rows of the intake, in seq order. To apply rows again, with all that came after them, changes
-        nothing. Where they are not ``in_order``, a name stays with what was scheduled last.
+        nothing. Where they are not ``in_order``, a name stays with what was scheduled last. ``plain``: all are
+        messages.
 
         Raises:
             CorruptError: the disk gave something else than was written.
         """
         changes = WriteBatch(raw_mode=True)
-        kinds = kinds_of(batch)
-        if kinds.any():
+        if not plain and (kinds := kinds_of(batch)).any():
             self._cancel(changes, batch.filter(pa.array(kinds == Kind.CANCEL)))
             batch = batch.filter(pa.array(kinds == Kind.MESSAGE))
         named = {name: batch.column(name) for name in ("key", "id", "repeat")}
@@ -183,7 +184,7 @@ class Registry:
     def _named(self, batch: pa.RecordBatch, named: dict[str, list[str | None]]) -> list[tuple[bytes, Entry]]:
         topics = batch.column("topic").to_pylist()
         copies = _copies(batch)
-        entries = zip(*(batch.column(n).to_pylist() for n in ("seq", "due_ms", "born_ms")), strict=True)
+        entries = zip(*(batch.column(n).to_numpy().tolist() for n in ("seq", "due_ms", "born_ms")), strict=True)
         rows = zip(topics, map(Entry._make, entries), named["key"], named["id"], named["repeat"], strict=True)
         found = []
         for row, (topic, entry, key, id, repeat) in enumerate(rows):
@@ -331,7 +332,7 @@ def _copies(batch: pa.RecordBatch) -> set[int]:
     have been given to others since.
     """
     properties = batch.column("properties")
-    if properties.null_count == batch.num_rows:
+    if has_none(properties):
         return set()
     rows = enumerate(properties.to_pylist())
     return {row for row, pairs in rows if pairs and any(name.startswith(_COPIED) for name, _ in pairs)}

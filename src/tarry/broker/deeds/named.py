@@ -59,11 +59,12 @@ class Named:
         stored = np.array(seqs) >= 0
         round.names.update(mine)
         round.new.update(s for s in seqs if s >= 0)
-        targets = self._withdraw(round, replaced)
         kept = self._batch if stored.all() else self._batch.filter(pa.array(stored))
-        if not kept.num_rows:
-            return None
-        return pa.concat_batches([kept, cancellations(targets, round.now_ms)]) if targets.num_rows else kept
+        if replaced:
+            targets = self._withdraw(round, replaced)
+            if targets.num_rows:
+                kept = pa.concat_batches([kept, cancellations(targets, round.now_ms)])
+        return kept if kept.num_rows else None
 
     def _names(self, column: str, of: Callable[[str, str], bytes]) -> list[bytes | None]:
         values = self._batch.column(column)
@@ -78,6 +79,8 @@ class Named:
         known = {n: e for n, e in zip(wanted, round.accepted_ids(wanted), strict=True) if e is not None}
         wanted = [n for n in keys if n is not None]
         found = [(n, e) for n, e in zip(wanted, round.entries(wanted), strict=True) if e is not None]
+        if not found:
+            return known
         pending = round.pending(*places([e for _, e in found])).tolist()
         known |= {n: e for (n, e), here in zip(found, pending, strict=True) if here}
         return known
@@ -130,6 +133,11 @@ class Named:
 
     def answer(self, first_seq: int) -> None:
         """It is durable."""
+        if not self._outcomes.any():
+            # As nearly always: all are stored, one after the other, and need one token.
+            due = self._batch.column("due_ms").to_numpy()
+            self._done(Accepted(first_seq, due, handle.sign(self._secret, first_seq, len(due))))
+            return
         due, seq = places(self._entries)
         placed = np.empty(len(seq), PLACED)
         placed["seq"] = placed["first_seq"] = seq

@@ -61,7 +61,10 @@ class Call:
     def value(self, name: bytes) -> bytes:
         """One of the caller's fields as it came, the last of that name; empty if there is none. For who needs a few of
         them from each of many calls."""
-        return next((value for known, value in reversed(self._request.metadata) if known == name), b"")
+        for known, value in reversed(self._request.metadata):
+            if known == name:
+                return value
+        return b""
 
     def binary(self, name: str) -> list[bytes]:
         """The values of a ``-bin`` field, decoded; none if there is no such field.

@@ -5,7 +5,8 @@ are idle, below it closed. Two small memories tell the rest: numbers that the pe
 streams that we reset, whose frames may still be on their way and are ignored.
 
 A whole header block that did not change the decoder's table is remembered with its request until the table changes:
-clients that index all their fields send the same few bytes for each call.
+clients that index all their fields send the same few bytes for each call. Of others, the former call of the same method
+is remembered, and what is not as it was then is looked at alone.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from tarry.fronts.grpc.answers import refusal_blocks
-from tarry.fronts.grpc.fields import FieldDecoder
+from tarry.fronts.grpc.fields import Field, FieldDecoder
 from tarry.fronts.grpc.frames import (
     END_STREAM,
     PADDED,
@@ -33,7 +34,14 @@ from tarry.fronts.grpc.guard import Guard
 from tarry.fronts.grpc.handlers import Handler
 from tarry.fronts.grpc.limits import Limits
 from tarry.fronts.grpc.outbox import Outbox
-from tarry.fronts.grpc.request import MalformedError, Refusal, Request, check_trailers, parse_request
+from tarry.fronts.grpc.request import (
+    MalformedError,
+    Refusal,
+    Request,
+    check_trailers,
+    parse_alike,
+    parse_request,
+)
 from tarry.fronts.grpc.status import StatusCode
 from tarry.fronts.grpc.stream import Stream
 
@@ -49,7 +57,7 @@ class Calls:
     """All streams of one connection."""
 
     __slots__ = (
-        "_decoder", "_empty", "_gaps", "_guard", "_handlers", "_memo", "_memo_generation", "_reset", "_unacked",
+        "_decoder", "_empty", "_former", "_gaps", "_guard", "_handlers", "_memo", "_memo_generation", "_reset", "_unacked",
         "buffered_bytes", "fail", "last_id", "limits", "loop", "nothing", "orphans", "out", "peer", "refusing",
         "streams", "tasks",
     )  # fmt: skip
@@ -73,6 +81,7 @@ class Calls:
         self._decoder = FieldDecoder(_HARD_FACTOR * limits.header_list_bytes_max)
         self._memo: dict[bytes, Request] = {}
         self._memo_generation = 0
+        self._former: dict[bytes, tuple[Request, list[Field]]] = {}
         self._gaps: deque[tuple[int, int]] = deque(maxlen=_GAPS_MAX)
         self._reset: OrderedDict[int, None] = OrderedDict()
         self._unacked = 0
@@ -134,8 +143,7 @@ class Calls:
                 return found
         fields = decoder.decode(block)
         try:
-            too_large = decoder.list_bytes > self.limits.header_list_bytes_max
-            request = parse_request(fields, too_large=too_large)
+            request = self._parse(fields)
         except MalformedError as error:
             return error
         if decoder.unchanged:
@@ -143,6 +151,22 @@ class Calls:
                 self._memo.clear()
                 self._memo_generation = decoder.generation
             self._memo[block] = request
+        return request
+
+    def _parse(self, fields: list[Field]) -> Request:
+        """Raises MalformedError."""
+        if self._decoder.list_bytes > self.limits.header_list_bytes_max:
+            return parse_request(fields, too_large=True)
+        path = b""
+        for name, path in fields:
+            if name == b":path":
+                break
+        former = self._former.get(path)
+        request = None if former is None else parse_alike(fields, *former)
+        if request is None:
+            request = parse_request(fields)
+        if request.path in self._handlers:
+            self._former[request.path] = request, fields
         return request
 
     def _late_headers(self, stream_id: int) -> None:
@@ -295,10 +319,8 @@ class Calls:
     def tick(self, now: float) -> None:
         """Once a second or so: calls whose requests never came whole, and answers that no window comes for."""
         for stream in list(self.streams.values()):
-            deadline = stream.call.deadline
-            if deadline is not None and deadline <= now:
-                stream.expire()
-            elif stream.ended_at and now - stream.ended_at > self.limits.stall_s:
+            stream.watch(now)
+            if stream.ended_at and now - stream.ended_at > self.limits.stall_s:
                 log.debug("%s: stream %d: its answer found no window", self.peer, stream.id)
                 stream.tell_reset(ErrorCode.ENHANCE_YOUR_CALM)
                 stream.drop()

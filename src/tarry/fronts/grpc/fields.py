@@ -1,8 +1,8 @@
-"""Header blocks to fields: HPACK (RFC 7541), with the ``hpack`` library's tables and Huffman code.
+"""Header blocks to fields: HPACK (RFC 7541), with the ``hpack`` library's tables.
 
 The library's own ``Decoder`` slices, wraps and logs at each field, which costs more than the rest of a call. This one
-walks a block once, on the library's :class:`HeaderTable` and ``decode_huffman``; a property test holds that both give
-the same fields, the same table, and refuse the same blocks.
+walks a block once, on the library's :class:`HeaderTable`; a property test holds that both give the same fields, the
+same table, and refuse the same blocks.
 
 A block that did not touch the dynamic table is a pure function of its bytes and of the table. ``unchanged`` tells so,
 and ``generation`` grows with each change of the table: together they are what a memo of whole blocks needs.
@@ -10,14 +10,13 @@ and ``generation`` grows with each change of the table: together they are what a
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Final
 
 from hpack.exceptions import HPACKError
-from hpack.huffman_table import decode_huffman
 from hpack.table import HeaderTable
 
 from tarry.fronts.grpc.frames import ConnectionFault, ErrorCode
+from tarry.fronts.grpc.huffman import decode_huffman
 
 Field = tuple[bytes, bytes]
 TABLE_BYTES: Final = 4_096
@@ -29,9 +28,6 @@ _STATIC: Final[tuple[Field, ...]] = HeaderTable.STATIC_TABLE
 _STATIC_COUNT: Final = len(_STATIC)
 _CONTINUED_MAX: Final = 5
 """Bytes of an integer after its prefix: enough for any length that fits in a block."""
-_MEMO_BYTES_MAX: Final = 64
-
-_short_huffman = lru_cache(2_048)(decode_huffman)
 
 
 class FieldDecoder:
@@ -140,7 +136,4 @@ def _string(block: bytes, at: int) -> tuple[bytes, int]:
     if end > len(block):
         raise HPACKError("a string that ends after its block")
     text = block[at:end]
-    if first & 0x80:
-        # Most coded strings come again and again; long ones would make the memo large.
-        text = _short_huffman(text) if length <= _MEMO_BYTES_MAX else decode_huffman(text)
-    return text, end
+    return decode_huffman(text) if first & 0x80 else text, end

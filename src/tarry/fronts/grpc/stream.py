@@ -43,6 +43,8 @@ log = logging.getLogger(__name__)
 _MESSAGE_COST_BYTES: Final = 64
 """What keeping a message costs beside its bytes: a window of empty ones is not for free."""
 _CANCELLED: Final = "the server cancelled the call"
+NEAR_S: Final = 3.0
+"""A deadline that is nearer than this has a timer: some ticks of the server."""
 _LATE: Final = "the deadline of the call has passed"
 Ran = Coroutine[Any, Any, bytes | None]
 
@@ -210,7 +212,7 @@ class Stream:
         """``future`` gives the answer; a handler that sends by itself gives None."""
         self._running = future
         if self.call.deadline is not None:
-            self._timer = self._calls.loop.call_at(self.call.deadline, self.expire)
+            self.watch(self._calls.loop.time())
         future.add_done_callback(self._finished)
 
     def _finished(self, future: asyncio.Future[Any]) -> None:
@@ -336,6 +338,17 @@ class Stream:
             if self.receiving:
                 self.tell_reset(ErrorCode.NO_ERROR)
         self._over(cancelled=True)
+
+    def watch(self, now: float) -> None:
+        """End the call at its deadline; with a timer from when that is near. Nearly all calls are over before, and a
+        timer for each costs more than a look, once in a tick, at those that are not."""
+        deadline = self.call.deadline
+        if deadline is None or deadline - now > NEAR_S or self._timer is not None:
+            return
+        if self._running is not None:
+            self._timer = self._calls.loop.call_at(deadline, self.expire)
+        elif deadline <= now:
+            self.expire()
 
     def expire(self) -> None:
         """The deadline has passed."""

@@ -48,6 +48,8 @@ class Rules(NamedTuple):
     """What the broker allows."""
 
     body_bytes_max: int
+    properties_bytes_max: int
+    """Of a message's properties, tag and keys together; not above :data:`PROPERTIES_BYTES_MAX`."""
     delay_ms_max: int
     levels: tuple[int, ...]
     """What the delay levels mean, in milliseconds."""
@@ -85,11 +87,11 @@ def draft_of(message: Any, topic: str, now_ms: int, rules: Rules, peer: str) -> 
     if keys:
         _check_keys(keys)
         size += sum(len(key.encode()) for key in keys)
-    size += len(tag.encode())
-    if size > PROPERTIES_BYTES_MAX:
+    size += len(tag.encode()) + _bytes_of_others(system)
+    if size > rules.properties_bytes_max:
         raise Refusal(
             Code.MESSAGE_PROPERTIES_TOO_LARGE,
-            f"properties, tag and keys have {size} bytes; allowed: {PROPERTIES_BYTES_MAX}",
+            f"properties, tag, keys, host and trace have {size} bytes; allowed: {rules.properties_bytes_max}",
         )
     id = system.message_id
     if not id.strip() or len(id.encode()) > ID_BYTES_MAX:
@@ -152,6 +154,12 @@ def _check_properties(user: Mapping[str, str]) -> int:
             )
         size += len(name.encode()) + len(value.encode())
     return size
+
+
+def _bytes_of_others(system: Any) -> int:
+    """Of what a client says of itself, which is kept with the properties."""
+    trace = system.trace_context if system.HasField("trace_context") else ""
+    return len(system.born_host.encode()) + len(trace.encode())
 
 
 def _tag(tag: str) -> str:

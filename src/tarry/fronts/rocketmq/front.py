@@ -23,7 +23,7 @@ from tarry.fronts.rocketmq.certificate import context_of
 from tarry.fronts.rocketmq.checks import Checks
 from tarry.fronts.rocketmq.clients import Clients
 from tarry.fronts.rocketmq.core import Core
-from tarry.fronts.rocketmq.draft import Rules
+from tarry.fronts.rocketmq.draft import PROPERTIES_BYTES_MAX, Rules
 from tarry.fronts.rocketmq.groups import Groups
 from tarry.fronts.rocketmq.halves import Halves
 from tarry.fronts.rocketmq.offsets import Offsets
@@ -156,7 +156,8 @@ class Rooms:
         port: int,
     ) -> None:
         config = core.config
-        rules = Rules(config.body_bytes_max, config.delay_ms_max, parse_levels(config.delay_levels))
+        properties_bytes = min(config.properties_bytes_max, PROPERTIES_BYTES_MAX)
+        rules = Rules(config.body_bytes_max, properties_bytes, config.delay_ms_max, parse_levels(config.delay_levels))
         create = config.rocketmq_create_topics == "on"
         self._place = endpoints(host, port)
         self._clients = Clients(loop)

@@ -19,6 +19,7 @@ SEPARATOR = "%"
 DEAD = "%DLQ%"
 _NAME = re.compile(r"[A-Za-z0-9_|%-][A-Za-z0-9._|%/-]*\Z")
 _NAME_CHARACTERS_MAX = 255
+_TOPIC, _GROUP = int(Code.ILLEGAL_TOPIC), int(Code.ILLEGAL_CONSUMER_GROUP)
 _SYSTEM = frozenset(
     {
         "TBW102", "SCHEDULE_TOPIC_XXXX", "BenchmarkTest", "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRACE_TOPIC",
@@ -45,7 +46,7 @@ def topic_of(resource: Any, space: str) -> str:
     Raises:
         Refusal: ILLEGAL_TOPIC.
     """
-    return _checked(resource.resource_namespace or space, resource.name, Code.ILLEGAL_TOPIC, "topic")
+    return _checked(resource.resource_namespace or space, resource.name, _TOPIC, "topic")
 
 
 def group_of(resource: Any, space: str) -> str:
@@ -54,7 +55,7 @@ def group_of(resource: Any, space: str) -> str:
     Raises:
         Refusal: ILLEGAL_CONSUMER_GROUP.
     """
-    return _checked(resource.resource_namespace or space, resource.name, Code.ILLEGAL_CONSUMER_GROUP, "consumer group")
+    return _checked(resource.resource_namespace or space, resource.name, _GROUP, "consumer group")
 
 
 def resource_of(asked: Any) -> Any:

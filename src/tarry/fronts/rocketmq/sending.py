@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from tarry.admission import assembled
 from tarry.errors import InvalidMessageError, TarryError
 from tarry.fronts.rocketmq.caller import Caller
 from tarry.fronts.rocketmq.core import Core
@@ -26,8 +27,10 @@ from tarry.fronts.rocketmq.stubs import service
 from tarry.fronts.rocketmq.topics import Topics
 from tarry.fronts.rocketmq.wire import sent
 from tarry.intake import Accepted
+from tarry.message import ORDER_KEY
 
 BATCHES_IN_FLIGHT = 2
+_TEXT = pa.string()
 MESSAGES_MAX = 1024
 """Of one request."""
 
@@ -130,8 +133,12 @@ class Sender:
         def done(answer: Accepted | TarryError) -> None:
             self._loop.call_soon_threadsafe(self._answered, waiting, answer)
 
+        drafts = [draft for draft, _, _ in waiting]
         try:
-            self._core.submit(self._rows([draft for draft, _, _ in waiting]), done)
+            if any(draft.half for draft in drafts):
+                self._core.submit(self._halves.rows(drafts), done)
+            else:
+                self._core.submit_checked(rows_of(drafts, self._core.clock.now_ms()), done)
         except InvalidMessageError as error:
             self._on_way -= 1
             if len(waiting) == 1:
@@ -143,23 +150,6 @@ class Sender:
         except TarryError as error:
             self._on_way -= 1
             self._refuse(waiting, Refusal.of(error))
-
-    def _rows(self, drafts: Sequence[Draft]) -> pa.RecordBatch:
-        if any(draft.half for draft in drafts):
-            return self._halves.rows(drafts)
-        columns = {
-            "topic": pa.array([d.topic for d in drafts], pa.string()),
-            "due_ms": pa.array([d.due_ms for d in drafts], pa.int64()),
-            "body": pa.array([d.body for d in drafts], pa.binary()),
-            "id": pa.array([d.id for d in drafts], pa.string()),
-            "properties": map_of([d.properties for d in drafts]),
-        }
-        tags, orders = [d.tag for d in drafts], [d.order_key for d in drafts]
-        if any(tags):
-            columns["tag"] = pa.array(tags, pa.string())
-        if any(orders):
-            columns["order_key"] = pa.array(orders, pa.string())
-        return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
     def _answered(self, waiting: list[Waiting], answer: Accepted | TarryError) -> None:
         self._on_way -= 1
@@ -185,6 +175,22 @@ class Sender:
         status = refusal.status()
         for draft, request, place in waiting:
             request.entry(place, service.SendResultEntry(status=status, message_id=draft.id))
+
+
+def rows_of(drafts: Sequence[Draft], now_ms: int) -> pa.RecordBatch:
+    """Messages as the broker stores them (:data:`tarry.message.UNNUMBERED`); none of them a half."""
+    properties = [d.properties + [(ORDER_KEY, d.order_key)] if d.order_key else d.properties for d in drafts]
+    columns = {
+        "topic": pa.array([d.topic for d in drafts], _TEXT),
+        "due_ms": pa.array([d.due_ms for d in drafts], pa.int64()),
+        "body": pa.array([d.body for d in drafts], pa.binary()),
+        "id": pa.array([d.id for d in drafts], _TEXT),
+        "properties": map_of(properties),
+    }
+    tags = [d.tag for d in drafts]
+    if any(tags):
+        columns["tag"] = pa.array(tags, _TEXT)
+    return assembled(columns, now_ms)
 
 
 def in_thread(loop: asyncio.AbstractEventLoop, pool: Executor, work: Callable[[], Any]) -> asyncio.Future[Any]:
