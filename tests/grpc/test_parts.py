@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import ast
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
 from hpack import Decoder, Encoder
 from hpack.exceptions import HPACKError
+from hpack.huffman import HuffmanEncoder
+from hpack.huffman_constants import REQUEST_CODES, REQUEST_CODES_LENGTH
+from hpack.huffman_table import decode_huffman as library_huffman
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,7 +24,8 @@ from tarry.fronts.grpc.answers import START, block_frames, encode_metadata, lite
 from tarry.fronts.grpc.fields import FieldDecoder
 from tarry.fronts.grpc.frames import CONTINUATION, DATA, HEAD, HEADERS, ConnectionFault
 from tarry.fronts.grpc.messages import Deframer
-from tarry.fronts.grpc.request import MalformedError, check_values, parse_request
+from tarry.fronts.grpc.huffman import decode_huffman
+from tarry.fronts.grpc.request import MalformedError, Request, check_values, parse_alike, parse_request
 from tarry.fronts.grpc.status import encode_message
 from tests.grpc.wire import CALL
 
@@ -71,6 +76,22 @@ def test_both_take_and_refuse_the_same_blocks(blocks: list[bytes]) -> None:
             assert ours.decode(block) == expected  # so a memo may answer for it
 
 
+@given(st.binary(max_size=60))
+def test_texts_come_back_from_huffmans_code(text: bytes) -> None:
+    assert decode_huffman(HuffmanEncoder(REQUEST_CODES, REQUEST_CODES_LENGTH).encode(text)) == text
+
+
+@given(st.binary(max_size=12))
+def test_both_take_and_refuse_the_same_code(code: bytes) -> None:
+    try:
+        expected = library_huffman(code)
+    except HPACKError:
+        with pytest.raises(HPACKError):
+            decode_huffman(code)
+    else:
+        assert decode_huffman(code) == expected
+
+
 def test_a_list_of_fields_is_bounded_while_it_is_decoded() -> None:
     with pytest.raises(ConnectionFault):
         FieldDecoder(100).decode(literal(b"a", b"b" * 100))
@@ -117,6 +138,51 @@ def test_values_are_looked_at_as_one_and_judged_as_each(found: list[bytes]) -> N
             check_values(fields)
     else:
         check_values(fields)
+
+
+changing = st.lists(
+    st.sampled_from(
+        [
+            *((name, value) for name in (b"x-id", b"x-time") for value in (b"1", b"2", b"", b" 3", b"a\nb", b"a b")),
+            *((b"grpc-timeout", value) for value in (b"1S", b"20m", b"soon")),
+            *((b"grpc-encoding", value) for value in (b"identity", b"gzip", b"none")),
+            *((b"content-length", value) for value in (b"1", b"2")),
+            *((b"te", value) for value in (b"trailers", b"gzip")),
+        ]
+    ),
+    max_size=4,
+)
+
+
+@given(st.lists(changing, min_size=2, max_size=6))
+def test_a_call_like_the_last_one_is_the_same_as_by_itself(calls: list[list[tuple[bytes, bytes]]]) -> None:
+    def parsed(parse: Callable[[], Request | None]) -> tuple[object, ...] | None:
+        try:
+            found = parse()
+        except MalformedError:
+            return ("malformed",)
+        if found is None:
+            return None
+        whole = [getattr(found, name) for name in Request.__slots__ if name != "refusal"]
+        return *whole, found.refusal and found.refusal.text
+
+    def alone(fields: list[tuple[bytes, bytes]]) -> Request:
+        return parse_request(fields)
+
+    former: tuple[Request, list[tuple[bytes, bytes]]] | None = None
+    for more in calls:
+        fields = [*CALL, *more]
+        expected = parsed(lambda fields=fields: alone(fields))
+        if former is not None:
+            assert parsed(lambda fields=fields, former=former: parse_alike(fields, *former)) in (None, expected)
+        former = (alone(fields), fields) if expected != ("malformed",) else None
+
+
+def test_a_call_that_differs_in_metadata_and_timeout_is_like_the_last_one() -> None:
+    before = [*CALL, (b"x-id", b"1"), (b"grpc-timeout", b"1S")]
+    found = parse_alike([*CALL, (b"x-id", b"2"), (b"grpc-timeout", b"2S")], parse_request(before), before)
+    assert found is not None
+    assert (found.path, found.metadata, found.timeout_s) == (b"/test.Test/Echo", [(b"x-id", b"2")], 2.0)
 
 
 def made(*fields: tuple[bytes, bytes]) -> Call:

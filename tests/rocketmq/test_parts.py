@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from google.protobuf.timestamp_pb2 import Timestamp
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tarry.admission import Limits, admit
+from tarry.delay import ROCKETMQ_LEVELS, parse_levels
 from tarry.errors import DiskFullError, InvalidArgumentError, OverloadedError, StaleLeaseError, TarryError
 from tarry.fronts.rocketmq.caller import read_keys
+from tarry.fronts.rocketmq.draft import Rules, draft_of
 from tarry.fronts.rocketmq.encoding import deliveries
 from tarry.fronts.rocketmq.handles import read_recall, read_receipt, recall_handle, receipt_handle
 from tarry.fronts.rocketmq.names import group_of, topic_of
 from tarry.fronts.rocketmq.properties import join_keys, map_of, split_keys
 from tarry.fronts.rocketmq.refusal import OK, Code, Refusal, overall
 from tarry.fronts.rocketmq.rows import messages_of
+from tarry.fronts.rocketmq.sending import rows_of
+from tarry.fronts.rocketmq.stubs import definition
 from tarry.fronts.rocketmq.stubs import service as s
 from tarry.fronts.rocketmq.wire import acked, sent
 from tarry.message import PROPERTIES
@@ -130,6 +137,46 @@ def test_a_column_of_properties(rows: list[list[tuple[str, str]]]) -> None:
     found = map_of(rows)
     assert found.type == PROPERTIES
     assert found.to_pylist() == rows
+
+
+NOW_MS = 1_700_000_000_000
+RULES = Rules(1000, 16 << 10, 86_400_000, tuple(parse_levels(ROCKETMQ_LEVELS)))
+ANY_TEXT = st.text(st.characters(codec="utf-8"), max_size=12)
+MESSAGES = st.builds(
+    definition.Message,
+    topic=st.just(res("orders")),
+    body=st.binary(max_size=20),
+    user_properties=st.dictionaries(ANY_TEXT | st.sampled_from(["tarry.order", "DELAY", "KEYS"]), ANY_TEXT, max_size=3),
+    system_properties=st.builds(
+        definition.SystemProperties,
+        message_id=ANY_TEXT | st.just("1"),
+        tag=ANY_TEXT,
+        keys=st.lists(ANY_TEXT, max_size=2),
+        message_group=ANY_TEXT,
+        born_host=ANY_TEXT,
+        trace_context=st.none() | ANY_TEXT,
+        delivery_timestamp=st.none()
+        | st.builds(Timestamp, seconds=st.integers(-5, 2_000_000_000), nanos=st.integers(0, 999_999_999)),
+    ),
+)
+
+
+@given(st.lists(MESSAGES, min_size=1, max_size=4))
+def test_what_this_front_lets_in_the_broker_would(messages: list[Any]) -> None:
+    """It checks messages one by one, and they pass the door for columns by; so it may not be less strict."""
+    drafts = []
+    for message in messages:
+        with suppress(Refusal):
+            drafts.append(draft_of(message, "orders", NOW_MS, RULES, "here:1"))
+    if not drafts:
+        return
+    texts = {name: [getattr(d, name) for d in drafts] for name in ("topic", "id", "tag", "order_key")}
+    columns = {name: pa.array(column, pa.string()) for name, column in texts.items()}
+    columns["due_ms"] = pa.array([d.due_ms for d in drafts], pa.int64())
+    columns["body"] = pa.array([d.body for d in drafts], pa.binary())
+    columns["properties"] = pa.array([d.properties for d in drafts], PROPERTIES)
+    limits = Limits(delay_ms_max=86_400_000, body_bytes_max=1000)
+    assert rows_of(drafts, NOW_MS).to_pylist() == admit(pa.RecordBatch.from_pydict(columns), NOW_MS, limits).to_pylist()
 
 
 PROPERTY_NAMES = st.sampled_from(

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from tarry.message import PROPERTIES, SCHEMA, UNNUMBERED
 from tarry.ready import dead
-from tarry.ready.reserved import has_none, rewritten, texts_of, values_of
+from tarry.properties import has_none
+from tarry.ready.reserved import rewritten, texts_of, values_of
 
 NAMES = st.sampled_from(["a", "tarry.only", "tarry.order", "tarry.dead.seq", "tarry.dead.x", "", "ü"])
 ROW = st.one_of(st.none(), st.dictionaries(NAMES, st.text(max_size=3), max_size=4))
@@ -96,3 +97,6 @@ def test_which_columns_have_none_of_tarrys_own() -> None:
     assert has_none(column[3:])
     assert has_none(pa.nulls(3, PROPERTIES))
     assert has_none(column[:0])
+    many = pa.array([[(f"x{i}", "1") for i in range(50)], [("y", "1")] * 50], PROPERTIES)
+    assert has_none(many)
+    assert not has_none(pa.concat_arrays([many, column]))

@@ -57,8 +57,8 @@ class Calls:
     """All streams of one connection."""
 
     __slots__ = (
-        "_decoder", "_empty", "_former", "_gaps", "_guard", "_handlers", "_memo", "_memo_generation", "_reset", "_unacked",
-        "buffered_bytes", "fail", "last_id", "limits", "loop", "nothing", "orphans", "out", "peer", "refusing",
+        "_decoder", "_empty", "_former", "_gaps", "_guard", "_handlers", "_memo", "_memo_generation", "_reset",
+        "_unacked", "buffered_bytes", "fail", "last_id", "limits", "loop", "nothing", "orphans", "out", "peer", "refusing",
         "streams", "tasks",
     )  # fmt: skip
 
@@ -157,11 +157,12 @@ class Calls:
         """Raises MalformedError."""
         if self._decoder.list_bytes > self.limits.header_list_bytes_max:
             return parse_request(fields, too_large=True)
-        path = b""
-        for name, path in fields:
+        # A plain loop: it is run for each call.
+        former = None
+        for name, value in fields:
             if name == b":path":
+                former = self._former.get(value)
                 break
-        former = self._former.get(path)
         request = None if former is None else parse_alike(fields, *former)
         if request is None:
             request = parse_request(fields)

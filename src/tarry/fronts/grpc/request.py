@@ -103,9 +103,9 @@ def parse_request(fields: list[Field], *, too_large: bool = False) -> Request:
 
 
 def parse_alike(fields: list[Field], former: Request, before: list[Field]) -> Request | None:
-    """The request that ``fields`` make, as far as they are those that ``former`` was made ``before`` of: a client's next
-    call has another id, time and timeout, and a tenth of the work is to look at these alone. None: they differ in more
-    than values of metadata and the timeout.
+    """The request that ``fields`` make, if they are those that ``former`` was made ``before`` of but for values of
+    metadata and the timeout: a client's next call has another id and time, and to look at these alone takes a third of
+    the time. None: they differ in more.
 
     Raises MalformedError.
     """

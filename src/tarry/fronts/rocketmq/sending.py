@@ -179,7 +179,7 @@ class Sender:
 
 def rows_of(drafts: Sequence[Draft], now_ms: int) -> pa.RecordBatch:
     """Messages as the broker stores them (:data:`tarry.message.UNNUMBERED`); none of them a half."""
-    properties = [d.properties + [(ORDER_KEY, d.order_key)] if d.order_key else d.properties for d in drafts]
+    properties = [[*d.properties, (ORDER_KEY, d.order_key)] if d.order_key else d.properties for d in drafts]
     columns = {
         "topic": pa.array([d.topic for d in drafts], _TEXT),
         "due_ms": pa.array([d.due_ms for d in drafts], pa.int64()),
