@@ -11,9 +11,13 @@ import threading
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
+from tarry import affinity
 from tarry.errors import ClosedError, OverloadedError, TarryError
 
 T = TypeVar("T")
+
+SMALL_BYTES = 64 << 10
+"""A round of no more than this is handed from thread to thread and back; a larger one is work in bulk."""
 
 
 class GroupCommit(Generic[T]):
@@ -88,6 +92,8 @@ class GroupCommit(Generic[T]):
                 if not self._queue:
                     return
                 self._busy = True
+                small = self._weight <= SMALL_BYTES
+            (affinity.together if small else affinity.apart)()
             alive = self._round()
             self._busy = False  # who finds it set has queued something, which the next look finds
             if not alive:

@@ -14,6 +14,7 @@ from typing import Any
 
 import uvloop
 
+from tarry import affinity
 from tarry.config import Config, parse_address
 from tarry.delay import parse_levels
 from tarry.errors import UnavailableError
@@ -99,6 +100,7 @@ class RocketMQFront:
         self.stop()
 
     def _run(self) -> None:
+        affinity.together()
         try:
             uvloop.run(self._serve())
         except BaseException as error:

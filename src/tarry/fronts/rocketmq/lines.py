@@ -1,4 +1,8 @@
-"""Who waits for messages of a group: a line of receives, first come, first served, without a thread for any of them."""
+"""Who waits for messages of a group: a line of receives, first come, first served, without a thread for any of them.
+
+A receive costs both ends far more than a message in it. So a line that has just been emptied is looked at again only
+after ``GATHER_S``: who comes rarely is served at once, and under load a receive has several messages.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,9 @@ import pyarrow as pa
 
 from tarry.errors import TarryError
 from tarry.ready import Group, Subscription
+
+
+GATHER_S = 0.004
 
 
 @dataclass(slots=True, eq=False)
@@ -29,6 +36,8 @@ class Line:
         self._waiting: dict[Waiter, None] = {}  # in the order in which they came; whoever is told leaves by itself
         self._planned = False
         self._timer: asyncio.TimerHandle | None = None
+        self._emptied_s = 0.0
+        """When the last message that there was was given, as the loop's time."""
         self._hush = group.listen(self._told)
 
     def receive(self, holder: Subscription, rows_max: int) -> asyncio.Future[pa.RecordBatch | None]:
@@ -40,8 +49,9 @@ class Line:
         # In the line before anybody looks: what becomes ready after the look is told to who is in it.
         self._waiting[waiter] = None
         # Those that are told, or have given up, leave the line only with the loop's next turn.
-        if next(other for other in self._waiting if not other.future.done()) is waiter:
-            self._serve()
+        if not self._planned and next(other for other in self._waiting if not other.future.done()) is waiter:
+            self._planned = True
+            self._plan()
         return waiter.future
 
     def __len__(self) -> int:
@@ -58,9 +68,21 @@ class Line:
         if self._waiting and not self._planned:
             self._planned = True
             try:
-                self._loop.call_soon_threadsafe(self._serve)
+                self._loop.call_soon_threadsafe(self._plan)
             except RuntimeError:
                 return  # the loop is closed: the front has stopped
+
+    def _plan(self) -> None:
+        wait_s = self._emptied_s + GATHER_S - self._loop.time()
+        if wait_s > 0:
+            self._look_again(wait_s)
+        else:
+            self._serve()
+
+    def _look_again(self, wait_s: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(wait_s, self._serve)
 
     def _serve(self) -> None:
         self._planned = False
@@ -80,8 +102,10 @@ class Line:
                 continue
             if batch is None:
                 if again_s is not None:
-                    self._timer = self._loop.call_later(again_s, self._serve)
+                    self._look_again(again_s)
                 return
+            if batch.num_rows < waiter.rows_max:
+                self._emptied_s = self._loop.time()
             waiter.future.set_result(batch)
 
     def _let_go(self) -> None:

@@ -1,7 +1,7 @@
 """Sends: what arrives in one turn of the event loop is accepted as one batch, with one fsync.
 
-While ``BATCHES_IN_FLIGHT`` batches are on their way to the disk, more gather. So each batch is as large as the disk is
-slow, and a message alone does not wait.
+While one batch is on its way to the disk, more gather; a second one goes beside it once it has ``SECOND_ROWS_MIN``
+messages. So each batch is as large as the disk is slow, and a message alone does not wait.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from tarry.intake import Accepted
 from tarry.message import ORDER_KEY
 
 BATCHES_IN_FLIGHT = 2
+SECOND_ROWS_MIN = 16
 _TEXT = pa.string()
 MESSAGES_MAX = 1024
 """Of one request."""
@@ -116,10 +117,15 @@ class Sender:
         future: asyncio.Future[bytes] = self._loop.create_future()
         request = Request(future, len(drafts))
         self._waiting += [(draft, request, place) for place, draft in enumerate(drafts)]
-        if not self._planned and self._on_way < BATCHES_IN_FLIGHT:
+        self._plan()
+        return future
+
+    def _plan(self) -> None:
+        waiting = len(self._waiting)
+        room = self._on_way == 0 or (self._on_way < BATCHES_IN_FLIGHT and waiting >= SECOND_ROWS_MIN)
+        if waiting and room and not self._planned:
             self._planned = True
             self._loop.call_soon(self._flush)
-        return future
 
     def _flush(self) -> None:
         self._planned = False
@@ -153,9 +159,7 @@ class Sender:
 
     def _answered(self, waiting: list[Waiting], answer: Accepted | TarryError) -> None:
         self._on_way -= 1
-        if self._waiting and not self._planned:
-            self._planned = True
-            self._loop.call_soon(self._flush)
+        self._plan()
         if isinstance(answer, TarryError):
             self._refuse(waiting, Refusal.of(answer))
             return

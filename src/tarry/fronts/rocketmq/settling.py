@@ -1,6 +1,7 @@
 """What consumers say of messages that they hold: done, not yet, or never.
 
-Acknowledgements of one turn of the event loop are settled together, group by group, and answered when they are durable.
+Acknowledgements are settled together, group by group, and answered when they are durable; while some are on their way
+to the disk, more gather.
 """
 
 from __future__ import annotations
@@ -67,6 +68,8 @@ class Settler:
         self._loop = loop
         self._clients = clients
         self._waiting: dict[Group, list[Waiting]] = {}
+        self._planned = False
+        self._on_way = 0
         self._stale = Refusal(Code.INVALID_RECEIPT_HANDLE, _STALE)
 
     # -- done --------------------------------------------------------------------------------------------------------
@@ -89,13 +92,19 @@ class Settler:
             except Refusal as refusal:
                 ack.told(place, refusal.status())
                 continue
-            if not self._waiting:
-                self._loop.call_soon(self._settle)
             self._waiting.setdefault(found, []).append((receipt, ack, place))
+        self._plan()
         return ack.future
 
+    def _plan(self) -> None:
+        if self._waiting and not self._on_way and not self._planned:
+            self._planned = True
+            self._loop.call_soon(self._settle)
+
     def _settle(self) -> None:
+        self._planned = False
         waiting, self._waiting = self._waiting, {}
+        self._on_way = len(waiting)
         for group, acks in waiting.items():
             leases, offsets = _columns([receipt for receipt, _, _ in acks])
             held: list[bool] = []
@@ -112,6 +121,8 @@ class Settler:
         return tell
 
     def _settled(self, acks: list[Waiting], held: list[bool], error: TarryError | None) -> None:
+        self._on_way -= 1
+        self._plan()
         failed = None if error is None else Refusal.of(error).status()
         stale = self._stale.status()
         for row, (_, ack, place) in enumerate(acks):
