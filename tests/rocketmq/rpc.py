@@ -169,12 +169,13 @@ def message(topic: str, body: bytes = b"x", **system: Any) -> Any:
 
 
 def receive_request(topic: str, group: str, most: int = 32, wait_s: float = 5, **more: Any) -> Any:
-    """``filter``, ``sql``, ``invisible_ms``, ``push``, ``attempt_id``, ``queue``."""
+    """``filter``, ``sql``, ``invisible_ms``, ``push``, ``attempt_id``, ``queue``, ``number``."""
     request = s.ReceiveMessageRequest(
         group=res(group), batch_size=most, auto_renew=more.get("push", False), attempt_id=more.get("attempt_id")
     )
     request.message_queue.topic.CopyFrom(res(topic))
     request.message_queue.broker.name = more.get("queue", "tarry")
+    request.message_queue.id = more.get("number", 0)
     kind = d.FilterType.SQL if "sql" in more else d.FilterType.TAG
     request.filter_expression.CopyFrom(
         d.FilterExpression(type=kind, expression=more.get("sql") or more.get("filter", "*"))

@@ -7,6 +7,7 @@ import time
 import pytest
 
 import grpc
+from tarry.fronts.rocketmq.routes import QUEUES
 from tarry.fronts.rocketmq import clients as clients_room
 from tests.rocketmq.conftest import Place, until
 from tests.rocketmq.rpc import Code, consumer, producer, receive_request, res, s
@@ -87,6 +88,20 @@ def test_the_same_attempt_again_gets_what_the_first_was_given(place: Place) -> N
     [again] = rpc.receive("orders", "g", push=True, attempt_id="A")
     assert again.system_properties.message_id == lost.system_properties.message_id
     assert rpc.receive("orders", "g", push=True, attempt_id="B", wait_s=0.2) == []
+
+
+def test_a_push_consumer_has_several_queues_with_an_attempt_each(place: Place) -> None:
+    rpc = place.client()
+    queues = rpc.ask("QueryAssignment", s.QueryAssignmentRequest(topic=res("orders"), group=res("g"))).assignments
+    assert [each.message_queue.id for each in queues] == list(range(QUEUES))
+    rpc.send("orders", b"x")
+    [lost] = rpc.receive("orders", "g", push=True, attempt_id="A", number=0)
+    rpc.send("orders", b"y")
+    [held] = rpc.receive("orders", "g", push=True, attempt_id="B", number=1)
+    [again] = rpc.receive("orders", "g", push=True, attempt_id="A", number=0)
+    assert again.system_properties.message_id == lost.system_properties.message_id
+    assert held.body == b"y"
+    assert rpc.receive("orders", "g", push=True, attempt_id="C", number=1, wait_s=0.2) == []
 
 
 def test_who_sends_no_settings_is_served(place: Place) -> None:

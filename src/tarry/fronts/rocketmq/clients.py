@@ -57,8 +57,8 @@ class Client:
         self.streams: list[Stream] = []
         self.was_streaming = False
         self.subscriptions: dict[tuple[str, str], Subscription] = {}
-        self.attempts: dict[tuple[str, str], tuple[str, Int64s, Int64s]] = {}
-        """What was handed out last, by topic and group: the attempt's id, leases and offsets."""
+        self.attempts: dict[tuple[str, str, int], tuple[str, Int64s, Int64s]] = {}
+        """What was handed out last, by topic, group and queue: the attempt's id, leases and offsets."""
         self.calls = 0
         """Receives that wait now."""
         self.heard_s = now_s

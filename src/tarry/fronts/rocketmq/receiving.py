@@ -21,6 +21,7 @@ from tarry.fronts.rocketmq.groups import Groups
 from tarry.fronts.rocketmq.lines import Line
 from tarry.fronts.rocketmq.names import group_of, topic_of
 from tarry.fronts.rocketmq.refusal import OK, Code, Refusal
+from tarry.fronts.rocketmq.routes import QUEUES
 from tarry.fronts.rocketmq.stubs import definition, service
 from tarry.fronts.rocketmq.topics import Topics
 from tarry.intake.index import Int64s
@@ -85,7 +86,7 @@ class Receiver:
         self._topics.check(asked)
         topic = actual_topic(asked, request.message_queue.broker.name)
         rows_max = max(1, min(request.batch_size, BATCH_MAX))
-        push = request.auto_renew
+        push, queue = request.auto_renew, request.message_queue.id % QUEUES
         lease_ms = LEASE_MS if push else _invisible_ms(request)
         client = self._clients.heard(caller.id, caller.space)
         until_s = self._loop.time() + poll_s(request, call, self._loop.time())
@@ -96,11 +97,11 @@ class Receiver:
                 _push_holder(client, line) if push else Subscription(line.group, prefetch=rows_max, lease_ms=lease_ms)
             )
             if push:
-                _forget_attempt(client, line, request.attempt_id)
+                _forget_attempt(client, line, queue, request.attempt_id)
             batch = await self._from(line, holder, rows_max, until_s)
             if batch is not None and push and request.attempt_id:
                 leases, offsets = _leases(batch)
-                client.attempts[line.group.topic.name, group] = request.attempt_id, leases, offsets
+                client.attempts[line.group.topic.name, group, queue] = request.attempt_id, leases, offsets
             return batch, line
         finally:
             client.calls -= 1
@@ -151,11 +152,11 @@ def _push_holder(client: Client, line: Line) -> Subscription:
     return holder
 
 
-def _forget_attempt(client: Client, line: Line, attempt_id: str) -> None:
+def _forget_attempt(client: Client, line: Line, queue: int, attempt_id: str) -> None:
     """A push consumer asks once more with the same id: it did not get what was handed out for that, and would never
-    settle it.
+    settle it. It asks for each of its queues by itself.
     """
-    last = client.attempts.pop((line.group.topic.name, line.group.name), None)
+    last = client.attempts.pop((line.group.topic.name, line.group.name, queue), None)
     if last is not None and last[0] == attempt_id:
         line.group.nack(last[1], last[2], 0)
 

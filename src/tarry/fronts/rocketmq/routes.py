@@ -1,4 +1,9 @@
-"""QueryRoute and QueryAssignment: where a topic's queues are. There is one broker, and to clients one queue a topic."""
+"""QueryRoute and QueryAssignment: where a topic's queues are.
+
+There is one broker, and to producers and simple consumers a topic has one queue. Push consumers are given several, which
+all stand for the same: such a client has one call open for each of its queues, and takes the next messages only when
+that call is answered and made again. With one, delivery would wait for the client's way there and back.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +27,8 @@ _TYPES = [
     definition.MessageType.TRANSACTION,
 ]
 _ANY_QUEUE = -1
+QUEUES = 4
+"""Of a topic, to push consumers."""
 
 
 class Routes:
@@ -47,7 +54,12 @@ class Routes:
         """QueryAssignment: every consumer of a group reads all queues."""
         group_of(request.group, caller.space)
         queues = await self._queues(topic_of(request.topic, caller.space), request)
-        found = [definition.Assignment(message_queue=self._queue(request, name, _ANY_QUEUE, [])) for name in queues]
+        numbers = [_ANY_QUEUE] if is_alias(request.topic.name) else range(QUEUES)
+        found = [
+            definition.Assignment(message_queue=self._queue(request, name, number, []))
+            for name in queues
+            for number in numbers
+        ]
         return service.QueryAssignmentResponse(status=OK, assignments=found)
 
     async def _queues(self, topic: str, request: Any) -> list[str]:
