@@ -23,8 +23,8 @@ from tarry.fronts.grpc import Call, GrpcError, GrpcServer, StatusCode, Unary
 from tarry.fronts.grpc.answers import START, block_frames, encode_metadata, literal, one_message, prefix, trailers
 from tarry.fronts.grpc.fields import FieldDecoder
 from tarry.fronts.grpc.frames import CONTINUATION, DATA, HEAD, HEADERS, ConnectionFault
-from tarry.fronts.grpc.messages import Deframer
 from tarry.fronts.grpc.huffman import decode_huffman
+from tarry.fronts.grpc.messages import Deframer
 from tarry.fronts.grpc.request import MalformedError, Request, check_values, parse_alike, parse_request
 from tarry.fronts.grpc.status import encode_message
 from tests.grpc.wire import CALL

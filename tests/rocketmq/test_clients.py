@@ -7,8 +7,8 @@ import time
 import pytest
 
 import grpc
-from tarry.fronts.rocketmq.routes import QUEUES
 from tarry.fronts.rocketmq import clients as clients_room
+from tarry.fronts.rocketmq.routes import QUEUES
 from tests.rocketmq.conftest import Place, until
 from tests.rocketmq.rpc import Code, consumer, producer, receive_request, res, s
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tarry.message import PROPERTIES, SCHEMA, UNNUMBERED
-from tarry.ready import dead
 from tarry.properties import has_none
+from tarry.ready import dead
 from tarry.ready.reserved import rewritten, texts_of, values_of
 
 NAMES = st.sampled_from(["a", "tarry.only", "tarry.order", "tarry.dead.seq", "tarry.dead.x", "", "ü"])

@@ -58,8 +58,8 @@ class Calls:
 
     __slots__ = (
         "_decoder", "_empty", "_former", "_gaps", "_guard", "_handlers", "_memo", "_memo_generation", "_reset",
-        "_unacked", "buffered_bytes", "fail", "last_id", "limits", "loop", "nothing", "orphans", "out", "peer", "refusing",
-        "streams", "tasks",
+        "_unacked", "buffered_bytes", "fail", "last_id", "limits", "loop", "nothing", "orphans", "out", "peer",
+        "refusing", "streams", "tasks",
     )  # fmt: skip
 
     def __init__(

@@ -14,7 +14,6 @@ import pyarrow as pa
 from tarry.errors import TarryError
 from tarry.ready import Group, Subscription
 
-
 GATHER_S = 0.004
 
 

@@ -1,8 +1,8 @@
 """QueryRoute and QueryAssignment: where a topic's queues are.
 
-There is one broker, and to producers and simple consumers a topic has one queue. Push consumers are given several, which
-all stand for the same: such a client has one call open for each of its queues, and takes the next messages only when
-that call is answered and made again. With one, delivery would wait for the client's way there and back.
+There is one broker, and to producers and simple consumers a topic has one queue. Push consumers are given several,
+which all stand for the same: such a client has one call open for each of its queues, and takes the next messages only
+when that call is answered and made again. With one, delivery would wait for the client's way there and back.
 """
 
 from __future__ import annotations
