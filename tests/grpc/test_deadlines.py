@@ -15,6 +15,8 @@ from tarry.fronts.grpc.frames import DATA, END_HEADERS, END_STREAM, HEADERS, PRE
 from tarry.fronts.grpc.status import StatusCode
 from tests.grpc.wire import CALL, block
 
+pytestmark = pytest.mark.asyncio
+
 LATE = trailers(StatusCode.DEADLINE_EXCEEDED, "the deadline of the call has passed")
 
 

@@ -7,8 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
 from tarry.fronts.rocketmq.lines import GATHER_S, Line
+
+
+pytestmark = pytest.mark.asyncio
 
 
 class Group:
