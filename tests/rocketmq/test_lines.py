@@ -11,7 +11,6 @@ import pytest
 
 from tarry.fronts.rocketmq.lines import GATHER_S, Line
 
-
 pytestmark = pytest.mark.asyncio
 
 
