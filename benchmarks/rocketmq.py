@@ -20,7 +20,7 @@ SENDS = 100_000
 HERD = 200_000
 PACES = ((1000, "≤ 30"), (2000, "≤ 100"))
 PACED_S = 30
-WARM_S = 5.0
+WARM_S = 15.0
 COUNTS = ("early", "lost", "duplicates")
 
 OURS, THEIRS = "RocketMQ front", "RocketMQ 5.5.0"

@@ -44,6 +44,29 @@ def test_looking_without_waiting_says_when_to_look_again(rig: Rig) -> None:
     assert rig.group.poll(consumer, 10) == (None, None)
 
 
+def test_an_acknowledgement_is_news_where_it_lets_somebody_have_more(rig: Rig) -> None:
+    told: list[int] = []
+    rig.group.listen(lambda: told.append(1))
+    rig.box.append("a", "a", "a")
+    full = rig.consumer(prefetch=2)
+    batch, _ = rig.group.poll(full, 10)
+    assert batch is not None
+    assert rig.group.poll(full, 10)[0] is None, "it holds as many as it may"
+    leases, places = of(batch)
+    rig.group.ack_each(leases[:1], places[:1], lambda error: None)
+    assert len(told) == 1
+    last, _ = rig.group.poll(full, 10)
+    assert last is not None
+    rig.group.ack_each(*of(last), lambda error: None)
+    assert len(told) == 1, "nothing is left that waits for it"
+    rig.group.nack(leases[1:], places[1:], 0)
+    before = len(told)
+    again, _ = rig.group.poll(full, 10)
+    assert again is not None
+    rig.group.ack_each(*of(again), lambda error: None)
+    assert len(told) == before
+
+
 def test_a_listener_is_told_of_news_until_it_has_enough(rig: Rig) -> None:
     told: list[int] = []
     hush = rig.group.listen(lambda: told.append(1))

@@ -83,7 +83,11 @@ class Settling(Ledger):
                 settled.append(lease.offsets[at])
             entries = self._settle(np.sort(np.concatenate(settled))) if settled else []
             answer = self._write(entries, ticket, 0, len(offsets), done)
-        self._wake_up()
+            # Room is made, or the next one's turn has come: news only where somebody may wait for that.
+            more = self.cursor < self.topic.end or self._waiting.next_ms is not None
+            news = more or self._order is not None or self.settings.inflight_max > 0
+        if news:
+            self._wake_up()
         if answer is not None:
             answer()
         return held
