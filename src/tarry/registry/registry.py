@@ -231,9 +231,9 @@ class Registry:
         return looked
 
     def _forget(self, low: bytes, high: bytes, ripe: bytes) -> None:
-        """Delete a range, if it has something below ``ripe``. Each such deletion is an entry of its own that every later
-        read has to look at until RocksDB merges it away: one a second, of nothing, made a quiet broker slower by the
-        hour.
+        """Delete a range, if it has something below ``ripe``. Each such deletion is an entry of its own that every
+        later read has to look at until RocksDB merges it away: one a second, of nothing, made a quiet broker slower by
+        the hour.
         """
         if next(self._range(low, ripe, 1), None) is None:
             return
