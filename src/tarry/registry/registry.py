@@ -20,6 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from rocksdict import BlockBasedOptions, Cache, Options, Rdict, WriteBatch
 
+from tarry import affinity
 from tarry.bulk import CancelledJobs
 from tarry.errors import ClosedError, CorruptError
 from tarry.log.files import Files
@@ -118,6 +119,7 @@ class Registry:
         options.set_block_based_table_factory(blocks)
         self._directory.mkdir(parents=True, exist_ok=True)
         self._closed = False
+        affinity.apart()  # its threads begin on the cores of the one that opens it
         self._db = Rdict(str(self._directory), options)
         self._files.adopt(self, self._directory)
 

@@ -112,7 +112,8 @@ class RocketMQFront:
 
     async def _serve(self) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
-        with ThreadPoolExecutor(THREADS, thread_name_prefix="tarry-rocketmq") as pool:
+        # Threads begin on the cores of the thread that makes them.
+        with ThreadPoolExecutor(THREADS, "tarry-rocketmq", initializer=affinity.apart) as pool:
             rooms = self.rooms = Rooms(
                 self._core, self._loop, partial(in_thread, self._loop, pool), self._host, self.port
             )

@@ -7,6 +7,7 @@ to the disk, more gather.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -24,6 +25,8 @@ from tarry.fronts.rocketmq.refusal import OK, Code, Refusal, overall
 from tarry.fronts.rocketmq.stubs import service
 from tarry.fronts.rocketmq.wire import acked
 from tarry.ready import Group
+
+log = logging.getLogger(__name__)
 
 ENTRIES_MAX = 4096
 _STALE = "the receipt handle is stale: its time is up, it was settled before, or it was never given"
@@ -113,6 +116,10 @@ class Settler:
                 held += group.ack_each(leases, offsets, self._teller(acks, held)).tolist()
             except TarryError as error:
                 self._settled(acks, held, error)
+            except Exception as error:
+                # Who waits is told, and later ones are not kept waiting for these.
+                log.exception("acknowledging %d messages of %s failed", len(acks), group.name)
+                self._settled(acks, held, TarryError(f"acknowledging failed: {error}; see the server's log"))
 
     def _teller(self, acks: list[Waiting], held: list[bool]) -> Callable[[TarryError | None], None]:
         def tell(error: TarryError | None) -> None:
