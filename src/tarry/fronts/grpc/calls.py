@@ -321,7 +321,7 @@ class Calls:
         """Once a second or so: calls whose requests never came whole, and answers that no window comes for."""
         for stream in list(self.streams.values()):
             stream.watch(now)
-            if stream.ended_at and now - stream.ended_at > self.limits.stall_s:
+            if not stream.closed and stream.ended_at and now - stream.ended_at > self.limits.stall_s:
                 log.debug("%s: stream %d: its answer found no window", self.peer, stream.id)
                 stream.tell_reset(ErrorCode.ENHANCE_YOUR_CALM)
                 stream.drop()

@@ -118,10 +118,9 @@ def parse_alike(fields: list[Field], former: Request, before: list[Field]) -> Re
         if name != known:
             return None
         if name == b"grpc-timeout":
-            found = _TIMEOUT.match(value)
-            if found is None:
+            request.timeout_s = _seconds(value)
+            if request.timeout_s is None:
                 return None
-            request.timeout_s = int(found[1]) * _UNIT_S[found[2]]
         elif _KINDS.get(name, _METADATA) != _METADATA:  # a name that is none made no former request
             return None
     if not all(_PLAIN.match(now[1]) for now, _ in changed):
@@ -214,11 +213,16 @@ def _refusal(request: Request, method: bytes, wire: dict[bytes, bytes], *, too_l
         accepted = (b"grpc-accept-encoding", b",".join(ENCODINGS))
         return Refusal(200, StatusCode.UNIMPLEMENTED, text, accepted)
     if (timeout := wire.get(b"grpc-timeout")) is not None:
-        found = _TIMEOUT.match(timeout)
-        if found is None:
+        request.timeout_s = _seconds(timeout)
+        if request.timeout_s is None:
             return Refusal(200, StatusCode.INTERNAL, f"grpc-timeout {_shown(timeout)} is none")
-        request.timeout_s = int(found[1]) * _UNIT_S[found[2]]
     return None
+
+
+def _seconds(timeout: bytes) -> float | None:
+    """What a ``grpc-timeout`` says; None: it is none."""
+    found = _TIMEOUT.match(timeout)
+    return None if found is None else int(found[1]) * _UNIT_S[found[2]]
 
 
 def _shown(text: bytes) -> str:

@@ -49,7 +49,7 @@ class Rules(NamedTuple):
 
     body_bytes_max: int
     properties_bytes_max: int
-    """Of a message's properties, tag and keys together; not above :data:`PROPERTIES_BYTES_MAX`."""
+    """Of properties, tag, keys, host and trace together; not above :data:`PROPERTIES_BYTES_MAX`."""
     delay_ms_max: int
     levels: tuple[int, ...]
     """What the delay levels mean, in milliseconds."""
