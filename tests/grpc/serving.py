@@ -12,6 +12,7 @@ from typing import Any
 import uvloop
 
 from tarry.fronts.grpc import (
+    Answers,
     Bidi,
     Call,
     ClientStream,
@@ -22,6 +23,7 @@ from tarry.fronts.grpc import (
     ServerStream,
     StatusCode,
     Unary,
+    framed,
 )
 
 
@@ -50,6 +52,13 @@ class Service:
             "Big": Unary(lambda message, call: bytes(int(message))),
             "Count": ServerStream(self.count),
             "Endless": ServerStream(self.endless),
+            "Piece": ServerStream(lambda message, call: message),
+            "Pieces": ServerStream(lambda message, call: framed([message, b"", message])),
+            "PiecesLater": ServerStream(lambda message, call: self.soon(framed([message, b"", message]))),
+            "StreamLater": ServerStream(lambda message, call: self.soon(self.count(message, call))),
+            "NoPiece": ServerStream(lambda message, call: self.soon("text")),  # type: ignore[arg-type]
+            "FailLater": ServerStream(lambda message, call: self.soon(GrpcError(StatusCode.ABORTED, "as asked"))),
+            "PromisedPiece": ServerStream(self.promise),
             "Sum": ClientStream(self.sum),
             "First": ClientStream(self.first),
             "Gather": ClientStream(self.gather),
@@ -73,6 +82,13 @@ class Service:
         self.promises.append(future)
         if message == b"soon":
             loop.call_soon(future.set_result, message)
+        return future
+
+    def soon(self, answers: Answers | Exception) -> asyncio.Future[Answers]:
+        """A Future of it."""
+        future: asyncio.Future[Answers] = asyncio.get_running_loop().create_future()
+        tell = future.set_exception if isinstance(answers, Exception) else future.set_result
+        asyncio.get_running_loop().call_soon(tell, answers)  # type: ignore[arg-type]
         return future
 
     async def later(self, message: bytes, call: Call) -> bytes:

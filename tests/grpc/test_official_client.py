@@ -6,13 +6,14 @@ import asyncio
 import itertools
 import logging
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 import grpc
-from tarry.fronts.grpc import Limits
+from tarry.fronts.grpc import Call, Limits
 from tests.grpc.certificates import Certificate
 from tests.grpc.serving import Served, in_thread
 
@@ -33,6 +34,13 @@ def channel(served: Served) -> Iterator[grpc.Channel]:
 
 def unary(channel: grpc.Channel, method: str):
     return channel.unary_unary(f"/test.Test/{method}")
+
+
+def until(what: Callable[[], bool]) -> None:
+    end = time.monotonic() + 20
+    while not what():
+        assert time.monotonic() < end, "in vain"
+        time.sleep(0.005)
 
 
 def failed(error: pytest.ExceptionInfo[grpc.RpcError]) -> tuple[grpc.StatusCode, str]:
@@ -58,6 +66,44 @@ def test_server_stream(channel: grpc.Channel) -> None:
     assert list(channel.unary_stream("/test.Test/Count")(b"3")) == [b"0", b"1", b"2"]
     assert list(channel.unary_stream("/test.Test/Count")(b"0")) == []
     assert sum(1 for _ in channel.unary_stream("/test.Test/Count")(b"20000")) == 20_000
+
+
+@pytest.mark.parametrize("size", [0, 10, 16_384, 200_000])
+def test_all_answers_in_one_piece(channel: grpc.Channel, size: int) -> None:
+    message = bytes(size)
+
+    def answers(method: str) -> list[bytes]:
+        return list(channel.unary_stream(f"/test.Test/{method}")(message))
+
+    assert answers("Piece") == [message]
+    assert answers("Pieces") == answers("PiecesLater") == [message, b"", message]
+
+
+def test_a_future_of_answers(channel: grpc.Channel) -> None:
+    assert list(channel.unary_stream("/test.Test/StreamLater")(b"3")) == [b"0", b"1", b"2"]
+    with pytest.raises(grpc.RpcError) as error:
+        list(channel.unary_stream("/test.Test/FailLater")(b""))
+    assert failed(error) == (grpc.StatusCode.ABORTED, "as asked")
+    with pytest.raises(grpc.RpcError) as error:
+        list(channel.unary_stream("/test.Test/NoPiece")(b""))
+    assert error.value.code() is grpc.StatusCode.UNKNOWN
+
+
+def test_a_future_of_answers_that_nobody_waits_for_any_more(channel: grpc.Channel, served: Served) -> None:
+    service = served.service
+
+    def asked() -> list[Call]:
+        return [call for call in service.calls if call.method.endswith("PromisedPiece")]
+
+    before = len(asked())
+    waiting = channel.unary_stream("/test.Test/PromisedPiece")(b"x")
+    until(lambda: len(asked()) > before)
+    promise = service.promises[-1]
+    waiting.cancel()
+    until(lambda: asked()[-1].cancelled)
+    assert not promise.cancelled(), "it may belong to others"
+    served.loop.call_soon_threadsafe(promise.set_result, b"late")
+    assert unary(channel, "Echo")(b"on") == b"on"
 
 
 def test_client_stream(channel: grpc.Channel) -> None:

@@ -49,6 +49,16 @@ class Lease:
         """The rows that are leased still."""
         return np.flatnonzero(self.states == _LEASED)
 
+    def place(self, offset: int) -> int | None:
+        """Where the row with this offset is, if it is leased still."""
+        offsets = self.offsets
+        at = offset - int(offsets[0])  # nearly all leases have no gaps
+        if not 0 <= at < len(offsets) or offsets[at] != offset:
+            at = int(np.searchsorted(offsets, offset))
+            if at == len(offsets) or offsets[at] != offset:
+                return None
+        return at if self.states[at] == _LEASED else None
+
 
 class Leases:
     """The leases of one group; guarded by its lock."""
@@ -99,13 +109,23 @@ class Leases:
                 found.append((lease, at))
         return found
 
-    def held_mask(self, leases: Int64s, offsets: Int64s) -> npt.NDArray[np.bool_]:
-        """Which of these rows are leased; of one that is given twice, the first."""
+    def find_each(
+        self, leases: Int64s, offsets: Int64s
+    ) -> tuple[npt.NDArray[np.bool_], list[tuple[Lease, npt.NDArray[np.intp]]]]:
+        """:meth:`find`, and which of these rows it found; of one that is given twice, the first.
+
+        One after the other: they are a few of several leases, where steps of whole arrays cost far more.
+        """
         held = np.zeros(len(offsets), np.bool_)
-        for lease, at in self.find(leases, offsets):
-            mine = np.flatnonzero((leases == lease.number) & np.isin(offsets, lease.offsets[at]))
-            held[mine[np.unique(offsets[mine], return_index=True)[1]]] = True
-        return held
+        found: dict[int, dict[int, None]] = {}
+        for row, (number, offset) in enumerate(zip(leases.tolist(), offsets.tolist(), strict=True)):
+            lease = self._leases.get(number)
+            if lease is None or (at := lease.place(offset)) is None:
+                continue
+            mine = found.setdefault(number, {})
+            held[row] = at not in mine
+            mine[at] = None
+        return held, [(self._leases[number], np.array(sorted(at), np.intp)) for number, at in found.items()]
 
     def part(self, number: int, offset: int, deadline_ms: int) -> int | None:
         """A lease of its own for one row of another, for the same consumer; its number, or None if the row is not

@@ -27,6 +27,7 @@ from tarry.log.frame import Room
 from tarry.log.recover import recover_tail
 from tarry.log.segment import Located, SegmentReader, SegmentWriter, list_segments, segment_path
 from tarry.message import SCHEMA, concat
+from tarry.ready.frames import RecentFrames
 from tarry.ready.topic import Extent, Tail, Topic
 from tarry.wheel.due import Due
 
@@ -39,6 +40,8 @@ FEW_ROWS = 16
 """For so few, a Python list of topics is quicker than a dictionary of them."""
 TABLES_MAX = 64
 """Frame tables (of one topic in one segment) that are kept for groups that lag behind."""
+READ_BYTES_MAX = 32 << 20
+"""Frames that are kept for them."""
 UNWRITTEN_BYTES_MAX = 16 << 20
 """The dispatcher writes itself when this much has not been written."""
 
@@ -99,6 +102,7 @@ class ReadyLog:
         self._sealed_due_ms: dict[int, int] = {}
         self._tables: dict[tuple[int, str], tuple[Int64s, Int64s]] = {}  # recently read frame tables, oldest first
         self._tables_lock = threading.Lock()
+        self._read = RecentFrames(READ_BYTES_MAX)
         self._active_frames: list[Frame] = []
         self.dirty = threading.Event()
         """Set when rows wait to be written."""
@@ -266,9 +270,16 @@ class ReadyLog:
         if offsets is None or positions is None:
             offsets, positions = self._sealed_frames(segment, topic)
         at = int(np.searchsorted(offsets, offset, "right")) - 1
-        with SegmentReader(path) as reader:
-            _, _, batch = reader.read(int(positions[at]), SCHEMA)
-        return [(int(offsets[at]), batch)]
+        base, place = int(offsets[at]), (segment, int(positions[at]))
+        batch = self._read.find(place)
+        if batch is None:
+            with SegmentReader(path) as reader:
+                _, _, batch = reader.read(place[1], SCHEMA)
+            if offset + rows_max < base + batch.num_rows:
+                self._read.keep(place, batch)
+        elif offset + rows_max >= base + batch.num_rows:
+            self._read.drop(place)
+        return [(base, batch)]
 
     def _sealed_frames(self, segment: int, topic: str) -> tuple[Int64s, Int64s]:
         with self._tables_lock:

@@ -76,21 +76,25 @@ class Settling(Ledger):
         """
         ticket = self._ticket()
         with self.lock:
-            held = self._leases.held_mask(leases, offsets)
+            held, found = self._leases.find_each(leases, offsets)
             settled = []
-            for lease, at in self._leases.find(leases[held], offsets[held]):
+            for lease, at in found:
                 self._leases.end(lease, at, Event.ACK)
                 settled.append(lease.offsets[at])
             entries = self._settle(np.sort(np.concatenate(settled))) if settled else []
             answer = self._write(entries, ticket, 0, len(offsets), done)
             # Room is made, or the next one's turn has come: news only where somebody may wait for that.
             more = self.cursor < self.topic.end or self._waiting.next_ms is not None
-            news = more or self._order is not None or self.settings.inflight_max > 0
-        if news:
+        if more or self.waits_for_acks:
             self._wake_up()
         if answer is not None:
             answer()
         return held
+
+    @property
+    def waits_for_acks(self) -> bool:
+        """Whether an acknowledgement may let something else be handed out."""
+        return self._order is not None or self.settings.inflight_max > 0
 
     def relet(self, lease: int, offset: int, lease_ms: int) -> int | None:
         """Hold one leased message for ``lease_ms`` from now under a lease of its own, which the former gives way to;

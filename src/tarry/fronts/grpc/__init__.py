@@ -17,13 +17,14 @@ here.
 
 from tarry.fronts.grpc.answers import Framed, framed
 from tarry.fronts.grpc.call import Call
-from tarry.fronts.grpc.handlers import Bidi, ClientStream, Handler, ServerStream, Unary
+from tarry.fronts.grpc.handlers import Answers, Bidi, ClientStream, Handler, ServerStream, Unary
 from tarry.fronts.grpc.limits import Allowance, Limits
 from tarry.fronts.grpc.server import GrpcServer
 from tarry.fronts.grpc.status import GrpcError, StatusCode
 
 __all__ = [
     "Allowance",
+    "Answers",
     "Bidi",
     "Call",
     "ClientStream",

@@ -1,8 +1,8 @@
 """The four kinds of methods, and how each is run.
 
-A unary method that returns bytes, or a Future, costs no Task: the answer goes out where it is known. Everything else is
-a coroutine and has one. What a handler raises ends its call and nothing else: GrpcError as it says, all other things as
-UNKNOWN, with the traceback in the log and none of it on the wire.
+A method that returns bytes, or a Future of its answer or answers, costs no Task: they go out where they are known.
+Everything else is a coroutine and has one. What a handler raises ends its call and nothing else: GrpcError as it says,
+all other things as UNKNOWN, with the traceback in the log and none of it on the wire.
 """
 
 from __future__ import annotations
@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
 _BREATH_MESSAGES: Final = 64
 _BREATH_BYTES: Final = 65_536
+
+
+Answers = AsyncIterator[bytes] | bytes
+"""All that a method answers with: one by one, or in one piece."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +58,20 @@ async def _awaited(result: Awaitable[bytes]) -> bytes:
 @dataclass(frozen=True, slots=True)
 class ServerStream:
     """One message in, many out, singly or :class:`tarry.fronts.grpc.Framed`. A ``yield`` waits while the peer does not
-    read."""
+    read. What is known in one piece may be returned instead of an iterator, or be a plain Future's result, which may
+    also turn out to be an iterator. Such a Future is not cancelled when nobody waits any more: see
+    :meth:`tarry.fronts.grpc.Call.on_done`."""
 
-    fn: Callable[[bytes, Call], AsyncIterator[bytes]]
+    fn: Callable[[bytes, Call], Answers | asyncio.Future[Answers]]
     streams_in: ClassVar[bool] = False
 
     def start(self, stream: Stream, message: Any) -> None:
         """Run it."""
-        stream.run(_send_all(stream, self.fn(message, stream.call)))
+        result = self.fn(message, stream.call)
+        if isinstance(result, asyncio.Future):
+            stream.wait_for(result)
+        else:
+            stream.answers(result)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +95,13 @@ class Bidi:
 
     def start(self, stream: Stream, messages: Any) -> None:
         """Run it."""
-        stream.run(_send_all(stream, self.fn(messages, stream.call)))
+        stream.run(send_all(stream, self.fn(messages, stream.call)))
 
 
 Handler = Unary | ServerStream | ClientStream | Bidi
 
 
-async def _send_all(stream: Stream, answers: AsyncIterator[bytes]) -> None:
+async def send_all(stream: Stream, answers: AsyncIterator[bytes]) -> None:
     """Send what ``answers`` yields, one by one, as the peer takes it."""
     count = 0
     try:

@@ -29,7 +29,7 @@ from tarry.fronts.grpc.frames import (
     rst_stream,
     window_update,
 )
-from tarry.fronts.grpc.handlers import Bidi, Handler, ServerStream
+from tarry.fronts.grpc.handlers import Answers, Bidi, Handler, ServerStream, send_all
 from tarry.fronts.grpc.inbox import Inbox
 from tarry.fronts.grpc.messages import Deframer
 from tarry.fronts.grpc.request import Request
@@ -225,10 +225,12 @@ class Stream:
             return
         try:
             message = future.result()
-            if message is None and isinstance(self._handler, ServerStream | Bidi):
+            if not isinstance(self._handler, ServerStream | Bidi):
+                self.answer(message)
+            elif message is None:
                 self.end(StatusCode.OK)
             else:
-                self.answer(message)
+                self.answers(message)
         except ConnectionFault as fault:
             self._calls.fail(fault)
         except asyncio.CancelledError:
@@ -257,6 +259,15 @@ class Stream:
         self._send_or_keep(message)
         # Only now: trailers that were known would follow the message on their own, if it goes at once after all.
         self._end_with(trailers(StatusCode.OK, "", self.call.trailing))
+
+    def answers(self, found: Answers) -> None:
+        """All answers of a method that streams: an iterator has a Task, one piece goes out now. Raises as
+        :meth:`answer`."""
+        if not isinstance(found, bytes):
+            self.run(send_all(self, found))
+        elif not self.closed:
+            self._send_or_keep(found)
+            self.end(StatusCode.OK)
 
     @property
     def unsent_bytes(self) -> int:

@@ -199,7 +199,8 @@ class Rooms:
                 "SendMessage": lambda caller, request, call: sender.send(caller, request, call.peer),
                 "AckMessage": lambda caller, request, _: settler.ack(caller, request),
             },
-            many={"ReceiveMessage": receiver.receive, "PullMessage": offsets.pull},
+            piece={"ReceiveMessage": receiver.receive},
+            many={"PullMessage": offsets.pull},
             both=telemetry.stream,
         )
 

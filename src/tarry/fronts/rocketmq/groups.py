@@ -46,6 +46,18 @@ class Groups:
         self._making: dict[tuple[str, str], asyncio.Future[Any]] = {}
         self._filters: dict[tuple[int, str], str] = {}
 
+    def known(self, topic: str, group: str, wanted: Any) -> Line | None:
+        """What :meth:`line` would give, if there is nothing to be made or changed for it.
+
+        Raises:
+            Refusal: ILLEGAL_FILTER_EXPRESSION.
+        """
+        filter = self._filter(wanted)
+        line = self.lines.get((topic, group))
+        if line is None or line.group.closed or filter != (line.group.settings.filter or EVERYTHING):
+            return None
+        return line
+
     async def line(self, topic: str, group: str, wanted: Any) -> Line:
         """The line of a group, which is made if there is none, and which wants from now on what ``wanted`` (a
         ``FilterExpression``) says: as in the original, that of the last consumer counts for all.

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from itertools import islice
 from typing import Any
 
 import pyarrow as pa
 
-from tarry.errors import TarryError
-from tarry.fronts.grpc import Call, framed
+from tarry.fronts.grpc import Answers, Call, framed
 from tarry.fronts.rocketmq.caller import Caller
 from tarry.fronts.rocketmq.clients import LEASE_MS, Client, Clients
 from tarry.fronts.rocketmq.core import Core
@@ -20,7 +19,7 @@ from tarry.fronts.rocketmq.encoding import deliveries
 from tarry.fronts.rocketmq.groups import Groups
 from tarry.fronts.rocketmq.lines import Line
 from tarry.fronts.rocketmq.names import group_of, topic_of
-from tarry.fronts.rocketmq.refusal import OK, Code, Refusal
+from tarry.fronts.rocketmq.refusal import OK, Code, Refusal, refused
 from tarry.fronts.rocketmq.routes import QUEUES
 from tarry.fronts.rocketmq.stubs import definition, service
 from tarry.fronts.rocketmq.topics import Topics
@@ -28,15 +27,21 @@ from tarry.intake.index import Int64s
 from tarry.ready import Subscription
 
 BATCH_MAX = 1024
-CHUNK_ROWS = 32
-"""Messages that are given to the stream at once; what it has not taken when the client leaves is for others."""
+CHUNK_ROWS, PIECE_BYTES_MAX = 32, 1 << 18
+"""Up to so many messages are an answer in one piece, and are all for others when the client leaves before it has taken
+that whole. Of more, so many are given to the stream at once, and what it has not taken then is for others.
+"""
 INVISIBLE_MS = (10_000, 12 * 3_600_000)
 """What a simple consumer may ask for; the original's."""
 POLL_S, POLL_S_MAX = 15.0, 60.0
 """How long a receive waits for a message that does not say, and at most."""
 ANSWER_S = 0.2
 """How long before the client's deadline it is told that there is nothing."""
-_HELD_MAX = 1 << 30
+HELD_MAX = 2048
+"""Messages that a push consumer has and has not acknowledged: beyond that it gets more as it acknowledges. Java's keeps
+them in a list through which each acknowledgement goes; with 65,536 in it, a herd takes it an eighth longer. Its own
+bound is 1,024, if it is not told otherwise.
+"""
 
 _STARTED = service.ReceiveMessageResponse(status=OK).SerializeToString()
 _EMPTY = definition.Status(code=Code.MESSAGE_NOT_FOUND, message="no new message")
@@ -48,84 +53,174 @@ class Receiver:
     def __init__(
         self, core: Core, loop: asyncio.AbstractEventLoop, groups: Groups, topics: Topics, clients: Clients, host: str
     ) -> None:
-        self._core = core
-        self._loop = loop
+        self.core = core
+        self.loop = loop
+        self.host = host
         self._groups = groups
         self._topics = topics
         self._clients = clients
-        self._host = host
+        self._making: set[asyncio.Task[Line]] = set()
 
-    async def receive(self, caller: Caller, request: Any, call: Call) -> AsyncIterator[bytes]:
+    def receive(self, caller: Caller, request: Any, call: Call) -> asyncio.Future[Answers]:
         """The answers of one ReceiveMessage, in the original's order: status, messages, the moment.
 
         Raises:
             Refusal: nothing was handed out.
         """
-        topic = topic_of(request.message_queue.topic, caller.space)
-        batch, line = await self._wait(caller, request, topic, call)
-        if batch is None:
-            yield service.ReceiveMessageResponse(status=_EMPTY).SerializeToString()
-        else:
-            sent = 0
-            try:
-                other = "" if line.group.topic.name == topic else line.group.topic.name
-                found = deliveries(batch, request.message_queue.topic, self._host, other)
-                while part := list(islice(found, CHUNK_ROWS)):
-                    yield framed([_STARTED, *part] if not sent else part)
-                    sent += len(part)
-            finally:
-                # The client went away in the middle: what it did not get is for others.
-                if sent < batch.num_rows:
-                    _give_back(line, batch.slice(sent))
-        moment = service.ReceiveMessageResponse()
-        moment.delivery_timestamp.FromMilliseconds(self._core.clock.now_ms())
-        yield moment.SerializeToString()
-
-    async def _wait(self, caller: Caller, request: Any, asked: str, call: Call) -> tuple[pa.RecordBatch | None, Line]:
+        asked = topic_of(request.message_queue.topic, caller.space)
         group = group_of(request.group, caller.space)
         self._topics.check(asked)
         topic = actual_topic(asked, request.message_queue.broker.name)
-        rows_max = max(1, min(request.batch_size, BATCH_MAX))
-        push, queue = request.auto_renew, request.message_queue.id % QUEUES
+        push = request.auto_renew
         lease_ms = LEASE_MS if push else _invisible_ms(request)
+        line = self._groups.known(topic, group, request.filter_expression)
         client = self._clients.heard(caller.id, caller.space)
-        until_s = self._loop.time() + poll_s(request, call, self._loop.time())
+        receive = Receive(self, client, request, asked, lease_ms, call)
+        if line is not None:
+            receive.wait(line)
+        else:
+            making = self.loop.create_task(self._groups.line(topic, group, request.filter_expression))
+            self._making.add(making)
+            making.add_done_callback(self._making.discard)
+            making.add_done_callback(receive.made)
+        return receive.answer
+
+
+class Receive:
+    """One call on its way. It ends once: served, late, refused, or left by its client."""
+
+    __slots__ = (
+        "_asked", "_batch", "_client", "_lease_ms", "_line", "_room", "_sent", "_timer", "_until_s",
+        "_waiting", "answer", "request",
+    )  # fmt: skip
+
+    def __init__(self, room: Receiver, client: Client, request: Any, asked: str, lease_ms: int, call: Call) -> None:
+        self.answer: asyncio.Future[Answers] = room.loop.create_future()
+        self.request = request
+        self._room = room
+        self._client = client
+        self._asked = asked
+        self._lease_ms = lease_ms
+        now_s = room.loop.time()
+        self._until_s = now_s + poll_s(request, call, now_s)
+        self._line: Line
+        self._waiting: asyncio.Future[pa.RecordBatch | None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._batch: pa.RecordBatch | None = None
+        self._sent = 0
+        """How many of a large batch are on the wire, or in the stream's hands."""
         client.calls += 1
+        call.on_done(self._left)
+
+    def made(self, making: asyncio.Task[Line]) -> None:
+        """Its group was looked up, or made."""
+        if making.cancelled():
+            self.answer.cancel()
+        elif (error := making.exception()) is not None:
+            self._refuse(error)
+        elif not self.answer.done():
+            self.wait(making.result())
+
+    def wait(self, line: Line) -> None:
+        """Stand in line."""
         try:
-            line = await self._groups.line(topic, group, request.filter_expression)
-            holder = (
-                _push_holder(client, line) if push else Subscription(line.group, prefetch=rows_max, lease_ms=lease_ms)
-            )
-            if push:
-                _forget_attempt(client, line, queue, request.attempt_id)
-            batch = await self._from(line, holder, rows_max, until_s)
-            if batch is not None and push and request.attempt_id:
-                leases, offsets = _leases(batch)
-                client.attempts[line.group.topic.name, group, queue] = request.attempt_id, leases, offsets
-            return batch, line
-        finally:
-            client.calls -= 1
-            client.heard_s = self._loop.time()
+            self._wait(line)
+        except Exception as error:  # noqa: BLE001  whatever it is, the client is told
+            self._refuse(error)
 
-    async def _from(self, line: Line, holder: Subscription, rows_max: int, until_s: float) -> pa.RecordBatch | None:
-        waiting = line.receive(holder, rows_max)
+    def _wait(self, line: Line) -> None:
+        self._line = line
+        rows_max = max(1, min(self.request.batch_size, BATCH_MAX))
+        if self.request.auto_renew:
+            holder = _push_holder(self._client, line)
+            _forget_attempt(self._client, line, self._queue, self.request.attempt_id)
+        else:
+            holder = Subscription(line.group, prefetch=rows_max, lease_ms=self._lease_ms)
+        self._waiting = line.receive(holder, rows_max)
+        self._waiting.add_done_callback(self._served)
+        self._timer = self._room.loop.call_at(self._until_s, self._late)
+
+    @property
+    def _queue(self) -> int:
+        return int(self.request.message_queue.id) % QUEUES
+
+    def _served(self, waiting: asyncio.Future[pa.RecordBatch | None]) -> None:
+        if waiting.cancelled():
+            return
         try:
-            async with asyncio.timeout_at(until_s):
-                return await waiting
-        except TimeoutError:
-            return _given(waiting)
-        except asyncio.CancelledError:
-            # The client has gone, and what it was given in the same moment is for others.
-            if (batch := _given(waiting)) is not None:
-                _give_back(line, batch)
-            raise
-        except TarryError as error:
-            raise Refusal.of(error) from error
+            self._batch = waiting.result()
+            if self.answer.done():
+                self._give_back()  # it has left in the same moment
+            elif self._batch is None:
+                self._end(_nothing(self._room.core.clock.now_ms()))
+            else:
+                self._end(self._answers(self._batch))
+        except Exception as error:  # noqa: BLE001  as above
+            self._give_back()
+            self._refuse(error)
+
+    def _refuse(self, error: BaseException) -> None:
+        if not self.answer.done():
+            self._end(refused(service.ReceiveMessageResponse, error, "ReceiveMessage"))
+
+    def _answers(self, batch: pa.RecordBatch) -> Answers:
+        request, line = self.request, self._line
+        if request.auto_renew and request.attempt_id:
+            leases, offsets = _leases(batch)
+            key = line.group.topic.name, line.group.name, self._queue
+            self._client.attempts[key] = request.attempt_id, leases, offsets
+        other = "" if line.group.topic.name == self._asked else line.group.topic.name
+        found = deliveries(batch, request.message_queue.topic, self._room.host, other)
+        if batch.num_rows <= CHUNK_ROWS and batch.nbytes <= PIECE_BYTES_MAX:
+            return framed([_STARTED, *found, _moment(self._room.core.clock.now_ms())])
+        return self._chunks(found)
+
+    async def _chunks(self, found: Iterator[bytes]) -> AsyncIterator[bytes]:
+        while part := list(islice(found, CHUNK_ROWS)):
+            yield framed([_STARTED, *part] if not self._sent else part)
+            self._sent += len(part)
+        yield _moment(self._room.core.clock.now_ms())
+
+    def _late(self) -> None:
+        assert self._waiting is not None
+        if not self._waiting.done():  # else it is served in this turn
+            self._waiting.cancel()
+            self._end(_nothing(self._room.core.clock.now_ms()))
+
+    def _left(self, call: Call) -> None:
+        if not call.cancelled:
+            return
+        if self._waiting is not None:
+            self._waiting.cancel()
+        if not self.answer.done():
+            self._end(b"")
+        elif self._batch is not None:
+            self._give_back()
+
+    def _end(self, answer: Answers) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._client.calls -= 1
+        self._client.heard_s = self._room.loop.time()
+        self.answer.set_result(answer)
+
+    def _give_back(self) -> None:
+        """The client went away: what it did not get, or not whole, is for others."""
+        batch, self._batch = self._batch, None
+        if batch is not None and self._sent < batch.num_rows:
+            self._line.group.nack(*_leases(batch.slice(self._sent)), 0)
 
 
-def _given(waiting: asyncio.Future[pa.RecordBatch | None]) -> pa.RecordBatch | None:
-    done = waiting.done() and not waiting.cancelled() and waiting.exception() is None
-    return waiting.result() if done else None
+def _nothing(now_ms: int) -> Answers:
+    return framed([service.ReceiveMessageResponse(status=_EMPTY).SerializeToString(), _moment(now_ms)])
+
+
+def _moment(now_ms: int) -> bytes:
+    """When that was, as the last of the answers."""
+    moment = service.ReceiveMessageResponse()
+    moment.delivery_timestamp.FromMilliseconds(now_ms)
+    found: bytes = moment.SerializeToString()
+    return found
 
 
 def poll_s(request: Any, call: Call, now_s: float) -> float:
@@ -148,7 +243,7 @@ def _push_holder(client: Client, line: Line) -> Subscription:
     key = (line.group.topic.name, line.group.name)
     holder = client.subscriptions.get(key)
     if holder is None or holder.group is not line.group or holder.closed:
-        holder = client.subscriptions[key] = Subscription(line.group, prefetch=_HELD_MAX, lease_ms=LEASE_MS)
+        holder = client.subscriptions[key] = Subscription(line.group, prefetch=HELD_MAX, lease_ms=LEASE_MS)
     return holder
 
 
@@ -159,10 +254,6 @@ def _forget_attempt(client: Client, line: Line, queue: int, attempt_id: str) -> 
     last = client.attempts.pop((line.group.topic.name, line.group.name, queue), None)
     if last is not None and last[0] == attempt_id:
         line.group.nack(last[1], last[2], 0)
-
-
-def _give_back(line: Line, batch: pa.RecordBatch) -> None:
-    line.group.nack(*_leases(batch), 0)
 
 
 def _leases(batch: pa.RecordBatch) -> tuple[Int64s, Int64s]:

@@ -6,6 +6,7 @@ proxy's validators (``GrpcValidator``, ``SendMessageActivity``).
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from tarry.errors import (
@@ -22,6 +23,8 @@ from tarry.errors import (
     UnavailableError,
 )
 from tarry.fronts.rocketmq.stubs import definition
+
+log = logging.getLogger(__name__)
 
 Code = definition.Code
 OK = definition.Status(code=Code.OK, message="OK")
@@ -68,3 +71,16 @@ def overall(codes: set[int]) -> Any:
         return OK
     code = codes.pop() if len(codes) == 1 else Code.MULTIPLE_RESULTS
     return definition.Status(code=code, message=Code.Name(code))
+
+
+def refused(answer: Any, error: BaseException, name: str) -> bytes:
+    """What went wrong in the call ``name`` as its answer, a message of the class ``answer``. What is no refusal is a
+    fault of ours: it is in the log, and the client is told no more than that.
+    """
+    if isinstance(error, TarryError):
+        error = Refusal.of(error)
+    if not isinstance(error, Refusal):
+        log.error("%s failed", name, exc_info=error)
+        error = Refusal(Code.INTERNAL_SERVER_ERROR, f"{name} failed: see the server's log")
+    message: bytes = answer(status=error.status()).SerializeToString()
+    return message

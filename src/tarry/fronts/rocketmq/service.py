@@ -7,19 +7,15 @@ is no call of this service.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
 
 from google.protobuf.message import DecodeError
 
-from tarry.errors import TarryError
-from tarry.fronts.grpc import Bidi, Call, GrpcError, Handler, ServerStream, StatusCode, Unary
+from tarry.fronts.grpc import Answers, Bidi, Call, GrpcError, Handler, ServerStream, StatusCode, Unary
 from tarry.fronts.rocketmq.caller import Caller, Gate
-from tarry.fronts.rocketmq.refusal import Code, Refusal
+from tarry.fronts.rocketmq.refusal import Code, Refusal, refused
 from tarry.fronts.rocketmq.stubs import service
-
-log = logging.getLogger(__name__)
 
 NAME = "apache.rocketmq.v2.MessagingService"
 
@@ -28,6 +24,8 @@ One = Callable[[Caller, Any], Any]
 Raw = Callable[[Caller, Any, Call], Awaitable[bytes]]
 """The same, of which the answer is bytes already."""
 Many = Callable[[Caller, Any, Call], AsyncIterator[bytes]]
+Piece = Callable[[Caller, Any, Call], "asyncio.Future[Answers]"]
+"""Answers with several messages, mostly in one piece; refusals, once it has begun, are among them."""
 Both = Callable[[Caller, AsyncIterator[bytes]], AsyncIterator[bytes]]
 
 
@@ -35,10 +33,17 @@ class Service:
     """The methods, by name."""
 
     def __init__(
-        self, gate: Gate, *, one: Mapping[str, One], raw: Mapping[str, Raw], many: Mapping[str, Many], both: Both
+        self,
+        gate: Gate,
+        *,
+        one: Mapping[str, One],
+        raw: Mapping[str, Raw],
+        piece: Mapping[str, Piece],
+        many: Mapping[str, Many],
+        both: Both,
     ) -> None:
         self._gate = gate
-        self._one, self._raw, self._many, self._both = one, raw, many, both
+        self._one, self._raw, self._piece, self._many, self._both = one, raw, piece, many, both
 
     def handlers(self) -> dict[str, Handler]:
         """For the gRPC server."""
@@ -47,6 +52,8 @@ class Service:
             found[f"/{NAME}/{name}"] = Unary(self._answering(name, method))
         for name, raw in self._raw.items():
             found[f"/{NAME}/{name}"] = Unary(self._passing(name, raw))
+        for name, piece in self._piece.items():
+            found[f"/{NAME}/{name}"] = ServerStream(self._telling(name, piece))
         for name, many in self._many.items():
             found[f"/{NAME}/{name}"] = ServerStream(self._streaming(name, many))
         found[f"/{NAME}/Telemetry"] = Bidi(self._telemetry)
@@ -60,7 +67,7 @@ class Service:
                 message: bytes = (await result).SerializeToString()
                 return message
             except Exception as error:  # noqa: BLE001  whatever it is, the client is told
-                return _refused(answer, error, name)
+                return refused(answer, error, name)
 
         def call(data: bytes, call: Call) -> bytes | Awaitable[bytes]:
             try:
@@ -70,7 +77,7 @@ class Service:
                 message: bytes = result.SerializeToString()
                 return message
             except Exception as error:  # noqa: BLE001  as above
-                return _refused(answer, error, name)
+                return refused(answer, error, name)
 
         return call
 
@@ -81,15 +88,26 @@ class Service:
             try:
                 return await result
             except Exception as error:  # noqa: BLE001  as above
-                return _refused(answer, error, name)
+                return refused(answer, error, name)
 
         def call(data: bytes, call: Call) -> bytes | Awaitable[bytes]:
             try:
                 result = method(self._gate.admit(call), _read(kind, data), call)
             except Exception as error:  # noqa: BLE001  as above
-                return _refused(answer, error, name)
+                return refused(answer, error, name)
             # A future of this front is told refusals in its answer; it is passed on without a Task of its own.
             return result if isinstance(result, asyncio.Future) else later(result)
+
+        return call
+
+    def _telling(self, name: str, method: Piece) -> Callable[[bytes, Call], bytes | asyncio.Future[Answers]]:
+        kind, answer = _kinds(name)
+
+        def call(data: bytes, call: Call) -> bytes | asyncio.Future[Answers]:
+            try:
+                return method(self._gate.admit(call), _read(kind, data), call)
+            except Exception as error:  # noqa: BLE001  as above
+                return refused(answer, error, name)
 
         return call
 
@@ -103,7 +121,7 @@ class Service:
                 async for message in answers:
                     yield message
             except Exception as error:  # noqa: BLE001  as above
-                yield _refused(answer, error, name)
+                yield refused(answer, error, name)
             finally:
                 close = getattr(answers, "aclose", None)
                 if close is not None:
@@ -131,13 +149,3 @@ def _read(kind: Any, data: bytes) -> Any:
         return kind.FromString(data)
     except DecodeError as error:
         raise Refusal(Code.BAD_REQUEST, f"the request's {len(data)} bytes are no {kind.DESCRIPTOR.name}") from error
-
-
-def _refused(answer: Any, error: Exception, name: str) -> bytes:
-    if isinstance(error, TarryError):
-        error = Refusal.of(error)
-    if not isinstance(error, Refusal):
-        log.error("%s failed", name, exc_info=error)
-        error = Refusal(Code.INTERNAL_SERVER_ERROR, f"{name} failed: see the server's log")
-    message: bytes = answer(status=error.status()).SerializeToString()
-    return message

@@ -1,7 +1,7 @@
 """What consumers say of messages that they hold: done, not yet, or never.
 
-Acknowledgements are settled together, group by group, and answered when they are durable; while some are on their way
-to the disk, more gather.
+Acknowledgements are settled together, group by group, and answered when they are durable. While some are on their way
+to the disk, more gather; those that nobody waits for gather for ``GATHER_S`` in any case.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 
 from tarry.errors import NotFoundError, TarryError
 from tarry.fronts.rocketmq.caller import Caller
-from tarry.fronts.rocketmq.clients import Clients
+from tarry.fronts.rocketmq.clients import Client, Clients
 from tarry.fronts.rocketmq.core import Core
 from tarry.fronts.rocketmq.draft import ceil_ms
 from tarry.fronts.rocketmq.handles import Receipt, read_receipt, receipt_handle
@@ -29,6 +29,10 @@ from tarry.ready import Group
 log = logging.getLogger(__name__)
 
 ENTRIES_MAX = 4096
+GATHER_S = 0.01
+"""A push consumer has given its thread to the next message long before it is answered: fewer and larger steps cost it
+nothing, and leave the processor to what is due.
+"""
 _STALE = "the receipt handle is stale: its time is up, it was settled before, or it was never given"
 
 
@@ -71,7 +75,10 @@ class Settler:
         self._loop = loop
         self._clients = clients
         self._waiting: dict[Group, list[Waiting]] = {}
-        self._planned = False
+        self._urgent = False
+        """Somebody may wait for one of those."""
+        self._soon = False
+        self._timer: asyncio.TimerHandle | None = None
         self._on_way = 0
         self._stale = Refusal(Code.INVALID_RECEIPT_HANDLE, _STALE)
 
@@ -87,6 +94,7 @@ class Settler:
         if not 1 <= len(entries) <= ENTRIES_MAX:
             raise Refusal(Code.BAD_REQUEST, f"the request has {len(entries)} entries; allowed: 1 to {ENTRIES_MAX}")
         topic, group = topic_of(request.topic, caller.space), group_of(request.group, caller.space)
+        client = self._clients.find(caller.id, caller.space)
         ack = Ack(entries, self._loop.create_future())
         for place, entry in enumerate(entries):
             try:
@@ -96,16 +104,27 @@ class Settler:
                 ack.told(place, refusal.status())
                 continue
             self._waiting.setdefault(found, []).append((receipt, ack, place))
+            self._urgent = self._urgent or not _pushed(client, found) or found.waits_for_acks
         self._plan()
         return ack.future
 
     def _plan(self) -> None:
-        if self._waiting and not self._on_way and not self._planned:
-            self._planned = True
+        if not self._waiting or self._on_way or self._soon:
+            return
+        if self._urgent:
+            self._soon = True
             self._loop.call_soon(self._settle)
+        elif self._timer is None:
+            self._timer = self._loop.call_later(GATHER_S, self._settle)
 
     def _settle(self) -> None:
-        self._planned = False
+        self._soon = False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._on_way or not self._waiting:
+            return  # the timer and another plan came in the same turn
+        self._urgent = False
         waiting, self._waiting = self._waiting, {}
         self._on_way = len(waiting)
         for group, acks in waiting.items():
@@ -152,9 +171,7 @@ class Settler:
             )
         receipt = read_receipt(request.receipt_handle)
         found = self._group(receipt.topic or topic, group)
-        client = self._clients.find(caller.id, caller.space)
-        pushed = client is not None and (found.topic.name, group) in client.subscriptions
-        if pushed and not request.suspend:
+        if _pushed(self._clients.find(caller.id, caller.space), found) and not request.suspend:
             await self._failed(found, receipt, wait_ms)
             return service.ChangeInvisibleDurationResponse(status=OK, receipt_handle=request.receipt_handle)
         lease = found.relet(receipt.lease, receipt.offset, wait_ms)
@@ -202,6 +219,11 @@ class Settler:
             raise self._stale from None
         except TarryError as error:
             raise Refusal.of(error) from error
+
+
+def _pushed(client: Client | None, group: Group) -> bool:
+    """Whether it is one of the group's push consumers."""
+    return client is not None and (group.topic.name, group.name) in client.subscriptions
 
 
 def _columns(receipts: list[Receipt]) -> tuple[Any, Any]:
