@@ -20,6 +20,7 @@ from tarry.fronts.grpc import (
     GrpcServer,
     Handler,
     Limits,
+    Promise,
     ServerStream,
     StatusCode,
     Unary,
@@ -38,6 +39,7 @@ class Service:
         self.taken = 0
         self.release: asyncio.Event | None = None
         self.promises: list[asyncio.Future[bytes]] = []
+        self.pieces: list[Promise] = []
 
     def handlers(self) -> dict[str, Handler]:
         found: dict[str, Handler] = {
@@ -57,8 +59,10 @@ class Service:
             "PiecesLater": ServerStream(lambda message, call: self.soon(framed([message, b"", message]))),
             "StreamLater": ServerStream(lambda message, call: self.soon(self.count(message, call))),
             "NoPiece": ServerStream(lambda message, call: self.soon("text")),  # type: ignore[arg-type]
-            "FailLater": ServerStream(lambda message, call: self.soon(GrpcError(StatusCode.ABORTED, "as asked"))),
-            "PromisedPiece": ServerStream(self.promise),
+            "PieceKept": ServerStream(lambda message, call: self.kept(message)),
+            "PromisedPiece": ServerStream(self.promise_piece),
+            "EchoLater": Unary(lambda message, call: self.soon(message)),
+            "EchoKept": Unary(lambda message, call: self.kept(message)),
             "Sum": ClientStream(self.sum),
             "First": ClientStream(self.first),
             "Gather": ClientStream(self.gather),
@@ -84,12 +88,23 @@ class Service:
             loop.call_soon(future.set_result, message)
         return future
 
-    def soon(self, answers: Answers | Exception) -> asyncio.Future[Answers]:
-        """A Future of it."""
-        future: asyncio.Future[Answers] = asyncio.get_running_loop().create_future()
-        tell = future.set_exception if isinstance(answers, Exception) else future.set_result
-        asyncio.get_running_loop().call_soon(tell, answers)  # type: ignore[arg-type]
-        return future
+    def soon(self, answers: Answers) -> Promise:
+        """A promise that is kept in the loop's next turn."""
+        promise = Promise()
+        asyncio.get_running_loop().call_soon(promise.set_result, answers)
+        return promise
+
+    def kept(self, answers: Answers) -> Promise:
+        """One that was kept before anybody could wait."""
+        promise = Promise()
+        promise.set_result(answers)
+        return promise
+
+    def promise_piece(self, message: bytes, call: Call) -> Promise:
+        """One that the test keeps."""
+        self._seen(call)
+        self.pieces.append(Promise())
+        return self.pieces[-1]
 
     async def later(self, message: bytes, call: Call) -> bytes:
         self._seen(call)

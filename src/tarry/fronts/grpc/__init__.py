@@ -17,7 +17,7 @@ here.
 
 from tarry.fronts.grpc.answers import Framed, framed
 from tarry.fronts.grpc.call import Call
-from tarry.fronts.grpc.handlers import Answers, Bidi, ClientStream, Handler, ServerStream, Unary
+from tarry.fronts.grpc.handlers import Answers, Bidi, ClientStream, Handler, Promise, ServerStream, Unary
 from tarry.fronts.grpc.limits import Allowance, Limits
 from tarry.fronts.grpc.server import GrpcServer
 from tarry.fronts.grpc.status import GrpcError, StatusCode
@@ -33,6 +33,7 @@ __all__ = [
     "GrpcServer",
     "Handler",
     "Limits",
+    "Promise",
     "ServerStream",
     "StatusCode",
     "Unary",

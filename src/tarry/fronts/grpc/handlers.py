@@ -1,6 +1,6 @@
 """The four kinds of methods, and how each is run.
 
-A method that returns bytes, or a Future of its answer or answers, costs no Task: they go out where they are known.
+A method that returns bytes, or a Promise of its answer or answers, costs no Task: they go out where they are known.
 Everything else is a coroutine and has one. What a handler raises ends its call and nothing else: GrpcError as it says,
 all other things as UNKNOWN, with the traceback in the log and none of it on the wire.
 """
@@ -25,12 +25,42 @@ Answers = AsyncIterator[bytes] | bytes
 """All that a method answers with: one by one, or in one piece."""
 
 
+class Promise:
+    """An answer, or answers, to come. A Future, but for two things: it is told to the call at once, where a Future's
+    callbacks wait for the loop's next turn, which under load is milliseconds away; and it has no exceptions."""
+
+    __slots__ = ("_answer", "_stream")
+
+    def __init__(self) -> None:
+        self._answer: Answers | None = None
+        self._stream: Stream | None = None
+
+    def done(self) -> bool:
+        """Whether it was kept."""
+        return self._answer is not None
+
+    def set_result(self, answer: Answers) -> None:
+        """Keep it, once."""
+        assert self._answer is None
+        self._answer = answer
+        if self._stream is not None:
+            self._stream.told(answer)
+
+    def attach(self, stream: Stream) -> None:
+        """For the server alone: who waits."""
+        if self._answer is not None:
+            stream.answers(self._answer)
+        else:
+            self._stream = stream
+            stream.promised(self)
+
+
 @dataclass(frozen=True, slots=True)
 class Unary:
-    """One message in, one out. A plain Future that ``fn`` returns is never cancelled, as it may belong to others too (a
-    group commit); a Task and a coroutine are, when nobody waits for the answer any more."""
+    """One message in, one out. A Promise, or a plain Future, that ``fn`` returns is never cancelled, as it may belong
+    to others too (a group commit); a Task and a coroutine are, when nobody waits for the answer any more."""
 
-    fn: Callable[[bytes, Call], bytes | Awaitable[bytes]]
+    fn: Callable[[bytes, Call], bytes | Promise | Awaitable[bytes]]
     streams_in: ClassVar[bool] = False
 
     def start(self, stream: Stream, message: Any) -> None:
@@ -38,6 +68,8 @@ class Unary:
         result = self.fn(message, stream.call)
         if type(result) is bytes:
             stream.answer(result)
+        elif isinstance(result, Promise):
+            result.attach(stream)
         elif isinstance(result, asyncio.Future):
             stream.wait_for(result)
         elif isinstance(result, Awaitable):
@@ -58,18 +90,17 @@ async def _awaited(result: Awaitable[bytes]) -> bytes:
 @dataclass(frozen=True, slots=True)
 class ServerStream:
     """One message in, many out, singly or :class:`tarry.fronts.grpc.Framed`. A ``yield`` waits while the peer does not
-    read. What is known in one piece may be returned instead of an iterator, or be a plain Future's result, which may
-    also turn out to be an iterator. Such a Future is not cancelled when nobody waits any more: see
-    :meth:`tarry.fronts.grpc.Call.on_done`."""
+    read. What is known in one piece may be returned instead of an iterator; or a Promise of either. Nobody tells a
+    Promise that nobody waits any more: see :meth:`tarry.fronts.grpc.Call.on_done`."""
 
-    fn: Callable[[bytes, Call], Answers | asyncio.Future[Answers]]
+    fn: Callable[[bytes, Call], Answers | Promise]
     streams_in: ClassVar[bool] = False
 
     def start(self, stream: Stream, message: Any) -> None:
         """Run it."""
         result = self.fn(message, stream.call)
-        if isinstance(result, asyncio.Future):
-            stream.wait_for(result)
+        if isinstance(result, Promise):
+            result.attach(stream)
         else:
             stream.answers(result)
 

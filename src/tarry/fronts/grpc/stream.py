@@ -15,7 +15,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from tarry.fronts.grpc.answers import PREFIX_BYTES, START, Framed, prefix, trailers
 from tarry.fronts.grpc.call import Call
@@ -29,7 +29,7 @@ from tarry.fronts.grpc.frames import (
     rst_stream,
     window_update,
 )
-from tarry.fronts.grpc.handlers import Answers, Bidi, Handler, ServerStream, send_all
+from tarry.fronts.grpc.handlers import Answers, Bidi, Handler, Promise, ServerStream, send_all
 from tarry.fronts.grpc.inbox import Inbox
 from tarry.fronts.grpc.messages import Deframer
 from tarry.fronts.grpc.request import Request
@@ -78,7 +78,7 @@ class Stream:
         """Since when a whole answer is pending, as the loop's time; 0: it is not."""
         self._trailers: bytes | None = None
         self._waiter: asyncio.Future[None] | None = None
-        self._running: asyncio.Future[Any] | None = None
+        self._running: asyncio.Future[Any] | Promise | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._deframer: Deframer | None = None
         self._inbox: Inbox | None = None
@@ -225,17 +225,34 @@ class Stream:
             return
         try:
             message = future.result()
-            if not isinstance(self._handler, ServerStream | Bidi):
-                self.answer(message)
-            elif message is None:
+            if message is None and isinstance(self._handler, ServerStream | Bidi):
                 self.end(StatusCode.OK)
             else:
-                self.answers(message)
+                self.answer(message)
         except ConnectionFault as fault:
             self._calls.fail(fault)
         except asyncio.CancelledError:
             self.end(StatusCode.CANCELLED, _CANCELLED)
         except Exception as error:  # noqa: BLE001 - a handler may raise anything
+            self._failed(error)
+
+    def promised(self, promise: Promise) -> None:
+        """``promise`` gives the answer, or answers, by :meth:`told`."""
+        self._running = promise
+        if self.call.deadline is not None:
+            self.watch(self._calls.loop.time())
+
+    def told(self, found: Answers) -> None:
+        """What was promised."""
+        self._running = None
+        if self.closed:
+            self._calls.orphans -= 1
+            return
+        try:
+            self.answers(found)
+        except ConnectionFault as fault:
+            self._calls.fail(fault)
+        except Exception as error:  # noqa: BLE001 - it may be no answer at all
             self._failed(error)
 
     def _failed(self, error: Exception) -> None:
@@ -261,9 +278,10 @@ class Stream:
         self._end_with(trailers(StatusCode.OK, "", self.call.trailing))
 
     def answers(self, found: Answers) -> None:
-        """All answers of a method that streams: an iterator has a Task, one piece goes out now. Raises as
-        :meth:`answer`."""
-        if not isinstance(found, bytes):
+        """All there is to answer: one by one in a Task, or in one piece, now. Raises as :meth:`answer`."""
+        if not isinstance(self._handler, ServerStream):
+            self.answer(cast(bytes, found))
+        elif not isinstance(found, bytes):
             self.run(send_all(self, found))
         elif not self.closed:
             self._send_or_keep(found)

@@ -7,23 +7,30 @@ after ``GATHER_S``: who comes rarely is served at once, and under load a receive
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import pyarrow as pa
 
 from tarry.errors import TarryError
+from tarry.intake.index import Int64s
 from tarry.ready import Group, Subscription
 
 GATHER_S = 0.004
 
 
+Told: TypeAlias = pa.RecordBatch | TarryError | None
+"""What becomes of a receive; None: there is nothing to wait for any more."""
+
+
 @dataclass(slots=True, eq=False)
 class Waiter:
-    """A receive: for whom, how much, and where to tell it; None is told when there is nothing to wait for any more."""
+    """A receive: for whom, how much, and whom to tell. It is told once, and is not in the line any more then."""
 
     holder: Subscription
     rows_max: int
-    future: asyncio.Future[pa.RecordBatch | None]
+    tell: Callable[[Told], None]
 
 
 class Line:
@@ -32,26 +39,41 @@ class Line:
     def __init__(self, loop: asyncio.AbstractEventLoop, group: Group) -> None:
         self.group = group
         self._loop = loop
-        self._waiting: dict[Waiter, None] = {}  # in the order in which they came; whoever is told leaves by itself
+        self._waiting: dict[Waiter, None] = {}  # in the order in which they came
         self._planned = False
         self._timer: asyncio.TimerHandle | None = None
         self._emptied_s = 0.0
         """When the last message that there was was given, as the loop's time."""
         self._hush = group.listen(self._told)
 
-    def receive(self, holder: Subscription, rows_max: int) -> asyncio.Future[pa.RecordBatch | None]:
-        """Up to ``rows_max`` messages for ``holder``, when there are any. Cancel it to wait no more; if it has been
-        given something then, that is the caller's to give back.
-        """
-        waiter = Waiter(holder, rows_max, self._loop.create_future())
-        waiter.future.add_done_callback(lambda _: self._waiting.pop(waiter, None))
+    def wait(self, waiter: Waiter) -> None:
+        """Stand in line. It may be told before this returns."""
         # In the line before anybody looks: what becomes ready after the look is told to who is in it.
         self._waiting[waiter] = None
-        # Those that are told, or have given up, leave the line only with the loop's next turn.
-        if not self._planned and next(other for other in self._waiting if not other.future.done()) is waiter:
+        if not self._planned and next(iter(self._waiting)) is waiter:
             self._planned = True
             self._plan()
-        return waiter.future
+
+    def leave(self, waiter: Waiter) -> None:
+        """Wait no more. It is not told of anything then."""
+        self._waiting.pop(waiter, None)
+
+    def receive(self, holder: Subscription, rows_max: int) -> asyncio.Future[pa.RecordBatch | None]:
+        """Up to ``rows_max`` messages for ``holder``, when there are any."""
+        future: asyncio.Future[pa.RecordBatch | None] = self._loop.create_future()
+
+        def tell(told: Told) -> None:
+            if future.done():
+                give_back(self.group, told)  # cancelled, and this is before it could leave
+            elif isinstance(told, TarryError):
+                future.set_exception(told)
+            else:
+                future.set_result(told)
+
+        waiter = Waiter(holder, rows_max, tell)
+        future.add_done_callback(lambda _: self.leave(waiter))
+        self.wait(waiter)
+        return future
 
     def __len__(self) -> int:
         """How many wait."""
@@ -89,25 +111,38 @@ class Line:
             self._timer.cancel()
             self._timer = None
         for waiter in list(self._waiting):
-            if waiter.future.done():
-                continue
+            if waiter not in self._waiting:
+                continue  # what one was told has made another leave
             if self.group.closed:
                 self._let_go()
                 return
+            told: Told
             try:
-                batch, again_s = self.group.poll(waiter.holder, waiter.rows_max)
+                told, again_s = self.group.poll(waiter.holder, waiter.rows_max)
             except TarryError as error:
-                waiter.future.set_exception(error)
-                continue
-            if batch is None:
+                told, again_s = error, None
+            if told is None:
                 if again_s is not None:
                     self._look_again(again_s)
                 return
-            if batch.num_rows < waiter.rows_max:
+            if isinstance(told, pa.RecordBatch) and told.num_rows < waiter.rows_max:
                 self._emptied_s = self._loop.time()
-            waiter.future.set_result(batch)
+            del self._waiting[waiter]
+            waiter.tell(told)
 
     def _let_go(self) -> None:
-        for waiter in self._waiting:
-            if not waiter.future.done():
-                waiter.future.set_result(None)
+        waiting, self._waiting = self._waiting, {}
+        for waiter in waiting:
+            waiter.tell(None)
+
+
+def leases_of(batch: pa.RecordBatch) -> tuple[Int64s, Int64s]:
+    """What to settle these rows with: leases and offsets."""
+    leases, offsets = (batch.column(name).to_numpy() for name in ("lease", "offset"))
+    return leases, offsets
+
+
+def give_back(group: Group, told: Told) -> None:
+    """Nobody took them: they are for others at once."""
+    if isinstance(told, pa.RecordBatch) and told.num_rows:
+        group.nack(*leases_of(told), 0)

@@ -9,7 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from tarry.fronts.grpc import Answers, Call, framed
+from tarry.errors import TarryError
+from tarry.fronts.grpc import Answers, Call, Promise, framed
 from tarry.fronts.rocketmq.caller import Caller
 from tarry.fronts.rocketmq.clients import LEASE_MS, Client, Clients
 from tarry.fronts.rocketmq.core import Core
@@ -17,13 +18,12 @@ from tarry.fronts.rocketmq.dead import actual_topic
 from tarry.fronts.rocketmq.draft import ceil_ms
 from tarry.fronts.rocketmq.encoding import deliveries
 from tarry.fronts.rocketmq.groups import Groups
-from tarry.fronts.rocketmq.lines import Line
+from tarry.fronts.rocketmq.lines import Line, Told, Waiter, give_back, leases_of
 from tarry.fronts.rocketmq.names import group_of, topic_of
 from tarry.fronts.rocketmq.refusal import OK, Code, Refusal, refused
 from tarry.fronts.rocketmq.routes import QUEUES
 from tarry.fronts.rocketmq.stubs import definition, service
 from tarry.fronts.rocketmq.topics import Topics
-from tarry.intake.index import Int64s
 from tarry.ready import Subscription
 
 BATCH_MAX = 1024
@@ -61,7 +61,7 @@ class Receiver:
         self._clients = clients
         self._making: set[asyncio.Task[Line]] = set()
 
-    def receive(self, caller: Caller, request: Any, call: Call) -> asyncio.Future[Answers]:
+    def receive(self, caller: Caller, request: Any, call: Call) -> Promise:
         """The answers of one ReceiveMessage, in the original's order: status, messages, the moment.
 
         Raises:
@@ -90,12 +90,12 @@ class Receive:
     """One call on its way. It ends once: served, late, refused, or left by its client."""
 
     __slots__ = (
-        "_asked", "_batch", "_client", "_lease_ms", "_line", "_room", "_sent", "_timer", "_until_s",
-        "_waiting", "answer", "request",
+        "_asked", "_batch", "_client", "_lease_ms", "_line", "_room", "_sent", "_timer", "_until_s", "_waiter",
+        "answer", "request",
     )  # fmt: skip
 
     def __init__(self, room: Receiver, client: Client, request: Any, asked: str, lease_ms: int, call: Call) -> None:
-        self.answer: asyncio.Future[Answers] = room.loop.create_future()
+        self.answer = Promise()
         self.request = request
         self._room = room
         self._client = client
@@ -104,7 +104,7 @@ class Receive:
         now_s = room.loop.time()
         self._until_s = now_s + poll_s(request, call, now_s)
         self._line: Line
-        self._waiting: asyncio.Future[pa.RecordBatch | None] | None = None
+        self._waiter: Waiter | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._batch: pa.RecordBatch | None = None
         self._sent = 0
@@ -114,11 +114,14 @@ class Receive:
 
     def made(self, making: asyncio.Task[Line]) -> None:
         """Its group was looked up, or made."""
+        error = None if making.cancelled() else making.exception()
+        if self.answer.done():
+            return
         if making.cancelled():
-            self.answer.cancel()
-        elif (error := making.exception()) is not None:
+            self._left_early()  # the front stops
+        elif error is not None:
             self._refuse(error)
-        elif not self.answer.done():
+        else:
             self.wait(making.result())
 
     def wait(self, line: Line) -> None:
@@ -136,25 +139,21 @@ class Receive:
             _forget_attempt(self._client, line, self._queue, self.request.attempt_id)
         else:
             holder = Subscription(line.group, prefetch=rows_max, lease_ms=self._lease_ms)
-        self._waiting = line.receive(holder, rows_max)
-        self._waiting.add_done_callback(self._served)
-        self._timer = self._room.loop.call_at(self._until_s, self._late)
+        self._waiter = Waiter(holder, rows_max, self._told)
+        line.wait(self._waiter)
+        if not self.answer.done():
+            self._timer = self._room.loop.call_at(self._until_s, self._late)
 
     @property
     def _queue(self) -> int:
         return int(self.request.message_queue.id) % QUEUES
 
-    def _served(self, waiting: asyncio.Future[pa.RecordBatch | None]) -> None:
-        if waiting.cancelled():
-            return
+    def _told(self, told: Told) -> None:
         try:
-            self._batch = waiting.result()
-            if self.answer.done():
-                self._give_back()  # it has left in the same moment
-            elif self._batch is None:
-                self._end(_nothing(self._room.core.clock.now_ms()))
-            else:
-                self._end(self._answers(self._batch))
+            if isinstance(told, TarryError):
+                raise told
+            self._batch = told
+            self._end(_nothing(self._room.core.clock.now_ms()) if told is None else self._answers(told))
         except Exception as error:  # noqa: BLE001  as above
             self._give_back()
             self._refuse(error)
@@ -166,7 +165,7 @@ class Receive:
     def _answers(self, batch: pa.RecordBatch) -> Answers:
         request, line = self.request, self._line
         if request.auto_renew and request.attempt_id:
-            leases, offsets = _leases(batch)
+            leases, offsets = leases_of(batch)
             key = line.group.topic.name, line.group.name, self._queue
             self._client.attempts[key] = request.attempt_id, leases, offsets
         other = "" if line.group.topic.name == self._asked else line.group.topic.name
@@ -182,20 +181,22 @@ class Receive:
         yield _moment(self._room.core.clock.now_ms())
 
     def _late(self) -> None:
-        assert self._waiting is not None
-        if not self._waiting.done():  # else it is served in this turn
-            self._waiting.cancel()
-            self._end(_nothing(self._room.core.clock.now_ms()))
+        assert self._waiter is not None
+        self._line.leave(self._waiter)
+        self._end(_nothing(self._room.core.clock.now_ms()))
 
     def _left(self, call: Call) -> None:
         if not call.cancelled:
             return
-        if self._waiting is not None:
-            self._waiting.cancel()
-        if not self.answer.done():
-            self._end(b"")
-        elif self._batch is not None:
+        if self.answer.done():
             self._give_back()
+        else:
+            self._left_early()
+
+    def _left_early(self) -> None:
+        if self._waiter is not None:
+            self._line.leave(self._waiter)
+        self._end(b"")
 
     def _end(self, answer: Answers) -> None:
         if self._timer is not None:
@@ -207,8 +208,8 @@ class Receive:
     def _give_back(self) -> None:
         """The client went away: what it did not get, or not whole, is for others."""
         batch, self._batch = self._batch, None
-        if batch is not None and self._sent < batch.num_rows:
-            self._line.group.nack(*_leases(batch.slice(self._sent)), 0)
+        if batch is not None:
+            give_back(self._line.group, batch.slice(self._sent))
 
 
 def _nothing(now_ms: int) -> Answers:
@@ -254,8 +255,3 @@ def _forget_attempt(client: Client, line: Line, queue: int, attempt_id: str) -> 
     last = client.attempts.pop((line.group.topic.name, line.group.name, queue), None)
     if last is not None and last[0] == attempt_id:
         line.group.nack(last[1], last[2], 0)
-
-
-def _leases(batch: pa.RecordBatch) -> tuple[Int64s, Int64s]:
-    leases, offsets = (batch.column(name).to_numpy() for name in ("lease", "offset"))
-    return leases, offsets

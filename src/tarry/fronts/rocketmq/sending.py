@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from tarry.admission import assembled
 from tarry.errors import InvalidMessageError, TarryError
+from tarry.fronts.grpc import Promise
 from tarry.fronts.rocketmq.caller import Caller
 from tarry.fronts.rocketmq.core import Core
 from tarry.fronts.rocketmq.draft import Draft, Rules, draft_of
@@ -39,10 +40,10 @@ MESSAGES_MAX = 1024
 class Request:
     """One SendMessage on its way: its entries as they become known, and who waits."""
 
-    __slots__ = ("entries", "future", "left")
+    __slots__ = ("answer", "entries", "left")
 
-    def __init__(self, future: asyncio.Future[bytes], rows: int) -> None:
-        self.future = future
+    def __init__(self, answer: Promise | asyncio.Future[bytes], rows: int) -> None:
+        self.answer = answer
         self.entries: list[Any] = [None] * rows
         self.left = rows
 
@@ -50,9 +51,9 @@ class Request:
         """One of its messages is accepted or refused."""
         self.entries[place] = entry
         self.left -= 1
-        if not self.left and not self.future.done():
+        if not self.left and not self.answer.done():
             status = overall({e.status.code for e in self.entries})
-            self.future.set_result(service.SendMessageResponse(status=status, entries=self.entries).SerializeToString())
+            self.answer.set_result(service.SendMessageResponse(status=status, entries=self.entries).SerializeToString())
 
     def accepted(self, place: int, id: str, seq: int, recall: str, transaction: str) -> None:
         """One of its messages is accepted."""
@@ -63,8 +64,8 @@ class Request:
                     status=OK, message_id=id, offset=seq, recall_handle=recall, transaction_id=transaction
                 ),
             )
-        elif not self.future.done():
-            self.future.set_result(sent(id, seq, recall, transaction))
+        elif not self.answer.done():
+            self.answer.set_result(sent(id, seq, recall, transaction))
 
 
 Waiting = tuple[Draft, Request, int]
@@ -86,7 +87,7 @@ class Sender:
         self._on_way = 0
         self._planned = False
 
-    def send(self, caller: Caller, request: Any, peer: str) -> Awaitable[bytes]:
+    def send(self, caller: Caller, request: Any, peer: str) -> Promise | Awaitable[bytes]:
         """SendMessage.
 
         Raises:
@@ -107,18 +108,20 @@ class Sender:
         wanting = self._topics.wanting(topic, ordered=any(draft.order_key is not None for draft in drafts))
         if wanting is not None:
             return self._send_later(wanting, drafts)
-        return self._queue(drafts)
+        answer = Promise()
+        self._queue(drafts, answer)
+        return answer
 
     async def _send_later(self, wanting: Awaitable[None], drafts: list[Draft]) -> bytes:
         await wanting
-        return await self._queue(drafts)
+        answer: asyncio.Future[bytes] = self._loop.create_future()
+        self._queue(drafts, answer)
+        return await answer
 
-    def _queue(self, drafts: list[Draft]) -> asyncio.Future[bytes]:
-        future: asyncio.Future[bytes] = self._loop.create_future()
-        request = Request(future, len(drafts))
+    def _queue(self, drafts: list[Draft], answer: Promise | asyncio.Future[bytes]) -> None:
+        request = Request(answer, len(drafts))
         self._waiting += [(draft, request, place) for place, draft in enumerate(drafts)]
         self._plan()
-        return future
 
     def _plan(self) -> None:
         waiting = len(self._waiting)

@@ -6,13 +6,12 @@ is no call of this service.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
 
 from google.protobuf.message import DecodeError
 
-from tarry.fronts.grpc import Answers, Bidi, Call, GrpcError, Handler, ServerStream, StatusCode, Unary
+from tarry.fronts.grpc import Bidi, Call, GrpcError, Handler, Promise, ServerStream, StatusCode, Unary
 from tarry.fronts.rocketmq.caller import Caller, Gate
 from tarry.fronts.rocketmq.refusal import Code, Refusal, refused
 from tarry.fronts.rocketmq.stubs import service
@@ -21,10 +20,10 @@ NAME = "apache.rocketmq.v2.MessagingService"
 
 One = Callable[[Caller, Any], Any]
 """Answers a request with a message, or an awaitable of one."""
-Raw = Callable[[Caller, Any, Call], Awaitable[bytes]]
+Raw = Callable[[Caller, Any, Call], Promise | Awaitable[bytes]]
 """The same, of which the answer is bytes already."""
 Many = Callable[[Caller, Any, Call], AsyncIterator[bytes]]
-Piece = Callable[[Caller, Any, Call], "asyncio.Future[Answers]"]
+Piece = Callable[[Caller, Any, Call], Promise]
 """Answers with several messages, mostly in one piece; refusals, once it has begun, are among them."""
 Both = Callable[[Caller, AsyncIterator[bytes]], AsyncIterator[bytes]]
 
@@ -81,7 +80,7 @@ class Service:
 
         return call
 
-    def _passing(self, name: str, method: Raw) -> Callable[[bytes, Call], bytes | Awaitable[bytes]]:
+    def _passing(self, name: str, method: Raw) -> Callable[[bytes, Call], bytes | Promise | Awaitable[bytes]]:
         kind, answer = _kinds(name)
 
         async def later(result: Awaitable[bytes]) -> bytes:
@@ -90,20 +89,20 @@ class Service:
             except Exception as error:  # noqa: BLE001  as above
                 return refused(answer, error, name)
 
-        def call(data: bytes, call: Call) -> bytes | Awaitable[bytes]:
+        def call(data: bytes, call: Call) -> bytes | Promise | Awaitable[bytes]:
             try:
                 result = method(self._gate.admit(call), _read(kind, data), call)
             except Exception as error:  # noqa: BLE001  as above
                 return refused(answer, error, name)
-            # A future of this front is told refusals in its answer; it is passed on without a Task of its own.
-            return result if isinstance(result, asyncio.Future) else later(result)
+            # What was promised tells refusals, too.
+            return result if isinstance(result, Promise) else later(result)
 
         return call
 
-    def _telling(self, name: str, method: Piece) -> Callable[[bytes, Call], bytes | asyncio.Future[Answers]]:
+    def _telling(self, name: str, method: Piece) -> Callable[[bytes, Call], bytes | Promise]:
         kind, answer = _kinds(name)
 
-        def call(data: bytes, call: Call) -> bytes | asyncio.Future[Answers]:
+        def call(data: bytes, call: Call) -> bytes | Promise:
             try:
                 return method(self._gate.admit(call), _read(kind, data), call)
             except Exception as error:  # noqa: BLE001  as above

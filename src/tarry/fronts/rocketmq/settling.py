@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from tarry.errors import NotFoundError, TarryError
+from tarry.fronts.grpc import Promise
 from tarry.fronts.rocketmq.caller import Caller
 from tarry.fronts.rocketmq.clients import Client, Clients
 from tarry.fronts.rocketmq.core import Core
@@ -39,11 +40,11 @@ _STALE = "the receipt handle is stale: its time is up, it was settled before, or
 class Ack:
     """One AckMessage on its way: its entries, as they become known, and who waits."""
 
-    __slots__ = ("entries", "future", "left", "statuses")
+    __slots__ = ("answer", "entries", "left", "statuses")
 
-    def __init__(self, entries: Any, future: asyncio.Future[bytes]) -> None:
+    def __init__(self, entries: Any) -> None:
         self.entries = entries
-        self.future = future
+        self.answer = Promise()
         self.statuses: list[Any] = [None] * len(entries)
         self.left = len(entries)
 
@@ -51,17 +52,17 @@ class Ack:
         """What became of one of them."""
         self.statuses[place] = status
         self.left -= 1
-        if not self.left and not self.future.done():
+        if not self.left:
             if len(self.statuses) == 1 and status is OK:
                 [entry] = self.entries
-                self.future.set_result(acked(entry.message_id, entry.receipt_handle))
+                self.answer.set_result(acked(entry.message_id, entry.receipt_handle))
                 return
             entries = [
                 service.AckMessageResultEntry(message_id=e.message_id, receipt_handle=e.receipt_handle, status=s)
                 for e, s in zip(self.entries, self.statuses, strict=True)
             ]
             status = overall({s.code for s in self.statuses})
-            self.future.set_result(service.AckMessageResponse(status=status, entries=entries).SerializeToString())
+            self.answer.set_result(service.AckMessageResponse(status=status, entries=entries).SerializeToString())
 
 
 Waiting = tuple[Receipt, Ack, int]
@@ -84,7 +85,7 @@ class Settler:
 
     # -- done --------------------------------------------------------------------------------------------------------
 
-    def ack(self, caller: Caller, request: Any) -> Awaitable[bytes]:
+    def ack(self, caller: Caller, request: Any) -> Promise:
         """AckMessage.
 
         Raises:
@@ -95,7 +96,7 @@ class Settler:
             raise Refusal(Code.BAD_REQUEST, f"the request has {len(entries)} entries; allowed: 1 to {ENTRIES_MAX}")
         topic, group = topic_of(request.topic, caller.space), group_of(request.group, caller.space)
         client = self._clients.find(caller.id, caller.space)
-        ack = Ack(entries, self._loop.create_future())
+        ack = Ack(entries)
         for place, entry in enumerate(entries):
             try:
                 receipt = read_receipt(entry.receipt_handle)
@@ -106,7 +107,7 @@ class Settler:
             self._waiting.setdefault(found, []).append((receipt, ack, place))
             self._urgent = self._urgent or not _pushed(client, found) or found.waits_for_acks
         self._plan()
-        return ack.future
+        return ack.answer
 
     def _plan(self) -> None:
         if not self._waiting or self._on_way or self._soon:
