@@ -43,8 +43,9 @@ class Promise:
         """Keep it, once."""
         assert self._answer is None
         self._answer = answer
-        if self._stream is not None:
-            self._stream.told(answer)
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            stream.told(answer)
 
     def attach(self, stream: Stream) -> None:
         """For the server alone: who waits."""

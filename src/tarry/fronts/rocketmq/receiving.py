@@ -201,6 +201,8 @@ class Receive:
     def _end(self, answer: Answers) -> None:
         if self._timer is not None:
             self._timer.cancel()
+        # They know this object, too. What only the collector can free gathers until it stops the process for long.
+        self._timer = self._waiter = None
         self._client.calls -= 1
         self._client.heard_s = self._room.loop.time()
         self.answer.set_result(answer)
