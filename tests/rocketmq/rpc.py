@@ -81,13 +81,7 @@ class Rpc:
 
     def ack(self, topic: str, group: str, *messages: Any) -> Any:
         """AckMessage."""
-        entries = [
-            s.AckMessageEntry(
-                message_id=m.system_properties.message_id, receipt_handle=m.system_properties.receipt_handle
-            )
-            for m in messages
-        ]
-        return self.ask("AckMessage", s.AckMessageRequest(topic=res(topic), group=res(group), entries=entries))
+        return self.ask("AckMessage", ack_request(topic, group, *messages))
 
     def change(self, topic: str, group: str, handle: str, ms: int) -> Any:
         """ChangeInvisibleDuration."""
@@ -184,6 +178,15 @@ def receive_request(topic: str, group: str, most: int = 32, wait_s: float = 5, *
     if not request.auto_renew:
         request.invisible_duration.FromMilliseconds(more.get("invisible_ms", 30_000))
     return request
+
+
+def ack_request(topic: str, group: str, *messages: Any) -> Any:
+    """Of messages as they were received."""
+    entries = [
+        s.AckMessageEntry(message_id=m.system_properties.message_id, receipt_handle=m.system_properties.receipt_handle)
+        for m in messages
+    ]
+    return s.AckMessageRequest(topic=res(topic), group=res(group), entries=entries)
 
 
 def producer(*topics: str) -> Any:

@@ -23,7 +23,7 @@ from tarry.fronts.rocketmq.sending import in_thread
 from tarry.fronts.rocketmq.service import NAME
 from tarry.fronts.rocketmq.stubs import service as s
 from tests.rocketmq.conftest import WAIT_S
-from tests.rocketmq.rpc import Code, message, receive_request, res
+from tests.rocketmq.rpc import Code, ack_request, message, receive_request
 
 pytestmark = pytest.mark.asyncio
 
@@ -62,13 +62,7 @@ class Shop:
         await until(lambda: self.broker.queue_state(["orders"])["orders"][1] == before + len(bodies))
 
     async def ack(self, client: str, *messages: Any) -> Any:
-        entries = [
-            s.AckMessageEntry(
-                message_id=m.system_properties.message_id, receipt_handle=m.system_properties.receipt_handle
-            )
-            for m in messages
-        ]
-        request = s.AckMessageRequest(topic=res("orders"), group=res("g"), entries=entries)
+        request = ack_request("orders", "g", *messages)
         return s.AckMessageResponse.FromString(await self.call("AckMessage", request, client)[1])
 
 

@@ -17,7 +17,7 @@ BASE = (
     "bulk",
     "jobinfo",
     *("admission", "affinity", "clock", "columns", "config", "delay", "errors", "handle", "message", "metrics"),
-    *("groupinfo", "outcome", "properties", "receipt", "repeat", "views", "wanted"),
+    *("groupinfo", "outcome", "properties", "receipt", "recent", "repeat", "views", "wanted"),
 )
 CLOCK_READERS = {
     ("time", "time"), ("time", "time_ns"), ("time", "localtime"), ("time", "gmtime"), ("time", "ctime"),

@@ -10,7 +10,7 @@ import pytest
 from tests.unit.test_ready_log import Box
 
 from tarry.log.segment import SegmentReader
-from tarry.ready.frames import RecentFrames
+from tarry.recent import Recent
 
 
 def rows(count: int) -> pa.RecordBatch:
@@ -18,24 +18,24 @@ def rows(count: int) -> pa.RecordBatch:
 
 
 def test_the_oldest_make_room_and_one_is_always_kept() -> None:
-    frames = RecentFrames(rows(100).nbytes)
+    frames: Recent[tuple[int, int], pa.RecordBatch] = Recent(rows(100).nbytes, lambda kept: kept.nbytes)
     small, other, large = rows(40), rows(60), rows(1000)
-    frames.keep((0, 32), small)
-    frames.keep((0, 900), other)
-    assert frames.find((0, 32)) is small, "and is the last one used now"
-    frames.keep((1, 32), rows(40))
-    assert frames.find((0, 900)) is None
-    assert frames.find((0, 32)) is small
-    frames.keep((2, 32), large)
-    assert frames.find((2, 32)) is large
-    assert frames.find((0, 32)) is frames.find((1, 32)) is None
+    frames.put((0, 32), small)
+    frames.put((0, 900), other)
+    assert frames.get((0, 32)) is small, "and is the last one used now"
+    frames.put((1, 32), rows(40))
+    assert frames.get((0, 900)) is None
+    assert frames.get((0, 32)) is small
+    frames.put((2, 32), large)
+    assert frames.get((2, 32)) is large
+    assert frames.get((0, 32)) is frames.get((1, 32)) is None
     frames.drop((2, 32))
-    assert frames.find((2, 32)) is None
+    assert frames.get((2, 32)) is None
     frames.drop((2, 32))
-    frames.keep((0, 32), small)
-    frames.keep((0, 32), small)
-    frames.keep((0, 900), other)
-    assert frames.find((0, 32)) is small, "what is kept twice counts once"
+    frames.put((0, 32), small)
+    frames.put((0, 32), small)
+    frames.put((0, 900), other)
+    assert frames.get((0, 32)) is small, "what is kept twice counts once"
 
 
 def test_who_takes_few_rows_at_a_time_reads_a_frame_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

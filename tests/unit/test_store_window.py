@@ -20,6 +20,7 @@ import tarry.store.parquet as store_parquet
 import tarry.store.window as store_window
 from tarry.errors import CorruptError, InvalidArgumentError
 from tarry.message import SCHEMA, cancellations, cancelled_seqs
+from tarry.recent import Recent
 from tarry.store import FileColumns, Snapshot, StagedFile, Store, next_due, read_window, stage
 
 store_stage = importlib.import_module("tarry.store.stage")  # the package's attribute of that name is the function
@@ -263,7 +264,7 @@ def test_damage_anywhere_is_refused_with_the_file_or_changes_nothing(
         damaged = bytearray(content)
         damaged[at] ^= 0xFF
         path.write_bytes(damaged)
-        monkeypatch.setattr(store_parquet, "_footers", store_parquet._Footers(1 << 20))
+        monkeypatch.setattr(store_parquet, "_footers", Recent(1 << 20, store_parquet._size_of_footer))
         try:
             assert read_rows(snapshot_of(tmp_path, [file])).equals(good), f"byte {at}: read, and not what was written"
         except CorruptError as error:

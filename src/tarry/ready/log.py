@@ -27,8 +27,8 @@ from tarry.log.frame import Room
 from tarry.log.recover import recover_tail
 from tarry.log.segment import Located, SegmentReader, SegmentWriter, list_segments, segment_path
 from tarry.message import SCHEMA, concat
-from tarry.ready.frames import RecentFrames
 from tarry.ready.topic import Extent, Tail, Topic
+from tarry.recent import Recent
 from tarry.wheel.due import Due
 
 log = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ FEW_ROWS = 16
 TABLES_MAX = 64
 """Frame tables (of one topic in one segment) that are kept for groups that lag behind."""
 READ_BYTES_MAX = 32 << 20
-"""Frames that are kept for them."""
+"""Frames that are kept for them, by segment and position."""
 UNWRITTEN_BYTES_MAX = 16 << 20
 """The dispatcher writes itself when this much has not been written."""
 
@@ -102,7 +102,8 @@ class ReadyLog:
         self._sealed_due_ms: dict[int, int] = {}
         self._tables: dict[tuple[int, str], tuple[Int64s, Int64s]] = {}  # recently read frame tables, oldest first
         self._tables_lock = threading.Lock()
-        self._read = RecentFrames(READ_BYTES_MAX)
+        # A consumer that lags takes a few rows at a time, a frame has thousands, and reading it is checking all of it.
+        self._read: Recent[tuple[int, int], pa.RecordBatch] = Recent(READ_BYTES_MAX, lambda rows: int(rows.nbytes))
         self._active_frames: list[Frame] = []
         self.dirty = threading.Event()
         """Set when rows wait to be written."""
@@ -271,12 +272,12 @@ class ReadyLog:
             offsets, positions = self._sealed_frames(segment, topic)
         at = int(np.searchsorted(offsets, offset, "right")) - 1
         base, place = int(offsets[at]), (segment, int(positions[at]))
-        batch = self._read.find(place)
+        batch = self._read.get(place)
         if batch is None:
             with SegmentReader(path) as reader:
                 _, _, batch = reader.read(place[1], SCHEMA)
             if offset + rows_max < base + batch.num_rows:
-                self._read.keep(place, batch)
+                self._read.put(place, batch)
         elif offset + rows_max >= base + batch.num_rows:
             self._read.drop(place)
         return [(base, batch)]

@@ -16,7 +16,6 @@ commit: one ends just before it.
 from __future__ import annotations
 
 import json
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -27,6 +26,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from tarry.errors import CorruptError, UnavailableError
+from tarry.recent import Recent
 from tarry.relay.positions import number_of, shard_of
 from tarry.store.layout import CANCELLED, Int64s
 from tarry.store.locallog import sync_entries
@@ -208,8 +208,7 @@ class _DueTimes:
     def __init__(self, place: Place) -> None:
         self._place = place
         self._groups: dict[str, list[Group]] = {}
-        self._kept: OrderedDict[tuple[str, int], Int64s] = OrderedDict()
-        self._bytes = 0
+        self._kept: Recent[tuple[str, int], Int64s] = Recent(DUE_BYTES_MAX, lambda due: due.nbytes)
 
     def count(self, file: File, after: int, until: int) -> int:
         if after < file.due_min_ms and file.due_max_ms <= until:
@@ -234,9 +233,5 @@ class _DueTimes:
         due = self._kept.get((path, number))
         if due is None:
             due = np.sort(read_group(self._place, path, number, ["due_ms"]).column("due_ms").to_numpy())
-            self._kept[path, number] = due
-            self._bytes += due.nbytes
-            while self._bytes > DUE_BYTES_MAX and len(self._kept) > 1:
-                self._bytes -= self._kept.popitem(last=False)[1].nbytes
-        self._kept.move_to_end((path, number))
+            self._kept.put((path, number), due)
         return due

@@ -12,9 +12,7 @@ broker's RSS) and without ``pre_buffer`` (which would read ahead a whole file's 
 from __future__ import annotations
 
 import re
-import threading
 import zlib
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,6 +24,7 @@ import pyarrow.parquet as pq
 
 from tarry.errors import CorruptError
 from tarry.message import SCHEMA
+from tarry.recent import Recent
 from tarry.store.place import Place
 
 FOOTER_BYTES_MAX = 2 << 20
@@ -50,36 +49,12 @@ class Group:
     topic_max: str | None
 
 
-class _Footers:
-    """Parsed footers by path, the least recently used dropped first. A store file never changes, so an entry never goes
-    stale.
-    """
-
-    def __init__(self, bytes_max: int) -> None:
-        self._bytes_max = bytes_max
-        self._bytes = 0
-        self._kept: OrderedDict[str, Any] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def get(self, path: str) -> Any:
-        with self._lock:
-            footer = self._kept.get(path)
-            if footer is not None:
-                self._kept.move_to_end(path)
-            return footer
-
-    def put(self, path: str, footer: Any) -> None:
-        with self._lock:
-            if path in self._kept:
-                return
-            self._kept[path] = footer
-            self._bytes += footer.serialized_size
-            while self._bytes > self._bytes_max and len(self._kept) > 1:
-                _, dropped = self._kept.popitem(last=False)
-                self._bytes -= dropped.serialized_size
+def _size_of_footer(footer: Any) -> int:
+    return int(footer.serialized_size)
 
 
-_footers = _Footers(FOOTER_BYTES_MAX)
+# A store file never changes, so an entry never goes stale.
+_footers: Recent[str, Any] = Recent(FOOTER_BYTES_MAX, _size_of_footer)
 
 
 def groups(place: Place, relative: str) -> list[Group]:

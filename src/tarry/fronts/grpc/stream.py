@@ -210,9 +210,7 @@ class Stream:
 
     def wait_for(self, future: asyncio.Future[Any]) -> None:
         """``future`` gives the answer; a handler that sends by itself gives None."""
-        self._running = future
-        if self.call.deadline is not None:
-            self.watch(self._calls.loop.time())
+        self.promised(future)
         future.add_done_callback(self._finished)
 
     def _finished(self, future: asyncio.Future[Any]) -> None:
@@ -236,9 +234,9 @@ class Stream:
         except Exception as error:  # noqa: BLE001 - a handler may raise anything
             self._failed(error)
 
-    def promised(self, promise: Promise) -> None:
-        """``promise`` gives the answer, or answers, by :meth:`told`."""
-        self._running = promise
+    def promised(self, running: Promise | asyncio.Future[Any]) -> None:
+        """The handler runs on; a Promise gives the answer, or answers, by :meth:`told`."""
+        self._running = running
         if self.call.deadline is not None:
             self.watch(self._calls.loop.time())
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 from tarry.errors import TarryError
 from tarry.fronts.rocketmq.clients import LEASE_MS, Clients
 from tarry.fronts.rocketmq.core import Core
-from tarry.fronts.rocketmq.lines import Line
+from tarry.fronts.rocketmq.lines import Line, leases_of
 from tarry.fronts.rocketmq.names import HALVES, SEPARATOR
 from tarry.fronts.rocketmq.properties import MESSAGE_ID, REAL_TOPIC, SHARDING_KEY, user_properties
 from tarry.fronts.rocketmq.rows import messages_of
@@ -61,7 +61,7 @@ class Checks:
 
     def _ask(self, batch: pa.RecordBatch) -> None:
         last = np.array([_is_last(text) for text in batch.column("repeat").to_pylist()], np.bool_)
-        leases, offsets = batch.column("lease").to_numpy(), batch.column("offset").to_numpy()
+        leases, offsets = leases_of(batch)
         for half, message in zip(batch.to_pylist(), messages_of(batch, definition.Resource(), self._host), strict=True):
             self._ask_one(half, message)
         # A crash before this is durable asks once more.

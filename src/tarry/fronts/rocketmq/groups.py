@@ -53,10 +53,12 @@ class Groups:
             Refusal: ILLEGAL_FILTER_EXPRESSION.
         """
         filter = self._filter(wanted)
+        line = self._open(topic, group)
+        return line if line is not None and filter == _filter_of(line) else None
+
+    def _open(self, topic: str, group: str) -> Line | None:
         line = self.lines.get((topic, group))
-        if line is None or line.group.closed or filter != (line.group.settings.filter or EVERYTHING):
-            return None
-        return line
+        return None if line is None or line.group.closed else line
 
     async def line(self, topic: str, group: str, wanted: Any) -> Line:
         """The line of a group, which is made if there is none, and which wants from now on what ``wanted`` (a
@@ -66,13 +68,13 @@ class Groups:
             Refusal: ILLEGAL_FILTER_EXPRESSION.
         """
         filter = self._filter(wanted)
-        line = self.lines.get((topic, group))
-        if line is None or line.group.closed:
+        line = self._open(topic, group)
+        if line is None:
             await self.make(topic, group)
-            line = self.lines.get((topic, group))
-            if line is None or line.group.closed:
+            line = self._open(topic, group)
+            if line is None:
                 line = self.lines[topic, group] = Line(self._loop, self._core.group(topic, group))
-        if filter != (line.group.settings.filter or EVERYTHING):
+        if filter != _filter_of(line):
             await self._aside(lambda: self._core.set_group(topic, group, filter=filter))
         return line
 
@@ -126,6 +128,10 @@ class Groups:
         """Nobody is served any more."""
         for line in self.lines.values():
             line.close()
+
+
+def _filter_of(line: Line) -> str:
+    return line.group.settings.filter or EVERYTHING
 
 
 def retry_policy(retry: str, tries: int) -> Any:

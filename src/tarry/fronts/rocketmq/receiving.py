@@ -136,7 +136,7 @@ class Receive:
         rows_max = max(1, min(self.request.batch_size, BATCH_MAX))
         if self.request.auto_renew:
             holder = _push_holder(self._client, line)
-            _forget_attempt(self._client, line, self._queue, self.request.attempt_id)
+            self._forget_attempt()
         else:
             holder = Subscription(line.group, prefetch=rows_max, lease_ms=self._lease_ms)
         self._waiter = Waiter(holder, rows_max, self._told)
@@ -145,8 +145,18 @@ class Receive:
             self._timer = self._room.loop.call_at(self._until_s, self._late)
 
     @property
-    def _queue(self) -> int:
-        return int(self.request.message_queue.id) % QUEUES
+    def _attempt(self) -> tuple[str, str, int]:
+        """Where the client's last attempt is kept: it asks for each of its queues by itself."""
+        group = self._line.group
+        return group.topic.name, group.name, self.request.message_queue.id % QUEUES
+
+    def _forget_attempt(self) -> None:
+        """A push consumer asks once more with the same id: it did not get what was handed out for that, and would
+        never settle it.
+        """
+        last = self._client.attempts.pop(self._attempt, None)
+        if last is not None and last[0] == self.request.attempt_id:
+            self._line.group.nack(last[1], last[2], 0)
 
     def _told(self, told: Told) -> None:
         try:
@@ -165,9 +175,7 @@ class Receive:
     def _answers(self, batch: pa.RecordBatch) -> Answers:
         request, line = self.request, self._line
         if request.auto_renew and request.attempt_id:
-            leases, offsets = leases_of(batch)
-            key = line.group.topic.name, line.group.name, self._queue
-            self._client.attempts[key] = request.attempt_id, leases, offsets
+            self._client.attempts[self._attempt] = request.attempt_id, *leases_of(batch)
         other = "" if line.group.topic.name == self._asked else line.group.topic.name
         found = deliveries(batch, request.message_queue.topic, self._room.host, other)
         if batch.num_rows <= CHUNK_ROWS and batch.nbytes <= PIECE_BYTES_MAX:
@@ -248,12 +256,3 @@ def _push_holder(client: Client, line: Line) -> Subscription:
     if holder is None or holder.group is not line.group or holder.closed:
         holder = client.subscriptions[key] = Subscription(line.group, prefetch=HELD_MAX, lease_ms=LEASE_MS)
     return holder
-
-
-def _forget_attempt(client: Client, line: Line, queue: int, attempt_id: str) -> None:
-    """A push consumer asks once more with the same id: it did not get what was handed out for that, and would never
-    settle it. It asks for each of its queues by itself.
-    """
-    last = client.attempts.pop((line.group.topic.name, line.group.name, queue), None)
-    if last is not None and last[0] == attempt_id:
-        line.group.nack(last[1], last[2], 0)
