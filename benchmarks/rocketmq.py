@@ -89,6 +89,7 @@ def _rows(text: str, found: Found, *, bars: bool) -> list[Result]:
     for rate, bar in PACES:
         paced = found[f"paced-{rate}"]
         rows += [
+            Result(f"{text}: {rate}/s, taken", paced["sends_per_s"], "msg/s"),
             Result(f"{text}: {rate}/s, lateness p50", paced["late_p50_ms"], "ms"),
             Result(f"{text}: {rate}/s, lateness p99", paced["late_p99_ms"], "ms", bar if bars else ""),
             Result(f"{text}: {rate}/s, lateness p99.9", paced["late_p999_ms"], "ms"),
