@@ -1,4 +1,4 @@
-"""What was read last, kept up to so many bytes: for who comes back to it soon, where reading it again is dear."""
+"""What was read last, kept up to some size: for who comes back to it soon, where reading it again is dear."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ V = TypeVar("V")
 
 
 class Recent(Generic[K, V]):
-    """Values by their keys, the least recently used dropped first, up to ``bytes_max`` and always one. Any thread.
+    """Values by their keys, the least recently used dropped first, up to ``size_max`` and always one. Any thread.
 
-    ``size_of`` gives a value's bytes, the same each time. What a key stands for must never change.
+    ``size_of`` gives a value's size, the same each time: its bytes, or 1 where values are counted. What a key stands
+    for must never change.
     """
 
-    def __init__(self, bytes_max: int, size_of: Callable[[V], int]) -> None:
-        self._bytes_max = bytes_max
+    def __init__(self, size_max: int, size_of: Callable[[V], int]) -> None:
+        self._size_max = size_max
         self._size_of = size_of
         self._kept: OrderedDict[K, V] = OrderedDict()
-        self._bytes = 0
+        self._size = 0
         self._lock = threading.Lock()
 
     def get(self, key: K) -> V | None:
@@ -37,8 +38,8 @@ class Recent(Generic[K, V]):
         with self._lock:
             self._drop(key)
             self._kept[key] = value
-            self._bytes += self._size_of(value)
-            while self._bytes > self._bytes_max and len(self._kept) > 1:
+            self._size += self._size_of(value)
+            while self._size > self._size_max and len(self._kept) > 1:
                 self._drop(next(iter(self._kept)))
 
     def drop(self, key: K) -> None:
@@ -49,4 +50,4 @@ class Recent(Generic[K, V]):
     def _drop(self, key: K) -> None:
         value = self._kept.pop(key, None)
         if value is not None:
-            self._bytes -= self._size_of(value)
+            self._size -= self._size_of(value)

@@ -100,8 +100,7 @@ class ReadyLog:
         self._retired: list[SegmentWriter] = []
         self._segments: list[int] = []
         self._sealed_due_ms: dict[int, int] = {}
-        self._tables: dict[tuple[int, str], tuple[Int64s, Int64s]] = {}  # recently read frame tables, oldest first
-        self._tables_lock = threading.Lock()
+        self._tables: Recent[tuple[int, str], tuple[Int64s, Int64s]] = Recent(TABLES_MAX, lambda _: 1)
         # A consumer that lags takes a few rows at a time, a frame has thousands, and reading it is checking all of it.
         self._read: Recent[tuple[int, int], pa.RecordBatch] = Recent(READ_BYTES_MAX, lambda rows: int(rows.nbytes))
         self._active_frames: list[Frame] = []
@@ -283,15 +282,11 @@ class ReadyLog:
         return [(base, batch)]
 
     def _sealed_frames(self, segment: int, topic: str) -> tuple[Int64s, Int64s]:
-        with self._tables_lock:
-            found = self._tables.get((segment, topic))
+        found = self._tables.get((segment, topic))
         if found is None:
             frames = _read_or_make_frames(segment_path(self._directory, segment))
             found = _frames_of_topic(frames, topic)
-            with self._tables_lock:
-                self._tables[segment, topic] = found
-                while len(self._tables) > TABLES_MAX:
-                    del self._tables[next(iter(self._tables))]
+            self._tables.put((segment, topic), found)
         return found
 
     def rows_after(self, segment: int, position: int) -> Iterator[pa.RecordBatch]:
@@ -354,12 +349,11 @@ class ReadyLog:
                 return deleted
             for topic in list(self.topics.values()):
                 topic.forget_segment(base)
+                self._tables.drop((base, topic.name))
                 for group in list(topic.groups.values()) if not consumed else ():
                     group.forget(topic.first)
             self._segments.pop(0)
             self._sealed_due_ms.pop(base, None)
-            with self._tables_lock:
-                self._tables = {k: v for k, v in self._tables.items() if k[0] != base}
             self._files.remove(path)
             self._files.remove(path.with_suffix(".idx"))
             deleted += 1
