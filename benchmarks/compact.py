@@ -12,10 +12,10 @@ import psutil
 import pyarrow as pa
 
 from benchmarks.harness import Result, benchmark, messages, now_ms, workspace
-from tarry.message import SCHEMA
-from tarry.pipeline.carry import Settings
-from tarry.pipeline.compact import Upkeep, in_process
-from tarry.pipeline.intake_client import IntakeState
+from tarry.base.message import SCHEMA
+from tarry.spark.pipeline.carry import Settings
+from tarry.spark.pipeline.compact import Upkeep, in_process
+from tarry.spark.pipeline.intake_client import IntakeState
 from tarry.store import Store, stage
 from tarry.store.upkeep import plan
 

@@ -16,9 +16,9 @@ import uvloop
 from hpack import Encoder
 
 from benchmarks.harness import Result, benchmark, child
-from tarry.fronts.grpc import GrpcServer, Unary
-from tarry.fronts.grpc.answers import prefix
-from tarry.fronts.grpc.frames import (
+from loopgrpc import GrpcServer, Unary
+from loopgrpc.answers import prefix
+from loopgrpc.frames import (
     ACK,
     DATA,
     END_HEADERS,

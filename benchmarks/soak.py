@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from benchmarks.harness import Server, messages, now_ms, start_server, workspace
 from tarry import Client
-from tarry.errors import TarryError
+from tarry.base.errors import TarryError
 
 DELAY_MS_MAX = 45_000
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 from deltalake import CommitProperties, Schema, Transaction
 from deltalake.transaction import AddAction
 
-from tarry.message import Kind
+from tarry.base.message import Kind
 from tarry.relay.deliver import DeliverPlan, DeliverWork
 from tarry.relay.ledger import Ledger, Reached
 from tarry.relay.positions import At, Positions, changes, seq_of

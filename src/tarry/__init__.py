@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from tarry.api.outcome import Outcome
+    from tarry.base.delay import DelayLevel
+    from tarry.base.errors import TarryError
+    from tarry.base.message import Message
+    from tarry.broker.embedded import AsyncBroker, open
     from tarry.client import AsyncClient, Client
-    from tarry.delay import DelayLevel
-    from tarry.errors import TarryError
-    from tarry.inprocess import AsyncBroker, open
-    from tarry.message import Message
-    from tarry.outcome import Outcome
     from tarry.repeat import Repeat
 
 __all__ = [
@@ -39,15 +39,15 @@ __all__ = [
 ]
 
 _HOMES = {
-    "AsyncBroker": "tarry.inprocess",
+    "AsyncBroker": "tarry.broker.embedded",
     "AsyncClient": "tarry.client",
     "Client": "tarry.client",
-    "DelayLevel": "tarry.delay",
-    "Message": "tarry.message",
-    "Outcome": "tarry.outcome",
+    "DelayLevel": "tarry.base.delay",
+    "Message": "tarry.base.message",
+    "Outcome": "tarry.api.outcome",
     "Repeat": "tarry.repeat",
-    "TarryError": "tarry.errors",
-    "open": "tarry.inprocess",
+    "TarryError": "tarry.base.errors",
+    "open": "tarry.broker.embedded",
 }
 
 

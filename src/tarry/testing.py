@@ -14,10 +14,10 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from tarry.base.clock import TestClock
+from tarry.base.config import Config
+from tarry.base.delay import parse_duration_ms
 from tarry.broker import Broker
-from tarry.clock import TestClock
-from tarry.config import Config
-from tarry.delay import parse_duration_ms
 from tarry.log.files import Files, OsFiles
 
 __all__ = ["TestBroker", "TestClock", "open_broker"]
@@ -56,8 +56,8 @@ def open_broker(
 ) -> Iterator[TestBroker]:
     """The real broker on ``directory``, with a clock that stands still until the test moves it.
 
-    ``settings`` are those of :class:`tarry.config.Config`. Open it again on the same directory, with the same clock, to
-    see what a restart keeps.
+    ``settings`` are those of :class:`tarry.base.config.Config`. Open it again on the same directory, with the same
+    clock, to see what a restart keeps.
     """
     settings.setdefault("disk_free_bytes_min", 0)
     config = Config(data=Path(directory), pipeline="off", **settings)

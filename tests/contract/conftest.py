@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from tarry.base.config import Config
 from tarry.broker import Broker
 from tarry.client import Client
-from tarry.config import Config
 from tarry.fronts.flight import FlightFront
 
 

@@ -11,12 +11,12 @@ import pyarrow as pa
 import pyarrow.flight as fl
 import pytest
 
+from tarry.api.views import DELIVERY
+from tarry.api.wire import decode_error
+from tarry.base.errors import InvalidArgumentError, UnavailableError
+from tarry.base.message import SCHEMA
 from tarry.client import Client
-from tarry.errors import InvalidArgumentError, UnavailableError
 from tarry.fronts.flight import FlightFront
-from tarry.fronts.flight.wire import decode_error
-from tarry.message import SCHEMA
-from tarry.ready import DELIVERY
 
 
 class Calls:

@@ -12,14 +12,14 @@ from typing import Any
 import pyarrow.flight as fl
 import pytest
 
-from tarry import handle
+from tarry.api.outcome import Outcome, Rescheduled
+from tarry.api.receipt import Receipt
+from tarry.api.wire import HANDLES_MAX, decode_error
+from tarry.base import handle
+from tarry.base.delay import DelayLevel, due_from_delay
+from tarry.base.errors import ForgedHandleError, InvalidArgumentError, TarryError
 from tarry.client import AsyncClient, Client
-from tarry.delay import DelayLevel, due_from_delay
-from tarry.errors import ForgedHandleError, InvalidArgumentError, TarryError
 from tarry.fronts.flight import FlightFront
-from tarry.fronts.flight.wire import HANDLES_MAX, decode_error
-from tarry.outcome import Outcome, Rescheduled
-from tarry.receipt import Receipt
 
 TOKEN = b"12345678"
 NOW = 1_000_000

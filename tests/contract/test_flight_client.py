@@ -15,9 +15,8 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from tarry import handle
-from tarry.client import Accepted, AsyncClient, Client, Delivery
-from tarry.errors import (
+from tarry.base import handle
+from tarry.base.errors import (
     ClosedError,
     DelayTooLongError,
     InvalidArgumentError,
@@ -26,8 +25,9 @@ from tarry.errors import (
     StaleLeaseError,
     UnavailableError,
 )
+from tarry.base.message import Message
+from tarry.client import Accepted, AsyncClient, Client, Delivery
 from tarry.fronts.flight.front import cut_connections
-from tarry.message import Message
 
 
 def take(messages: Iterable[Delivery], count: int) -> list[Delivery]:

@@ -13,11 +13,11 @@ import pyarrow as pa
 import pyarrow.flight as fl
 import pytest
 
+from tarry.api import wire
+from tarry.api.views import DELIVERY
+from tarry.api.wire import Op, decode_error, decode_notice, encode_settle
+from tarry.base.errors import StaleLeaseError
 from tarry.client import Client
-from tarry.errors import StaleLeaseError
-from tarry.fronts.flight import wire
-from tarry.fronts.flight.wire import Op, decode_error, decode_notice, encode_settle
-from tarry.ready import DELIVERY
 
 
 class Exchange:

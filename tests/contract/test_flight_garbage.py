@@ -11,10 +11,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tarry import handle
-from tarry.fronts.flight import commands, wire
-from tarry.fronts.flight.wire import decode_error
-from tarry.receipt import OUTCOMES
+from tarry.api import wire
+from tarry.api.receipt import OUTCOMES
+from tarry.api.wire import decode_error
+from tarry.base import handle
+from tarry.fronts.flight import commands
 
 FIELDS = (
     *("topic", "group", "handles", "handle", "keys", "key", "due_ms", "delay_ms", "delay_level", "leases", "offsets"),

@@ -14,10 +14,10 @@ import pyarrow as pa
 import pyarrow.flight as fl
 import pytest
 
+from tarry.api.wire import decode_error
+from tarry.base.errors import InvalidArgumentError, NotFoundError, TarryError, UnavailableError
 from tarry.client import AsyncClient, Client, Delivery
-from tarry.errors import InvalidArgumentError, NotFoundError, TarryError, UnavailableError
 from tarry.fronts.flight import FlightFront
-from tarry.fronts.flight.wire import decode_error
 
 
 class Holder:

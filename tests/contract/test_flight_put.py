@@ -13,7 +13,8 @@ import pyarrow as pa
 import pyarrow.flight as fl
 import pytest
 
-from tarry.errors import (
+from tarry.api.wire import AcceptedAnswer, Goodbye, decode_answer, decode_error
+from tarry.base.errors import (
     DelayTooLongError,
     InvalidMessageError,
     MessageTooLargeError,
@@ -21,7 +22,6 @@ from tarry.errors import (
     TarryError,
 )
 from tarry.fronts.flight import FlightFront
-from tarry.fronts.flight.wire import AcceptedAnswer, Goodbye, decode_answer, decode_error
 
 SCHEDULE = fl.FlightDescriptor.for_path("schedule")
 

@@ -16,17 +16,17 @@ import pyarrow as pa
 import pyarrow.flight as fl
 import pytest
 
-from tarry import handle
+from tarry.api.views import PEEKED, Forecast, History, Page
+from tarry.api.wire import decode_error
+from tarry.base import handle
+from tarry.base.config import Config
+from tarry.base.errors import ForgedHandleError, InvalidArgumentError, NotFoundError, TarryError
+from tarry.base.histogram import Histogram
+from tarry.base.message import SCHEMA
 from tarry.broker import Broker
 from tarry.client import AsyncClient, Client
-from tarry.config import Config
-from tarry.errors import ForgedHandleError, InvalidArgumentError, NotFoundError, TarryError
 from tarry.fronts.flight import FlightFront
-from tarry.fronts.flight.wire import decode_error
-from tarry.message import SCHEMA
-from tarry.metrics import Histogram
 from tarry.store import Store, stage
-from tarry.views import PEEKED, Forecast, History, Page
 
 
 def pages(client: Client, **asked: Any) -> Iterator[Page]:

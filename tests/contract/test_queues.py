@@ -9,13 +9,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from tarry.api.views import CANCELLED, QUEUED
+from tarry.base.clock import TestClock
+from tarry.base.config import Config
+from tarry.base.errors import InvalidArgumentError, NotFoundError
 from tarry.broker import Broker
 from tarry.client import Client
-from tarry.clock import TestClock
-from tarry.config import Config
-from tarry.errors import InvalidArgumentError, NotFoundError
-from tarry.spark.calls import BrokerClient
-from tarry.views import CANCELLED, QUEUED
+from tarry.spark.datasource.calls import BrokerClient
 
 from .conftest import Served
 

@@ -15,11 +15,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tarry.errors import CorruptError
+from tarry.base.errors import CorruptError
+from tarry.base.message import SCHEMA
 from tarry.log import frame
 from tarry.log.frame import Room
 from tarry.log.segment import Located, SegmentReader, list_segments, segment_path
-from tarry.message import SCHEMA
 from tests.crash.tools import World, damage
 
 

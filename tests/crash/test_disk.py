@@ -18,10 +18,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from tarry.base.clock import SystemClock
+from tarry.base.config import Config
+from tarry.base.errors import DiskFullError, FatalError, TarryError, UnavailableError
 from tarry.broker import Broker
-from tarry.clock import SystemClock
-from tarry.config import Config
-from tarry.errors import DiskFullError, FatalError, TarryError, UnavailableError
 from tarry.log.files import AppendFile, OsFiles
 from tarry.testing import TestClock, open_broker
 from tests.crash.tools import SMALL, World

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tarry.errors import NotFoundError
+from tarry.base.errors import NotFoundError
 from tarry.testing import TestBroker
 from tests.crash.tools import LOSSES, SMALL, KeepNothing, World, crash_at
 from tests.groups import drained, ids, of, take

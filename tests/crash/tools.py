@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tarry.config import Config
-from tarry.message import SCHEMA
-from tarry.outcome import Outcome
+from tarry.api.outcome import Outcome
+from tarry.base.config import Config
+from tarry.base.message import SCHEMA
 from tarry.store import Store, stage
 from tarry.testing import TestBroker, TestClock
 from tests.faults import Crash, FaultyFiles

@@ -7,8 +7,8 @@ import time
 import pyarrow as pa
 import pytest
 
+from tarry.api.outcome import Outcome
 from tarry.client import Client
-from tarry.outcome import Outcome
 
 from .conftest import MakeBroker
 

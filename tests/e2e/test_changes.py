@@ -9,9 +9,9 @@ from collections import Counter
 import pytest
 
 from tarry import Repeat
+from tarry.api.outcome import Outcome
+from tarry.base.errors import KeyExistsError, NotFoundError
 from tarry.client import Client, Delivery
-from tarry.errors import KeyExistsError, NotFoundError
-from tarry.outcome import Outcome
 
 from .conftest import MakeBroker
 

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from tarry.base.errors import InvalidArgumentError
 from tarry.demo import picture, report, run
 from tarry.demo.account import first_hand_outs, settle
 from tarry.demo.facts import wrong_with
 from tarry.demo.flights import NEW_YORK, TOPICS, Flights, load
 from tarry.demo.replay import Plan
 from tarry.demo.screen import Screen
-from tarry.errors import InvalidArgumentError
 
 from .test_account import STORE, T, accepted, delivered, facts
 

@@ -15,13 +15,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from tarry.base.errors import OverloadedError, UnavailableError
 from tarry.cli.exits import ExitCode
 from tarry.client import Client
 from tarry.demo.account import settle
 from tarry.demo.monitor import Look, Monitor
 from tarry.demo.server import left_of, wait_gone
 from tarry.demo.watch import Watch
-from tarry.errors import OverloadedError, UnavailableError
 
 from .conftest import MakeBroker
 

@@ -13,7 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tarry.fronts.grpc import GrpcServer, Unary
+from loopgrpc import GrpcServer, Unary
 from tests.grpc.certificates import make_certificate
 
 SOURCE = "github.com/summerwind/h2spec/cmd/h2spec@latest"

@@ -11,7 +11,7 @@ from typing import Any
 
 import uvloop
 
-from tarry.fronts.grpc import (
+from loopgrpc import (
     Answers,
     Bidi,
     Call,

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from tarry.fronts.grpc import Call, Limits, Unary
-from tarry.fronts.grpc.answers import prefix, trailers
-from tarry.fronts.grpc.connection import Connection
-from tarry.fronts.grpc.frames import DATA, END_HEADERS, END_STREAM, HEADERS, PREFACE, frame, settings
-from tarry.fronts.grpc.status import StatusCode
+from loopgrpc import Call, Limits, Unary
+from loopgrpc.answers import prefix, trailers
+from loopgrpc.connection import Connection
+from loopgrpc.frames import DATA, END_HEADERS, END_STREAM, HEADERS, PREFACE, frame, settings
+from loopgrpc.status import StatusCode
 from tests.grpc.wire import CALL, block
 
 pytestmark = pytest.mark.asyncio

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from tarry.fronts.grpc.answers import literal, prefix
-from tarry.fronts.grpc.frames import (
+from loopgrpc.answers import literal, prefix
+from loopgrpc.frames import (
     CONTINUATION,
     DATA,
     END_HEADERS,

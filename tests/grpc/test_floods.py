@@ -7,9 +7,9 @@ import zlib
 
 import pytest
 
-from tarry.fronts.grpc import Allowance
-from tarry.fronts.grpc.answers import literal, prefix
-from tarry.fronts.grpc.frames import (
+from loopgrpc import Allowance
+from loopgrpc.answers import literal, prefix
+from loopgrpc.frames import (
     ACK,
     CONTINUATION,
     DATA,

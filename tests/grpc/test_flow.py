@@ -6,10 +6,9 @@ import asyncio
 
 import pytest
 
-from tarry.errors import InvalidArgumentError
-from tarry.fronts.grpc import Allowance, Limits
-from tarry.fronts.grpc.answers import prefix
-from tarry.fronts.grpc.frames import (
+from loopgrpc import Allowance, Limits
+from loopgrpc.answers import prefix
+from loopgrpc.frames import (
     DATA,
     END_STREAM,
     GOAWAY,
@@ -23,6 +22,7 @@ from tarry.fronts.grpc.frames import (
     settings,
     window_update,
 )
+from tarry.base.errors import InvalidArgumentError
 from tests.grpc.serving import pass_time, serving, until
 from tests.grpc.wire import Wire, call
 

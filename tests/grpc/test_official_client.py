@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import grpc
-from tarry.fronts.grpc import Call, Limits
+from loopgrpc import Call, Limits
 from tests.grpc.certificates import Certificate
 from tests.grpc.serving import Served, in_thread
 

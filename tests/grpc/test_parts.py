@@ -17,16 +17,16 @@ from hpack.huffman_table import decode_huffman as library_huffman
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarry.errors import InvalidArgumentError
+from loopgrpc import Call, GrpcError, GrpcServer, StatusCode, Unary
+from loopgrpc.answers import START, block_frames, encode_metadata, literal, one_message, prefix, trailers
+from loopgrpc.fields import FieldDecoder
+from loopgrpc.frames import CONTINUATION, DATA, HEAD, HEADERS, ConnectionFault
+from loopgrpc.huffman import decode_huffman
+from loopgrpc.messages import Deframer
+from loopgrpc.request import MalformedError, Request, check_values, parse_alike, parse_request
+from loopgrpc.status import encode_message
+from tarry.base.errors import InvalidArgumentError
 from tarry.fronts import grpc as room
-from tarry.fronts.grpc import Call, GrpcError, GrpcServer, StatusCode, Unary
-from tarry.fronts.grpc.answers import START, block_frames, encode_metadata, literal, one_message, prefix, trailers
-from tarry.fronts.grpc.fields import FieldDecoder
-from tarry.fronts.grpc.frames import CONTINUATION, DATA, HEAD, HEADERS, ConnectionFault
-from tarry.fronts.grpc.huffman import decode_huffman
-from tarry.fronts.grpc.messages import Deframer
-from tarry.fronts.grpc.request import MalformedError, Request, check_values, parse_alike, parse_request
-from tarry.fronts.grpc.status import encode_message
 from tests.grpc.wire import CALL
 
 HARD = 65_536
@@ -267,7 +267,7 @@ def test_paths_that_are_none_are_refused(path: str) -> None:
 @pytest.mark.parametrize("path", sorted(Path(room.__file__).parent.glob("*.py")), ids=lambda p: p.name)
 def test_the_room_knows_the_errors_alone(path: Path) -> None:
     """Neither the broker, nor another front, nor protobuf."""
-    allowed = ("tarry.fronts.grpc", "tarry.errors", "__future__", "hpack")
+    allowed = ("loopgrpc", "tarry.base.errors", "__future__", "hpack")
     for node in ast.walk(ast.parse(path.read_text())):
         modules = [a.name for a in node.names] if isinstance(node, ast.Import) else []
         modules += [node.module or ""] if isinstance(node, ast.ImportFrom) else []

@@ -14,11 +14,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tarry.fronts.grpc import Limits
-from tarry.fronts.grpc.answers import literal, prefix
-from tarry.fronts.grpc.connection import Connection
-from tarry.fronts.grpc.frames import HEAD, PREFACE, frame
-from tarry.fronts.grpc.frames import settings as settings_frame
+from loopgrpc import Limits
+from loopgrpc.answers import literal, prefix
+from loopgrpc.connection import Connection
+from loopgrpc.frames import HEAD, PREFACE, frame
+from loopgrpc.frames import settings as settings_frame
 from tests.grpc.serving import Service, serving
 from tests.grpc.wire import CALL, Wire, block, call
 

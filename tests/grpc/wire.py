@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from hpack import Decoder
 
-from tarry.fronts.grpc.answers import literal, prefix
-from tarry.fronts.grpc.frames import (
+from loopgrpc.answers import literal, prefix
+from loopgrpc.frames import (
     ACK,
     DATA,
     END_HEADERS,

@@ -17,13 +17,13 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tarry.errors import NotFoundError
-from tarry.pipeline.java import find_java_home
+from tarry.base.errors import NotFoundError
 from tarry.relay.headers import Header
 from tarry.relay.job import Relay, Running
 from tarry.relay.settings import Settings
 from tarry.relay.start import prepare
 from tarry.relay.table import RelayStore
+from tarry.spark.pipeline.java import find_java_home
 from tests.kafka.server import Kafka, jars
 from tests.kafka.server import kafka as running_kafka
 

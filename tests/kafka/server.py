@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tarry.errors import NotFoundError
-from tarry.pipeline.java import find_java_home
+from tarry.base.errors import NotFoundError
+from tarry.spark.pipeline.java import find_java_home
 
 POM = Path(__file__).with_name("pom.xml")
 VERSION = "4.3.1"

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from tarry.pipeline.process import kill_session
 from tarry.relay.headers import DUE_MS
+from tarry.spark.pipeline.process import kill_session
 
 from .conftest import World, now_ms
 

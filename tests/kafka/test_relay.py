@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tarry.errors import InvalidArgumentError
+from tarry.base.errors import InvalidArgumentError
 from tarry.relay.clients import FencedError
 from tarry.relay.headers import CANCEL, DELAY, DELAY_MS, DUE, DUE_MS, REASON, TOPIC
 from tarry.relay.job import Relay

@@ -11,10 +11,10 @@ from hypothesis.stateful import precondition, rule
 from tests.model.test_broker_machine import TOPICS, Known
 from tests.model.test_changes_machine import ChangesMachine
 
-from tarry import handle
-from tarry.errors import UnavailableError
-from tarry.jobinfo import JobState
-from tarry.outcome import Outcome
+from tarry.api.jobs import JobState
+from tarry.api.outcome import Outcome
+from tarry.base import handle
+from tarry.base.errors import UnavailableError
 
 DELAYS = [-5_000, 0, 1, 40, 999, 1000, 5000, 61_000, 3_600_000]
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 from tests.model.test_broker_machine import TOPICS, BrokerMachine, Known
 
-from tarry.errors import KeyExistsError, OverloadedError
-from tarry.outcome import Outcome
+from tarry.api.outcome import Outcome
+from tarry.base.errors import KeyExistsError, OverloadedError
 from tarry.repeat import Repeat
 
 SERIES = "series"

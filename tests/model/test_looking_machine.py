@@ -11,7 +11,7 @@ from hypothesis.stateful import precondition, rule
 from tests.model.test_broker_machine import TOPICS, Known
 from tests.model.test_changes_machine import ChangesMachine
 
-from tarry.broker.looking import listing
+from tarry.broker.queries import listing
 
 
 class LookingMachine(ChangesMachine):

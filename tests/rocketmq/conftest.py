@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from tarry.base.config import Config
 from tarry.broker import Broker
-from tarry.config import Config
 from tarry.fronts.rocketmq import RocketMQFront
 from tests.rocketmq.rpc import Rpc
 

@@ -14,9 +14,11 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarry.admission import Limits, admit
-from tarry.delay import ROCKETMQ_LEVELS, parse_levels
-from tarry.errors import DiskFullError, InvalidArgumentError, OverloadedError, StaleLeaseError, TarryError
+from tarry.api.admission import Limits, admit
+from tarry.api.views import DELIVERY
+from tarry.base.delay import ROCKETMQ_LEVELS, parse_levels
+from tarry.base.errors import DiskFullError, InvalidArgumentError, OverloadedError, StaleLeaseError, TarryError
+from tarry.base.message import PROPERTIES
 from tarry.fronts.rocketmq.caller import read_keys
 from tarry.fronts.rocketmq.draft import Rules, draft_of
 from tarry.fronts.rocketmq.encoding import deliveries
@@ -29,8 +31,6 @@ from tarry.fronts.rocketmq.sending import rows_of
 from tarry.fronts.rocketmq.stubs import definition
 from tarry.fronts.rocketmq.stubs import service as s
 from tarry.fronts.rocketmq.wire import acked, sent
-from tarry.message import PROPERTIES
-from tarry.ready import DELIVERY
 from tests.rocketmq.rpc import res
 
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1)

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from loopgrpc import Call, Framed, Promise
+from loopgrpc.messages import Deframer
+from tarry.base.config import Config
 from tarry.broker import Broker
-from tarry.config import Config
-from tarry.fronts.grpc import Call, Framed, Promise
-from tarry.fronts.grpc.messages import Deframer
 from tarry.fronts.rocketmq import lines, receiving, settling
 from tarry.fronts.rocketmq.front import Rooms
 from tarry.fronts.rocketmq.sending import in_thread

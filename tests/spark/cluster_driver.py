@@ -6,8 +6,8 @@ import sys
 import time
 from pathlib import Path
 
-from tarry.pipeline.session import build_session, end_jvm
 from tarry.spark import sorted_by_due
+from tarry.spark.pipeline.session import build_session, end_jvm
 
 ROWS = 20_000
 

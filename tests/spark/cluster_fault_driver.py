@@ -8,8 +8,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from tarry.pipeline.session import build_session, end_jvm
 from tarry.spark import sorted_by_due
+from tarry.spark.pipeline.session import build_session, end_jvm
 
 from .exactness import Account
 

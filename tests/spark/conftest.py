@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.flight as flight
 import pytest
 
-from tarry.errors import CorruptError
-from tarry.message import SCHEMA
+from tarry.base.errors import CorruptError
+from tarry.base.message import SCHEMA
 from tarry.store import Store, read_window
 
 NOW_MS = 1_795_264_000_000

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.flight as flight
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 
-from tarry.admission import Limits
-from tarry.errors import InvalidArgumentError, NotFoundError, TarryError
-from tarry.message import SCHEMA, UNNUMBERED
+from tarry.api.admission import Limits
+from tarry.base.errors import InvalidArgumentError, NotFoundError, TarryError
+from tarry.base.message import SCHEMA, UNNUMBERED
 from tarry.store import StagedFile, StaleCommitError, Store, read_window, stage
 from tarry.store.table import PARTITION_COLUMNS, TABLE_SCHEMA, _add_action
 

@@ -16,11 +16,11 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from tarry.pipeline.process import kill_session
-from tarry.pipeline.session import build_session, end_jvm
-from tarry.spark.options import WriteOptions
-from tarry.spark.source import TarryDataSource
-from tarry.spark.writer import BulkWriter, TaskStaged
+from tarry.spark.datasource.options import WriteOptions
+from tarry.spark.datasource.source import TarryDataSource
+from tarry.spark.datasource.writer import BulkWriter, TaskStaged
+from tarry.spark.pipeline.process import kill_session
+from tarry.spark.pipeline.session import build_session, end_jvm
 
 from .exactness import PATIENCE_S, ROOT, Account
 

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tarry.errors import UnavailableError
-from tarry.pipeline import compact
-from tarry.pipeline.carry import Settings, loop, spark_runner
-from tarry.pipeline.compact import Upkeep, beside, in_process
-from tarry.pipeline.intake_client import IntakeClient
-from tarry.pipeline.status import PartReporter
+from tarry.base.errors import UnavailableError
+from tarry.spark.pipeline import compact
+from tarry.spark.pipeline.carry import Settings, loop, spark_runner
+from tarry.spark.pipeline.compact import Upkeep, beside, in_process
+from tarry.spark.pipeline.intake_client import IntakeClient
+from tarry.spark.pipeline.status import PartReporter
 from tarry.store import Store, stage
 
 from .conftest import NOW_MS, FakeIntake, expected, messages, stored
@@ -197,9 +197,9 @@ def test_two_at_once_lose_and_double_nothing(intake: FakeIntake) -> None:
 
 KILLED = """
 import os, signal, sys
-from tarry.pipeline import compact
+from tarry.spark.pipeline import compact
 from tarry.store import Store
-import tarry.pipeline.compact as module
+import tarry.spark.pipeline.compact as module
 
 def die(*a, **k):
     os.kill(os.getpid(), signal.SIGKILL)
@@ -274,7 +274,7 @@ def test_killed_while_it_deletes(intake: FakeIntake) -> None:
 
 def test_by_itself_until_it_is_told_to_stop(intake: FakeIntake, tmp_path: Path) -> None:
     fill(intake.store_uri, 5)
-    command = [sys.executable, "-m", "tarry.pipeline.compact", "--flight", intake.address, "--master", "none"]
+    command = [sys.executable, "-m", "tarry.spark.pipeline.compact", "--flight", intake.address, "--master", "none"]
     job = subprocess.Popen([*command, "--compact-interval-ms", "100"], stderr=subprocess.PIPE)
     try:
         intake.wait_until(lambda: any(r["state"] == "idle" for r in compact_reports(intake)))
@@ -306,7 +306,7 @@ def test_the_commands(intake: FakeIntake, capsys: pytest.CaptureFixture[str]) ->
 @pytest.mark.slow
 def test_by_itself_on_spark(intake: FakeIntake) -> None:
     store = fill(intake.store_uri, 5)
-    command = [sys.executable, "-m", "tarry.pipeline.compact", "--flight", intake.address, "--master", "local[1]"]
+    command = [sys.executable, "-m", "tarry.spark.pipeline.compact", "--flight", intake.address, "--master", "local[1]"]
     done = subprocess.run([*command, "--memory", "512m", "--once"], timeout=120, check=False, capture_output=True)
     assert done.returncode == 0, done.stderr
     assert stored(intake.store_uri) == expected(0, 2500)
@@ -314,7 +314,7 @@ def test_by_itself_on_spark(intake: FakeIntake) -> None:
 
 
 def test_without_a_broker_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tarry.pipeline import job
+    from tarry.spark.pipeline import job
 
     monkeypatch.setattr(job, "BROKER_WAIT_S", 0.1)
     options = compact.parse(["--flight", "127.0.0.1:1", "--master", "none", "--once"])

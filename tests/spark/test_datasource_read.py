@@ -12,11 +12,11 @@ import pyarrow as pa
 import pytest
 
 from tarry import Client
-from tarry.bulk import first_seq
-from tarry.message import SCHEMA
-from tarry.spark import pending
-from tarry.spark.calls import BrokerClient
-from tarry.spark.filters import Bounds
+from tarry.base.bulk import first_seq
+from tarry.base.message import SCHEMA
+from tarry.spark.datasource import pending
+from tarry.spark.datasource.calls import BrokerClient
+from tarry.spark.datasource.filters import Bounds
 from tarry.store import Store, stage
 
 from ..contract.conftest import Served

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tarry import Client
-from tarry.errors import TarryError
+from tarry.base.errors import TarryError
 
 from ..contract.conftest import Served
 from .fake_bulk import NOW_MS, FakeBulk

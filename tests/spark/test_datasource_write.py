@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 
-from tarry.errors import UnavailableError
+from tarry.base.errors import UnavailableError
 from tarry.spark import sorted_by_due
-from tarry.spark.loading import can_reach
+from tarry.spark.datasource.loading import can_reach
 
 from .fake_bulk import NOW_MS, FakeBulk
 

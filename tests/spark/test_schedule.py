@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tarry.pipeline.checkpoint import reconcile
-from tarry.pipeline.intake_client import IntakeClient
-from tarry.pipeline.plan import Trigger
-from tarry.pipeline.process import alive, kill_session, session_members
-from tarry.pipeline.schedule import ScheduleBatch, start_query
-from tarry.pipeline.status import Reporter
-from tarry.pipeline.supervisor import Supervisor
-from tarry.pipeline.task import RangeResult, StageTask
+from tarry.spark.pipeline.checkpoint import reconcile
+from tarry.spark.pipeline.intake_client import IntakeClient
+from tarry.spark.pipeline.plan import Trigger
+from tarry.spark.pipeline.process import alive, kill_session, session_members
+from tarry.spark.pipeline.schedule import ScheduleBatch, start_query
+from tarry.spark.pipeline.status import Reporter
+from tarry.spark.pipeline.supervisor import Supervisor
+from tarry.spark.pipeline.task import RangeResult, StageTask
 from tarry.store import StaleCommitError, Store
 
 from .conftest import NOW_MS, FakeIntake, expected, stored
@@ -257,7 +257,15 @@ def test_a_stale_query_fails_and_its_successor_goes_on(spark: SparkSession, inta
 
 @contextmanager
 def supervised(intake: FakeIntake, tmp_path: Path, *, bytes_min: int = BYTES_MIN) -> Iterator[Supervisor]:
-    command = [sys.executable, "-m", "tarry.pipeline.schedule", "--flight", intake.address, "--master", "local[1]"]
+    command = [
+        sys.executable,
+        "-m",
+        "tarry.spark.pipeline.schedule",
+        "--flight",
+        intake.address,
+        "--master",
+        "local[1]",
+    ]
     command += ["--checkpoint", str(tmp_path / "c"), "--memory", "512m", "--poll-ms", "100"]
     command += ["--schedule-bytes", str(bytes_min)]
     supervisor = Supervisor(command, tmp_path / "pipeline.log", backoff_s_min=0.1)
@@ -304,10 +312,10 @@ def test_the_job_ends_with_its_broker(intake: FakeIntake, tmp_path: Path) -> Non
     import subprocess
 
     code = (
-        "import sys, time\nfrom pathlib import Path\nfrom tarry.pipeline.supervisor import Supervisor\n"
+        "import sys, time\nfrom pathlib import Path\nfrom tarry.spark.pipeline.supervisor import Supervisor\n"
         "Supervisor(sys.argv[2:], Path(sys.argv[1])).start()\ntime.sleep(600)\n"
     )
-    job = [sys.executable, "-m", "tarry.pipeline.schedule", "--flight", intake.address, "--master", "local[1]"]
+    job = [sys.executable, "-m", "tarry.spark.pipeline.schedule", "--flight", intake.address, "--master", "local[1]"]
     job += ["--checkpoint", str(tmp_path / "c"), "--memory", "512m", "--schedule-bytes", str(BYTES_MIN)]
     intake.add(1_000)
     broker = subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "log"), *job])
@@ -331,8 +339,8 @@ def test_the_job_ends_with_its_broker(intake: FakeIntake, tmp_path: Path) -> Non
 
 @pytest.mark.slow
 def test_without_a_broker_the_job_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tarry.errors import UnavailableError
-    from tarry.pipeline import job, schedule
+    from tarry.base.errors import UnavailableError
+    from tarry.spark.pipeline import job, schedule
 
     monkeypatch.setattr(job, "BROKER_WAIT_S", 0.1)
     options = schedule.parse(["--flight", "127.0.0.1:1", "--checkpoint", str(tmp_path / "c")])

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tarry import affinity
+from tarry.base import affinity
 
 pytestmark = pytest.mark.skipif(
     not hasattr(os, "sched_getaffinity") or len(os.sched_getaffinity(0)) < 2,

@@ -14,11 +14,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from tarry.base.clock import SystemClock
+from tarry.base.config import Config
+from tarry.base.errors import OverloadedError, TarryError
+from tarry.base.message import SCHEMA
 from tarry.broker import Broker
-from tarry.clock import SystemClock
-from tarry.config import Config
-from tarry.errors import OverloadedError, TarryError
-from tarry.message import SCHEMA
 from tarry.store import Store, stage
 
 WAIT_S = 60

@@ -13,12 +13,10 @@ import pyarrow as pa
 import pytest
 from tests.crash.tools import SMALL, World
 
-from tarry import handle
-from tarry.broker import Broker
-from tarry.broker.directory import Checkpoint, read_secret
-from tarry.clock import TestClock
-from tarry.config import Config
-from tarry.errors import (
+from tarry.base import handle
+from tarry.base.clock import TestClock
+from tarry.base.config import Config
+from tarry.base.errors import (
     ClosedError,
     CorruptError,
     InvalidArgumentError,
@@ -27,6 +25,8 @@ from tarry.errors import (
     OverloadedError,
     StaleLeaseError,
 )
+from tarry.broker import Broker
+from tarry.broker.directory import Checkpoint, read_secret
 from tarry.log.files import OsFiles
 from tarry.testing import TestBroker, open_broker
 

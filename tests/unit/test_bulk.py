@@ -14,17 +14,17 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tarry import handle
-from tarry.admission import admit
+from tarry.api.admission import admit
+from tarry.api.jobs import JobState
+from tarry.base import handle
+from tarry.base.bulk import first_seq, number_of
+from tarry.base.clock import TestClock
+from tarry.base.config import Config
+from tarry.base.errors import DiskFullError, InvalidArgumentError, InvalidMessageError, NotFoundError, UnavailableError
+from tarry.base.message import Kind
 from tarry.broker import Broker
 from tarry.broker.jobs import Jobs
-from tarry.bulk import first_seq, number_of
-from tarry.clock import TestClock
-from tarry.config import Config
-from tarry.errors import DiskFullError, InvalidArgumentError, InvalidMessageError, NotFoundError, UnavailableError
-from tarry.jobinfo import JobState
 from tarry.log.files import OsFiles
-from tarry.message import Kind
 from tarry.store import StagedFile, StaleCommitError, Store, stage
 
 T0 = 1_795_264_000_000

@@ -13,15 +13,15 @@ import pytest
 from tests.crash.tools import World
 from tests.faults import Crash
 
-from tarry import handle
-from tarry.errors import (
+from tarry.api.outcome import Outcome
+from tarry.api.receipt import Receipt
+from tarry.base import handle
+from tarry.base.errors import (
     DelayTooLongError,
     DiskFullError,
     ForgedHandleError,
     InvalidArgumentError,
 )
-from tarry.outcome import Outcome
-from tarry.receipt import Receipt
 from tarry.testing import TestBroker, open_broker
 
 DONE, DELIVERED, CANCELLED, UNKNOWN = Outcome.DONE, Outcome.DELIVERED, Outcome.CANCELLED, Outcome.UNKNOWN

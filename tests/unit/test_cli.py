@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from tests.cli_tools import Captured, data_of, out_of, stdin_is
 
+from tarry.base.config import Config
 from tarry.broker import Broker
 from tarry.cli import send as send_module
 from tarry.cli.exits import ExitCode
 from tarry.cli.main import run
-from tarry.config import Config
 from tarry.fronts.flight import FlightFront
 
 

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 from tests.cli_tools import Captured, data_of, error_of, out_of, stdin_is
 
+from tarry.base.config import Config
 from tarry.broker import Broker
 from tarry.cli.exits import ExitCode
-from tarry.config import Config
 from tarry.fronts.flight import FlightFront
 
 

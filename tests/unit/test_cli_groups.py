@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from tests.cli_tools import Captured, data_of, error_of, out_of
 
+from tarry.base.config import Config
 from tarry.broker import Broker
 from tarry.cli import dead
 from tarry.cli.exits import ExitCode
 from tarry.cli.main import run
-from tarry.config import Config
 from tarry.fronts.flight import FlightFront
 
 

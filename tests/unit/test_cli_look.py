@@ -15,16 +15,16 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from tarry.base.config import Config
+from tarry.base.delay import format_ms
+from tarry.base.errors import UnavailableError
+from tarry.base.histogram import Histogram
 from tarry.broker import Broker
 from tarry.cli import top as top_module
 from tarry.cli.exits import ExitCode
 from tarry.cli.frame import frame, lost, rate, since, size, span
 from tarry.cli.main import run
-from tarry.config import Config
-from tarry.delay import format_ms
-from tarry.errors import UnavailableError
 from tarry.fronts.flight import FlightFront
-from tarry.metrics import Histogram
 
 Captured = pytest.CaptureFixture[str]
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from tarry.base.config import Config
 from tarry.broker import Broker
 from tarry.cli.main import run
-from tarry.config import Config
 from tarry.fronts.flight import FlightFront
 from tarry.testing import TestBroker
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tarry import errors
+from tarry.base import errors
+from tarry.base.errors import TarryError
 from tarry.cli import exits
 from tarry.cli.exits import ExitCode, exit_code
 from tarry.cli.main import app, run
-from tarry.errors import TarryError
 
 COMMANDS = (
     *("serve", "send", "receive", "cancel", "reschedule", "find-key", "jobs"),

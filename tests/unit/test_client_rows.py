@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarry.admission import Limits, admit, key_policies
-from tarry.client.rows import COLUMNS, columns_of, make_row, row_of, rows_of, to_batch
-from tarry.delay import DelayLevel
-from tarry.errors import InvalidArgumentError, InvalidMessageError
-from tarry.message import Message
+from tarry.api.admission import Limits, admit, key_policies
+from tarry.api.rows import COLUMNS, columns_of, make_row, row_of, rows_of, to_batch
+from tarry.base.delay import DelayLevel
+from tarry.base.errors import InvalidArgumentError, InvalidMessageError
+from tarry.base.message import Message
 from tarry.repeat import Repeat, parse, to_json
 
 HOUR = 3_600_000

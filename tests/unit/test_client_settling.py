@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tarry.api.wire import PAIRS_MAX, Op
+from tarry.base.errors import UnavailableError
 from tarry.client.delivery import DeliveryBatch
 from tarry.client.settling import Settler
-from tarry.errors import UnavailableError
-from tarry.fronts.flight.wire import PAIRS_MAX, Op
 
 
 class Sent:

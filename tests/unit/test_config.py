@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarry.config import Config, allowed, load, parse_address, parse_size
-from tarry.errors import InvalidArgumentError
+from tarry.base.config import Config, allowed, load, parse_address, parse_size
+from tarry.base.errors import InvalidArgumentError
 
 
 @pytest.fixture(autouse=True)

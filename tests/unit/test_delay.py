@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tarry.delay import (
+from tarry.base.delay import (
     DELAY_MS_MAX,
     INT64_MAX,
     DelayLevel,
@@ -22,7 +22,7 @@ from tarry.delay import (
     parse_duration_ms,
     parse_levels,
 )
-from tarry.errors import DelayTooLongError, InvalidArgumentError, TarryError
+from tarry.base.errors import DelayTooLongError, InvalidArgumentError, TarryError
 
 NOW = 1_767_225_600_000  # 2026-01-01T00:00:00Z
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tarry.errors import NotFoundError
+from tarry.base.errors import NotFoundError
+from tarry.broker.dump import dump_file
 from tarry.log import frame
-from tarry.log.dump import dump_file
 from tarry.log.frame import Room
 from tarry.testing import open_broker
 

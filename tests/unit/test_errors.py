@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarry import errors
-from tarry.errors import InvalidMessageError, TarryError, from_wire
+from tarry.base import errors
+from tarry.base.errors import InvalidMessageError, TarryError, from_wire
 
 
 def _all(cls: type[TarryError] = TarryError) -> Iterator[type[TarryError]]:

@@ -10,10 +10,10 @@ import pytest
 from tests.faults import FaultyFiles
 from tests.groups import SMALL, ack, drained, fail, ids, nack, of, put, says, take
 
-from tarry.clock import TestClock
-from tarry.errors import InvalidArgumentError, NotFoundError, StaleLeaseError
-from tarry.message import check_topic
-from tarry.ready.dead import PREFIX, dead_topic
+from tarry.base.clock import TestClock
+from tarry.base.dead_topics import PREFIX, dead_topic
+from tarry.base.errors import InvalidArgumentError, NotFoundError, StaleLeaseError
+from tarry.base.message import check_topic
 from tarry.testing import open_broker
 
 HOUR_MS = 3_600_000
@@ -301,7 +301,7 @@ def test_purge(tmp_path: Path) -> None:
 
 
 def test_a_respawn_that_fails_loses_nothing(tmp_path: Path) -> None:
-    from tarry.errors import DiskFullError
+    from tarry.base.errors import DiskFullError
 
     with open_broker(tmp_path) as broker:
         buried(broker, *"abc")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tarry.ready.settings import TRIES, GroupSettings
-from tarry.ready.states import TABLE, Event, State
+from tarry.groups.settings import TRIES, GroupSettings
+from tarry.groups.states import TABLE, Event, State
 
 PAGE = (Path(__file__).parents[2] / "docs" / "delivery-groups.md").read_text()
 

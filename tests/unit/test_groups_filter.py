@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 from tests.groups import SMALL, ack, drained, ids, nack, put, take
 
-from tarry.clock import TestClock
-from tarry.errors import InvalidArgumentError
-from tarry.ready import group as group_module
+from tarry.base.clock import TestClock
+from tarry.base.errors import InvalidArgumentError
+from tarry.groups import group as group_module
 from tarry.testing import open_broker
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.groups import ack, drained, fail, ids, nack, put, says, take
 
-from tarry.clock import TestClock
+from tarry.base.clock import TestClock
 from tarry.testing import TestBroker, open_broker
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from tests.groups import SMALL, ack, drained, ids, nack, of, take
 
-from tarry.clock import TestClock
-from tarry.ready import order
+from tarry.base.clock import TestClock
+from tarry.groups import order
 from tarry.testing import TestBroker, open_broker
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from tests.groups import SMALL, ack, drained, fail, ids, nack, put, take
 
-from tarry.clock import TestClock
-from tarry.errors import StaleLeaseError
+from tarry.base.clock import TestClock
+from tarry.base.errors import StaleLeaseError
 from tarry.testing import open_broker
 
 HOUR_MS = 3_600_000

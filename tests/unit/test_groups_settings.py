@@ -10,8 +10,8 @@ import pytest
 from tests.faults import FaultyFiles
 from tests.groups import SMALL, ack, drained, ids, nack, put, take
 
-from tarry.clock import TestClock
-from tarry.errors import CorruptError, DiskFullError, InvalidArgumentError, NotFoundError
+from tarry.base.clock import TestClock
+from tarry.base.errors import CorruptError, DiskFullError, InvalidArgumentError, NotFoundError
 from tarry.testing import open_broker
 
 # -- settings --------------------------------------------------------------------------------------------------------

@@ -16,9 +16,9 @@ import pyarrow as pa
 import pytest
 from tests.groups import ids
 
+from tarry.base.config import Config
+from tarry.base.errors import ClosedError, NotFoundError, StaleLeaseError
 from tarry.broker import Broker
-from tarry.config import Config
-from tarry.errors import ClosedError, NotFoundError, StaleLeaseError
 
 WAIT_S = 60
 

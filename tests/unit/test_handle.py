@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarry import handle
-from tarry.errors import InvalidArgumentError
+from tarry.base import handle
+from tarry.base.errors import InvalidArgumentError
 
 SECRET = bytes(range(32))
 

@@ -12,7 +12,9 @@ import pyarrow as pa
 import pytest
 
 import tarry
-from tarry.errors import (
+from tarry.api.outcome import Outcome
+from tarry.api.receipt import OUTCOMES, PLACED, Receipt
+from tarry.base.errors import (
     ClosedError,
     ForgedHandleError,
     InvalidArgumentError,
@@ -21,10 +23,8 @@ from tarry.errors import (
     OverloadedError,
     TarryError,
 )
-from tarry.inprocess import AsyncBroker
+from tarry.broker.embedded import AsyncBroker
 from tarry.intake import Accepted
-from tarry.outcome import Outcome
-from tarry.receipt import OUTCOMES, PLACED, Receipt
 
 
 class Judge:

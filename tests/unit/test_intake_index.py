@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tarry.intake.index import ActiveIndex, Key, SealedIndex, Window, write_index
+from tarry.base.types import Key
+from tarry.intake.index import ActiveIndex, SealedIndex, Window, write_index
 
 BASE = 1000
 DUE = st.integers(0, 12)

@@ -13,13 +13,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.faults import FaultyFiles
 
-from tarry import handle
-from tarry.errors import CorruptError, DiskFullError
+from tarry.base import handle
+from tarry.base.errors import CorruptError, DiskFullError
+from tarry.base.message import UNNUMBERED
+from tarry.base.types import Key
 from tarry.intake import Accepted, Intake, Submission
-from tarry.intake.index import Key, Window
+from tarry.intake.index import Window
 from tarry.log.files import OsFiles
 from tarry.log.segment import list_segments
-from tarry.message import UNNUMBERED
 
 SECRET = b"s" * 32
 

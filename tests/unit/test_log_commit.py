@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from tarry.errors import ClosedError, FatalError, OverloadedError
+from tarry.base.errors import ClosedError, FatalError, OverloadedError
 from tarry.log.commit import GroupCommit, as_tarry_error
 
 WAIT_S = 20

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarry.admission import Limits, admit
-from tarry.errors import CorruptError
+from tarry.api.admission import Limits, admit
+from tarry.base.errors import CorruptError
+from tarry.base.message import SCHEMA, Message, rows_to_batch
 from tarry.log import frame
 from tarry.log.frame import Room
-from tarry.message import SCHEMA, Message, rows_to_batch
 
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
 TEXT = st.none() | st.text(max_size=20)

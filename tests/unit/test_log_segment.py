@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.faults import FaultyFiles
 
-from tarry.errors import CorruptError
+from tarry.base.errors import CorruptError
 from tarry.log import frame
 from tarry.log.files import AppendFile, Buffer, OsAppendFile, OsFiles
 from tarry.log.frame import Room

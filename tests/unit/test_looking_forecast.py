@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.crash.tools import World
 
-from tarry.broker.looking import forecast as module
-from tarry.errors import InvalidArgumentError
+from tarry.api.views import UNITS_MS, Forecast, Herd
+from tarry.base.errors import InvalidArgumentError
+from tarry.broker.queries import forecast as module
 from tarry.store.spread import Bounds, Spread
 from tarry.testing import open_broker
-from tarry.views import UNITS_MS, Forecast, Herd
 
 MINUTE_MS, HOUR_MS = 60_000, 3_600_000
 SMALL_WHEEL = {"horizon_ms": 2000, "wheel_bytes_max": 20_000}

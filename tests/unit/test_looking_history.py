@@ -13,13 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.groups import SMALL, ack, fail, nack, take
 
-from tarry import handle
-from tarry.errors import ForgedHandleError, InvalidArgumentError
-from tarry.message import SCHEMA
-from tarry.receipt import Receipt
+from tarry.api.receipt import Receipt
+from tarry.api.views import Event, History
+from tarry.base import handle
+from tarry.base.errors import ForgedHandleError, InvalidArgumentError
+from tarry.base.message import SCHEMA
 from tarry.store import Store, stage
 from tarry.testing import TestBroker, open_broker
-from tarry.views import Event, History
 
 HOUR_MS = 3_600_000
 

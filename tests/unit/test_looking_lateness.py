@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tarry.broker.looking import lateness as module
-from tarry.broker.looking.lateness import OTHERS, Lateness
+from tarry.broker.queries import lateness as module
+from tarry.broker.queries.lateness import OTHERS, Lateness
 from tarry.testing import TestBroker, open_broker
 
 

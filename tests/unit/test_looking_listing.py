@@ -14,17 +14,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.crash.tools import World
 
-from tarry import handle
+from tarry.api.outcome import Outcome
+from tarry.api.views import Page
+from tarry.base import handle
+from tarry.base.errors import InvalidArgumentError, InvalidMessageError
+from tarry.base.message import SCHEMA
+from tarry.base.types import Key
 from tarry.broker import Broker
-from tarry.broker.looking import listing, sources
-from tarry.broker.looking.cursor import Cursor, decode, encode
-from tarry.errors import InvalidArgumentError, InvalidMessageError
-from tarry.intake.index import Key
-from tarry.message import SCHEMA
-from tarry.outcome import Outcome
+from tarry.broker.queries import listing, sources
+from tarry.broker.queries.cursor import Cursor, decode, encode
 from tarry.store import stage as stage_function
 from tarry.testing import TestBroker, open_broker
-from tarry.views import Page
 
 HOUR_MS = 3_600_000
 SMALL_WHEEL = {"horizon_ms": 2000, "wheel_bytes_max": 20_000}

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 from tests.crash.tools import SMALL
 
-from tarry.errors import InvalidArgumentError, NotFoundError
+from tarry.api.views import PEEKED
+from tarry.base.errors import InvalidArgumentError, NotFoundError
 from tarry.testing import TestBroker, open_broker
-from tarry.views import PEEKED
 
 
 def ids(batch: pa.RecordBatch) -> list[str]:

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tarry.admission import Limits, OnKey, admit, key_policies
-from tarry.delay import DELAY_MS_MAX
-from tarry.errors import DelayTooLongError, InvalidMessageError, MessageTooLargeError
-from tarry.message import (
+from tarry.api.admission import Limits, OnKey, admit, key_policies
+from tarry.base.delay import DELAY_MS_MAX
+from tarry.base.errors import DelayTooLongError, InvalidMessageError, MessageTooLargeError
+from tarry.base.message import (
     PROPERTIES,
     SCHEMA,
     UNNUMBERED,

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarry.metrics import RELATIVE_ERROR, Counters, Durations, Histogram
+from tarry.base.histogram import RELATIVE_ERROR, Counters, Durations, Histogram
 
 INT64_MAX = 2**63 - 1
 # Around powers of two is where buckets begin and end, and where the float that finds the bit length rounds.

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tarry.errors import InvalidArgumentError, UnavailableError
+from tarry.base.errors import InvalidArgumentError, UnavailableError
 from tarry.fronts.metrics import MetricsFront, collector, server
 from tarry.testing import TestBroker, open_broker
 

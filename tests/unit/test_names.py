@@ -13,11 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.crash.tools import World
 
-from tarry.errors import ClosedError, DiskFullError, InvalidArgumentError, InvalidMessageError, KeyExistsError
+from tarry.api.outcome import Outcome
+from tarry.base.errors import ClosedError, DiskFullError, InvalidArgumentError, InvalidMessageError, KeyExistsError
+from tarry.base.message import SCHEMA
 from tarry.log.files import OsFiles
-from tarry.message import SCHEMA
-from tarry.outcome import Outcome
-from tarry.registry import Registry, names
+from tarry.names import Registry
+from tarry.names import keys as names
 from tarry.testing import TestBroker, open_broker
 
 

@@ -17,15 +17,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarry.errors import CorruptError, InvalidArgumentError, NotFoundError, TarryError
-from tarry.message import SCHEMA
-from tarry.pipeline import java
-from tarry.pipeline.checkpoint import reconcile
-from tarry.pipeline.daemon import without_zips
-from tarry.pipeline.intake_client import IntakeState
-from tarry.pipeline.plan import BATCH_BYTES_MAX, RANGE_ROWS_MIN, Trigger, batch_end, ranges
-from tarry.pipeline.session import build_session
-from tarry.pipeline.task import read_all
+from tarry.base.errors import CorruptError, InvalidArgumentError, NotFoundError, TarryError
+from tarry.base.message import SCHEMA
+from tarry.spark.pipeline import java
+from tarry.spark.pipeline.checkpoint import reconcile
+from tarry.spark.pipeline.daemon import without_zips
+from tarry.spark.pipeline.intake_client import IntakeState
+from tarry.spark.pipeline.plan import BATCH_BYTES_MAX, RANGE_ROWS_MIN, Trigger, batch_end, ranges
+from tarry.spark.pipeline.session import build_session
+from tarry.spark.pipeline.task import read_all
 
 TRIGGER = Trigger(bytes_min=1000, interval_ms=60_000, rows_max=500)
 STATE = IntakeState(
@@ -211,7 +211,7 @@ def test_without_pyspark_it_says_what_to_install(tmp_path: Path, monkeypatch: py
 
 
 def test_the_broker_side_imports_no_spark() -> None:
-    code = "import sys, tarry.pipeline.supervisor, tarry.store; sys.exit(int('pyspark' in sys.modules))"
+    code = "import sys, tarry.spark.pipeline.supervisor, tarry.store; sys.exit(int('pyspark' in sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

@@ -13,10 +13,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from tarry.config import Config
-from tarry.pipeline.process import alive, session_members
-from tarry.pipeline.schedule import parse
-from tarry.pipeline.supervisor import Supervisor, schedule_command
+from tarry.base.config import Config
+from tarry.spark.pipeline.process import alive, session_members
+from tarry.spark.pipeline.schedule import parse
+from tarry.spark.pipeline.supervisor import Supervisor, schedule_command
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="sessions are read from /proc")
 
@@ -92,7 +92,7 @@ def test_back_off_grows_to_its_cap_and_shrinks_after_a_healthy_run(
     waits: list[float] = []
     ran_s = iter([1, 1, 1, 1, 1, 100, 1, 1])
     now = [0.0]
-    monkeypatch.setattr("tarry.pipeline.supervisor.time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr("tarry.spark.pipeline.supervisor.time", SimpleNamespace(monotonic=lambda: now[0]))
 
     def run_child() -> int:
         now[0] += next(ran_s)
@@ -128,7 +128,7 @@ def test_what_cannot_be_started_is_told(tmp_path: Path) -> None:
 
 
 def test_the_log_is_rotated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tarry.pipeline.supervisor.LOG_BYTES_MAX", 10)
+    monkeypatch.setattr("tarry.spark.pipeline.supervisor.LOG_BYTES_MAX", 10)
     kept, _ = supervisor(tmp_path, "print('hello', flush=True); time.sleep(600)")
     log = Path(kept.status()["log"])
     log.parent.mkdir()
@@ -146,13 +146,13 @@ def test_the_child_ends_when_the_broker_is_killed(tmp_path: Path, how: signal.Si
     told = tmp_path / "told"
     job = (
         "import os, sys, threading, time\n"
-        "from tarry.pipeline.process import follow_parent\n"
+        "from tarry.spark.pipeline.process import follow_parent\n"
         "follow_parent(int(sys.argv[-1]), lambda: os._exit(3))\n"
         f"open({str(told)!r}, 'w').write(str(os.getpid()))\n"
         "time.sleep(600)\n"
     )
     broker = (
-        "import sys, time\nfrom pathlib import Path\nfrom tarry.pipeline.supervisor import Supervisor\n"
+        "import sys, time\nfrom pathlib import Path\nfrom tarry.spark.pipeline.supervisor import Supervisor\n"
         f"Supervisor([sys.executable, '-c', {job!r}], Path({str(tmp_path / 'log')!r})).start()\ntime.sleep(600)\n"
     )
     process = subprocess.Popen([sys.executable, "-c", broker])
@@ -168,7 +168,7 @@ def test_the_child_ends_when_the_broker_is_killed(tmp_path: Path, how: signal.Si
 def test_a_parent_that_is_gone_already_is_noticed(tmp_path: Path) -> None:
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
-    follow = f"from tarry.pipeline.process import follow_parent\nfollow_parent({gone.pid}, lambda: os._exit(3))\n"
+    follow = f"from tarry.spark.pipeline.process import follow_parent\nfollow_parent({gone.pid}, lambda: os._exit(3))\n"
     code = f"import os, time\n{follow}time.sleep(60)"
     assert subprocess.run([sys.executable, "-c", code], timeout=30, check=False).returncode == 3
 

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 from tests.unit.test_ready_log import Box
 
+from tarry.base.recent import Recent
 from tarry.log.segment import SegmentReader
-from tarry.recent import Recent
 
 
 def rows(count: int) -> pa.RecordBatch:

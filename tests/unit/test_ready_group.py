@@ -12,12 +12,13 @@ import pyarrow as pa
 import pytest
 from tests.unit.test_ready_log import NOW, Box
 
-from tarry.clock import SystemClock, TestClock
-from tarry.errors import CorruptError, StaleLeaseError, TarryError
-from tarry.ready import Group, GroupSettings, Journal, Services, Subscription
-from tarry.ready.journal import Entry, Op
-from tarry.ready.retry import parse_retry
-from tarry.ready.topic import Topic
+from tarry.base.clock import SystemClock, TestClock
+from tarry.base.errors import CorruptError, StaleLeaseError, TarryError
+from tarry.groups import Group, GroupSettings, Services, Subscription
+from tarry.groups.retry import parse_retry
+from tarry.queue import Journal
+from tarry.queue.journal import Entry, Op
+from tarry.queue.topic import Topic
 
 LEASE_MS = 1000
 

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarry.ready.intervals import Intervals, runs
+from tarry.groups.intervals import Intervals, runs
 
 OFFSETS = st.integers(0, 60)
 STEPS = st.lists(st.one_of(st.tuples(OFFSETS, st.integers(1, 20)), st.tuples(OFFSETS)), max_size=40)

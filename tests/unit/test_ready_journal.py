@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from tests.faults import FaultyFiles
 
-from tarry.errors import CorruptError, DiskFullError, FatalError, TarryError
+from tarry.base.errors import CorruptError, DiskFullError, FatalError, TarryError
 from tarry.log.segment import list_segments
-from tarry.ready.journal import Entry, Journal, Op
+from tarry.queue.journal import Entry, Journal, Op
 
 
 def ack(first: int, end: int | None = None) -> Entry:

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from tests.faults import FaultyFiles
 from tests.unit.test_wheel_wheel import batch
 
-from tarry.errors import CorruptError
-from tarry.intake.index import Key
+from tarry.base.errors import CorruptError
+from tarry.base.types import Key
 from tarry.log.files import OsFiles
-from tarry.ready import ReadyLog
-from tarry.ready.topic import Topic
+from tarry.queue import ReadyLog
+from tarry.queue.topic import Topic
 from tarry.wheel.wheel import Due
 
 NOW = 1_000_000_000

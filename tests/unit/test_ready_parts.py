@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from tests.unit.test_ready_log import NOW, Box
 
-from tarry.errors import IllegalTransitionError
-from tarry.ready.graves import AGAIN_MS, ROWS_MAX, Graves
-from tarry.ready.leases import Leases
-from tarry.ready.order import Order
-from tarry.ready.states import Event, State
-from tarry.ready.waiting import Rows, Waiting
+from tarry.base.errors import IllegalTransitionError
+from tarry.groups.graves import AGAIN_MS, ROWS_MAX, Graves
+from tarry.groups.leases import Leases
+from tarry.groups.order import Order
+from tarry.groups.states import Event, State
+from tarry.groups.waiting import Rows, Waiting
 
 
 def column(*values: int) -> np.ndarray:
@@ -138,7 +138,7 @@ def test_graves_give_parts_and_try_again_later() -> None:
 
 @pytest.mark.parametrize("cache", [0, 3000, 1 << 20])
 def test_rows_are_read_by_their_offsets(cache: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tarry.ready import topic as topic_module
+    from tarry.queue import topic as topic_module
 
     rng = random.Random(cache)
     box = Box(tmp_path, cache=cache)

@@ -10,10 +10,11 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarry.message import PROPERTIES, SCHEMA, UNNUMBERED
-from tarry.properties import has_none
-from tarry.ready import dead
-from tarry.ready.reserved import rewritten, texts_of, values_of
+from tarry.base.dead_topics import KEEPER
+from tarry.base.message import PROPERTIES, SCHEMA, UNNUMBERED
+from tarry.base.properties import has_none
+from tarry.base.reserved import rewritten, texts_of, values_of
+from tarry.groups import dead
 
 NAMES = st.sampled_from(["a", "tarry.only", "tarry.order", "tarry.dead.seq", "tarry.dead.x", "", "ü"])
 ROW = st.one_of(st.none(), st.dictionaries(NAMES, st.text(max_size=3), max_size=4))
@@ -73,7 +74,7 @@ def test_a_letter_says_why_and_its_successor_does_not() -> None:
     stored = pa.RecordBatch.from_arrays([pa.array([8, 9]), *letters.columns], schema=SCHEMA)
     assert dead.attempts_of(stored).to_pylist() == [3, 0]
     again = dead.kept_longer(stored, 1500)
-    assert dict(again["properties"][0].as_py()) == {**dict(first["properties"]), "tarry.only": dead.KEEPER}
+    assert dict(again["properties"][0].as_py()) == {**dict(first["properties"]), "tarry.only": KEEPER}
     stored = pa.RecordBatch.from_arrays([pa.array([8, 9]), *again.columns], schema=SCHEMA)
     back = dead.respawned(stored, topic="a", group="g", due_ms=np.array([2000, 2001]))
     assert [dict(p) for p in back["properties"].to_pylist()] == [

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarry.errors import IllegalTransitionError
-from tarry.ready.states import SETTLED, TABLE, Event, State, allowed, move, move_all
+from tarry.base.errors import IllegalTransitionError
+from tarry.groups.states import SETTLED, TABLE, Event, State, allowed, move, move_all
 
 S, E = State, Event
 PAIRS = list(itertools.product(State, Event))

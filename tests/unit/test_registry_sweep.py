@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from tarry.base.message import UNNUMBERED, cancellations, numbered
 from tarry.log.files import OsFiles
-from tarry.message import UNNUMBERED, cancellations, numbered
-from tarry.registry import Entry, Registry
-from tarry.registry.names import in_slice, of_id
-from tarry.registry.registry import RIPE_MS
+from tarry.names import Entry, Registry
+from tarry.names.keys import in_slice, of_id
+from tarry.names.registry import RIPE_MS
 
 HISTORY_MS = 3_600_000
 DEDUPE_MS = 600_000

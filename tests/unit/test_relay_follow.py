@@ -14,14 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.relay_store import SHARDS, Stored
 
-from tarry.clock import TestClock
-from tarry.pipeline.compact import in_process
+from tarry.base.clock import TestClock
 from tarry.relay import ahead, upkeep
 from tarry.relay.deliver import DeliverPlan, DeliverWork, reached
 from tarry.relay.follow import Follower
 from tarry.relay.ledger import Reached
 from tarry.relay.outbox import Marker, Out
 from tarry.relay.upkeep import RelayUpkeep
+from tarry.spark.pipeline.compact import in_process
 
 
 class BrokenError(Exception):

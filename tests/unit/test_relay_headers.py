@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarry.delay import DELAY_MS_MAX, parse_levels
-from tarry.errors import InvalidArgumentError
+from tarry.base.delay import DELAY_MS_MAX, parse_levels
+from tarry.base.errors import InvalidArgumentError
 from tarry.relay.headers import (
     CANCEL,
     DELAY,

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarry.clock import SystemClock
-from tarry.errors import InvalidArgumentError
+from tarry.base.clock import SystemClock
+from tarry.base.errors import InvalidArgumentError
 from tarry.relay.deliver import marker_of, reached
 from tarry.relay.ledger import Reached
 from tarry.relay.outbox import Marker

@@ -7,7 +7,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarry.message import SCHEMA, Kind
+from tarry.base.message import SCHEMA, Kind
 from tarry.relay.cancels import Cancels
 from tarry.relay.headers import Header
 from tarry.relay.positions import seq_of

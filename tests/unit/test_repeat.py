@@ -14,7 +14,7 @@ from cronsim import CronSim
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from tarry.errors import InvalidArgumentError
+from tarry.base.errors import InvalidArgumentError
 from tarry.repeat import (
     LAST_MS,
     Repeat,

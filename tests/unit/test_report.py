@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarry.pipeline.audit_result import FAILURES, Audit, Counts, Example, GroupRow, Late, TopicRow, UnitRow
-from tarry.pipeline.forecast_result import DayLoad, Herd, Needs, Outlook, Sources, TopicLoad, UnitLoad
-from tarry.report import page, plots
-from tarry.report.audit_page import audit_page
-from tarry.report.forecast_page import forecast_page
+from tarry.spark.reports import page, plots
+from tarry.spark.reports.audit_page import audit_page
+from tarry.spark.reports.audit_result import FAILURES, Audit, Counts, Example, GroupRow, Late, TopicRow, UnitRow
+from tarry.spark.reports.forecast_page import forecast_page
+from tarry.spark.reports.forecast_result import DayLoad, Herd, Needs, Outlook, Sources, TopicLoad, UnitLoad
 
 H = 3_600_000
 DAY = 24 * H

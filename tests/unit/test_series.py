@@ -15,11 +15,11 @@ from tests.crash.tools import World
 from tests.faults import Crash
 
 import tarry.broker.changes as changes
-import tarry.broker.deeds.advance as advance
-from tarry.clock import TestClock
-from tarry.errors import InvalidArgumentError, InvalidMessageError
-from tarry.message import SCHEMA
-from tarry.outcome import Outcome
+import tarry.broker.commands.advance as advance
+from tarry.api.outcome import Outcome
+from tarry.base.clock import TestClock
+from tarry.base.errors import InvalidArgumentError, InvalidMessageError
+from tarry.base.message import SCHEMA
 from tarry.repeat import Repeat
 from tarry.testing import TestBroker, open_broker
 

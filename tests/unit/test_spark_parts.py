@@ -20,19 +20,19 @@ pytest.importorskip("pyspark")
 from pyspark.sql import datasource as ds
 from pyspark.sql import types as t
 
-from tarry.admission import Limits
-from tarry.errors import DiskFullError, InvalidArgumentError, InvalidMessageError
-from tarry.message import SCHEMA, UNNUMBERED, chunks
-from tarry.spark import loading
-from tarry.spark.bodies import to_json
-from tarry.spark.calls import Job
-from tarry.spark.columns import check_columns
-from tarry.spark.filters import Bounds, Span
-from tarry.spark.loading import Load, can_reach
-from tarry.spark.options import ReadOptions, StreamOptions, WriteOptions
-from tarry.spark.rows import Door
-from tarry.spark.shape import arrow_schema, derived_ids, instants
-from tarry.spark.stream import for_group, next_end
+from tarry.api.admission import Limits
+from tarry.base.errors import DiskFullError, InvalidArgumentError, InvalidMessageError
+from tarry.base.message import SCHEMA, UNNUMBERED, chunks
+from tarry.spark.datasource import loading
+from tarry.spark.datasource.bodies import to_json
+from tarry.spark.datasource.calls import Job
+from tarry.spark.datasource.columns import check_columns
+from tarry.spark.datasource.filters import Bounds, Span
+from tarry.spark.datasource.loading import Load, can_reach
+from tarry.spark.datasource.options import ReadOptions, StreamOptions, WriteOptions
+from tarry.spark.datasource.rows import Door
+from tarry.spark.datasource.shape import arrow_schema, derived_ids, instants
+from tarry.spark.datasource.stream import for_group, next_end
 from tarry.store import Store
 
 NOW_MS = 1_795_264_000_000

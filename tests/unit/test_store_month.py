@@ -18,11 +18,11 @@ import pyarrow as pa
 import pytest
 
 import tarry.store.table as store_table
-from tarry.clock import SystemClock
-from tarry.message import cancelled_seqs
-from tarry.pipeline.carry import Settings
-from tarry.pipeline.compact import Upkeep, in_process
-from tarry.pipeline.intake_client import IntakeState
+from tarry.base.clock import SystemClock
+from tarry.base.message import cancelled_seqs
+from tarry.spark.pipeline.carry import Settings
+from tarry.spark.pipeline.compact import Upkeep, in_process
+from tarry.spark.pipeline.intake_client import IntakeState
 from tarry.store import Store, read_window, stage
 from tarry.store.layout import DAY_MS, HOUR_MS, label
 from tarry.store.upkeep import NEAR_MS, TIER_FILES, Sizes

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import tarry
-from tarry.errors import ClosedError, InvalidArgumentError
+from tarry.base.errors import ClosedError, InvalidArgumentError
 from tarry.testing import TestBroker, TestClock, open_broker
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from tests.unit.test_wheel_loader import NOW, FakeStore, Rig
 
-from tarry.intake.index import Key
+from tarry.base.types import Key
+from tarry.broker.dispatcher import Dispatcher
 from tarry.log.files import OsFiles
-from tarry.ready import ReadyLog
-from tarry.wheel.dispatcher import Dispatcher
+from tarry.queue import ReadyLog
 
 
 class Box(Rig):

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from tests.unit.test_intake_intake import batch as unnumbered
 from tests.unit.test_wheel_wheel import batch, keys_of
 
-from tarry.clock import TestClock
+from tarry.base.clock import TestClock
+from tarry.base.types import Key
 from tarry.intake import Intake, Submission
-from tarry.intake.index import Key
 from tarry.log.files import OsFiles
 from tarry.wheel.loader import Loader
 from tarry.wheel.wheel import Wheel

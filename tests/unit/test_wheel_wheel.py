@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from tarry.intake.index import Key
-from tarry.message import SCHEMA
+from tarry.base.message import SCHEMA
+from tarry.base.types import Key
 from tarry.wheel.wheel import PIECES_MAX, SLOT_MS, Piece, Wheel
 
 NOW = 1_000_000

@@ -7,12 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarry import handle
+from tarry.api import wire
+from tarry.api.receipt import OUTCOMES, PLACED
+from tarry.api.wire import Answer, Op
+from tarry.base import handle
+from tarry.base.errors import InvalidArgumentError, InvalidMessageError, StaleLeaseError, TarryError, UnavailableError
 from tarry.client.answers import accepted_of
-from tarry.errors import InvalidArgumentError, InvalidMessageError, StaleLeaseError, TarryError, UnavailableError
-from tarry.fronts.flight import commands, wire
-from tarry.fronts.flight.wire import Answer, Op
-from tarry.receipt import OUTCOMES, PLACED
+from tarry.fronts.flight import commands
 
 int64s = st.integers(-(1 << 63), (1 << 63) - 1)
 arrays = st.lists(int64s, max_size=50).map(lambda values: np.array(values, np.int64))

@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from tarry.errors import NotFoundError
+from tarry.base.errors import NotFoundError
 
 BUILD_S_MAX = 900
 

@@ -12,32 +12,32 @@ from typing import Any
 import pyarrow as pa
 
 from tarry import __version__
-from tarry.admission import Limits
-from tarry.broker.bulk import Bulk
-from tarry.broker.changes import Changes
-from tarry.broker.changing import Changing
-from tarry.broker.consuming import Consuming
-from tarry.broker.directory import Checkpoint
-from tarry.broker.looking.lateness import Lateness
-from tarry.broker.looking.methods import Looking
-from tarry.broker.looking.next_due import next_due_by_topic
-from tarry.broker.queues import Queues
-from tarry.broker.recovery import Rooms, open_rooms
-from tarry.clock import Clock, SystemClock
-from tarry.config import Config
-from tarry.delay import parse_levels
-from tarry.errors import (
+from tarry.api.admission import Limits
+from tarry.api.receipt import TopicPending
+from tarry.base.clock import Clock, SystemClock
+from tarry.base.config import Config
+from tarry.base.delay import parse_levels
+from tarry.base.errors import (
     ClosedError,
     DiskFullError,
     FatalError,
     OverloadedError,
     UnavailableError,
 )
+from tarry.base.types import Int64s
+from tarry.broker.bulk import Bulk
+from tarry.broker.changes import Changes
+from tarry.broker.changing import Changing
+from tarry.broker.consuming import Consuming
+from tarry.broker.directory import Checkpoint
+from tarry.broker.queries.lateness import Lateness
+from tarry.broker.queries.methods import Looking
+from tarry.broker.queries.next_due import next_due_by_topic
+from tarry.broker.queues import Queues
+from tarry.broker.recovery import Rooms, open_rooms
 from tarry.intake import Submission
-from tarry.intake.index import Int64s
 from tarry.log.commit import GroupCommit, as_tarry_error
 from tarry.log.files import DISK_FULL, Files, OsFiles
-from tarry.receipt import TopicPending
 
 log = logging.getLogger(__name__)
 

@@ -1,9 +1,9 @@
 """Bulk jobs: messages that go straight into the store, all of a job in one commit, and can be cancelled as a whole.
 
 The store's commit decides: with it the job is there, without it nothing of it is. Then the intake's log says so
-(``tarry.bulk``), and only then may the loader take up that version of the store. So nothing of a job fires before the
-log knows of it, and no checkpoint says that everything has fired while some of a job is still to come. A crash between
-the two commits is made good when the broker opens.
+(``tarry.base.bulk``), and only then may the loader take up that version of the store. So nothing of a job fires before
+the log knows of it, and no checkpoint says that everything has fired while some of a job is still to come. A crash
+between the two commits is made good when the broker opens.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from tarry.admission import Limits, admit
-from tarry.broker.deeds.note import Note
+from tarry.api.admission import Limits, admit
+from tarry.api.jobs import Job, JobCancelled, JobState
+from tarry.api.outcome import Outcome
+from tarry.base.bulk import among, first_seq, job_rows, number_of, prefix_of
+from tarry.base.errors import DiskFullError, InvalidArgumentError, InvalidMessageError, TarryError, UnavailableError
+from tarry.base.message import SCHEMA, Kind, cancellations, check_topic, chunks, count_topics, numbered
+from tarry.base.types import Key
+from tarry.broker.commands.note import Note
 from tarry.broker.jobs import Jobs
-from tarry.broker.naming import Naming
+from tarry.broker.key_backfill import Naming
 from tarry.broker.waiting import wait_for
-from tarry.bulk import among, first_seq, job_rows, number_of, prefix_of
-from tarry.errors import DiskFullError, InvalidArgumentError, InvalidMessageError, TarryError, UnavailableError
 from tarry.intake import NO_ROWS, Deed, Submission
-from tarry.intake.index import Key
-from tarry.jobinfo import Job, JobCancelled, JobState
-from tarry.message import SCHEMA, Kind, cancellations, check_topic, chunks, count_topics, numbered
-from tarry.outcome import Outcome
 from tarry.store import StagedFile, remove_staged, stage, staging
 from tarry.store.jobs import count_job
 from tarry.wheel.wheel import Piece

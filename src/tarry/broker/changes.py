@@ -13,18 +13,19 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from tarry import handle
-from tarry.broker.deeds.cancel import Cancel, Target
-from tarry.broker.deeds.move import Move
-from tarry.broker.deeds.round import Round, places
-from tarry.broker.locate import column, locate
+from tarry.api.outcome import Outcome, Rescheduled
+from tarry.api.receipt import Receipt, id_of
+from tarry.base import handle
+from tarry.base.errors import ForgedHandleError, InvalidArgumentError
+from tarry.base.message import SCHEMA, UNNUMBERED, check_topic
+from tarry.broker.commands.cancel import Cancel, Target
+from tarry.broker.commands.move import Move
+from tarry.broker.commands.round import Round, places
+from tarry.broker.queries.locate import column, locate
 from tarry.broker.waiting import answer_of
-from tarry.errors import ForgedHandleError, InvalidArgumentError
 from tarry.intake import Deed
-from tarry.message import SCHEMA, UNNUMBERED, check_topic
-from tarry.outcome import Outcome, Rescheduled
-from tarry.receipt import Receipt, id_of
-from tarry.registry import Entry, names
+from tarry.names import Entry
+from tarry.names import keys as names
 from tarry.repeat import read_state, state_json
 
 if TYPE_CHECKING:

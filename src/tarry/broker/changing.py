@@ -7,13 +7,13 @@ from datetime import datetime
 
 import pyarrow as pa
 
+from tarry.api.jobs import Job, JobCancelled
+from tarry.api.outcome import Outcome, Rescheduled
+from tarry.api.receipt import Receipt
+from tarry.base.delay import Delay
 from tarry.broker.bulk import Bulk
 from tarry.broker.changes import Changes
 from tarry.broker.producing import Producing
-from tarry.delay import Delay
-from tarry.jobinfo import Job, JobCancelled
-from tarry.outcome import Outcome, Rescheduled
-from tarry.receipt import Receipt
 
 
 class Changing(Producing):
@@ -61,8 +61,9 @@ class Changing(Producing):
 
     def replace_key(self, topic: str, key: str, made: Callable[[pa.RecordBatch], pa.RecordBatch]) -> Rescheduled:
         """Put another message in the place of the one that is pending under a key, both in one decision and durably:
-        ``made`` gets that (one row of :data:`tarry.message.SCHEMA`) and gives the other (one row of
-        :data:`tarry.message.UNNUMBERED`, of any topic). For fronts with transactions, whose rows are checked already.
+        ``made`` gets that (one row of :data:`tarry.base.message.SCHEMA`) and gives the other (one row of
+        :data:`tarry.base.message.UNNUMBERED`, of any topic). For fronts with transactions, whose rows are checked
+        already.
 
         Raises:
             OverloadedError, DiskFullError: not now; nothing was changed.

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from tarry.api.groups import GroupInfo, TopicInfo
+from tarry.api.views import DELIVERY
+from tarry.base.config import Config
+from tarry.base.errors import InvalidArgumentError
+from tarry.base.types import Int64s
 from tarry.broker.waiting import wait_for
-from tarry.config import Config
-from tarry.errors import InvalidArgumentError
-from tarry.groupinfo import GroupInfo, TopicInfo
-from tarry.intake.index import Int64s
-from tarry.ready import DELIVERY, Group, Subscription
+from tarry.groups import Group, Subscription
 
 if TYPE_CHECKING:
     from tarry.broker.recovery import Rooms
@@ -136,10 +137,10 @@ class Consuming:
         values are allowed: ``docs/delivery-groups.md``.
 
         Args:
-            retry: back-off after a nack (:mod:`tarry.ready.retry`); empty: the broker's default.
+            retry: back-off after a nack (:mod:`tarry.groups.retry`); empty: the broker's default.
             tries: how often a message is handed out before it goes to the dead letters; 0: no limit.
             inflight_max: messages leased at a time over all consumers; 0: no limit.
-            filter: which messages it wants (:mod:`tarry.ready.filter`); empty: all.
+            filter: which messages it wants (:mod:`tarry.groups.filter`); empty: all.
             ordered: of each ordering key, one message at a time.
             paused: nothing is handed out.
             lease_ms: of consumers that ask for none; 0: the broker's default.
@@ -236,8 +237,8 @@ class Consuming:
     # -- dead letters ------------------------------------------------------------------------------------------------
 
     def dead_letters(self, topic: str, group: str, *, limit: int = 100, after: int | None = None) -> pa.RecordBatch:
-        """Up to ``limit`` dead letters of a group, oldest first (:data:`tarry.broker.letters.LETTER`), behind the one
-        at offset ``after``: to turn the page, give the last one's. Why each is there: its "tarry.dead" properties.
+        """Up to ``limit`` dead letters of a group, oldest first (:data:`tarry.broker.dead_letters.LETTER`), behind the
+        one at offset ``after``: to turn the page, give the last one's. Why each is there: its "tarry.dead" properties.
         """
         self._check_open()
         return self._rooms.groups.letters.page(topic, group, limit, after)

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tarry.errors import CorruptError, LockedError
+from tarry.base.errors import CorruptError, LockedError
 from tarry.log.files import Files
 
 VERSION = 2

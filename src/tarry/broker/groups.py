@@ -5,22 +5,23 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 
-from tarry.broker.letters import DeadLetters
-from tarry.broker.policies import Policies
+from tarry.api.groups import GroupInfo, TopicInfo
+from tarry.base.clock import Clock
+from tarry.base.config import Config
+from tarry.base.dead_topics import KEEPER, dead_topic, is_dead_topic
+from tarry.base.errors import InvalidArgumentError, NotFoundError
+from tarry.base.message import RESERVED, check_topic
+from tarry.base.types import Int64s
+from tarry.broker.dead_letters import DeadLetters
+from tarry.broker.settings import Policies
 from tarry.broker.waiting import wait_for
-from tarry.clock import Clock
-from tarry.config import Config
-from tarry.errors import InvalidArgumentError, NotFoundError
-from tarry.groupinfo import GroupInfo, TopicInfo
-from tarry.intake.index import Int64s
+from tarry.groups import Group, GroupSettings, Services, TopicSettings
+from tarry.groups.filter import EVERYTHING
+from tarry.groups.ledger import EARLIEST, LATEST, STARTS, Bury, Retries
+from tarry.groups.retry import parse_retry
 from tarry.log.files import Files
-from tarry.message import RESERVED, check_topic
-from tarry.ready import Group, GroupSettings, Journal, ReadyLog, Services, Topic, TopicSettings
-from tarry.ready.dead import KEEPER, dead_topic, is_dead_topic
-from tarry.ready.filter import EVERYTHING
-from tarry.ready.journal import Entry, Op
-from tarry.ready.ledger import EARLIEST, LATEST, STARTS, Bury, Retries
-from tarry.ready.retry import parse_retry
+from tarry.queue import Journal, ReadyLog, Topic
+from tarry.queue.journal import Entry, Op
 
 NAME_BYTES_MAX = 255
 

@@ -16,10 +16,10 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from tarry.bulk import NUMBERS_MAX, ROWS_MAX, CancelledJobs, JobRow, first_seq
-from tarry.errors import CorruptError, DiskFullError, InvalidArgumentError, NotFoundError, OverloadedError
-from tarry.jobinfo import Job, JobState
-from tarry.message import Kind
+from tarry.api.jobs import Job, JobState
+from tarry.base.bulk import NUMBERS_MAX, ROWS_MAX, CancelledJobs, JobRow, first_seq
+from tarry.base.errors import CorruptError, DiskFullError, InvalidArgumentError, NotFoundError, OverloadedError
+from tarry.base.message import Kind
 from tarry.store import StaleCommitError
 
 VERSION = 1

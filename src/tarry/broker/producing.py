@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from tarry.admission import Limits, OnKey, admit, key_policies
-from tarry.broker.deeds.named import Named
-from tarry.broker.deeds.round import Round
+from tarry.api.admission import Limits, OnKey, admit, key_policies
+from tarry.api.receipt import Receipt
+from tarry.base.clock import Clock
+from tarry.base.config import Config
+from tarry.base.delay import Delay, check_due, datetime_ms, due_from_delay, parse_duration_ms
+from tarry.base.errors import InvalidArgumentError, InvalidMessageError, TarryError
+from tarry.base.message import Message, check_topic, rows_to_batch
+from tarry.broker.commands.named import Named
+from tarry.broker.commands.round import Round
 from tarry.broker.waiting import answer_of
-from tarry.clock import Clock
-from tarry.config import Config
-from tarry.delay import Delay, check_due, datetime_ms, due_from_delay, parse_duration_ms
-from tarry.errors import InvalidArgumentError, InvalidMessageError, TarryError
 from tarry.intake import NO_ROWS, Accepted, Deed, Submission
 from tarry.log.commit import GroupCommit
-from tarry.message import Message, check_topic, rows_to_batch
-from tarry.receipt import Receipt
 from tarry.repeat import Repeat, parse, to_json
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class Producing:
     def submit(
         self, data: pa.RecordBatch | pa.Table, done: Callable[[Accepted | TarryError], None], *, lead: bool = False
     ) -> None:
-        """Schedule a batch, all of it or nothing (columns: :func:`tarry.admission.admit`).
+        """Schedule a batch, all of it or nothing (columns: :func:`tarry.api.admission.admit`).
 
         ``done`` is told when it is durable, or why it failed, from the writer's thread: it must be quick and not raise.
         With ``lead``, the caller's thread may be the writer's, and this returns when the disk has answered.
@@ -62,8 +62,8 @@ class Producing:
         self._submit(batch, key_policies(data) if self._has_names(batch) else None, done, lead=lead)
 
     def submit_checked(self, batch: pa.RecordBatch, done: Callable[[Accepted | TarryError], None]) -> None:
-        """:meth:`submit` for a batch of :data:`tarry.message.UNNUMBERED` whose rows the caller has checked one by one
-        (:func:`tarry.admission.assembled`).
+        """:meth:`submit` for a batch of :data:`tarry.base.message.UNNUMBERED` whose rows the caller has checked one by
+        one (:func:`tarry.api.admission.assembled`).
 
         Raises:
             OverloadedError, DiskFullError, ClosedError, FatalError: nothing was accepted, ``done`` is not called.
@@ -109,7 +109,7 @@ class Producing:
         return Round(r.wheel, r.loader, r.registry, now, next_seq, known_from)
 
     def put(self, batch: pa.RecordBatch, done: Callable[[Accepted | TarryError], None]) -> None:
-        """Schedule what the broker itself makes (dead letters, say): a batch of :data:`tarry.message.UNNUMBERED`,
+        """Schedule what the broker itself makes (dead letters, say): a batch of :data:`tarry.base.message.UNNUMBERED`,
         without dedupe and key policy. ``done`` is told as by :meth:`submit`.
 
         Raises:
@@ -150,7 +150,7 @@ class Producing:
         Args:
             topic: where it will be delivered.
             body: what; a text is encoded as UTF-8.
-            delay: how long from now (see :mod:`tarry.delay`); at once without ``delay`` and ``due``.
+            delay: how long from now (see :mod:`tarry.base.delay`); at once without ``delay`` and ``due``.
             due: the instant instead, an aware datetime or UTC milliseconds.
             id: the producer's own; a second message of that id and topic within the dedupe window is a duplicate.
             key: the producer's name for the schedule in its topic.

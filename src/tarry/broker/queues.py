@@ -12,11 +12,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tarry.api.views import CANCELLED, QUEUED
+from tarry.base.errors import InvalidArgumentError, NotFoundError
+from tarry.base.message import Kind, cancelled_seqs, chunks, concat
 from tarry.broker.waiting import wait_for
-from tarry.errors import InvalidArgumentError, NotFoundError
-from tarry.message import Kind, cancelled_seqs, chunks, concat
-from tarry.ready import Topic
-from tarry.views import CANCELLED, QUEUED
+from tarry.queue import Topic
 
 if TYPE_CHECKING:
     from tarry.broker.recovery import Rooms

@@ -20,24 +20,24 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from tarry.base.bulk import read_job_rows
+from tarry.base.clock import Clock
+from tarry.base.config import Config
+from tarry.base.errors import CorruptError
+from tarry.base.types import Int64s, Key
 from tarry.broker.directory import Checkpoint, DirectoryLock, read_secret
+from tarry.broker.dispatcher import Dispatcher
 from tarry.broker.groups import Groups
 from tarry.broker.jobs import Jobs
 from tarry.broker.series import Series
-from tarry.bulk import read_job_rows
-from tarry.clock import Clock
-from tarry.config import Config
-from tarry.errors import CorruptError
 from tarry.intake import Intake
-from tarry.intake.index import Int64s, Key
 from tarry.intake.intake import tally
 from tarry.log.files import Files
-from tarry.ready import Journal, ReadyLog
-from tarry.registry import Registry
-from tarry.registry.rebuild import rebuild
+from tarry.names import Registry
+from tarry.names.rebuild import rebuild
+from tarry.queue import Journal, ReadyLog
 from tarry.store import Snapshot, Store, read_window
 from tarry.store.jobs import read_jobs
-from tarry.wheel.dispatcher import Dispatcher
 from tarry.wheel.loader import Loader
 from tarry.wheel.wheel import Piece, Wheel
 

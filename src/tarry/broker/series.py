@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tarry.broker.deeds.advance import Advance, Answer
+from tarry.base.errors import TarryError
+from tarry.broker.commands.advance import Advance, Answer
 from tarry.broker.waiting import answer_of
-from tarry.errors import TarryError
 from tarry.intake import Deed
 from tarry.wheel.due import Due
 
 if TYPE_CHECKING:
-    from tarry.ready import ReadyLog
+    from tarry.queue import ReadyLog
     from tarry.wheel.wheel import Wheel
 
 log = logging.getLogger(__name__)

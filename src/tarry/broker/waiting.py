@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
-from tarry.errors import TarryError
+from tarry.base.errors import TarryError
 
 A = TypeVar("A")
 T = TypeVar("T")

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tarry.base.errors import InvalidArgumentError
 from tarry.cli import output
 from tarry.cli.exits import ExitCode
 from tarry.cli.options import Json, duration_ms, instant_ms
-from tarry.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
-    from tarry.pipeline.audit_result import Audit, Late
+    from tarry.spark.reports.audit_result import Audit, Late
 
 _COLUMN = "WHAT=COLUMN"
 
@@ -75,7 +75,7 @@ def audit(
     tarry audit -a sent.parquet -d got.csv --delivered-column delivered=handled_at --skew 5ms
     tarry audit -a sent.jsonl -d got.jsonl --json | jq .failures
     """
-    from tarry.pipeline.report_session import report_session, shuffle_partitions
+    from tarry.spark.reports.report_session import report_session, shuffle_partitions
 
     asked: dict[str, Any] = {
         "accepted_columns": columns(accepted_column, "--accepted-column"),
@@ -90,15 +90,15 @@ def audit(
     }
     with report_session("tarry-audit", master=spark_master, memory=spark_memory) as spark:
         # Here: it is the session that says what to install where there is no PySpark.
-        from tarry.pipeline.audit import audit as compare
-        from tarry.pipeline.audit_input import read_ledger
+        from tarry.spark.reports.audit import audit as compare
+        from tarry.spark.reports.audit_input import read_ledger
 
         ledgers = [read_ledger(spark, accepted, accepted_format), read_ledger(spark, delivered, delivered_format)]
         spark.conf.set("spark.sql.shuffle.partitions", shuffle_partitions(*ledgers))
         found = compare(*ledgers, **asked)
     if out is not None:
-        from tarry.report.audit_page import audit_page
-        from tarry.report.page import write
+        from tarry.spark.reports.audit_page import audit_page
+        from tarry.spark.reports.page import write
 
         write(out, audit_page(found))
     if json:

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tarry.base.errors import InvalidArgumentError, NotFoundError
 from tarry.cli import output
 from tarry.cli.exits import ExitCode
 from tarry.cli.options import DEFAULT_ENDPOINT, Delayed, Due, Endpoint, Json, Level, connect, when
-from tarry.errors import InvalidArgumentError, NotFoundError
 
 if TYPE_CHECKING:
+    from tarry.api.outcome import Outcome
     from tarry.client import Client
-    from tarry.outcome import Outcome
 
 LINE_BYTES_MAX = 1000
 """A line of a file of handles: they have 50 characters."""
@@ -133,7 +133,7 @@ def reschedule(
         raise InvalidArgumentError("allowed: a handle, or --key TOPIC KEY; exactly one of them")
     if delay is None and due is None and level is None:
         raise InvalidArgumentError("no new time; allowed: one of --delay, --due, --level")
-    from tarry.delay import DelayLevel
+    from tarry.base.delay import DelayLevel
 
     way, value = when(delay, due, level)
     new: dict[str, dict[str, Any]] = {

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tarry.base.errors import InvalidArgumentError
 from tarry.cli import output
 from tarry.cli.group import Group, Topic
 from tarry.cli.options import DEFAULT_ENDPOINT, Endpoint, Json, connect
-from tarry.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from tarry.client import Client
@@ -115,7 +115,7 @@ def _rows(client: Client, topic: str, group: str, limit: int, after: int | None)
 
 
 def _show(row: dict[str, Any], json: bool) -> None:
-    from tarry.receipt import id_of
+    from tarry.api.receipt import id_of
 
     properties = dict(row["properties"] or [])
     end = {name: text for name, text in properties.items() if name.startswith(END)}

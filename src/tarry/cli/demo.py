@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
+from tarry.base.errors import NotFoundError
 from tarry.cli.options import Json
-from tarry.errors import NotFoundError
 
 
 def demo(

@@ -8,10 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
+from tarry.base.errors import NotFoundError
 from tarry.cli import output
 from tarry.cli.exits import ExitCode
 from tarry.cli.options import Json
-from tarry.errors import NotFoundError
 
 
 def dump(
@@ -28,7 +28,7 @@ def dump(
     tarry dump --no-rows data
     tarry dump --json data | jq -c 'select(.what == "damage")'
     """
-    from tarry.log.dump import dump_file
+    from tarry.broker.dump import dump_file
 
     damaged = False
     for path in _files(paths):

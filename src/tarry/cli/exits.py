@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from enum import IntEnum
 
-from tarry.errors import (
+from tarry.base.errors import (
     CorruptError,
     DiskFullError,
     FatalError,

@@ -9,8 +9,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from tarry.delay import format_ms
-from tarry.metrics import Histogram
+from tarry.base.delay import format_ms
+from tarry.base.histogram import Histogram
 
 Figures = Mapping[str, Any]
 _UNITS = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000))

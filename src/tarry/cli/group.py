@@ -12,7 +12,7 @@ from tarry.cli import output
 from tarry.cli.options import DEFAULT_ENDPOINT, Endpoint, Json, Start, connect, duration_ms, instant_ms
 
 if TYPE_CHECKING:
-    from tarry.groupinfo import GroupInfo
+    from tarry.api.groups import GroupInfo
 
 app = typer.Typer(name="group", help="Consumer groups: what they are told, and where they stand.", no_args_is_help=True)
 

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tarry.base.errors import InvalidArgumentError
 from tarry.cli import output
 from tarry.cli.exits import ExitCode
 from tarry.cli.options import DEFAULT_ENDPOINT, Endpoint, Json, connect
-from tarry.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
-    from tarry.views import Event, History
+    from tarry.api.views import Event, History
 
 
 def history(
@@ -58,11 +58,11 @@ def history(
 
 
 def _of_ledgers(accepted: str, delivered: str, what: str, topic: str | None) -> History:
-    from tarry.pipeline.report_session import report_session
+    from tarry.spark.reports.report_session import report_session
 
     with report_session("tarry-history", master="local[*]", memory="1g") as spark:
-        from tarry.pipeline.audit_history import history as of_ledgers
-        from tarry.pipeline.audit_input import read_ledger
+        from tarry.spark.reports.audit_history import history as of_ledgers
+        from tarry.spark.reports.audit_input import read_ledger
 
         return of_ledgers(read_ledger(spark, accepted), read_ledger(spark, delivered), what, topic=topic)
 

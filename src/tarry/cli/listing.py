@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tarry.base.errors import InvalidArgumentError
 from tarry.cli import output
 from tarry.cli.options import DEFAULT_ENDPOINT, Endpoint, Json, connect, duration_ms, instant_ms
-from tarry.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
+    from tarry.api.views import Forecast, Load
     from tarry.client import Client
-    from tarry.views import Forecast, Load
 
 PAGE_ROWS = 1000
 BAR_CELLS = 40
@@ -163,7 +163,7 @@ def _outlook(
     json: bool,
 ) -> None:
     from tarry.cli import outlook
-    from tarry.pipeline.forecast_result import HERD_RATE
+    from tarry.spark.reports.forecast_result import HERD_RATE
 
     _one_of(until, within)
     found = outlook.outlook(
@@ -195,7 +195,7 @@ def _until_ms(client: Client, until: str | None, within: str | None) -> int | No
 
 
 def _rows(rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    from tarry.receipt import id_of
+    from tarry.api.receipt import id_of
 
     for row in rows:
         yield {**row, "id": row["id"] or id_of(row["seq"])}

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from tarry import __version__
+from tarry.base.errors import TarryError
 from tarry.cli import (
     audit,
     change,
@@ -28,7 +29,6 @@ from tarry.cli import (
     upkeep,
 )
 from tarry.cli.exits import ExitCode, exit_code, report
-from tarry.errors import TarryError
 
 app = typer.Typer(
     name="tarry",

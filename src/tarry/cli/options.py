@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tarry.delay import datetime_ms, due_from_delay, parse_duration_ms
-from tarry.errors import InvalidArgumentError
+from tarry.base.delay import datetime_ms, due_from_delay, parse_duration_ms
+from tarry.base.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from tarry.client import Client

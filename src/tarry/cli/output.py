@@ -8,10 +8,10 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tarry.delay import format_ms
+from tarry.base.delay import format_ms
 
 if TYPE_CHECKING:
-    from tarry.receipt import Receipt
+    from tarry.api.receipt import Receipt
 
 
 def line(text: str) -> None:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tarry.base.errors import InvalidArgumentError
 from tarry.cli import output
 from tarry.cli.options import DEFAULT_ENDPOINT, Endpoint, Json, Start, connect, duration_ms
-from tarry.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from tarry.client import Client, Delivery

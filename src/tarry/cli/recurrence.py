@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
+from tarry.base.errors import InvalidArgumentError
 from tarry.cli.options import duration_ms, instant_ms
-from tarry.errors import InvalidArgumentError
 
 Every = Annotated[str | None, typer.Option("--every", help="It comes again after so long, for ever: 1m, 6h.")]
 Cron = Annotated[str | None, typer.Option("--cron", help="It comes again at such times: '0 9 * * MON-FRI'.")]

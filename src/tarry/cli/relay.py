@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tarry.base.errors import InvalidArgumentError, NotFoundError
 from tarry.cli import output
 from tarry.cli.options import duration_ms
-from tarry.errors import InvalidArgumentError, NotFoundError
 
 if TYPE_CHECKING:
     from tarry.relay.job import Running
@@ -155,9 +155,9 @@ def _pair(option: str, text: str) -> tuple[str, str]:
 
 def _run(settings: Settings, running: Running, metrics: str | None, parent_pid: int | None) -> int:
     from tarry.cli.server import StopSignals, settle_memory
-    from tarry.pipeline.process import follow_parent, kill_session
-    from tarry.pipeline.session import end_jvm
     from tarry.relay.job import Relay
+    from tarry.spark.pipeline.process import follow_parent, kill_session
+    from tarry.spark.pipeline.session import end_jvm
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     logging.getLogger("py4j").setLevel(logging.WARNING)
@@ -189,7 +189,7 @@ def _await_signal(signals: Any, stop: threading.Event) -> None:
 def _serve_metrics(job: Any, address: str) -> None:
     from prometheus_client import CollectorRegistry, start_http_server
 
-    from tarry.config import parse_address
+    from tarry.base.config import parse_address
     from tarry.relay.status import StatusCollector
 
     host, port = parse_address(address)

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 
+from tarry.base.errors import InvalidArgumentError, InvalidMessageError, MessageTooLargeError, TarryError
 from tarry.cli import output
 from tarry.cli.options import DEFAULT_ENDPOINT, Delayed, Due, Endpoint, Json, Level, connect, duration_ms, when
 from tarry.cli.recurrence import Cron, Every, Rule, Times, Until, Zone, repeat_json
-from tarry.errors import InvalidArgumentError, InvalidMessageError, MessageTooLargeError, TarryError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -166,7 +166,7 @@ def _of_line(error: InvalidMessageError, before: int, accepted: int) -> InvalidM
 def _batch(fields: Fields, bodies: list[bytes]) -> pa.RecordBatch:
     import pyarrow as pa
 
-    from tarry.message import PROPERTIES, check_topic
+    from tarry.base.message import PROPERTIES, check_topic
 
     kinds = {
         "topic": pa.string(), "due_ms": pa.int64(), "delay_ms": pa.int64(), "id": pa.string(), "key": pa.string(),

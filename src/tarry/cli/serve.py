@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
+from tarry.base.errors import InvalidArgumentError
 from tarry.cli import output
-from tarry.errors import InvalidArgumentError
 
 LATER_FRONTS = ("http", "http_admin")
 
@@ -47,7 +47,7 @@ def serve(
     tarry serve --data data --set horizon_ms=2m --set wheel_bytes_max=256MiB
     tarry serve --print-config > tarry.toml; tarry serve --config tarry.toml
     """
-    from tarry.config import load
+    from tarry.base.config import load
 
     flags = {
         **_pairs(settings or []),

@@ -16,16 +16,17 @@ import threading
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from tarry import __version__, affinity
+from tarry import __version__
+from tarry.base import affinity
+from tarry.base.config import Config, parse_address
+from tarry.base.errors import FatalError
 from tarry.cli import output
 from tarry.cli.exits import ExitCode
 from tarry.cli.memory import Trimmer
-from tarry.config import Config, parse_address
-from tarry.errors import FatalError
 
 if TYPE_CHECKING:
     from tarry.broker import Broker
-    from tarry.pipeline.supervisor import Supervisor
+    from tarry.spark.pipeline.supervisor import Supervisor
 
 log = logging.getLogger("tarry.serve")
 
@@ -98,7 +99,7 @@ def _start_pipeline(broker: Broker, config: Config, address: str | None, stack: 
     if address is None:
         log.warning("the pipeline is off: it reaches the broker through the Flight front, which has no address")
         return None
-    from tarry.pipeline.supervisor import Supervisor
+    from tarry.spark.pipeline.supervisor import Supervisor
 
     supervisor = Supervisor.of_schedule(config, reachable(address))
     stack.callback(supervisor.stop, PIPELINE_STOP_S)

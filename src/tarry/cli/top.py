@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tarry.base.errors import TarryError, UnavailableError
 from tarry.cli import output
 from tarry.cli.options import DEFAULT_ENDPOINT, Endpoint, Json, connect
-from tarry.errors import TarryError, UnavailableError
 
 if TYPE_CHECKING:
     from tarry.client import Client

@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
+from tarry.api.groups import TopicInfo
 from tarry.cli import output
 from tarry.cli.group import Topic
 from tarry.cli.options import DEFAULT_ENDPOINT, Endpoint, Json, connect, duration_ms
-from tarry.groupinfo import TopicInfo
 
 app = typer.Typer(name="topic", help="Topics: late messages, order.", no_args_is_help=True)
 

@@ -35,9 +35,9 @@ def expire(endpoint: Endpoint = DEFAULT_ENDPOINT, store: Store = None, json: Jso
 
 
 def _run(endpoint: str, store: str | None, json: bool, *, compact: bool) -> None:
-    from tarry.pipeline.carry import Settings
-    from tarry.pipeline.compact import in_process, once
-    from tarry.pipeline.intake_client import IntakeClient
+    from tarry.spark.pipeline.carry import Settings
+    from tarry.spark.pipeline.compact import in_process, once
+    from tarry.spark.pipeline.intake_client import IntakeClient
 
     with IntakeClient(endpoint) as client:
         totals = once(client, store, Settings(compact=compact), in_process, threading.Event())

@@ -19,6 +19,10 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from tarry.api.rows import make_row
+from tarry.base.delay import Delay
+from tarry.base.errors import TarryError
+from tarry.base.message import Message
 from tarry.client.aio_changes import AsyncChanges
 from tarry.client.aio_consumer import AsyncConsumer
 from tarry.client.aio_groups import AsyncGroups
@@ -29,14 +33,10 @@ from tarry.client.connection import Connection
 from tarry.client.consumer import check_seconds
 from tarry.client.delivery import Delivery
 from tarry.client.producing import Producer
-from tarry.client.rows import make_row
 from tarry.client.sync import Client
-from tarry.delay import Delay
-from tarry.errors import TarryError
-from tarry.message import Message
 
 if TYPE_CHECKING:
-    from tarry.client.rows import RepeatLike
+    from tarry.api.rows import RepeatLike
 
 
 class AsyncClient(AsyncChanges, AsyncGroups, AsyncLooking):

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tarry.errors import ClosedError
+from tarry.base.errors import ClosedError
 
 if TYPE_CHECKING:
     from tarry.client.sync import Client

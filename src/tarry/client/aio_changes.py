@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from tarry.api.gathering import Cancelling
+from tarry.api.jobs import Job, JobCancelled
+from tarry.api.outcome import Outcome, Rescheduled
+from tarry.base.delay import Delay
 from tarry.client.aio_calls import AsyncCalls
 from tarry.client.answers import Receipt
-from tarry.client.gathering import Cancelling
-from tarry.delay import Delay
-from tarry.jobinfo import Job, JobCancelled
-from tarry.outcome import Outcome, Rescheduled
 
 if TYPE_CHECKING:
     from tarry.client.sync import Client

@@ -9,12 +9,12 @@ from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
+from tarry.base.delay import Delay
+from tarry.base.errors import TarryError
 from tarry.client.consumer import PUSH_SHARE, consume_command
 from tarry.client.delivery import Delivery, DeliveryBatch
 from tarry.client.feed import Feed
 from tarry.client.settling import check_prefetch
-from tarry.delay import Delay
-from tarry.errors import TarryError
 
 
 class AsyncConsumer:

@@ -7,8 +7,8 @@ from datetime import datetime
 
 import pyarrow as pa
 
+from tarry.api.groups import GroupInfo, TopicInfo
 from tarry.client.aio_calls import AsyncCalls
-from tarry.groupinfo import GroupInfo, TopicInfo
 
 
 class AsyncGroups(AsyncCalls):

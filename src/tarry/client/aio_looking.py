@@ -6,9 +6,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from tarry.api.views import Forecast, History, Page
 from tarry.client.aio_calls import AsyncCalls
 from tarry.client.answers import TopicPending
-from tarry.views import Forecast, History, Page
 
 
 class AsyncLooking(AsyncCalls):

@@ -9,10 +9,11 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from tarry import handle
-from tarry.errors import InvalidArgumentError, TarryError
-from tarry.fronts.flight.wire import AcceptedAnswer, Int64s, PlacedAnswer
-from tarry.receipt import OUTCOMES, Receipt, TopicPending, id_of
+from tarry.api.receipt import OUTCOMES, Receipt, TopicPending, id_of
+from tarry.api.wire import AcceptedAnswer, PlacedAnswer
+from tarry.base import handle
+from tarry.base.errors import InvalidArgumentError, TarryError
+from tarry.base.types import Int64s
 
 __all__ = ["Accepted", "Receipt", "TopicPending", "id_of"]
 
@@ -24,8 +25,8 @@ class Accepted:
     """The answer to one chunk of a batch: its rows, from row ``row`` of the data on, are durable.
 
     Row ``row + i`` has seq ``first_seq + i`` and due time ``due_ms[i]``. Where that does not hold for each row, for
-    keys and ids, ``placed`` says where each one's message is (:data:`tarry.receipt.PLACED`); ``first_seq`` is then that
-    of the first row's message. See :attr:`seqs` and :attr:`outcomes`.
+    keys and ids, ``placed`` says where each one's message is (:data:`tarry.api.receipt.PLACED`); ``first_seq`` is then
+    that of the first row's message. See :attr:`seqs` and :attr:`outcomes`.
     """
 
     row: int
@@ -81,7 +82,7 @@ def accepted_of(row: int, answer: AcceptedAnswer | PlacedAnswer, due_ms: Int64s 
 
 
 def placed_receipt(id: str | None, entry: tuple[int, int, int, int, bytes, int]) -> Receipt:
-    """The receipt of a row, from its entry of :data:`tarry.receipt.PLACED`."""
+    """The receipt of a row, from its entry of :data:`tarry.api.receipt.PLACED`."""
     seq, due_ms, first_seq, rows, token, outcome = entry
     return Receipt(id or id_of(seq), seq, due_ms, first_seq, rows, token, OUTCOMES[outcome])
 

@@ -19,24 +19,17 @@ import pyarrow.compute as pc
 import pyarrow.flight as fl
 from pyarrow.interchange import from_dataframe
 
-from tarry.client.answers import Accepted, accepted_of
-from tarry.client.connection import FLIGHT_ERRORS, Connection
-from tarry.errors import (
+from tarry.api.wire import SCHEDULE_PATH, AcceptedAnswer, Goodbye, PlacedAnswer, as_bytes, decode_answer
+from tarry.base.errors import (
     InvalidArgumentError,
     InvalidMessageError,
     OverloadedError,
     TarryError,
     UnavailableError,
 )
-from tarry.fronts.flight.wire import (
-    SCHEDULE_PATH,
-    AcceptedAnswer,
-    Goodbye,
-    Int64s,
-    PlacedAnswer,
-    as_bytes,
-    decode_answer,
-)
+from tarry.base.types import Int64s
+from tarry.client.answers import Accepted, accepted_of
+from tarry.client.connection import FLIGHT_ERRORS, Connection
 
 CHUNKS_IN_FLIGHT = 4
 CHUNK_ROWS = 16_384

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from tarry import handle as handles_
+from tarry.api.jobs import Job, JobCancelled, JobState
+from tarry.api.outcome import Outcome, Rescheduled
+from tarry.api.values import when
+from tarry.api.wire import HANDLES_MAX
+from tarry.base import handle as handles_
+from tarry.base.delay import Delay
+from tarry.base.errors import InvalidArgumentError, TarryError
 from tarry.client.answers import Receipt, read_answer
 from tarry.client.connection import Connection
-from tarry.client.values import when
-from tarry.delay import Delay
-from tarry.errors import InvalidArgumentError, TarryError
-from tarry.fronts.flight.wire import HANDLES_MAX
-from tarry.jobinfo import Job, JobCancelled, JobState
-from tarry.outcome import Outcome, Rescheduled
 
 _OUTCOMES = {outcome.value: outcome for outcome in Outcome}
 

@@ -8,11 +8,11 @@ import weakref
 from collections.abc import Iterator
 from typing import Any
 
+from tarry.base.delay import Delay
+from tarry.base.errors import InvalidArgumentError, TarryError
 from tarry.client.delivery import Delivery, DeliveryBatch, duration_ms
 from tarry.client.feed import Feed
 from tarry.client.settling import check_prefetch
-from tarry.delay import Delay
-from tarry.errors import InvalidArgumentError, TarryError
 
 PUSH_SHARE = 4
 """Acks are sent at once when a share of 1/4 of the prefetch has been worked through."""

@@ -15,21 +15,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.flight as fl
 
+from tarry.api.wire import GOODBYE, SETTLED, Notice, Op, as_bytes, decode_notice, encode_json, encode_settle
+from tarry.base.errors import InvalidArgumentError, NotFoundError, TarryError, UnavailableError
+from tarry.base.types import Int64s
 from tarry.client.connection import FLIGHT_ERRORS, Connection
 from tarry.client.delivery import DeliveryBatch
 from tarry.client.settling import Settler, Source
-from tarry.errors import InvalidArgumentError, NotFoundError, TarryError, UnavailableError
-from tarry.fronts.flight.wire import (
-    GOODBYE,
-    SETTLED,
-    Int64s,
-    Notice,
-    Op,
-    as_bytes,
-    decode_notice,
-    encode_json,
-    encode_settle,
-)
 
 log = logging.getLogger(__name__)
 

@@ -10,11 +10,11 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
+from tarry.api.groups import GroupInfo, TopicInfo
+from tarry.base.delay import datetime_ms
+from tarry.base.errors import InvalidArgumentError
 from tarry.client.answers import read_answer
 from tarry.client.connection import Connection
-from tarry.delay import datetime_ms
-from tarry.errors import InvalidArgumentError
-from tarry.groupinfo import GroupInfo, TopicInfo
 
 I = TypeVar("I", GroupInfo, TopicInfo)  # noqa: E741
 

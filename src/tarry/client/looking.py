@@ -6,10 +6,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from tarry.api.views import Event, Forecast, Herd, History, Load, Page
+from tarry.api.wire import CURSOR_KEY
 from tarry.client.answers import TopicPending, read_answer
 from tarry.client.connection import Connection
-from tarry.fronts.flight.wire import CURSOR_KEY
-from tarry.views import Event, Forecast, Herd, History, Load, Page
 
 
 class Looking:
@@ -58,8 +58,8 @@ class Looking:
         return Page(rows.replace_schema_metadata(None), None if found is None else found.decode())
 
     def peek(self, topic: str, *, group: str | None = None, limit: int = 10) -> pa.RecordBatch:
-        """What is ready, without taking it (columns: :data:`tarry.views.PEEKED`): the oldest messages that ``group``
-        has not settled, those in its consumers' hands and those that wait for another try included.
+        """What is ready, without taking it (columns: :data:`tarry.api.views.PEEKED`): the oldest messages that
+        ``group`` has not settled, those in its consumers' hands and those that wait for another try included.
 
         Without a group: of the group that has the most of them; where the topic has no group, of all that is kept.
 
@@ -97,7 +97,7 @@ class Looking:
 
     def overview(self, *, most: int = 100, next_due: bool = False) -> dict[str, Any]:
         """All figures of the broker at one moment: :meth:`status`, topics, groups (of each the ``most``), disk, intake,
-        store, and lateness as histograms (:meth:`tarry.metrics.Histogram.from_json`).
+        store, and lateness as histograms (:meth:`tarry.base.histogram.Histogram.from_json`).
         """
         return dict(self._look("overview", {"most": most, "next_due": next_due}))
 

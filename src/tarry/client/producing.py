@@ -24,11 +24,11 @@ from typing import Generic, TypeVar
 import pyarrow as pa
 import pyarrow.flight as fl
 
+from tarry.api.rows import BODY, COLUMNS, DUE_MS, ID, Row, to_batch
+from tarry.api.wire import SCHEDULE_PATH, AcceptedAnswer, Goodbye, PlacedAnswer, as_bytes, decode_answer
+from tarry.base.errors import ClosedError, InvalidMessageError, TarryError, UnavailableError, from_wire
 from tarry.client.answers import Receipt, id_of, placed_receipt
 from tarry.client.connection import FLIGHT_ERRORS, Connection
-from tarry.client.rows import BODY, COLUMNS, DUE_MS, ID, Row, to_batch
-from tarry.errors import ClosedError, InvalidMessageError, TarryError, UnavailableError, from_wire
-from tarry.fronts.flight.wire import SCHEDULE_PATH, AcceptedAnswer, Goodbye, PlacedAnswer, as_bytes, decode_answer
 
 log = logging.getLogger(__name__)
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from tarry.api.wire import Op
+from tarry.base.errors import InvalidArgumentError
+from tarry.base.types import Int64s
 from tarry.client.connection import Connection
 from tarry.client.delivery import Delivery, DeliveryBatch
 from tarry.client.settling import Settler, Source
-from tarry.errors import InvalidArgumentError
-from tarry.fronts.flight.wire import Int64s, Op
 
 _ACTIONS = {Op.ACK: "ack", Op.NACK: "nack", Op.EXTEND: "extend"}
 _ARGUMENTS = {Op.NACK: "delay_ms", Op.EXTEND: "lease_ms"}

@@ -15,9 +15,10 @@ from typing import Protocol
 
 import numpy as np
 
+from tarry.api.wire import PAIRS_MAX, Op
+from tarry.base.errors import InvalidArgumentError, TarryError
+from tarry.base.types import Int64s
 from tarry.client.delivery import DeliveryBatch
-from tarry.errors import InvalidArgumentError, TarryError
-from tarry.fronts.flight.wire import PAIRS_MAX, Int64s, Op
 
 log = logging.getLogger(__name__)
 

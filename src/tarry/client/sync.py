@@ -19,6 +19,10 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from tarry.api.rows import make_row
+from tarry.base.delay import Delay
+from tarry.base.errors import InvalidArgumentError, TarryError, UnavailableError
+from tarry.base.message import Message
 from tarry.client.answers import Accepted, Receipt
 from tarry.client.bulk import CHUNK_ROWS, BulkStream, Progress, batches_of
 from tarry.client.changes import Changes
@@ -30,13 +34,9 @@ from tarry.client.looking import Looking
 from tarry.client.many import Chunks
 from tarry.client.producing import Producer
 from tarry.client.received import Receiver
-from tarry.client.rows import make_row
-from tarry.delay import Delay
-from tarry.errors import InvalidArgumentError, TarryError, UnavailableError
-from tarry.message import Message
 
 if TYPE_CHECKING:
-    from tarry.client.rows import RepeatLike
+    from tarry.api.rows import RepeatLike
 
 _open_clients: weakref.WeakSet[Client] = weakref.WeakSet()
 

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tarry.columns import Int64s
+from tarry.base.types import Int64s
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tarry.columns import Int64s
+from tarry.base.types import Int64s
 
 NEW_YORK = ZoneInfo("America/New_York")
 TOPICS = ("departures.EWR", "departures.JFK", "departures.LGA")

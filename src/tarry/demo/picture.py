@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from tarry.columns import Int64s
+from tarry.base.types import Int64s
 from tarry.demo.account import Firsts, Floats, Outage
 from tarry.demo.monitor import Look
 

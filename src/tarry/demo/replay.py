@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
+from tarry.base.errors import OverloadedError, TarryError, UnavailableError
+from tarry.base.types import Int64s
 from tarry.client import Accepted, AsyncClient, Client, Receipt
-from tarry.columns import Int64s
 from tarry.demo.flights import Flights
-from tarry.errors import OverloadedError, TarryError, UnavailableError
 
 SINGLE_SHARE = 0.05
 """How much goes one by one; half of it before the replay, half while it runs."""

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tarry import __version__
-from tarry.delay import format_ms
+from tarry.base.delay import format_ms
 from tarry.demo.account import PERCENTILES, Account, Herd
 from tarry.demo.audit import Audited
 from tarry.demo.facts import Facts, KillFacts

@@ -17,8 +17,8 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from tarry.errors import TarryError, UnavailableError
-from tarry.pipeline.process import kill_session, session_members
+from tarry.base.errors import TarryError, UnavailableError
+from tarry.spark.pipeline.process import kill_session, session_members
 
 READY_S = 60.0
 STOP_S = 30.0

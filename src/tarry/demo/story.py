@@ -12,8 +12,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from tarry.base.errors import TarryError, UnavailableError
+from tarry.base.types import Int64s
 from tarry.client import AsyncClient, Client
-from tarry.columns import Int64s
 from tarry.demo.account import Outage
 from tarry.demo.facts import Facts, KillFacts, StoreFacts
 from tarry.demo.flights import TOPICS, Flights
@@ -22,7 +23,6 @@ from tarry.demo.replay import WAYS, Book, LateBookings, Plan, schedule_singles, 
 from tarry.demo.screen import Screen, Step
 from tarry.demo.server import GONE_S, BrokerProcess, Gone, last_line, left_of, signal_name, wait_gone
 from tarry.demo.watcher import Watcher
-from tarry.errors import TarryError, UnavailableError
 
 GROUP = "gates"
 SETTINGS: Mapping[str, str | int] = {

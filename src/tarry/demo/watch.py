@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from tarry.base.errors import TarryError
 from tarry.client import Client, Consumer
-from tarry.errors import TarryError
 
 TELL_S = 0.25
 END_S = 60.0

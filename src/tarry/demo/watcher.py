@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from tarry.errors import TarryError
+from tarry.base.errors import TarryError
 
 END_S = 60.0
 """How long it may take to send its last acknowledgements and to write down what it got."""

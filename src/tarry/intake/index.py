@@ -18,20 +18,12 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from tarry.base.types import Int64s, Key
 from tarry.log.segment import SegmentReader
-
-Int64s = npt.NDArray[np.int64]
 
 _HEADER = struct.Struct("<8sIIqqqq")
 _MAGIC = b"TARRYIDX"
 _VERSION = 1
-
-
-class Key(NamedTuple):
-    """A place in the order of delivery: by due time, then by arrival."""
-
-    due_ms: int
-    seq: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +205,7 @@ def index_of_log(path: Path, base: int) -> ActiveIndex:
     Raises:
         CorruptError: for a damaged frame.
     """
-    from tarry.message import SCHEMA
+    from tarry.base.message import SCHEMA
 
     index = ActiveIndex(base)
     with SegmentReader(path) as reader:

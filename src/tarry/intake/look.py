@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from tarry.intake.index import Int64s
+from tarry.base.message import SCHEMA
+from tarry.base.types import Int64s
 from tarry.intake.intake import Intake
 from tarry.log.segment import SegmentReader
-from tarry.message import SCHEMA
 
 
 def read_columns(intake: Intake, seqs: Int64s, names: Sequence[str]) -> pa.RecordBatch:

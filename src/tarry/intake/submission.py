@@ -10,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tarry import handle
-from tarry.errors import TarryError
-from tarry.intake.index import Int64s
-from tarry.message import UNNUMBERED
-from tarry.receipt import OUTCOMES, Receipt, id_of
+from tarry.api.receipt import OUTCOMES, Receipt, id_of
+from tarry.base import handle
+from tarry.base.errors import TarryError
+from tarry.base.message import UNNUMBERED
+from tarry.base.types import Int64s
 
 NO_ROWS = pa.RecordBatch.from_pylist([], schema=UNNUMBERED)
 
@@ -23,7 +23,7 @@ NO_ROWS = pa.RecordBatch.from_pylist([], schema=UNNUMBERED)
 class Accepted:
     """The answer to a submitted batch, given when it is durable: row i has seq ``first_seq + i`` and due time
     ``due_ms[i]``. Where that does not hold for each row, for keys and ids, ``placed`` says where each one's message is
-    (:data:`tarry.receipt.PLACED`).
+    (:data:`tarry.api.receipt.PLACED`).
     """
 
     first_seq: int
@@ -59,7 +59,7 @@ class Accepted:
 
 
 class Round(Protocol):
-    """What is decided in one commit: see ``tarry.broker.deeds``."""
+    """What is decided in one commit: see ``tarry.broker.commands``."""
 
     next_seq: int
 

@@ -11,8 +11,8 @@ import threading
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from tarry import affinity
-from tarry.errors import ClosedError, OverloadedError, TarryError
+from tarry.base import affinity
+from tarry.base.errors import ClosedError, OverloadedError, TarryError
 
 T = TypeVar("T")
 
@@ -120,6 +120,6 @@ class GroupCommit(Generic[T]):
 
 def as_tarry_error(error: BaseException, what: str) -> TarryError:
     """``error`` itself when it is ours, else a :class:`FatalError` that names what failed."""
-    from tarry.errors import FatalError
+    from tarry.base.errors import FatalError
 
     return error if isinstance(error, TarryError) else FatalError(f"{what} failed: {error}; the broker has stopped")

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
-from tarry.metrics import Durations
+from tarry.base.histogram import Durations
 
 Buffer = bytes | bytearray | memoryview
 

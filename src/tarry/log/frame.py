@@ -9,7 +9,7 @@ from enum import IntEnum
 
 import pyarrow as pa
 
-from tarry.errors import CorruptError
+from tarry.base.errors import CorruptError
 
 MAGIC = 0x4D524654
 HEADER = struct.Struct("<IIIIIHHqqqqq")

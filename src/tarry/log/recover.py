@@ -8,7 +8,7 @@ import logging
 import struct
 from pathlib import Path
 
-from tarry.errors import CorruptError
+from tarry.base.errors import CorruptError
 from tarry.log import frame
 from tarry.log.files import Files
 from tarry.log.frame import Room

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from tarry.errors import CorruptError
+from tarry.base.errors import CorruptError
 from tarry.log import frame
 from tarry.log.files import AppendFile, Buffer, Files, sync_directory
 from tarry.log.frame import FrameHeader, Room

@@ -14,6 +14,7 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
+from tarry.base.types import Key
 from tarry.relay.deliver import snapshot_of
 from tarry.relay.ledger import File, Ledger
 from tarry.relay.positions import OFFSET_BITS
@@ -115,7 +116,7 @@ class Ahead:
 
     def _read(self, ledger: Ledger, files: Iterable[File], after_ms: int) -> None:
         snapshot = snapshot_of(self._root, ledger.version, [f for f in files if f.bucket != CANCELLED])
-        batches = read_window(snapshot, (after_ms + 1, _LOWEST), self._window_ms + 1, batch_rows=PIECE_ROWS)
+        batches = read_window(snapshot, Key(after_ms + 1, _LOWEST), self._window_ms + 1, batch_rows=PIECE_ROWS)
         self._readers.append(_Reader(batches, after_ms))
 
     def _take(self, batch: pa.RecordBatch) -> None:

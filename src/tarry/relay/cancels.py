@@ -14,8 +14,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tarry.base.types import Int64s
 from tarry.relay.positions import OFFSET_BITS
-from tarry.store.layout import Int64s
 from tarry.store.parquet import groups, read_group
 from tarry.store.place import Place
 

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
 
-from tarry.errors import InvalidArgumentError, TarryError, UnavailableError
+from tarry.base.errors import InvalidArgumentError, TarryError, UnavailableError
 from tarry.relay.positions import Partition
 from tarry.relay.settings import Settings
 

@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tarry.clock import SystemClock
-from tarry.errors import InvalidArgumentError
+from tarry.base.clock import SystemClock
+from tarry.base.errors import InvalidArgumentError
+from tarry.base.types import Key
 from tarry.relay.cancels import Cancels
 from tarry.relay.ledger import File, Reached
 from tarry.relay.outbox import Marker, Outbox, Outboxes
@@ -161,7 +162,7 @@ class DeliverWork:
             spans.append((list(plan.files), start.t + 1, end.t))
         for files, first, last in spans:
             snapshot = snapshot_of(self._root, end.v, files)
-            for batch in read_window(snapshot, (first, _LOWEST), last + 1, batch_rows=BATCH_ROWS):
+            for batch in read_window(snapshot, Key(first, _LOWEST), last + 1, batch_rows=BATCH_ROWS):
                 number = batch.column("seq").to_numpy() >> OFFSET_BITS
                 ours = number % self._settings.shards == plan.shard
                 if ours.any():

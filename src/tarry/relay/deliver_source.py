@@ -12,7 +12,7 @@ from typing import Any
 from deltalake import DeltaTable
 from pyspark.sql.datasource import DataSource, InputPartition
 
-from tarry.clock import SystemClock
+from tarry.base.clock import SystemClock
 from tarry.relay.schedule_source import Planned, PlanReader
 from tarry.relay.settings import Settings
 from tarry.store.place import Place

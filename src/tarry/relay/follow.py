@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from tarry.clock import Clock, SystemClock
+from tarry.base.clock import Clock, SystemClock
 from tarry.relay.ahead import Ahead
 from tarry.relay.clients import consumer
 from tarry.relay.deliver import DeliverPlan, reached

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import IntEnum
 
-from tarry.delay import datetime_ms, format_ms, parse_duration_ms
-from tarry.errors import InvalidArgumentError
+from tarry.base.delay import datetime_ms, format_ms, parse_duration_ms
+from tarry.base.errors import InvalidArgumentError
 
 PREFIX = "tarry-"
 """Names of headers that begin so are the relay's."""

@@ -17,9 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tarry.errors import InvalidArgumentError, TarryError, UnavailableError
-from tarry.pipeline.job import one_line
-from tarry.pipeline.session import build_session
+from tarry.base.errors import InvalidArgumentError, TarryError, UnavailableError
 from tarry.relay import upkeep
 from tarry.relay.clients import Admin, FencedError
 from tarry.relay.follow import Follower, places_of
@@ -31,6 +29,8 @@ from tarry.relay.settings import Settings
 from tarry.relay.start import prepare
 from tarry.relay.status import Status
 from tarry.relay.table import RelayStore
+from tarry.spark.pipeline.job import one_line
+from tarry.spark.pipeline.session import build_session
 from tarry.store import StaleCommitError
 
 if TYPE_CHECKING:

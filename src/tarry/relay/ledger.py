@@ -25,10 +25,11 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from tarry.errors import CorruptError, UnavailableError
-from tarry.recent import Recent
+from tarry.base.errors import CorruptError, UnavailableError
+from tarry.base.recent import Recent
+from tarry.base.types import Int64s
 from tarry.relay.positions import number_of, shard_of
-from tarry.store.layout import CANCELLED, Int64s
+from tarry.store.layout import CANCELLED
 from tarry.store.locallog import sync_entries
 from tarry.store.parquet import Group, groups, read_group
 from tarry.store.place import Place

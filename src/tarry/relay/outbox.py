@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicPartition
 
-from tarry.errors import TarryError, UnavailableError
+from tarry.base.errors import TarryError, UnavailableError
 from tarry.relay.clients import CALL_TIMEOUT_S, bounded, consumer, errors, producer, translated
 from tarry.relay.headers import Header
 from tarry.relay.positions import Partition

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tarry.errors import InvalidArgumentError
+from tarry.base.errors import InvalidArgumentError
 
 OFFSET_BITS = 46
 NUMBERS_MAX = 1 << 16

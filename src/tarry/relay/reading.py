@@ -12,7 +12,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, TopicPartition
 
-from tarry.errors import CorruptError, UnavailableError
+from tarry.base.errors import CorruptError, UnavailableError
 from tarry.relay.clients import errors, translated
 from tarry.relay.positions import Partition, Range
 

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tarry.message import PROPERTIES, SCHEMA
+from tarry.base.message import PROPERTIES, SCHEMA
 from tarry.relay.headers import Header
 
 KEY_CODED = "base64:"
@@ -61,7 +61,7 @@ def headers_of(text: str | None) -> list[Header]:
 
 
 class Rows:
-    """Rows of :data:`tarry.message.SCHEMA`, gathered one by one."""
+    """Rows of :data:`tarry.base.message.SCHEMA`, gathered one by one."""
 
     def __init__(self) -> None:
         self.bytes = 0

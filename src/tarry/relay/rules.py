@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tarry.delay import parse_duration_ms, parse_levels
-from tarry.errors import InvalidArgumentError
+from tarry.base.delay import parse_duration_ms, parse_levels
+from tarry.base.errors import InvalidArgumentError
 from tarry.relay.headers import KAFKA_TOPIC, TopicRule
 from tarry.relay.settings import Settings
 

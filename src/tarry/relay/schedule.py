@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE
 
-from tarry.clock import SystemClock
-from tarry.message import Kind
-from tarry.metrics import Histogram
+from tarry.base.clock import SystemClock
+from tarry.base.histogram import Histogram
+from tarry.base.message import Kind
 from tarry.relay.headers import Action, Decision, decide
 from tarry.relay.outbox import Marker, Out, Outbox, Outboxes
 from tarry.relay.positions import Partition, Range, number_of, seq_of

@@ -15,8 +15,8 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
-from tarry.clock import SystemClock
-from tarry.errors import UnavailableError
+from tarry.base.clock import SystemClock
+from tarry.base.errors import UnavailableError
 from tarry.relay.clients import Admin
 from tarry.relay.positions import Partition, Positions, ranges
 from tarry.relay.rules import Rules

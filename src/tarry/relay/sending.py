@@ -11,13 +11,13 @@ from typing import TypeVar
 import numpy as np
 import pyarrow as pa
 
-from tarry.errors import TarryError
+from tarry.base.errors import TarryError
+from tarry.base.types import Int64s
 from tarry.relay import headers as names
 from tarry.relay.headers import Header
 from tarry.relay.outbox import Out, Outbox, Outboxes, TooLargeError
 from tarry.relay.record import headers_of, kept_headers, key_bytes
 from tarry.relay.settings import Settings
-from tarry.store.layout import Int64s
 
 log = logging.getLogger(__name__)
 

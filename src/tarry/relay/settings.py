@@ -8,8 +8,8 @@ import re
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from tarry.delay import DELAY_MS_MAX, ROCKETMQ_LEVELS
-from tarry.errors import InvalidArgumentError
+from tarry.base.delay import DELAY_MS_MAX, ROCKETMQ_LEVELS
+from tarry.base.errors import InvalidArgumentError
 
 SHARDS_MAX = 64
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")

@@ -13,8 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tarry.errors import CorruptError, InvalidArgumentError
-from tarry.pipeline.checkpoint import numbered
+from tarry.base.errors import CorruptError, InvalidArgumentError
 from tarry.relay.clients import Admin, consumer
 from tarry.relay.deliver import marker_of, reached
 from tarry.relay.ledger import Reached
@@ -23,6 +22,7 @@ from tarry.relay.positions import Partition, Positions
 from tarry.relay.rules import Rules
 from tarry.relay.settings import Settings
 from tarry.relay.table import RelayStore
+from tarry.spark.pipeline.checkpoint import numbered
 
 log = logging.getLogger(__name__)
 

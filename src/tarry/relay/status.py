@@ -7,8 +7,8 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-from tarry.clock import SystemClock
-from tarry.metrics import Histogram
+from tarry.base.clock import SystemClock
+from tarry.base.histogram import Histogram
 from tarry.relay.schedule import Done
 
 LATENESS_MS = (10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 60_000)

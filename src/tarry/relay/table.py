@@ -17,8 +17,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError
 
-from tarry.clock import SystemClock
-from tarry.errors import InvalidArgumentError, UnavailableError
+from tarry.base.clock import SystemClock
+from tarry.base.errors import InvalidArgumentError, UnavailableError
 from tarry.relay.ledger import Reached
 from tarry.relay.positions import At, Partition
 from tarry.store import Snapshot, StagedFile, StaleCommitError, Store

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tarry.clock import Clock, SystemClock
-from tarry.pipeline.carry import Carrier, Runner, Settings, in_thread, spark_runner
+from tarry.base.clock import Clock, SystemClock
 from tarry.relay.ledger import Reached
 from tarry.relay.table import RelayStore
+from tarry.spark.pipeline.carry import Carrier, Runner, Settings, in_thread, spark_runner
 from tarry.store import Snapshot
 from tarry.store.upkeep import expired, plan
 

@@ -25,7 +25,7 @@ from bisect import bisect_left
 from functools import lru_cache
 from typing import Protocol
 
-from tarry.errors import InvalidArgumentError
+from tarry.base.errors import InvalidArgumentError
 from tarry.repeat.walls import Walls, walls
 from tarry.repeat.zones import LAST_S, Zone, zone
 

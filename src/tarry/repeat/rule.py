@@ -11,8 +11,8 @@ from datetime import datetime, timedelta
 from numbers import Integral
 from typing import Any, Literal, NoReturn, TypeAlias, get_args
 
-from tarry.delay import INT64_MAX, datetime_ms, due_from_delay, parse_duration_ms
-from tarry.errors import InvalidArgumentError
+from tarry.base.delay import INT64_MAX, datetime_ms, due_from_delay, parse_duration_ms
+from tarry.base.errors import InvalidArgumentError
 from tarry.repeat.walls import closer_than, problem
 from tarry.repeat.zones import zone
 

@@ -12,8 +12,8 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from tarry.delay import format_ms
-from tarry.errors import InvalidArgumentError
+from tarry.base.delay import format_ms
+from tarry.base.errors import InvalidArgumentError
 from tarry.repeat.cron import firing, last_firing, next_firing
 from tarry.repeat.rule import Repeat
 from tarry.repeat.zones import LAST_MS

@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from tarry.delay import INT64_MAX
-from tarry.errors import InvalidArgumentError
+from tarry.base.delay import INT64_MAX
+from tarry.base.errors import InvalidArgumentError
 from tarry.repeat.rule import LEAST_MS, Repeat, check_least, refuse, short
 
 TEXT_CHARS_MAX = 4096

@@ -1,11 +1,22 @@
-"""``format("tarry")``: DataFrames into the store and out of it, queues as streams (``docs/spark.md``).
+"""Tarry's Spark: ``pipeline`` sorts what was accepted into the store, ``datasource`` is ``format("tarry")``,
+``reports`` audit and forecast.
 
-``options`` and ``columns`` check, on the driver, what a user wrote; ``bodies`` and ``rows`` turn a task's Arrow batches
-into messages; ``loading`` stages them; ``writer`` makes a job of it, ``sink`` a job of each micro-batch. ``pending``,
-``delivered`` and ``dead`` read, ``stream`` reads on.
+What Spark programs import is here; it is loaded when it is used, since the broker starts the pipeline without PySpark.
 """
 
-from tarry.spark.ordering import sorted_by_due
-from tarry.spark.source import TarryDataSource
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tarry.spark.datasource import TarryDataSource, sorted_by_due
 
 __all__ = ["TarryDataSource", "sorted_by_due"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        from tarry.spark import datasource
+
+        return getattr(datasource, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

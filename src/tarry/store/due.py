@@ -8,12 +8,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tarry.store.layout import Int64s
+from tarry.base.types import Int64s, Key
 from tarry.store.parquet import Group, groups, read_group
 from tarry.store.place import Place
 from tarry.store.scan import Alive
 from tarry.store.snapshot import Snapshot
-from tarry.store.window import Key
 
 _LOWEST = np.iinfo(np.int64).min
 COLUMNS = ("due_ms", "seq", "topic")
@@ -29,7 +28,7 @@ def next_due(snapshot: Snapshot, from_ms: int, topics: set[str], *, alive: Alive
     Raises:
         CorruptError: a file is missing or damaged.
     """
-    firsts, found = Firsts(snapshot, (from_ms, _LOWEST), alive or _all_alive), dict[str, int]()
+    firsts, found = Firsts(snapshot, Key(from_ms, _LOWEST), alive or _all_alive), dict[str, int]()
     while (frontier := firsts.frontier) is not None:
         wanted = {topic for topic in topics if found.get(topic, frontier + 1) > frontier}
         if not wanted:

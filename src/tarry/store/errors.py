@@ -1,8 +1,8 @@
-"""What can go wrong in the store alone; everything else is in ``tarry.errors``."""
+"""What can go wrong in the store alone; everything else is in ``tarry.base.errors``."""
 
 from __future__ import annotations
 
-from tarry.errors import TarryError
+from tarry.base.errors import TarryError
 
 
 class StaleCommitError(TarryError):

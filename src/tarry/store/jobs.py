@@ -8,13 +8,14 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from tarry.bulk import among, first_seq
-from tarry.message import count_topics
+from tarry.base.bulk import among, first_seq
+from tarry.base.message import count_topics
+from tarry.base.types import Key
 from tarry.store.parquet import groups, read_group
 from tarry.store.place import Place
 from tarry.store.scan import Alive
 from tarry.store.snapshot import Snapshot
-from tarry.store.window import Key, read_window
+from tarry.store.window import read_window
 
 _LOWEST = np.iinfo(np.int64).min
 COLUMNS = ("due_ms", "seq", "topic")
@@ -26,7 +27,7 @@ def read_jobs(snapshot: Snapshot, numbers: Sequence[int], until_ms: int, batch_r
     Raises:
         CorruptError: while iterating, when a file is missing or damaged.
     """
-    for batch in read_window(snapshot.of_jobs(numbers), (_LOWEST, 0), until_ms, batch_rows=batch_rows):
+    for batch in read_window(snapshot.of_jobs(numbers), Key(_LOWEST, 0), until_ms, batch_rows=batch_rows):
         which = among(batch.column("seq").to_numpy(), numbers)
         if which.all():
             yield batch

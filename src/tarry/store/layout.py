@@ -13,11 +13,10 @@ together, and the label is then the smallest bucket that holds all of the piece.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-Int64s = np.ndarray[Any, np.dtype[np.int64]]
+from tarry.base.types import Int64s
 
 MINUTE_MS = 60_000
 HOUR_MS = 60 * MINUTE_MS

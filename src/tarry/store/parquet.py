@@ -22,9 +22,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tarry.errors import CorruptError
-from tarry.message import SCHEMA
-from tarry.recent import Recent
+from tarry.base.errors import CorruptError
+from tarry.base.message import SCHEMA
+from tarry.base.recent import Recent
 from tarry.store.place import Place
 
 FOOTER_BYTES_MAX = 2 << 20
@@ -77,7 +77,7 @@ def groups(place: Place, relative: str) -> list[Group]:
 
 
 def read_group(place: Place, relative: str, number: int, columns: Sequence[str] = SCHEMA.names) -> pa.RecordBatch:
-    """The rows of one row group, in the types of :data:`tarry.message.SCHEMA`.
+    """The rows of one row group, in the types of :data:`tarry.base.message.SCHEMA`.
 
     Raises:
         CorruptError: the file is missing, or a page does not match its checksum.

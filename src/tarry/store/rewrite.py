@@ -19,9 +19,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tarry.bulk import SEQ_MIN, CancelledJobs
-from tarry.message import cancelled_seqs, messages_only
-from tarry.store.layout import Int64s
+from tarry.base.bulk import SEQ_MIN, CancelledJobs
+from tarry.base.message import cancelled_seqs, messages_only
+from tarry.base.types import Int64s, Key
 from tarry.store.parquet import groups, read_group
 from tarry.store.place import Place
 from tarry.store.run import FILE_BYTES_MAX, RunWriter
@@ -39,7 +39,8 @@ Bools = npt.NDArray[np.bool_]
 class Work:
     """``files`` to be replaced by what is left of them. ``against``: for messages the files of cancellations, for
     cancellations those of messages. Where less than ``dead_share_min`` of the rows would be left out, nothing is
-    rewritten. ``cancelled_jobs``: as :meth:`tarry.bulk.CancelledJobs.to_wire` tells them. ``reason`` is for people.
+    rewritten. ``cancelled_jobs``: as :meth:`tarry.base.bulk.CancelledJobs.to_wire` tells them. ``reason`` is for
+    people.
     """
 
     reason: str
@@ -164,7 +165,7 @@ def dead_rows(work: Work) -> tuple[int, int]:
 
 
 def _sorted(root: str, files: FileColumns, from_ms: int, until_ms: int) -> Iterator[pa.RecordBatch]:
-    return read_window(Snapshot(root, 0, 0, files), (from_ms, _LOWEST), until_ms, batch_rows=BATCH_ROWS)
+    return read_window(Snapshot(root, 0, 0, files), Key(from_ms, _LOWEST), until_ms, batch_rows=BATCH_ROWS)
 
 
 class _Cancelled:

@@ -33,7 +33,8 @@ _GROUP_BYTES_MIN = 64 << 10
 
 
 class RunWriter:
-    """Takes rows of :data:`tarry.message.SCHEMA` in the order of (due_ms, seq); :meth:`finish` gives durable files.
+    """Takes rows of :data:`tarry.base.message.SCHEMA` in the order of (due_ms, seq); :meth:`finish` gives durable
+    files.
 
     ``cancelled``: they are cancellations, which have a bucket of their own.
     """

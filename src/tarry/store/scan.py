@@ -13,13 +13,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tarry.message import SCHEMA
-from tarry.store.layout import Int64s
+from tarry.base.message import SCHEMA
+from tarry.base.types import Int64s, Key, at_or_after
+from tarry.base.wanted import Wanted
 from tarry.store.parquet import Group, groups, read_group
 from tarry.store.place import Place
 from tarry.store.snapshot import Snapshot
-from tarry.store.window import Key
-from tarry.wanted import Wanted
 
 Alive = Callable[[Int64s, Int64s], npt.NDArray[np.bool_]]
 """``(due_ms, seq)`` → which of these rows are still pending."""
@@ -85,11 +84,11 @@ class _Scan:
         self._rows_max = rows_max
         # (due_ms, seq), file, row group: lower bounds of what was not looked into. Row group -1 is a file as a whole.
         self._waiting: list[tuple[Key, int, int]] = []
-        last = (files.due_max_ms > after[0]) | ((files.due_max_ms == after[0]) & (files.seq_max >= after[1]))
+        last = at_or_after(files.due_max_ms, files.seq_max, after)
         for i in np.flatnonzero(last & (files.due_min_ms <= until[0])).tolist():
             bounds = int(files.seq_min[i]), int(files.seq_max[i]), files.topic_min[i], files.topic_max[i]
             if wanted.may_be_in(*bounds):
-                self._waiting.append((max((int(files.due_min_ms[i]), bounds[0]), after), i, -1))
+                self._waiting.append((max(Key(int(files.due_min_ms[i]), bounds[0]), after), i, -1))
         heapq.heapify(self._waiting)
         self._due: Int64s = np.empty(0, np.int64)
         self._seq: Int64s = np.empty(0, np.int64)
@@ -108,7 +107,7 @@ class _Scan:
         reached = self._waiting[0][0] if self._waiting else None
         if len(self._due) >= self._rows_max:
             # What comes behind the last of these was dropped.
-            last = (int(self._due[-1]), int(self._seq[-1]) + 1)
+            last = Key(int(self._due[-1]), int(self._seq[-1]) + 1)
             reached = last if reached is None else min(last, reached)
         if reached is None:
             return Found(self._due, self._seq, self._at, None)
@@ -119,12 +118,14 @@ class _Scan:
         """Nothing from here on is of interest."""
         if len(self._due) < self._rows_max:
             return self._until
-        return (int(self._due[-1]), int(self._seq[-1]))
+        return Key(int(self._due[-1]), int(self._seq[-1]))
 
     def _open(self, file: int) -> None:
         for group in groups(self._place, self._paths[file]):
             if self._may_have(group):
-                heapq.heappush(self._waiting, (max((group.due_min_ms, group.seq_min), self._after), file, group.number))
+                heapq.heappush(
+                    self._waiting, (max(Key(group.due_min_ms, group.seq_min), self._after), file, group.number)
+                )
 
     def _may_have(self, group: Group) -> bool:
         within = (group.due_max_ms, group.seq_max) >= self._after and (group.due_min_ms, group.seq_min) < self._until

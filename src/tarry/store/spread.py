@@ -14,10 +14,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from tarry.base.types import Key
 from tarry.store.parquet import Group, groups
 from tarry.store.place import Place
 from tarry.store.snapshot import Snapshot
-from tarry.store.window import Key
 
 MOMENTS_MAX = 100
 """Of so many moments of each part is it noted how many messages are due in them."""

@@ -21,10 +21,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tarry.errors import DiskFullError, InvalidArgumentError
+from tarry.base.errors import DiskFullError, InvalidArgumentError
+from tarry.base.message import SCHEMA, Kind, cancelled_seqs, messages_only
+from tarry.base.types import Int64s
 from tarry.log.files import DISK_FULL
-from tarry.message import SCHEMA, Kind, cancelled_seqs, messages_only
-from tarry.store.layout import CANCELLED, Int64s, Piece, cut, cut_by_size
+from tarry.store.layout import CANCELLED, Piece, cut, cut_by_size
 from tarry.store.parquet import footer_checksum
 from tarry.store.place import Place, sync_file, sync_up
 
@@ -66,7 +67,7 @@ class StagedFile:
 def stage(
     table: pa.Table, root: str, prefix: str, now_ms: int, *, shard: int = 0, files_max: int = FILES_MAX
 ) -> list[StagedFile]:
-    """Sort ``table`` (of :data:`tarry.message.SCHEMA`) by ``(due_ms, seq)``, cut it into buckets and write them,
+    """Sort ``table`` (of :data:`tarry.base.message.SCHEMA`) by ``(due_ms, seq)``, cut it into buckets and write them,
     durably.
 
     Cancellations go to files of their own, in the bucket "cancelled"; a message whose cancellation is in the same table

@@ -20,9 +20,9 @@ from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Sc
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 
-from tarry.clock import SystemClock
-from tarry.errors import CorruptError, InvalidArgumentError, UnavailableError
-from tarry.message import SCHEMA
+from tarry.base.clock import SystemClock
+from tarry.base.errors import CorruptError, InvalidArgumentError, UnavailableError
+from tarry.base.message import SCHEMA
 from tarry.store.errors import StaleCommitError
 from tarry.store.locallog import FILES_KEY, REMOVED_KEY, mend, sync_checkpoint, sync_entries
 from tarry.store.place import Place, sync_up

@@ -30,7 +30,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tarry.bulk import first_seq
+from tarry.base.bulk import first_seq
 from tarry.store.layout import HOUR_MS, buckets_between, label
 from tarry.store.rewrite import Rewritten, Work
 from tarry.store.run import FILE_BYTES_MAX

@@ -19,9 +19,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tarry.errors import InvalidArgumentError
-from tarry.message import SCHEMA
-from tarry.store.layout import Int64s, cut_by_size
+from tarry.base.errors import InvalidArgumentError
+from tarry.base.message import SCHEMA
+from tarry.base.types import Int64s, Key
+from tarry.store.layout import cut_by_size
 from tarry.store.parquet import Group, groups, read_group
 from tarry.store.place import Place
 from tarry.store.snapshot import Snapshot
@@ -30,9 +31,6 @@ BATCH_BYTES_MAX = 8 << 20
 """A batch is cut here however many rows were asked for: a body may have megabytes."""
 
 _LOWEST = np.iinfo(np.int64).min
-
-Key = tuple[int, int]
-"""(due_ms, seq), the order of everything here."""
 
 
 @dataclass(slots=True)
@@ -63,7 +61,8 @@ class _Run:
 
 
 def read_window(snapshot: Snapshot, after: Key, until_ms: int, *, batch_rows: int) -> Iterator[pa.RecordBatch]:
-    """Rows of :data:`tarry.message.SCHEMA` with ``(due_ms, seq) >= after`` and ``due_ms < until_ms``, in that order.
+    """Rows of :data:`tarry.base.message.SCHEMA` with ``(due_ms, seq) >= after`` and ``due_ms < until_ms``, in that
+    order.
 
     A batch has 1 to ``batch_rows`` rows (fewer where they are large). Abandoning the iterator leaves nothing open.
 
@@ -101,7 +100,7 @@ class _Merge:
             if self._waiting and held < look_at:
                 held += self._load(*heapq.heappop(self._waiting)[2:])
                 continue
-            bound = self._waiting[0][:2] if self._waiting else None
+            bound = Key(*self._waiting[0][:2]) if self._waiting else None
             counts = [run.below(bound) for run in self._runs]
             ready = sum(counts)
             if ready and (ready >= self._batch_rows or bound is None or held >= 2):
@@ -124,7 +123,7 @@ class _Merge:
             return 0.0
         run = _in_order(read_group(self._place, self._paths[file], number))
         rows = len(run.due_ms)
-        start, stop = run.below(self._after), run.below((self._until_ms, _LOWEST))
+        start, stop = run.below(self._after), run.below(Key(self._until_ms, _LOWEST))
         if stop <= start:
             return 0.0
         run.take(start)

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tarry.intake.index import Int64s
+from tarry.base.types import Int64s
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,11 +20,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tarry.bulk import number_of
-from tarry.clock import Clock
-from tarry.intake.index import Int64s, Key, Window
+from tarry.base.bulk import number_of
+from tarry.base.clock import Clock
+from tarry.base.message import messages_only
+from tarry.base.types import Int64s, Key
+from tarry.intake.index import Window
 from tarry.intake.intake import Intake
-from tarry.message import messages_only
 from tarry.wheel.wheel import Piece, Wheel
 
 log = logging.getLogger(__name__)

@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tarry.intake.index import Int64s, Key
-from tarry.message import concat
+from tarry.base.message import concat
+from tarry.base.types import Int64s, Key
 from tarry.wheel.due import Due
 from tarry.wheel.withdrawn import Withdrawn
 

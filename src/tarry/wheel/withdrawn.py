@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tarry.bulk import CancelledJobs, among
-from tarry.intake.index import Int64s, Key
+from tarry.base.bulk import CancelledJobs, among
+from tarry.base.types import Int64s, Key
 from tarry.wheel.due import Due
 
 PURGE_ROWS = 4096

@@ -8,12 +8,12 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from tarry.delay import DelayLevel
-from tarry.errors import InvalidArgumentError
+from tarry.api.receipt import Receipt
+from tarry.api.wire import HANDLES_MAX
+from tarry.base.delay import DelayLevel
+from tarry.base.errors import InvalidArgumentError
 from tarry.fronts.flight.commands import Command, Int64, Natural, parse
 from tarry.fronts.flight.core import Core
-from tarry.fronts.flight.wire import HANDLES_MAX
-from tarry.receipt import Receipt
 
 Texts = Annotated[list[str], Field(max_length=HANDLES_MAX)]
 

@@ -7,8 +7,9 @@ from typing import Annotated, Any, Literal, TypeVar
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from tarry.errors import InvalidArgumentError
-from tarry.fronts.flight.wire import Int64s, decode_json
+from tarry.api.wire import decode_json
+from tarry.base.errors import InvalidArgumentError
+from tarry.base.types import Int64s
 
 # What the broker refuses (no group name, prefetch 0) it refuses itself; here a value must only be one that it can take.
 Int64 = Annotated[int, Field(ge=-(1 << 63), lt=1 << 63)]

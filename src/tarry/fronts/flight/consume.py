@@ -28,11 +28,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.flight as fl
 
-from tarry import affinity
-from tarry.errors import InvalidArgumentError, NotFoundError, TarryError, UnavailableError
-from tarry.fronts.flight.core import Subscription
-from tarry.fronts.flight.put import STREAM_ERRORS
-from tarry.fronts.flight.wire import (
+from tarry.api.views import DELIVERY
+from tarry.api.wire import (
     ALIVE_S,
     GOODBYE,
     SETTLED,
@@ -42,7 +39,10 @@ from tarry.fronts.flight.wire import (
     decode_settle,
     encode_notice,
 )
-from tarry.ready import DELIVERY
+from tarry.base import affinity
+from tarry.base.errors import InvalidArgumentError, NotFoundError, TarryError, UnavailableError
+from tarry.fronts.flight.core import Subscription
+from tarry.fronts.flight.put import STREAM_ERRORS
 
 log = logging.getLogger(__name__)
 

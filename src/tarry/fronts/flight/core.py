@@ -11,17 +11,17 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tarry.admission import Limits
-from tarry.delay import Delay
-from tarry.errors import TarryError
-from tarry.groupinfo import GroupInfo, TopicInfo
-from tarry.jobinfo import Job, JobCancelled
-from tarry.outcome import Outcome, Rescheduled
-from tarry.receipt import Receipt
+from tarry.api.admission import Limits
+from tarry.api.groups import GroupInfo, TopicInfo
+from tarry.api.jobs import Job, JobCancelled
+from tarry.api.outcome import Outcome, Rescheduled
+from tarry.api.receipt import Receipt
+from tarry.api.views import Forecast, History, Page
+from tarry.base.delay import Delay
+from tarry.base.errors import TarryError
+from tarry.base.types import Int64s
 from tarry.store import StagedFile
-from tarry.views import Forecast, History, Page
 
-Int64s = npt.NDArray[np.int64]
 Done = Callable[[TarryError | None], None]
 
 

@@ -17,10 +17,10 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from tarry.errors import UnavailableError
+from tarry.api.wire import parse_address
+from tarry.base.errors import UnavailableError
 from tarry.fronts.flight.core import Core
 from tarry.fronts.flight.server import Service
-from tarry.fronts.flight.wire import parse_address
 
 log = logging.getLogger(__name__)
 

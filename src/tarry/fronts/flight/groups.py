@@ -10,9 +10,9 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field
 
+from tarry.api.wire import HANDLES_MAX
 from tarry.fronts.flight.commands import Command, Int64, Natural, Start, parse
 from tarry.fronts.flight.core import Core
-from tarry.fronts.flight.wire import HANDLES_MAX
 
 Offsets = Annotated[list[Int64], Field(max_length=HANDLES_MAX)]
 

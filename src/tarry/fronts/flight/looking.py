@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.flight as fl
 
+from tarry.api.wire import CURSOR_KEY
 from tarry.fronts.flight.commands import Command, ListPending, Natural, Peek, parse
 from tarry.fronts.flight.core import Core
-from tarry.fronts.flight.wire import CURSOR_KEY
 
 
 class ForecastOf(Command):

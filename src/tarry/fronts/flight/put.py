@@ -19,10 +19,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.flight as fl
 
-from tarry import affinity
-from tarry.errors import InvalidArgumentError, TarryError, UnavailableError
+from tarry.api.wire import Answer, encode_accepted, encode_placed, encode_refused
+from tarry.base import affinity
+from tarry.base.errors import InvalidArgumentError, TarryError, UnavailableError
 from tarry.fronts.flight.core import Core
-from tarry.fronts.flight.wire import Answer, encode_accepted, encode_placed, encode_refused
 
 log = logging.getLogger(__name__)
 

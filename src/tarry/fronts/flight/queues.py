@@ -7,10 +7,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from tarry.errors import InvalidArgumentError
+from tarry.api.views import CANCELLED, QUEUED
+from tarry.base.errors import InvalidArgumentError
 from tarry.fronts.flight.commands import Cancelled, Command, Natural, Queue, Start, parse
 from tarry.fronts.flight.core import Core
-from tarry.views import CANCELLED, QUEUED
 
 
 class QueuesOf(Command):

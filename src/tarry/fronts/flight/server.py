@@ -17,7 +17,10 @@ import pyarrow as pa
 import pyarrow.flight as fl
 
 from tarry import __version__
-from tarry.errors import InvalidArgumentError, NotFoundError, TarryError, UnavailableError
+from tarry.api.views import DELIVERY
+from tarry.api.wire import CONSUME_PATH, SCHEDULE_PATH, as_bytes, decode_json, encode_error, encode_json
+from tarry.base.errors import InvalidArgumentError, NotFoundError, TarryError, UnavailableError
+from tarry.base.message import SCHEMA
 from tarry.fronts.flight.bulk import Bulk, StageJob
 from tarry.fronts.flight.changes import Changes
 from tarry.fronts.flight.commands import (
@@ -41,9 +44,6 @@ from tarry.fronts.flight.groups import Groups
 from tarry.fronts.flight.looking import Looking
 from tarry.fronts.flight.put import STREAM_ERRORS, PutStream
 from tarry.fronts.flight.queues import Queues
-from tarry.fronts.flight.wire import CONSUME_PATH, SCHEDULE_PATH, as_bytes, decode_json, encode_error, encode_json
-from tarry.message import SCHEMA
-from tarry.ready import DELIVERY
 
 log = logging.getLogger(__name__)
 

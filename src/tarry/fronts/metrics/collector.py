@@ -21,7 +21,7 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from tarry.metrics import Histogram
+from tarry.base.histogram import Histogram
 
 TOPICS_MAX = 100
 GROUPS_MAX = 100

@@ -15,8 +15,8 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, choose_encoder, generate_latest
 
 from tarry import __version__
-from tarry.config import parse_address
-from tarry.errors import UnavailableError
+from tarry.base.config import parse_address
+from tarry.base.errors import UnavailableError
 from tarry.fronts.metrics.collector import BrokerCollector, Core
 
 log = logging.getLogger(__name__)

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from hashlib import sha1
 from pathlib import Path
 
-from tarry.errors import InvalidArgumentError
-from tarry.fronts.grpc import Call
+from loopgrpc import Call
+from tarry.base.errors import InvalidArgumentError
 from tarry.fronts.rocketmq.refusal import Code, Refusal
 
 _AUTHORIZATION = re.compile(

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from tarry.errors import InvalidArgumentError
+from tarry.base.errors import InvalidArgumentError
 
 YEARS = 20
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tarry.errors import TarryError
+from tarry.base.errors import TarryError
 from tarry.fronts.rocketmq.clients import LEASE_MS, Clients
 from tarry.fronts.rocketmq.core import Core
 from tarry.fronts.rocketmq.lines import Line, leases_of
@@ -22,7 +22,7 @@ from tarry.fronts.rocketmq.names import HALVES, SEPARATOR
 from tarry.fronts.rocketmq.properties import MESSAGE_ID, REAL_TOPIC, SHARDING_KEY, user_properties
 from tarry.fronts.rocketmq.rows import messages_of
 from tarry.fronts.rocketmq.stubs import definition, service
-from tarry.ready import Subscription
+from tarry.groups import Subscription
 from tarry.repeat import read_state
 
 log = logging.getLogger(__name__)

@@ -13,10 +13,10 @@ import random
 from collections.abc import Iterable
 from typing import Any
 
-from tarry.errors import TarryError
+from tarry.base.errors import TarryError
+from tarry.base.types import Int64s
 from tarry.fronts.rocketmq.names import topic_of
-from tarry.intake.index import Int64s
-from tarry.ready import Subscription
+from tarry.groups import Subscription
 
 log = logging.getLogger(__name__)
 

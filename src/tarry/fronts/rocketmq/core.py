@@ -7,13 +7,13 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from tarry.clock import Clock
-from tarry.config import Config
-from tarry.errors import TarryError
-from tarry.groupinfo import GroupInfo, TopicInfo
+from tarry.api.groups import GroupInfo, TopicInfo
+from tarry.api.outcome import Outcome, Rescheduled
+from tarry.base.clock import Clock
+from tarry.base.config import Config
+from tarry.base.errors import TarryError
+from tarry.groups import Group
 from tarry.intake import Accepted
-from tarry.outcome import Outcome, Rescheduled
-from tarry.ready import Group
 
 
 class Core(Protocol):

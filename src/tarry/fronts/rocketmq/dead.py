@@ -1,14 +1,14 @@
 """Dead letters as RocketMQ's users look for them: ``%DLQ%GROUP``, all topics of a group together.
 
-In the broker each topic of a group has dead letters of its own (:func:`tarry.ready.dead.dead_topic`). To clients these
-are the queues of ``%DLQ%GROUP``: a queue's broker name is the topic that it stands for.
+In the broker each topic of a group has dead letters of its own (:func:`tarry.base.dead_topics.dead_topic`). To clients
+these are the queues of ``%DLQ%GROUP``: a queue's broker name is the topic that it stands for.
 """
 
 from __future__ import annotations
 
+from tarry.base.dead_topics import dead_topic
 from tarry.fronts.rocketmq.core import Core
 from tarry.fronts.rocketmq.names import DEAD
-from tarry.ready.dead import dead_topic
 
 
 def is_alias(topic: str) -> bool:

@@ -13,8 +13,9 @@ import zlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from tarry.delay import DelayLevel, check_due, due_from_delay
-from tarry.errors import DelayTooLongError, InvalidArgumentError
+from tarry.base.delay import DelayLevel, check_due, due_from_delay
+from tarry.base.errors import DelayTooLongError, InvalidArgumentError
+from tarry.base.message import RESERVED
 from tarry.fronts.rocketmq.properties import (
     BORN_HOST,
     BORN_TIMESTAMP,
@@ -27,7 +28,6 @@ from tarry.fronts.rocketmq.properties import (
 )
 from tarry.fronts.rocketmq.refusal import Code, Refusal
 from tarry.fronts.rocketmq.stubs import definition
-from tarry.message import RESERVED
 
 PROPERTIES_MAX = 128
 PROPERTIES_BYTES_MAX = 16 << 10

@@ -15,6 +15,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from tarry.api.receipt import id_of
+from tarry.base.message import ORDER_KEY
 from tarry.fronts.rocketmq.handles import receipt_handle
 from tarry.fronts.rocketmq.names import resource_of
 from tarry.fronts.rocketmq.properties import (
@@ -27,14 +29,13 @@ from tarry.fronts.rocketmq.properties import (
 )
 from tarry.fronts.rocketmq.rows import DEAD_TOPIC, digest, type_of
 from tarry.fronts.rocketmq.wire import text, varint
-from tarry.message import ORDER_KEY
-from tarry.receipt import id_of
 
 _COLUMNS = ("seq", "due_ms", "id", "tag", "properties", "body", "born_ms", "offset", "lease", "attempt")
 
 
 def deliveries(batch: pa.RecordBatch, asked: Any, host: str, topic: str = "") -> Iterator[bytes]:
-    """Rows of :data:`tarry.ready.DELIVERY`; for the arguments see :func:`tarry.fronts.rocketmq.rows.messages_of`."""
+    """Rows of :data:`tarry.api.views.DELIVERY`; for the arguments see
+    :func:`tarry.fronts.rocketmq.rows.messages_of`."""
     packed = resource_of(asked).SerializeToString()
     resource = b"\x0a%b%b" % (varint(len(packed)), packed)
     place = text(b"\x52", host)

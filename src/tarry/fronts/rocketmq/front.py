@@ -14,11 +14,11 @@ from typing import Any
 
 import uvloop
 
-from tarry import affinity
-from tarry.config import Config, parse_address
-from tarry.delay import parse_levels
-from tarry.errors import UnavailableError
-from tarry.fronts.grpc import GrpcServer, Limits
+from loopgrpc import GrpcServer, Limits
+from tarry.base import affinity
+from tarry.base.config import Config, parse_address
+from tarry.base.delay import parse_levels
+from tarry.base.errors import UnavailableError
 from tarry.fronts.rocketmq.caller import Gate, read_keys
 from tarry.fronts.rocketmq.certificate import context_of
 from tarry.fronts.rocketmq.checks import Checks

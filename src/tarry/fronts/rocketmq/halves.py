@@ -17,16 +17,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tarry.errors import TarryError
+from tarry.api.outcome import Outcome
+from tarry.base.errors import TarryError
+from tarry.base.message import ORDER_KEY, PROPERTIES, UNNUMBERED
+from tarry.base.properties import with_property
 from tarry.fronts.rocketmq.core import Core
 from tarry.fronts.rocketmq.draft import Draft
 from tarry.fronts.rocketmq.names import HALVES
 from tarry.fronts.rocketmq.properties import DELIVER_MS, MESSAGE_ID, REAL_TOPIC, SHARDING_KEY, map_of
 from tarry.fronts.rocketmq.refusal import Code, Refusal
 from tarry.fronts.rocketmq.stubs import definition
-from tarry.message import ORDER_KEY, PROPERTIES, UNNUMBERED
-from tarry.outcome import Outcome
-from tarry.properties import with_property
 from tarry.repeat import Repeat, to_json
 
 _ID_CHARACTERS = 40

@@ -4,7 +4,7 @@ A receipt handle is base64url of ``version u8 = 1 · lease i64 · offset i64 · 
 topic is empty where the request that uses it names it. It needs no signature: what names no lease that is held now
 settles nothing.
 
-A recall handle is ``HANDLE.CRC.ID``: the handle that any Tarry client would get (signed, :mod:`tarry.handle`), the
+A recall handle is ``HANDLE.CRC.ID``: the handle that any Tarry client would get (signed, :mod:`tarry.base.handle`), the
 CRC-32 of the topic's name in hex, so that the handle of one topic is refused in another, and the message id in
 base64url, which the answer to a recall has to give. ``HANDLE`` alone is taken, too.
 """

@@ -13,9 +13,9 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from tarry.errors import TarryError
-from tarry.intake.index import Int64s
-from tarry.ready import Group, Subscription
+from tarry.base.errors import TarryError
+from tarry.base.types import Int64s
+from tarry.groups import Group, Subscription
 
 GATHER_S = 0.004
 

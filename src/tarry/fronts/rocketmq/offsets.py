@@ -8,8 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from tarry.errors import InvalidArgumentError, NotFoundError
-from tarry.fronts.grpc import Call
+from loopgrpc import Call
+from tarry.base.errors import InvalidArgumentError, NotFoundError
 from tarry.fronts.rocketmq.caller import Caller
 from tarry.fronts.rocketmq.core import Core
 from tarry.fronts.rocketmq.groups import Groups

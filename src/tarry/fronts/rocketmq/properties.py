@@ -37,7 +37,7 @@ _APART = "\x1f"
 
 
 def map_of(rows: Sequence[Sequence[tuple[str, str]]]) -> pa.MapArray:
-    """The properties of many messages, as a column of :data:`tarry.message.PROPERTIES`: from flat columns, since a
+    """The properties of many messages, as a column of :data:`tarry.base.message.PROPERTIES`: from flat columns, since a
     list of pairs a row takes several times as long.
     """
     pairs = [pair for row in rows for pair in row]

@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+from tarry.api.outcome import Outcome
 from tarry.fronts.rocketmq.caller import Caller
 from tarry.fronts.rocketmq.core import Core
 from tarry.fronts.rocketmq.handles import read_recall
 from tarry.fronts.rocketmq.names import topic_of
 from tarry.fronts.rocketmq.refusal import OK, Code, Refusal
 from tarry.fronts.rocketmq.stubs import service
-from tarry.outcome import Outcome
 
 
 class Recaller:

@@ -9,8 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from tarry.errors import TarryError
-from tarry.fronts.grpc import Answers, Call, Promise, framed
+from loopgrpc import Answers, Call, Promise, framed
+from tarry.base.errors import TarryError
 from tarry.fronts.rocketmq.caller import Caller
 from tarry.fronts.rocketmq.clients import LEASE_MS, Client, Clients
 from tarry.fronts.rocketmq.core import Core
@@ -24,7 +24,7 @@ from tarry.fronts.rocketmq.refusal import OK, Code, Refusal, refused
 from tarry.fronts.rocketmq.routes import QUEUES
 from tarry.fronts.rocketmq.stubs import definition, service
 from tarry.fronts.rocketmq.topics import Topics
-from tarry.ready import Subscription
+from tarry.groups import Subscription
 
 BATCH_MAX = 1024
 CHUNK_ROWS, PIECE_BYTES_MAX = 32, 1 << 18

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from tarry.errors import (
+from tarry.base.errors import (
     ClosedError,
     DelayTooLongError,
     DiskFullError,
@@ -45,8 +45,8 @@ _CODES: tuple[tuple[type[TarryError], int], ...] = (
 
 
 class Refusal(Exception):  # noqa: N818  it is an answer, not a fault of the program
-    """Raised in a handler: the answer's status is ``code`` with ``text``. It is none of ``tarry.errors``: it says what
-    goes over this one wire.
+    """Raised in a handler: the answer's status is ``code`` with ``text``. It is none of ``tarry.base.errors``: it says
+    what goes over this one wire.
     """
 
     def __init__(self, code: int, text: str) -> None:

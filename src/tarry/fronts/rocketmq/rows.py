@@ -9,6 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from tarry.api.receipt import id_of
+from tarry.base.message import ORDER_KEY
 from tarry.fronts.rocketmq.handles import receipt_handle
 from tarry.fronts.rocketmq.names import resource_of
 from tarry.fronts.rocketmq.properties import (
@@ -21,8 +23,6 @@ from tarry.fronts.rocketmq.properties import (
     user_properties,
 )
 from tarry.fronts.rocketmq.stubs import definition
-from tarry.message import ORDER_KEY
-from tarry.receipt import id_of
 
 _TYPE = definition.MessageType
 _NORMAL, _FIFO, _DELAY, _TRANSACTION = int(_TYPE.NORMAL), int(_TYPE.FIFO), int(_TYPE.DELAY), int(_TYPE.TRANSACTION)
@@ -32,8 +32,8 @@ DEAD_TOPIC = "tarry.dead.topic"
 
 
 def messages_of(batch: pa.RecordBatch, asked: Any, host: str, topic: str = "") -> Iterator[Any]:
-    """Rows of :data:`tarry.ready.DELIVERY`, or of :data:`tarry.views.QUEUED` for who leases nothing, as ``Message``,
-    bodies as the producer meant them.
+    """Rows of :data:`tarry.api.views.DELIVERY`, or of :data:`tarry.api.views.QUEUED` for who leases nothing, as
+    ``Message``, bodies as the producer meant them.
 
     Args:
         asked: the topic's ``Resource`` as the client named it.

@@ -13,9 +13,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from tarry.admission import assembled
-from tarry.errors import InvalidMessageError, TarryError
-from tarry.fronts.grpc import Promise
+from loopgrpc import Promise
+from tarry.api.admission import assembled
+from tarry.base.errors import InvalidMessageError, TarryError
+from tarry.base.message import ORDER_KEY
 from tarry.fronts.rocketmq.caller import Caller
 from tarry.fronts.rocketmq.core import Core
 from tarry.fronts.rocketmq.draft import Draft, Rules, draft_of
@@ -28,7 +29,6 @@ from tarry.fronts.rocketmq.stubs import service
 from tarry.fronts.rocketmq.topics import Topics
 from tarry.fronts.rocketmq.wire import sent
 from tarry.intake import Accepted
-from tarry.message import ORDER_KEY
 
 BATCHES_IN_FLIGHT = 2
 SECOND_ROWS_MIN = 16
@@ -185,7 +185,7 @@ class Sender:
 
 
 def rows_of(drafts: Sequence[Draft], now_ms: int) -> pa.RecordBatch:
-    """Messages as the broker stores them (:data:`tarry.message.UNNUMBERED`); none of them a half."""
+    """Messages as the broker stores them (:data:`tarry.base.message.UNNUMBERED`); none of them a half."""
     properties = [[*d.properties, (ORDER_KEY, d.order_key)] if d.order_key else d.properties for d in drafts]
     columns = {
         "topic": pa.array([d.topic for d in drafts], _TEXT),

@@ -11,7 +11,7 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
-from tarry.fronts.grpc import Bidi, Call, GrpcError, Handler, Promise, ServerStream, StatusCode, Unary
+from loopgrpc import Bidi, Call, GrpcError, Handler, Promise, ServerStream, StatusCode, Unary
 from tarry.fronts.rocketmq.caller import Caller, Gate
 from tarry.fronts.rocketmq.refusal import Code, Refusal, refused
 from tarry.fronts.rocketmq.stubs import service

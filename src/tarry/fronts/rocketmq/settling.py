@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from tarry.errors import NotFoundError, TarryError
-from tarry.fronts.grpc import Promise
+from loopgrpc import Promise
+from tarry.base.errors import NotFoundError, TarryError
 from tarry.fronts.rocketmq.caller import Caller
 from tarry.fronts.rocketmq.clients import Client, Clients
 from tarry.fronts.rocketmq.core import Core
@@ -25,7 +25,7 @@ from tarry.fronts.rocketmq.receiving import INVISIBLE_MS
 from tarry.fronts.rocketmq.refusal import OK, Code, Refusal, overall
 from tarry.fronts.rocketmq.stubs import service
 from tarry.fronts.rocketmq.wire import acked
-from tarry.ready import Group
+from tarry.groups import Group
 
 log = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ import threading
 from types import ModuleType
 from typing import Any
 
-from tarry.errors import NotFoundError
+from tarry.base.errors import NotFoundError
 
 _PACKAGE, _ROOM = "rocketmq", "rocketmq.grpc_protocol"
 _lock = threading.Lock()

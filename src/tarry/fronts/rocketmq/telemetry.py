@@ -9,7 +9,7 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
-from tarry.fronts.grpc import GrpcError, StatusCode
+from loopgrpc import GrpcError, StatusCode
 from tarry.fronts.rocketmq.caller import Caller
 from tarry.fronts.rocketmq.clients import COMMANDS_MAX, Client, Clients, Stream, end_stream
 from tarry.fronts.rocketmq.groups import Groups

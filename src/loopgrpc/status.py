@@ -1,0 +1,53 @@
+"""How a gRPC call ends: its code, its text for people, and the error that handlers raise to choose them.
+
+Source: the gRPC documents ``statuscodes.md`` and ``PROTOCOL-HTTP2.md`` (Status-Message is percent-encoded UTF-8).
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from urllib.parse import quote
+
+_PLAIN = " !\"#$&'()*+,-./:;<=>?@[\\]^_`{|}~"
+"""Printable ASCII but ``%``; letters and digits are always plain."""
+MESSAGE_CHARACTERS_MAX = 1_024
+
+
+class StatusCode(IntEnum):
+    """The codes of gRPC."""
+
+    OK = 0
+    CANCELLED = 1
+    UNKNOWN = 2
+    INVALID_ARGUMENT = 3
+    DEADLINE_EXCEEDED = 4
+    NOT_FOUND = 5
+    ALREADY_EXISTS = 6
+    PERMISSION_DENIED = 7
+    RESOURCE_EXHAUSTED = 8
+    FAILED_PRECONDITION = 9
+    ABORTED = 10
+    OUT_OF_RANGE = 11
+    UNIMPLEMENTED = 12
+    INTERNAL = 13
+    UNAVAILABLE = 14
+    DATA_LOSS = 15
+    UNAUTHENTICATED = 16
+
+
+class GrpcError(Exception):
+    """What a handler raises to end its call with ``status`` and ``message``.
+
+    It is none of ``tarry.base.errors``: it says how a call ends on this one wire, and a front above maps the broker's
+    errors to it.
+    """
+
+    def __init__(self, status: StatusCode, message: str = "") -> None:
+        super().__init__(f"{status.name}: {message}" if message else status.name)
+        self.status = status
+        self.message = message
+
+
+def encode_message(message: str) -> bytes:
+    """``message`` as ``grpc-message`` carries it; beyond ``MESSAGE_CHARACTERS_MAX`` characters it is cut."""
+    return quote(message[:MESSAGE_CHARACTERS_MAX], safe=_PLAIN, errors="replace").encode("ascii")

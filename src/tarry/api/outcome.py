@@ -1,0 +1,29 @@
+"""What became of an attempt to cancel or to reschedule a message: one definite answer of four."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from tarry.api.receipt import Receipt
+
+
+class Outcome(StrEnum):
+    """The answer for one message."""
+
+    DONE = "done"
+    """It was pending, and no consumer will ever get it (at its former time, where it was rescheduled)."""
+    DELIVERED = "delivered"
+    """It was due, and had been handed to its topic's queue (or dropped by its late-message policy) before."""
+    CANCELLED = "cancelled"
+    """It had been cancelled, replaced or rescheduled before."""
+    UNKNOWN = "unknown"
+    """Nothing is known of it: it never was, or its end is longer ago than the retention."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rescheduled:
+    """``receipt`` is that of the message at its new time, where the outcome is "done"; else None."""
+
+    outcome: Outcome
+    receipt: Receipt | None = None

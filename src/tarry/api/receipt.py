@@ -1,0 +1,82 @@
+"""What a producer gets back for a message, and what one may ask of a topic: the same in-process and through the
+client.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+
+from tarry.base import handle
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+OUTCOMES = ("scheduled", "replaced", "kept", "duplicate")
+"""What may become of a scheduled message; see :class:`Receipt`."""
+
+PLACED = np.dtype(
+    [("seq", "<i8"), ("due_ms", "<i8"), ("first_seq", "<i8"), ("rows", "<u4"), ("token", "V8"), ("outcome", "u1")]
+)
+"""Where a row's message is, which accepted batch its handle speaks of, and its outcome as a place in OUTCOMES."""
+
+
+def id_of(seq: int) -> str:
+    """The id of a message that was given none."""
+    return f"{seq:016x}"
+
+
+class Receipt:
+    """The answer to one scheduled message: it is durable. A delay was resolved to ``due_ms`` by the broker's clock.
+
+    ``outcome`` is "scheduled"; "replaced": another message of its key was pending, and was cancelled; "kept": such a
+    message was pending, and this is its receipt; "duplicate": a message of its id had been accepted within the dedupe
+    window, and this is its receipt.
+    """
+
+    __slots__ = ("_first_seq", "_rows", "_token", "due_ms", "id", "outcome", "seq")
+
+    def __init__(
+        self, id: str, seq: int, due_ms: int, first_seq: int, rows: int, token: bytes, outcome: str = "scheduled"
+    ) -> None:
+        self.id = id
+        self.seq = seq
+        self.due_ms = due_ms
+        self._first_seq = first_seq
+        self._rows = rows
+        self._token = token
+        self.outcome = outcome
+
+    @property
+    def handle(self) -> str:
+        """What cancels or reschedules the message later; keep it as it is."""
+        return handle.encode(self.seq, self.due_ms, self._first_seq, self._rows, self._token)
+
+    @property
+    def due(self) -> datetime:
+        """The due time as an aware datetime."""
+        return _EPOCH + timedelta(milliseconds=self.due_ms)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Receipt) and (self.seq, self.handle) == (other.seq, other.handle)
+
+    def __hash__(self) -> int:
+        return hash((self.seq, self.due_ms))
+
+    def __repr__(self) -> str:
+        told = f"id={self.id!r}, seq={self.seq}, due_ms={self.due_ms}, handle={self.handle!r}"
+        return f"Receipt({told}, outcome={self.outcome!r})"
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPending:
+    """How much of a topic is pending (not due yet), when the next falls due, and how much is ready and unacknowledged
+    by the slowest group.
+    """
+
+    topic: str
+    pending: int
+    next_due_ms: int | None
+    ready: int

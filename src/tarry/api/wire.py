@@ -1,0 +1,273 @@
+"""Encoding and decoding of what ``docs/formats-flight.md`` describes. Pure: no sockets, no threads; used by both sides.
+
+Bytes that mean nothing raise :class:`~tarry.base.errors.InvalidArgumentError`, whatever they are.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tarry.api.receipt import OUTCOMES, PLACED
+from tarry.base.errors import InvalidArgumentError, TarryError, from_wire
+from tarry.base.types import Int64s
+
+SCHEDULE_PATH = [b"schedule"]
+CONSUME_PATH = [b"consume"]
+CURSOR_KEY = "tarry.cursor"
+"""In the metadata of a page's schema: what to ask on with; absent on the last page."""
+
+HANDLES_MAX = 65_536
+"""Most handles, or keys, in one command."""
+PAIRS_MAX = 65_536
+"""Most (lease, offset) pairs that our client puts into one settling message."""
+ALIVE_S = 10.0
+"""After so long without another message, the broker tells a consumer that it is there."""
+
+
+def parse_address(address: str) -> tuple[str, int]:
+    """Host and port of ``"HOST:PORT"``; IPv6 as ``"[::1]:7611"``.
+
+    Raises:
+        InvalidArgumentError: it is not of that form.
+    """
+    host, colon, port = address.rpartition(":") if isinstance(address, str) else ("", "", "")
+    if not colon or not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
+        raise InvalidArgumentError(f"address {address!r} is not HOST:PORT; allowed: localhost:7611, [::1]:7611")
+    if (":" in host) != (host.startswith("[") and host.endswith("]")):
+        raise InvalidArgumentError(f"address {address!r}: an IPv6 host needs brackets, as in [::1]:7611")
+    return host, int(port)
+
+
+# -- answers of DoPut ------------------------------------------------------------------------------------------------
+
+
+class Answer(IntEnum):
+    """Byte 0 of an answer."""
+
+    ACCEPTED = 0
+    REFUSED = 1
+    GOODBYE = 2
+    PLACED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptedAnswer:
+    """A batch is durable. ``due_ms`` is there when the broker's clock resolved it."""
+
+    first_seq: int
+    rows: int
+    token: bytes
+    due_ms: Int64s | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlacedAnswer:
+    """A batch with keys or ids is durable. ``placed`` (:data:`tarry.api.receipt.PLACED`) says of each row where its
+    message is, which is not always where the row itself would be, and what became of it.
+    """
+
+    placed: npt.NDArray[np.void]
+
+    @property
+    def rows(self) -> int:
+        """Of the batch."""
+        return len(self.placed)
+
+
+@dataclass(frozen=True, slots=True)
+class Goodbye:
+    """The broker is stopping; ``error`` says why."""
+
+    error: TarryError
+
+
+_ACCEPTED = struct.Struct("<BqI8sB")
+_PLACED = struct.Struct("<BI")
+
+
+def encode_accepted(first_seq: int, rows: int, token: bytes, due_ms: Int64s | None) -> bytes:
+    """The answer "accepted"."""
+    head = _ACCEPTED.pack(Answer.ACCEPTED, first_seq, rows, token, due_ms is not None)
+    return head if due_ms is None else head + due_ms.astype("<i8", copy=False).tobytes()
+
+
+def encode_placed(placed: npt.NDArray[np.void]) -> bytes:
+    """The answer "placed"."""
+    return _PLACED.pack(Answer.PLACED, len(placed)) + placed.astype(PLACED, copy=False).tobytes()
+
+
+def encode_refused(error: TarryError, answer: Answer = Answer.REFUSED) -> bytes:
+    """The answer "refused", or the goodbye."""
+    return bytes([answer]) + encode_error(error)
+
+
+def decode_answer(raw: bytes) -> AcceptedAnswer | PlacedAnswer | TarryError | Goodbye:
+    """The answer to one batch.
+
+    Raises:
+        InvalidArgumentError: no answer has such bytes.
+    """
+    match raw[:1]:
+        case b"\x00" if len(raw) >= _ACCEPTED.size:
+            _, first_seq, rows, token, has_due = _ACCEPTED.unpack_from(raw)
+            if len(raw) == _ACCEPTED.size + 8 * rows * has_due:
+                due = np.frombuffer(raw, "<i8", rows, _ACCEPTED.size).astype(np.int64) if has_due else None
+                return AcceptedAnswer(first_seq, rows, token, due)
+        case b"\x01":
+            return decode_error(raw[1:])
+        case b"\x02":
+            return Goodbye(decode_error(raw[1:]))
+        case b"\x03" if len(raw) >= _PLACED.size:
+            _, rows = _PLACED.unpack_from(raw)
+            if len(raw) == _PLACED.size + PLACED.itemsize * rows:
+                placed = np.frombuffer(raw, PLACED, rows, _PLACED.size)
+                if _is_placed(placed):
+                    return PlacedAnswer(placed)
+    raise InvalidArgumentError(
+        f"not an answer to a batch: {_shown(raw)}; allowed: accepted (0), refused (1), goodbye (2), placed (3)"
+    )
+
+
+def _is_placed(placed: npt.NDArray[np.void]) -> bool:
+    """Whether a handle can be made of each entry: its message is one of those of its batch."""
+    row = placed["seq"] - placed["first_seq"]  # wraps where the numbers are nonsense, and is negative then or too great
+    inside = (placed["seq"] >= placed["first_seq"]) & (row >= 0) & (row < placed["rows"])
+    return bool(inside.all() and (placed["outcome"] < len(OUTCOMES)).all())
+
+
+# -- messages of DoExchange ------------------------------------------------------------------------------------------
+
+
+class Op(IntEnum):
+    """Byte 0 of a message without rows."""
+
+    ALIVE = 0
+    ACK = 1
+    NACK = 2
+    EXTEND = 3
+    CLOSE = 4
+
+
+SETTLED = Op.ACK
+GOODBYE = Op.CLOSE
+"""What two of the bytes mean when the broker sends them."""
+
+_OP = struct.Struct("<Bq")
+
+
+@dataclass(frozen=True, slots=True)
+class Settle:
+    """What a consumer wants done with some of its messages. ``argument``: see the table in the format's description."""
+
+    op: Op
+    argument: int
+    leases: Int64s
+    offsets: Int64s
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """A message of the broker without rows."""
+
+    op: Op
+    number: int
+    error: TarryError | None
+
+
+def encode_settle(op: Op, argument: int, leases: Int64s, offsets: Int64s) -> bytes:
+    """A settling message; both arrays are of one length."""
+    pairs = np.empty((len(leases), 2), "<i8")
+    pairs[:, 0], pairs[:, 1] = leases, offsets
+    return _OP.pack(op, argument) + pairs.tobytes()
+
+
+def decode_settle(raw: bytes) -> Settle:
+    """A consumer's message.
+
+    Raises:
+        InvalidArgumentError: an unknown op, a length that is no whole number of pairs, an argument out of range.
+    """
+    if len(raw) < _OP.size or (len(raw) - _OP.size) % 16 or raw[0] not in (Op.ACK, Op.NACK, Op.EXTEND, Op.CLOSE):
+        raise InvalidArgumentError(
+            f"not a settling message: {_shown(raw)}; allowed: op 1 (ack), 2 (nack), 3 (extend) or 4 (close), "
+            "an int64, and pairs of int64"
+        )
+    code, argument = _OP.unpack_from(raw)
+    op = Op(code)
+    least = {Op.NACK: -1, Op.EXTEND: 1}.get(op)
+    if least is not None and argument < least:
+        raise InvalidArgumentError(f"argument of {op.name.lower()} is {argument}; allowed: {least} or more")
+    pairs = np.frombuffer(raw, "<i8", offset=_OP.size).reshape(-1, 2)
+    return Settle(op, argument, pairs[:, 0].astype(np.int64), pairs[:, 1].astype(np.int64))
+
+
+def encode_notice(op: Op, number: int, error: TarryError | None = None) -> bytes:
+    """A message of the broker without rows."""
+    return _OP.pack(op, number) + (b"" if error is None else encode_error(error))
+
+
+def decode_notice(raw: bytes) -> Notice:
+    """A message of the broker without rows.
+
+    Raises:
+        InvalidArgumentError: it is none.
+    """
+    if len(raw) < _OP.size or raw[0] not in (Op.ALIVE, SETTLED, GOODBYE):
+        raise InvalidArgumentError(f"not a notice of a broker: {_shown(raw)}; allowed: op 0, 1 or 4, and an int64")
+    code, number = _OP.unpack_from(raw)
+    return Notice(Op(code), number, decode_error(raw[_OP.size :]) if len(raw) > _OP.size else None)
+
+
+# -- JSON ------------------------------------------------------------------------------------------------------------
+
+
+def encode_json(value: Any) -> bytes:
+    """Compact JSON."""
+    return json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
+
+
+def decode_json(raw: bytes) -> Any:
+    """The value that ``raw`` says.
+
+    Raises:
+        InvalidArgumentError: it is not JSON in UTF-8, or has half a character in an escape, which is no text.
+    """
+    try:
+        text = raw.decode()
+        value = json.loads(text)
+        if "\\u" in text:
+            json.dumps(value, ensure_ascii=False).encode()
+    except (ValueError, RecursionError) as error:
+        raise InvalidArgumentError(f"not JSON: {_shown(raw)}: {error}") from error
+    return value
+
+
+def encode_error(error: TarryError) -> bytes:
+    """An error as its code and message."""
+    return encode_json(error.to_wire())
+
+
+def decode_error(raw: bytes) -> TarryError:
+    """The error that :func:`encode_error` described; one without a code when the bytes describe none."""
+    try:
+        said = decode_json(raw)
+        return from_wire(str(said["code"]), str(said["message"]))
+    except (InvalidArgumentError, TypeError, KeyError, ValueError):
+        return TarryError(f"an error that could not be read: {_shown(raw)}")
+
+
+def as_bytes(buffer: pa.Buffer | None) -> bytes:
+    """The bytes of app metadata; none when there is no metadata."""
+    return b"" if buffer is None else bytes(buffer.to_pybytes())
+
+
+def _shown(raw: bytes) -> str:
+    return f"{raw[:40]!r}{'…' if len(raw) > 40 else ''} ({len(raw)} bytes)"

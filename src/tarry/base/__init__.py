@@ -1,0 +1,2 @@
+"""What everything else stands on: the message's schema and its columns, time, errors, settings. It knows no other
+package."""

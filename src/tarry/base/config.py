@@ -1,0 +1,345 @@
+"""Every setting, in one typed place: what it is called, its unit, its default, and what it may be.
+
+A setting comes from, in falling order of precedence: the command line, the environment (``TARRY_HORIZON_MS=30000``), a
+TOML file, the default here. Names carry their unit; where that is ``ms`` or ``bytes``, ``"10m"`` and ``"64MiB"`` are
+taken too.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from tarry.base.delay import DELAY_MS_MAX, ROCKETMQ_LEVELS, parse_duration_ms, parse_levels
+from tarry.base.errors import InvalidArgumentError
+
+ENV_PREFIX = "TARRY_"
+NOT_SETTINGS = frozenset({"TARRY_CONFIG", "TARRY_ENDPOINT"})
+"""Variables with our prefix that mean something else: the file of settings, and the broker of the client commands."""
+
+DELAY_MS_LIMIT = 1000 * 366 * 86_400_000
+"""How far ``delay_ms_max`` may be raised: 1,000 years; instants stay well inside of int64 and of the calendar."""
+
+BYTES_LIMIT = 1 << 60
+"""The most that a setting in bytes may be."""
+
+_UNITS = {"": 1, "k": 1000, "m": 1000**2, "g": 1000**3, "t": 1000**4}
+_BINARY_UNITS = {"ki": 1 << 10, "mi": 1 << 20, "gi": 1 << 30, "ti": 1 << 40}
+_SIZE = re.compile(r"([0-9]{1,15})\s*([kmgt]i?)?b?", re.IGNORECASE)
+_ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})")
+# A Kubernetes service called "tarry" puts these into the environment of every pod beside it.
+_SERVICE_LINK = re.compile(r"TARRY_(PORT|PORT_.*|SERVICE_.*)")
+
+
+def parse_size(text: str) -> int:
+    """Bytes of a text such as ``"64MiB"``, ``"10MB"`` or ``"4096"``.
+
+    Raises:
+        ValueError: for anything else.
+    """
+    found = _SIZE.fullmatch(text.strip())
+    if found is None:
+        raise ValueError("not a size")
+    return int(found[1]) * {**_UNITS, **_BINARY_UNITS}[(found[2] or "").lower()]
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """Host and port of ``HOST:PORT``; an IPv6 host stands in brackets. Port 0 is any free one.
+
+    Raises:
+        InvalidArgumentError: for anything else.
+    """
+    found = _ADDRESS.fullmatch(text.strip())
+    if found is None or int(found[2]) > 65535:
+        raise InvalidArgumentError(f"address {text!r}; allowed: HOST:PORT, as in 127.0.0.1:7611 or [::1]:7611")
+    return found[1], int(found[2])
+
+
+def _bytes(value: object) -> object:
+    return parse_size(value) if isinstance(value, str) else _no_bool(value)
+
+
+def _milliseconds(value: object) -> object:
+    if not isinstance(value, str) or re.fullmatch(r"\s*-?[0-9]{1,18}\s*", value):
+        return _no_bool(value)
+    try:
+        return parse_duration_ms(value)
+    except InvalidArgumentError as error:
+        raise ValueError("not a duration") from error
+
+
+def _no_bool(value: object) -> object:
+    # Pydantic would take true for 1.
+    if isinstance(value, bool):
+        raise ValueError("a truth value")  # noqa: TRY004  pydantic reports a ValueError only
+    return value
+
+
+def _empty_is_none(value: object) -> object:
+    return None if value == "" else value
+
+
+def _address(value: str | None) -> str | None:
+    if value is not None:
+        try:
+            parse_address(value)
+        except InvalidArgumentError as error:
+            raise ValueError("not an address") from error
+    return value
+
+
+def _levels(value: str) -> str:
+    try:
+        parse_levels(value)
+    except InvalidArgumentError as error:
+        raise ValueError("not a level table") from error
+    return value
+
+
+# The upper ends keep sums of several of them far inside of int64.
+Bytes = Annotated[int, BeforeValidator(_bytes), Field(le=BYTES_LIMIT)]
+Milliseconds = Annotated[int, BeforeValidator(_milliseconds), Field(le=DELAY_MS_LIMIT)]
+Count = Annotated[int, BeforeValidator(_no_bool), Field(le=1 << 31)]
+Address = Annotated[str | None, BeforeValidator(_empty_is_none), AfterValidator(_address)]
+Optional = Annotated[str | None, BeforeValidator(_empty_is_none)]
+Levels = Annotated[str, AfterValidator(_levels)]
+Directory = Annotated[Path, AfterValidator(Path.expanduser)]
+
+
+class Config(BaseSettings):
+    """The settings of one broker. What is not given comes from the environment, or is the default; no file is read.
+
+    Raises:
+        InvalidArgumentError: an unknown name, or a value that is not allowed.
+    """
+
+    model_config = SettingsConfigDict(env_prefix=ENV_PREFIX, extra="forbid", frozen=True)
+
+    data: Directory = Field(
+        Path("tarry-data"), description="Directory of the logs, and of the store where it is local."
+    )
+    store: Optional = Field(None, description="URI of the store's Delta table; empty: DATA/store.")
+    shard: Count = Field(0, ge=0, le=999, description="This broker's part of the store.")
+
+    flight: Address = Field("127.0.0.1:7611", description="HOST:PORT of the Arrow Flight front; empty: off.")
+    rocketmq: Address = Field(None, description="HOST:PORT of the RocketMQ front (gRPC, v5 clients); empty: off.")
+    rocketmq_keys: Optional = Field(
+        None, description="File of ACCESS_KEY SECRET lines; with it, RocketMQ clients must sign. Empty: all may."
+    )
+    rocketmq_tls: Literal["both", "on", "off"] = Field(
+        "both", description="RocketMQ clients come by TLS, in the clear, or as they like."
+    )
+    rocketmq_tls_certificate: Optional = Field(
+        None, description="PEM file of the certificate chain; empty: one signed by itself is made in DATA."
+    )
+    rocketmq_tls_key: Optional = Field(None, description="PEM file of the certificate's private key.")
+    rocketmq_create_topics: Literal["on", "off"] = Field(
+        "on", description="RocketMQ clients make a topic by naming it; off: it must be there (tarry topic set)."
+    )
+    rocketmq_check_first_ms: Milliseconds = Field(
+        6_000, ge=1, description="How old an undecided transaction is when its producer is first asked."
+    )
+    rocketmq_check_ms: Milliseconds = Field(30_000, ge=1_000, description="How often it is asked again...")
+    rocketmq_checks_max: Count = Field(15, ge=1, description="...and how often in all; then it is a dead letter.")
+    http: Address = Field(None, description="HOST:PORT of the lmstfy HTTP front; not in this version.")
+    http_admin: Address = Field(None, description="HOST:PORT of the HTTP admin front; not in this version.")
+
+    metrics: Address = Field(None, description="HOST:PORT of Prometheus metrics, over HTTP; empty: off.")
+
+    pipeline: Literal["on", "off"] = Field("on", description="Start and supervise the Spark pipeline.")
+    spark_master: str = Field("local[*]", min_length=1, description="Spark master of the pipeline.")
+    spark_memory: str = Field("1g", pattern=r"^[0-9]+[kmgtKMGT]$", description="Memory of the pipeline's driver JVM.")
+    schedule_interval_ms: Milliseconds = Field(
+        60_000, ge=100, description="The schedule query commits at least this often..."
+    )
+    schedule_bytes: Bytes = Field(256 << 20, ge=1, description="...or when this many bytes of intake wait.")
+    schedule_rows_max: Count = Field(4_000_000, ge=1, description="Most messages in one batch of the schedule query.")
+    compact_interval_ms: Milliseconds = Field(
+        60_000, ge=0, description="How often the store's files are looked after (merged, cut, expired); 0: never."
+    )
+    compact_tasks: Count = Field(1, ge=1, le=1024, description="Most tasks at once that rewrite files of the store.")
+    compact_file_bytes: Bytes = Field(
+        256 << 20, ge=1 << 20, le=1 << 30, description="Largest file that is made of others; a task needs twice that."
+    )
+    store_retention_ms: Milliseconds = Field(
+        86_400_000, ge=3_600_000, description="How long files stay that the store has replaced or let expire."
+    )
+
+    delay_ms_max: Milliseconds = Field(DELAY_MS_MAX, ge=1, description="The one documented limit of a delay.")
+    delay_levels: Levels = Field(ROCKETMQ_LEVELS, description="What RocketMQ's delay levels mean.")
+    body_bytes_max: Bytes = Field(4 << 20, ge=1, le=128 << 20, description="Largest body.")
+    properties_bytes_max: Bytes = Field(
+        64 << 10, ge=0, le=16 << 20, description="Largest sum of a message's properties."
+    )
+
+    share_core: Literal["on", "off"] = Field("on", description="Threads that pass small batches on share a core.")
+    horizon_ms: Milliseconds = Field(60_000, ge=10, description="How far ahead the wheel is filled.")
+    wheel_bytes_max: Bytes = Field(
+        96 << 20, ge=1 << 10, description="Memory of the wheel; above it the horizon shrinks."
+    )
+    ready_cache_bytes_max: Bytes = Field(
+        32 << 20, ge=0, description="Ready messages kept in memory for waiting consumers."
+    )
+    inflight_bytes_max: Bytes = Field(
+        128 << 20, ge=1 << 10, description="Accepted and not yet durable; above it: overloaded."
+    )
+    segment_bytes_max: Bytes = Field(
+        64 << 20, ge=4 << 10, le=1 << 30, description="Size at which a log starts its next file."
+    )
+    disk_free_bytes_min: Bytes = Field(512 << 20, ge=0, description="Free disk below which producers are refused.")
+    retention_ms: Milliseconds = Field(
+        3 * 86_400_000, ge=0, description="How long ready messages are kept for groups that do not ack."
+    )
+
+    dedupe_ms: Milliseconds = Field(
+        600_000, ge=0, description="For how long a second message with the same id and topic is a duplicate; 0: never."
+    )
+    repeat_ms_min: Milliseconds = Field(1_000, ge=1, description="Shortest interval of a series.")
+    missed_after_ms: Milliseconds = Field(
+        60_000, ge=0, description="An occurrence of a series that is later than this was missed."
+    )
+
+    lease_ms: Milliseconds = Field(30_000, ge=1, description="Default lease of a message handed to a consumer.")
+    retry_ms: Milliseconds = Field(1_000, ge=0, description="Default back-off after a nack.")
+    checkpoint_interval_ms: Milliseconds = Field(1_000, ge=1, description="How often progress is made durable.")
+
+    def __init__(self, **settings: Any) -> None:
+        try:
+            super().__init__(**settings)
+        except ValidationError as error:
+            raise _refusal(error) from None
+
+    @property
+    def store_uri(self) -> str:
+        """Where the store is."""
+        return self.store if self.store is not None else str(self.data / "store")
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """The settings, and for each where it came from: "command line", "environment", the file's path, or "default"."""
+
+    config: Config
+    origins: Mapping[str, str]
+
+    def to_toml(self) -> str:
+        """All settings as a configuration file, which gives the same settings when it is used as one."""
+        return "\n\n".join(self._entries()) + "\n"
+
+    def _entries(self) -> Iterator[str]:
+        yield "# Every setting of Tarry. Precedence: command line, environment (TARRY_NAME), this file, default."
+        for name, field in Config.model_fields.items():
+            about = f"# {field.description}\n# Allowed: {allowed(name)}. From: {self.origins[name]}."
+            yield f"{about}\n{name} = {_toml(getattr(self.config, name))}"
+
+
+def load(
+    file: Path | None = None, flags: Mapping[str, Any] | None = None, environment: Mapping[str, str] = os.environ
+) -> Loaded:
+    """The settings of a broker, from everywhere.
+
+    Args:
+        file: a TOML file; without it the one that ``TARRY_CONFIG`` names, if any.
+        flags: what the command line gives; None means not given.
+        environment: of which the variables ``TARRY_…`` count.
+
+    Raises:
+        InvalidArgumentError: names the setting, its value, what is allowed, and where it was given.
+    """
+    if file is None and environment.get("TARRY_CONFIG"):
+        file = Path(environment["TARRY_CONFIG"])
+    layers = [
+        ("default", {name: field.default for name, field in Config.model_fields.items()}),
+        (str(file), {} if file is None else _read(file)),
+        ("environment", _from_environment(environment)),
+        ("command line", {name: value for name, value in (flags or {}).items() if value is not None}),
+    ]
+    settings: dict[str, Any] = {}
+    origins: dict[str, str] = {}
+    for origin, layer in layers:
+        for name in layer:
+            if name not in Config.model_fields:
+                raise InvalidArgumentError(f"{_unknown(name)} ({origin})")
+        settings.update(layer)
+        origins.update(dict.fromkeys(layer, origin))
+    config = Config.__new__(Config)
+    try:
+        # Not Config(), whose refusals do not know the origin. Each setting is given, so that none is looked up again.
+        BaseSettings.__init__(config, **settings)
+    except ValidationError as error:
+        raise _refusal(error, origins) from None
+    return Loaded(config, origins)
+
+
+def allowed(name: str) -> str:
+    """What a setting may be, for people."""
+    field = Config.model_fields[name]
+    if get_args(field.annotation) and not _optional(field):
+        return " or ".join(map(repr, get_args(field.annotation))).replace("'", '"')
+    low, high = (next((getattr(m, side) for m in field.metadata if hasattr(m, side)), None) for side in ("ge", "le"))
+    high = None if high in (BYTES_LIMIT, DELAY_MS_LIMIT, 1 << 31) else high
+    limits = "" if low is None else f", {low} or more" if high is None else f", {low} to {high}"
+    if "_ms" in name:
+        return f'milliseconds or a text like "10m"{limits}'
+    if "bytes" in name:
+        return f'bytes or a text like "64MiB"{limits}'
+    if field.annotation is int:
+        return f"a whole number{limits}"
+    if AfterValidator(_address) in field.metadata:
+        return 'HOST:PORT, or "" for none'
+    return {
+        "delay_levels": 'durations, as in "1s 5s 1m"',
+        "spark_memory": 'a number with k, m, g or t, as in "2g"',
+        "store": 'a path or URI, or "" for the default',
+    }.get(name, "a path" if field.annotation is Path else "a text")
+
+
+def _optional(field: FieldInfo) -> bool:
+    return type(None) in get_args(field.annotation)
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text())
+    except OSError as error:
+        raise InvalidArgumentError(f"configuration file {file}: {error.strerror or error}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidArgumentError(f"configuration file {file} is not TOML: {error}") from error
+
+
+def _from_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    found = {}
+    for variable, value in environment.items():
+        if variable.startswith(ENV_PREFIX) and variable not in NOT_SETTINGS and not _SERVICE_LINK.fullmatch(variable):
+            found[variable.removeprefix(ENV_PREFIX).lower()] = value
+    return found
+
+
+def _unknown(name: str) -> str:
+    return f"unknown setting {name!r}; allowed: {', '.join(sorted(Config.model_fields))}"
+
+
+def _refusal(error: ValidationError, origins: Mapping[str, str] | None = None) -> InvalidArgumentError:
+    first = error.errors()[0]
+    name = str(first["loc"][0])
+    if name not in Config.model_fields:
+        return InvalidArgumentError(_unknown(name))
+    origin = f" ({origins[name]})" if origins else ""
+    return InvalidArgumentError(f"{name} is {first['input']!r}{origin}; allowed: {allowed(name)}")
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, int):
+        return str(value)
+    # JSON's strings are TOML's, but for DEL.
+    return json.dumps("" if value is None else str(value), ensure_ascii=False).replace("\x7f", "\\u007f")

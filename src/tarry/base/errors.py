@@ -1,0 +1,148 @@
+"""The one error tree. Every error has a stable ``code`` (also on the wire) and says whether a retry can help.
+
+Texts follow one form: what was wrong, with the value, and what is allowed.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, ClassVar
+
+
+class TarryError(Exception):
+    """Base of all errors that Tarry raises.
+
+    ``code`` is stable across versions and is what programs should match on; ``retryable`` tells whether the same
+    call may succeed later without a change.
+    """
+
+    code: ClassVar[str] = "internal"
+    retryable: ClassVar[bool] = False
+
+    def to_wire(self) -> dict[str, Any]:
+        """The error as plain data, for a front to send; :func:`from_wire` is its inverse."""
+        return {"code": self.code, "message": str(self)}
+
+
+class InvalidArgumentError(TarryError):
+    """A value that no retry will make valid: a bad delay, topic name, column, limit."""
+
+    code = "invalid_argument"
+
+
+class InvalidMessageError(InvalidArgumentError):
+    """A message was refused. In a batch, ``row`` is the first offending row; nothing of the batch was accepted."""
+
+    code = "invalid_message"
+
+    def __init__(self, text: str, *, row: int | None = None) -> None:
+        super().__init__(text if row is None else f"row {row}: {text}")
+        self.row = row
+
+
+class DelayTooLongError(InvalidMessageError):
+    """The due time is beyond the one documented limit (``delay_ms_max``)."""
+
+    code = "delay_too_long"
+
+
+class MessageTooLargeError(InvalidMessageError):
+    """Body, properties, or another field is above its limit."""
+
+    code = "message_too_large"
+
+
+class KeyExistsError(InvalidMessageError):
+    """A message with this key is pending in the topic, and the producer asked to be refused then."""
+
+    code = "key_exists"
+
+
+class ForgedHandleError(InvalidArgumentError):
+    """A handle that is whole and that this broker did not make: forged, or another broker's."""
+
+    code = "forged_handle"
+
+
+class NotFoundError(TarryError):
+    """The thing named does not exist."""
+
+    code = "not_found"
+
+
+class StaleLeaseError(TarryError):
+    """The lease has expired, was settled already, or belongs to another delivery: nothing was changed."""
+
+    code = "stale_lease"
+
+
+class OverloadedError(TarryError):
+    """A bounded queue is full. Nothing was accepted; try again."""
+
+    code = "overloaded"
+    retryable = True
+
+
+class DiskFullError(TarryError):
+    """Free disk is below the watermark: producers are refused, consumers are served. Nothing was accepted."""
+
+    code = "disk_full"
+    retryable = True
+
+
+class UnavailableError(TarryError):
+    """The broker is starting, stopping or out of reach."""
+
+    code = "unavailable"
+    retryable = True
+
+
+class ClosedError(UnavailableError):
+    """The broker or client object was closed."""
+
+    code = "closed"
+
+
+class LockedError(TarryError):
+    """Another broker has this data directory open."""
+
+    code = "locked"
+
+
+class CorruptError(TarryError):
+    """A file on disk is damaged in a way that a torn write cannot explain. Names the file and the offset."""
+
+    code = "corrupt"
+
+
+class FatalError(TarryError):
+    """The broker cannot go on without risking what it acknowledged (a failed fsync, above all); it has stopped."""
+
+    code = "fatal"
+
+
+class IllegalTransitionError(TarryError):
+    """A delivery was asked to change in a way its state does not allow; nothing was changed."""
+
+    code = "illegal_transition"
+
+
+def _tree(cls: type[TarryError]) -> dict[str, type[TarryError]]:
+    found = {cls.code: cls}
+    for sub in cls.__subclasses__():
+        found.update(_tree(sub))
+    return found
+
+
+def from_wire(code: str, message: str) -> TarryError:
+    """The error that :meth:`TarryError.to_wire` described; an unknown code gives a plain :class:`TarryError`."""
+    cls = _tree(TarryError).get(code, TarryError)
+    error = cls.__new__(cls)
+    Exception.__init__(error, message)
+    if isinstance(error, InvalidMessageError):
+        found = _ROW.match(message)
+        error.row = int(found[1]) if found else None
+    return error
+
+
+_ROW = re.compile(r"row ([0-9]{1,18}): ")

@@ -1,0 +1,230 @@
+"""Counters, and a histogram that keeps percentiles of any number of values in 30 KB.
+
+The histogram is log-linear: up to 127 every value has its own bucket; above, each power of two is cut into 64 buckets,
+so that a bucket is never wider than 1/64 of the values in it.
+
+    value          0 … 127   128 … 255   256 … 511   512 … 1023   …   up to 2**63 - 1
+    bucket width   1         2           4           8
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+
+from tarry.base.types import Int64s
+
+_SUB_BITS = 6
+_SUB = 1 << _SUB_BITS
+_BUCKETS = (63 - _SUB_BITS) * _SUB + _SUB
+
+RELATIVE_ERROR = 1 / _SUB
+"""How far :meth:`Histogram.percentile` may be above the true value, relative to it; it is never below."""
+
+PERCENTILES = (50.0, 99.0, 99.9)
+_WAITING_MAX = 512
+_FEW, _SPAN = 1024, 1 << 16
+
+
+class Counters:
+    """Named counts that only grow; thread-safe."""
+
+    def __init__(self, *names: str) -> None:
+        self._lock = threading.Lock()
+        self._counts: dict[str, int] = dict.fromkeys(names, 0)
+
+    def add(self, name: str, by: int = 1) -> None:
+        """Count ``by`` more of ``name``."""
+        # The lock, because ``+=`` on a dict entry is several steps and threads may switch between them.
+        with self._lock:
+            self._counts[name] = self._counts.get(name, 0) + by
+
+    def __getitem__(self, name: str) -> int:
+        return self._counts.get(name, 0)
+
+    def as_dict(self) -> dict[str, int]:
+        """All counts at one moment, as plain data."""
+        with self._lock:
+            return dict(self._counts)
+
+
+class Durations:
+    """Values of which one comes at a time, often: noting one is an append, and a histogram is made of many at once."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[int] = deque()
+        self._histogram = Histogram()
+
+    def note(self, value: int) -> None:
+        """Another one."""
+        self._waiting.append(value)
+        if len(self._waiting) >= _WAITING_MAX:
+            self.histogram()
+
+    def histogram(self) -> Histogram:
+        """Of all until now."""
+        # Appending and popping are atomic; another thread may pop what we counted on.
+        values = []
+        with suppress(IndexError):
+            while True:
+                values.append(self._waiting.popleft())
+        self._histogram.record(values)
+        return self._histogram
+
+
+class Histogram:
+    """Values as counts in buckets: recorded many at a time, merged, read as percentiles. Thread-safe.
+
+    The values are integers of any one unit. Negative ones count in the lowest bucket and show in :attr:`min`: a
+    lateness that is negative is a broken promise, and must not vanish.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts: Int64s = np.zeros(_BUCKETS, np.int64)
+        self.count = 0
+        self.total = 0
+        self.min: int | None = None
+        self.max: int | None = None
+
+    def record(self, values: Int64s | Sequence[int] | int) -> None:
+        """Count each of ``values``."""
+        array: Int64s = np.atleast_1d(np.asarray(values, np.int64))
+        if not array.size:
+            return
+        low, high = int(array.min()), int(array.max())
+        if array.size > _FEW and high - low < _SPAN:
+            # Many values of few kinds, as a herd's are: which bucket each kind is in has to be found out only once.
+            rows = np.bincount(array - low)
+            kinds = np.flatnonzero(rows)
+            counts = np.zeros(_BUCKETS, np.int64)
+            np.add.at(counts, _buckets(kinds + low), rows[kinds])
+            total = array.size * low + int(np.dot(rows, np.arange(len(rows))))
+        else:
+            counts, total = np.bincount(_buckets(array)), _exact_sum(array)
+        with self._lock:
+            self._counts[: len(counts)] += counts
+            self._widen(low, high)
+            self.count += array.size
+            self.total += total
+
+    def percentile(self, percent: float) -> int | None:
+        """The smallest value, rounded up to its bucket's end, that ``percent`` of the values do not exceed.
+
+        None when empty.
+
+        Raises:
+            ValueError: ``percent`` is not within 0 to 100.
+        """
+        return self.percentiles([percent])[0]
+
+    def percentiles(self, percents: Sequence[float]) -> list[int | None]:
+        """:meth:`percentile` for several at one moment."""
+        if not all(0 <= p <= 100 for p in percents):
+            raise ValueError(f"percentiles {list(percents)}; allowed: 0 to 100")
+        with self._lock:
+            if not self.count or self.min is None or self.max is None:
+                return [None] * len(percents)
+            ranks = [max(1, int(np.ceil(p / 100 * self.count))) for p in percents]
+            found = np.searchsorted(np.cumsum(self._counts), ranks)
+            return [min(max(_bucket_end(int(b)), self.min), self.max) for b in found]
+
+    def counts_below(self, bounds: Sequence[int]) -> list[int]:
+        """How many of the values are below each of ``bounds``. Where one cuts a bucket, those in the bucket are not."""
+        with self._lock:
+            sums = np.concatenate([[0], np.cumsum(self._counts)])
+        return [int(sums[np.searchsorted(_ENDS, bound, "left")]) for bound in bounds]
+
+    def merge(self, other: Histogram) -> None:
+        """Count all that ``other`` has counted."""
+        # A copy first: holding both locks could deadlock with a merge the other way round.
+        theirs = other.copy()
+        with self._lock:
+            self._counts += theirs._counts
+            if theirs.min is not None and theirs.max is not None:
+                self._widen(theirs.min, theirs.max)
+            self.count += theirs.count
+            self.total += theirs.total
+
+    def copy(self) -> Histogram:
+        """The same counts, from now on apart."""
+        twin = Histogram()
+        with self._lock:
+            twin._counts = self._counts.copy()
+            twin.count, twin.total, twin.min, twin.max = self.count, self.total, self.min, self.max
+        return twin
+
+    def since(self, before: Histogram) -> Histogram:
+        """What was counted after ``before``, which was this one then; all of it, where it was another (the process that
+        counts has begun anew). Minimum and maximum are as exact as buckets are.
+        """
+        now, then = self.copy(), before.copy()
+        counts = now._counts - then._counts
+        if (counts < 0).any():
+            return now
+        now._counts, now.count, now.total = counts, now.count - then.count, now.total - then.total
+        used = np.flatnonzero(counts)
+        now.min, now.max = (int(_ENDS[used[0]]), int(_ENDS[used[-1]])) if len(used) else (None, None)
+        return now
+
+    def summary(self) -> dict[str, float | int | None]:
+        """Count, mean, the usual percentiles, minimum and maximum, as plain data."""
+        now = self.copy()
+        found = dict(zip((f"p{p:g}" for p in PERCENTILES), now.percentiles(PERCENTILES), strict=True))
+        mean = round(now.total / now.count, 3) if now.count else None
+        return {"count": now.count, "mean": mean, **found, "min": now.min, "max": now.max}
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything, as plain data; :meth:`from_json` is its inverse. Empty buckets are left out."""
+        now = self.copy()
+        used = np.flatnonzero(now._counts)
+        return {
+            "count": now.count,
+            "total": now.total,
+            "min": now.min,
+            "max": now.max,
+            "buckets": used.tolist(),
+            "counts": now._counts[used].tolist(),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Histogram:
+        """The histogram that :meth:`to_json` described."""
+        histogram = cls()
+        histogram._counts[np.asarray(data["buckets"], np.int64)] = data["counts"]
+        histogram.count, histogram.total = data["count"], data["total"]
+        histogram.min, histogram.max = data["min"], data["max"]
+        return histogram
+
+    def _widen(self, low: int, high: int) -> None:
+        self.min = low if self.min is None else min(self.min, low)
+        self.max = high if self.max is None else max(self.max, high)
+
+
+def _buckets(values: Int64s) -> Int64s:
+    values = np.maximum(values, 0)
+    # frexp gives the bit length. Above 2**53 a value just below a power of two is rounded up to it; the bucket stays
+    # the same, since (shift + 1, 63) and (shift, 127) are one bucket.
+    bits = np.frexp(values.astype(np.float64))[1].astype(np.int64)
+    shift = np.maximum(bits - (_SUB_BITS + 1), 0)
+    return np.asarray(shift * _SUB + (values >> shift), np.int64)
+
+
+def _bucket_end(bucket: int) -> int:
+    """The greatest value that falls into ``bucket``."""
+    shift = max(0, bucket // _SUB - 1)
+    return ((bucket - shift * _SUB + 1) << shift) - 1
+
+
+_ENDS = np.array([_bucket_end(bucket) for bucket in range(_BUCKETS)], np.int64)
+"""The greatest value of each bucket."""
+
+
+def _exact_sum(values: Int64s) -> int:
+    # The sum of int64s may pass int64; two halves of 32 bits each cannot, for fewer than 2**31 values.
+    return (int((values >> 32).sum()) << 32) + int((values & 0xFFFFFFFF).sum())

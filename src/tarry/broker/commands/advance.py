@@ -1,0 +1,132 @@
+"""The next occurrences of series: stored before the current ones are handed out.
+
+Each series has exactly one occurrence pending. A crash between the two leaves the next one stored and the current one
+pending again; then the registry knows the next one, and the current one is handed out without another.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tarry.api.outcome import Outcome
+from tarry.base.errors import InvalidArgumentError, TarryError
+from tarry.base.message import UNNUMBERED, cancellations
+from tarry.base.types import Int64s
+from tarry.broker.commands.round import Round
+from tarry.names import Entry
+from tarry.names import keys as names
+from tarry.repeat import State, Step, catch_up, read_state, series_of, state_json
+
+log = logging.getLogger(__name__)
+
+Answer = npt.NDArray[np.bool_]
+
+
+class Advance:
+    """``rows`` are occurrences (of SCHEMA) that were taken from the wheel. ``done`` gets a mask: which of them are
+    to be handed out. The others go without it: cancelled meanwhile, or left out for having been missed.
+    """
+
+    def __init__(
+        self, rows: pa.RecordBatch, done: Callable[[Answer | TarryError], None], *, missed_after_ms: int
+    ) -> None:
+        self._rows = rows
+        self._done = done
+        self._missed_after_ms = missed_after_ms
+        self._deliver = np.zeros(rows.num_rows, np.bool_)
+
+    def decide(self, round: Round) -> pa.RecordBatch | None:
+        """The next occurrences, and the cancellations of those that are left out."""
+        rows = self._rows
+        due, seq = rows.column("due_ms").to_numpy(), rows.column("seq").to_numpy()
+        texts = rows.column("repeat").to_pylist()
+        series = [
+            s if (first := series_of(text)) is None else first for s, text in zip(seq.tolist(), texts, strict=True)
+        ]
+        alive = round.pending(due, seq).tolist()
+        known = round.entries([names.of_series(s) for s in series])
+        steps: dict[int, Step] = {}
+        states: dict[int, State] = {}
+        for row, text in enumerate(texts):
+            entry = known[row]
+            if not alive[row]:
+                continue
+            if entry is not None and entry.seq > int(seq[row]):
+                self._deliver[row] = True  # from before a crash; the next one is stored
+                continue
+            try:
+                state = states[row] = read_state(text)
+            except InvalidArgumentError as error:
+                # A zone that this machine does not know (any more). What is due is delivered; what comes then, nobody
+                # can say.
+                log.error("series %d of topic %s ends: %s", series[row], rows.column("topic")[row], error)
+                self._deliver[row] = True
+                continue
+            steps[row] = catch_up(state.repeat, int(due[row]), state.n, round.now_ms, self._missed_after_ms)
+            self._deliver[row] = steps[row].deliver
+        return self._written(round, steps, states, series)
+
+    def _written(
+        self, round: Round, steps: dict[int, Step], states: dict[int, State], series: list[int]
+    ) -> pa.RecordBatch | None:
+        parts = []
+        going = {row: step for row, step in steps.items() if step.next_due_ms is not None}
+        if going:
+            parts.append(_successors(self._rows, going, states, series, round.now_ms))
+            self._register(round, parts[0], [series[row] for row in going])
+        skipped = [row for row, step in steps.items() if not step.deliver]
+        if skipped:
+            gone = self._rows.select(["seq", "due_ms", "topic"]).take(pa.array(skipped, pa.int64()))
+            found = round.withdraw(gone.column("due_ms").to_numpy(), gone.column("seq").to_numpy())
+            assert all(outcome is Outcome.DONE for outcome in found)
+            parts.append(cancellations(gone, round.now_ms))
+        return pa.concat_batches(parts) if parts else None
+
+    def _register(self, round: Round, rows: pa.RecordBatch, series: list[int]) -> None:
+        topics, keys, dues = (rows.column(n).to_pylist() for n in ("topic", "key", "due_ms"))
+        numbers = range(round.next_seq, round.next_seq + rows.num_rows)
+        for seq, first, topic, key, due in zip(numbers, series, topics, keys, dues, strict=True):
+            entry = Entry(seq, due, round.now_ms)
+            round.new.add(seq)
+            round.names[names.of_series(first)] = entry
+            if key is not None:
+                round.names[names.of_key(topic, key)] = entry
+
+    def answer(self, first_seq: int) -> None:
+        """It is durable."""
+        self._done(self._deliver)
+
+    def refuse(self, error: TarryError) -> None:
+        """Not now: the occurrences stay where they are."""
+        self._done(error)
+
+
+def _successors(
+    rows: pa.RecordBatch, steps: dict[int, Step], states: dict[int, State], series: list[int], now_ms: int
+) -> pa.RecordBatch:
+    """The rows of UNNUMBERED that come after some of ``rows``."""
+    former = rows.take(pa.array(list(steps), pa.int64())).drop_columns(["seq"])
+    due = np.array([step.next_due_ms for step in steps.values()], np.int64)
+    texts = [state_json(State(states[r].repeat, steps[r].next_n, series[r])) for r in steps]
+    changed = {
+        "due_ms": pa.array(due, pa.int64()),
+        "born_ms": pa.array(np.full(len(due), now_ms, np.int64), pa.int64()),
+        "expire_ms": _moved(former.column("expire_ms"), due - former.column("due_ms").to_numpy()),
+        "repeat": pa.array(texts, pa.string()),
+    }
+    return pa.RecordBatch.from_arrays(
+        [changed.get(f.name, former.column(f.name)) for f in UNNUMBERED], schema=UNNUMBERED
+    )
+
+
+def _moved(expire: pa.Array, by_ms: Int64s) -> pa.Array:
+    """Each occurrence is of use for as long after its due time as the first was."""
+    if expire.null_count == len(expire):
+        return expire
+    values = [None if e is None else e + by for e, by in zip(expire.to_pylist(), by_ms.tolist(), strict=True)]
+    return pa.array(values, pa.int64())

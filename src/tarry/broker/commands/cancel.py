@@ -1,0 +1,73 @@
+"""Cancelling messages: by the place that a handle names, or by key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from tarry.api.outcome import Outcome
+from tarry.base.errors import TarryError
+from tarry.base.message import cancellations
+from tarry.broker.commands.round import Round, places
+from tarry.names import Entry
+from tarry.names import keys as names
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A message to cancel. ``name``: what it is registered under (a key, or a series by the seq of its first
+    occurrence); then the registry says, when it is decided, where it is. ``topic``: None where no message is there any
+    more that could be written about.
+    """
+
+    seq: int
+    due_ms: int
+    topic: str | None
+    name: bytes | None = None
+
+
+class Cancel:
+    """``done`` gets an outcome for each target."""
+
+    def __init__(self, targets: Sequence[Target], done: Callable[[list[Outcome] | TarryError], None]) -> None:
+        self._targets = targets
+        self._done = done
+        self._outcomes: list[Outcome] = []
+
+    def decide(self, round: Round) -> pa.RecordBatch | None:
+        """The cancellations to write."""
+        due, seq = places(self._current(round))
+        # One after the other: where a message is named twice, the second one finds it cancelled.
+        here = np.array([t.topic is not None for t in self._targets], np.bool_)
+        found = iter(round.withdraw(due[here], seq[here]))
+        gone = iter(round.outcomes(due[~here], seq[~here]))
+        self._outcomes = [next(found) if h else _without_row(next(gone)) for h in here.tolist()]
+        rows = [i for i, o in enumerate(self._outcomes) if o is Outcome.DONE]
+        if not rows:
+            return None
+        topics = pa.array([self._targets[i].topic for i in rows], pa.string())
+        columns = [pa.array(seq[rows]), pa.array(due[rows]), topics]
+        return cancellations(pa.RecordBatch.from_arrays(columns, names=["seq", "due_ms", "topic"]), round.now_ms)
+
+    def _current(self, round: Round) -> list[Entry]:
+        named = [t.name or names.of_series(t.seq) for t in self._targets]
+        return [
+            entry if entry is not None else Entry(target.seq, target.due_ms, 0)
+            for target, entry in zip(self._targets, round.entries(named), strict=True)
+        ]
+
+    def answer(self, first_seq: int) -> None:
+        """It is durable."""
+        self._done(self._outcomes)
+
+    def refuse(self, error: TarryError) -> None:
+        """Nothing was cancelled."""
+        self._done(error)
+
+
+def _without_row(outcome: Outcome) -> Outcome:
+    # It would be pending, if it were anywhere: the due time that was named is not that of the message.
+    return Outcome.UNKNOWN if outcome is Outcome.DONE else outcome

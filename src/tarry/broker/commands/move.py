@@ -1,0 +1,75 @@
+"""Rescheduling a message: it is cancelled where it is and stored anew at its new time (and, of a transaction that is
+committed, in its real topic), in one frame."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+
+from tarry.api.outcome import Outcome, Rescheduled
+from tarry.api.receipt import Receipt
+from tarry.base import handle
+from tarry.base.errors import TarryError
+from tarry.base.message import cancellations
+from tarry.broker.commands.cancel import Target
+from tarry.broker.commands.round import Round, places
+from tarry.names import Entry
+from tarry.names import keys as names
+
+
+class Move:
+    """``target`` is the message as it was found, ``row`` (of UNNUMBERED, one) how it is to be stored. ``done`` gets
+    None where it must be looked up again: it has become another since, as a series went on, or a key was replaced.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        row: pa.RecordBatch,
+        done: Callable[[Rescheduled | TarryError | None], None],
+        secret: bytes,
+    ) -> None:
+        self._target = target
+        self._row = row
+        self._done = done
+        self._secret = secret
+        self._answer: Rescheduled | None = None
+
+    def decide(self, round: Round) -> pa.RecordBatch | None:
+        """The message at its new time, and the cancellation of the former."""
+        target = self._target
+        if target.name is not None:
+            [entry] = round.entries([target.name])
+            # No entry: the first occurrence of a series, or no series; the message that was found is still the one.
+            if entry is not None and entry.seq != target.seq:
+                return None
+        due, seq = places([Entry(target.seq, target.due_ms, 0)])
+        [outcome] = round.withdraw(due, seq)
+        self._answer = Rescheduled(outcome)
+        if outcome is not Outcome.DONE:
+            return None
+        self._register(round)
+        # The topic of the former: the one that comes may be in another.
+        gone = pa.RecordBatch.from_arrays(
+            [pa.array(seq), pa.array(due), pa.array([target.topic], pa.string())], names=["seq", "due_ms", "topic"]
+        )
+        return pa.concat_batches([self._row, cancellations(gone, round.now_ms)])
+
+    def _register(self, round: Round) -> None:
+        row = {n: self._row.column(n)[0].as_py() for n in ("topic", "key", "id", "due_ms")}
+        entry = Entry(round.next_seq, row["due_ms"], round.now_ms)
+        round.new.add(entry.seq)
+        if row["key"] is not None:
+            round.names[names.of_key(row["topic"], row["key"])] = entry
+        token = handle.sign(self._secret, entry.seq, 1)
+        receipt = Receipt(row["id"], entry.seq, entry.due_ms, entry.seq, 1, token)
+        self._answer = Rescheduled(Outcome.DONE, receipt)
+
+    def answer(self, first_seq: int) -> None:
+        """It is durable."""
+        self._done(self._answer)
+
+    def refuse(self, error: TarryError) -> None:
+        """Nothing was changed."""
+        self._done(error)

@@ -1,0 +1,30 @@
+"""Rows that only have to be in the log: what they say was decided already."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+
+from tarry.base.errors import TarryError
+from tarry.broker.commands.round import Round
+
+
+class Note:
+    """``rows`` are of UNNUMBERED. ``done`` gets None when they are durable."""
+
+    def __init__(self, rows: pa.RecordBatch, done: Callable[[TarryError | None], None]) -> None:
+        self._rows = rows
+        self._done = done
+
+    def decide(self, round: Round) -> pa.RecordBatch | None:
+        """The rows to write."""
+        return self._rows
+
+    def answer(self, first_seq: int) -> None:
+        """They are durable."""
+        self._done(None)
+
+    def refuse(self, error: TarryError) -> None:
+        """They are not in the log."""
+        self._done(error)

@@ -1,0 +1,170 @@
+"""Takes what is due from the wheel and hands it to the ready log; says how far that has come, for the checkpoint."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from tarry.base import affinity
+from tarry.base.clock import Clock
+from tarry.intake.intake import Intake
+from tarry.log.files import DISK_FULL
+from tarry.queue.log import UNWRITTEN_BYTES_MAX, ReadyLog
+from tarry.wheel.due import Due
+from tarry.wheel.loader import Loader
+from tarry.wheel.wheel import Wheel
+
+ROWS_MAX = 16_384
+"""Rows handed over at once: a herd's first consumers get theirs while the rest is still being prepared."""
+IDLE_CUT_MS = 60_000
+WAIT_S_MAX = 0.25
+"""The dispatcher looks at the wall clock at least this often, so that a step of the clock is noticed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """A consistent cut: every message with ``due_ms < fired_until_ms`` and ``seq < fired_seq`` was cancelled or was
+    appended to the ready log before (``segment``, ``position``), and nothing else was.
+    """
+
+    fired_until_ms: int
+    fired_seq: int
+    ready: tuple[int, int]
+    ticket: int
+    accepted: dict[str, int]
+    cancelled: dict[str, int]
+    offsets: dict[str, int]
+    stored_rows: int
+
+
+class Series(Protocol):
+    """Occurrences of series, which may be handed on only when their successors are durable."""
+
+    def take(self, due: Due) -> None:
+        """Some were taken from the wheel, and are in its ``advancing``."""
+        ...
+
+    def drain(self) -> bool:
+        """Wait a moment until all that were taken are in the ready log; whether they are."""
+        ...
+
+
+class Dispatcher:
+    """One thread calls :meth:`run`, or a test calls :meth:`step`."""
+
+    def __init__(self, wheel: Wheel, intake: Intake, ready: ReadyLog, loader: Loader, clock: Clock) -> None:
+        self._wheel = wheel
+        self._intake = intake
+        self._ready = ready
+        self._loader = loader
+        self._clock = clock
+        self._fire_lock = threading.Lock()
+        self._stopped = False
+        self.series: Series | None = None
+        """Who gets the occurrences of series; set before anything is dispatched."""
+
+    def step(self) -> bool:
+        """Hand over one batch of due rows; whether there was one."""
+        with self._fire_lock:
+            notify = self._fire()
+        if notify is None:
+            return False
+        notify()
+        return True
+
+    def _fire(self) -> Callable[[], None] | None:
+        with self._wheel.lock:
+            due = self._wheel.take_due(self._clock.now_ms(), ROWS_MAX)
+        if due is None:
+            return None
+        topics = self._ready.append(due) if due.batch.num_rows else []
+        if due.series is not None and self.series is not None:
+            self.series.take(due.series)
+
+        def notify() -> None:
+            for topic in topics:
+                topic.notify()
+            if self._loader.short:
+                self._loader.wake.set()
+
+        return notify
+
+    def run(self) -> None:
+        """Until :meth:`stop`: hand over what is due, sleep until the next is."""
+        affinity.together()
+        while not self._stopped:
+            if not self._has_room():
+                continue
+            if not self.step():
+                self._sleep()
+
+    def _has_room(self) -> bool:
+        """Write what is to be written, when that is much; False while a full disk does not let us."""
+        if self._ready.unwritten_bytes > UNWRITTEN_BYTES_MAX:
+            try:
+                self._ready.flush()
+            except OSError as error:
+                if error.errno not in DISK_FULL:
+                    raise
+                # Consumers have what is in memory. The rest is late, not lost, until there is space again.
+                with self._wheel.lock:
+                    self._clock.wait(self._wheel.lock, WAIT_S_MAX)
+                return False
+        return True
+
+    def _sleep(self) -> None:
+        with self._wheel.lock:
+            due = self._wheel.next_fireable()
+            wait_s = WAIT_S_MAX if due is None else min(WAIT_S_MAX, self._clock.seconds_until(due))
+            if wait_s > 0 and not self._stopped:
+                self._clock.wait(self._wheel.lock, wait_s)
+
+    def stop(self) -> None:
+        with self._wheel.lock:
+            self._stopped = True
+            self._wheel.lock.notify_all()
+
+    def progress(self) -> Progress | None:
+        """Where everything stands, or None when no consistent cut can be made now.
+
+        None while a pending row is below what has fired already: a late arrival that was not handed over yet, or a
+        clock that was set back; or while the loader is behind the clock, or with a bulk job. The former checkpoint then
+        stays, and recovery has more to read.
+        """
+        self._ready.flush()  # most of the writing, before the dispatcher is kept waiting
+        pending: list[Callable[[], None]] = []
+        try:
+            with self._fire_lock:
+                while (notify := self._fire()) is not None:
+                    pending.append(notify)
+                # What is neither in the wheel nor in the ready log would be in neither after a crash. Nobody may add to
+                # it meanwhile, or it would never be empty.
+                if self.series is not None and not self.series.drain():
+                    return None
+                return self._cut()
+        finally:
+            # Also when the disk was full: what was handed over must be told, or its consumers wait for the next.
+            for notify in pending:
+                notify()
+
+    def _cut(self) -> Progress | None:
+        with self._wheel.lock:
+            fired = self._wheel.fired
+            until = fired.due_ms + (fired.seq > 0)  # whole milliseconds: nothing of this one may be left
+            low = self._wheel.next_due()
+            if (low is not None and low < until) or self._wheel.safe.due_ms < until:
+                return None
+            # What was cancelled never fires: time alone moves the cut on, but not so often that an idle broker writes.
+            passed = min(self._clock.now_ms(), self._wheel.safe.due_ms)
+            passed = passed if low is None else min(passed, low)
+            if passed > until + IDLE_CUT_MS:
+                until = passed
+            if self._wheel.advancing or self._wheel.withdrawn.kept_aside or self._loader.behind:
+                return None
+            seq, accepted = self._intake.published_seq, dict(self._intake.accepted)
+            cancelled = dict(self._intake.cancelled)
+        segment, position, ticket = self._ready.mark()
+        ends, stored_rows = self._ready.ends(), self._ready.stored_rows
+        return Progress(until, seq, (segment, position), ticket, accepted, cancelled, ends, stored_rows)

@@ -1,0 +1,108 @@
+"""Shows what is in a log file, for people: every frame, its rows, and where the file stops being readable."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from tarry.base.errors import CorruptError, NotFoundError
+from tarry.base.message import SCHEMA
+from tarry.log import frame
+from tarry.log.frame import Room
+from tarry.log.segment import SegmentReader
+from tarry.queue import journal
+
+
+def dump_file(path: Path, *, rows: bool = True) -> Iterator[dict[str, Any]]:
+    """What a segment file holds, as plain data: one entry for the file, one a frame, one a row, and one for damage or a
+    torn tail.
+
+    Never raises for what is in the file: a damaged part becomes an entry with ``"what": "damage"``, and reading goes on
+    behind it.
+
+    Raises:
+        NotFoundError: there is no such file.
+    """
+    if not path.is_file():
+        raise NotFoundError(f"no such file: {path}")
+    with SegmentReader(path) as reader:
+        size, (found, unknown) = reader.size, _file_header(reader)
+        yield {
+            "what": "file",
+            "path": str(path),
+            "bytes": size,
+            "room": found[0].name.lower() if found else None,
+            "base": found[1] if found else None,
+        }
+        if found is None:
+            yield {"what": "damage", "offset": 0, "reason": unknown or "no valid file header"}
+        schema = _schema(found[0] if found else None)
+        position = frame.FILE_HEADER_BYTES
+        while position < size:
+            header = reader.header(position)
+            if header is None or position + header.frame_bytes > size:
+                after = _next_frame(reader, position + 8, size)
+                yield {"what": "damage", "offset": position, "reason": "no whole frame here", "next_frame": after}
+                if after is None:
+                    return
+                position = after
+                continue
+            yield from _dump_frame(reader, position, schema, rows=rows)
+            position += header.frame_bytes
+
+
+def _dump_frame(
+    reader: SegmentReader, position: int, schema: pa.Schema | None, *, rows: bool
+) -> Iterator[dict[str, Any]]:
+    header = reader.header(position)
+    assert header is not None
+    body = reader.bytes_at(position + frame.HEADER_BYTES, header.body_bytes)
+    entry = {
+        "what": "frame",
+        "offset": position,
+        "bytes": header.frame_bytes,
+        "rows": header.rows,
+        "base": header.base,
+        "kind": header.kind,
+        "due_min_ms": header.due_min_ms,
+        "due_max_ms": header.due_max_ms,
+        "stored_rows": header.stored_rows,
+        "durable_to": header.durable_to,
+    }
+    if not frame.body_is_valid(header, body):
+        yield entry
+        yield {"what": "damage", "offset": position, "reason": "the frame's checksum does not hold"}
+        return
+    topic, batch, reason = "", None, ""
+    if schema is not None:
+        try:
+            topic, batch = frame.decode_body(header, body, schema)
+        except CorruptError as error:
+            reason = str(error)
+    yield {**entry, "topic": topic} if topic else entry
+    if reason:
+        yield {"what": "damage", "offset": position, "reason": reason}
+    if rows and batch is not None:
+        yield from ({"what": "row", **row} for row in batch.to_pylist())
+
+
+def _file_header(reader: SegmentReader) -> tuple[tuple[Room, int] | None, str]:
+    try:
+        return reader.file_header(), ""
+    except CorruptError as error:
+        return None, str(error)
+
+
+def _schema(room: Room | None) -> pa.Schema | None:
+    return None if room is None else journal.SCHEMA if room is Room.ACKS else SCHEMA
+
+
+def _next_frame(reader: SegmentReader, position: int, size: int) -> int | None:
+    while position < size:
+        if reader.header(position) is not None:
+            return position
+        position += 8
+    return None

@@ -1,0 +1,100 @@
+"""Goes through the messages of a bulk job that have keys, and has them registered, a few thousand at a time."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from tarry.api.jobs import Job
+from tarry.base.bulk import among
+from tarry.base.errors import ClosedError, TarryError
+from tarry.broker.commands.name import COLUMNS, Name
+from tarry.broker.waiting import wait_for
+from tarry.intake import Deed
+from tarry.store.parquet import groups, read_group
+from tarry.store.place import Place
+
+if TYPE_CHECKING:
+    from tarry.broker.recovery import Rooms
+
+log = logging.getLogger(__name__)
+
+ROWS_MAX = 4096
+"""Messages that are named in one write: producers wait while it is decided."""
+RETRY_S = 1.0
+
+
+class Naming:
+    """One job after the other; with threads, in one of its own. :meth:`stop` ends it between two writes."""
+
+    def __init__(self, rooms: Rooms, carry_out: Callable[[Deed], None], *, threaded: bool) -> None:
+        self._rooms = rooms
+        self._carry_out = carry_out
+        self._threaded = threaded
+        self._stopping = threading.Event()
+        self._work = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """There may be jobs whose keys are not registered."""
+        if not self._rooms.jobs.unnamed():
+            return
+        if not self._threaded:
+            self._all()
+            return
+        self._work.set()
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="tarry-name", daemon=True)
+            self._thread.start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._work.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            self._work.wait()
+            self._work.clear()
+            try:
+                self._all()
+            except ClosedError:
+                return
+            except TarryError as error:
+                log.warning("the keys of a bulk job could not all be registered, trying again: %s", error)
+                self._stopping.wait(RETRY_S)
+                self._work.set()
+
+    def _all(self) -> None:
+        for job in self._rooms.jobs.unnamed():
+            count = 0
+            for rows in self._rows(job):
+                if self._stopping.is_set():
+                    return
+                wait_for(lambda done, rows=rows: self._carry_out(Name(rows, self._rooms.registry, done)))  # type: ignore[misc]
+                count += rows.num_rows
+            if count:
+                # Before the job is done with: what a power failure takes of the registry is not in the log.
+                self._rooms.registry.sync()
+            self._rooms.jobs.named(job.number, count)
+
+    def _rows(self, job: Job) -> Iterator[pa.RecordBatch]:
+        # Not the loader's view: it may not have the job yet.
+        snapshot = self._rooms.store.snapshot().of_jobs([job.number])
+        place = Place.of(snapshot.root)
+        for path in snapshot.files.path:
+            for group in groups(place, path):
+                if read_group(place, path, group.number, ["key"]).column(0).null_count == group.rows:
+                    continue
+                batch = read_group(place, path, group.number, COLUMNS)
+                mine = among(batch.column("seq").to_numpy(), [job.number])
+                mine &= batch.column("key").is_valid().to_numpy(zero_copy_only=False)
+                mine &= ~self._rooms.registry.dead(*(batch.column(n).to_numpy() for n in ("due_ms", "seq")))
+                rows = batch.filter(pa.array(mine))
+                for start in range(0, rows.num_rows, ROWS_MAX):
+                    yield rows.slice(start, ROWS_MAX)

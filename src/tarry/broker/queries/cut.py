@@ -1,0 +1,99 @@
+"""Where every pending message is at one moment: in the wheel, the intake or the store, and in one of them only.
+
+A message moves: the loader brings it into the wheel, the dispatcher takes it out, the pipeline's commit makes the store
+have it instead of the intake. A cut is a place in the order of due times (:attr:`Cut.safe`) and three things that do
+not change any more: the wheel's pieces, of which the rows below it count; a snapshot of the store, of which those at or
+above it count; and ``committed_seq``, from which on the intake counts instead. What fires after the cut was taken is
+still seen, which is as it was then.
+
+What could go away under a cut are segments of the intake: those of which the next snapshot has all, and those of which
+all has fired. The first are deleted only after the loader has taken up that snapshot. So a cut that notes the intake's
+first seq before it takes the loader's snapshot is whole as long as that seq stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from tarry.base.types import Int64s, Key
+from tarry.store import Snapshot
+from tarry.wheel.wheel import Piece
+
+if TYPE_CHECKING:
+    from tarry.broker.recovery import Rooms
+
+CUTS = 3
+"""How often to try before segments are kept for it: nobody's looking delays their deletion for long."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """``seq_max``: what is accepted from there on is not in it. ``gone``: seqs of rows that are there and not pending:
+    cancelled while the wheel had them or just now, or found delivered by recovery.
+    """
+
+    rooms: Rooms
+    safe: Key
+    pieces: list[Piece]
+    snapshot: Snapshot
+    seq_max: int
+    first_seq: int
+    gone: Int64s
+
+    @classmethod
+    def of(cls, rooms: Rooms) -> Cut:
+        """How things are now."""
+        wheel = rooms.wheel
+        # In this order: see above. The loader forgets what had fired once `safe` is beyond it.
+        first_seq, snapshot, fired = rooms.intake.first_seq, rooms.view.snapshot, rooms.loader.excluded
+        with wheel.lock:
+            # What is withdrawn later than this may be seen; what was is here, or in the registry already.
+            gone = np.concatenate([fired, wheel.withdrawn.seqs()]) if wheel.withdrawn else fired
+            return cls(rooms, wheel.safe, wheel.pieces(), snapshot, rooms.intake.published_seq, first_seq, gone)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether what was read since could be read: no segment of the intake went away."""
+        return self.rooms.intake.first_seq == self.first_seq
+
+    def alive_in_wheel(self, due_ms: Int64s, seq: Int64s) -> npt.NDArray[np.bool_]:
+        """Which of these rows of the wheel are pending."""
+        alive = np.isin(seq, self.gone, invert=True) if len(self.gone) else np.ones(len(seq), np.bool_)
+        return alive & ~self.rooms.registry.cancelled_jobs.mask(due_ms, seq)
+
+    def alive(self, due_ms: Int64s, seq: Int64s) -> npt.NDArray[np.bool_]:
+        """Which of these rows of the intake or the store are pending."""
+        return self.alive_in_wheel(due_ms, seq) & ~self.rooms.registry.dead(due_ms, seq)
+
+    def dead_between(self, after: tuple[int, int], until_ms: int, rows_max: int) -> tuple[Int64s, Int64s]:
+        """Due times and seqs of what is cancelled from ``after`` on and before ``until_ms``, where intake and store
+        have it; the first ``rows_max``.
+        """
+        return self.rooms.registry.dead_between(after, until_ms, rows_max)
+
+
+def look_at(rooms: Rooms, look: Callable[[Cut], T]) -> T:
+    """What ``look`` makes of a cut that stayed whole meanwhile.
+
+    Raises:
+        CorruptError: a file of the intake or the store is damaged.
+    """
+    for _ in range(CUTS):
+        cut = Cut.of(rooms)
+        try:
+            found = look(cut)
+        except FileNotFoundError:
+            if cut.is_whole:
+                raise
+            continue
+        if cut.is_whole:
+            return found
+    with rooms.intake.kept():
+        return look(Cut.of(rooms))

@@ -1,0 +1,369 @@
+"""What happened to one message: a time line, put together from wherever it left a trace. Nothing is kept for it.
+
+Its row (intake, store or ready log) says when it was accepted and due; the registry, whether it was cancelled, and its
+cancellation, when; the ready log, its offset; the groups, what became of it there; the dead letters, why. What none of
+them can say is said to be unknown: when exactly it fell due, who had it, how often, and what retention has deleted.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tarry.api.outcome import Outcome
+from tarry.api.receipt import id_of
+from tarry.api.views import Event, History
+from tarry.base import handle
+from tarry.base.bulk import SEQ_MIN
+from tarry.base.dead_topics import KEEPER, dead_topic, is_dead_topic
+from tarry.base.errors import ForgedHandleError, InvalidArgumentError
+from tarry.base.message import RESERVED, SCHEMA, Kind, check_topic
+from tarry.base.reserved import ONLY, texts_of
+from tarry.base.types import Key, Mask
+from tarry.base.wanted import derived_seq
+from tarry.broker.queries.listing import Listing, list_pending
+from tarry.broker.queries.locate import locate
+from tarry.groups.telling import state_in
+from tarry.intake.index import Window
+from tarry.intake.look import read_columns
+from tarry.names import Entry
+from tarry.names import keys as names
+from tarry.queue import search as finding
+from tarry.repeat import read_state
+from tarry.store.parquet import groups, read_group
+from tarry.store.place import Place
+
+if TYPE_CHECKING:
+    from tarry.broker.recovery import Rooms
+
+LOOK_S = 0.5
+"""How long is looked for what no index leads to, at each place."""
+CANCELS_MAX = 4096
+"""Rows of the intake with the message's due time that are looked at for its cancellation."""
+MESSAGES_MAX = 100
+"""Messages of one id that are told of."""
+_COLUMNS = [name for name in SCHEMA.names if name != "body"]
+_SUCCESSOR = ("seq", "due_ms", "kind", "born_ms", "topic", "id")
+_TOLD = ("topic", "id", "key", "tag", "due_ms", "expire_ms", "tries", "repeat")
+
+NOT_RECORDED = (
+    "When it was handed out, to whom, and how often, is not recorded; nor, once it is settled in a group, whether that "
+    "was by an acknowledgement, a filter, or a seek."
+)
+WHEN_DUE = "The moment in which it was put into its queue is not recorded: it is at its due time, or soon after."
+
+
+def history(
+    rooms: Rooms, judge: Callable[[Entry], Outcome], now_ms: int, retention_ms: int, what: str, topic: str | None
+) -> History:
+    """The history of the message that a handle names, or of the messages of an id.
+
+    Raises:
+        InvalidArgumentError: ``what`` is no text, or ``topic`` is no topic. ForgedHandleError: another broker's handle.
+    """
+    if not isinstance(what, str) or not what:
+        raise InvalidArgumentError(f"what is {what!r:.80}; allowed: a handle, or an id")
+    if topic is not None:
+        check_topic(topic)
+    teller = _Teller(rooms, judge, now_ms)
+    entry = _entry(what, rooms.secret)
+    if entry is not None:
+        teller.tell(entry, None)
+    else:
+        teller.search(what, topic)
+    if not teller.events:
+        teller.unknown.append(
+            f"Nothing is known of it: it was never accepted here, or it ended longer ago than is kept "
+            f"({retention_ms} ms, retention_ms), or the due time is not that of the message."
+        )
+    in_order = sorted(teller.events, key=lambda e: (e.at_ms is None, e.at_ms or 0, e.seq or 0))
+    return History(what, in_order, list(dict.fromkeys(teller.unknown)))
+
+
+def _entry(text: str, secret: bytes) -> Entry | None:
+    """Where a handle says that its message is; None where it is no handle, but an id."""
+    try:
+        found = handle.decode(text)
+    except InvalidArgumentError:
+        return None
+    if not handle.verify(found, secret):
+        raise ForgedHandleError(f"{text!r} was not made by this broker; allowed: its own handles, or an id")
+    return Entry(found.seq, found.due_ms, 0)
+
+
+class _Teller:
+    """Collects events; each message is told once."""
+
+    def __init__(self, rooms: Rooms, judge: Callable[[Entry], Outcome], now_ms: int) -> None:
+        self._rooms = rooms
+        self._judge = judge
+        self._now_ms = now_ms
+        self._told: set[int] = set()
+        self._searched: set[tuple[str, str | None]] = set()
+        self.events: list[Event] = []
+        self.unknown: list[str] = []
+
+    def _add(self, at_ms: int | None, event: str, seq: int, **details: Any) -> None:
+        self.events.append(Event(at_ms, event, seq, {k: v for k, v in details.items() if v is not None}))
+
+    # -- finding -----------------------------------------------------------------------------------------------------
+
+    def search(self, id: str, topic: str | None) -> None:
+        """Tell of all messages of an id: those accepted just now, what is pending, what has fallen due."""
+        if (id, topic) in self._searched:
+            return
+        self._searched.add((id, topic))
+        ready, complete = self._in_ready(id, topic)
+        for place in ready[:MESSAGES_MAX]:
+            self.tell(_place_of(place.row), place)
+        pending, whole = self._pending(id, topic)
+        for entry in pending:
+            self.tell(entry, None)
+        if topic is not None:
+            [recent] = self._rooms.registry.accepted_ids([names.of_id(topic, id)], self._now_ms)
+            if recent is not None:
+                self.tell(recent, None)
+        seq = derived_seq(id)
+        if seq is not None and self._rooms.intake.first_seq <= seq < self._rooms.intake.published_seq:
+            found = read_columns(self._rooms.intake, np.array([seq], np.int64), ["seq", "due_ms", "kind", "born_ms"])
+            if found.num_rows and found.column("kind")[0].as_py() == Kind.MESSAGE:
+                self.tell(_place_of(found), None)
+        if not (complete and whole):
+            self.unknown.append(f"Not all that is kept was looked through for the id {id!r}: there may be more.")
+        if topic is None:
+            self.unknown.append(
+                "Without a topic, an id is looked for among what is pending and what has fallen due: one that was "
+                "cancelled leaves no trace by its id alone."
+            )
+
+    def _in_ready(self, id: str, topic: str | None) -> tuple[list[finding.Place], bool]:
+        seq = derived_seq(id)
+
+        def wanted(batch: pa.RecordBatch) -> Mask:
+            mask = pc.fill_null(pc.equal(batch.column("id"), id), False).to_numpy(zero_copy_only=False)
+            if seq is not None:
+                mask = mask | ((batch.column("seq").to_numpy() == seq) & (batch.column("id").is_null().to_numpy(False)))
+            return np.asarray(mask, np.bool_)
+
+        found, complete = finding.find(self._rooms.ready, wanted, topic=topic, deadline_s=time.monotonic() + LOOK_S)
+        # A dead letter has the id of what it is a copy of, and is told of with that.
+        return [place for place in found if not is_dead_topic(place.topic.name) or topic is not None], complete
+
+    def _pending(self, id: str, topic: str | None) -> tuple[list[Entry], bool]:
+        page = list_pending(self._rooms, Listing.of(topic, None, None, None, id, None, MESSAGES_MAX, None, False))
+        rows = [_place_of(page.rows.slice(at, 1)) for at in range(page.rows.num_rows)]
+        return rows, page.cursor is None
+
+    # -- telling -----------------------------------------------------------------------------------------------------
+
+    def tell(self, entry: Entry, place: finding.Place | None) -> None:
+        """What is known of one message; ``place``: where it is in the ready log, if that is known."""
+        if entry.seq in self._told:
+            return
+        self._told.add(entry.seq)
+        # First the judgement: what falls due after it is seen as pending, which it was.
+        outcome = self._judge(entry)
+        row = place.row if place is not None else locate(self._rooms, [entry], _COLUMNS).get(entry.seq)
+        if place is None and outcome is not Outcome.DONE:
+            place = self._fallen_due(entry, None if row is None else str(row.column("topic")[0].as_py()))
+            row = row if place is None else place.row
+        if row is None:
+            self._without_row(entry, outcome)
+            return
+        said = {name: row.column(name)[0].as_py() for name in (*_TOLD, "born_ms", "seq")}
+        self._accepted(entry, row, said)
+        if place is not None:
+            self._due(entry, place, said)
+        elif outcome is Outcome.CANCELLED:
+            self._cancelled(entry, said)
+        elif outcome is Outcome.DONE:
+            self._add(said["due_ms"], "pending", entry.seq, place=self._where(entry))
+        else:
+            self.unknown.append(
+                f"Message {entry.seq} fell due, and its row in the ready log has been deleted since: every group had "
+                "settled it, or retention has passed."
+            )
+        self._expired(entry, said, still=place is None and outcome is Outcome.DONE)
+        self._series(entry, said)
+
+    def _accepted(self, entry: Entry, row: pa.RecordBatch, said: dict[str, Any]) -> None:
+        told = {name: said[name] for name in _TOLD}
+        told["id"] = said["id"] or id_of(entry.seq)
+        [only] = texts_of(row.column("properties"), ONLY)
+        self._add(said["born_ms"], "accepted" if only is None else "respawned", entry.seq, **told, only=only)
+
+    def _without_row(self, entry: Entry, outcome: Outcome) -> None:
+        if outcome is Outcome.CANCELLED:
+            self._cancelled(entry, None)
+            self.unknown.append(f"The row of message {entry.seq} is gone: when it was accepted is not known any more.")
+        elif outcome is Outcome.DELIVERED:
+            self._add(entry.due_ms, "due", entry.seq)
+            self.unknown.append(
+                f"The row of message {entry.seq} is gone: it fell due and every group had settled it, or its retention "
+                "has passed. That it was delivered is concluded from its due time alone."
+            )
+
+    def _where(self, entry: Entry) -> str:
+        if Key(entry.due_ms, entry.seq) < self._rooms.wheel.safe:
+            return "wheel"
+        in_store = entry.seq >= SEQ_MIN or entry.seq < self._rooms.view.snapshot.committed_seq
+        return "store" if in_store else "intake"
+
+    # -- taken back --------------------------------------------------------------------------------------------------
+
+    def _cancelled(self, entry: Entry, said: dict[str, Any] | None) -> None:
+        found = self._cancellation(entry)
+        if found is None:
+            self._add(None, "cancelled", entry.seq)
+            self.unknown.append(f"When message {entry.seq} was cancelled, and whether it was moved, is not known.")
+            return
+        at_ms, seq = found
+        successor = None if said is None else self._moved(entry, said, at_ms, seq)
+        if successor is None and said is not None and said["key"] is not None:
+            [keyed] = self._rooms.registry.get([names.of_key(said["topic"], said["key"])])
+            if keyed is not None and keyed.seq > entry.seq and keyed.born_ms == at_ms:
+                self._add(at_ms, "replaced", entry.seq, by_seq=keyed.seq, due_ms=keyed.due_ms)
+                return
+        if successor is None:
+            self._add(at_ms, "cancelled", entry.seq)
+            return
+        self._add(at_ms, "rescheduled", entry.seq, by_seq=successor.seq, due_ms=successor.due_ms)
+        self.tell(successor, None)
+
+    def _cancellation(self, entry: Entry) -> tuple[int, int] | None:
+        """When it was cancelled, and the seq of that row: it has the due time of its target, in intake and store."""
+        intake, body = self._rooms.intake, entry.seq.to_bytes(8, "little", signed=True)
+        window = Window(Key(entry.due_ms, entry.seq), Key(entry.due_ms + 1, 0), entry.seq + 1, intake.published_seq)
+        with intake.kept():
+            _, seqs, _ = intake.select(window, CANCELS_MAX)
+            rows = read_columns(intake, seqs[:CANCELS_MAX], ["seq", "kind", "body", "born_ms"])
+        found = _named(rows, body)
+        return found if found is not None else self._stored_cancellation(entry, body)
+
+    def _stored_cancellation(self, entry: Entry, body: bytes) -> tuple[int, int] | None:
+        snapshot, deadline = self._rooms.view.snapshot, time.monotonic() + LOOK_S
+        place = Place.of(snapshot.root)
+        for path in reversed(snapshot.cancelled):
+            for group in groups(place, path):
+                if group.due_min_ms <= entry.due_ms <= group.due_max_ms:
+                    found = _named(read_group(place, path, group.number, ["seq", "kind", "body", "born_ms"]), body)
+                    if found is not None:
+                        return found
+            if time.monotonic() >= deadline:
+                return None
+        return None
+
+    def _moved(self, entry: Entry, said: dict[str, Any], at_ms: int, cancellation: int) -> Entry | None:
+        """The message at its new time: a reschedule writes it just before the cancellation of the former."""
+        intake, seq = self._rooms.intake, cancellation - 1
+        with intake.kept():
+            here = intake.first_seq <= seq < intake.published_seq
+            rows = read_columns(intake, np.array([seq], np.int64), _SUCCESSOR) if here else None
+        if rows is None:
+            rows = self._stored(seq)
+        if rows is None:
+            self.unknown.append(
+                f"Whether message {entry.seq} was cancelled, or moved to a time that has passed, is not known any more."
+            )
+            return None
+        row = {name: rows.column(name)[0].as_py() for name in rows.schema.names} if rows.num_rows else {}
+        same = row.get("topic") == said["topic"] and row.get("id") == (said["id"] or id_of(entry.seq))
+        # Where ids are not deduped, one accepted in the same millisecond may be the neighbour: its due time tells.
+        same = same and row["due_ms"] != entry.due_ms
+        if not same or row["kind"] != Kind.MESSAGE or row["born_ms"] != at_ms or seq <= entry.seq:
+            return None
+        return Entry(row["seq"], row["due_ms"], row["born_ms"])
+
+    def _stored(self, seq: int) -> pa.RecordBatch | None:
+        """A row of the store by its number alone: few files span it, but perhaps many of their row groups."""
+        snapshot, deadline = self._rooms.view.snapshot, time.monotonic() + LOOK_S
+        place, files = Place.of(snapshot.root), snapshot.files
+        for file in np.flatnonzero((files.seq_min <= seq) & (files.seq_max >= seq)).tolist():
+            for group in groups(place, files.path[file]):
+                if group.seq_min <= seq <= group.seq_max:
+                    rows = read_group(place, files.path[file], group.number, _SUCCESSOR)
+                    at = np.flatnonzero(rows.column("seq").to_numpy() == seq).tolist()
+                    if at or time.monotonic() >= deadline:
+                        return rows.slice(at[0], 1) if at else None
+        return None
+
+    # -- fallen due --------------------------------------------------------------------------------------------------
+
+    def _fallen_due(self, entry: Entry, topic: str | None) -> finding.Place | None:
+        found, _ = finding.find(
+            self._rooms.ready,
+            lambda batch: np.asarray(batch.column("seq").to_numpy() == entry.seq),
+            topic=topic,
+            due_ms=entry.due_ms,
+            deadline_s=time.monotonic() + 2 * LOOK_S,
+        )
+        return found[0] if found else None
+
+    def _due(self, entry: Entry, place: finding.Place, said: dict[str, Any]) -> None:
+        at_ms = max(said["due_ms"], said["born_ms"])
+        self._add(at_ms, "due", entry.seq, topic=place.topic.name, offset=place.offset)
+        self.unknown += [WHEN_DUE, NOT_RECORDED]
+        for name, group in sorted(place.topic.groups.items()):
+            if not name.startswith(RESERVED):
+                # The state that it is in now, whenever it got there.
+                self._add(self._now_ms, "group", entry.seq, group=name, **state_in(group, place.offset))
+                self._dead(entry, place, name, said)
+
+    def _dead(self, entry: Entry, place: finding.Place, group: str, said: dict[str, Any]) -> None:
+        """Its copy in the dead letters of a group."""
+        text = str(entry.seq)
+
+        def wanted(batch: pa.RecordBatch) -> Mask:
+            return np.array([t == text for t in texts_of(batch.column("properties"), "tarry.dead.seq")], np.bool_)
+
+        name = dead_topic(place.topic.name, group)
+        found, complete = finding.find(self._rooms.ready, wanted, topic=name, deadline_s=time.monotonic() + LOOK_S)
+        if not complete:
+            self.unknown.append(f"Not all dead letters of group {group!r} were looked through.")
+        for copy in found:
+            properties = dict(copy.row.column("properties")[0].as_py())
+            told = {n: properties.get(f"tarry.dead.{n}") for n in ("cause", "attempts")}
+            keeper = copy.topic.groups.get(KEEPER)
+            settled = keeper is not None and state_in(keeper, copy.offset)["state"] == "settled"
+            at_ms = int(properties.get("tarry.dead.at_ms", copy.row.column("due_ms")[0].as_py()))
+            self._add(
+                at_ms, "dead", entry.seq, group=group, **told, offset=copy.offset, kept="no" if settled else "yes"
+            )
+            if settled:
+                self.unknown.append("Whether a dead letter was respawned or purged shows only in what was respawned.")
+                self.search(said["id"] or id_of(entry.seq), place.topic.name)
+
+    # -- the rest ----------------------------------------------------------------------------------------------------
+
+    def _expired(self, entry: Entry, said: dict[str, Any], *, still: bool) -> None:
+        if said["expire_ms"] is not None and (still or said["expire_ms"] <= self._now_ms):
+            self._add(said["expire_ms"], "expired", entry.seq, to_come=True if still else None)
+
+    def _series(self, entry: Entry, said: dict[str, Any]) -> None:
+        if said["repeat"] is None:
+            return
+        first = read_state(said["repeat"]).series
+        [current] = self._rooms.registry.get([names.of_series(entry.seq if first is None else first)])
+        if current is not None and current.seq > entry.seq:
+            self._add(current.due_ms, "next", entry.seq, by_seq=current.seq)
+
+
+def _place_of(row: pa.RecordBatch) -> Entry:
+    return Entry(*(row.column(name)[0].as_py() for name in ("seq", "due_ms", "born_ms")))
+
+
+def _named(rows: pa.RecordBatch, body: bytes) -> tuple[int, int] | None:
+    """(when, seq) of the cancellation among ``rows`` that names the target ``body``."""
+    for at in _hits(rows, body):
+        return rows.column("born_ms")[at].as_py(), rows.column("seq")[at].as_py()
+    return None
+
+
+def _hits(rows: pa.RecordBatch, body: bytes) -> Iterator[int]:
+    mask = pc.and_(pc.equal(rows.column("kind"), int(Kind.CANCEL)), pc.equal(rows.column("body"), body))
+    yield from np.flatnonzero(pc.fill_null(mask, False).to_numpy(zero_copy_only=False)).tolist()

@@ -1,0 +1,90 @@
+"""How late messages were: into their topic's queue, which is the broker's doing alone, and into the hands of a consumer
+that was there and waiting.
+
+A consumer that comes later than a message, or holds all that it may, or gets a message for the second time, says
+nothing about the broker's lateness: such rows are not counted.
+
+On the way of a due message there is one subtraction and one append; the counting is done in bulk, later.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+
+import numpy as np
+
+from tarry.base.histogram import Histogram
+from tarry.base.types import Int64s
+
+TOPICS_MAX = 100
+"""Topics with a histogram of their own; those that come later share one."""
+OTHERS = ""
+"""The name of that one. No topic is called so."""
+WAITING_MAX = 2048
+"""So many hand-outs may wait to be counted."""
+MANY_ROWS = 1024
+"""So many rows are not kept waiting: they would take memory, and are counted as quickly at once."""
+
+
+class Lateness:
+    """Histograms of milliseconds; thread-safe."""
+
+    def __init__(self) -> None:
+        self._in_queue = Histogram()
+        self._by_topic: dict[str, Histogram] = {}
+        self._lock = threading.Lock()
+        # Appending and popping are atomic.
+        self._queued: deque[Int64s] = deque()
+        self._delivered: deque[tuple[str, Int64s, int]] = deque()
+
+    def note_queued(self, due_ms: Int64s, now_ms: int) -> None:
+        """These were put into their queues."""
+        self._queued.append(now_ms - due_ms)
+        if len(self._queued) >= WAITING_MAX or len(due_ms) >= MANY_ROWS:
+            self._count()
+
+    def note_delivered(self, topic: str, due_ms: Int64s, now_ms: int, since_ms: int) -> None:
+        """These were handed to a consumer that has been waiting since then."""
+        self._delivered.append((topic, now_ms - due_ms, now_ms - since_ms))
+        if len(self._delivered) >= WAITING_MAX or len(due_ms) >= MANY_ROWS:
+            self._count()
+
+    def queued(self) -> Histogram:
+        """Of all messages, until now."""
+        self._count()
+        return self._in_queue
+
+    def delivered(self) -> Histogram:
+        """Of all topics, until now."""
+        found = Histogram()
+        for histogram in self.by_topic().values():
+            found.merge(histogram)
+        return found
+
+    def by_topic(self) -> dict[str, Histogram]:
+        """Lateness of delivery, until now. :data:`OTHERS` has the topics that have none of their own."""
+        self._count()
+        with self._lock:
+            return dict(self._by_topic)
+
+    def _count(self) -> None:
+        with self._lock:
+            queued = [self._queued.popleft() for _ in range(len(self._queued))]
+            if queued:
+                self._in_queue.record(np.concatenate(queued))
+            by_name: dict[str, list[tuple[Int64s, int]]] = {}
+            for _ in range(len(self._delivered)):
+                topic, late, waited = self._delivered.popleft()
+                by_name.setdefault(self._name(topic), []).append((late, waited))
+            for name, entries in by_name.items():
+                lates = np.concatenate([late for late, _ in entries])
+                waits = np.repeat([waited for _, waited in entries], [len(late) for late, _ in entries])
+                self._by_topic[name].record(lates[lates <= waits])
+
+    def _name(self, topic: str) -> str:
+        if topic in self._by_topic:
+            return topic
+        name = topic if len(self._by_topic) < TOPICS_MAX else OTHERS
+        self._by_topic.setdefault(name, Histogram())
+        return name

@@ -1,0 +1,66 @@
+"""Where is the message that a handle names? Found by its seq and due time, without an index of messages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from tarry.base.bulk import SEQ_MIN, among
+from tarry.base.message import messages_only
+from tarry.base.types import Key
+from tarry.names import Entry
+from tarry.store.find import find
+
+if TYPE_CHECKING:
+    from tarry.broker.recovery import Rooms
+
+PLACE = ("seq", "due_ms", "topic")
+
+
+def locate(rooms: Rooms, entries: Sequence[Entry], columns: Sequence[str] = PLACE) -> dict[int, pa.RecordBatch]:
+    """The messages, by seq, each as a batch of one row; those of which there is nothing are left out.
+
+    What was delivered may be there or not. A message with another due time than ``entries`` says is not found: that of
+    a handle is a hint, which nobody has signed.
+
+    Raises:
+        CorruptError: a file is damaged.
+    """
+    due = {e.seq: e.due_ms for e in entries}
+    found: dict[int, pa.RecordBatch] = {}
+    for batch in _read(rooms, due, columns):
+        moments = batch.column("due_ms").to_pylist()
+        for row, seq in enumerate(batch.column("seq").to_pylist()):
+            if due.get(seq) == moments[row]:
+                found[seq] = batch.slice(row, 1)
+    return found
+
+
+def _read(rooms: Rooms, due: dict[int, int], columns: Sequence[str]) -> list[pa.RecordBatch]:
+    batches = []
+    # Kept: of a segment that goes away, all is in the store or delivered, but what else was asked for is neither.
+    with rooms.intake.kept():
+        first = rooms.intake.first_seq
+        fresh = np.array([s for s in due if first <= s < rooms.intake.published_seq], np.int64)
+        rows = rooms.intake.read_rows(fresh) if len(fresh) else None
+        batches += [] if rows is None else [messages_only(rows).select(list(columns))]
+    old = sorted(due.keys() - set(fresh.tolist()))
+    with rooms.wheel.lock:
+        passed = min(rooms.wheel.fired, rooms.wheel.safe)
+    # Below it is not worth reading for: what was delivered is cancelled by no one, and its topic is of no interest. But
+    # what a bulk job brings late is below it, and pending.
+    stored = np.array([s for s in old if Key(due[s], s) >= passed or s >= SEQ_MIN], np.int64)
+    moments = np.array([due[s] for s in stored.tolist()], np.int64)
+    # The newest snapshot that the loader has; what it does not have yet, the intake has, or it is of a new job.
+    snapshot = rooms.store.snapshot() if among(stored, rooms.loader.untaken).any() else rooms.view.snapshot
+    batches += list(find(snapshot, moments, stored, columns)) if len(stored) else []
+    return batches
+
+
+def column(rows: dict[int, pa.RecordBatch], seq: int, name: str) -> object:
+    """A value of one of the rows; None when it is not there."""
+    row = rows.get(seq)
+    return None if row is None else row.column(name)[0].as_py()

@@ -1,0 +1,88 @@
+"""When does the next message of each topic fall due? Looked up when asked; nothing is kept for it.
+
+The wheel answers for most topics. For the others, intake and store are gone through in due order, side by side: each
+only as far as the answer, wherever that is.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from tarry.base.message import Kind
+from tarry.base.types import Key
+from tarry.broker.queries.cut import Cut, look_at
+from tarry.intake.index import Window
+from tarry.intake.look import read_columns
+from tarry.store.due import COLUMNS, Firsts, note_firsts
+
+if TYPE_CHECKING:
+    from tarry.broker.recovery import Rooms
+
+BUDGET_S = 1.0
+ROWS = 8192
+_LAST = Key((1 << 63) - 1, 0)
+
+
+def next_due_by_topic(rooms: Rooms, topics: set[str]) -> dict[str, int]:
+    """The earliest pending due time of each of ``topics``; one that is not found within a time budget is left out.
+
+    Raises as :func:`look_at` does.
+    """
+    return look_at(rooms, lambda cut: _next_due(cut, topics)) if topics else {}
+
+
+def _next_due(cut: Cut, topics: set[str]) -> dict[str, int]:
+    end = time.monotonic() + BUDGET_S
+    found = _in_wheel(cut, topics)
+    store, intake = Firsts(cut.snapshot, cut.safe, cut.alive), _Intake(cut)
+    while True:
+        frontier = _sooner(store.frontier, intake.frontier)
+        wanted = {t for t in topics if found.get(t, _LAST.due_ms) > frontier}
+        if not wanted or frontier == _LAST.due_ms:
+            return found
+        if time.monotonic() > end:
+            return {t: due for t, due in found.items() if t not in wanted}
+        (store if store.frontier == frontier else intake).advance(wanted, found)
+
+
+def _sooner(one: int | None, other: int | None) -> int:
+    return min(_LAST.due_ms if one is None else one, _LAST.due_ms if other is None else other)
+
+
+def _in_wheel(cut: Cut, topics: set[str]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    parts = [p.batch.select(COLUMNS).slice(0, p.below(cut.safe)) for p in cut.pieces]
+    if parts:
+        batch = pa.Table.from_batches(parts).combine_chunks().to_batches()
+        for part in batch:
+            note_firsts(part, Key(-_LAST.due_ms, 0), topics, cut.alive_in_wheel, found)
+    return found
+
+
+class _Intake:
+    """The intake, in due order, so many rows at a time."""
+
+    def __init__(self, cut: Cut) -> None:
+        self._cut = cut
+        self._after: Key | None = cut.safe
+
+    @property
+    def frontier(self) -> int | None:
+        """All due times below were looked at; None: all there are."""
+        return None if self._after is None else self._after.due_ms
+
+    def advance(self, wanted: set[str], found: dict[str, int]) -> None:
+        """Look at the next rows; as :meth:`Firsts.advance`."""
+        cut, after = self._cut, self._after
+        assert after is not None
+        window = Window(after, _LAST, cut.snapshot.committed_seq, cut.seq_max)
+        due, seq, complete = cut.rooms.intake.select(window, ROWS)
+        more = not complete or len(seq) > ROWS
+        due, seq = due[:ROWS], seq[:ROWS]
+        self._after = Key(int(due[-1]), int(seq[-1]) + 1) if more else None
+        batch = read_columns(cut.rooms.intake, seq, [*COLUMNS, "kind"])
+        messages = batch.column("kind").to_numpy() == Kind.MESSAGE
+        note_firsts(batch.filter(pa.array(messages)), after, wanted, cut.alive, found)

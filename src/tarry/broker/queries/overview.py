@@ -1,0 +1,102 @@
+"""All figures of a broker at one moment, as plain data: for its metrics, and for who watches it."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Collection, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from tarry.api.receipt import TopicPending
+from tarry.log.files import Files, OsFiles
+
+if TYPE_CHECKING:
+    from tarry.broker.queries.lateness import Lateness
+    from tarry.broker.recovery import Rooms
+
+SUMMED = ("accepted", "cancelled", "fired", "pending", "ready")
+
+
+def topics(rooms: Rooms, entries: Sequence[TopicPending], most: int, always: Collection[str]) -> dict[str, Any]:
+    """``listed``: the ``most`` topics with the most messages ever accepted, and ``always``; ``sums`` of all, and how
+    many there are.
+    """
+    accepted, cancelled, fired = dict(rooms.intake.accepted), dict(rooms.intake.cancelled), rooms.ready.ends()
+    rows: list[dict[str, Any]] = [
+        {
+            "topic": e.topic,
+            "accepted": accepted.get(e.topic, 0),
+            "cancelled": cancelled.get(e.topic, 0),
+            "fired": fired.get(e.topic, 0),
+            "pending": e.pending,
+            "ready": e.ready,
+            "next_due_ms": e.next_due_ms,
+        }
+        for e in entries
+    ]
+    listed = heapq.nlargest(most, rows, key=lambda r: r["accepted"])
+    chosen = {row["topic"] for row in listed}
+    listed += [row for row in rows if row["topic"] in always and row["topic"] not in chosen]
+    return {"count": len(rows), "sums": {n: sum(r[n] for r in rows) for n in SUMMED}, "listed": listed}
+
+
+def groups(rooms: Rooms, most: int, always: Collection[tuple[str, str]]) -> dict[str, Any]:
+    """``listed``: the ``most`` groups that have the most messages left, and ``always``, as
+    :class:`tarry.api.groups.GroupInfo` has them; ``lag`` of all, and how many there are.
+    """
+    lags = [(group.unsettled, group) for group in rooms.groups.all()]
+    listed = [group for _, group in heapq.nlargest(most, lags, key=lambda entry: entry[0])]
+    listed += [g for _, g in lags if (g.topic.name, g.name) in always and g not in listed]
+    infos = [asdict(rooms.groups.info(group)) for group in listed]
+    return {"count": len(lags), "lag": sum(lag for lag, _ in lags), "listed": infos}
+
+
+def store(rooms: Rooms) -> dict[str, int]:
+    """The store's files, as the broker sees them now."""
+    snapshot = rooms.view.snapshot
+    files = snapshot.files
+    return {
+        "version": snapshot.version,
+        "committed_seq": snapshot.committed_seq,
+        "files": len(files),
+        "bytes": int(files.size.sum()),
+        "rows": int(files.rows.sum()),
+    }
+
+
+def wheel(rooms: Rooms) -> dict[str, Any]:
+    """What is in memory."""
+    with rooms.wheel.lock:
+        return {
+            "rows": rooms.wheel.rows,
+            "bytes": int(rooms.wheel.bytes),
+            "loaded_until_ms": rooms.wheel.loaded.due_ms,
+            "next_due_ms": rooms.wheel.next_due(),
+        }
+
+
+def intake(rooms: Rooms) -> dict[str, int]:
+    """What the intake holds that the store does not have."""
+    committed, end = rooms.loader.view.committed_seq, rooms.intake.published_seq
+    first = rooms.intake.first_seq
+    return {
+        "first_seq": first,
+        "next_seq": end,
+        "waiting_rows": max(0, end - max(first, committed)),
+        "waiting_bytes": rooms.intake.bytes_from(committed),
+        "bytes": rooms.intake.bytes_from(first),
+    }
+
+
+def fsyncs(files: Files) -> dict[str, Any] | None:
+    """Microseconds; None where nobody measures them."""
+    return files.syncs_us.histogram().to_json() if isinstance(files, OsFiles) else None
+
+
+def lateness(of: Lateness) -> dict[str, Any]:
+    """Histograms in milliseconds, as :meth:`tarry.base.histogram.Histogram.to_json` gives them."""
+    return {
+        "queued": of.queued().to_json(),
+        "delivered": of.delivered().to_json(),
+        "topics": {topic: histogram.to_json() for topic, histogram in of.by_topic().items() if histogram.count},
+    }

@@ -1,0 +1,64 @@
+"""A look at what is ready, without taking it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from tarry.api.views import PEEKED
+from tarry.base.errors import InvalidArgumentError, NotFoundError
+from tarry.base.message import RESERVED, check_topic
+from tarry.base.types import Int64s
+from tarry.groups import Group
+from tarry.queue import Topic
+
+if TYPE_CHECKING:
+    from tarry.broker.recovery import Rooms
+
+LIMIT_MAX = 1000
+BYTES_MAX = 64 << 20
+"""So much is read at most; where a group wants little of it, there may be less than there could be."""
+
+
+def peek(rooms: Rooms, topic: str, group: str | None, limit: int) -> pa.RecordBatch:
+    """The first ready messages that the group has not settled, or, without one, the group with the most of them; all
+    that is kept, where there is no group.
+
+    Raises:
+        InvalidArgumentError: ``limit`` is not 1 to 1,000. NotFoundError: there is no such group.
+    """
+    check_topic(topic)
+    if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= LIMIT_MAX:
+        raise InvalidArgumentError(f"limit is {limit!r:.80}; allowed: 1 to {LIMIT_MAX}")
+    queue = rooms.ready.topics.get(topic)
+    groups = {} if queue is None else {n: g for n, g in list(queue.groups.items()) if not n.startswith(RESERVED)}
+    if group is not None and group not in groups:
+        has = f"its groups are: {', '.join(sorted(groups)[:20])}" if groups else "it has none"
+        raise NotFoundError(f"topic {topic!r} has no group {group!r:.80}; {has}")
+    if queue is None:
+        return pa.RecordBatch.from_pylist([], schema=PEEKED)
+    chosen = groups[group] if group is not None else max(groups.values(), key=lambda g: g.unsettled, default=None)
+    parts, found, size, first = [], 0, 0, queue.first
+    while found < limit and size < BYTES_MAX:
+        offsets = _offsets(queue, chosen, first, limit - found)
+        if not len(offsets):
+            break
+        looked, here, batch = queue.read_rows(offsets)
+        first = int(offsets[looked - 1]) + 1
+        if batch is None:
+            continue  # retention deleted them meanwhile
+        part = pa.RecordBatch.from_arrays([*batch.columns, pa.array(here, pa.int64())], schema=PEEKED)
+        if chosen is not None:
+            part = part.filter(pa.array(chosen.wants(batch)))
+        parts.append(part)
+        found += part.num_rows
+        size += batch.nbytes
+    return pa.concat_batches(parts) if parts else pa.RecordBatch.from_pylist([], schema=PEEKED)
+
+
+def _offsets(queue: Topic, group: Group | None, first: int, limit: int) -> Int64s:
+    if group is not None:
+        return group.unsettled_offsets(first, queue.end, limit)
+    return np.arange(max(first, queue.first), min(queue.end, first + limit), dtype=np.int64)

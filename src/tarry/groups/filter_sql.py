@@ -1,0 +1,135 @@
+"""A property filter: SQLite evaluates a condition over the properties of a batch.
+
+The connection is in memory, has one table with a column a property, and an authorizer that knows nothing but reading
+it; each evaluation is a transaction that is rolled back, so that a batch leaves nothing behind. A filter that would
+take longer than :data:`EVALUATION_S_MAX` is ended by SQLite's progress handler.
+"""
+
+from __future__ import annotations
+
+import math
+import sqlite3
+import threading
+import time
+import weakref
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tarry.base.columns import shown
+from tarry.base.errors import InvalidArgumentError
+from tarry.groups.filter_conditions import GRAMMAR, translate
+
+EVALUATION_S_MAX = 5.0
+"""Seconds that one batch may take."""
+TAGS = "TAGS"
+"""The name under which a condition sees the message's tag, as RocketMQ has it."""
+
+_FUNCTIONS = frozenset({"instr", "substr", "lower", "glob"})
+_STEPS = 10_000  # of SQLite's machine between two looks at the clock: well below a millisecond
+_LIMITS = {
+    sqlite3.SQLITE_LIMIT_SQL_LENGTH: 1 << 20,
+    sqlite3.SQLITE_LIMIT_EXPR_DEPTH: 1000,
+    sqlite3.SQLITE_LIMIT_COMPOUND_SELECT: 2,
+    sqlite3.SQLITE_LIMIT_FUNCTION_ARG: 3,
+    sqlite3.SQLITE_LIMIT_ATTACHED: 0,
+    sqlite3.SQLITE_LIMIT_TRIGGER_DEPTH: 0,
+    sqlite3.SQLITE_LIMIT_WORKER_THREADS: 0,
+}
+
+
+class SqlFilter:
+    """A condition, compiled. Any thread may call :meth:`mask`; a lock lets one at a time."""
+
+    matches_all = False
+
+    def __init__(self, text: str, condition: str) -> None:
+        """``text`` is what the user wrote, ``condition`` the part of it after ``sql:``.
+
+        Raises:
+            InvalidArgumentError: it is no condition, or beyond a limit; says where and why.
+        """
+        self.text = text
+        self._lock = threading.Lock()
+        self._deadline = _Deadline()
+        try:
+            translated = translate(condition)
+            self._names = list(dict.fromkeys(name for name, _ in translated.columns))
+            # It must not refer to self, which then would never be let go.
+            self._connection = _connect(translated.columns, self._deadline.passed)
+            weakref.finalize(self, self._connection.close)
+            numbers = [self._names.index(name) + 1 for name, _ in translated.columns]
+            self._insert = f"INSERT INTO m VALUES ({', '.join(f'?{n}' for n in numbers) or 'NULL'})"
+            self._select = f"SELECT rowid FROM m WHERE {translated.sql}"
+            self._connection.execute(self._select)  # SQLite compiles it now, or says why not
+        except (sqlite3.Error, InvalidArgumentError) as error:
+            raise InvalidArgumentError(f"filter {shown(text)}: {error}; allowed: {GRAMMAR}") from error
+
+    def __str__(self) -> str:
+        return self.text
+
+    def mask(self, batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+        """Which rows of ``batch`` (:data:`tarry.base.message.SCHEMA`) the condition is true for.
+
+        Raises:
+            InvalidArgumentError: it took longer than :data:`EVALUATION_S_MAX`.
+        """
+        columns = [_values(batch, name).to_pylist() for name in self._names]
+        rows = zip(*columns, strict=True) if columns else [()] * batch.num_rows
+        matching = np.zeros(batch.num_rows, np.bool_)
+        with self._lock:
+            self._deadline.at_s = time.monotonic() + EVALUATION_S_MAX
+            try:
+                self._connection.execute("BEGIN")
+                self._connection.executemany(self._insert, rows)
+                found = [rowid for (rowid,) in self._connection.execute(self._select)]
+            except sqlite3.Error as error:
+                reason = f"not done after {EVALUATION_S_MAX:g} s" if self._deadline.passed() else str(error)
+                raise InvalidArgumentError(
+                    f"filter {shown(self.text)} on {batch.num_rows} messages: {reason}"
+                ) from error
+            finally:
+                self._deadline.at_s = math.inf
+                self._connection.rollback()
+        matching[np.array(found, np.int64) - 1] = True
+        return matching
+
+
+class _Deadline:
+    at_s = math.inf
+
+    def passed(self) -> bool:
+        return time.monotonic() >= self.at_s
+
+
+def _values(batch: pa.RecordBatch, name: str) -> pa.Array:
+    # A name given twice: the last, as in a dict.
+    return batch.column("tag") if name == TAGS else pc.map_lookup(batch.column("properties"), name, "last")
+
+
+def _connect(columns: tuple[tuple[str, str], ...], overdue: Callable[[], bool]) -> sqlite3.Connection:
+    connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+    declared = ", ".join(f"c{number} {sql_type}" for number, (_, sql_type) in enumerate(columns))
+    connection.execute(f"CREATE TABLE m ({declared or 'c0'})")
+    for limit, value in _LIMITS.items():
+        connection.setlimit(limit, value)
+    connection.set_authorizer(_authorize)
+    connection.set_progress_handler(overdue, _STEPS)
+    return connection
+
+
+def _authorize(action: int, first: str | None, second: str | None, database: str | None, source: str | None) -> int:
+    """All that may be compiled on such a connection: what this file says itself, and conditions."""
+    match action:
+        case sqlite3.SQLITE_SELECT | sqlite3.SQLITE_TRANSACTION:
+            fine = True
+        case sqlite3.SQLITE_READ | sqlite3.SQLITE_INSERT:
+            fine = first == "m"
+        case sqlite3.SQLITE_FUNCTION:
+            fine = second in _FUNCTIONS
+        case _:
+            fine = False
+    return sqlite3.SQLITE_OK if fine else sqlite3.SQLITE_DENY

@@ -1,0 +1,210 @@
+"""What consumers of a group hold: leases, by the batch that was handed out, with one state a row.
+
+So the cost of a message is a few bytes and a share of some array operations.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from tarry.base.types import Int32s, Int64s
+from tarry.groups.states import Event, State, States, move, move_all
+
+if TYPE_CHECKING:
+    from tarry.groups.subscription import Subscription
+
+
+_LEASED = int(State.LEASED)
+_LET_GO = -1
+"""In the states of a lease: the row is under another one now. No state, so nothing can happen to it here."""
+_HANDED_OUT = {state: int(move(state, Event.LEASE)) for state in (State.READY, State.WAITING)}
+
+
+@dataclass(slots=True)
+class Lease:
+    """One batch in a consumer's hands. Offsets ascend."""
+
+    number: int
+    offsets: Int64s
+    states: States
+    left: int
+    """How many rows are LEASED still."""
+    attempts: Int32s
+    tries: Int32s | None
+    """Each message's own limit of tries, 0 where it has none; None where none of them has one."""
+    deadline_ms: int
+    holder: Subscription
+    since_ms: int
+    """When it was handed out."""
+
+    @property
+    def held(self) -> npt.NDArray[np.intp]:
+        """The rows that are leased still."""
+        return np.flatnonzero(self.states == _LEASED)
+
+    def place(self, offset: int) -> int | None:
+        """Where the row with this offset is, if it is leased still."""
+        offsets = self.offsets
+        at = offset - int(offsets[0])  # nearly all leases have no gaps
+        if not 0 <= at < len(offsets) or offsets[at] != offset:
+            at = int(np.searchsorted(offsets, offset))
+            if at == len(offsets) or offsets[at] != offset:
+                return None
+        return at if self.states[at] == _LEASED else None
+
+
+class Leases:
+    """The leases of one group; guarded by its lock."""
+
+    def __init__(self, numbers: Iterator[int]) -> None:
+        self.rows = 0
+        """How many messages are leased."""
+        self._numbers = numbers
+        self._leases: dict[int, Lease] = {}
+        self._deadlines: list[tuple[int, int]] = []
+
+    def __iter__(self) -> Iterator[Lease]:
+        return iter(list(self._leases.values()))
+
+    def open(
+        self,
+        holder: Subscription,
+        offsets: Int64s,
+        state: State | States,
+        attempts: Int32s,
+        tries: Int32s | None,
+        deadline_ms: int,
+    ) -> int:
+        """Lease rows that were in ``state`` (all, or each) to ``holder``; the lease's number."""
+        rows, number = len(offsets), next(self._numbers)
+        states = (
+            np.full(rows, _HANDED_OUT[state], np.int8) if isinstance(state, State) else move_all(state, Event.LEASE)
+        )
+        since_ms = deadline_ms - holder.lease_ms
+        self._leases[number] = Lease(number, offsets, states, rows, attempts, tries, deadline_ms, holder, since_ms)
+        self._push_deadline(deadline_ms, number)
+        holder.held += rows
+        self.rows += rows
+        return number
+
+    def find(self, leases: Int64s, offsets: Int64s) -> list[tuple[Lease, npt.NDArray[np.intp]]]:
+        """By lease, the rows among these that are leased; the others are stale."""
+        found = []
+        one = len(leases) > 0 and bool((leases == leases[0]).all())
+        for number in [int(leases[0])] if one else np.unique(leases).tolist():
+            lease = self._leases.get(number)
+            if lease is None:
+                continue
+            wanted = np.unique(offsets if one else offsets[leases == number])
+            at = np.minimum(np.searchsorted(lease.offsets, wanted), len(lease.offsets) - 1)
+            at = at[(lease.offsets[at] == wanted) & (lease.states[at] == _LEASED)]
+            if len(at):
+                found.append((lease, at))
+        return found
+
+    def find_each(
+        self, leases: Int64s, offsets: Int64s
+    ) -> tuple[npt.NDArray[np.bool_], list[tuple[Lease, npt.NDArray[np.intp]]]]:
+        """:meth:`find`, and which of these rows it found; of one that is given twice, the first.
+
+        One after the other: they are a few of several leases, where steps of whole arrays cost far more.
+        """
+        held = np.zeros(len(offsets), np.bool_)
+        found: dict[int, dict[int, None]] = {}
+        for row, (number, offset) in enumerate(zip(leases.tolist(), offsets.tolist(), strict=True)):
+            lease = self._leases.get(number)
+            if lease is None or (at := lease.place(offset)) is None:
+                continue
+            mine = found.setdefault(number, {})
+            held[row] = at not in mine
+            mine[at] = None
+        return held, [(self._leases[number], np.array(sorted(at), np.intp)) for number, at in found.items()]
+
+    def part(self, number: int, offset: int, deadline_ms: int) -> int | None:
+        """A lease of its own for one row of another, for the same consumer; its number, or None if the row is not
+        leased under ``number``.
+        """
+        found = self.find(np.array([number], np.int64), np.array([offset], np.int64))
+        if not found:
+            return None
+        [(lease, at)] = found
+        if len(lease.offsets) == 1:
+            # Another number all the same: who had the former must not settle by it any more.
+            del self._leases[number]
+        else:
+            lease.states[at] = _LET_GO
+            lease.left -= 1
+            if not lease.left:
+                del self._leases[number]
+        fresh = next(self._numbers)
+        tries = None if lease.tries is None else lease.tries[at]
+        states = np.full(1, _LEASED, np.int8)
+        self._leases[fresh] = Lease(
+            fresh, lease.offsets[at], states, 1, lease.attempts[at], tries, deadline_ms, lease.holder, lease.since_ms
+        )
+        self._push_deadline(deadline_ms, fresh)
+        return fresh
+
+    def renew(self, holder: Subscription, now_ms: int, oldest_ms: int) -> int:
+        """Move the deadlines of a consumer's leases that were handed out after ``oldest_ms``; how many."""
+        renewed = [lease for lease in self.of(holder) if lease.since_ms > oldest_ms]
+        for lease in renewed:
+            lease.deadline_ms = now_ms + holder.lease_ms
+            self._push_deadline(lease.deadline_ms, lease.number)
+        return len(renewed)
+
+    def end(self, lease: Lease, at: npt.NDArray[np.intp], event: Event) -> None:
+        """``event`` has happened to rows that :meth:`find` gave, or :attr:`Lease.held`: they are held no more."""
+        lease.states[at] = int(move(State.LEASED, event))
+        lease.left -= len(at)
+        lease.holder.held -= len(at)
+        self.rows -= len(at)
+        if not lease.left:
+            del self._leases[lease.number]
+
+    def extend(self, leases: Int64s, offsets: Int64s, deadline_ms: int) -> int:
+        """Move the deadline of the whole leases that these rows belong to; how many of the rows are held."""
+        held = 0
+        for lease, at in self.find(leases, offsets):
+            lease.deadline_ms = deadline_ms
+            self._push_deadline(deadline_ms, lease.number)
+            held += len(at)
+        return held
+
+    def expired(self, now_ms: int) -> Iterator[Lease]:
+        """Those whose time is up, until :meth:`end` has ended them."""
+        while self._deadlines and self._deadlines[0][0] <= now_ms:
+            _, number = heapq.heappop(self._deadlines)
+            lease = self._leases.get(number)
+            if lease is not None and lease.deadline_ms <= now_ms:  # else settled, or extended: a later entry speaks
+                yield lease
+
+    def of(self, holder: Subscription) -> list[Lease]:
+        """What one consumer holds."""
+        return [lease for lease in self._leases.values() if lease.holder is holder]
+
+    def void(self) -> None:
+        """Forget all of them: who tries to settle is told that they are stale."""
+        for lease in self._leases.values():
+            lease.holder.held -= lease.left
+        self._leases.clear()
+        self._deadlines.clear()
+        self.rows = 0
+
+    @property
+    def next_deadline_ms(self) -> int | None:
+        """When the next may expire."""
+        return self._deadlines[0][0] if self._deadlines else None
+
+    def _push_deadline(self, deadline_ms: int, number: int) -> None:
+        heapq.heappush(self._deadlines, (deadline_ms, number))
+        if len(self._deadlines) > 2 * len(self._leases) + 1024:
+            # Most leases are settled long before their deadline: let go of what they left here.
+            self._deadlines = [(lease.deadline_ms, n) for n, lease in self._leases.items()]
+            heapq.heapify(self._deadlines)

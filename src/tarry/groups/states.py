@@ -1,0 +1,177 @@
+"""The delivery states of a message in a group, and the one table that says how they change.
+
+A group tells what happened to a message as an event; :data:`TABLE` says what state that leads to. What the table does
+not have cannot happen: :func:`move` raises, and nothing is changed.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import numpy as np
+import numpy.typing as npt
+
+from tarry.base.errors import IllegalTransitionError
+
+States = npt.NDArray[np.int8]
+
+
+class State(IntEnum):
+    """Where a message is on its way through one group; a number fits an int8."""
+
+    READY = 0
+    """May be handed out."""
+    LEASED = 1
+    """A consumer has it."""
+    WAITING = 2
+    """To be tried again at a moment."""
+    BLOCKED = 3
+    """Held back behind an earlier message of its ordering key."""
+    BURYING = 4
+    """Being copied to the dead letters; the copy is not durable yet."""
+    ACKED = 5
+    """A consumer is done with it."""
+    DEAD = 6
+    """In the dead letters, durably."""
+    DROPPED = 7
+    """Settled without a consumer: filtered out, expired, skipped by a seek, or deleted by retention."""
+
+
+SETTLED = frozenset({State.ACKED, State.DEAD, State.DROPPED})
+"""The states that only a seek leads out of."""
+
+
+class Event(IntEnum):
+    """What can happen to a message in a group."""
+
+    LEASE = 0
+    """It is handed to a consumer. From WAITING, too: its moment has come, which is the caller's to know."""
+    ACK = 1
+    """The consumer is done with it."""
+    NACK = 2
+    """The consumer gave it back, with tries left."""
+    EXPIRE = 3
+    """Its lease ran out, with tries left."""
+    RELEASE = 4
+    """Its consumer is gone, with tries left."""
+    EXHAUST = 5
+    """The last of its tries failed. Found later than that, too, in READY and WAITING: tries were lowered meanwhile, the
+    broker crashed before the copy was durable, or copying failed."""
+    BLOCK = 6
+    """An earlier message of its ordering key is not settled."""
+    UNBLOCK = 7
+    """No earlier one is left, or the group is not ordered any more."""
+    FILTER = 8
+    """The group's filter does not match it."""
+    EXPIRE_MESSAGE = 9
+    """Its own expiry has passed and it goes to the dead letters. One that is leased is the consumer's to settle."""
+    DROP = 10
+    """Its own expiry has passed and it is dropped, or retention has deleted it."""
+    BURIED = 11
+    """The copy is durable."""
+    BURY_FAILED = 12
+    """The copy was refused (a full disk): it is tried again later."""
+    SEEK_BACK = 13
+    """The group starts again at or before it; leases are void."""
+    SEEK_FORWARD = 14
+    """The group goes on behind it; leases are void."""
+
+
+# A copy under way is waited for (BURYING takes no seek): its answer would find another state, or bury what is delivered
+# again. A seek is about a range of offsets, so what is there already is legal and stays as it is.
+# fmt: off
+TABLE: dict[tuple[State, Event], State] = {
+    (State.READY,   Event.LEASE):          State.LEASED,
+    (State.READY,   Event.EXHAUST):        State.BURYING,
+    (State.READY,   Event.BLOCK):          State.BLOCKED,
+    (State.READY,   Event.FILTER):         State.DROPPED,
+    (State.READY,   Event.EXPIRE_MESSAGE): State.BURYING,
+    (State.READY,   Event.DROP):           State.DROPPED,
+    (State.READY,   Event.SEEK_BACK):      State.READY,
+    (State.READY,   Event.SEEK_FORWARD):   State.DROPPED,
+
+    (State.LEASED,  Event.ACK):            State.ACKED,
+    (State.LEASED,  Event.NACK):           State.WAITING,
+    (State.LEASED,  Event.EXPIRE):         State.WAITING,
+    (State.LEASED,  Event.RELEASE):        State.WAITING,
+    (State.LEASED,  Event.EXHAUST):        State.BURYING,
+    (State.LEASED,  Event.SEEK_BACK):      State.READY,
+    (State.LEASED,  Event.SEEK_FORWARD):   State.DROPPED,
+
+    (State.WAITING, Event.LEASE):          State.LEASED,
+    (State.WAITING, Event.EXHAUST):        State.BURYING,
+    (State.WAITING, Event.BLOCK):          State.BLOCKED,
+    (State.WAITING, Event.FILTER):         State.DROPPED,
+    (State.WAITING, Event.EXPIRE_MESSAGE): State.BURYING,
+    (State.WAITING, Event.DROP):           State.DROPPED,
+    (State.WAITING, Event.SEEK_BACK):      State.READY,
+    (State.WAITING, Event.SEEK_FORWARD):   State.DROPPED,
+
+    (State.BLOCKED, Event.UNBLOCK):        State.READY,
+    (State.BLOCKED, Event.EXPIRE_MESSAGE): State.BURYING,
+    (State.BLOCKED, Event.DROP):           State.DROPPED,
+    (State.BLOCKED, Event.SEEK_BACK):      State.READY,
+    (State.BLOCKED, Event.SEEK_FORWARD):   State.DROPPED,
+
+    (State.BURYING, Event.BURIED):         State.DEAD,
+    (State.BURYING, Event.BURY_FAILED):    State.WAITING,
+
+    (State.ACKED,   Event.SEEK_BACK):      State.READY,
+    (State.ACKED,   Event.SEEK_FORWARD):   State.ACKED,
+
+    (State.DEAD,    Event.SEEK_BACK):      State.READY,
+    (State.DEAD,    Event.SEEK_FORWARD):   State.DEAD,
+
+    (State.DROPPED, Event.SEEK_BACK):      State.READY,
+    (State.DROPPED, Event.SEEK_FORWARD):   State.DROPPED,
+}
+# fmt: on
+
+_ILLEGAL = -1
+# A row an event, a column a byte: a number that is no state is as illegal as a state that the table does not have.
+_MOVES: States = np.full((len(Event), 256), _ILLEGAL, np.int8)
+for (_state, _event), _next in TABLE.items():
+    _MOVES[_event, _state] = _next
+
+
+def move(state: State, event: Event) -> State:
+    """The state that ``event`` leads to.
+
+    Raises:
+        IllegalTransitionError: the table has no such pair; names state, event, and what is allowed in that state.
+    """
+    found = TABLE.get((state, event))
+    if found is None:
+        raise IllegalTransitionError(_refusal(state, event))
+    return found
+
+
+def move_all(states: States, event: Event) -> States:
+    """:func:`move` of each of ``states`` (int8), as a new array.
+
+    Raises:
+        IllegalTransitionError: names the first for which the table has no such pair. None was moved.
+    """
+    moved = _look_up(states, event)
+    illegal = moved < 0
+    if illegal.any():
+        row = int(illegal.argmax())
+        raise IllegalTransitionError(f"row {row}: {_refusal(int(states[row]), event)}")
+    return moved
+
+
+def allowed(states: States, event: Event) -> npt.NDArray[np.bool_]:
+    """Which of ``states`` (int8) ``event`` is legal in."""
+    return _look_up(states, event) >= 0
+
+
+def _look_up(states: States, event: Event) -> States:
+    found: States = _MOVES[event].take(states.view(np.uint8))
+    return found
+
+
+def _refusal(state: int, event: Event) -> str:
+    if state not in set(State):
+        return f"{Event(event).name} in state {state}, which is none; states are 0 to {max(State)}"
+    events = ", ".join(e.name for s, e in TABLE if s == state)
+    return f"{Event(event).name} is illegal in state {State(state).name}; allowed: {events}"

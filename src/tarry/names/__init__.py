@@ -1,0 +1,10 @@
+"""What is known of messages by name: keys, ids, series, and what was cancelled. On disk, in bounded memory.
+
+All of it is derived from the intake log and the store, and made again when it is lost. ``names`` is how entries look ·
+``registry`` keeps them · ``rebuild`` makes them again. Format: ``docs/formats.md``.
+"""
+
+from tarry.names.keys import Entry
+from tarry.names.registry import Registry
+
+__all__ = ["Entry", "Registry"]

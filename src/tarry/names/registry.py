@@ -1,0 +1,354 @@
+"""The registry: an embedded key-value store (RocksDB) of what is known of messages by name.
+
+One thread, the intake's writer, changes it, in the order of the log and after each fsync of it; any thread reads. Its
+own log is not fsynced with each change: what a power failure takes is applied again from the intake, which keeps all
+that is not below the last checkpoint, and :meth:`sync` comes before the checkpoint. Nothing is made on disk before the
+first name is used, so who uses none pays nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from rocksdict import BlockBasedOptions, Cache, Options, Rdict, WriteBatch
+
+from tarry.base import affinity
+from tarry.base.bulk import CancelledJobs
+from tarry.base.errors import ClosedError, CorruptError
+from tarry.base.message import Kind, cancelled_seqs, kinds_of
+from tarry.base.properties import has_none
+from tarry.base.types import Int64s
+from tarry.log.files import Files
+from tarry.names import keys as names
+from tarry.names.keys import Entry
+from tarry.repeat import series_of
+
+log = logging.getLogger(__name__)
+
+BUFFER_BYTES = 8 << 20
+CACHE_BYTES = 8 << 20
+GETS_MAX = 1024
+"""Beyond so many rows, the cancelled ones among them are found by reading a range rather than one by one."""
+_COPIED = ("tarry.dead.", "tarry.only")
+"""Properties of dead letters and of what was respawned."""
+RIPE_MS = 60_000
+"""Old cancellations are forgotten a minute's worth at a time."""
+SWEPT_ROWS = 4096
+"""Names that are looked at in one go."""
+VERSION = b"1"
+_VERSION = names.META + b"version"
+_COMPLETE = names.META + b"complete"
+_KNOWN_FROM = names.META + b"known_from_ms"
+
+
+class Registry:
+    """``history_ms``: for how long after its due time what became of a message is remembered."""
+
+    def __init__(self, files: Files, directory: Path, *, history_ms: int, dedupe_ms: int) -> None:
+        self._files = files
+        self._directory = directory
+        self._history_ms = history_ms
+        self._dedupe_ms = dedupe_ms
+        self._lock = threading.Lock()
+        self._db: Any = None
+        self._closed = False
+        self._latest_ms = -(1 << 62)  # when the last id was accepted
+        self.known_from_ms = -(1 << 62)
+        """What was due before may have been cancelled without a trace here: it was lost, and made again later."""
+        self.cancelled_jobs = CancelledJobs()
+        """Bulk jobs that are cancelled as a whole."""
+
+    @property
+    def exists(self) -> bool:
+        """Whether any name was ever used."""
+        return self._db is not None
+
+    # -- opening -----------------------------------------------------------------------------------------------------
+
+    def recover(self) -> bool:
+        """Open what is on disk; False when there is nothing, or nothing that can be used."""
+        if not self._directory.is_dir():
+            return False
+        try:
+            self._open()
+            if self._db.get(_VERSION) == VERSION and self._db.get(_COMPLETE) is not None:
+                known = self._db.get(_KNOWN_FROM)
+                self.known_from_ms = int(known) if known else self.known_from_ms
+                self._latest_ms = self._last_slice_ms() + self._dedupe_ms
+                return True
+            log.warning("%s is not whole, or of another version", self._directory)
+        except Exception as error:  # noqa: BLE001  RocksDB's bindings raise nothing more specific
+            log.warning("%s cannot be opened: %s", self._directory, error)
+        self._discard()
+        return False
+
+    def begin(self, *, known_from_ms: int | None = None) -> None:
+        """Make an empty one, to be filled; :meth:`complete` says that it is. A crash before begins anew."""
+        self._discard()
+        self._open()
+        self._db.put(_VERSION, VERSION)
+        if known_from_ms is not None:
+            self.known_from_ms = known_from_ms
+            self._db.put(_KNOWN_FROM, str(known_from_ms).encode())
+
+    def complete(self) -> None:
+        """Everything is in that belongs in."""
+        self._db.put(_COMPLETE, b"")
+        self.sync()
+
+    def _open(self) -> None:
+        options = Options(raw_mode=True)
+        options.create_if_missing(True)
+        options.set_write_buffer_size(BUFFER_BYTES)
+        options.set_max_write_buffer_number(2)
+        options.set_max_background_jobs(2)
+        options.set_max_open_files(64)
+        options.set_keep_log_file_num(1)
+        options.set_stats_dump_period_sec(0)
+        blocks = BlockBasedOptions()
+        blocks.set_block_cache(Cache(CACHE_BYTES))
+        blocks.set_cache_index_and_filter_blocks(True)
+        blocks.set_bloom_filter(10, False)
+        options.set_block_based_table_factory(blocks)
+        self._directory.mkdir(parents=True, exist_ok=True)
+        self._closed = False
+        affinity.apart()  # its threads begin on the cores of the one that opens it
+        self._db = Rdict(str(self._directory), options)
+        self._files.adopt(self, self._directory)
+
+    def _last_slice_ms(self) -> int:
+        last = self._db.iter()
+        last.seek_for_prev(names.ID + b"\xff" * 8)
+        found = last.valid() and last.key()[:1] == names.ID
+        return names.slice_of(last.key()) if found else -(1 << 62)
+
+    def _discard(self) -> None:
+        self.close()
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+    def sync(self) -> None:
+        """Make all changes until now durable."""
+        if self._db is not None:
+            self._db.flush_wal(True)
+
+    def close(self) -> None:
+        self._closed = True
+        db, self._db = self._db, None
+        if db is not None:
+            db.close()
+
+    # -- changing ----------------------------------------------------------------------------------------------------
+
+    def apply(self, batch: pa.RecordBatch, *, in_order: bool = True, plain: bool = False) -> None:
+        """Take up rows of the intake, in seq order. To apply rows again, with all that came after them, changes
+        nothing. Where they are not ``in_order``, a name stays with what was scheduled last. ``plain``: all are
+        messages.
+
+        Raises:
+            CorruptError: the disk gave something else than was written.
+        """
+        changes = WriteBatch(raw_mode=True)
+        if not plain and (kinds := kinds_of(batch)).any():
+            self._cancel(changes, batch.filter(pa.array(kinds == Kind.CANCEL)))
+            batch = batch.filter(pa.array(kinds == Kind.MESSAGE))
+        named = {name: batch.column(name) for name in ("key", "id", "repeat")}
+        if any(column.null_count < batch.num_rows for column in named.values()):
+            entries = self._named(batch, {n: c.to_pylist() for n, c in named.items()})
+            if not in_order:
+                entries = self._newer(entries)
+            _put(changes, entries)
+        self._write(changes)
+
+    def name(self, entries: Mapping[bytes, Entry]) -> None:
+        """Give names that are in no row of the intake. They are durable after :meth:`sync`."""
+        changes = WriteBatch(raw_mode=True)
+        _put(changes, entries.items())
+        self._write(changes)
+
+    def _write(self, changes: WriteBatch) -> None:
+        if not changes.is_empty():
+            with self._lock:
+                if self._db is None:
+                    self.begin()
+                    self.complete()
+            self._guarded(lambda: self._db.write(changes))
+
+    def _cancel(self, changes: WriteBatch, rows: pa.RecordBatch) -> None:
+        raw = names.places(rows.column("due_ms").to_numpy(), cancelled_seqs(rows))
+        for at in range(0, len(raw), names.PLACE_BYTES):
+            changes.put(names.CANCELLED + raw[at : at + names.PLACE_BYTES], b"")
+
+    def _named(self, batch: pa.RecordBatch, named: dict[str, list[str | None]]) -> list[tuple[bytes, Entry]]:
+        topics = batch.column("topic").to_pylist()
+        copies = _copies(batch)
+        entries = zip(*(batch.column(n).to_numpy().tolist() for n in ("seq", "due_ms", "born_ms")), strict=True)
+        rows = zip(topics, map(Entry._make, entries), named["key"], named["id"], named["repeat"], strict=True)
+        found = []
+        for row, (topic, entry, key, id, repeat) in enumerate(rows):
+            if row in copies:
+                continue
+            if key is not None:
+                found.append((names.of_key(topic, key), entry))
+            if id is not None and self._dedupe_ms:
+                digest = names.of_id(topic, id)
+                self._latest_ms = max(self._latest_ms, entry.born_ms)
+                found.append((names.in_slice(digest, entry.born_ms, self._dedupe_ms), entry))
+            if repeat is not None and (series := series_of(repeat)) is not None:
+                found.append((names.of_series(series), entry))
+        return found
+
+    def _newer(self, entries: list[tuple[bytes, Entry]]) -> list[tuple[bytes, Entry]]:
+        newest: dict[bytes, Entry] = {}
+        for name, entry in entries:
+            if name not in newest or names.is_newer(entry, newest[name]):
+                newest[name] = entry
+        known = self.get(list(newest))
+        found = zip(newest.items(), known, strict=True)
+        return [(n, e) for (n, e), old in found if old is None or not names.is_newer(old, e)]
+
+    def sweep(self, fired_until_ms: int, now_ms: int, rows_max: int = 1 << 16) -> int:
+        """Forget names whose messages are long delivered, ids whose window has passed, and old cancellations; how many
+        names were looked at, at most ``rows_max`` of each kind.
+        """
+        if self._db is None:
+            return 0
+        old_ms, looked = max(fired_until_ms - self._history_ms, -(1 << 62)), 0
+        for about in (names.KEY, names.SERIES):
+            for _ in range(0, rows_max, SWEPT_ROWS):
+                swept = self._sweep_names(about, old_ms)
+                looked += swept
+                if swept < SWEPT_ROWS:
+                    break
+        ripe = names.of_cancelled(old_ms - RIPE_MS, 0)
+        self._forget(names.CANCELLED, names.of_cancelled(old_ms, 0), ripe)
+        low, high = names.slices_before(now_ms - 2 * self._dedupe_ms)
+        self._forget(low, high, high)
+        return looked
+
+    def _forget(self, low: bytes, high: bytes, ripe: bytes) -> None:
+        """Delete a range, if it has something below ``ripe``. Each such deletion is an entry of its own that every
+        later read has to look at until RocksDB merges it away: one a second, of nothing, made a quiet broker slower by
+        the hour.
+        """
+        if next(self._range(low, ripe, 1), None) is None:
+            return
+        changes = WriteBatch(raw_mode=True)
+        changes.delete_range(low, high)
+        self._guarded(lambda: self._db.write(changes))
+
+    def _sweep_names(self, about: bytes, old_ms: int) -> int:
+        due = list(self._range(names.UNTIL + about, names.until_end(about, old_ms), SWEPT_ROWS))
+        if due:
+            changes, named = WriteBatch(raw_mode=True), [names.name_of(raw) for raw in due]
+            found = self.get([name for _, name in named])
+            for raw, (moment, name), entry in zip(due, named, found, strict=True):
+                # A name may have been given to a later message since; that one has an entry of its own here.
+                if entry is not None and moment == entry.due_ms:
+                    changes.delete(name)
+                changes.delete(raw)
+            self._guarded(lambda: self._db.write(changes))
+        return len(due)
+
+    # -- asking ------------------------------------------------------------------------------------------------------
+
+    def get(self, wanted: Iterable[bytes]) -> list[Entry | None]:
+        """The entries of names (see ``names``)."""
+        several = list(wanted)
+        if self._db is None or not several:
+            return [None] * len(several)
+        found = self._guarded(lambda: self._db.get(several))
+        return [None if raw is None else names.decode(raw) for raw in found]
+
+    def accepted_ids(self, digests: Sequence[bytes], now_ms: int) -> list[Entry | None]:
+        """The messages of ids (:func:`tarry.names.keys.of_id`) that were accepted within the dedupe window."""
+        window = self._dedupe_ms
+        if not window:
+            return [None] * len(digests)
+        # This slice and the one before; and later ones, where the clock was set back.
+        latest = max(now_ms, min(self._latest_ms, now_ms + 2 * window))
+        found: list[Entry | None] = [None] * len(digests)
+        for start in range((now_ms - window) // window, latest // window + 1):
+            entries = self.get([names.in_slice(d, start * window, window) for d in digests])
+            found = [one or other for one, other in zip(entries, found, strict=True)]
+        return [e if e is not None and e.born_ms > now_ms - window else None for e in found]
+
+    def dead(self, due_ms: Int64s, seq: Int64s) -> npt.NDArray[np.bool_]:
+        """Which of these messages are cancelled."""
+        return self._dead_alone(due_ms, seq) | self.cancelled_jobs.mask(due_ms, seq)
+
+    def _dead_alone(self, due_ms: Int64s, seq: Int64s) -> npt.NDArray[np.bool_]:
+        rows = len(seq)
+        if self._db is None or not rows:
+            return np.zeros(rows, np.bool_)
+        if rows > GETS_MAX:
+            found = self._dead_between(due_ms, seq)
+            if found is not None:
+                return np.isin(seq, found)
+        raw = names.places(due_ms, seq)
+        wanted = [names.CANCELLED + raw[at : at + names.PLACE_BYTES] for at in range(0, len(raw), names.PLACE_BYTES)]
+        return np.array([x is not None for x in self._guarded(lambda: self._db.get(wanted))], np.bool_)
+
+    def _dead_between(self, due_ms: Int64s, seq: Int64s) -> Int64s | None:
+        """The cancelled seqs in the span of these rows; None when there are far more of them than rows."""
+        order = np.lexsort((seq, due_ms))[[0, -1]]
+        low, high = (names.of_cancelled(int(due_ms[i]), int(seq[i])) for i in order)
+        found = list(self._range(low, high + b"\0", 4 * len(seq)))
+        if len(found) == 4 * len(seq):
+            return None
+        return np.array([int.from_bytes(raw[9:], "big") for raw in found], np.int64)
+
+    def dead_between(self, after: tuple[int, int], until_ms: int, rows_max: int) -> tuple[Int64s, Int64s]:
+        """Due times and seqs of the first cancelled messages from a place on and before a moment."""
+        low, high = names.of_cancelled(*after), names.of_cancelled(until_ms, 0)
+        found = b"" if self._db is None else b"".join(raw[1:] for raw in self._range(low, high, rows_max))
+        return names.placed(found)
+
+    def _range(self, low: bytes, high: bytes, rows_max: int) -> Iterator[bytes]:
+        def read() -> list[bytes]:
+            found: list[bytes] = []
+            at = self._db.iter()
+            at.seek(low)
+            while at.valid() and len(found) < rows_max and (raw := at.key()) < high:
+                found.append(raw)
+                at.next()
+            at.status()
+            return found
+
+        yield from self._guarded(read)
+
+    def _guarded(self, work: Callable[[], Any]) -> Any:
+        try:
+            return work()
+        except Exception as error:
+            if self._closed:
+                # A reader that met close(): nothing is wrong with what is on disk.
+                raise ClosedError("the broker is closed") from error
+            # Damage on disk. The registry is derived: the next start makes it again.
+            self._files.remove(self._directory / "CURRENT")
+            raise CorruptError(f"{self._directory} is damaged: {error}; the next start makes it again") from error
+
+
+def _put(changes: WriteBatch, entries: Iterable[tuple[bytes, Entry]]) -> None:
+    for name, entry in entries:
+        changes.put(name, names.encode(entry))
+        if name[:1] != names.ID:
+            changes.put(names.until(entry.due_ms, name), b"")
+
+
+def _copies(batch: pa.RecordBatch) -> set[int]:
+    """Dead letters, and what was respawned: they have the names of the messages that they are copies of, which may
+    have been given to others since.
+    """
+    properties = batch.column("properties")
+    if has_none(properties):
+        return set()
+    rows = enumerate(properties.to_pylist())
+    return {row for row, pairs in rows if pairs and any(name.startswith(_COPIED) for name, _ in pairs)}

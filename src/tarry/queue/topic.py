@@ -1,0 +1,209 @@
+"""One topic's queue: offsets, the newest rows in memory, and where on disk the others are."""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_right
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from tarry.base.message import concat
+from tarry.base.types import Int64s
+from tarry.groups.settings import TopicSettings
+
+if TYPE_CHECKING:
+    from tarry.groups.group import Group
+
+READ_BYTES = 16 << 20
+"""About the most that one read gives."""
+GAP_MAX = 64
+"""Rows that are read and left out, rather than read in two parts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """Rows in memory; the first has offset ``base``."""
+
+    base: int
+    batch: pa.RecordBatch
+    size: int
+
+
+def _base(tail: Tail) -> int:
+    return tail.base
+
+
+_GONE = Tail(-1, pa.RecordBatch.from_arrays([], names=[]), 0)
+
+
+@dataclass(slots=True)
+class Extent:
+    """Offsets ``first … end-1`` of the topic are in segment ``segment`` of the ready log."""
+
+    segment: int
+    first: int
+    end: int
+
+
+ReadFrames = Callable[[str, int, int, int], list[tuple[int, pa.RecordBatch]]]
+"""``(topic, segment, offset, rows_max)`` → frames of the segment from the one that holds ``offset``: (base offset,
+rows).
+"""
+
+
+@dataclass(slots=True)
+class Topic:
+    """Appended to by the dispatcher alone; read by groups. ``lock`` guards everything here but the groups' own
+    state.
+    """
+
+    name: str
+    read_frames: ReadFrames
+    end: int = 0
+    """The offset that the next row gets: how many messages of the topic have ever become due."""
+    written: int = 0
+    """Offsets below are in a file (not necessarily fsynced)."""
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    tails: list[Tail] = field(default_factory=list)
+    evicted: int = 0
+    """How many entries at the head of ``tails`` are gone; the list is cut now and then, so that both ends are cheap."""
+    extents: list[Extent] = field(default_factory=list)
+    groups: dict[str, Group] = field(default_factory=dict)
+    settings: TopicSettings | None = None
+    """What its groups are told; None: nothing but defaults."""
+
+    @property
+    def first(self) -> int:
+        """The lowest offset that can still be read."""
+        with self.lock:
+            return self._first()
+
+    def _first(self) -> int:
+        if self.extents:
+            return self.extents[0].first
+        return self.tails[self.evicted].base if self._in_memory else self.end
+
+    @property
+    def _in_memory(self) -> int:
+        return len(self.tails) - self.evicted
+
+    def append(self, batch: pa.RecordBatch, size: int) -> Tail:
+        """Give the rows the next offsets."""
+        with self.lock:
+            tail = Tail(self.end, batch, size)
+            self.tails.append(tail)
+            self.end += batch.num_rows
+        return tail
+
+    def wrote(self, segment: int, base: int, rows: int) -> None:
+        """Rows from offset ``base`` on are in that segment."""
+        with self.lock:
+            last = self.extents[-1] if self.extents else None
+            if last is not None and last.segment == segment:
+                last.end = base + rows
+            else:
+                self.extents.append(Extent(segment, base, base + rows))
+            self.written = max(self.written, base + rows)
+
+    def evict(self, tail: Tail) -> bool:
+        """Forget the oldest rows in memory, if they are ``tail`` and are written."""
+        with self.lock:
+            if tail.base + tail.batch.num_rows > self.written:
+                return False
+            assert self.tails[self.evicted] is tail
+            self.tails[self.evicted] = _GONE
+            self.evicted += 1
+            if self.evicted > 1024 and self.evicted * 2 > len(self.tails):
+                del self.tails[: self.evicted]
+                self.evicted = 0
+            return True
+
+    def extent_in(self, segment: int) -> Extent | None:
+        """What of the topic is in that segment."""
+        with self.lock:
+            return next((e for e in self.extents if e.segment == segment), None)
+
+    def forget_segment(self, segment: int) -> None:
+        """A segment was deleted."""
+        with self.lock:
+            self.extents = [e for e in self.extents if e.segment != segment]
+
+    def read(self, offset: int, rows_max: int) -> tuple[int, pa.RecordBatch] | None:
+        """Up to ``rows_max`` rows in offset order, the first of them at ``offset`` or, where that was deleted, at the
+        lowest after it.
+
+        Returns:
+            (offset of the first row, rows), or None at the end of the queue.
+        """
+        while True:
+            with self.lock:
+                offset = max(offset, self._first())
+                if offset >= self.end:
+                    return None
+                if self._in_memory and offset >= self.tails[self.evicted].base:
+                    parts = self._from_memory(offset, rows_max)
+                    break
+                at = bisect_right([e.first for e in self.extents], offset) - 1
+                segment = self.extents[at].segment
+            try:
+                base, batch = self.read_frames(self.name, segment, offset, rows_max)[0]
+            except FileNotFoundError:
+                # Without the lock: retention may have deleted the segment since. Then there is another first offset.
+                if self._has_segment(segment):
+                    raise
+                continue
+            return offset, batch.slice(offset - base, min(rows_max, batch.num_rows - (offset - base)))
+        # Without the lock: the dispatcher must not wait for it.
+        return offset, concat(parts)
+
+    def read_rows(self, offsets: Int64s) -> tuple[int, Int64s, pa.RecordBatch | None]:
+        """The rows of these offsets (ascending) that can still be read; where they are many bytes, of the first alone.
+
+        Returns:
+            (how many of ``offsets`` this is about, which of those there are, their rows)
+        """
+        batches: list[pa.RecordBatch] = []
+        found = [np.empty(0, np.int64)]
+        at, size, cuts = 0, 0, [*(np.flatnonzero(np.diff(offsets) > GAP_MAX) + 1).tolist(), len(offsets)]
+        while at < len(offsets) and size < READ_BYTES:
+            last = int(offsets[cuts[bisect_right(cuts, at)] - 1])
+            got = self.read(int(offsets[at]), last - int(offsets[at]) + 1)
+            if got is None:
+                at = len(offsets)
+                break
+            base, batch = got
+            low, high = np.searchsorted(offsets, [base, base + batch.num_rows]).tolist()
+            mine = offsets[low:high]
+            if len(mine):
+                batches.append(batch if len(mine) == batch.num_rows else batch.take(pa.array(mine - base)))
+                found.append(mine)
+                size += batches[-1].nbytes
+            at = high
+        return at, np.concatenate(found), concat(batches) if batches else None
+
+    def _has_segment(self, segment: int) -> bool:
+        with self.lock:
+            return any(e.segment == segment for e in self.extents)
+
+    def _from_memory(self, offset: int, rows_max: int) -> list[pa.RecordBatch]:
+        parts, rows, size = [], 0, 0
+        at = bisect_right(self.tails, offset, lo=self.evicted, key=_base) - 1
+        for place in range(at, len(self.tails)):
+            tail = self.tails[place]
+            skip = offset + rows - tail.base
+            part = tail.batch.slice(skip, min(rows_max - rows, tail.batch.num_rows - skip))
+            parts.append(part)
+            rows += part.num_rows
+            size += tail.size
+            if rows >= rows_max or size >= READ_BYTES:
+                break
+        return parts
+
+    def notify(self) -> None:
+        """Wake the consumers that wait for this topic."""
+        for group in list(self.groups.values()):
+            group.notify()

@@ -1,0 +1,149 @@
+"""Are the columns of a DataFrame those of messages? Asked on the driver, of names and types alone.
+
+What only rows can show (nulls, topic names, limits) is found in the tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from pyspark.sql import types as t
+
+from tarry.base.errors import InvalidMessageError
+
+_MIXED = {"due_ms", "delay_ms", "delay_level"}
+WAYS = ("due", "due_ms", "delay", "delay_ms", "delay_level")
+"""Columns that say when; exactly one is needed, or several of the numbers with one of them in each row."""
+
+_TEXTS = (t.StringType, t.CharType, t.VarcharType)
+_INTEGERS = (t.ByteType, t.ShortType, t.IntegerType, t.LongType)
+_JSON_LEAVES = (
+    *_TEXTS, *_INTEGERS, t.BinaryType, t.BooleanType, t.FloatType, t.DoubleType, t.DecimalType, t.DateType,
+    t.TimestampType, t.TimestampNTZType, t.NullType,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Column:
+    allowed: str
+    fits: Callable[[t.DataType], bool]
+
+
+def _is_text(kind: t.DataType) -> bool:
+    return isinstance(kind, _TEXTS)
+
+
+def _is_integer(kind: t.DataType) -> bool:
+    return isinstance(kind, _INTEGERS)
+
+
+def _is_body(kind: t.DataType) -> bool:
+    return isinstance(kind, t.BinaryType) or _is_text(kind) or misfit(kind) is None
+
+
+def _is_properties(kind: t.DataType) -> bool:
+    return isinstance(kind, t.MapType) and _is_text(kind.keyType) and _is_text(kind.valueType)
+
+
+_TEXT = _Column("string", _is_text)
+_INTEGER = _Column("bigint (or int, smallint, tinyint)", _is_integer)
+COLUMNS = {
+    "topic": _TEXT,
+    "body": _Column("binary, string, or a struct, array or map, which is written as JSON", _is_body),
+    "due": _Column("timestamp", lambda kind: isinstance(kind, t.TimestampType)),
+    "due_ms": _INTEGER,
+    "delay": _Column("interval day to second", lambda kind: isinstance(kind, t.DayTimeIntervalType)),
+    "delay_ms": _INTEGER,
+    "delay_level": _INTEGER,
+    "id": _TEXT,
+    "key": _TEXT,
+    "tag": _TEXT,
+    "properties": _Column("map<string,string>", _is_properties),
+    "ttl_ms": _INTEGER,
+    "expire_ms": _INTEGER,
+    "tries": _INTEGER,
+    "order_key": _TEXT,
+    "late": _TEXT,
+}
+_REFUSED = {
+    "repeat": "series are not for bulk: schedule them one by one with a client",
+    "on_key": "in bulk a row always replaces what is pending under its key: leave the column out",
+    "seq": "the broker numbers messages: leave the column out",
+}
+
+
+def check_columns(schema: t.StructType, defaults: Mapping[str, object]) -> None:
+    """Refuse a DataFrame that does not say what messages need; ``defaults`` are the columns that options give.
+
+    Raises:
+        InvalidMessageError: names the column, its type, and what is allowed.
+    """
+    seen: set[str] = set()
+    for field in schema.fields:
+        name = field.name
+        if name in _REFUSED:
+            raise InvalidMessageError(f"column {name!r} is not for bulk: {_REFUSED[name]}")
+        if name not in COLUMNS:
+            close = next((known for known in COLUMNS if known == name.lower().strip()), None)
+            hint = f" (did you mean {close!r}?)" if close else ""
+            raise InvalidMessageError(f"unknown column {name!r}{hint}; allowed: {', '.join(COLUMNS)}")
+        if name in seen:
+            raise InvalidMessageError(f"column {name!r} is there more than once")
+        seen.add(name)
+        _check_type(field)
+    for name in ("topic", "body"):
+        if name not in seen and name not in defaults:
+            option = f', or give .option("{name}", …)' if name == "topic" else ""
+            raise InvalidMessageError(
+                f"column {name!r} is missing; given: {', '.join(schema.names) or 'none'}; "
+                f"needed: {COLUMNS[name].allowed}{option}"
+            )
+    _check_ways(seen, defaults)
+    if {"ttl_ms", "expire_ms"} <= {*seen, *defaults}:
+        raise InvalidMessageError("ttl_ms and expire_ms are both given; allowed: one of them")
+
+
+def _check_type(field: t.StructField) -> None:
+    name, kind = field.name, field.dataType
+    column = COLUMNS[name]
+    if column.fits(kind):
+        return
+    hint = ""
+    if isinstance(kind, t.TimestampNTZType):
+        hint = (
+            "; a timestamp without a time zone names no instant: say which zone it is meant in, as in "
+            f"F.to_utc_timestamp('{name}', 'Europe/Berlin').cast('timestamp') in a session of UTC, "
+            f"or cast it to timestamp, which takes the session's time zone"
+        )
+    elif name == "due":
+        hint = "; for milliseconds since 1970 name the column 'due_ms', for a delay 'delay' or 'delay_ms'"
+    elif name == "delay" and _is_integer(kind):
+        hint = "; for milliseconds name the column 'delay_ms'"
+    elif name == "body" and (wrong := misfit(kind)) is not None:
+        hint = f"; {wrong} has no place in JSON: cast it to string"
+    raise InvalidMessageError(f"column {name!r} has type {kind.simpleString()}; allowed: {column.allowed}{hint}")
+
+
+def _check_ways(seen: set[str], defaults: Mapping[str, object]) -> None:
+    ways = [way for way in WAYS if way in seen]
+    given = [way for way in WAYS if way in defaults]
+    if len(ways) + len(given) == 1 or (len(ways) > 1 and not given and _MIXED.issuperset(ways)):
+        return
+    told = ", ".join([*ways, *(f"option {way}" for way in given)]) or "none"
+    raise InvalidMessageError(f"exactly one of {', '.join(WAYS)} is needed, to say when; given: {told}")
+
+
+def misfit(kind: t.DataType, *, top: bool = True) -> str | None:
+    """The part of a body's type that JSON has no form for; None where it has one for all. A value alone is no body."""
+    if isinstance(kind, t.StructType):
+        return next((m for f in kind.fields if (m := misfit(f.dataType, top=False))), None)
+    if isinstance(kind, t.ArrayType):
+        return misfit(kind.elementType, top=False)
+    if isinstance(kind, t.MapType):
+        if not isinstance(kind.keyType, (*_TEXTS, *_INTEGERS, t.BooleanType, t.DateType)):
+            return f"a map key of type {kind.keyType.simpleString()}"
+        return misfit(kind.valueType, top=False)
+    if top or not isinstance(kind, _JSON_LEAVES):
+        return str(kind.simpleString())
+    return None

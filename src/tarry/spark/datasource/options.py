@@ -1,0 +1,178 @@
+"""The options of ``format("tarry")``: read once, on the driver; a misspelt one is refused, not dropped."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tarry.base.errors import InvalidArgumentError, InvalidMessageError
+from tarry.base.message import check_topic
+
+WAYS = ("auto", "bulk", "flight")
+WHATS = ("pending", "delivered", "dead")
+STARTS = ("group", "earliest", "latest")
+JOB_BYTES_MAX = 200
+
+_SPARK = ("path", "checkpointlocation", "queryname", "recursivefilelookup")
+"""What Spark itself may put among them."""
+_ADDRESS = re.compile(r"^(\[[0-9A-Fa-f:.]+\]|[^:/\s]+):(\d{1,5})$")
+
+WRITE = ("endpoint", "mode", "job", "topic", "due_ms", "delay_ms", "delay_level", "ttl_ms", "expire_ms", "tries", "tag")
+STREAM_WRITE = tuple(name for name in WRITE if name != "job")
+READ = ("endpoint", "what", "topic", "group", "after_ms", "until_ms", "start", "end", "pushFilters")
+STREAM_READ = ("endpoint", "topic", "group", "startingOffsets", "failOnDataLoss", "maxRowsPerTrigger")
+
+DEFAULTS_INT = ("due_ms", "delay_ms", "delay_level", "ttl_ms", "expire_ms", "tries")
+
+
+@dataclass(frozen=True)
+class WriteOptions:
+    """``defaults``: what rows are given that say nothing of it themselves, by column."""
+
+    endpoint: str
+    way: str
+    job: str | None
+    defaults: dict[str, str | int]
+
+    @classmethod
+    def of(cls, given: Mapping[str, str], *, streaming: bool = False) -> WriteOptions:
+        """Read and check them.
+
+        Raises:
+            InvalidArgumentError: names the option, its value and what is allowed.
+        """
+        options = _known(given, STREAM_WRITE if streaming else WRITE)
+        job = options.get("job")
+        if job is not None and not 1 <= len(job.encode()) <= JOB_BYTES_MAX:
+            raise InvalidArgumentError(
+                f"option 'job' has {len(job.encode())} bytes: {job!r:.80}; allowed: 1 to {JOB_BYTES_MAX}"
+            )
+        defaults: dict[str, str | int] = {}
+        for name in DEFAULTS_INT:
+            if name in options:
+                defaults[name] = _integer(options, name, -(1 << 31) if name == "delay_level" else 0)
+        if "topic" in options:
+            defaults["topic"] = _topic(options["topic"])
+        if "tag" in options:
+            defaults["tag"] = options["tag"]
+        return cls(_endpoint(options), _choice(options, "mode", WAYS, "auto"), job, defaults)
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """Of a batch read; ``topics`` empty: all."""
+
+    endpoint: str
+    what: str
+    topics: tuple[str, ...]
+    group: str | None
+    after_ms: int | None
+    until_ms: int | None
+    start: int | None
+    end: int | None
+    push_filters: bool
+
+    @classmethod
+    def of(cls, given: Mapping[str, str]) -> ReadOptions:
+        """Read and check them.
+
+        Raises:
+            InvalidArgumentError: names the option, its value and what is allowed.
+        """
+        options = _known(given, READ)
+        what = _choice(options, "what", WHATS, "pending")
+        for name, wanted in (("group", "dead"), ("start", "delivered"), ("end", "delivered")):
+            if name in options and what != wanted:
+                raise InvalidArgumentError(f"option {name!r} is for what={wanted!r}; given: what={what!r}")
+        after_ms, until_ms, start, end = (_maybe(options, name) for name in ("after_ms", "until_ms", "start", "end"))
+        push = _choice(options, "pushFilters", ("true", "false"), "false") == "true"
+        topics, group = _topics(options), options.get("group")
+        return cls(_endpoint(options), what, topics, group, after_ms, until_ms, start, end, push)
+
+
+@dataclass(frozen=True)
+class StreamOptions:
+    """Of a stream read."""
+
+    endpoint: str
+    topics: tuple[str, ...]
+    group: str
+    start: str
+    fail_on_data_loss: bool
+    rows_max: int | None
+
+    @classmethod
+    def of(cls, given: Mapping[str, str]) -> StreamOptions:
+        """Read and check them.
+
+        Raises:
+            InvalidArgumentError: names the option, its value and what is allowed.
+        """
+        options = _known(given, STREAM_READ)
+        topics = _topics(options)
+        for name in ("topic", "group"):
+            if not options.get(name):
+                raise InvalidArgumentError(f"option {name!r} is missing; a stream is read of a topic, by a group")
+        rows_max = options.get("maxrowspertrigger")
+        return cls(
+            _endpoint(options),
+            topics,
+            options["group"],
+            _choice(options, "startingOffsets", STARTS, "group"),
+            _choice(options, "failOnDataLoss", ("true", "false"), "true") == "true",
+            None if rows_max is None else _integer(options, "maxRowsPerTrigger", 1),
+        )
+
+
+def _known(given: Mapping[str, str], allowed: tuple[str, ...]) -> dict[str, str]:
+    """The options by their names in small letters, as Spark does not tell ``topic`` from ``Topic``."""
+    options = {name.lower(): value for name, value in given.items()}
+    names = {name.lower() for name in allowed}
+    for name in options:
+        if name not in names and name not in _SPARK:
+            raise InvalidArgumentError(f"unknown option {name!r}; allowed here: {', '.join(allowed)}")
+    return options
+
+
+def _endpoint(options: Mapping[str, str]) -> str:
+    found = options.get("endpoint")
+    if not found:
+        raise InvalidArgumentError(
+            "option 'endpoint' is missing; needed: HOST:PORT of the broker's Flight front, "
+            'as in .option("endpoint", "127.0.0.1:7611")'
+        )
+    address = _ADDRESS.match(found)
+    if address is None or not 0 < int(address[2]) < 1 << 16:
+        raise InvalidArgumentError(f"option 'endpoint' is {found!r}; allowed: HOST:PORT")
+    return found
+
+
+def _choice(options: Mapping[str, str], name: str, allowed: tuple[str, ...], default: str) -> str:
+    value = options.get(name.lower(), default).lower()
+    if value not in allowed:
+        raise InvalidArgumentError(f"option {name!r} is {value!r}; allowed: {', '.join(allowed)}")
+    return value
+
+
+def _integer(options: Mapping[str, str], name: str, least: int) -> int:
+    text = options[name.lower()]
+    if not re.fullmatch(r"[+-]?\d{1,19}", text.strip()) or not least <= int(text) < 1 << 63:
+        raise InvalidArgumentError(f"option {name!r} is {text!r}; allowed: a whole number, {least} or more")
+    return int(text)
+
+
+def _maybe(options: Mapping[str, str], name: str) -> int | None:
+    return _integer(options, name, 0) if name in options else None
+
+
+def _topics(options: Mapping[str, str]) -> tuple[str, ...]:
+    names = [name.strip() for name in options.get("topic", "").split(",") if name.strip()]
+    return tuple(dict.fromkeys(_topic(name) for name in names))
+
+
+def _topic(name: str) -> str:
+    try:
+        return check_topic(name)
+    except InvalidMessageError as error:
+        raise InvalidArgumentError(f"option 'topic': {error}") from error

@@ -1,0 +1,126 @@
+"""What is read, as columns of a DataFrame: the schemas, and messages brought into them.
+
+All columns are nullable, as far as Spark's types go; which are never null is in ``docs/spark.md``. A schema of the
+user's own chooses among them, and what it leaves out is not read where that is possible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import types as t
+
+from tarry.base.errors import InvalidArgumentError
+
+_LONG, _STRING, _TIME = t.LongType(), t.StringType(), t.TimestampType()
+MESSAGE: dict[str, t.DataType] = {
+    "topic": _STRING,
+    "due": _TIME,
+    "due_ms": _LONG,
+    "id": _STRING,
+    "key": _STRING,
+    "tag": _STRING,
+    "properties": t.MapType(_STRING, _STRING),
+    "body": t.BinaryType(),
+    "born_ms": _LONG,
+    "expire_ms": _LONG,
+    "tries": t.IntegerType(),
+    "repeat": _STRING,
+    "seq": _LONG,
+}
+OFFSET: dict[str, t.DataType] = {"offset": _LONG}
+DEAD: dict[str, t.DataType] = {
+    "group": _STRING,
+    "cause": _STRING,
+    "attempts": t.IntegerType(),
+    "died": _TIME,
+    "died_ms": _LONG,
+}
+SCHEMAS = {"pending": MESSAGE, "delivered": MESSAGE | OFFSET, "dead": MESSAGE | OFFSET | DEAD}
+STREAM = MESSAGE | OFFSET
+
+_MADE_OF = {"due": ("due_ms",), "id": ("id", "seq"), "died": ("died_ms",)}
+_HEX = np.array([list(f"{i:02x}".encode()) for i in range(256)], np.uint8)
+
+
+def struct(columns: Mapping[str, t.DataType]) -> t.StructType:
+    """A Spark schema."""
+    return t.StructType([t.StructField(name, kind) for name, kind in columns.items()])
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The columns that are read, in order."""
+
+    names: tuple[str, ...]
+
+    @classmethod
+    def of(cls, schema: t.StructType, columns: Mapping[str, t.DataType]) -> Shape:
+        """Those of ``schema``, each of which must be one of ``columns``.
+
+        Raises:
+            InvalidArgumentError: names the column, its type and what is allowed.
+        """
+        for field in schema.fields:
+            if field.name not in columns:
+                raise InvalidArgumentError(f"unknown column {field.name!r}; allowed: {', '.join(columns)}")
+            wanted = columns[field.name]
+            if field.dataType != wanted:
+                told = field.dataType.simpleString()
+                raise InvalidArgumentError(
+                    f"column {field.name!r} is to be read as {told}; allowed: {wanted.simpleString()}"
+                )
+        return cls(tuple(schema.names))
+
+    def needed(self, *also: str) -> list[str]:
+        """The message's own columns that these are made of, and others."""
+        found = [own for name in self.names for own in _MADE_OF.get(name, (name,))]
+        return list(dict.fromkeys([*also, *found]))
+
+    def shaped(self, given: Mapping[str, pa.Array]) -> pa.RecordBatch:
+        """Rows as Spark wants them: exactly these columns in exactly these types."""
+        columns = [_made(name, given) for name in self.names]
+        return pa.RecordBatch.from_arrays(columns, schema=arrow_schema(self.names))
+
+
+def by_name(batch: pa.RecordBatch) -> dict[str, pa.Array]:
+    """The columns of a batch."""
+    return dict(zip(batch.schema.names, batch.columns, strict=True))
+
+
+def arrow_schema(names: Sequence[str]) -> pa.Schema:
+    """What Spark takes of these columns."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    known = SCHEMAS["dead"]
+    return to_arrow_schema(struct({name: known[name] for name in names}), timezone="UTC")
+
+
+def _made(name: str, given: Mapping[str, pa.Array]) -> pa.Array:
+    if name in ("due", "died"):
+        return instants(given[f"{name}_ms"])
+    column = given[name]
+    if name == "id" and column.null_count:
+        column = pc.coalesce(column, derived_ids(given["seq"]))
+    kind = arrow_schema((name,)).field(0).type
+    return column if column.type == kind else column.cast(kind)
+
+
+def instants(ms: pa.Array) -> pa.Array:
+    """Milliseconds as timestamps; what microseconds cannot say is null."""
+    fits = pc.less_equal(pc.abs(ms), np.iinfo(np.int64).max // 1000)
+    return pc.multiply(pc.if_else(fits, ms, None), 1000).cast(pa.timestamp("us", "UTC"))
+
+
+def derived_ids(seq: pa.Array) -> pa.Array:
+    """The ids of messages that were given none: their seqs in 16 hexadecimal digits."""
+    numbers = np.ascontiguousarray(seq.to_numpy(zero_copy_only=False), ">i8")
+    digits = np.ascontiguousarray(_HEX[numbers.view(np.uint8)])
+    offsets = np.arange(0, 16 * len(numbers) + 1, 16, dtype=np.int32)
+    buffers: list[Any] = [None, pa.py_buffer(offsets), pa.py_buffer(digits)]
+    return pa.Array.from_buffers(pa.string(), len(numbers), buffers)

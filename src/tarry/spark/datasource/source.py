@@ -1,0 +1,66 @@
+"""``format("tarry")``: what Spark asks for, by name, and who answers."""
+
+from __future__ import annotations
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
+from pyspark.sql.types import StructType
+
+from tarry.base.errors import InvalidArgumentError
+from tarry.spark.datasource.dead import DeadReader
+from tarry.spark.datasource.delivered import DeliveredReader
+from tarry.spark.datasource.options import ReadOptions, StreamOptions, WriteOptions
+from tarry.spark.datasource.pending import PendingReader
+from tarry.spark.datasource.shape import SCHEMAS, STREAM, struct
+from tarry.spark.datasource.sink import BulkSink
+from tarry.spark.datasource.stream import QueueStream
+from tarry.spark.datasource.writer import BulkWriter
+
+
+class TarryDataSource(DataSource):  # type: ignore[misc]
+    """Known to Spark without registering where Tarry is installed; options and columns: ``docs/spark.md``."""
+
+    @classmethod
+    def name(cls) -> str:
+        """As in ``format("tarry")``."""
+        return "tarry"
+
+    def schema(self) -> StructType:
+        """Of a read. Of a stream it is that of ``delivered``, whatever the options of a batch would be."""
+        if "what" not in self.options:
+            # Spark does not say what for: a stream names its group, and has the offset as well.
+            return struct(STREAM if "group" in self.options else SCHEMAS["pending"])
+        return struct(SCHEMAS[ReadOptions.of(self.options).what])
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Of a batch."""
+        options = ReadOptions.of(self.options)
+        if options.what == "pending":
+            return PendingReader(options, schema)
+        return DeliveredReader(options, schema) if options.what == "delivered" else DeadReader(options, schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        """Of a stream."""
+        return QueueStream(StreamOptions.of(self.options), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Of a batch."""
+        _refuse_overwrite(overwrite)
+        return BulkWriter(WriteOptions.of(self.options), schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 - Spark's name
+        """Of a stream."""
+        _refuse_overwrite(overwrite)
+        return BulkSink(WriteOptions.of(self.options, streaming=True), schema)
+
+
+def _refuse_overwrite(overwrite: bool) -> None:
+    if overwrite:
+        raise InvalidArgumentError(
+            "mode overwrite (of a stream: complete) would have to take back what is scheduled; allowed: append"
+        )

@@ -1,0 +1,176 @@
+"""``readStream.format("tarry")``: queues as a stream. What a query has read is in Spark's checkpoint, as an offset for
+each topic; a micro-batch is a range of offsets, so a replay reads the same.
+
+The query is a group of the topic all the same: it tells how far it has come, and retention that waits for groups waits
+for it. A queue has only what is due, so nothing comes early.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+from tarry.base.errors import CorruptError, UnavailableError
+from tarry.base.reserved import ONLY, values_of
+from tarry.spark.datasource.calls import BrokerClient
+from tarry.spark.datasource.delivered import Range, ranges
+from tarry.spark.datasource.options import StreamOptions
+from tarry.spark.datasource.shape import STREAM, Shape, by_name
+
+log = logging.getLogger(__name__)
+
+Offsets = dict[str, int]
+
+
+class QueueStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
+    """Offsets are ``{topic: offset}``: everything below is in earlier batches. The methods but ``read`` run on the
+    driver, in a process of their own.
+    """
+
+    def __init__(self, options: StreamOptions, schema: StructType) -> None:
+        self._options = options
+        self._shape = Shape.of(schema, STREAM)
+        self._target: Offsets | None = None
+
+    # -- on the driver -------------------------------------------------------------------------------------------------
+
+    def initialOffset(self) -> Offsets:  # noqa: N802 - Spark's name
+        """Where a query without a checkpoint begins."""
+        o = self._options
+        with BrokerClient(o.endpoint) as client:
+            start = None if o.start == "group" else o.start
+            return {topic: client.follow(topic, o.group, start) for topic in o.topics}
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """The option ``maxRowsPerTrigger``."""
+        rows = self._options.rows_max
+        return ReadAllAvailable() if rows is None else ReadMaxRows(rows)
+
+    def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:  # noqa: N802
+        """How far the next micro-batch goes."""
+        try:
+            ends = self._target if self._target is not None else self._ends()
+        except UnavailableError as error:
+            # A broker that restarts: there is nothing to read until it is back.
+            log.warning("%s; waiting for it", error)
+            return start
+        rows_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        return next_end(self._started(start), ends, rows_max)
+
+    def reportLatestOffset(self) -> Offsets | None:  # noqa: N802
+        """For the query's progress."""
+        try:
+            return self._ends()
+        except UnavailableError:
+            return None
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """What comes later is for the next run."""
+        self._target = self._ends()
+
+    def partitions(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
+        """Ranges, some for each task.
+
+        Raises:
+            CorruptError: retention has deleted some of it, or the queue is not the one that was read before.
+        """
+        start = self._started(start)
+        with BrokerClient(self._options.endpoint) as client:
+            queues = client.queues(sorted(end))
+        found: list[InputPartition] = []
+        for topic, stop in end.items():
+            low = start.get(topic, 0)
+            if low < stop:
+                found += ranges(topic, self._checked(topic, low, stop, *queues[topic]), min(stop, queues[topic][1]))
+        return found
+
+    def commit(self, end: Offsets) -> None:
+        """Spark has written down that all below is done."""
+        with BrokerClient(self._options.endpoint) as client:
+            for topic, offset in end.items():
+                client.advance(topic, self._options.group, offset)
+
+    def _ends(self) -> Offsets:
+        with BrokerClient(self._options.endpoint) as client:
+            queues = client.queues(list(self._options.topics))
+        return {topic: end for topic, (_, end) in queues.items()}
+
+    def _started(self, start: Offsets) -> Offsets:
+        """``start`` with the topics that the query was not told of when it began, from where their group stands."""
+        fresh = [topic for topic in self._options.topics if topic not in start]
+        if not fresh:
+            return start
+        with BrokerClient(self._options.endpoint) as client:
+            return {**start, **{topic: client.follow(topic, self._options.group) for topic in fresh}}
+
+    def _checked(self, topic: str, start: int, end: int, first: int, last: int) -> int:
+        """Where reading ``[start, end)`` begins."""
+        if end > last:
+            self._lost(
+                topic, last, end, f"the queue ends at {last}: is this the broker, and the data directory, of before?"
+            )
+        if start < first:
+            self._lost(topic, start, min(first, end), f"retention has deleted what is below {first}")
+        return max(start, first)
+
+    def _lost(self, topic: str, start: int, end: int, why: str) -> None:
+        text = f"offsets {start} to {end - 1} of topic {topic!r} cannot be read any more: {why}"
+        if self._options.fail_on_data_loss:
+            raise CorruptError(
+                f"{text}; to go on without them, set failOnDataLoss to false (a longer retention_ms, and a group that "
+                "is not deleted while its query stands still, keep this from happening)"
+            )
+        log.warning("%s; going on without them", text)
+
+    # -- in the tasks --------------------------------------------------------------------------------------------------
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """All of a range, or an error."""
+        assert isinstance(partition, Range)
+        at = partition.start
+        with BrokerClient(self._options.endpoint) as client:
+            for batch in client.queue(partition.topic, partition.start, partition.end):
+                offsets = batch.column("offset").to_numpy()
+                if offsets[0] > at:
+                    self._lost(partition.topic, at, int(offsets[0]), "retention has deleted them")
+                at = int(offsets[-1]) + 1
+                rows = for_group(batch, self._options.group)
+                if rows.num_rows:
+                    yield self._shape.shaped(by_name(rows))
+        if at < partition.end:
+            self._lost(partition.topic, at, partition.end, "retention has deleted them")
+
+
+def for_group(batch: pa.RecordBatch, group: str) -> pa.RecordBatch:
+    """The batch without messages that are for one other group alone (dead letters that were respawned)."""
+    found = values_of(batch.column("properties"), ONLY)
+    if found is None:
+        return batch
+    rows, names = found
+    others = rows[np.array([name != group for name in names.to_pylist()], np.bool_)]
+    keep = np.ones(batch.num_rows, np.bool_)
+    keep[others] = False
+    return batch.filter(pa.array(keep))
+
+
+def next_end(start: Mapping[str, int], ends: Mapping[str, int], rows_max: int | None) -> Offsets:
+    """The end of the next micro-batch: all that there is, or ``rows_max`` rows, of which no topic gets more than its
+    share as long as another has more to give. It never goes back, also where a queue does.
+    """
+    waiting = {topic: max(0, end - start.get(topic, 0)) for topic, end in ends.items()}
+    left = sum(waiting.values()) if rows_max is None else rows_max
+    found = dict(start)
+    # Those with the least first: what they leave of their share goes to the others.
+    topics = sorted(waiting, key=lambda topic: (waiting[topic], topic))
+    for number, topic in enumerate(topics):
+        share = -(-left // (len(topics) - number))
+        rows = min(waiting[topic], share)
+        found[topic] = start.get(topic, 0) + rows
+        left -= rows
+    return found

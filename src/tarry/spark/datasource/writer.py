@@ -1,0 +1,135 @@
+"""``df.write.format("tarry")``: the whole DataFrame is one job, scheduled by one commit or not at all.
+
+The driver begins the job, the tasks stage files, the driver commits them. A job is known by its name: one that is
+committed is not loaded again, so a run whose outcome nobody knows is simply run again under the same name. Each begin
+makes a new attempt and ends the one before, so that a driver that comes back late cannot commit.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from tarry.base.errors import InvalidArgumentError, OverloadedError, TarryError, UnavailableError
+from tarry.spark.datasource.calls import BrokerClient, Job, Staged
+from tarry.spark.datasource.columns import check_columns
+from tarry.spark.datasource.loading import Load
+from tarry.spark.datasource.options import WriteOptions
+from tarry.spark.datasource.rows import Door
+
+T = TypeVar("T")
+
+TRIES = 5
+PAUSE_S = 1.0
+"""Between tries, doubled each time: a broker that restarts is back after some seconds."""
+
+
+@dataclass
+class TaskStaged(WriterCommitMessage):  # type: ignore[misc]
+    """What a task staged."""
+
+    staged: Staged
+
+
+class BulkWriter(DataSourceArrowWriter):  # type: ignore[misc]
+    """Made on the driver, where it checks all that can be checked and begins the job; a copy goes to each task."""
+
+    def __init__(self, options: WriteOptions, schema: StructType) -> None:
+        check_columns(schema, options.defaults)
+        self._options = options
+        name = options.job or f"spark-{uuid.uuid4().hex}"
+        with BrokerClient(options.endpoint) as client:
+            self._job = begin(client, name)
+        if self._job.state == "cancelled":
+            raise InvalidArgumentError(f"job {name!r} was cancelled; allowed: another job id, to load it after all")
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskStaged:
+        """In a task."""
+        if self._job.state != "open":
+            return TaskStaged(Staged((), {}))
+        with BrokerClient(self._options.endpoint) as client:
+            return TaskStaged(staged_partition(client, self._job, self._options, iterator))
+
+    def commit(self, messages: list[TaskStaged | None]) -> None:
+        """On the driver, when all tasks are done."""
+        if self._job.state == "open":
+            with BrokerClient(self._options.endpoint) as client:
+                commit(client, self._job, together(messages))
+
+    def abort(self, messages: list[TaskStaged | None]) -> None:
+        """On the driver, when something failed."""
+        if self._job.state == "open":
+            give_up(self._options.endpoint, self._job.number)
+
+
+def staged_partition(
+    client: BrokerClient, job: Job, options: WriteOptions, batches: Iterator[pa.RecordBatch]
+) -> Staged:
+    """What a task does with its partition."""
+    context = TaskContext.get()
+    partition = context.partitionId() if context is not None else 0
+    door = Door(job.now_ms, job.limits, options.defaults)
+    return Load(client, job).run(batches, door, partition, options.way)
+
+
+def together(messages: Sequence[Any]) -> Staged:
+    """What all tasks staged."""
+    several = [message.staged for message in messages if message is not None]
+    topics: Counter[str] = Counter()
+    keys: int | None = 0
+    for staged in several:
+        topics.update(staged.topics)
+        keys = None if keys is None or staged.keys is None else keys + staged.keys
+    return Staged(tuple(file for staged in several for file in staged.files), dict(topics), keys)
+
+
+def begin(client: BrokerClient, name: str, attempt: str | None = None) -> Job:
+    """Begin, also while an earlier run's commit is under way."""
+    return patiently(lambda: client.begin(name, attempt), OverloadedError)
+
+
+def commit(client: BrokerClient, job: Job, staged: Staged) -> None:
+    """Have the broker publish it. No answer is no refusal: asked again, the broker says what became of it.
+
+    Raises:
+        UnavailableError: it did not answer. Whether the commit took place shows when the job is run again.
+    """
+    try:
+        patiently(lambda: client.commit(job.number, staged), TarryError)
+    except UnavailableError as error:
+        raise UnavailableError(
+            f"the commit of job {job.job!r} was not answered, and may have taken place: {error}; "
+            "run it again with the same job id: it is loaded once"
+        ) from error
+
+
+def patiently(call: Callable[[], T], kind: type[TarryError]) -> T:
+    """What ``call`` gives, tried again some times where an error of this kind says that that may help."""
+    pause = PAUSE_S
+    for left in reversed(range(TRIES)):
+        try:
+            return call()
+        except kind as error:
+            if not error.retryable or not left:
+                raise
+            time.sleep(pause)
+            pause *= 2
+    raise AssertionError("the last try returns or raises")
+
+
+def give_up(endpoint: str, number: int) -> None:
+    """Tell the broker; where it cannot be told, the next attempt ends this one all the same."""
+    try:
+        with BrokerClient(endpoint) as client:
+            client.abort(number)
+    except TarryError:
+        pass  # what made the job fail is what the user has to see

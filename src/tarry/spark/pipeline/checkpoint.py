@@ -1,0 +1,81 @@
+"""Does Spark's checkpoint agree with the store? The store is the truth; a checkpoint that says something else is
+discarded.
+
+Spark writes ``offsets/N`` when it plans batch N, and ``commits/N`` when the batch is done. With E the planned end of
+the last batch, S its start (the end before it) and C the store's ``committed_seq``:
+
+| ``commits/N`` | C | meaning | what happens |
+|---|---|---|---|
+| there | C = E | all is well | the next batch starts at E |
+| missing | C = S | crash before the Delta commit | Spark replays the batch |
+| missing | C = E | crash between Delta's commit and Spark's | Spark replays it; ``Store.commit`` sees a replay |
+| any | anything else | a checkpoint of another store, older or newer | discarded: the query starts at C |
+
+Keeping a wrong one would not lose or double anything, because ``Store.commit`` refuses a range that does not start at
+C; but the query would be refused for ever.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+from pathlib import Path
+
+from tarry.base.errors import InvalidArgumentError
+
+log = logging.getLogger(__name__)
+
+_SPARK_NAMES = ("metadata", "offsets", "commits", "sources", "state")
+
+
+def reconcile(directory: Path, committed_seq: int) -> bool:
+    """Discard the checkpoint in ``directory`` unless it fits a store at ``committed_seq``. Whether it was kept.
+
+    Raises:
+        InvalidArgumentError: the directory holds something else, which is not ours to delete.
+    """
+    if not directory.exists():
+        return False
+    reason = _disagreement(directory, committed_seq)
+    if reason is None:
+        return True
+    foreign = sorted(path.name for path in directory.iterdir() if not path.name.lstrip(".").startswith(_SPARK_NAMES))
+    if foreign:
+        raise InvalidArgumentError(f"{directory} is no checkpoint of Spark's: it holds {foreign[0]!r}; not touched")
+    log.info("discarding the checkpoint %s: %s; starting from the store, at seq %d", directory, reason, committed_seq)
+    shutil.rmtree(directory)
+    return False
+
+
+def _disagreement(directory: Path, committed_seq: int) -> str | None:
+    batches = numbered(directory / "offsets")
+    if not batches:
+        return "it has no batch"
+    last = batches[-1]
+    end_seq = _planned_end(directory / "offsets" / str(last))
+    if end_seq is None:
+        return f"the offset of batch {last} cannot be read"
+    if last in numbered(directory / "commits"):
+        return None if end_seq == committed_seq else f"batch {last} is done and ended at seq {end_seq}"
+    if last == 0:
+        # The start of the very first batch is not recorded; Spark asks the source again, which answers with the store's
+        # number.
+        return None if committed_seq <= end_seq else f"batch 0 ends at seq {end_seq}"
+    start_seq = _planned_end(directory / "offsets" / str(last - 1))
+    if committed_seq in (start_seq, end_seq):
+        return None
+    return f"batch {last} is planned from seq {start_seq} to {end_seq}"
+
+
+def numbered(directory: Path) -> list[int]:
+    """The batches that a directory of Spark's checkpoint has, by number."""
+    return sorted(int(path.name) for path in directory.glob("*") if path.name.isdigit())
+
+
+def _planned_end(path: Path) -> int | None:
+    """Spark's offset log: a version, the batch's metadata, then one JSON offset for each source (we have one)."""
+    try:
+        return int(json.loads(path.read_text().splitlines()[-1])["seq"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return None

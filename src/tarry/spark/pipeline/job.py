@@ -1,0 +1,94 @@
+"""The process of a job: waits for its broker, ends when it is told to or its parent has gone, and takes all with it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+
+from tarry.base.errors import NotFoundError, UnavailableError
+from tarry.spark.pipeline.intake_client import IntakeClient, IntakeState
+from tarry.spark.pipeline.process import follow_parent, kill_session
+from tarry.spark.pipeline.session import end_jvm
+
+log = logging.getLogger(__name__)
+
+EXIT_NOT_INSTALLED = 78
+"""sysexits' EX_CONFIG: trying again soon will not help."""
+
+BROKER_WAIT_S = 30.0
+STOP_WAIT_S = 15.0
+
+
+def run_job(run: Callable[[threading.Event], None], parent_pid: int | None) -> int:
+    """Run a job until it ends by itself, or SIGTERM, SIGINT or the parent's end set the event; then end this process,
+    with exit code 0, or 1 after a failure.
+    """
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    logging.getLogger("py4j").setLevel(logging.WARNING)
+    stop = threading.Event()
+
+    def stop_soon(*_: object) -> None:
+        if not stop.is_set():
+            stop.set()
+            # Spark may be starting, or a task may hang: there is an end to waiting.
+            deadline = threading.Timer(STOP_WAIT_S, _end_now, (1,))
+            deadline.daemon = True
+            deadline.start()
+
+    signal.signal(signal.SIGTERM, stop_soon)
+    signal.signal(signal.SIGINT, stop_soon)
+    if parent_pid is not None:
+        follow_parent(parent_pid, stop_soon)
+    try:
+        run(stop)
+        code = 0
+    except NotFoundError as error:
+        log.error("%s", error)
+        code = EXIT_NOT_INSTALLED
+    except Exception as error:  # noqa: BLE001 - the last stop: whatever it is, it goes to the log and the exit code
+        if not stop.is_set():  # a query that is being stopped may fail on the way
+            log.error("%s", error)
+            log.error("%s: %s", type(error).__name__, one_line(error))
+        code = 0 if stop.is_set() else 1
+    _end_now(code)
+    return code
+
+
+def wait_for_broker(client: IntakeClient, stop: threading.Event) -> IntakeState | None:
+    """What the broker says first; None when it is to stop before.
+
+    Raises:
+        UnavailableError: it cannot be reached for :data:`BROKER_WAIT_S`.
+    """
+    deadline = time.monotonic() + BROKER_WAIT_S
+    while not stop.is_set():
+        try:
+            return client.state()
+        except UnavailableError:
+            if time.monotonic() >= deadline:
+                raise
+            stop.wait(0.2)
+    return None
+
+
+def one_line(error: object) -> str:
+    """The telling line of an error: Spark wraps one in pages of stack traces, in Python's and in Java's way."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    ours = [line for line in lines if line.startswith(("tarry.", "OSError", "RuntimeError", "pyarrow."))]
+    java = [line.lstrip(": ") for line in lines if line.startswith((": ", "Caused by: "))]
+    return next((found[-1] for found in (ours, java, lines[:1]) if found), type(error).__name__)[:500]
+
+
+def _end_now(code: int) -> None:
+    """End this process and all that it started."""
+    logging.shutdown()
+    if os.getsid(0) == os.getpid():
+        kill_session(os.getpid(), spare_self=True)
+    else:
+        end_jvm()  # started from somebody's shell: the session is not ours to end
+    os._exit(code)

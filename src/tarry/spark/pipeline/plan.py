@@ -1,0 +1,52 @@
+"""When does a batch start, how far does it reach, and how is it divided? Pure functions of the intake's state."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+from tarry.spark.pipeline.intake_client import IntakeState
+
+BATCH_BYTES_MAX = 2 << 30
+"""A batch ends about here even below ``rows_max``: what is not committed cannot be deleted from the intake."""
+
+RANGE_ROWS_MIN = 32_768
+"""Smaller ranges would only make more small files."""
+
+RANGES_PER_CORE = 4
+"""Several, so that a slow one at the end leaves little idle."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trigger:
+    """A batch starts when ``bytes_min`` wait, or when the oldest has waited ``interval_ms``."""
+
+    bytes_min: int
+    interval_ms: int
+    rows_max: int
+
+
+def batch_end(state: IntakeState, start_seq: int, trigger: Trigger, rows_max: int | None = None) -> int:
+    """Where the batch that starts at ``start_seq`` ends, exclusive; ``start_seq`` itself when none is due yet."""
+    waiting_rows = state.durable_seq - start_seq
+    # Until the broker has taken up the last commit, its waiting bytes and its oldest message are of what is in the
+    # store already.
+    if waiting_rows <= 0 or state.committed_seq < start_seq:
+        return start_seq
+    oldest_age_ms = 0 if state.oldest_ms is None else state.now_ms - state.oldest_ms
+    if state.waiting_bytes < trigger.bytes_min and oldest_age_ms < trigger.interval_ms:
+        return start_seq
+    row_bytes = max(1, state.waiting_bytes // waiting_rows)
+    return start_seq + min(
+        waiting_rows, rows_max or trigger.rows_max, trigger.rows_max, max(1, BATCH_BYTES_MAX // row_bytes)
+    )
+
+
+def ranges(start_seq: int, end_seq: int, cores: int) -> list[tuple[int, int]]:
+    """Divide ``[start_seq, end_seq)`` into one range a task."""
+    rows = end_seq - start_seq
+    if rows <= 0:
+        return []
+    count = max(1, min(cores * RANGES_PER_CORE, rows // RANGE_ROWS_MIN))
+    cuts = [start_seq + rows * i // count for i in range(count + 1)]
+    return list(pairwise(cuts))

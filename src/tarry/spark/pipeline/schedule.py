@@ -1,0 +1,236 @@
+"""The schedule job: moves messages from the broker's intake to the store, exactly once, with Structured Streaming.
+
+Run as ``python -m tarry.spark.pipeline.schedule --flight HOST:PORT --checkpoint DIR``; ``supervisor.py`` does so
+beside a broker. Spark plans ranges of seqs (``source.py``), its tasks fetch and stage them (``task.py``), and here, in
+the driver, one Delta commit publishes a batch and moves ``committed_seq``. A crash at any point leaves either a batch
+that is replayed, or one that is recognised as done.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import threading
+import time
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tarry.base.errors import CorruptError, TarryError
+from tarry.spark.pipeline import carry, compact
+from tarry.spark.pipeline.checkpoint import reconcile
+from tarry.spark.pipeline.intake_client import IntakeClient, IntakeState
+from tarry.spark.pipeline.job import one_line, run_job, wait_for_broker
+from tarry.spark.pipeline.plan import Trigger
+from tarry.spark.pipeline.session import build_session
+from tarry.spark.pipeline.status import Reporter
+from tarry.spark.pipeline.task import RESULT_SCHEMA, RangeResult, StageTask, decode
+from tarry.store import Store, remove_orphans
+from tarry.store.orphans import ORPHAN_AGE_HOURS
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+log = logging.getLogger(__name__)
+
+REPORT_EVERY_S = 5.0
+
+
+class ScheduleBatch:
+    """The function for ``foreachBatch``: has the ranges staged and commits them as one."""
+
+    def __init__(self, store: Store, client: IntakeClient, reporter: Reporter, flight: str) -> None:
+        self._store = store
+        self._client = client
+        self._reporter = reporter
+        self._task = StageTask(flight, store.root, store.shard)
+        self._told = True
+
+    def tell(self) -> None:
+        """Tell the broker of the last commit, if it does not know yet. The commit stands even if it cannot be told."""
+        if not self._told:
+            try:
+                self._client.store_committed()
+                self._told = True
+            except TarryError as error:
+                log.warning("the broker was not told of the last commit, trying again later: %s", error)
+
+    def __call__(self, ranges: DataFrame, batch_id: int) -> None:
+        started = time.monotonic()
+        self._reporter.update(state="running")
+        try:
+            rows = ranges.mapInArrow(self._task, RESULT_SCHEMA).collect()
+            done = self.commit(decode(row.asDict() for row in rows))
+        except Exception as error:
+            self._reporter.update(state="failed", error=one_line(error))
+            raise
+        if done is None:
+            self._reporter.update(state="idle")
+            return
+        seconds = time.monotonic() - started
+        done |= {"batch_id": batch_id, "seconds": round(seconds, 3), "rows_per_second": round(done["rows"] / seconds)}
+        log.info("batch %(batch_id)d: seqs %(start_seq)d to %(end_seq)d, %(rows)d rows in %(seconds).2f s", done)
+        self._reporter.batch_done(done)
+
+    def commit(self, results: Sequence[RangeResult]) -> dict[str, Any] | None:
+        """Publish what the tasks staged, and tell the broker; None for an empty batch.
+
+        Raises:
+            StaleCommitError: the store is not where this batch starts.
+        """
+        if not results:
+            return None
+        for before, after in pairwise(results):
+            if before.end_seq != after.start_seq:
+                # Committing around a hole would lose what is in it.
+                raise CorruptError(
+                    f"the tasks' ranges do not join: one ends at {before.end_seq}, the next starts at {after.start_seq}"
+                )
+        files = [file for result in results for file in result.files]
+        start_seq, end_seq = results[0].start_seq, results[-1].end_seq
+        snapshot = self._store.commit(files, start_seq, end_seq)
+        self._told = False
+        self.tell()
+        return {
+            "start_seq": start_seq,
+            "end_seq": end_seq,
+            "rows": sum(result.rows_read for result in results),
+            "stored_rows": sum(file.rows for file in files),
+            "files": len(files),
+            "version": snapshot.version,
+        }
+
+
+def start_query(
+    spark: SparkSession,
+    batch: ScheduleBatch,
+    *,
+    flight: str,
+    start_seq: int,
+    trigger: Trigger,
+    checkpoint: Path,
+    poll_ms: int,
+) -> StreamingQuery:
+    """Start the streaming query; without a checkpoint it begins at ``start_seq``."""
+    from tarry.spark.pipeline.source import IntakeSource
+
+    spark.dataSource.register(IntakeSource)
+    return (
+        spark.readStream.format(IntakeSource.name())
+        .option("flight", flight)
+        .option("start_seq", start_seq)
+        .option("cores", spark.sparkContext.defaultParallelism)
+        .option("bytes_min", trigger.bytes_min)
+        .option("interval_ms", trigger.interval_ms)
+        .option("rows_max", trigger.rows_max)
+        .load()
+        .writeStream.queryName("schedule")
+        .foreachBatch(batch)
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(processingTime=f"{poll_ms} milliseconds")
+        .start()
+    )
+
+
+def run(options: argparse.Namespace, stop: threading.Event) -> None:
+    """Work until ``stop`` is set.
+
+    Raises:
+        TarryError: the job cannot start, or the query has failed.
+    """
+    with IntakeClient(options.flight) as client:
+        reporter = Reporter(client, "schedule")
+        state = wait_for_broker(client, stop)
+        if state is None:
+            return
+        try:
+            _run_query(options, stop, client, reporter, state)
+        except Exception as error:
+            reporter.update(state="failed", error=one_line(error))
+            raise
+
+
+def _run_query(
+    options: argparse.Namespace, stop: threading.Event, client: IntakeClient, reporter: Reporter, state: IntakeState
+) -> None:
+    reporter.send()
+    store = Store.open(options.store or state.store_uri, shard=state.shard)
+    kept_hours = carry.retention_hours(store, options.store_retention_ms)
+    remove_orphans(store.root, older_than_hours=max(kept_hours, ORPHAN_AGE_HOURS))
+    committed_seq = store.snapshot().committed_seq
+    reconcile(options.checkpoint, committed_seq)
+    spark = build_session(
+        name=f"tarry schedule {state.shard}",
+        master=options.master,
+        memory=options.memory,
+        work=options.checkpoint.with_name(f".{options.checkpoint.name}.spark-tmp"),
+    )
+    batch = ScheduleBatch(store, client, reporter, options.flight)
+    query = start_query(
+        spark,
+        batch,
+        flight=options.flight,
+        start_seq=committed_seq,
+        trigger=Trigger(options.schedule_bytes, options.schedule_interval_ms, options.schedule_rows_max),
+        checkpoint=options.checkpoint,
+        poll_ms=options.poll_ms,
+    )
+    reporter.update(state="idle", committed_seq=committed_seq)
+    reported = time.monotonic()
+    # A connection to the table of its own: neither waits for the other's commits.
+    with compact.beside(spark, Store.open(store.root, shard=store.shard), client, carry.Settings.of(options)):
+        while not stop.wait(1.0):
+            if not query.isActive:
+                raise TarryError(f"the query has ended: {one_line(query.exception() or 'without an error')}")
+            if time.monotonic() - reported >= REPORT_EVERY_S:
+                reported = time.monotonic()
+                batch.tell()
+                reporter.send()
+    reporter.update(state="stopping")
+    query.stop()
+    spark.stop()
+
+
+# -- the process -------------------------------------------------------------------------------------------------------
+
+
+def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tarry.spark.pipeline.schedule",
+        description="Moves messages from a broker's intake to its store, with Spark; 'tarry serve' starts it itself.",
+    )
+    parser.add_argument("--flight", required=True, metavar="HOST:PORT", help="Arrow Flight front of the broker")
+    parser.add_argument("--checkpoint", required=True, type=Path, metavar="DIR", help="Spark's checkpoint; may be lost")
+    parser.add_argument("--store", metavar="URI", help="the store, where it is not what the broker says")
+    parser.add_argument("--master", default="local[*]", help="Spark master (default: %(default)s)")
+    parser.add_argument("--memory", default="1g", help="memory of the driver's JVM (default: %(default)s)")
+    parser.add_argument(
+        "--schedule-interval-ms", type=int, default=60_000, metavar="MS", help="commit at least this often..."
+    )
+    parser.add_argument(
+        "--schedule-bytes", type=int, default=256 << 20, metavar="N", help="...or when so many bytes wait"
+    )
+    parser.add_argument(
+        "--schedule-rows-max", type=int, default=4_000_000, metavar="N", help="most messages in a batch"
+    )
+    parser.add_argument(
+        "--poll-ms", type=int, default=1_000, metavar="MS", help="how often to ask the broker what waits"
+    )
+    compact.add_options(parser)
+    parser.add_argument("--parent-pid", type=int, metavar="PID", help="stop when this process has gone")
+    options = parser.parse_args(arguments)
+    options.checkpoint = options.checkpoint.absolute()
+    return options
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the job until SIGTERM, SIGINT or the parent's end; exit code 0 then, 1 after a failure."""
+    options = parse(arguments)
+    return run_job(lambda stop: run(options, stop), options.parent_pid)
+
+
+if __name__ == "__main__":
+    main()

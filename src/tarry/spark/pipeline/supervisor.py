@@ -1,0 +1,197 @@
+"""Keeps the schedule job running beside a broker: starts it, restarts it with back-off, ends it and everything it
+started.
+
+The broker serves whether or not the pipeline works; all that is lost without it is that the intake is not emptied. So
+nothing here raises because a child fails: :meth:`Supervisor.status` says how it is.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tarry.base.clock import SystemClock
+from tarry.base.config import Config
+from tarry.spark.pipeline.job import EXIT_NOT_INSTALLED
+from tarry.spark.pipeline.process import kill_session
+
+log = logging.getLogger(__name__)
+
+BACKOFF_S_MIN = 1.0
+BACKOFF_S_MAX = 60.0
+HEALTHY_S = 60.0
+"""A run that lasted this long ends the series of failures: the next back-off starts small again."""
+
+STOP_WAIT_S = 20.0
+LOG_BYTES_MAX = 8 << 20
+
+
+class Supervisor:
+    """Runs one child process. ``start`` and ``stop`` from any thread; :meth:`status` at any time.
+
+    The child leads its own session and is given ``--parent-pid``: when this process is killed, the child ends by
+    itself.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        log_path: Path,
+        *,
+        backoff_s_min: float = BACKOFF_S_MIN,
+        backoff_s_max: float = BACKOFF_S_MAX,
+        healthy_s: float = HEALTHY_S,
+    ) -> None:
+        self._command = [*command, "--parent-pid", str(os.getpid())]
+        self._log_path = log_path
+        self._backoff_s_min = backoff_s_min
+        self._backoff_s_max = backoff_s_max
+        self._healthy_s = healthy_s
+        self._clock = SystemClock()
+        self._stopping = threading.Event()
+        self._lock = threading.Lock()
+        self._child: subprocess.Popen[bytes] | None = None
+        self._thread: threading.Thread | None = None
+        self._restarts = 0
+        self._last_error: str | None = None
+        self._next_try_ms: int | None = None
+
+    @classmethod
+    def of_schedule(cls, config: Config, flight: str) -> Supervisor:
+        """The supervisor of the schedule job for a broker whose Flight front is at ``flight``; not started yet."""
+        directory = config.data.absolute() / "pipeline"
+        return cls(schedule_command(config, flight, directory / "checkpoint"), directory / "pipeline.log")
+
+    def start(self) -> None:
+        """Start the child, in the background. Returns at once."""
+        with self._lock:
+            if self._thread is None:
+                # The child's death signal is tied to the thread that starts it: this one, which lives as long as the
+                # child.
+                self._thread = threading.Thread(target=self._run, name="tarry-pipeline", daemon=True)
+                self._thread.start()
+
+    def stop(self, timeout_s: float = STOP_WAIT_S) -> None:
+        """End the child and all it started: by SIGTERM, and by SIGKILL after ``timeout_s``. It stays stopped."""
+        self._stopping.set()
+        with self._lock:
+            child, thread = self._child, self._thread
+            if child is not None and child.returncode is None:
+                os.kill(child.pid, signal.SIGTERM)  # not send_signal(), which would reap a child that has just ended
+        if thread is None:
+            return
+        thread.join(timeout_s)
+        if thread.is_alive():
+            with self._lock:
+                child = self._child
+                if child is not None and child.returncode is None:
+                    kill_session(child.pid)
+            thread.join()
+
+    def status(self) -> dict[str, Any]:
+        """``state`` (stopped, running, waiting), ``pid``, ``restarts``, ``last_error``, ``next_try_ms`` (UTC) and
+        ``log``.
+        """
+        with self._lock:
+            child, thread = self._child, self._thread
+            running = child is not None and child.returncode is None
+            state = "running" if running else "waiting" if thread is not None and thread.is_alive() else "stopped"
+            return {
+                "state": state,
+                "pid": child.pid if child is not None and running else None,
+                "restarts": self._restarts,
+                "last_error": self._last_error,
+                "next_try_ms": self._next_try_ms if state == "waiting" else None,
+                "log": str(self._log_path),
+            }
+
+    # -- the thread --------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        backoff_s = self._backoff_s_min
+        while not self._stopping.is_set():
+            started = time.monotonic()
+            code = self._run_child()
+            if self._stopping.is_set():
+                break
+            if time.monotonic() - started >= self._healthy_s:
+                backoff_s = self._backoff_s_min
+            if code == EXIT_NOT_INSTALLED:
+                backoff_s = self._backoff_s_max
+            with self._lock:
+                self._next_try_ms = self._clock.now_ms() + int(backoff_s * 1000)
+                self._restarts += 1
+            log.warning(
+                "the pipeline ended (%s); next try in %g s; see %s", self._last_error, backoff_s, self._log_path
+            )
+            self._stopping.wait(backoff_s)
+            backoff_s = min(2 * backoff_s, self._backoff_s_max)
+
+    def _run_child(self) -> int | None:
+        """Run the child to its end and clear up behind it; its exit code, or None when it could not be started."""
+        try:
+            logged_from = self._rotate_log()
+            with self._lock, self._log_path.open("ab") as output:
+                if self._stopping.is_set():  # or stop() would have missed the child
+                    return None
+                self._child = child = subprocess.Popen(
+                    self._command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+                )
+        except OSError as error:
+            self._last_error = f"cannot start: {error}"
+            return None
+        # Not reaped before its session is cleared: until then its id, which is the session's, can be nobody else's.
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        kill_session(child.pid)
+        with self._lock:  # whoever signals the child holds it too, and looks at returncode first
+            code = child.wait()
+            if code != 0:
+                self._last_error = self._last_line(logged_from) or f"exit code {code}"
+        return code
+
+    def _rotate_log(self) -> int:
+        """Start a new log file when the old one is large; where the child's lines begin."""
+        self._log_path.parent.mkdir(parents=True, exist_ok=True)
+        if not self._log_path.exists():
+            return 0
+        if self._log_path.stat().st_size > LOG_BYTES_MAX:
+            self._log_path.replace(self._log_path.with_suffix(".log.1"))
+            return 0
+        return self._log_path.stat().st_size
+
+    def _last_line(self, logged_from: int) -> str | None:
+        try:
+            with self._log_path.open("rb") as file:
+                file.seek(max(logged_from, file.seek(0, os.SEEK_END) - 8192))
+                lines = file.read().decode(errors="replace").split("\n")
+        except OSError:
+            return None
+        return next((line.strip() for line in reversed(lines) if line.strip()), None)
+
+
+def schedule_command(config: Config, flight: str, checkpoint: Path) -> list[str]:
+    """The command line of the schedule job with this broker's settings."""
+    return [
+        sys.executable,
+        "-m",
+        "tarry.spark.pipeline.schedule",
+        *("--flight", flight),
+        *("--checkpoint", str(checkpoint)),
+        *("--master", config.spark_master),
+        *("--memory", config.spark_memory),
+        *("--schedule-interval-ms", str(config.schedule_interval_ms)),
+        *("--schedule-bytes", str(config.schedule_bytes)),
+        *("--schedule-rows-max", str(config.schedule_rows_max)),
+        *("--compact-interval-ms", str(config.compact_interval_ms)),
+        *("--compact-tasks", str(config.compact_tasks)),
+        *("--compact-file-bytes", str(config.compact_file_bytes)),
+        *("--store-retention-ms", str(config.store_retention_ms)),
+    ]
