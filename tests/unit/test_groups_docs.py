@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tarry.groups.settings import TRIES, GroupSettings
+from tarry.api.groups import TRIES, GroupSettings
 from tarry.groups.states import TABLE, Event, State
 
 PAGE = (Path(__file__).parents[2] / "docs" / "delivery-groups.md").read_text()

@@ -30,6 +30,7 @@ CLOCK_READERS = {
 # What is not there yet: each entry is a debt, to be taken out when it is paid.
 DEBTS = {
     ("queue", "groups"),
+    ("queue", "groups"),
 }
 
 

@@ -18,11 +18,11 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from tarry.api import filter_sql
+from tarry.api.filter import TEXT_MAX, parse_filter
+from tarry.api.filter_conditions import CONDITIONS_MAX, NESTING_MAX, PATTERN_MAX, PROPERTIES_MAX
 from tarry.base.errors import InvalidArgumentError
 from tarry.base.message import PROPERTIES, SCHEMA
-from tarry.groups import filter_sql
-from tarry.groups.filter import TEXT_MAX, parse_filter
-from tarry.groups.filter_conditions import CONDITIONS_MAX, NESTING_MAX, PATTERN_MAX, PROPERTIES_MAX
 
 Properties = Mapping[str, str] | Sequence[tuple[str, str]] | None
 

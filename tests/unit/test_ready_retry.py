@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tarry.api.retry import STEPS_MAX, RetryPolicy, parse_retry
 from tarry.base.delay import DELAY_MS_MAX, parse_duration_ms
 from tarry.base.errors import InvalidArgumentError
-from tarry.groups.retry import STEPS_MAX, RetryPolicy, parse_retry
 
 S, M, H = 1000, 60_000, 3_600_000
 ROCKETMQ = [10 * S, 30 * S, *(n * M for n in range(1, 11)), 20 * M, 30 * M, H, 2 * H]

@@ -1,34 +1,109 @@
-"""What one may ask of a group and of a topic's policy: the same in-process and through the client."""
+"""Consumer groups and topics: their settings, and what one may ask of them.
+
+This is where a setting of a group is defined: a field of :class:`GroupFields`, its name in :class:`GroupOptions` (for
+editors and type checkers), and its check in :class:`GroupSettings`. Requests, clients and the command line take it from
+here; what it does is up to ``tarry.groups``.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal, TypedDict, TypeVar
+
+from tarry.api.filter import parse_filter
+from tarry.api.retry import parse_retry
+from tarry.base.columns import shown
+from tarry.base.dead_topics import is_dead_topic
+from tarry.base.errors import InvalidArgumentError
+from tarry.base.message import LATE_WAYS
+
+Start = Literal["earliest", "latest"]
+"""Where a group that is new begins: at the first message that is kept, or behind the last."""
+
+TRIES = 16
+INT32_MAX = 2**31 - 1
+YEAR_MS = 366 * 86_400_000
+
+S = TypeVar("S", "GroupSettings", "TopicSettings")
 
 
-@dataclass(frozen=True, slots=True)
-class GroupInfo:
-    """A consumer group: its settings (``docs/delivery-groups.md`` says what they mean), and where its messages are.
+def setting(default: Any, text: str, *, option: str | None = None) -> Any:
+    """A field that is a setting: its default, and what it means in a line for people.
+
+    ``option``: its form on the command line, where that is not ``--name`` with the field's type.
+    """
+    return field(default=default, metadata={"help": text, "option": option})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupFields:
+    """How a group treats its messages; ``docs/delivery-groups.md`` has more about each."""
+
+    retry: str = setting("", "Back-off after a nack: 'fixed 1s', 'exponential 1s max 1h', 'list 10s 1m', rocketmq.")
+    """The forms are those of :mod:`tarry.api.retry`; empty: fixed, the broker's ``retry_ms``."""
+    tries: int = setting(TRIES, "How often a message is handed out before it is a dead letter; 0: no limit.")
+    inflight_max: int = setting(0, "Messages leased at a time, over all consumers; 0: no limit but theirs.")
+    filter: str = setting("", "Which messages it wants: 'a || b' are tags; 'sql: price > 3'; '' is all.")
+    """The languages are those of :mod:`tarry.api.filter`."""
+    ordered: bool = setting(False, "Of each ordering key, one message at a time.", option="--ordered/--not-ordered")
+    paused: bool = setting(False, "Nothing is handed out.", option="--paused/--not-paused")
+    lease_ms: int = setting(0, "Lease of consumers that ask for none; 0: the broker's.", option="--lease")
+
+
+class GroupOptions(TypedDict, total=False):
+    """The settings of :class:`GroupFields` as arguments; None leaves one as it is."""
+
+    retry: str | None
+    tries: int | None
+    inflight_max: int | None
+    filter: str | None
+    ordered: bool | None
+    paused: bool | None
+    lease_ms: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupSettings(GroupFields):
+    """The settings of one group, checked.
+
+    Raises:
+        InvalidArgumentError: one is not allowed; says which values are.
+    """
+
+    @classmethod
+    def of(cls, topic: str) -> GroupSettings:
+        """The defaults for a group of ``topic``: what fails among dead letters is tried for ever."""
+        return cls(tries=0) if is_dead_topic(topic) else cls()
+
+    def changed(self, **given: Any) -> GroupSettings:
+        """With new values; None leaves a setting as it is."""
+        return _changed(self, given)
+
+    def __post_init__(self) -> None:
+        check_number("tries", self.tries, 0, INT32_MAX, "0 (no limit)")
+        check_number("inflight_max", self.inflight_max, 0, INT32_MAX, "0 (no limit)")
+        check_number("lease_ms", self.lease_ms, 0, YEAR_MS, "0 (the broker's)")
+        _check_truths(self, "ordered", "paused")
+        if self.retry != "":
+            parse_retry(self.retry)
+        if self.filter != "":
+            parse_filter(self.filter)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupInfo(GroupFields):
+    """A consumer group: its settings as they take effect (``retry`` and ``lease_ms`` are the broker's defaults where it
+    has none of its own, ``filter`` is "*" for all), and where its messages are.
 
     ``lag`` is the sum of ``ready``, ``leased``, ``waiting``, ``blocked`` and ``burying``.
     """
 
     topic: str
     group: str
-    retry: str
-    """Back-off after a nack without a delay; the broker's default where it has none of its own."""
-    tries: int
-    """How many times a message is handed out before it goes to the dead letters; 0: no limit."""
-    inflight_max: int
-    """Messages leased at a time; 0: no limit but the consumers'."""
-    filter: str
-    """"*": every message."""
-    ordered: bool
-    paused: bool
-    lease_ms: int
     start: str
     """Where it began: "earliest" or "latest"."""
     ready: int
-    """Not looked at yet, or due for another try."""
+    """Not handed out yet, or due for another try."""
     leased: int
     waiting: int
     """Until the moment of their next try."""
@@ -46,9 +121,42 @@ class GroupInfo:
     """Due time of the first message in the queue that is not settled; None when all are."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicSettings:
+    """What holds for all groups of a topic: what becomes of messages that are late, and order.
+
+    Raises:
+        InvalidArgumentError: a value is not allowed; says which are.
+    """
+
+    late: str = setting("", "What becomes of late messages that do not say it: deliver, drop or dead; '' is drop.")
+    lateness_ms_max: int = setting(-1, "How late a message without an expiry may be; -1: any.", option="--lateness")
+    ordered: bool = setting(False, "All groups keep the order of ordering keys.", option="--ordered/--not-ordered")
+    declared: bool = setting(False, "It is there before it has a message.", option="--declared/--not-declared")
+
+    def changed(self, **given: Any) -> TopicSettings:
+        """With new values; None leaves a setting as it is."""
+        return _changed(self, given)
+
+    def __post_init__(self) -> None:
+        if self.late not in ("", *LATE_WAYS):
+            raise InvalidArgumentError(f"late is {shown(self.late)}; allowed: {', '.join(LATE_WAYS)}, or '' for none")
+        check_number("lateness_ms_max", self.lateness_ms_max, -1, 1 << 50, "-1 (none)")
+        _check_truths(self, "ordered", "declared")
+
+
+class TopicOptions(TypedDict, total=False):
+    """The settings of :class:`TopicSettings` as arguments; None leaves one as it is."""
+
+    late: str | None
+    lateness_ms_max: int | None
+    ordered: bool | None
+    declared: bool | None
+
+
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
-    """A topic's settings: what becomes of late messages that do not say it themselves, and about order."""
+    """A topic's settings as they take effect."""
 
     topic: str
     late: str
@@ -59,3 +167,27 @@ class TopicInfo:
     """All of its groups keep the order of ordering keys."""
     declared: bool
     """It was made before it had a message."""
+
+
+def not_default(settings: GroupSettings | TopicSettings, default: object) -> dict[str, Any]:
+    """The fields that differ from the default, as plain data."""
+    return {f.name: v for f in fields(settings) if (v := getattr(settings, f.name)) != getattr(default, f.name)}
+
+
+def _changed(settings: S, given: dict[str, Any]) -> S:
+    return replace(settings, **{name: value for name, value in given.items() if value is not None})
+
+
+def _check_truths(settings: GroupSettings | TopicSettings, *names: str) -> None:
+    for name in names:
+        if not isinstance(getattr(settings, name), bool):
+            raise InvalidArgumentError(f"{name} is {shown(getattr(settings, name))}; allowed: true or false")
+
+
+def check_number(name: str, value: object, low: int, high: int, lowest: str) -> None:
+    """
+    Raises:
+        InvalidArgumentError: ``value`` is no whole number from ``low``, which means ``lowest``, to ``high``.
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise InvalidArgumentError(f"{name} is {shown(value)}; allowed: {lowest} to {high}")

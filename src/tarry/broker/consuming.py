@@ -137,10 +137,10 @@ class Consuming:
         values are allowed: ``docs/delivery-groups.md``.
 
         Args:
-            retry: back-off after a nack (:mod:`tarry.groups.retry`); empty: the broker's default.
+            retry: back-off after a nack (:mod:`tarry.api.retry`); empty: the broker's default.
             tries: how often a message is handed out before it goes to the dead letters; 0: no limit.
             inflight_max: messages leased at a time over all consumers; 0: no limit.
-            filter: which messages it wants (:mod:`tarry.groups.filter`); empty: all.
+            filter: which messages it wants (:mod:`tarry.api.filter`); empty: all.
             ordered: of each ordering key, one message at a time.
             paused: nothing is handed out.
             lease_ms: of consumers that ask for none; 0: the broker's default.

@@ -5,7 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 
-from tarry.api.groups import GroupInfo, TopicInfo
+from tarry.api.filter import EVERYTHING
+from tarry.api.groups import GroupInfo, GroupSettings, TopicInfo, TopicSettings
+from tarry.api.retry import parse_retry
 from tarry.base.clock import Clock
 from tarry.base.config import Config
 from tarry.base.dead_topics import KEEPER, dead_topic, is_dead_topic
@@ -15,10 +17,8 @@ from tarry.base.types import Int64s
 from tarry.broker.dead_letters import DeadLetters
 from tarry.broker.settings import Policies
 from tarry.broker.waiting import wait_for
-from tarry.groups import Group, GroupSettings, Services, TopicSettings
-from tarry.groups.filter import EVERYTHING
+from tarry.groups import Group, Services
 from tarry.groups.ledger import EARLIEST, LATEST, STARTS, Bury, Retries
-from tarry.groups.retry import parse_retry
 from tarry.log.files import Files
 from tarry.queue import Journal, ReadyLog, Topic
 from tarry.queue.journal import Entry, Op
@@ -176,8 +176,8 @@ class Groups:
         """A group's settings and counts."""
         s, topic = group.settings, group.topic.name
         return GroupInfo(
-            topic,
-            group.name,
+            topic=topic,
+            group=group.name,
             retry=str(parse_retry(s.retry) if s.retry else self._services.retry),
             tries=s.tries,
             inflight_max=s.inflight_max,

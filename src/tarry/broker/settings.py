@@ -8,8 +8,8 @@ import zlib
 from pathlib import Path
 from typing import Any
 
+from tarry.api.groups import GroupSettings, TopicSettings, not_default
 from tarry.base.errors import CorruptError, DiskFullError, InvalidArgumentError
-from tarry.groups.settings import GroupSettings, TopicSettings, not_default
 from tarry.log.files import DISK_FULL, Files
 
 VERSION = 1

@@ -7,7 +7,6 @@ where each message is, by the table in ``states``. A group's parts: ``leases`` Â
 
 from tarry.groups.group import Group
 from tarry.groups.ledger import Services
-from tarry.groups.settings import GroupSettings, TopicSettings
 from tarry.groups.subscription import Subscription
 
-__all__ = ["Group", "GroupSettings", "Services", "Subscription", "TopicSettings"]
+__all__ = ["Group", "Services", "Subscription"]

@@ -9,15 +9,15 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from tarry.api.filter import parse_filter
+from tarry.api.groups import GroupSettings
 from tarry.base.message import ORDER_KEY, SCHEMA
 from tarry.base.properties import has_none
 from tarry.base.reserved import ONLY, texts_of, values_of
 from tarry.base.types import Int32s, Int64s, Mask
 from tarry.groups import dead
-from tarry.groups.filter import parse_filter
 from tarry.groups.lateness import EXPIRE_COLUMN, overdue
 from tarry.groups.order import Order
-from tarry.groups.settings import GroupSettings
 from tarry.groups.settling import Settling
 from tarry.groups.states import Event, State, States, move, move_all
 from tarry.groups.waiting import Rows

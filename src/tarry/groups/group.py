@@ -8,11 +8,11 @@ from enum import Enum
 import numpy as np
 import pyarrow as pa
 
+from tarry.api.groups import GroupSettings
 from tarry.api.views import DELIVERY
 from tarry.base.types import Int32s, Int64s
 from tarry.groups.choosing import DUE, TRIES, Choosing, firsts, is_plain
 from tarry.groups.ledger import Services
-from tarry.groups.settings import GroupSettings
 from tarry.groups.states import State, States
 from tarry.groups.subscription import Subscription
 from tarry.queue.topic import Topic

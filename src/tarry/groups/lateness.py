@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from tarry.api.groups import TopicSettings
 from tarry.base.delay import INT64_MAX
 from tarry.base.message import LATE, LATE_WAYS, SCHEMA
 from tarry.base.reserved import values_of
 from tarry.base.types import Mask
-from tarry.groups.settings import TopicSettings
 
 EXPIRE_COLUMN = SCHEMA.get_field_index("expire_ms")
 _DELIVER, _DROP, _DEAD = range(len(LATE_WAYS))

@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from tarry.api.groups import GroupSettings
+from tarry.api.retry import RetryPolicy
 from tarry.base.clock import Clock
 from tarry.base.errors import CorruptError, TarryError
 from tarry.base.types import Int32s, Int64s
@@ -23,8 +25,6 @@ from tarry.groups.graves import Graves
 from tarry.groups.intervals import Intervals, runs
 from tarry.groups.leases import Leases
 from tarry.groups.order import Order
-from tarry.groups.retry import RetryPolicy
-from tarry.groups.settings import GroupSettings
 from tarry.groups.states import Event, State, move
 from tarry.groups.waiting import Waiting
 from tarry.queue.journal import Entry, Journal, Op

@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tarry.api.groups import GroupSettings
+from tarry.api.retry import parse_retry
 from tarry.base.dead_topics import is_dead_topic
 from tarry.base.errors import ClosedError, StaleLeaseError, TarryError
 from tarry.base.types import Int32s, Int64s
@@ -22,8 +24,6 @@ from tarry.groups import dead
 from tarry.groups.graves import Burial
 from tarry.groups.leases import Lease
 from tarry.groups.ledger import Done, Ledger, Services
-from tarry.groups.retry import parse_retry
-from tarry.groups.settings import GroupSettings
 from tarry.groups.states import Event, State, move
 from tarry.groups.subscription import Subscription
 from tarry.queue.journal import Entry, Op

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from tarry.api.groups import TopicSettings
 from tarry.base.message import concat
 from tarry.base.types import Int64s
-from tarry.groups.settings import TopicSettings
 
 if TYPE_CHECKING:
     from tarry.groups.group import Group

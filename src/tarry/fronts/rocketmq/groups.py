@@ -11,15 +11,15 @@ from typing import Any
 
 import numpy as np
 
+from tarry.api.filter import EVERYTHING, parse_filter
 from tarry.api.groups import GroupInfo
+from tarry.api.retry import parse_retry
 from tarry.base.dead_topics import is_dead_topic
 from tarry.base.errors import InvalidArgumentError, NotFoundError
 from tarry.fronts.rocketmq.core import Core
 from tarry.fronts.rocketmq.lines import Line
 from tarry.fronts.rocketmq.refusal import Code, Refusal
 from tarry.fronts.rocketmq.stubs import definition
-from tarry.groups.filter import EVERYTHING, parse_filter
-from tarry.groups.retry import parse_retry
 
 TRIES = 17
 """Of a group that is made here: RocketMQ's 16 retries after the first try."""

@@ -11,7 +11,7 @@ The tag of a message is one text. One that is several tags has ``||`` between th
 contain: a message without it has exactly one tag, which is compared as it is, blanks and case included. Blanks around
 the parts of an expression, and empty parts, are nothing. A message without a tag matches ``*`` only.
 
-A **condition** over properties begins with ``sql:``, and is RocketMQ's SQL92 (:mod:`tarry.groups.filter_conditions`):
+A **condition** over properties begins with ``sql:``, and is RocketMQ's SQL92 (:mod:`tarry.api.filter_conditions`):
 
     sql: price > 3 AND region IN ('eu', 'us') AND (a IS NULL OR NOT b = 'x')
 
@@ -35,9 +35,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tarry.api.filter_sql import SqlFilter
 from tarry.base.columns import shown
 from tarry.base.errors import InvalidArgumentError
-from tarry.groups.filter_sql import SqlFilter
 
 TEXT_MAX = 16_384
 """Characters of a filter."""
@@ -62,7 +62,7 @@ class Filter(Protocol):
 
         Raises:
             InvalidArgumentError: a condition took too long
-                (:data:`tarry.groups.filter_sql.EVALUATION_S_MAX`).
+                (:data:`tarry.api.filter_sql.EVALUATION_S_MAX`).
         """
 
 

@@ -19,9 +19,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tarry.api.filter_conditions import GRAMMAR, translate
 from tarry.base.columns import shown
 from tarry.base.errors import InvalidArgumentError
-from tarry.groups.filter_conditions import GRAMMAR, translate
 
 EVALUATION_S_MAX = 5.0
 """Seconds that one batch may take."""
