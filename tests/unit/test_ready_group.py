@@ -12,10 +12,11 @@ import pyarrow as pa
 import pytest
 from tests.unit.test_ready_log import NOW, Box
 
+from tarry.api.groups import GroupSettings
 from tarry.api.retry import parse_retry
 from tarry.base.clock import SystemClock, TestClock
 from tarry.base.errors import CorruptError, StaleLeaseError, TarryError
-from tarry.groups import Group, GroupSettings, Services, Subscription
+from tarry.groups import Group, Services, Subscription
 from tarry.queue import Journal
 from tarry.queue.journal import Entry, Op
 from tarry.queue.topic import Topic

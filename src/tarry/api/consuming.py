@@ -17,7 +17,8 @@ from tarry.base.errors import TarryError
 from tarry.base.types import Int64s, Mask
 
 OnResult = Callable[[TarryError | None], None]
-"""Called once, from any thread: None when what was asked for is durable, else why it is not. Quick, and never raises."""
+"""Called once, from any thread: None when what was asked for is durable, else why it is not. Quick, and never
+raises."""
 
 
 class Subscription(Protocol):
