@@ -20,10 +20,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.faults import Crash, FaultyFiles, fast_directory
 
+from tarry.api.jobs import StagedFile
 from tarry.base.config import Config
 from tarry.base.errors import OverloadedError
 from tarry.base.message import SCHEMA
-from tarry.store import StagedFile, Store, stage
+from tarry.store import Store, stage
 from tarry.testing import TestBroker, TestClock
 
 TOPICS = ("a", "b")

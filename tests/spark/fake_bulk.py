@@ -15,9 +15,10 @@ import pyarrow.flight as flight
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 
 from tarry.api.admission import Limits
+from tarry.api.jobs import StagedFile
 from tarry.base.errors import InvalidArgumentError, NotFoundError, TarryError
 from tarry.base.message import SCHEMA, UNNUMBERED
-from tarry.store import StagedFile, StaleCommitError, Store, read_window, stage
+from tarry.store import StaleCommitError, Store, read_window, stage
 from tarry.store.table import PARTITION_COLUMNS, TABLE_SCHEMA, _add_action
 
 NOW_MS = 1_795_264_000_000

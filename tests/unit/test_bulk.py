@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from tarry.api.admission import admit
-from tarry.api.jobs import JobState
+from tarry.api.jobs import JobState, StagedFile
 from tarry.base import handle
 from tarry.base.bulk import first_seq, number_of
 from tarry.base.clock import TestClock
@@ -25,7 +25,7 @@ from tarry.base.message import Kind
 from tarry.broker import Broker
 from tarry.broker.jobs import Jobs
 from tarry.log.files import OsFiles
-from tarry.store import StagedFile, StaleCommitError, Store, stage
+from tarry.store import StaleCommitError, Store, stage
 
 T0 = 1_795_264_000_000
 HOUR = 3_600_000

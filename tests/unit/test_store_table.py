@@ -13,9 +13,10 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder
 
 import tarry.store.table as store_table
+from tarry.api.jobs import StagedFile
 from tarry.base.errors import InvalidArgumentError, TarryError, UnavailableError
 from tarry.base.message import SCHEMA
-from tarry.store import StagedFile, StaleCommitError, Store, read_window, remove_orphans, stage
+from tarry.store import StaleCommitError, Store, read_window, remove_orphans, stage
 
 NOW_MS = 1_795_264_000_000
 

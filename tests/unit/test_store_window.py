@@ -18,10 +18,11 @@ from hypothesis import strategies as st
 
 import tarry.store.parquet as store_parquet
 import tarry.store.window as store_window
+from tarry.api.jobs import StagedFile
 from tarry.base.errors import CorruptError, InvalidArgumentError
 from tarry.base.message import SCHEMA, cancellations, cancelled_seqs
 from tarry.base.recent import Recent
-from tarry.store import FileColumns, Snapshot, StagedFile, Store, next_due, read_window, stage
+from tarry.store import FileColumns, Snapshot, Store, next_due, read_window, stage
 
 store_stage = importlib.import_module("tarry.store.stage")  # the package's attribute of that name is the function
 NOW_MS = 1_795_264_000_000

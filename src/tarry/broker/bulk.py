@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from tarry.api.admission import Limits, admit
-from tarry.api.jobs import Job, JobCancelled, JobState
+from tarry.api.jobs import Job, JobCancelled, JobState, StagedFile
 from tarry.api.outcome import Outcome
 from tarry.base.bulk import among, first_seq, job_rows, number_of, prefix_of
 from tarry.base.errors import DiskFullError, InvalidArgumentError, InvalidMessageError, TarryError, UnavailableError
@@ -30,7 +30,7 @@ from tarry.broker.jobs import Jobs
 from tarry.broker.key_backfill import Naming
 from tarry.broker.waiting import wait_for
 from tarry.intake import NO_ROWS, Deed, Submission
-from tarry.store import StagedFile, remove_staged, stage, staging
+from tarry.store import remove_staged, stage, staging
 from tarry.store.jobs import count_job
 from tarry.wheel.wheel import Piece
 

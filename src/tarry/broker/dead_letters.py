@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from tarry.api.views import DEAD_LETTER
 from tarry.base.clock import Clock
 from tarry.base.dead_topics import KEEPER, dead_topic
 from tarry.base.delay import DELAY_MS_MAX
 from tarry.base.errors import InvalidArgumentError, TarryError
-from tarry.base.message import SCHEMA
 from tarry.base.types import Int64s
 from tarry.broker.waiting import answer_of, wait_for
 from tarry.groups import Group
@@ -30,9 +30,6 @@ if TYPE_CHECKING:
     from tarry.broker.groups import Groups
 
 log = logging.getLogger(__name__)
-
-LETTER = pa.schema([*SCHEMA, ("offset", pa.int64()), ("attempt", pa.int32())])
-"""A dead letter as one looks at it: the message, its place, and how many times it had been handed out."""
 
 Offsets = Sequence[int] | Int64s
 
@@ -66,7 +63,7 @@ class DeadLetters:
     # -- for people --------------------------------------------------------------------------------------------------
 
     def page(self, topic: str, group: str, limit: int, after: int | None) -> pa.RecordBatch:
-        """Up to ``limit`` dead letters (:data:`LETTER`) behind offset ``after``, oldest first."""
+        """Up to ``limit`` dead letters (:data:`DEAD_LETTER`) behind offset ``after``, oldest first."""
         if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
             raise InvalidArgumentError(f"limit is {limit!r}; allowed: 1 or more")
         if after is not None and (isinstance(after, bool) or not isinstance(after, int)):
@@ -76,10 +73,10 @@ class DeadLetters:
         if keeper is not None:
             wanted = keeper.unsettled_offsets(0 if after is None else after + 1, keeper.topic.end, limit)
             parts = [
-                pa.RecordBatch.from_arrays([*batch.columns, pa.array(offsets), attempts_of(batch)], schema=LETTER)
+                pa.RecordBatch.from_arrays([*batch.columns, pa.array(offsets), attempts_of(batch)], schema=DEAD_LETTER)
                 for offsets, batch in _chunks(keeper.topic, wanted)
             ]
-        return pa.concat_batches(parts) if parts else pa.RecordBatch.from_pylist([], schema=LETTER)
+        return pa.concat_batches(parts) if parts else pa.RecordBatch.from_pylist([], schema=DEAD_LETTER)
 
     def respawn(
         self, topic: str, group: str, offsets: Offsets | None, limit: int | None, per_second: float | None

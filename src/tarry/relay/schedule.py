@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE
 
+from tarry.api.jobs import StagedFile
 from tarry.base.clock import SystemClock
 from tarry.base.histogram import Histogram
 from tarry.base.message import Kind
@@ -31,7 +32,7 @@ from tarry.relay.record import Rows, headers_text, key_text
 from tarry.relay.rules import Rules
 from tarry.relay.sending import Sender, dead_letter, handed_on, until_taken
 from tarry.relay.settings import Settings
-from tarry.store import StagedFile, stage
+from tarry.store import stage
 
 log = logging.getLogger(__name__)
 

@@ -17,11 +17,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError
 
+from tarry.api.jobs import StagedFile
 from tarry.base.clock import SystemClock
 from tarry.base.errors import InvalidArgumentError, UnavailableError
 from tarry.relay.ledger import Reached
 from tarry.relay.positions import At, Partition
-from tarry.store import Snapshot, StagedFile, StaleCommitError, Store
+from tarry.store import Snapshot, StaleCommitError, Store
 from tarry.store.locallog import FILES_KEY
 from tarry.store.place import Place
 from tarry.store.table import _NO_HOOKS, CHECKPOINT_COMMITS, PARTITION_COLUMNS, TABLE_SCHEMA, _add_action, _wrapped

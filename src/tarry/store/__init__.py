@@ -11,7 +11,7 @@ from tarry.store.errors import StaleCommitError
 from tarry.store.orphans import remove_orphans, remove_replaced, remove_staged
 from tarry.store.rewrite import Rewritten, Work, rewrite
 from tarry.store.snapshot import FileColumns, Snapshot
-from tarry.store.stage import StagedFile, stage, staging
+from tarry.store.stage import stage, staging
 from tarry.store.table import Store
 from tarry.store.window import read_window
 
@@ -19,7 +19,6 @@ __all__ = [
     "FileColumns",
     "Rewritten",
     "Snapshot",
-    "StagedFile",
     "StaleCommitError",
     "Store",
     "Work",

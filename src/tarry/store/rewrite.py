@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from tarry.api.jobs import StagedFile
 from tarry.base.bulk import SEQ_MIN, CancelledJobs
 from tarry.base.message import cancelled_seqs, messages_only
 from tarry.base.types import Int64s, Key
@@ -26,7 +27,6 @@ from tarry.store.parquet import groups, read_group
 from tarry.store.place import Place
 from tarry.store.run import FILE_BYTES_MAX, RunWriter
 from tarry.store.snapshot import FileColumns, Snapshot
-from tarry.store.stage import StagedFile
 from tarry.store.window import read_window
 
 BATCH_ROWS = 8192

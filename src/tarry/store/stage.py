@@ -12,7 +12,6 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from tarry.api.jobs import StagedFile
 from tarry.base.errors import DiskFullError, InvalidArgumentError
 from tarry.base.message import SCHEMA, Kind, cancelled_seqs, messages_only
 from tarry.base.types import Int64s
@@ -43,25 +43,6 @@ STAGE_BYTES_MAX = 1 << 30
 """Most bytes of one call: sorting needs them in one piece, and Arrow's 32-bit offsets end at 2 GiB."""
 
 _DELTA_ENCODED = dict.fromkeys(("seq", "due_ms", "born_ms"), "DELTA_BINARY_PACKED")
-
-
-@dataclass(frozen=True, slots=True)
-class StagedFile:
-    """A file that is durably there but not in the table yet. ``path`` is relative to the table's root; bounds are
-    inclusive.
-    """
-
-    path: str
-    shard: int
-    bucket: str
-    rows: int
-    size: int
-    due_min_ms: int
-    due_max_ms: int
-    seq_min: int
-    seq_max: int
-    topic_min: str
-    topic_max: str
 
 
 def stage(

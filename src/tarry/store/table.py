@@ -20,6 +20,7 @@ from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Sc
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 
+from tarry.api.jobs import StagedFile
 from tarry.base.clock import SystemClock
 from tarry.base.errors import CorruptError, InvalidArgumentError, UnavailableError
 from tarry.base.message import SCHEMA
@@ -27,7 +28,6 @@ from tarry.store.errors import StaleCommitError
 from tarry.store.locallog import FILES_KEY, REMOVED_KEY, mend, sync_checkpoint, sync_entries
 from tarry.store.place import Place, sync_up
 from tarry.store.snapshot import FileColumns, Snapshot
-from tarry.store.stage import StagedFile
 
 log = logging.getLogger(__name__)
 

@@ -10,14 +10,13 @@ import pyarrow as pa
 import pyarrow.flight as fl
 from pydantic import Field
 
-from tarry.api.jobs import Job
+from tarry.api.jobs import Job, StagedFile
 from tarry.api.wire import encode_json
 from tarry.base.errors import InvalidArgumentError
 from tarry.base.message import UNNUMBERED
 from tarry.fronts.flight.commands import Command, Int64, Natural, parse
 from tarry.fronts.flight.core import Core
 from tarry.fronts.flight.put import STREAM_ERRORS
-from tarry.store import StagedFile
 
 
 class BeginJob(Command):

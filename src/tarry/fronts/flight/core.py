@@ -13,14 +13,13 @@ import pyarrow as pa
 
 from tarry.api.admission import Limits
 from tarry.api.groups import GroupInfo, TopicInfo
-from tarry.api.jobs import Job, JobCancelled
+from tarry.api.jobs import Job, JobCancelled, StagedFile
 from tarry.api.outcome import Outcome, Rescheduled
 from tarry.api.receipt import Receipt
 from tarry.api.views import Forecast, History, Page
 from tarry.base.delay import Delay
 from tarry.base.errors import TarryError
 from tarry.base.types import Int64s
-from tarry.store import StagedFile
 
 Done = Callable[[TarryError | None], None]
 

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.flight as flight
 
 from tarry.api.admission import Limits
+from tarry.api.jobs import StagedFile
 from tarry.base.errors import CorruptError
 from tarry.base.message import UNNUMBERED
 from tarry.spark.pipeline.intake_client import READ_TIMEOUT_S, IntakeClient
-from tarry.store import StagedFile
 
 COMMIT_TIMEOUT_S = 600.0
 """A commit may have many files, and keys to register."""

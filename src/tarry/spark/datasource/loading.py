@@ -15,12 +15,13 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from tarry.api.jobs import StagedFile
 from tarry.base.bulk import prefix_of
 from tarry.base.errors import InvalidArgumentError, UnavailableError
 from tarry.base.message import chunks, count_topics, numbered
 from tarry.spark.datasource.calls import BrokerClient, Job, Staged
 from tarry.spark.datasource.rows import Door
-from tarry.store import StagedFile, stage, staging
+from tarry.store import stage, staging
 from tarry.store.place import Place
 from tarry.store.stage import FILES_MAX
 

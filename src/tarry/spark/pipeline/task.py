@@ -15,10 +15,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tarry.api.jobs import StagedFile
 from tarry.base.errors import CorruptError, TarryError
 from tarry.base.message import SCHEMA
 from tarry.spark.pipeline.intake_client import IntakeClient, IntakeState
-from tarry.store import StagedFile, stage
+from tarry.store import stage
 
 CHUNK_BYTES = 128 << 20
 """A range with more is staged in parts. About three times this is needed while sorting."""
