@@ -13,11 +13,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.faults import FaultyFiles
 
+from tarry.api.receipt import Accepted
 from tarry.base import handle
 from tarry.base.errors import CorruptError, DiskFullError
 from tarry.base.message import UNNUMBERED
 from tarry.base.types import Key
-from tarry.intake import Accepted, Intake, Submission
+from tarry.intake import Intake, Submission
 from tarry.intake.index import Window
 from tarry.log.files import OsFiles
 from tarry.log.segment import list_segments

@@ -94,8 +94,12 @@ def named(name: str) -> Codec[Any]:
 
 def data(kind: type[D]) -> Codec[D]:
     """A dataclass as an object of its fields. What a newer broker says beyond is left out."""
-    names = [f.name for f in fields(kind)]
-    return Codec(asdict, lambda answer: kind(**{name: answer[name] for name in names}))
+    names = [f.name for f in _fields(kind)]
+    return Codec(_plain, lambda answer: kind(**{name: answer[name] for name in names}))
+
+
+def _plain(value: Any) -> dict[str, Any]:
+    return asdict(value)
 
 
 def many(codec: Codec[D]) -> Codec[list[D]]:
@@ -169,7 +173,7 @@ class Request:
     def wire_fields(cls) -> dict[str, tuple[Any, Any]] | None:
         """Each field's type as JSON, and its default (``...`` where there is none); None: any object will do."""
         hints, forms = hints_of(cls, include_extras=True), _forms(cls)
-        return {f.name: (forms[f.name].type if f.name in forms else hints[f.name], _default(f)) for f in fields(cls)}
+        return {f.name: (forms[f.name].type if f.name in forms else hints[f.name], _default(f)) for f in _fields(cls)}
 
 
 class Operation(Request, Generic[R]):

@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Any
 from tarry.api.gathering import Cancelling
 from tarry.api.jobs import Job, JobCancelled
 from tarry.api.outcome import Outcome, Rescheduled
-from tarry.api.receipt import Receipt
+from tarry.api.receipt import Accepted, Receipt
 from tarry.api.rows import ID, Row, make_row, plain_row, to_batch
 from tarry.base.clock import Clock
 from tarry.base.config import Config
 from tarry.base.delay import Delay
 from tarry.base.errors import ClosedError, InvalidMessageError, TarryError
-from tarry.broker import Accepted, Broker
+from tarry.broker import Broker
 
 if TYPE_CHECKING:
     from tarry.api.rows import RepeatLike

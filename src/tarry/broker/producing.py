@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from tarry.api.admission import Limits, OnKey, admit, key_policies
-from tarry.api.receipt import Receipt
+from tarry.api.receipt import Accepted, Receipt
 from tarry.base.clock import Clock
 from tarry.base.config import Config
 from tarry.base.delay import Delay, check_due, datetime_ms, due_from_delay, parse_duration_ms
@@ -18,7 +18,7 @@ from tarry.base.message import Message, check_topic, rows_to_batch
 from tarry.broker.commands.named import Named
 from tarry.broker.commands.round import Round
 from tarry.broker.waiting import answer_of
-from tarry.intake import NO_ROWS, Accepted, Deed, Submission
+from tarry.intake import NO_ROWS, Deed, Submission
 from tarry.log.commit import GroupCommit
 from tarry.repeat import Repeat, parse, to_json
 

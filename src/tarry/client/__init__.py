@@ -7,9 +7,9 @@ cancels and moves · ``groups`` is about groups, topics and dead letters. ``conn
 begins with ``aio`` is the same for asyncio.
 """
 
+from tarry.api.receipt import Accepted, Receipt, TopicPending
 from tarry.client.aio import AsyncClient
 from tarry.client.aio_consumer import AsyncConsumer
-from tarry.client.answers import Accepted, Receipt, TopicPending
 from tarry.client.consumer import Consumer
 from tarry.client.delivery import Delivery, DeliveryBatch
 from tarry.client.sync import Client

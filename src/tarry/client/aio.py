@@ -19,6 +19,7 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from tarry.api.receipt import Accepted, Receipt
 from tarry.api.rows import make_row
 from tarry.base.delay import Delay
 from tarry.base.errors import TarryError
@@ -27,7 +28,6 @@ from tarry.client.aio_changes import AsyncChanges
 from tarry.client.aio_consumer import AsyncConsumer
 from tarry.client.aio_groups import AsyncGroups
 from tarry.client.aio_looking import AsyncLooking
-from tarry.client.answers import Accepted, Receipt
 from tarry.client.bulk import CHUNK_ROWS, Progress
 from tarry.client.connection import Connection
 from tarry.client.consumer import check_seconds

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from tarry.api.gathering import Cancelling
 from tarry.api.jobs import Job, JobCancelled
 from tarry.api.outcome import Outcome, Rescheduled
+from tarry.api.receipt import Receipt
 from tarry.base.delay import Delay
 from tarry.client.aio_calls import AsyncCalls
-from tarry.client.answers import Receipt
 
 if TYPE_CHECKING:
     from tarry.client.sync import Client

@@ -6,9 +6,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from tarry.api.receipt import TopicPending
 from tarry.api.views import Forecast, History, Page
 from tarry.client.aio_calls import AsyncCalls
-from tarry.client.answers import TopicPending
 
 
 class AsyncLooking(AsyncCalls):

@@ -8,13 +8,14 @@ from datetime import datetime
 from typing import Any
 
 from tarry.api.jobs import Job, JobCancelled, JobState
+from tarry.api.operation import decoded as read_answer
 from tarry.api.outcome import Outcome, Rescheduled
+from tarry.api.receipt import Receipt
 from tarry.api.values import when
 from tarry.api.wire import HANDLES_MAX
 from tarry.base import handle as handles_
 from tarry.base.delay import Delay
 from tarry.base.errors import InvalidArgumentError, TarryError
-from tarry.client.answers import Receipt, read_answer
 from tarry.client.connection import Connection
 
 _OUTCOMES = {outcome.value: outcome for outcome in Outcome}

@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from tarry.api.groups import GroupInfo, TopicInfo
+from tarry.api.operation import decoded as read_answer
 from tarry.base.delay import datetime_ms
 from tarry.base.errors import InvalidArgumentError
-from tarry.client.answers import read_answer
 from tarry.client.connection import Connection
 
 I = TypeVar("I", GroupInfo, TopicInfo)  # noqa: E741

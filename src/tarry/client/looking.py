@@ -6,9 +6,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from tarry.api.operation import decoded as read_answer
+from tarry.api.receipt import TopicPending
 from tarry.api.views import Event, Forecast, Herd, History, Load, Page
 from tarry.api.wire import CURSOR_KEY
-from tarry.client.answers import TopicPending, read_answer
 from tarry.client.connection import Connection
 
 

@@ -19,11 +19,11 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from tarry.api.receipt import Accepted, Receipt
 from tarry.api.rows import make_row
 from tarry.base.delay import Delay
 from tarry.base.errors import InvalidArgumentError, TarryError, UnavailableError
 from tarry.base.message import Message
-from tarry.client.answers import Accepted, Receipt
 from tarry.client.bulk import CHUNK_ROWS, BulkStream, Progress, batches_of
 from tarry.client.changes import Changes
 from tarry.client.connection import Connection

@@ -3,6 +3,6 @@ yet.
 """
 
 from tarry.intake.intake import Intake
-from tarry.intake.submission import NO_ROWS, Accepted, Deed, Submission
+from tarry.intake.submission import NO_ROWS, Deed, Submission
 
-__all__ = ["NO_ROWS", "Accepted", "Deed", "Intake", "Submission"]
+__all__ = ["NO_ROWS", "Deed", "Intake", "Submission"]

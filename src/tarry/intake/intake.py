@@ -14,13 +14,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tarry.api.receipt import Accepted
 from tarry.base import handle
 from tarry.base.bulk import read_job_rows
 from tarry.base.errors import CorruptError, DiskFullError, TarryError
 from tarry.base.message import SCHEMA, Kind, concat, count_topics, kinds_of, messages_only, numbered
 from tarry.base.types import Int64s, Key
 from tarry.intake.index import ActiveIndex, FrameTable, SealedIndex, Window, index_of_log, write_index
-from tarry.intake.submission import NO_ROWS, Accepted, Round, Submission
+from tarry.intake.submission import NO_ROWS, Round, Submission
 from tarry.log import frame
 from tarry.log.files import DISK_FULL, Buffer, Files
 from tarry.log.frame import Room

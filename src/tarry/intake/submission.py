@@ -2,60 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from tarry.api.receipt import OUTCOMES, Receipt, id_of
-from tarry.base import handle
+from tarry.api.receipt import Accepted
 from tarry.base.errors import TarryError
 from tarry.base.message import UNNUMBERED
-from tarry.base.types import Int64s
 
 NO_ROWS = pa.RecordBatch.from_pylist([], schema=UNNUMBERED)
-
-
-@dataclass(frozen=True, slots=True)
-class Accepted:
-    """The answer to a submitted batch, given when it is durable: row i has seq ``first_seq + i`` and due time
-    ``due_ms[i]``. Where that does not hold for each row, for keys and ids, ``placed`` says where each one's message is
-    (:data:`tarry.api.receipt.PLACED`).
-    """
-
-    first_seq: int
-    due_ms: Int64s
-    token: bytes
-    placed: npt.NDArray[np.void] | None = None
-
-    def handles(self) -> list[str]:
-        """The handles that cancel or reschedule the rows."""
-        if self.placed is not None:
-            return [
-                handle.encode(seq, due, first, rows, bytes(token))
-                for seq, due, first, rows, token, _ in self.placed.tolist()
-            ]
-        rows = len(self.due_ms)
-        return [
-            handle.encode(self.first_seq + i, int(d), self.first_seq, rows, self.token)
-            for i, d in enumerate(self.due_ms)
-        ]
-
-    def receipts(self, ids: Sequence[str | None]) -> list[Receipt]:
-        """The answers to the rows, whose producer gave them these ids."""
-        if self.placed is not None:
-            return [
-                Receipt(id or id_of(seq), seq, due, first, rows, bytes(token), OUTCOMES[outcome])
-                for id, (seq, due, first, rows, token, outcome) in zip(ids, self.placed.tolist(), strict=True)
-            ]
-        first, rows = self.first_seq, len(self.due_ms)
-        return [
-            Receipt(id or id_of(first + i), first + i, due, first, rows, self.token)
-            for i, (id, due) in enumerate(zip(ids, self.due_ms.tolist(), strict=True))
-        ]
 
 
 class Round(Protocol):

@@ -14,13 +14,12 @@ import pyarrow as pa
 
 from tarry.api.admission import OnKey
 from tarry.api.outcome import Outcome
-from tarry.api.receipt import OUTCOMES, PLACED
+from tarry.api.receipt import OUTCOMES, PLACED, Accepted
 from tarry.base import handle
 from tarry.base.columns import shown
 from tarry.base.errors import KeyExistsError, TarryError
 from tarry.base.message import cancellations
 from tarry.broker.commands.round import Round, places
-from tarry.intake import Accepted
 from tarry.names import Entry
 from tarry.names import keys as names
 

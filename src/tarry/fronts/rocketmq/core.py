@@ -9,11 +9,11 @@ import pyarrow as pa
 
 from tarry.api.groups import GroupInfo, TopicInfo
 from tarry.api.outcome import Outcome, Rescheduled
+from tarry.api.receipt import Accepted
 from tarry.base.clock import Clock
 from tarry.base.config import Config
 from tarry.base.errors import TarryError
 from tarry.groups import Group
-from tarry.intake import Accepted
 
 
 class Core(Protocol):

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from loopgrpc import Promise
 from tarry.api.admission import assembled
+from tarry.api.receipt import Accepted
 from tarry.base.errors import InvalidMessageError, TarryError
 from tarry.base.message import ORDER_KEY
 from tarry.fronts.rocketmq.caller import Caller
@@ -28,7 +29,6 @@ from tarry.fronts.rocketmq.refusal import OK, Code, Refusal, overall
 from tarry.fronts.rocketmq.stubs import service
 from tarry.fronts.rocketmq.topics import Topics
 from tarry.fronts.rocketmq.wire import sent
-from tarry.intake import Accepted
 
 BATCHES_IN_FLIGHT = 2
 SECOND_ROWS_MIN = 16
