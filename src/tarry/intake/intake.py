@@ -18,7 +18,7 @@ from tarry.base import handle
 from tarry.base.bulk import read_job_rows
 from tarry.base.errors import CorruptError, DiskFullError, TarryError
 from tarry.base.message import SCHEMA, Kind, concat, count_topics, kinds_of, messages_only, numbered
-from tarry.base.types import Int64s, Key
+from tarry.base.types import Int64s, Key, before
 from tarry.intake.index import ActiveIndex, FrameTable, SealedIndex, Window, index_of_log, write_index
 from tarry.intake.submission import NO_ROWS, Accepted, Round, Submission
 from tarry.log import frame
@@ -275,7 +275,7 @@ class Intake:
         due, seq = due[order], seq[order]
         if cut is None:
             return due, seq, True
-        keep = (due < cut.due_ms) | ((due == cut.due_ms) & (seq <= cut.seq))
+        keep = before(due, seq, Key(cut.due_ms, cut.seq + 1))
         return due[keep], seq[keep], False
 
     def born_ms(self, seq: int) -> int:
