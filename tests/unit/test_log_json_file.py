@@ -28,7 +28,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
 def test_damage_is_refused(tmp_path: Path, damage: bytes) -> None:
     path = tmp_path / "some.json"
     path.write_bytes(damage)
-    with pytest.raises(CorruptError, match="some.json is damaged"):
+    with pytest.raises(CorruptError, match=r"some\.json is damaged"):
         read_json(path, [1])
 
 
