@@ -218,7 +218,7 @@ def test_what_falls_due_while_its_cancellation_fails_is_delivered(w: World, monk
     m, other = one(w.b, 500), one(w.b, 500)
     w.b.step()
     wheel, intake = w.b._rooms.wheel, w.b._rooms.intake
-    whole = intake._writer.append
+    whole = intake._segments.append
 
     def full(buffers: Any) -> None:
         w.clock.advance_ms(600)
@@ -227,10 +227,10 @@ def test_what_falls_due_while_its_cancellation_fails_is_delivered(w: World, monk
         assert due is not None and due.batch["seq"].to_pylist() == [other.seq]
         assert wheel.withdrawn.kept_aside
         assert w.b.checkpoint() is False, "a crash now would lose it"
-        monkeypatch.setattr(intake._writer, "append", whole)
+        monkeypatch.setattr(intake._segments, "append", whole)
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(intake._writer, "append", full)
+    monkeypatch.setattr(intake._segments, "append", full)
     with pytest.raises(DiskFullError):
         w.b.cancel(m.handle)
     w.b.step()

@@ -15,12 +15,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from tarry.base.errors import CorruptError
 from tarry.base.message import UNNUMBERED, Kind, absent, kinds_of
-from tarry.base.types import Int64s
+from tarry.base.types import Int64s, Mask, at_or_after
 
 SEQ_MIN = 1 << 62
 """The lowest seq of a bulk job."""
@@ -46,7 +45,7 @@ def prefix_of(number: int) -> str:
     return f"bulk-{number}-"
 
 
-def among(seq: Int64s, numbers: Iterable[int]) -> npt.NDArray[np.bool_]:
+def among(seq: Int64s, numbers: Iterable[int]) -> Mask:
     """Which of these messages belong to one of these attempts."""
     several = list(numbers)
     if not several or not len(seq) or int(seq.max()) < SEQ_MIN:
@@ -75,16 +74,16 @@ class CancelledJobs:
         for number in [n for n in list(self._since) if n not in several]:
             del self._since[number]
 
-    def mask(self, due_ms: Int64s, seq: Int64s) -> npt.NDArray[np.bool_]:
+    def mask(self, due_ms: Int64s, seq: Int64s) -> Mask:
         """Which of these messages are cancelled."""
-        gone = np.zeros(len(seq), np.bool_)
+        cancelled = np.zeros(len(seq), np.bool_)
         if not self._since or not len(seq) or int(seq.max()) < SEQ_MIN:
-            return gone
+            return cancelled
         numbers = (seq - SEQ_MIN) >> _SHIFT
         for number in np.unique(numbers[seq >= SEQ_MIN]).tolist():
             if (since := self._since.get(number)) is not None:
-                gone |= (numbers == number) & ((due_ms > since[0]) | ((due_ms == since[0]) & (seq >= since[1])))
-        return gone
+                cancelled |= (numbers == number) & at_or_after(due_ms, seq, since)
+        return cancelled
 
     def to_wire(self) -> list[list[int]]:
         """``[number, due_ms, seq]`` of each."""

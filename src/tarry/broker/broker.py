@@ -81,7 +81,7 @@ class Broker(Changing, Consuming, Looking, Queues):
         r = self._rooms
         self._changes = Changes(r, self.carry_out, self.begin_round)
         self._commits: GroupCommit[Submission] = GroupCommit(
-            "tarry-intake", r.intake.commit, self._intake_failed, weight_max=config.inflight_bytes_max, threaded=threads
+            "tarry-intake", r.writer.commit, self._intake_failed, weight_max=config.inflight_bytes_max, threaded=threads
         )
         self.bulk = Bulk(r, self._limits, self.carry_out, self._check_open, self._check_disk, self._bulk_news)
         """Bulk jobs: see :class:`tarry.broker.bulk.Bulk`."""
@@ -375,7 +375,7 @@ class Broker(Changing, Consuming, Looking, Queues):
     def _intake_failed(self, error: BaseException, submissions: list[Submission]) -> None:
         self.fail(error)
         for submission in submissions:
-            submission.fail(as_tarry_error(error, "writing the intake"))
+            submission.refuse(as_tarry_error(error, "writing the intake"))
 
     def _check_open(self) -> None:
         if self._fatal is not None:

@@ -29,7 +29,7 @@ from tarry.broker.commands.note import Note
 from tarry.broker.jobs import Jobs
 from tarry.broker.key_backfill import Naming
 from tarry.broker.waiting import wait_for
-from tarry.intake import NO_ROWS, Deed, Submission
+from tarry.intake import NO_ROWS, Command, Submission
 from tarry.store import remove_staged, stage, staging
 from tarry.store.jobs import count_job
 from tarry.wheel.wheel import Piece
@@ -48,13 +48,13 @@ STAGED_COLUMNS = ("topic", "due_ms", "id", "key", "tag", "properties", "body", "
 
 
 class Bulk:
-    """``carry_out`` gives a deed to the intake's writer; ``news`` has the loader look at the store. Thread-safe."""
+    """``carry_out`` gives a command to the intake's writer; ``news`` has the loader look at the store. Thread-safe."""
 
     def __init__(
         self,
         rooms: Rooms,
         limits: Limits,
-        carry_out: Callable[[Deed], None],
+        carry_out: Callable[[Command], None],
         check_open: Callable[[], None],
         check_disk: Callable[[], None],
         news: Callable[[], None],
@@ -194,9 +194,9 @@ class Bulk:
 
     def announce_alone(self) -> None:
         """The same before the intake's writer runs: what a crash has left between the two commits."""
-        intake = self._rooms.intake
+        writer = self._rooms.writer
         try:
-            self._announce(lambda deed: intake.commit([Submission(NO_ROWS, lambda _: None, deed)]))
+            self._announce(lambda command: writer.commit([Submission(NO_ROWS, lambda _: None, command)]))
         except DiskFullError as error:
             log.warning("a bulk job that is in the store cannot be told of yet: %s", error)
 
@@ -210,7 +210,7 @@ class Bulk:
             finally:
                 self._one.release()
 
-    def _announce(self, carry_out: Callable[[Deed], None]) -> bool:
+    def _announce(self, carry_out: Callable[[Command], None]) -> bool:
         r = self._rooms
         attempt = self._jobs.unannounced()
         if attempt is not None and r.store.bulk_number() != attempt.number:

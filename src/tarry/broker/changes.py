@@ -20,10 +20,10 @@ from tarry.base.errors import ForgedHandleError, InvalidArgumentError
 from tarry.base.message import SCHEMA, UNNUMBERED, check_topic
 from tarry.broker.commands.cancel import Cancel, Target
 from tarry.broker.commands.move import Move
-from tarry.broker.commands.round import Round, places
+from tarry.broker.commands.write_batch import WriteBatch, places
 from tarry.broker.queries.locate import column, locate
 from tarry.broker.waiting import answer_of
-from tarry.intake import Deed
+from tarry.intake import Command
 from tarry.names import Entry
 from tarry.names import keys as names
 from tarry.repeat import read_state, state_json
@@ -39,9 +39,11 @@ TARGETS_MAX = 4096
 
 
 class Changes:
-    """``submit`` gives a deed to the intake's writer, and may raise; ``round`` judges without writing."""
+    """``submit`` gives a command to the intake's writer, and may raise; ``round`` judges without writing."""
 
-    def __init__(self, rooms: Rooms, submit: Callable[[Deed], None], begin_round: Callable[[int], Round]) -> None:
+    def __init__(
+        self, rooms: Rooms, submit: Callable[[Command], None], begin_round: Callable[[int], WriteBatch]
+    ) -> None:
         self._rooms = rooms
         self._submit = submit
         self._begin_round = begin_round
@@ -153,7 +155,7 @@ class Changes:
             raise ForgedHandleError(f"{where}{text!r} was not made by this broker; allowed: its own handles")
         return Entry(found.seq, found.due_ms, 0)
 
-    def _carry_out(self, make: Callable[[Callable[[Any], None]], Deed]) -> Any:
+    def _carry_out(self, make: Callable[[Callable[[Any], None]], Command]) -> Any:
         return answer_of(lambda done: self._submit(make(done)))
 
 

@@ -14,7 +14,7 @@ from tarry.base.bulk import among
 from tarry.base.errors import ClosedError, TarryError
 from tarry.broker.commands.name import COLUMNS, Name
 from tarry.broker.waiting import wait_for
-from tarry.intake import Deed
+from tarry.intake import Command
 from tarry.store.parquet import groups, read_group
 from tarry.store.place import Place
 
@@ -31,7 +31,7 @@ RETRY_S = 1.0
 class Naming:
     """One job after the other; with threads, in one of its own. :meth:`stop` ends it between two writes."""
 
-    def __init__(self, rooms: Rooms, carry_out: Callable[[Deed], None], *, threaded: bool) -> None:
+    def __init__(self, rooms: Rooms, carry_out: Callable[[Command], None], *, threaded: bool) -> None:
         self._rooms = rooms
         self._carry_out = carry_out
         self._threaded = threaded

@@ -16,9 +16,9 @@ from tarry.base.delay import Delay, check_due, datetime_ms, due_from_delay, pars
 from tarry.base.errors import InvalidArgumentError, InvalidMessageError, TarryError
 from tarry.base.message import Message, check_topic, rows_to_batch
 from tarry.broker.commands.named import Named
-from tarry.broker.commands.round import Round
+from tarry.broker.commands.write_batch import WriteBatch
 from tarry.broker.waiting import answer_of
-from tarry.intake import NO_ROWS, Deed, Submission
+from tarry.intake import NO_ROWS, Command, Submission
 from tarry.log.commit import GroupCommit
 from tarry.repeat import Repeat, parse, to_json
 
@@ -82,31 +82,31 @@ class Producing:
     ) -> None:
         # About its memory; to ask for nbytes of a small batch takes longer than the rest of this.
         size = batch.num_rows * 128 + batch.column("body").nbytes
-        deed = None
+        command = None
         if self._has_names(batch):
-            deed = Named(batch, policies, done, secret=self._rooms.secret, dedupe=self.config.dedupe_ms > 0)
-        self._commits.submit(Submission(batch, done, deed), size, lead=lead)
+            command = Named(batch, policies, done, secret=self._rooms.secret, dedupe=self.config.dedupe_ms > 0)
+        self._commits.submit(Submission(batch, done, command), size, lead=lead)
 
     def _has_names(self, batch: pa.RecordBatch) -> bool:
         rows = batch.num_rows
         has_ids = self.config.dedupe_ms > 0 and batch.column("id").null_count < rows
         return bool(has_ids or batch.column("key").null_count < rows)
 
-    def carry_out(self, deed: Deed) -> None:
-        """Have the intake's writer decide and answer a deed.
+    def carry_out(self, command: Command) -> None:
+        """Have the intake's writer decide and answer a command.
 
         Raises:
             OverloadedError, DiskFullError, ClosedError, FatalError: not now; it is not answered.
         """
         self._check_open()
         self._check_disk()
-        self._commits.submit(Submission(NO_ROWS, _nobody, deed), 256, lead=False)
+        self._commits.submit(Submission(NO_ROWS, _nobody, command), 256, lead=False)
 
-    def begin_round(self, next_seq: int) -> Round:
+    def begin_round(self, next_seq: int) -> WriteBatch:
         """For the intake's writer: what is to be decided in one commit."""
         r, now = self._rooms, self.clock.now_ms()
         known_from = max(r.registry.known_from_ms, now - self.config.retention_ms)
-        return Round(r.wheel, r.loader, r.registry, now, next_seq, known_from)
+        return WriteBatch(r.wheel, r.loader, r.registry, now, next_seq, known_from)
 
     def put(self, batch: pa.RecordBatch, done: Callable[[Accepted | TarryError], None]) -> None:
         """Schedule what the broker itself makes (dead letters, say): a batch of :data:`tarry.base.message.UNNUMBERED`,
@@ -216,7 +216,7 @@ class Producing:
 
 
 def _nobody(_: Accepted | TarryError) -> None:
-    raise AssertionError("a deed tells its own caller")  # pragma: no cover
+    raise AssertionError("a command tells its own caller")  # pragma: no cover
 
 
 def _ttl_ms(ttl: float | str | timedelta) -> int:

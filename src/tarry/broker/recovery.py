@@ -30,7 +30,7 @@ from tarry.broker.dispatcher import Dispatcher
 from tarry.broker.groups import Groups
 from tarry.broker.jobs import Jobs
 from tarry.broker.series import Series
-from tarry.intake import Intake
+from tarry.intake import Intake, IntakeWriter, Segments
 from tarry.intake.intake import tally
 from tarry.log.files import Files
 from tarry.names import Registry
@@ -80,6 +80,7 @@ class Rooms:
     secret: bytes
     store: Store
     intake: Intake
+    writer: IntakeWriter
     registry: Registry
     ready: ReadyLog
     wheel: Wheel
@@ -163,17 +164,19 @@ def _open_rooms(config: Config, clock: Clock, files: Files, broker: Broker, undo
     undo.callback(registry.close)
     jobs = Jobs(data)
     registry.cancelled_jobs = jobs.cancelled
-    intake = Intake(
-        files,
-        data / "intake",
+    next_seq = max(checkpoint.fired_seq, view.committed_seq)
+    segments = Segments.open(files, data / "intake", next_seq=next_seq, durable=checkpoint.intake)
+    intake = Intake(segments)
+    undo.callback(intake.close)
+    writer = IntakeWriter(
+        segments,
+        intake,
         segment_bytes_max=config.segment_bytes_max,
         secret=secret,
         publish=broker.publish,
-        begin_round=broker.begin_round,
+        begin_batch=broker.begin_round,
         register=lambda batch, plain: rooms.register(batch, plain),
     )
-    intake.recover(next_seq=max(checkpoint.fired_seq, view.committed_seq), durable=checkpoint.intake)
-    undo.callback(intake.close)
     _check_store(checkpoint, intake, view, config)
     ready = ReadyLog(
         files, data / "ready", segment_bytes_max=config.segment_bytes_max, cache_bytes_max=config.ready_cache_bytes_max
@@ -216,6 +219,7 @@ def _open_rooms(config: Config, clock: Clock, files: Files, broker: Broker, undo
         secret=secret,
         store=store,
         intake=intake,
+        writer=writer,
         registry=registry,
         ready=ready,
         wheel=wheel,

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tarry.base.types import Int64s, Key
+from tarry.base.types import Int64s, Key, Mask, at_or_after, before
 from tarry.log.segment import SegmentReader
 
 _HEADER = struct.Struct("<8sIIqqqq")
@@ -35,11 +35,10 @@ class Window:
     seq_min: int
     seq_max: int
 
-    def select(self, due: Int64s, seq: Int64s) -> npt.NDArray[np.bool_]:
+    def select(self, due: Int64s, seq: Int64s) -> Mask:
         """Mask of the rows that are in the window."""
-        first = (due > self.after.due_ms) | ((due == self.after.due_ms) & (seq >= self.after.seq))
-        last = (due < self.until.due_ms) | ((due == self.until.due_ms) & (seq < self.until.seq))
-        mask: npt.NDArray[np.bool_] = first & last & (seq >= self.seq_min) & (seq < self.seq_max)
+        within = at_or_after(due, seq, self.after) & before(due, seq, self.until)
+        mask: Mask = within & (seq >= self.seq_min) & (seq < self.seq_max)
         return mask
 
 

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 from rocksdict import BlockBasedOptions, Cache, Options, Rdict, WriteBatch
 
@@ -25,7 +24,7 @@ from tarry.base.bulk import CancelledJobs
 from tarry.base.errors import ClosedError, CorruptError
 from tarry.base.message import Kind, cancelled_seqs, kinds_of
 from tarry.base.properties import has_none
-from tarry.base.types import Int64s
+from tarry.base.types import Int64s, Mask
 from tarry.log.files import Files
 from tarry.names import keys as names
 from tarry.names.keys import Entry
@@ -280,11 +279,11 @@ class Registry:
             found = [one or other for one, other in zip(entries, found, strict=True)]
         return [e if e is not None and e.born_ms > now_ms - window else None for e in found]
 
-    def dead(self, due_ms: Int64s, seq: Int64s) -> npt.NDArray[np.bool_]:
+    def dead(self, due_ms: Int64s, seq: Int64s) -> Mask:
         """Which of these messages are cancelled."""
         return self._dead_alone(due_ms, seq) | self.cancelled_jobs.mask(due_ms, seq)
 
-    def _dead_alone(self, due_ms: Int64s, seq: Int64s) -> npt.NDArray[np.bool_]:
+    def _dead_alone(self, due_ms: Int64s, seq: Int64s) -> Mask:
         rows = len(seq)
         if self._db is None or not rows:
             return np.zeros(rows, np.bool_)

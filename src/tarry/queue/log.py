@@ -25,7 +25,7 @@ from tarry.base.recent import Recent
 from tarry.base.types import Int64s
 from tarry.log import frame
 from tarry.log.files import DISK_FULL, Files
-from tarry.log.frame import Room
+from tarry.log.frame import LogKind
 from tarry.log.recover import recover_tail
 from tarry.log.segment import Located, SegmentReader, SegmentWriter, list_segments, segment_path
 from tarry.queue.topic import Extent, Tail, Topic
@@ -220,7 +220,7 @@ class ReadyLog:
         old.sync()
         # Everything that can fail for a full disk comes before the first change of state.
         _store_frames(old.path, self._active_frames)
-        fresh = SegmentWriter(self._files, self._directory, Room.READY, old.base + 1)
+        fresh = SegmentWriter(self._files, self._directory, LogKind.READY, old.base + 1)
         self._sealed_due_ms[old.base] = _due_max(self._active_frames)
         self._retired.append(old)
         self._active_frames = []
@@ -228,7 +228,7 @@ class ReadyLog:
         self._segments.append(fresh.base)
 
     def _open(self, base: int) -> None:
-        self._writer = SegmentWriter(self._files, self._directory, Room.READY, base)
+        self._writer = SegmentWriter(self._files, self._directory, LogKind.READY, base)
         self._segments.append(base)
 
     def mark(self) -> tuple[int, int, int]:
@@ -379,7 +379,7 @@ class ReadyLog:
         path = segment_path(self._directory, last)
         if bases:
             known = place[1] if place[0] == last else 0
-            recover_tail(self._files, path, Room.READY, last, durable_to=known, start=known)
+            recover_tail(self._files, path, LogKind.READY, last, durable_to=known, start=known)
         self._open(last)
         try:
             self._active_frames = list(_scan_frames(path))

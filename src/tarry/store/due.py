@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tarry.base.types import Int64s, Key
+from tarry.base.types import Int64s, Key, Mask, at_or_after
 from tarry.store.parquet import Group, groups, read_group
 from tarry.store.place import Place
 from tarry.store.scan import Alive
@@ -77,7 +77,7 @@ def note_firsts(batch: pa.RecordBatch, after: Key, topics: set[str], alive: Aliv
     """Note the first living row of each of ``topics`` in a batch that has :data:`COLUMNS`, from ``after`` on."""
     due, seq = batch.column("due_ms").to_numpy(), batch.column("seq").to_numpy()
     here = pc.is_in(batch.column("topic"), value_set=pa.array(sorted(topics))).to_numpy(zero_copy_only=False)
-    rows = np.flatnonzero(here & ((due > after[0]) | ((due == after[0]) & (seq >= after[1]))))
+    rows = np.flatnonzero(here & at_or_after(due, seq, after))
     rows = rows[np.lexsort((seq[rows], due[rows]))]
     first = _first_of_each(batch, rows)
     # Seldom is one of them cancelled, and only then all the others are asked about.
@@ -92,5 +92,5 @@ def _first_of_each(batch: pa.RecordBatch, rows: Int64s) -> Int64s:
     return rows[np.unique(codes, return_index=True)[1]]
 
 
-def _all_alive(due_ms: Int64s, seq: Int64s) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def _all_alive(due_ms: Int64s, seq: Int64s) -> Mask:
     return np.ones(len(seq), np.bool_)

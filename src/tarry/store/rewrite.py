@@ -16,13 +16,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from tarry.api.jobs import StagedFile
 from tarry.base.bulk import SEQ_MIN, CancelledJobs
 from tarry.base.message import cancelled_seqs, messages_only
-from tarry.base.types import Int64s, Key
+from tarry.base.types import Int64s, Key, Mask
 from tarry.store.parquet import groups, read_group
 from tarry.store.place import Place
 from tarry.store.run import FILE_BYTES_MAX, RunWriter
@@ -32,7 +31,6 @@ from tarry.store.window import read_window
 BATCH_ROWS = 8192
 _LOWEST, _HIGHEST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 _KEYS = ("due_ms", "seq")
-Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +178,7 @@ class _Cancelled:
         self._seq: Int64s = np.empty(0, np.int64)
         self._ended = False
 
-    def mask(self, rows: pa.RecordBatch) -> Bools:
+    def mask(self, rows: pa.RecordBatch) -> Mask:
         due, seq = rows.column("due_ms").to_numpy(), rows.column("seq").to_numpy()
         dead = self._jobs.mask(due, seq)
         if len(due):
@@ -218,7 +216,7 @@ class _Orphaned:
         self._messages = work.against
         self._place = Place.of(work.root)
 
-    def mask(self, rows: pa.RecordBatch) -> Bools:
+    def mask(self, rows: pa.RecordBatch) -> Mask:
         due, target = rows.column("due_ms").to_numpy(), cancelled_seqs(rows)
         found = np.zeros(len(due), np.bool_)
         if len(due) == 0:
@@ -238,12 +236,12 @@ class _Orphaned:
         return ~found
 
 
-def _within(due: Int64s, seq: Int64s, files: FileColumns, i: int) -> Bools:
+def _within(due: Int64s, seq: Int64s, files: FileColumns, i: int) -> Mask:
     within = (due >= files.due_min_ms[i]) & (due <= files.due_max_ms[i])
     return np.asarray(within & (seq >= files.seq_min[i]) & (seq <= files.seq_max[i]))
 
 
-def _among(due: Int64s, seq: Int64s, other_due: Int64s, other_seq: Int64s) -> Bools:
+def _among(due: Int64s, seq: Int64s, other_due: Int64s, other_seq: Int64s) -> Mask:
     """Which of the pairs are among the others; a seq has one due time."""
     order = np.argsort(other_seq)
     at = np.minimum(np.searchsorted(other_seq, seq, sorter=order), len(other_seq) - 1)

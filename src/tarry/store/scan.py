@@ -10,17 +10,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from tarry.base.message import SCHEMA
-from tarry.base.types import Int64s, Key, at_or_after
+from tarry.base.types import Int64s, Key, Mask, Rows, at_or_after, before, count_before
 from tarry.base.wanted import Wanted
 from tarry.store.parquet import Group, groups, read_group
 from tarry.store.place import Place
 from tarry.store.snapshot import Snapshot
 
-Alive = Callable[[Int64s, Int64s], npt.NDArray[np.bool_]]
+Alive = Callable[[Int64s, Int64s], Mask]
 """``(due_ms, seq)`` → which of these rows are still pending."""
 
 
@@ -61,9 +60,7 @@ def read_places(snapshot: Snapshot, place: Int64s, columns: Sequence[str] = SCHE
     return batch.take(pa.array(place[:, 2], pa.int64()))
 
 
-def first_alive(
-    rows: npt.NDArray[np.intp], due_ms: Int64s, seq: Int64s, alive: Alive, rows_max: int
-) -> npt.NDArray[np.intp]:
+def first_alive(rows: Rows, due_ms: Int64s, seq: Int64s, alive: Alive, rows_max: int) -> Rows:
     """Those of ``rows`` that are alive, in order, until there are ``rows_max``: to ask takes a look into an index."""
     kept, count = [rows[:0]], 0
     for low in range(0, len(rows), rows_max):
@@ -111,8 +108,8 @@ class _Scan:
             reached = last if reached is None else min(last, reached)
         if reached is None:
             return Found(self._due, self._seq, self._at, None)
-        known = int(np.sum((self._due < reached[0]) | ((self._due == reached[0]) & (self._seq < reached[1]))))
-        return Found(self._due[:known], self._seq[:known], self._at[:known], reached)
+        count = count_before(self._due, self._seq, reached)
+        return Found(self._due[:count], self._seq[:count], self._at[:count], reached)
 
     def _last(self) -> Key:
         """Nothing from here on is of interest."""
@@ -135,16 +132,14 @@ class _Scan:
         columns = ["due_ms", "seq", *self._wanted.columns]
         batch = read_group(self._place, self._paths[file], number, columns)
         due, seq = batch.column("due_ms").to_numpy(), batch.column("seq").to_numpy()
-        last = self._last()
-        hits = (due > self._after[0]) | ((due == self._after[0]) & (seq >= self._after[1]))
-        hits &= (due < last[0]) | ((due == last[0]) & (seq < last[1]))
+        hits = at_or_after(due, seq, self._after) & before(due, seq, self._last())
         rows = np.flatnonzero(hits & self._wanted.mask(batch))
         rows = rows[np.lexsort((seq[rows], due[rows]))]  # a foreign writer's file may not be sorted
         rows = first_alive(rows, due, seq, self._alive, self._rows_max)
         if len(rows):
             self._keep(file, number, rows, due, seq)
 
-    def _keep(self, file: int, number: int, rows: npt.NDArray[np.intp], due: Int64s, seq: Int64s) -> None:
+    def _keep(self, file: int, number: int, rows: Rows, due: Int64s, seq: Int64s) -> None:
         place = np.column_stack([np.full(len(rows), file), np.full(len(rows), number), rows]).astype(np.int64)
         due, seq = np.concatenate([self._due, due[rows]]), np.concatenate([self._seq, seq[rows]])
         order = np.lexsort((seq, due))[: self._rows_max]

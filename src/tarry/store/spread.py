@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from tarry.base.types import Key
+from tarry.base.types import Float64s, Int64s, Key
 from tarry.store.parquet import Group, groups
 from tarry.store.place import Place
 from tarry.store.snapshot import Snapshot
@@ -53,16 +52,16 @@ class Spread:
     until_ms: int
     start_ms: int
     unit_ms: int
-    counted: npt.NDArray[np.int64] = field(init=False)
-    guessed: npt.NDArray[np.float64] = field(init=False)
-    unsure: npt.NDArray[np.float64] = field(init=False)
+    counted: Int64s = field(init=False)
+    guessed: Float64s = field(init=False)
+    unsure: Float64s = field(init=False)
     herds: Counter[int] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         units = -(-(self.until_ms - self.start_ms) // self.unit_ms)
         self.counted, self.guessed, self.unsure = np.zeros(units, np.int64), np.zeros(units), np.zeros(units)
 
-    def count(self, due_ms: npt.NDArray[np.int64]) -> None:
+    def count(self, due_ms: Int64s) -> None:
         """Messages that are due then, one by one. What is overdue counts in the first unit."""
         due_ms = due_ms[due_ms < self.until_ms]
         self.counted += self._by_unit(due_ms)
@@ -70,7 +69,7 @@ class Spread:
         most = np.argsort(-rows, kind="stable")[:MOMENTS_MAX]
         self.herds.update(dict(zip(moments[most].tolist(), rows[most].tolist(), strict=True)))
 
-    def guess(self, due_ms: npt.NDArray[np.int64], weight: float) -> None:
+    def guess(self, due_ms: Int64s, weight: float) -> None:
         """Messages that are due then, if they are: each counts ``weight``, which may be negative."""
         rows = weight * self._by_unit(due_ms)
         self.guessed += rows
@@ -82,7 +81,7 @@ class Spread:
         self.guessed -= gone
         self.unsure += gone
 
-    def _by_unit(self, due_ms: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    def _by_unit(self, due_ms: Int64s) -> Int64s:
         unit = self._unit(due_ms[due_ms < self.until_ms])
         return np.asarray(np.bincount(unit, minlength=len(self.counted)), np.int64)
 
@@ -123,7 +122,7 @@ class Spread:
         first, last = self._unit(np.array([bounds.due_min_ms, bounds.due_max_ms])).tolist()
         return bool(first == last) and self.holds(bounds)
 
-    def _unit(self, due_ms: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    def _unit(self, due_ms: Int64s) -> Int64s:
         return np.maximum((due_ms - self.start_ms) // self.unit_ms, 0)
 
 

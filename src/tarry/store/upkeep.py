@@ -31,6 +31,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tarry.base.bulk import first_seq
+from tarry.base.types import at_or_after
 from tarry.store.layout import HOUR_MS, buckets_between, label
 from tarry.store.rewrite import Rewritten, Work
 from tarry.store.run import FILE_BYTES_MAX
@@ -121,7 +122,7 @@ def expired(snapshot: Snapshot, floor_ms: int, cancelled_jobs: Cancelled = ()) -
         for number, due_ms, seq in cancelled_jobs if files is snapshot.files else ():
             alone = (files.seq_min >= first_seq(number)) & (files.seq_max < first_seq(number + 1))
             # What lies before that place was delivered, and may be needed again after a crash.
-            after = (files.due_min_ms > due_ms) | ((files.due_min_ms == due_ms) & (files.seq_min >= seq))
+            after = at_or_after(files.due_min_ms, files.seq_min, (due_ms, seq))
             gone = gone | (alone & after)
         found += [files.path[i] for i in np.flatnonzero(gone)]
     return found

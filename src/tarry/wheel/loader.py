@@ -17,13 +17,12 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from tarry.base.bulk import number_of
 from tarry.base.clock import Clock
 from tarry.base.message import messages_only
-from tarry.base.types import Int64s, Key
+from tarry.base.types import Int64s, Key, Mask
 from tarry.intake.index import Window
 from tarry.intake.intake import Intake
 from tarry.wheel.wheel import Piece, Wheel
@@ -36,11 +35,11 @@ LATE_SHARE = 1.1
 """What is late may fill the wheel a little more than what is in time, so that it comes to its turn in a full one."""
 
 
-Dead = Callable[[Int64s, Int64s], npt.NDArray[np.bool_]]
+Dead = Callable[[Int64s, Int64s], Mask]
 """Which of the messages with these due times and seqs are cancelled."""
 
 
-def none_dead(due_ms: Int64s, seq: Int64s) -> npt.NDArray[np.bool_]:
+def none_dead(due_ms: Int64s, seq: Int64s) -> Mask:
     """Nothing was ever cancelled."""
     return np.zeros(len(seq), np.bool_)
 

@@ -12,11 +12,10 @@ import threading
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from tarry.base.message import concat
-from tarry.base.types import Int64s, Key
+from tarry.base.types import Int64s, Key, Rows, count_before, is_in_order
 from tarry.wheel.due import Due
 from tarry.wheel.withdrawn import Withdrawn
 
@@ -45,7 +44,7 @@ class Piece:
         due, seq = batch.column("due_ms").to_numpy(), batch.column("seq").to_numpy()
         row_bytes = (batch.nbytes if size is None else size) / max(1, batch.num_rows)
         if len(due) > FEW_ROWS:
-            if not _ascending(due, seq):
+            if not is_in_order(due, seq):
                 order = np.lexsort((seq, due))
                 batch, due, seq = batch.take(pa.array(order, pa.int64())), due[order], seq[order]
         elif len(due) > 1:
@@ -64,9 +63,7 @@ class Piece:
 
     def below(self, key: Key) -> int:
         """How many rows come before ``key``."""
-        low = int(self.due_ms.searchsorted(key.due_ms, "left"))
-        high = int(self.due_ms.searchsorted(key.due_ms, "right"))
-        return low + int(self.seq[low:high].searchsorted(key.seq, "left"))
+        return count_before(self.due_ms, self.seq, key)
 
     @property
     def rows(self) -> int:
@@ -289,7 +286,7 @@ class Wheel:
             return None
         until = min(Key(now_ms + 1, 0), self.safe)
         counts = [p.below(until) for p in taken]
-        order: npt.NDArray[np.intp] | None = None
+        order: Rows | None = None
         if len(taken) > 1:
             due = np.concatenate([p.due_ms[:n] for p, n in zip(taken, counts, strict=True)])
             seq = np.concatenate([p.seq[:n] for p, n in zip(taken, counts, strict=True)])
@@ -379,11 +376,6 @@ def _cut(piece: Piece) -> list[tuple[int, Piece]]:
     return parts
 
 
-def _ascending(due: Int64s, seq: Int64s) -> bool:
-    step, order = np.diff(due), np.diff(seq)
-    return bool(((step > 0) | ((step == 0) & (order > 0))).all())
-
-
 def _join(pieces: list[Piece], *, copy: bool = False) -> list[Piece]:
     """At most two pieces, one of rows from the intake and one from the store."""
     joined = []
@@ -398,7 +390,7 @@ def _join(pieces: list[Piece], *, copy: bool = False) -> list[Piece]:
     return joined
 
 
-def _merge(pieces: list[Piece], order: npt.NDArray[np.intp] | None) -> Due:
+def _merge(pieces: list[Piece], order: Rows | None) -> Due:
     stored = sum(p.rows for p in pieces if p.stored)
     size = int(sum(p.bytes for p in pieces))
     if len(pieces) == 1:

@@ -13,11 +13,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from tarry.base.bulk import CancelledJobs, among
-from tarry.base.types import Int64s, Key
+from tarry.base.types import Int64s, Key, Mask
 from tarry.wheel.due import Due
 
 PURGE_ROWS = 4096
@@ -41,7 +40,7 @@ class Withdrawn:
     def __len__(self) -> int:
         return len(self._due_ms) + len(self._open) + bool(self.jobs) + len(self._open_jobs)
 
-    def mask(self, due_ms: Int64s, seq: Int64s) -> npt.NDArray[np.bool_]:
+    def mask(self, due_ms: Int64s, seq: Int64s) -> Mask:
         """Which of these are withdrawn."""
         if not self:
             return np.zeros(len(seq), np.bool_)
@@ -69,8 +68,7 @@ class Withdrawn:
         """All that is open is durable, and in the registry. What lies beyond ``loaded`` the loader leaves out."""
         for seq, _ in self._aside:
             self._open.pop(seq, None)
-        limit, among = loaded
-        self._due_ms.update({s: d for s, d in self._open.items() if d < limit or (d == limit and s < among)})
+        self._due_ms.update({s: d for s, d in self._open.items() if (d, s) < loaded})
         self._open.clear()
         self._aside.clear()
 

@@ -24,7 +24,6 @@ from tarry.base.types import Int64s, Key, Mask
 from tarry.base.wanted import Wanted
 from tarry.broker.queries.cut import Cut, look_at
 from tarry.intake.index import Window
-from tarry.intake.look import columns_between
 from tarry.store.scan import Alive
 from tarry.store.spread import Share, Spread, spread_store
 
@@ -131,7 +130,7 @@ def _in_intake(cut: Cut, wanted: Wanted) -> tuple[Int64s, Mask]:
         mask[mask] &= cut.alive(due_ms[mask], seq[mask])
         return mask
 
-    batches = columns_between(cut.rooms.intake, start, cut.seq_max, columns)
+    batches = cut.rooms.intake.columns_between(start, cut.seq_max, columns)
     return _joined([_living(messages_only(batch), wanted, alive) for batch in batches])
 
 

@@ -30,7 +30,6 @@ from tarry.broker.queries.listing import Listing, list_pending
 from tarry.broker.queries.locate import locate
 from tarry.groups.telling import state_in
 from tarry.intake.index import Window
-from tarry.intake.look import read_columns
 from tarry.names import Entry
 from tarry.names import keys as names
 from tarry.queue import search as finding
@@ -130,7 +129,7 @@ class _Teller:
                 self.tell(recent, None)
         seq = derived_seq(id)
         if seq is not None and self._rooms.intake.first_seq <= seq < self._rooms.intake.published_seq:
-            found = read_columns(self._rooms.intake, np.array([seq], np.int64), ["seq", "due_ms", "kind", "born_ms"])
+            found = self._rooms.intake.read_columns(np.array([seq], np.int64), ["seq", "due_ms", "kind", "born_ms"])
             if found.num_rows and found.column("kind")[0].as_py() == Kind.MESSAGE:
                 self.tell(_place_of(found), None)
         if not (complete and whole):
@@ -241,7 +240,7 @@ class _Teller:
         window = Window(Key(entry.due_ms, entry.seq), Key(entry.due_ms + 1, 0), entry.seq + 1, intake.published_seq)
         with intake.kept():
             _, seqs, _ = intake.select(window, CANCELS_MAX)
-            rows = read_columns(intake, seqs[:CANCELS_MAX], ["seq", "kind", "body", "born_ms"])
+            rows = intake.read_columns(seqs[:CANCELS_MAX], ["seq", "kind", "body", "born_ms"])
         found = _named(rows, body)
         return found if found is not None else self._stored_cancellation(entry, body)
 
@@ -263,7 +262,7 @@ class _Teller:
         intake, seq = self._rooms.intake, cancellation - 1
         with intake.kept():
             here = intake.first_seq <= seq < intake.published_seq
-            rows = read_columns(intake, np.array([seq], np.int64), _SUCCESSOR) if here else None
+            rows = intake.read_columns(np.array([seq], np.int64), _SUCCESSOR) if here else None
         if rows is None:
             rows = self._stored(seq)
         if rows is None:

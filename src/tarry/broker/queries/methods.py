@@ -13,7 +13,7 @@ from tarry.api.receipt import TopicPending
 from tarry.api.views import Forecast, History, Page
 from tarry.base.clock import Clock
 from tarry.base.config import Config
-from tarry.broker.commands.round import Round, places
+from tarry.broker.commands.write_batch import WriteBatch, places
 from tarry.broker.queries import overview
 from tarry.broker.queries.forecast import forecast
 from tarry.broker.queries.history import history
@@ -48,7 +48,7 @@ class Looking:
         """See :meth:`tarry.broker.Broker.pending`."""
         raise NotImplementedError
 
-    def begin_round(self, next_seq: int) -> Round:
+    def begin_round(self, next_seq: int) -> WriteBatch:
         """See :class:`tarry.broker.producing.Producing`."""
         raise NotImplementedError
 

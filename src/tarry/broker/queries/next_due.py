@@ -15,7 +15,6 @@ from tarry.base.message import Kind
 from tarry.base.types import Key
 from tarry.broker.queries.cut import Cut, look_at
 from tarry.intake.index import Window
-from tarry.intake.look import read_columns
 from tarry.store.due import COLUMNS, Firsts, note_firsts
 
 if TYPE_CHECKING:
@@ -83,6 +82,6 @@ class _Intake:
         more = not complete or len(seq) > ROWS
         due, seq = due[:ROWS], seq[:ROWS]
         self._after = Key(int(due[-1]), int(seq[-1]) + 1) if more else None
-        batch = read_columns(cut.rooms.intake, seq, [*COLUMNS, "kind"])
+        batch = cut.rooms.intake.read_columns(seq, [*COLUMNS, "kind"])
         messages = batch.column("kind").to_numpy() == Kind.MESSAGE
         note_firsts(batch.filter(pa.array(messages)), after, wanted, cut.alive, found)

@@ -31,7 +31,7 @@ _DONE, _DELIVERED, _CANCELLED, _UNKNOWN = range(4)
 
 
 @dataclass(slots=True)
-class Round:
+class WriteBatch:
     """``next_seq``: of the next row that is written. ``known_from_ms``: what was due before that is forgotten."""
 
     wheel: Wheel
@@ -44,7 +44,7 @@ class Round:
     new: set[int] = field(default_factory=set)
 
     def entries(self, names: Sequence[bytes]) -> list[Entry | None]:
-        """What is registered under names, by this round or before it."""
+        """What is registered under names, by this commit or before it."""
         return [self.names.get(n, e) for n, e in zip(names, self.registry.get(names), strict=True)]
 
     def accepted_ids(self, digests: Sequence[bytes]) -> list[Entry | None]:
@@ -61,8 +61,8 @@ class Round:
         return self._judge(due_ms, seq, withdraw=False)
 
     def withdraw(self, due_ms: Int64s, seq: Int64s, *, alive: bool = False) -> list[Outcome]:
-        """Cancel those that are pending. They must exist; "done" is to be written in this round. ``alive``: no earlier
-        round has cancelled any of them.
+        """Cancel those that are pending. They must exist; "done" is to be written in this commit. ``alive``: no earlier
+        one has cancelled any of them.
         """
         return self._judge(due_ms, seq, withdraw=True, alive=alive)
 
@@ -104,12 +104,12 @@ class Round:
             return True
         return Key(due_ms, seq) >= self.wheel.safe and not self.loader.excludes(seq)
 
-    def settle(self) -> None:
+    def on_durable(self) -> None:
         """All of it is durable, and the registry has it."""
         with self.wheel.lock:
             self.wheel.withdrawn.settle(self.wheel.loaded)
 
-    def undo(self) -> None:
+    def on_refused(self) -> None:
         """Nothing of it came to pass."""
         with self.wheel.lock:
             for rows in self.wheel.withdrawn.undo():

@@ -1,0 +1,134 @@
+"""Reading the intake: rows by seq, whole or some columns of them, and where the rows of a window of due time are.
+
+A frame is always read whole, as its checksum is of all of it. Segments may be deleted while they are read: whoever
+reads what may go meanwhile holds :meth:`tarry.intake.segments.Segments.kept`, or expects FileNotFoundError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from tarry.base.message import SCHEMA, concat
+from tarry.base.types import Int64s, Key, before
+from tarry.intake.index import Window
+from tarry.intake.segments import SegmentFrames, Segments
+from tarry.log.segment import SegmentReader
+
+JOINED_ROWS = 8192
+"""Small frames that are read one after the other are joined to about so many rows."""
+
+
+class Reader:
+    """Reads the segments. Any thread."""
+
+    def __init__(self, segments: Segments) -> None:
+        self._segments = segments
+
+    def select(self, window: Window, limit: int) -> tuple[Int64s, Int64s, bool]:
+        """Due times and seqs of the window's first ``limit`` (or somewhat more) rows, in order, and whether that is all
+        of it.
+        """
+        indexes = [
+            i
+            for i in self._segments.indexes()
+            if i.end_seq > window.seq_min
+            and i.due_min_ms <= window.until.due_ms
+            and i.due_max_ms >= window.after.due_ms
+        ]
+        each = max(1024, limit // max(1, len(indexes)))
+        parts = [(due, seq) for due, seq in (i.select(window, each) for i in indexes) if len(due)]
+        if not parts:
+            return np.empty(0, np.int64), np.empty(0, np.int64), True
+        # A segment that gave all it was asked for may have more: nothing beyond its last row can be trusted to be next.
+        cut = min((Key(int(due[-1]), int(seq[-1])) for due, seq in parts if len(due) >= each), default=None)
+        due, seq = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+        order = np.lexsort((seq, due))
+        due, seq = due[order], seq[order]
+        if cut is None:
+            return due, seq, True
+        keep = before(due, seq, Key(cut.due_ms, cut.seq + 1))
+        return due[keep], seq[keep], False
+
+    def read_rows(self, seqs: Int64s) -> pa.RecordBatch | None:
+        """The messages with these seqs, in seq order; None for none. Those that are not here are left out.
+
+        Raises:
+            CorruptError: when a frame is damaged.
+        """
+        batches = [
+            batch if len(rows) == batch.num_rows else batch.take(pa.array(rows, pa.int64()))
+            for batch, rows in self._frames_of(seqs)
+        ]
+        return concat(batches) if batches else None
+
+    def read_columns(self, seqs: Int64s, names: Sequence[str]) -> pa.RecordBatch:
+        """Some columns of the messages with these seqs, in seq order; those that are not here any more are left out.
+
+        For looking at many, without holding their bodies: one frame is in memory at a time.
+
+        Raises:
+            CorruptError: when a frame is damaged. FileNotFoundError: a segment was deleted meanwhile.
+        """
+        # A copy, also of all rows: a view would keep the frame.
+        batches = [batch.select(list(names)).take(pa.array(rows, pa.int64())) for batch, rows in self._frames_of(seqs)]
+        schema = pa.schema([SCHEMA.field(name) for name in names])
+        return pa.concat_batches(batches) if batches else pa.RecordBatch.from_pylist([], schema=schema)
+
+    def read(self, start: int, end: int) -> Iterator[pa.RecordBatch]:
+        """The messages that are here with ``start <= seq < end``, in seq order; frames that are small are joined.
+
+        Raises:
+            CorruptError: when a frame is damaged.
+        """
+        waiting: list[pa.RecordBatch] = []
+        rows = 0
+        for batch in self._slices(start, end):
+            waiting.append(batch)
+            rows += batch.num_rows
+            if rows >= JOINED_ROWS:
+                yield concat(waiting)
+                waiting, rows = [], 0
+        if waiting:
+            yield concat(waiting)
+
+    def columns_between(self, start: int, end: int, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Some columns of the messages that are here with ``start <= seq < end``, in seq order, a frame at a time;
+        raises as :meth:`read_columns` does.
+        """
+        for batch in self._slices(start, end):
+            yield batch.select(list(names))
+
+    def _frames_of(self, seqs: Int64s) -> Iterator[tuple[pa.RecordBatch, Int64s]]:
+        """Each frame that has some of these messages, and which of its rows they are, ascending."""
+        wanted = np.sort(seqs)
+        for segment in self._segments.frames_between(int(wanted[0]), int(wanted[-1]) + 1) if len(wanted) else ():
+            here = wanted[np.searchsorted(wanted, segment.base) : np.searchsorted(wanted, segment.end_seq)]
+            if not len(here):
+                continue
+            first_seqs, positions = segment.frames
+            frame = np.searchsorted(first_seqs, here, "right") - 1
+            starts = np.concatenate([[0], np.flatnonzero(np.diff(frame)) + 1])
+            with SegmentReader(segment.path) as reader:
+                for number, part in zip(frame[starts].tolist(), np.split(here, starts[1:]), strict=True):
+                    _, _, batch = reader.read(int(positions[number]), SCHEMA)
+                    yield batch, part - int(first_seqs[number])
+
+    def _slices(self, start: int, end: int) -> Iterator[pa.RecordBatch]:
+        """The messages with ``start <= seq < end`` of one frame after the other."""
+        for segment in self._segments.frames_between(start, end):
+            with SegmentReader(segment.path) as reader:
+                for position in _positions_between(segment, start, end):
+                    header, _, batch = reader.read(position, SCHEMA)
+                    low, high = max(start - header.base, 0), min(end - header.base, batch.num_rows)
+                    yield batch.slice(low, high - low)
+
+
+def _positions_between(segment: SegmentFrames, start: int, end: int) -> list[int]:
+    first_seqs, positions = segment.frames
+    first = max(0, int(np.searchsorted(first_seqs, start, "right")) - 1)
+    last = int(np.searchsorted(first_seqs, end, "left"))
+    found: list[int] = positions[first:last].tolist()
+    return found
