@@ -304,7 +304,7 @@ def test_cancelling_what_was_not_committed_after_all(bench: Bench, monkeypatch: 
     assert bench.broker.bulk.begin("j").state == JobState.CANCELLED
 
 
-@pytest.mark.parametrize("point", ["before the store", "after the store", "after the log"])
+@pytest.mark.parametrize("point", ["before the store", "after the store", "in the log", "after the log"])
 @pytest.mark.parametrize("late", [False, True])
 def test_a_kill_within_the_commit(bench: Bench, monkeypatch: pytest.MonkeyPatch, point: str, late: bool) -> None:
     class Killed(BaseException):
@@ -322,6 +322,8 @@ def test_a_kill_within_the_commit(bench: Bench, monkeypatch: pytest.MonkeyPatch,
         monkeypatch.setattr(rooms.store, "commit_bulk", killed)
     elif point == "after the store":
         monkeypatch.setattr(bulk, "announce", killed)
+    elif point == "in the log":  # it is durable there, and what is known of jobs does not have it yet
+        monkeypatch.setattr(rooms.jobs, "apply", killed)
     else:
         monkeypatch.setattr(bulk, "_news", killed)
     with pytest.raises(Killed):

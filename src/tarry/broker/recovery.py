@@ -236,8 +236,10 @@ def _open_rooms(config: Config, clock: Clock, files: Files, broker: Broker, undo
     # Last: to open it changes files, and a directory that is refused is left as it was found.
     if not registry.recover() and checkpoint.registry:
         rebuild(registry, intake, view.snapshot, checkpoint.fired_seq, known_from_ms=clock.now_ms())
-    _settle_committing(rooms)
     _arrived_since(rooms, fired)
+    # After it: where the crash came when the log told of the job and `jobs` did not know it yet, it does now. Taken for
+    # one that is still to be told of, it would stay among the untaken, and the loader would bring it a second time.
+    _settle_committing(rooms)
     # What they brought below `fired_until_ms` the loader would pass over.
     loader.take_up(view, [*rooms.announced, *([] if rooms.early is None else [rooms.early])])
     if rooms.early is not None:
