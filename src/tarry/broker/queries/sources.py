@@ -124,7 +124,7 @@ class InIntake:
         if (one := self.wanted.seq) is not None:
             # By its number: no search.
             return np.array([one] if window.seq_min <= one < window.seq_max else [], np.int64), window.until
-        due, seq, complete = self.cut.rooms.intake.select(window, rows)
+        due, seq, complete = self.cut.intake.select(window, rows)
         if complete and len(seq) <= rows:
             return seq, window.until
         due, seq = due[:rows], seq[:rows]
@@ -133,7 +133,7 @@ class InIntake:
     def _filtered(self, window: Window, seq: Int64s, rows_max: int) -> Int64s:
         """(due_ms, seq) of the first of these that are wanted and pending."""
         columns = ["seq", "due_ms", "kind", *self.wanted.columns]
-        batch = self.cut.rooms.intake.read_columns(seq, columns)
+        batch = self.cut.intake.read_columns(seq, columns)
         due, seq = batch.column("due_ms").to_numpy(), batch.column("seq").to_numpy()
         rows = np.flatnonzero(self.wanted.mask(batch) & window.select(due, seq))
         rows = rows[np.lexsort((seq[rows], due[rows]))]
@@ -144,7 +144,7 @@ class InIntake:
         return np.arange(len(place), dtype=np.int64) // INTAKE_UNIT_ROWS
 
     def read(self, place: Int64s, columns: Sequence[str]) -> pa.RecordBatch:
-        batch = self.cut.rooms.intake.read_columns(place[:, 0], columns)
+        batch = self.cut.intake.read_columns(place[:, 0], columns)
         if batch.num_rows < len(place):
             raise FileNotFoundError("rows of the intake went away")  # with their segment: the cut is not whole
         return batch.take(pa.array(np.argsort(np.argsort(place[:, 0])), pa.int64()))
