@@ -26,7 +26,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from tarry.base.errors import CorruptError, UnavailableError
-from tarry.base.recent import Recent
+from tarry.base.lru_cache import LruCache
 from tarry.base.types import Int64s
 from tarry.relay.positions import number_of, shard_of
 from tarry.store.layout import CANCELLED
@@ -209,7 +209,7 @@ class _DueTimes:
     def __init__(self, place: Place) -> None:
         self._place = place
         self._groups: dict[str, list[Group]] = {}
-        self._kept: Recent[tuple[str, int], Int64s] = Recent(DUE_BYTES_MAX, lambda due: due.nbytes)
+        self._kept: LruCache[tuple[str, int], Int64s] = LruCache(DUE_BYTES_MAX, lambda due: due.nbytes)
 
     def count(self, file: File, after: int, until: int) -> int:
         if after < file.due_min_ms and file.due_max_ms <= until:

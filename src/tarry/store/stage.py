@@ -25,8 +25,8 @@ from tarry.base.errors import DiskFullError, InvalidArgumentError
 from tarry.base.message import SCHEMA, Kind, cancelled_seqs, messages_only
 from tarry.base.types import Int64s
 from tarry.log.files import DISK_FULL
+from tarry.store.footers import checksum_of
 from tarry.store.layout import CANCELLED, Piece, cut, cut_by_size
-from tarry.store.parquet import footer_checksum
 from tarry.store.place import Place, sync_file, sync_up
 
 FILES_MAX = 16
@@ -191,7 +191,7 @@ def _write(batch: pa.RecordBatch, piece: Piece, place: Place, prefix: str, shard
 def put(content: pa.Buffer, place: Place, shard: int, bucket: str, prefix: str) -> str:
     """Store a whole Parquet file under a new name, durably but for the names in directories; its path."""
     directory = f"shard={shard}/bucket={bucket}"
-    relative = f"{directory}/{prefix}-{uuid.uuid4().hex}-{footer_checksum(content):08x}.parquet"
+    relative = f"{directory}/{prefix}-{uuid.uuid4().hex}-{checksum_of(content):08x}.parquet"
     path = place.path(relative)
     place.filesystem.create_dir(place.path(directory), recursive=True)
     try:
