@@ -32,7 +32,7 @@ from tarry.broker.waiting import wait_for
 from tarry.intake import NO_ROWS, Command, Submission
 from tarry.store import StagedFile, remove_staged, stage, staging
 from tarry.store.jobs import count_job
-from tarry.wheel.wheel import Piece
+from tarry.wheel.run import Run
 
 if TYPE_CHECKING:
     from tarry.broker.recovery import Rooms
@@ -279,7 +279,7 @@ class Bulk:
         r, now = self._rooms, self._rooms.clock.now_ms()
         # From here on nothing of it fires or is cancelled alone; what falls due is kept aside. So it can be counted.
         with r.loader.still, r.wheel.lock:
-            r.wheel.withdrawn.add_job(number)
+            r.wheel.tombstones.add_job(number)
             since, safe, snapshot = r.wheel.fired, r.wheel.safe, r.view.snapshot
             counts, late = _in_wheel(r, number, since)
         try:
@@ -298,13 +298,13 @@ class Bulk:
             return 0
         with r.wheel.lock:
             moments = zip(late.column("seq").to_pylist(), late.column("due_ms").to_pylist(), strict=True)
-            r.wheel.withdrawn.settle_job(number, dict(moments))
+            r.wheel.tombstones.confirm_job(number, dict(moments))
         return total
 
     def _undo(self, number: int) -> None:
         with self._rooms.wheel.lock:
-            for rows in self._rooms.wheel.withdrawn.undo_job(number):
-                self._rooms.wheel.add(Piece.of(rows, stored=True))
+            for rows in self._rooms.wheel.tombstones.revoke_job(number):
+                self._rooms.wheel.add(Run.of(rows, stored=True))
             self._rooms.wheel.lock.notify_all()
 
     # -- asking --------------------------------------------------------------------------------------------------------
@@ -321,8 +321,8 @@ def _in_wheel(rooms: Rooms, number: int, since: Key) -> tuple[Counter[str], pa.R
     """Living messages of a job in the wheel: how many of each topic from a place on, and those before it. What is at or
     above ``safe`` is counted in the store.
     """
-    counts, alone, late = Counter[str](), rooms.wheel.withdrawn.seqs(), list[pa.RecordBatch]()
-    for piece in rooms.wheel.pieces():
+    counts, alone, late = Counter[str](), rooms.wheel.tombstones.seqs(), list[pa.RecordBatch]()
+    for piece in rooms.wheel.runs():
         rows = piece.slice(0, piece.below(rooms.wheel.safe))
         mine = among(rows.seq, [number])
         if mine.any():

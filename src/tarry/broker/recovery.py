@@ -39,7 +39,8 @@ from tarry.queue import Journal, ReadyLog
 from tarry.store import Snapshot, Store, read_window
 from tarry.store.jobs import read_jobs
 from tarry.wheel.loader import Loader
-from tarry.wheel.wheel import Piece, Wheel
+from tarry.wheel.run import Run
+from tarry.wheel.wheel import Wheel
 
 if TYPE_CHECKING:
     from tarry.broker.broker import Broker
@@ -160,10 +161,15 @@ def _open_rooms(config: Config, clock: Clock, files: Files, broker: Broker, undo
     store = Store.open(config.store_uri, shard=config.shard)
     view = View(store.snapshot())
     secret = read_secret(files, data)
-    registry = Registry(files, data / "registry", history_ms=config.retention_ms, dedupe_ms=config.dedupe_ms)
-    undo.callback(registry.close)
     jobs = Jobs(data)
-    registry.cancelled_jobs = jobs.cancelled
+    registry = Registry(
+        files,
+        data / "registry",
+        history_ms=config.retention_ms,
+        dedupe_ms=config.dedupe_ms,
+        cancelled_jobs=jobs.cancelled,
+    )
+    undo.callback(registry.close)
     next_seq = max(checkpoint.fired_seq, view.committed_seq)
     segments = Segments.open(files, data / "intake", next_seq=next_seq, durable=checkpoint.intake)
     intake = Intake(segments)
@@ -186,8 +192,7 @@ def _open_rooms(config: Config, clock: Clock, files: Files, broker: Broker, undo
     ready.on_append = broker.queued
     ready.stored_rows = checkpoint.stored_rows + ready.stored_rows_after(checkpoint.ready)
     fired, fired_due_ms = _fired_since(ready, checkpoint)
-    wheel = Wheel(Key(checkpoint.fired_until_ms, 0), Key(fired_due_ms + 1, 0))
-    wheel.withdrawn.jobs = jobs.cancelled
+    wheel = Wheel(Key(checkpoint.fired_until_ms, 0), Key(fired_due_ms + 1, 0), jobs.cancelled)
     loader = Loader(
         wheel, intake, clock, view, horizon_ms=config.horizon_ms, bytes_max=config.wheel_bytes_max, dead=registry.dead
     )
@@ -297,7 +302,7 @@ def _arrived_since(rooms: Rooms, fired: Int64s) -> None:
     for batch in late:
         # Only now: a cancellation comes after what it cancels.
         dead = registry.dead(batch.column("due_ms").to_numpy(), batch.column("seq").to_numpy())
-        rooms.wheel.add(Piece.of(batch.filter(pa.array(~dead)), stored=False))
+        rooms.wheel.add(Run.of(batch.filter(pa.array(~dead)), stored=False))
 
 
 def data_files(data: Path) -> list[Path]:

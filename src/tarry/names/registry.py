@@ -51,7 +51,15 @@ _KNOWN_FROM = names.META + b"known_from_ms"
 class Registry:
     """``history_ms``: for how long after its due time what became of a message is remembered."""
 
-    def __init__(self, files: Files, directory: Path, *, history_ms: int, dedupe_ms: int) -> None:
+    def __init__(
+        self,
+        files: Files,
+        directory: Path,
+        *,
+        history_ms: int,
+        dedupe_ms: int,
+        cancelled_jobs: CancelledJobs | None = None,
+    ) -> None:
         self._files = files
         self._directory = directory
         self._history_ms = history_ms
@@ -62,7 +70,7 @@ class Registry:
         self._latest_ms = -(1 << 62)  # when the last id was accepted
         self.known_from_ms = -(1 << 62)
         """What was due before may have been cancelled without a trace here: it was lost, and made again later."""
-        self.cancelled_jobs = CancelledJobs()
+        self.cancelled_jobs = CancelledJobs() if cancelled_jobs is None else cancelled_jobs
         """Bulk jobs that are cancelled as a whole."""
 
     @property

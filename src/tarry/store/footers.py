@@ -24,6 +24,10 @@ _TAIL_BYTES = 8
 _CHECKSUM = re.compile(r"-[0-9a-f]{32}-([0-9a-f]{8})\.parquet$")
 
 
+def _size(footer: Any) -> int:
+    return int(footer.serialized_size)
+
+
 class Footers:
     """The footers of files, by their paths. A file of the store never changes, so an entry never goes stale."""
 
@@ -61,10 +65,6 @@ the process. It holds nothing but what is in files that never change, so nobody 
 def checksum_of(content: pa.Buffer) -> int:
     """CRC-32 of the footer of a whole Parquet file: its metadata, their length and the magic number."""
     return zlib.crc32(content.slice(content.size - _footer_bytes(content)))
-
-
-def _size(footer: Any) -> int:
-    return int(footer.serialized_size)
 
 
 def _footer_bytes(end: pa.Buffer) -> int:

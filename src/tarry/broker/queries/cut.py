@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from tarry.base.types import Int64s, Key
 from tarry.store import Snapshot
-from tarry.wheel.wheel import Piece
+from tarry.wheel.run import Run
 
 if TYPE_CHECKING:
     from tarry.broker.recovery import Rooms
@@ -41,7 +41,7 @@ class Cut:
 
     rooms: Rooms
     safe: Key
-    pieces: list[Piece]
+    pieces: list[Run]
     snapshot: Snapshot
     seq_max: int
     first_seq: int
@@ -54,9 +54,9 @@ class Cut:
         # In this order: see above. The loader forgets what had fired once `safe` is beyond it.
         first_seq, snapshot, fired = rooms.intake.first_seq, rooms.view.snapshot, rooms.loader.excluded
         with wheel.lock:
-            # What is withdrawn later than this may be seen; what was is here, or in the registry already.
-            gone = np.concatenate([fired, wheel.withdrawn.seqs()]) if wheel.withdrawn else fired
-            return cls(rooms, wheel.safe, wheel.pieces(), snapshot, rooms.intake.published_seq, first_seq, gone)
+            # What is cancelled later than this may be seen; what was is here, or in the registry already.
+            gone = np.concatenate([fired, wheel.tombstones.seqs()]) if wheel.tombstones else fired
+            return cls(rooms, wheel.safe, wheel.runs(), snapshot, rooms.intake.published_seq, first_seq, gone)
 
     @property
     def is_whole(self) -> bool:

@@ -20,12 +20,12 @@ from tarry.api.receipt import id_of
 from tarry.api.views import Event, History
 from tarry.base import handle
 from tarry.base.bulk import SEQ_MIN
+from tarry.base.criteria import derived_seq
 from tarry.base.dead_topics import KEEPER, dead_topic, is_dead_topic
 from tarry.base.errors import ForgedHandleError, InvalidArgumentError
 from tarry.base.message import RESERVED, SCHEMA, Kind, check_topic
 from tarry.base.reserved import ONLY, texts_of
 from tarry.base.types import Key, Mask
-from tarry.base.wanted import derived_seq
 from tarry.broker.queries.listing import Listing, list_pending
 from tarry.broker.queries.locate import locate
 from tarry.groups.telling import state_in
