@@ -283,7 +283,7 @@ class Bulk:
             since, safe, snapshot = r.wheel.fired, r.wheel.safe, r.view.snapshot
             counts, late = _in_wheel(r, number, since)
         try:
-            counts += count_job(snapshot, number, safe, lambda due, seq: ~r.registry.dead(due, seq))
+            counts += count_job(snapshot, number, safe, lambda due, seq: ~r.registry.cancelled_mask(due, seq))
             total = int(counts.total() + late.num_rows)
             if total:
                 # Those that are late lie among what was delivered: they are cancelled one by one.

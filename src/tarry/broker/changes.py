@@ -24,8 +24,7 @@ from tarry.broker.commands.write_batch import WriteBatch, places
 from tarry.broker.queries.locate import column, locate
 from tarry.broker.waiting import answer_of
 from tarry.intake import Command
-from tarry.names import Entry
-from tarry.names import keys as names
+from tarry.names import Entry, name_of_key, name_of_series
 from tarry.repeat import read_state, state_json
 
 if TYPE_CHECKING:
@@ -56,7 +55,7 @@ class Changes:
             OverloadedError, DiskFullError: not now; of more than 4,096, some were cancelled.
         """
         entries = [self._entry(text, place if len(handles) > 1 else None) for place, text in enumerate(handles)]
-        series = self._rooms.registry.get([names.of_series(e.seq) for e in entries])
+        series = self._rooms.registry.get([name_of_series(e.seq) for e in entries])
         # All at once: of many that are drawn at random, most row groups of the store have some.
         rows = locate(self._rooms, [s or e for s, e in zip(series, entries, strict=True)])
         targets = []
@@ -69,7 +68,7 @@ class Changes:
         """An outcome for each key, durable; "unknown" where no message of that key is remembered."""
         found = self._keyed(topic, keys)
         known = [
-            Target(entry.seq, entry.due_ms, topic, names.of_key(topic, key))
+            Target(entry.seq, entry.due_ms, topic, name_of_key(topic, key))
             for key, entry in zip(keys, found, strict=True)
             if entry is not None
         ]
@@ -86,7 +85,7 @@ class Changes:
         """Move the message of a handle to another due time."""
         entry = self._entry(text, None)
         while True:
-            series = names.of_series(entry.seq)
+            series = name_of_series(entry.seq)
             [current] = self._rooms.registry.get([series])
             # Also where there is no series yet: its first occurrence may fall due while we look.
             moved = self._move(current or entry, series, self._at(due_ms))
@@ -103,7 +102,7 @@ class Changes:
             [entry] = self._keyed(topic, [key])
             if entry is None:
                 return Rescheduled(Outcome.UNKNOWN)
-            moved = self._move(entry, names.of_key(topic, key), made)
+            moved = self._move(entry, name_of_key(topic, key), made)
             if moved is not None:
                 return moved
 
@@ -143,7 +142,7 @@ class Changes:
         for key in keys:
             if not isinstance(key, str) or not 1 <= len(key.encode()) <= 255:
                 raise InvalidArgumentError(f"key {key!r:.80}; allowed: a text of 1 to 255 bytes")
-        return self._rooms.registry.get([names.of_key(topic, key) for key in keys])
+        return self._rooms.registry.get([name_of_key(topic, key) for key in keys])
 
     def _entry(self, text: str, place: int | None) -> Entry:
         where = "" if place is None else f"handle {place}: "

@@ -194,7 +194,13 @@ def _open_rooms(config: Config, clock: Clock, files: Files, broker: Broker, undo
     fired, fired_due_ms = _fired_since(ready, checkpoint)
     wheel = Wheel(Key(checkpoint.fired_until_ms, 0), Key(fired_due_ms + 1, 0), jobs.cancelled)
     loader = Loader(
-        wheel, intake, clock, view, horizon_ms=config.horizon_ms, bytes_max=config.wheel_bytes_max, dead=registry.dead
+        wheel,
+        intake,
+        clock,
+        view,
+        horizon_ms=config.horizon_ms,
+        bytes_max=config.wheel_bytes_max,
+        cancelled=registry.cancelled_mask,
     )
     loader.exclude(fired, fired_due_ms)
     dispatcher = Dispatcher(wheel, intake, ready, loader, clock)
@@ -301,7 +307,7 @@ def _arrived_since(rooms: Rooms, fired: Int64s) -> None:
             late.append(messages.filter(pa.array(rows)))
     for batch in late:
         # Only now: a cancellation comes after what it cancels.
-        dead = registry.dead(batch.column("due_ms").to_numpy(), batch.column("seq").to_numpy())
+        dead = registry.cancelled_mask(batch.column("due_ms").to_numpy(), batch.column("seq").to_numpy())
         rooms.wheel.add(Run.of(batch.filter(pa.array(~dead)), stored=False))
 
 

@@ -36,11 +36,11 @@ LATE_SHARE = 1.1
 """What is late may fill the wheel a little more than what is in time, so that it comes to its turn in a full one."""
 
 
-Dead = Callable[[Int64s, Int64s], Mask]
+CancelledMask = Callable[[Int64s, Int64s], Mask]
 """Which of the messages with these due times and seqs are cancelled."""
 
 
-def none_dead(due_ms: Int64s, seq: Int64s) -> Mask:
+def none_cancelled(due_ms: Int64s, seq: Int64s) -> Mask:
     """Nothing was ever cancelled."""
     return np.zeros(len(seq), np.bool_)
 
@@ -93,7 +93,7 @@ class Loader:
         *,
         horizon_ms: int,
         bytes_max: int,
-        dead: Dead = none_dead,
+        cancelled: CancelledMask = none_cancelled,
     ) -> None:
         self.view = view
         self.loaded_rows = 0
@@ -103,7 +103,7 @@ class Loader:
         self._clock = clock
         self._horizon_ms = horizon_ms
         self._bytes_max = bytes_max
-        self._dead = dead
+        self._cancelled = cancelled
         self._row_bytes = 4096.0
         self._exclude: Int64s = np.empty(0, np.int64)
         self._exclude_due_ms = np.iinfo(np.int64).min
@@ -274,9 +274,9 @@ class Loader:
 
     def _add(self, batch: pa.RecordBatch, *, stored: bool) -> int:
         batch = messages_only(batch)
-        dead = self._dead(batch.column("due_ms").to_numpy(), batch.column("seq").to_numpy())
-        if dead.any():
-            batch = batch.filter(pa.array(~dead))
+        cancelled = self._cancelled(batch.column("due_ms").to_numpy(), batch.column("seq").to_numpy())
+        if cancelled.any():
+            batch = batch.filter(pa.array(~cancelled))
         if len(self._exclude):
             keep = ~np.isin(batch.column("seq").to_numpy(), self._exclude)
             if not keep.all():

@@ -62,7 +62,7 @@ class WriteBatch:
 
     def _judge(self, due_ms: Int64s, seq: Int64s, *, withdraw: bool, alive: bool = False) -> list[Outcome]:
         # Before the lock: it may read from disk, and only this thread changes it.
-        dead = np.zeros(len(seq), np.bool_) if alive else self.registry.dead(due_ms, seq)
+        dead = np.zeros(len(seq), np.bool_) if alive else self.registry.cancelled_mask(due_ms, seq)
         found: list[Outcome] = []
         for start in range(0, len(seq), LOCKED_ROWS):
             part = slice(start, start + LOCKED_ROWS)

@@ -70,13 +70,13 @@ class Cut:
 
     def alive(self, due_ms: Int64s, seq: Int64s) -> npt.NDArray[np.bool_]:
         """Which of these rows of the intake or the store are pending."""
-        return self.alive_in_wheel(due_ms, seq) & ~self.rooms.registry.dead(due_ms, seq)
+        return self.alive_in_wheel(due_ms, seq) & ~self.rooms.registry.cancelled_mask(due_ms, seq)
 
     def dead_between(self, after: tuple[int, int], until_ms: int, rows_max: int) -> tuple[Int64s, Int64s]:
         """Due times and seqs of what is cancelled from ``after`` on and before ``until_ms``, where intake and store
         have it; the first ``rows_max``.
         """
-        return self.rooms.registry.dead_between(after, until_ms, rows_max)
+        return self.rooms.registry.cancelled_between(after, until_ms, rows_max)
 
 
 def look_at(rooms: Rooms, look: Callable[[Cut], T]) -> T:

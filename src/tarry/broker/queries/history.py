@@ -30,8 +30,7 @@ from tarry.broker.queries.listing import Listing, list_pending
 from tarry.broker.queries.locate import locate
 from tarry.groups.telling import state_in
 from tarry.intake.index import Window
-from tarry.names import Entry
-from tarry.names import keys as names
+from tarry.names import Entry, digest_of_id, name_of_key, name_of_series
 from tarry.queue import search as finding
 from tarry.repeat import read_state
 from tarry.store.parquet import groups, read_group
@@ -124,7 +123,7 @@ class _Teller:
         for entry in pending:
             self.tell(entry, None)
         if topic is not None:
-            [recent] = self._rooms.registry.accepted_ids([names.of_id(topic, id)], self._now_ms)
+            [recent] = self._rooms.registry.accepted_ids([digest_of_id(topic, id)], self._now_ms)
             if recent is not None:
                 self.tell(recent, None)
         seq = derived_seq(id)
@@ -224,7 +223,7 @@ class _Teller:
         at_ms, seq = found
         successor = None if said is None else self._moved(entry, said, at_ms, seq)
         if successor is None and said is not None and said["key"] is not None:
-            [keyed] = self._rooms.registry.get([names.of_key(said["topic"], said["key"])])
+            [keyed] = self._rooms.registry.get([name_of_key(said["topic"], said["key"])])
             if keyed is not None and keyed.seq > entry.seq and keyed.born_ms == at_ms:
                 self._add(at_ms, "replaced", entry.seq, by_seq=keyed.seq, due_ms=keyed.due_ms)
                 return
@@ -347,7 +346,7 @@ class _Teller:
         if said["repeat"] is None:
             return
         first = read_state(said["repeat"]).series
-        [current] = self._rooms.registry.get([names.of_series(entry.seq if first is None else first)])
+        [current] = self._rooms.registry.get([name_of_series(entry.seq if first is None else first)])
         if current is not None and current.seq > entry.seq:
             self._add(current.due_ms, "next", entry.seq, by_seq=current.seq)
 

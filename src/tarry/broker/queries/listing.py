@@ -25,7 +25,7 @@ from tarry.broker.queries import cursor as cursors
 from tarry.broker.queries.cursor import Cursor
 from tarry.broker.queries.cut import CUTS, Cut, look_at
 from tarry.broker.queries.sources import InIntake, InStore, InWheel, Source
-from tarry.names import keys as names
+from tarry.names import name_of_key
 from tarry.store.scan import Found
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def _place_of_key(rooms: Rooms, wanted: Criteria) -> tuple[Key, Key] | None:
     """
     if wanted.topic is None or wanted.key is None:
         return None
-    [entry] = rooms.registry.get([names.of_key(wanted.topic, wanted.key)])
+    [entry] = rooms.registry.get([name_of_key(wanted.topic, wanted.key)])
     if entry is None:
         return _NOWHERE
     return Key(entry.due_ms, entry.seq), Key(entry.due_ms, entry.seq + 1)
