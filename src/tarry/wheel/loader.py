@@ -96,7 +96,6 @@ class Loader:
         cancelled: CancelledMask = none_cancelled,
     ) -> None:
         self.view = view
-        self.loaded_rows = 0
         self.stored_rows = 0
         self._wheel = wheel
         self._intake = intake
@@ -285,7 +284,6 @@ class Loader:
         self._row_bytes = max(64.0, (self._row_bytes + 3 * run.row_bytes) / 4 if run.rows else self._row_bytes)
         with self._wheel.lock:
             self._wheel.add(run)
-        self.loaded_rows += run.rows
         return run.rows
 
     def next_unloaded_ms(self) -> int | None:
