@@ -47,10 +47,10 @@ def prefix_of(number: int) -> str:
 
 def among(seq: Int64s, numbers: Iterable[int]) -> Mask:
     """Which of these messages belong to one of these attempts."""
-    several = list(numbers)
-    if not several or not len(seq) or int(seq.max()) < SEQ_MIN:
+    wanted = list(numbers)
+    if not wanted or not len(seq) or int(seq.max()) < SEQ_MIN:
         return np.zeros(len(seq), np.bool_)
-    return (seq >= SEQ_MIN) & np.isin((seq - SEQ_MIN) >> _SHIFT, several)
+    return (seq >= SEQ_MIN) & np.isin((seq - SEQ_MIN) >> _SHIFT, wanted)
 
 
 class CancelledJobs:

@@ -1,4 +1,6 @@
-"""Which messages are looked for: of a topic, with a key, an id, a tag. Asked of columns, and of a file's bounds."""
+"""Which messages somebody looks for: of a topic, with a key, an id or a tag. Checked on columns, and on the bounds of a
+file, which may rule out that it has any.
+"""
 
 from __future__ import annotations
 

@@ -105,14 +105,14 @@ class Reader:
         """Each frame that has some of these messages, and which of its rows they are, ascending."""
         wanted = np.sort(seqs)
         for segment in self._segments.frames_between(int(wanted[0]), int(wanted[-1]) + 1) if len(wanted) else ():
-            here = wanted[np.searchsorted(wanted, segment.base) : np.searchsorted(wanted, segment.end_seq)]
-            if not len(here):
+            in_segment = wanted[np.searchsorted(wanted, segment.base) : np.searchsorted(wanted, segment.end_seq)]
+            if not len(in_segment):
                 continue
             first_seqs, positions = segment.frames
-            frame = np.searchsorted(first_seqs, here, "right") - 1
+            frame = np.searchsorted(first_seqs, in_segment, "right") - 1
             starts = np.concatenate([[0], np.flatnonzero(np.diff(frame)) + 1])
             with SegmentReader(segment.path) as reader:
-                for number, part in zip(frame[starts].tolist(), np.split(here, starts[1:]), strict=True):
+                for number, part in zip(frame[starts].tolist(), np.split(in_segment, starts[1:]), strict=True):
                     _, _, batch = reader.read(int(positions[number]), SCHEMA)
                     yield batch, part - int(first_seqs[number])
 
@@ -130,5 +130,5 @@ def _positions_between(segment: SegmentFrames, start: int, end: int) -> list[int
     first_seqs, positions = segment.frames
     first = max(0, int(np.searchsorted(first_seqs, start, "right")) - 1)
     last = int(np.searchsorted(first_seqs, end, "left"))
-    found: list[int] = positions[first:last].tolist()
-    return found
+    within: list[int] = positions[first:last].tolist()
+    return within

@@ -69,7 +69,9 @@ class Registry:
         self._closed = False
         self._latest_ms = -(1 << 62)  # when the last id was accepted
         self.known_from_ms = -(1 << 62)
-        """What was due before may have been cancelled without a trace here: it was lost, and made again later."""
+        """The registry was made again at that moment, after it was lost: what was due before may have been cancelled
+        without a trace here.
+        """
         self.cancelled_jobs = CancelledJobs() if cancelled_jobs is None else cancelled_jobs
         """Bulk jobs that are cancelled as a whole."""
 
@@ -87,8 +89,8 @@ class Registry:
         try:
             self._open()
             if self._db.get(_VERSION) == VERSION and self._db.get(_COMPLETE) is not None:
-                known = self._db.get(_KNOWN_FROM)
-                self.known_from_ms = int(known) if known else self.known_from_ms
+                known_from = self._db.get(_KNOWN_FROM)
+                self.known_from_ms = int(known_from) if known_from else self.known_from_ms
                 self._latest_ms = self._last_slice_ms() + self._dedupe_ms
                 return True
             log.warning("%s is not whole, or of another version", self._directory)
@@ -98,7 +100,9 @@ class Registry:
         return False
 
     def begin(self, *, known_from_ms: int | None = None) -> None:
-        """Make an empty one, to be filled; :meth:`complete` says that it is. A crash before begins anew."""
+        """Make an empty registry, to be filled. Until :meth:`complete` it counts as damaged: after a crash, the next
+        start makes it again.
+        """
         self._discard()
         self._open()
         self._db.put(_VERSION, VERSION)
@@ -107,7 +111,7 @@ class Registry:
             self._db.put(_KNOWN_FROM, str(known_from_ms).encode())
 
     def complete(self) -> None:
-        """Everything is in that belongs in."""
+        """Record that the registry has everything that belongs into it, durably."""
         self._db.put(_COMPLETE, b"")
         self.sync()
 
@@ -266,10 +270,10 @@ class Registry:
 
     def get(self, wanted: Iterable[bytes]) -> list[Entry | None]:
         """The entries of names (:func:`tarry.names.encoding.name_of_key` and its like)."""
-        several = list(wanted)
-        if self._db is None or not several:
-            return [None] * len(several)
-        values = self._guarded(lambda: self._db.get(several))
+        names = list(wanted)
+        if self._db is None or not names:
+            return [None] * len(names)
+        values = self._guarded(lambda: self._db.get(names))
         return [None if raw is None else Entry.of_bytes(raw) for raw in values]
 
     def accepted_ids(self, digests: Sequence[bytes], now_ms: int) -> list[Entry | None]:

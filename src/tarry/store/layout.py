@@ -98,14 +98,14 @@ def bucket_starts(due_ms: Int64s, now_ms: int, *, reach: int = 1) -> list[int]:
 
 def buckets_between(due_min_ms: int, due_max_ms: int, now_ms: int) -> int:
     """How many buckets of an hour or more a file with these bounds lies in, by what is far and near at ``now_ms``."""
-    found, low = 0, due_min_ms
+    buckets, low = 0, due_min_ms
     for distance_ms, width_ms in ((DAY_MS, HOUR_MS), (_MONTH_MS, DAY_MS), (None, None)):
         high = due_max_ms if distance_ms is None else min(due_max_ms, now_ms + distance_ms - 1)
         if low > high:
             continue
         first, last = _number(np.array([low, high]), width_ms).tolist()
-        found, low = found + last - first + 1, high + 1
-    return int(found)
+        buckets, low = buckets + last - first + 1, high + 1
+    return int(buckets)
 
 
 def _number(due_ms: Int64s, width_ms: int | None) -> Int64s:

@@ -114,7 +114,7 @@ class Loader:
         """Bulk jobs that are committed, and not in the view yet. Guarded by the wheel's lock."""
         self._late: list[_Late] = []
         self.still = threading.RLock()
-        """Held while something is loaded; whoever holds it sees wheel and view fit together."""
+        """Held while something is loaded: whoever holds it sees a wheel and a view of the store that fit together."""
 
     def exclude(self, seqs: Int64s, due_max_ms: int) -> None:
         """Leave these out, up to that due time: recovery found them in the ready log."""
@@ -138,7 +138,7 @@ class Loader:
         return bool(self.untaken or self._late)
 
     def is_behind_with(self, number: int) -> bool:
-        """Whether it is with this job."""
+        """Whether messages of this job are still to be brought: see :attr:`behind`."""
         return number in self.untaken or any(number in late.numbers for late in self._late)
 
     def is_late(self, due_ms: int, seq: int) -> bool:

@@ -51,8 +51,8 @@ class Tombstones:
 
     def seqs(self) -> Int64s:
         """All messages that were cancelled one by one."""
-        several = [*self._durable, *self._undecided]
-        return np.fromiter(several, np.int64, len(several))
+        seqs = [*self._durable, *self._undecided]
+        return np.fromiter(seqs, np.int64, len(seqs))
 
     @property
     def holds_rows(self) -> bool:
