@@ -31,7 +31,7 @@ class RelayStore:
     def __init__(self, uri: str, shard: int, *, create: bool) -> None:
         self.delivered = Reached(0, 0)
         """Up to where all shards have delivered, by their markers, as far as the driver knows."""
-        self._publisher = Publisher.open(uri, shard=shard, create=create, may_clean_up=self._may_clean_up)
+        self._publisher = Publisher(uri, shard=shard, create=create, may_clean_up=self._may_clean_up)
         self.table = Store(self._publisher)
         """The same table as a broker's store is used: for its upkeep."""
 
@@ -63,11 +63,6 @@ class RelayStore:
     def root(self) -> str:
         """Where the table is, as :func:`tarry.store.stage` takes it."""
         return self._publisher.root
-
-    @property
-    def shard(self) -> int:
-        """Which part of the store this is."""
-        return self._publisher.shard
 
     def snapshot(self) -> Snapshot:
         """As :meth:`tarry.store.Store.snapshot`."""
@@ -115,11 +110,11 @@ class RelayStore:
         return SystemClock().now_ms() - self.delivered.t < BEHIND_MS_MAX
 
     def _name(self, what: str, partition: Partition) -> str:
-        return f"relay-{self.shard}-{what}/{partition[0]}/{partition[1]}"
+        return f"relay-{self._publisher.shard}-{what}/{partition[0]}/{partition[1]}"
 
     @property
     def _numbers(self) -> str:
-        return f"relay-{self.shard}-numbers"
+        return f"relay-{self._publisher.shard}-numbers"
 
     def _free_number(self) -> int:
         return self._publisher.version_of(self._numbers) or 0

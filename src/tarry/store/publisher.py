@@ -67,32 +67,13 @@ class Publisher:
 
     def __init__(
         self,
-        place: Place,
-        table: DeltaTable,
-        shard: int,
-        *,
-        clock: Clock | None = None,
-        may_clean_up: Callable[[], bool] = lambda: True,
-    ) -> None:
-        self._place = place
-        self._table = table
-        self._shard = shard
-        self._clock = clock or SystemClock()
-        self._may_clean_up = may_clean_up
-        self._lock = threading.RLock()
-        self._snapshot: Snapshot | None = None
-        self._synced_version = max(-1, int(table.version()) - 1)
-
-    @classmethod
-    def open(
-        cls,
         uri: str,
         *,
         shard: int,
         create: bool = True,
         clock: Clock | None = None,
         may_clean_up: Callable[[], bool] = lambda: True,
-    ) -> Publisher:
+    ) -> None:
         """Open the store at a path or URI. With ``create``, create it if it is not there and mend, on a local disk,
         what a power failure left; without, only look: beside a driver that may be writing at this moment.
 
@@ -101,14 +82,19 @@ class Publisher:
             CorruptError: the table cannot be read.
             UnavailableError: the place cannot be reached or written.
         """
-        place = Place.of(uri)
-        if create and place.local is not None:
-            mend(place.local)
+        self._place = Place.of(uri)
+        if create and self._place.local is not None:
+            mend(self._place.local)
         try:
-            table = _open_or_create(place) if create else DeltaTable(place.uri)
-            return cls(place, table, shard, clock=clock, may_clean_up=may_clean_up)
+            self._table = _open_or_create(self._place) if create else DeltaTable(self._place.uri)
         except (DeltaError, OSError) as error:
-            raise _wrapped(f"cannot open the store at {place.uri}", error) from error
+            raise _wrapped(f"cannot open the store at {self._place.uri}", error) from error
+        self._shard = shard
+        self._clock = clock or SystemClock()
+        self._may_clean_up = may_clean_up
+        self._lock = threading.RLock()
+        self._snapshot: Snapshot | None = None
+        self._synced_version = max(-1, int(self._table.version()) - 1)
 
     @property
     def root(self) -> str:

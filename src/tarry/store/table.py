@@ -39,7 +39,7 @@ class Store:
             CorruptError: the table cannot be read.
             UnavailableError: the place cannot be reached or written.
         """
-        store = cls(Publisher.open(uri, shard=shard, clock=clock))
+        store = cls(Publisher(uri, shard=shard, clock=clock))
         store.snapshot()
         return store
 
