@@ -47,10 +47,10 @@ def prefix_of(number: int) -> str:
 
 def among(seq: Int64s, numbers: Iterable[int]) -> Mask:
     """Which of these messages belong to one of these attempts."""
-    several = list(numbers)
-    if not several or not len(seq) or int(seq.max()) < SEQ_MIN:
+    wanted = list(numbers)
+    if not wanted or not len(seq) or int(seq.max()) < SEQ_MIN:
         return np.zeros(len(seq), np.bool_)
-    return (seq >= SEQ_MIN) & np.isin((seq - SEQ_MIN) >> _SHIFT, several)
+    return (seq >= SEQ_MIN) & np.isin((seq - SEQ_MIN) >> _SHIFT, wanted)
 
 
 class CancelledJobs:
@@ -65,11 +65,11 @@ class CancelledJobs:
         return bool(self._since)
 
     def update(self, since: Mapping[int, tuple[int, int]]) -> None:
-        """These are cancelled, too."""
+        """Cancel these attempts, too, each from a place on."""
         self._since.update(since)
 
     def keep(self, numbers: Iterable[int]) -> None:
-        """Forget all others."""
+        """Forget all attempts but these."""
         several = set(numbers)
         for number in [n for n in list(self._since) if n not in several]:
             del self._since[number]
@@ -90,10 +90,10 @@ class CancelledJobs:
         return [[number, *since] for number, since in sorted(self._since.items())]
 
     @classmethod
-    def of_wire(cls, told: Iterable[Sequence[int]]) -> CancelledJobs:
+    def of_wire(cls, wire: Iterable[Sequence[int]]) -> CancelledJobs:
         """From what :meth:`to_wire` gave."""
         jobs = cls()
-        jobs.update({number: (due_ms, seq) for number, due_ms, seq in told})
+        jobs.update({number: (due_ms, seq) for number, due_ms, seq in wire})
         return jobs
 
     def numbers(self) -> list[int]:
@@ -141,14 +141,14 @@ def read_job_rows(batch: pa.RecordBatch) -> list[JobRow]:
     """
     kinds = kinds_of(batch)
     rows = np.flatnonzero((kinds == Kind.JOB) | (kinds == Kind.JOB_CANCELLED))
-    found = []
+    job_rows = []
     for row in rows.tolist():
         body = batch.column("body")[row].as_py()
         try:
-            said = json.loads(body)
-            number, count = int(said["number"]), int(said["rows"])
-            since = (int(said["since"][0]), int(said["since"][1])) if "since" in said else None
+            fields = json.loads(body)
+            number, count = int(fields["number"]), int(fields["rows"])
+            since = (int(fields["since"][0]), int(fields["since"][1])) if "since" in fields else None
         except (ValueError, LookupError, TypeError) as error:
             raise CorruptError(f"a row about a bulk job is {body!r:.80}") from error
-        found.append(JobRow(Kind(int(kinds[row])), number, batch.column("topic")[row].as_py(), count, since))
-    return found
+        job_rows.append(JobRow(Kind(int(kinds[row])), number, batch.column("topic")[row].as_py(), count, since))
+    return job_rows

@@ -38,7 +38,7 @@ from tarry.names import Registry
 from tarry.store import Store, remove_staged, stage, staging
 from tarry.store.jobs import count_job
 from tarry.wheel import Loader, Wheel
-from tarry.wheel.wheel import Piece
+from tarry.wheel.run import Run
 
 log = logging.getLogger(__name__)
 
@@ -298,11 +298,11 @@ class Bulk:
         now = self._clock.now_ms()
         # From here on nothing of it fires or is cancelled alone; what falls due is kept aside. So it can be counted.
         with self._loader.still, self._wheel.lock:
-            self._wheel.withdrawn.add_job(number)
+            self._wheel.tombstones.add_job(number)
             since, safe, snapshot = self._wheel.fired, self._wheel.safe, self._follower.snapshot
             counts, late = _in_wheel(self._wheel, number, since)
         try:
-            counts += count_job(snapshot, number, safe, lambda due, seq: ~self._registry.dead(due, seq))
+            counts += count_job(snapshot, number, safe, lambda due, seq: ~self._registry.cancelled_mask(due, seq))
             total = int(counts.total() + late.num_rows)
             if total:
                 # Those that are late lie among what was delivered: they are cancelled one by one.
@@ -317,13 +317,13 @@ class Bulk:
             return 0
         with self._wheel.lock:
             moments = zip(late.column("seq").to_pylist(), late.column("due_ms").to_pylist(), strict=True)
-            self._wheel.withdrawn.settle_job(number, dict(moments))
+            self._wheel.tombstones.confirm_job(number, dict(moments))
         return total
 
     def _undo(self, number: int) -> None:
         with self._wheel.lock:
-            for rows in self._wheel.withdrawn.undo_job(number):
-                self._wheel.add(Piece.of(rows, stored=True))
+            for rows in self._wheel.tombstones.revoke_job(number):
+                self._wheel.add(Run.of(rows, stored=True))
             self._wheel.lock.notify_all()
 
     # -- asking --------------------------------------------------------------------------------------------------------
@@ -340,8 +340,8 @@ def _in_wheel(wheel: Wheel, number: int, since: Key) -> tuple[Counter[str], pa.R
     """Living messages of a job in the wheel: how many of each topic from a place on, and those before it. What is at or
     above ``safe`` is counted in the store.
     """
-    counts, alone, late = Counter[str](), wheel.withdrawn.seqs(), list[pa.RecordBatch]()
-    for piece in wheel.pieces():
+    counts, alone, late = Counter[str](), wheel.tombstones.seqs(), list[pa.RecordBatch]()
+    for piece in wheel.runs():
         rows = piece.slice(0, piece.below(wheel.safe))
         mine = among(rows.seq, [number])
         if mine.any():

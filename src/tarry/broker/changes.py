@@ -27,8 +27,7 @@ from tarry.broker.queries.messages import MessageFinder, column
 from tarry.broker.scheduling import Scheduling
 from tarry.broker.waiting import answer_of
 from tarry.intake import Command
-from tarry.names import Entry, Registry
-from tarry.names import keys as names
+from tarry.names import Entry, Registry, name_of_key, name_of_series
 from tarry.repeat import read_state, state_json
 
 Made = Callable[[pa.RecordBatch], pa.RecordBatch]
@@ -65,7 +64,7 @@ class Changes:
         """
         handles = request.handles
         entries = [self._entry(text, place if len(handles) > 1 else None) for place, text in enumerate(handles)]
-        series = self._registry.get([names.of_series(e.seq) for e in entries])
+        series = self._registry.get([name_of_series(e.seq) for e in entries])
         # All at once: of many that are drawn at random, most row groups of the store have some.
         rows = self._finder.find([s or e for s, e in zip(series, entries, strict=True)])
         targets = []
@@ -79,7 +78,7 @@ class Changes:
         topic, keys = request.topic, request.keys
         found = self._keyed(topic, keys)
         known = [
-            Target(entry.seq, entry.due_ms, topic, names.of_key(topic, key))
+            Target(entry.seq, entry.due_ms, topic, name_of_key(topic, key))
             for key, entry in zip(keys, found, strict=True)
             if entry is not None
         ]
@@ -103,7 +102,7 @@ class Changes:
     def _reschedule(self, text: str, due_ms: int) -> Rescheduled:
         entry = self._entry(text, None)
         while True:
-            series = names.of_series(entry.seq)
+            series = name_of_series(entry.seq)
             [current] = self._registry.get([series])
             # Also where there is no series yet: its first occurrence may fall due while we look.
             moved = self._move(current or entry, series, self._at(due_ms))
@@ -116,7 +115,7 @@ class Changes:
             [entry] = self._keyed(topic, [key])
             if entry is None:
                 return Rescheduled(Outcome.UNKNOWN)
-            moved = self._move(entry, names.of_key(topic, key), made)
+            moved = self._move(entry, name_of_key(topic, key), made)
             if moved is not None:
                 return moved
 
@@ -152,7 +151,7 @@ class Changes:
         for key in keys:
             if not isinstance(key, str) or not 1 <= len(key.encode()) <= 255:
                 raise InvalidArgumentError(f"key {key!r:.80}; allowed: a text of 1 to 255 bytes")
-        return self._registry.get([names.of_key(topic, key) for key in keys])
+        return self._registry.get([name_of_key(topic, key) for key in keys])
 
     def _entry(self, text: str, place: int | None) -> Entry:
         where = "" if place is None else f"handle {place}: "

@@ -58,7 +58,7 @@ from tarry.names.rebuild import rebuild
 from tarry.queue import Journal, ReadyLog
 from tarry.store import Store
 from tarry.wheel import Loader, Wheel
-from tarry.wheel.wheel import Piece
+from tarry.wheel.run import Run
 
 
 def open_components(config: Config, clock: Clock, files: Files, health: Health, *, threaded: bool) -> Components:
@@ -104,10 +104,15 @@ def _open(config: Config, clock: Clock, files: Files, health: Health, undo: Exit
     ready.on_append = lateness.on_queued
     ready.stored_rows = checkpoint.stored_rows + ready.stored_rows_after(checkpoint.ready)
     fired, fired_due_ms = _fired_since(ready, checkpoint)
-    wheel = Wheel(Key(checkpoint.fired_until_ms, 0), Key(fired_due_ms + 1, 0))
-    wheel.withdrawn.jobs = jobs.cancelled
+    wheel = Wheel(Key(checkpoint.fired_until_ms, 0), Key(fired_due_ms + 1, 0), jobs.cancelled)
     loader = Loader(
-        wheel, intake, clock, view, horizon_ms=config.horizon_ms, bytes_max=config.wheel_bytes_max, dead=registry.dead
+        wheel,
+        intake,
+        clock,
+        view,
+        horizon_ms=config.horizon_ms,
+        bytes_max=config.wheel_bytes_max,
+        cancelled=registry.cancelled_mask,
     )
     loader.exclude(fired, fired_due_ms)
     announcements = JobAnnouncements(jobs, loader, clock)
@@ -316,5 +321,5 @@ def _take_up_arrivals(
             late.append(messages.filter(pa.array(rows)))
     for batch in late:
         # Only now: a cancellation comes after what it cancels.
-        dead = registry.dead(batch.column("due_ms").to_numpy(), batch.column("seq").to_numpy())
-        wheel.add(Piece.of(batch.filter(pa.array(~dead)), stored=False))
+        dead = registry.cancelled_mask(batch.column("due_ms").to_numpy(), batch.column("seq").to_numpy())
+        wheel.add(Run.of(batch.filter(pa.array(~dead)), stored=False))

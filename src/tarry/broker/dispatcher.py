@@ -162,7 +162,7 @@ class Dispatcher:
             passed = passed if low is None else min(passed, low)
             if passed > until + IDLE_CUT_MS:
                 until = passed
-            if self._wheel.advancing or self._wheel.withdrawn.kept_aside or self._loader.behind:
+            if self._wheel.advancing or self._wheel.tombstones.holds_rows or self._loader.behind:
                 return None
             seq, accepted = self._intake.published_seq, dict(self._intake.accepted)
             cancelled = dict(self._intake.cancelled)

@@ -2,7 +2,7 @@
 yet.
 
 ``submission`` (what is given to the writer) → ``writer`` (decides, numbers, writes) → ``segments`` (the files, each
-with an ``index`` by due time) → ``reader`` (reads rows of them) → ``intake`` (all that is not writing).
+with an ``index`` by due time) → ``intake`` (reads them).
 """
 
 from tarry.intake.intake import Intake

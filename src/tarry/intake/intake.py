@@ -1,4 +1,8 @@
-"""The intake as everybody but its writer sees it: what was accepted, read back by seq or by due time."""
+"""The intake as everybody but its writer sees it: what was accepted, read back by seq or by due time.
+
+A frame is always read whole, as its checksum is of all of it. Segments may be deleted while they are read: whoever
+reads what may go meanwhile holds :meth:`Intake.kept`, or expects FileNotFoundError.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +16,14 @@ import pyarrow.compute as pc
 
 from tarry.base.bulk import read_job_rows
 from tarry.base.errors import CorruptError
-from tarry.base.message import Kind, count_topics, messages_only
-from tarry.base.types import Int64s, Key
+from tarry.base.message import SCHEMA, Kind, concat, count_topics, messages_only
+from tarry.base.types import Int64s, Key, before
 from tarry.intake.index import Window
-from tarry.intake.reader import Reader
-from tarry.intake.segments import Segments, WrittenFrame
+from tarry.intake.segments import SegmentFrames, Segments, WrittenFrame
+from tarry.log.segment import SegmentReader
+
+JOINED_ROWS = 8192
+"""Small frames that are read one after the other are joined to about so many rows."""
 
 
 class Intake:
@@ -24,7 +31,6 @@ class Intake:
 
     def __init__(self, segments: Segments) -> None:
         self._segments = segments
-        self._reader = Reader(segments)
         self.accepted: Counter[str] = Counter()
         """Messages accepted, by topic."""
         self.cancelled: Counter[str] = Counter()
@@ -60,32 +66,66 @@ class Intake:
     # -- reading -----------------------------------------------------------------------------------------------------
 
     def select(self, window: Window, limit: int) -> tuple[Int64s, Int64s, bool]:
-        """As :meth:`tarry.intake.reader.Reader.select`."""
-        return self._reader.select(window, limit)
+        """Due times and seqs of the window's first ``limit`` (or somewhat more) rows, in order, and whether that is all
+        of it.
+        """
+        indexes = [
+            i
+            for i in self._segments.indexes()
+            if i.end_seq > window.seq_min
+            and i.due_min_ms <= window.until.due_ms
+            and i.due_max_ms >= window.after.due_ms
+        ]
+        each = max(1024, limit // max(1, len(indexes)))
+        parts = [(due, seq) for due, seq in (i.select(window, each) for i in indexes) if len(due)]
+        if not parts:
+            return np.empty(0, np.int64), np.empty(0, np.int64), True
+        # A segment that gave all it was asked for may have more: nothing beyond its last row can be trusted to be next.
+        cut = min((Key(int(due[-1]), int(seq[-1])) for due, seq in parts if len(due) >= each), default=None)
+        due, seq = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+        order = np.lexsort((seq, due))
+        due, seq = due[order], seq[order]
+        if cut is None:
+            return due, seq, True
+        keep = before(due, seq, Key(cut.due_ms, cut.seq + 1))
+        return due[keep], seq[keep], False
 
     def next_due(self, after: Key, seq_min: int) -> int | None:
         """The lowest due time from ``after`` on; None when nothing is left."""
         window = Window(after, Key(np.iinfo(np.int64).max, 0), seq_min, self.published_seq)
-        due, _, _ = self._reader.select(window, 1)
+        due, _, _ = self.select(window, 1)
         return int(due[0]) if len(due) else None
+
+    def read_rows(self, seqs: Int64s) -> pa.RecordBatch | None:
+        """The messages with these seqs, in seq order; None for none. Those that are not here are left out.
+
+        Raises:
+            CorruptError: when a frame is damaged.
+        """
+        batches = [
+            batch if len(rows) == batch.num_rows else batch.take(pa.array(rows, pa.int64()))
+            for batch, rows in self._frames_of(seqs)
+        ]
+        return concat(batches) if batches else None
+
+    def read_columns(self, seqs: Int64s, names: Sequence[str]) -> pa.RecordBatch:
+        """Some columns of the messages with these seqs, in seq order; those that are not here any more are left out.
+
+        For looking at many, without holding their bodies: one frame is in memory at a time.
+
+        Raises:
+            CorruptError: when a frame is damaged. FileNotFoundError: a segment was deleted meanwhile.
+        """
+        # A copy, also of all rows: a view would keep the frame.
+        batches = [batch.select(list(names)).take(pa.array(rows, pa.int64())) for batch, rows in self._frames_of(seqs)]
+        schema = pa.schema([SCHEMA.field(name) for name in names])
+        return pa.concat_batches(batches) if batches else pa.RecordBatch.from_pylist([], schema=schema)
 
     def born_ms(self, seq: int) -> int:
         """When the message with this seq (or the first one after it) was accepted."""
-        rows = self._reader.read_rows(np.array([max(seq, self.first_seq)], np.int64))
+        rows = self.read_rows(np.array([max(seq, self.first_seq)], np.int64))
         assert rows is not None
         return int(rows.column("born_ms")[0].as_py())
-
-    def read_rows(self, seqs: Int64s) -> pa.RecordBatch | None:
-        """As :meth:`tarry.intake.reader.Reader.read_rows`."""
-        return self._reader.read_rows(seqs)
-
-    def read_columns(self, seqs: Int64s, names: Sequence[str]) -> pa.RecordBatch:
-        """As :meth:`tarry.intake.reader.Reader.read_columns`."""
-        return self._reader.read_columns(seqs, names)
-
-    def columns_between(self, start: int, end: int, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """As :meth:`tarry.intake.reader.Reader.columns_between`."""
-        return self._reader.columns_between(start, end, names)
 
     def read(self, start: int, end: int) -> Iterator[pa.RecordBatch]:
         """Messages with ``start <= seq < end`` in seq order; frames that are small are joined.
@@ -97,7 +137,23 @@ class Intake:
             raise CorruptError(
                 f"intake range [{start}, {end}) is not all here; here: [{self.first_seq}, {self.published_seq})"
             )
-        yield from self._reader.read(start, end)
+        waiting: list[pa.RecordBatch] = []
+        rows = 0
+        for batch in self._slices(start, end):
+            waiting.append(batch)
+            rows += batch.num_rows
+            if rows >= JOINED_ROWS:
+                yield concat(waiting)
+                waiting, rows = [], 0
+        if waiting:
+            yield concat(waiting)
+
+    def columns_between(self, start: int, end: int, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Some columns of the messages that are here with ``start <= seq < end``, in seq order, a frame at a time;
+        raises as :meth:`read_columns` does.
+        """
+        for batch in self._slices(start, end):
+            yield batch.select(list(names))
 
     # -- upkeep ------------------------------------------------------------------------------------------------------
 
@@ -117,6 +173,32 @@ class Intake:
         """Close the files; what is not durable by then may be lost."""
         self._segments.close()
 
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _frames_of(self, seqs: Int64s) -> Iterator[tuple[pa.RecordBatch, Int64s]]:
+        """Each frame that has some of these messages, and which of its rows they are, ascending."""
+        wanted = np.sort(seqs)
+        for segment in self._segments.frames_between(int(wanted[0]), int(wanted[-1]) + 1) if len(wanted) else ():
+            in_segment = wanted[np.searchsorted(wanted, segment.base) : np.searchsorted(wanted, segment.end_seq)]
+            if not len(in_segment):
+                continue
+            first_seqs, positions = segment.frames
+            frame = np.searchsorted(first_seqs, in_segment, "right") - 1
+            starts = np.concatenate([[0], np.flatnonzero(np.diff(frame)) + 1])
+            with SegmentReader(segment.path) as reader:
+                for number, part in zip(frame[starts].tolist(), np.split(in_segment, starts[1:]), strict=True):
+                    _, _, batch = reader.read(int(positions[number]), SCHEMA)
+                    yield batch, part - int(first_seqs[number])
+
+    def _slices(self, start: int, end: int) -> Iterator[pa.RecordBatch]:
+        """The messages with ``start <= seq < end`` of one frame after the other."""
+        for segment in self._segments.frames_between(start, end):
+            with SegmentReader(segment.path) as reader:
+                for position in _positions_between(segment, start, end):
+                    header, _, batch = reader.read(position, SCHEMA)
+                    low, high = max(start - header.base, 0), min(end - header.base, batch.num_rows)
+                    yield batch.slice(low, high - low)
+
 
 def tally(batch: pa.RecordBatch, accepted: Counter[str], cancelled: Counter[str]) -> pa.RecordBatch:
     """Count, by topic, what rows of the intake say was accepted and cancelled; the messages among them."""
@@ -128,3 +210,11 @@ def tally(batch: pa.RecordBatch, accepted: Counter[str], cancelled: Counter[str]
         for row in read_job_rows(batch):
             (accepted if row.kind is Kind.JOB else cancelled)[row.topic] += row.rows
     return messages
+
+
+def _positions_between(segment: SegmentFrames, start: int, end: int) -> list[int]:
+    first_seqs, positions = segment.frames
+    first = max(0, int(np.searchsorted(first_seqs, start, "right")) - 1)
+    last = int(np.searchsorted(first_seqs, end, "left"))
+    within: list[int] = positions[first:last].tolist()
+    return within

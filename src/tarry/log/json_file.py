@@ -34,8 +34,8 @@ def read_json(path: Path, versions: Sequence[int]) -> dict[str, Any] | None:
     except (ValueError, KeyError, AttributeError, TypeError) as error:
         raise CorruptError(f"{path} is damaged: {error}") from error
     if not sound:
-        known = " or ".join(map(str, versions))
-        raise CorruptError(f"{path} is damaged or of another version; this program reads version {known}")
+        readable = " or ".join(map(str, versions))
+        raise CorruptError(f"{path} is damaged or of another version; this program reads version {readable}")
     fields: dict[str, Any] = content
     return fields
 

@@ -20,8 +20,8 @@ import numpy as np
 import pyarrow as pa
 
 from tarry.base.errors import CorruptError
+from tarry.base.lru_cache import LruCache
 from tarry.base.message import SCHEMA, concat
-from tarry.base.recent import Recent
 from tarry.base.types import Int64s
 from tarry.log import frame
 from tarry.log.files import DISK_FULL, Files
@@ -100,9 +100,9 @@ class ReadyLog:
         self._retired: list[SegmentWriter] = []
         self._segments: list[int] = []
         self._sealed_due_ms: dict[int, int] = {}
-        self._tables: Recent[tuple[int, str], tuple[Int64s, Int64s]] = Recent(TABLES_MAX, lambda _: 1)
+        self._tables: LruCache[tuple[int, str], tuple[Int64s, Int64s]] = LruCache(TABLES_MAX, lambda _: 1)
         # A consumer that lags takes a few rows at a time, a frame has thousands, and reading it is checking all of it.
-        self._read: Recent[tuple[int, int], pa.RecordBatch] = Recent(READ_BYTES_MAX, lambda rows: int(rows.nbytes))
+        self._read: LruCache[tuple[int, int], pa.RecordBatch] = LruCache(READ_BYTES_MAX, lambda rows: int(rows.nbytes))
         self._active_frames: list[Frame] = []
         self.dirty = threading.Event()
         """Set when rows wait to be written."""

@@ -128,8 +128,8 @@ def rewrite(work: Work) -> Rewritten:
     try:
         for batch in _sorted(work.root, work.files, work.floor_ms, _HIGHEST):
             rows = batch if work.cancellations else messages_only(batch)
-            gone = lost.mask(rows)
-            writer.add(rows.filter(pa.array(~gone)) if gone.any() else rows)
+            cancelled = lost.mask(rows)
+            writer.add(rows.filter(pa.array(~cancelled)) if cancelled.any() else rows)
         files = writer.finish()
     except BaseException:
         writer.abandon()
@@ -218,22 +218,22 @@ class _Orphaned:
 
     def mask(self, rows: pa.RecordBatch) -> Mask:
         due, target = rows.column("due_ms").to_numpy(), cancelled_seqs(rows)
-        found = np.zeros(len(due), np.bool_)
+        has_message = np.zeros(len(due), np.bool_)
         if len(due) == 0:
-            return found
+            return has_message
         files = self._messages
         for i in np.flatnonzero((files.due_max_ms >= due[0]) & (files.due_min_ms <= due[-1])).tolist():
             if not _within(due, target, files, i).any():
                 continue
             for group in groups(self._place, files.path[i]):
-                wanted = ~found & (due >= group.due_min_ms) & (due <= group.due_max_ms)
+                wanted = ~has_message & (due >= group.due_min_ms) & (due <= group.due_max_ms)
                 wanted &= (target >= group.seq_min) & (target <= group.seq_max)
                 if not wanted.any():
                     continue
                 batch = read_group(self._place, files.path[i], group.number, _KEYS)
-                there = batch.column("due_ms").to_numpy(), batch.column("seq").to_numpy()
-                found |= wanted & _among(due, target, *there)
-        return ~found
+                pairs = batch.column("due_ms").to_numpy(), batch.column("seq").to_numpy()
+                has_message |= wanted & _among(due, target, *pairs)
+        return ~has_message
 
 
 def _within(due: Int64s, seq: Int64s, files: FileColumns, i: int) -> Mask:

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from tarry.base.criteria import Criteria
 from tarry.base.message import SCHEMA
 from tarry.base.types import Int64s, Key, Mask, Rows, at_or_after, before, count_before
-from tarry.base.wanted import Wanted
 from tarry.store.parquet import Group, groups, read_group
 from tarry.store.place import Place
 from tarry.store.snapshot import Snapshot
@@ -36,9 +36,9 @@ class Found:
 
 
 def scan(
-    snapshot: Snapshot, after: Key, until: Key, wanted: Wanted, alive: Alive, *, rows_max: int, deadline_s: float
+    snapshot: Snapshot, after: Key, until: Key, criteria: Criteria, alive: Alive, *, rows_max: int, deadline_s: float
 ) -> Found:
-    """The first ``rows_max`` wanted rows with ``after <= (due_ms, seq) < until``.
+    """The first ``rows_max`` rows that fulfil the criteria with ``after <= (due_ms, seq) < until``.
 
     Looks until ``deadline_s`` (of :func:`time.monotonic`), and then until it is past ``after`` at least: into each file
     and row group that spans that place once.
@@ -46,7 +46,7 @@ def scan(
     Raises:
         CorruptError: a file is missing or damaged.
     """
-    return _Scan(snapshot, after, until, wanted, alive, rows_max).run(deadline_s)
+    return _Scan(snapshot, after, until, criteria, alive, rows_max).run(deadline_s)
 
 
 def read_places(snapshot: Snapshot, place: Int64s, columns: Sequence[str] = SCHEMA.names) -> pa.RecordBatch:
@@ -74,17 +74,19 @@ def first_alive(rows: Rows, due_ms: Int64s, seq: Int64s, alive: Alive, rows_max:
 
 
 class _Scan:
-    def __init__(self, snapshot: Snapshot, after: Key, until: Key, wanted: Wanted, alive: Alive, rows_max: int) -> None:
+    def __init__(
+        self, snapshot: Snapshot, after: Key, until: Key, criteria: Criteria, alive: Alive, rows_max: int
+    ) -> None:
         files = snapshot.files
         self._place, self._paths = Place.of(snapshot.root), files.path
-        self._after, self._until, self._wanted, self._alive = after, until, wanted, alive
+        self._after, self._until, self._criteria, self._alive = after, until, criteria, alive
         self._rows_max = rows_max
         # (due_ms, seq), file, row group: lower bounds of what was not looked into. Row group -1 is a file as a whole.
         self._waiting: list[tuple[Key, int, int]] = []
         last = at_or_after(files.due_max_ms, files.seq_max, after)
         for i in np.flatnonzero(last & (files.due_min_ms <= until[0])).tolist():
             bounds = int(files.seq_min[i]), int(files.seq_max[i]), files.topic_min[i], files.topic_max[i]
-            if wanted.may_be_in(*bounds):
+            if criteria.may_be_in(*bounds):
                 self._waiting.append((max(Key(int(files.due_min_ms[i]), bounds[0]), after), i, -1))
         heapq.heapify(self._waiting)
         self._due: Int64s = np.empty(0, np.int64)
@@ -126,14 +128,14 @@ class _Scan:
 
     def _may_have(self, group: Group) -> bool:
         within = (group.due_max_ms, group.seq_max) >= self._after and (group.due_min_ms, group.seq_min) < self._until
-        return within and self._wanted.may_be_in(group.seq_min, group.seq_max, group.topic_min, group.topic_max)
+        return within and self._criteria.may_be_in(group.seq_min, group.seq_max, group.topic_min, group.topic_max)
 
     def _look(self, file: int, number: int) -> None:
-        columns = ["due_ms", "seq", *self._wanted.columns]
+        columns = ["due_ms", "seq", *self._criteria.columns]
         batch = read_group(self._place, self._paths[file], number, columns)
         due, seq = batch.column("due_ms").to_numpy(), batch.column("seq").to_numpy()
         hits = at_or_after(due, seq, self._after) & before(due, seq, self._last())
-        rows = np.flatnonzero(hits & self._wanted.mask(batch))
+        rows = np.flatnonzero(hits & self._criteria.mask(batch))
         rows = rows[np.lexsort((seq[rows], due[rows]))]  # a foreign writer's file may not be sorted
         rows = first_alive(rows, due, seq, self._alive, self._rows_max)
         if len(rows):

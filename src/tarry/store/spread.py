@@ -77,9 +77,9 @@ class Spread:
 
     def shrink(self, factor: float) -> None:
         """Only this part of all until now is there; nobody knows which."""
-        gone = (self.counted + self.guessed) * (1 - factor)
-        self.guessed -= gone
-        self.unsure += gone
+        missing = (self.counted + self.guessed) * (1 - factor)
+        self.guessed -= missing
+        self.unsure += missing
 
     def _by_unit(self, due_ms: Int64s) -> Int64s:
         unit = self._unit(due_ms[due_ms < self.until_ms])
@@ -139,8 +139,8 @@ def spread_store(snapshot: Snapshot, spread: Spread, share: Share, *, deadline_s
     for i in hits[np.argsort(-files.rows[hits], kind="stable")].tolist():
         bounds = Bounds(*(int(x[i]) for x in (files.due_min_ms, files.due_max_ms, files.seq_min, files.seq_max)))
         part = share(files.topic_min[i], files.topic_max[i])
-        known = part in (0, 1) and spread.is_within_one_unit(bounds)
-        if known or time.monotonic() >= deadline_s:
+        enough = part in (0, 1) and spread.is_within_one_unit(bounds)
+        if enough or time.monotonic() >= deadline_s:
             spread.add(int(files.rows[i]), bounds, part)
             counted += [files.path[i]] if part and not bounds.is_one_moment else []
             continue

@@ -23,8 +23,8 @@ class Due:
     series: Due | None = None
 
     def split(self, mask: Mask) -> tuple[Due, Due]:
-        """The rows of the mask, and the others. Which came from the store is known for the whole only: the sum is
-        exact.
+        """The rows of the mask, and the others. How many came from the store is known for the whole only: it is shared
+        out by the number of rows, and only the sum is exact. So are the bytes.
         """
         rows, some = max(1, len(mask)), int(mask.sum())
         size = self.bytes * some // rows

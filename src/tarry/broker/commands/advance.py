@@ -18,8 +18,7 @@ from tarry.base.errors import InvalidArgumentError, TarryError
 from tarry.base.message import UNNUMBERED, cancellations
 from tarry.base.types import Int64s
 from tarry.broker.commands.write_batch import WriteBatch
-from tarry.names import Entry
-from tarry.names import keys as names
+from tarry.names import Entry, name_of_key, name_of_series
 from tarry.repeat import State, Step, catch_up, read_state, series_of, state_json
 
 log = logging.getLogger(__name__)
@@ -49,7 +48,7 @@ class Advance:
             s if (first := series_of(text)) is None else first for s, text in zip(seq.tolist(), texts, strict=True)
         ]
         alive = batch.pending(due, seq).tolist()
-        known = batch.entries([names.of_series(s) for s in series])
+        known = batch.entries([name_of_series(s) for s in series])
         steps: dict[int, Step] = {}
         states: dict[int, State] = {}
         for row, text in enumerate(texts):
@@ -93,9 +92,9 @@ class Advance:
         for seq, first, topic, key, due in zip(numbers, series, topics, keys, dues, strict=True):
             entry = Entry(seq, due, batch.now_ms)
             batch.new.add(seq)
-            batch.names[names.of_series(first)] = entry
+            batch.names[name_of_series(first)] = entry
             if key is not None:
-                batch.names[names.of_key(topic, key)] = entry
+                batch.names[name_of_key(topic, key)] = entry
 
     def on_durable(self, first_seq: int) -> None:
         """It is durable."""

@@ -12,8 +12,7 @@ from tarry.api.outcome import Outcome
 from tarry.base.errors import TarryError
 from tarry.base.message import cancellations
 from tarry.broker.commands.write_batch import WriteBatch, places
-from tarry.names import Entry
-from tarry.names import keys as names
+from tarry.names import Entry, name_of_series
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +52,7 @@ class Cancel:
         return cancellations(pa.RecordBatch.from_arrays(columns, names=["seq", "due_ms", "topic"]), batch.now_ms)
 
     def _current(self, batch: WriteBatch) -> list[Entry]:
-        named = [t.name or names.of_series(t.seq) for t in self._targets]
+        named = [t.name or name_of_series(t.seq) for t in self._targets]
         return [
             entry if entry is not None else Entry(target.seq, target.due_ms, 0)
             for target, entry in zip(self._targets, batch.entries(named), strict=True)

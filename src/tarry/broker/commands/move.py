@@ -14,8 +14,7 @@ from tarry.base.errors import TarryError
 from tarry.base.message import cancellations
 from tarry.broker.commands.cancel import Target
 from tarry.broker.commands.write_batch import WriteBatch, places
-from tarry.names import Entry
-from tarry.names import keys as names
+from tarry.names import Entry, name_of_key
 
 
 class Move:
@@ -61,7 +60,7 @@ class Move:
         entry = Entry(batch.next_seq, row["due_ms"], batch.now_ms)
         batch.new.add(entry.seq)
         if row["key"] is not None:
-            batch.names[names.of_key(row["topic"], row["key"])] = entry
+            batch.names[name_of_key(row["topic"], row["key"])] = entry
         token = handle.sign(self._secret, entry.seq, 1)
         receipt = Receipt(row["id"], entry.seq, entry.due_ms, entry.seq, 1, token)
         self._answer = Rescheduled(Outcome.DONE, receipt)

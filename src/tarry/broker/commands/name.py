@@ -15,8 +15,7 @@ from tarry.api.outcome import Outcome
 from tarry.base.errors import TarryError
 from tarry.base.message import cancellations
 from tarry.broker.commands.write_batch import WriteBatch, places
-from tarry.names import Entry, Registry
-from tarry.names import keys as names
+from tarry.names import Entry, Registry, name_of_key
 
 COLUMNS = ("seq", "topic", "due_ms", "key", "born_ms")
 
@@ -35,7 +34,7 @@ class Name:
         topics, keys = self._rows.column("topic").to_pylist(), self._rows.column("key").to_pylist()
         columns = (self._rows.column(name).to_pylist() for name in ("seq", "due_ms", "born_ms"))
         entries = [Entry(*values) for values in zip(*columns, strict=True)]
-        wanted = [names.of_key(topic, key) for topic, key in zip(topics, keys, strict=True)]
+        wanted = [name_of_key(topic, key) for topic, key in zip(topics, keys, strict=True)]
         pending = batch.pending(*places(entries)).tolist()
         replaced: list[tuple[Entry, str]] = []
         for name, entry, known, topic, here in zip(
@@ -44,7 +43,7 @@ class Name:
             former = self._mine.get(name) or known
             if not here or (former is not None and former.seq == entry.seq):
                 continue
-            if former is not None and names.is_newer(former, entry):
+            if former is not None and former.is_newer_than(entry):
                 replaced.append((entry, topic))
                 continue
             if former is not None:
@@ -64,7 +63,7 @@ class Name:
 
     def on_durable(self, first_seq: int) -> None:
         """It is durable what was replaced; who replaced it is made durable at the end, or done again."""
-        self._registry.name(self._mine)
+        self._registry.put(self._mine)
         self._done(None)
 
     def on_refused(self, error: TarryError) -> None:

@@ -20,8 +20,7 @@ from tarry.base.columns import shown
 from tarry.base.errors import KeyExistsError, TarryError
 from tarry.base.message import cancellations
 from tarry.broker.commands.write_batch import WriteBatch, places
-from tarry.names import Entry
-from tarry.names import keys as names
+from tarry.names import Entry, digest_of_id, name_of_key
 
 SCHEDULED, REPLACED, KEPT, DUPLICATE = range(len(OUTCOMES))
 
@@ -52,8 +51,8 @@ class Named:
         Raises:
             KeyExistsError: a row's key is pending, and its policy is to be refused then; nothing was decided.
         """
-        keys = self._names("key", names.of_key)
-        ids = self._names("id", names.of_id) if self._dedupe else [None] * len(keys)
+        keys = self._names("key", name_of_key)
+        ids = self._names("id", digest_of_id) if self._dedupe else [None] * len(keys)
         known = self._known(batch, keys, ids)
         seqs, replaced, mine = self._judge(batch, keys, ids, known)
         stored = np.array(seqs) >= 0

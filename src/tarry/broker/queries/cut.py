@@ -26,7 +26,7 @@ from tarry.intake import Intake
 from tarry.names import Registry
 from tarry.store import Snapshot
 from tarry.wheel import Loader, Wheel
-from tarry.wheel.wheel import Piece
+from tarry.wheel.run import Run
 
 CUTS = 3
 """How often to try before segments are kept for it: nobody's looking delays their deletion for long."""
@@ -54,7 +54,7 @@ class Cut:
     intake: Intake
     registry: Registry
     safe: Key
-    pieces: list[Piece]
+    pieces: list[Run]
     snapshot: Snapshot
     seq_max: int
     first_seq: int
@@ -67,10 +67,10 @@ class Cut:
         # In this order: see above. The loader forgets what had fired once `safe` is beyond it.
         first_seq, snapshot, fired = intake.first_seq, places.store.snapshot, places.loader.excluded
         with wheel.lock:
-            # What is withdrawn later than this may be seen; what was is here, or in the registry already.
-            gone = np.concatenate([fired, wheel.withdrawn.seqs()]) if wheel.withdrawn else fired
+            # What is tombstones later than this may be seen; what was is here, or in the registry already.
+            gone = np.concatenate([fired, wheel.tombstones.seqs()]) if wheel.tombstones else fired
             return cls(
-                intake, places.registry, wheel.safe, wheel.pieces(), snapshot, intake.published_seq, first_seq, gone
+                intake, places.registry, wheel.safe, wheel.runs(), snapshot, intake.published_seq, first_seq, gone
             )
 
     @property
@@ -85,13 +85,13 @@ class Cut:
 
     def alive(self, due_ms: Int64s, seq: Int64s) -> npt.NDArray[np.bool_]:
         """Which of these rows of the intake or the store are pending."""
-        return self.alive_in_wheel(due_ms, seq) & ~self.registry.dead(due_ms, seq)
+        return self.alive_in_wheel(due_ms, seq) & ~self.registry.cancelled_mask(due_ms, seq)
 
     def dead_between(self, after: tuple[int, int], until_ms: int, rows_max: int) -> tuple[Int64s, Int64s]:
         """Due times and seqs of what is cancelled from ``after`` on and before ``until_ms``, where intake and store
         have it; the first ``rows_max``.
         """
-        return self.registry.dead_between(after, until_ms, rows_max)
+        return self.registry.cancelled_between(after, until_ms, rows_max)
 
 
 def look_at(places: Places, look: Callable[[Cut], T]) -> T:

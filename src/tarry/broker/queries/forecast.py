@@ -16,11 +16,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tarry.api.views import UNITS_MS, Forecast, Herd, Load
+from tarry.base.criteria import Criteria
 from tarry.base.delay import INT64_MAX
 from tarry.base.errors import InvalidArgumentError
 from tarry.base.message import check_topic, messages_only
 from tarry.base.types import Int64s, Key, Mask
-from tarry.base.wanted import Wanted
 from tarry.broker.queries.cut import Cut, Places, look_at
 from tarry.intake.index import Window
 from tarry.store.scan import Alive
@@ -72,7 +72,7 @@ def _whole(parts: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
 
 
 def _spread(cut: Cut, pending: Mapping[str, int], topic: str | None, start: int, unit: str, until: int) -> Spread:
-    spread, wanted, share = Spread(cut.safe, until, start, UNITS_MS[unit]), Wanted(topic), _share(pending, topic)
+    spread, wanted, share = Spread(cut.safe, until, start, UNITS_MS[unit]), Criteria(topic), _share(pending, topic)
     spread_store(cut.snapshot, spread, share, deadline_s=time.monotonic() + FOOTERS_S)
     due, mine = _in_wheel(cut, wanted)
     rest = sum(pending.values()) - len(due)
@@ -107,7 +107,7 @@ def _share(pending: Mapping[str, int], topic: str | None) -> Share:
     return share
 
 
-def _in_wheel(cut: Cut, wanted: Wanted) -> tuple[Int64s, Mask]:
+def _in_wheel(cut: Cut, wanted: Criteria) -> tuple[Int64s, Mask]:
     """Due times of what is pending there, and which of it is wanted."""
     columns = ["due_ms", "seq", *wanted.columns]
     parts = [piece.batch.select(columns).slice(0, piece.below(cut.safe)) for piece in cut.pieces]
@@ -115,7 +115,7 @@ def _in_wheel(cut: Cut, wanted: Wanted) -> tuple[Int64s, Mask]:
     return _joined([_living(batch, wanted, cut.alive_in_wheel) for batch in batches])
 
 
-def _in_intake(cut: Cut, wanted: Wanted) -> tuple[Int64s, Mask]:
+def _in_intake(cut: Cut, wanted: Criteria) -> tuple[Int64s, Mask]:
     """The same, of what is not in the wheel; by reading all of it, without bodies."""
     window = Window(cut.safe, Key(INT64_MAX, 0), cut.snapshot.committed_seq, cut.seq_max)
     start = max(window.seq_min, cut.intake.first_seq)
@@ -130,7 +130,7 @@ def _in_intake(cut: Cut, wanted: Wanted) -> tuple[Int64s, Mask]:
     return _joined([_living(messages_only(batch), wanted, alive) for batch in batches])
 
 
-def _living(batch: pa.RecordBatch, wanted: Wanted, alive: Alive) -> tuple[Int64s, Mask]:
+def _living(batch: pa.RecordBatch, wanted: Criteria, alive: Alive) -> tuple[Int64s, Mask]:
     due, seq = batch.column("due_ms").to_numpy(), batch.column("seq").to_numpy()
     mask = alive(due, seq)
     return due[mask], wanted.mask(batch)[mask]

@@ -22,19 +22,18 @@ from tarry.api.receipt import id_of
 from tarry.api.views import Event, History
 from tarry.base import handle
 from tarry.base.bulk import SEQ_MIN
+from tarry.base.criteria import derived_seq
 from tarry.base.dead_topics import KEEPER, dead_topic, is_dead_topic
 from tarry.base.errors import ForgedHandleError, InvalidArgumentError
 from tarry.base.message import RESERVED, SCHEMA, Kind, check_topic
 from tarry.base.reserved import ONLY, texts_of
 from tarry.base.types import Key, Mask
-from tarry.base.wanted import derived_seq
 from tarry.broker.queries.cut import Places
 from tarry.broker.queries.listing import Listing, list_pending
 from tarry.broker.queries.messages import MessageFinder
 from tarry.groups.telling import state_in
 from tarry.intake.index import Window
-from tarry.names import Entry
-from tarry.names import keys as names
+from tarry.names import Entry, digest_of_id, name_of_key, name_of_series
 from tarry.queue import ReadyLog
 from tarry.queue import search as finding
 from tarry.repeat import read_state
@@ -140,7 +139,7 @@ class _Timeline:
         for entry in pending:
             self.tell(entry, None)
         if topic is not None:
-            [recent] = self._registry.accepted_ids([names.of_id(topic, id)], self._now_ms)
+            [recent] = self._registry.accepted_ids([digest_of_id(topic, id)], self._now_ms)
             if recent is not None:
                 self.tell(recent, None)
         seq = derived_seq(id)
@@ -240,7 +239,7 @@ class _Timeline:
         at_ms, seq = found
         successor = None if said is None else self._moved(entry, said, at_ms, seq)
         if successor is None and said is not None and said["key"] is not None:
-            [keyed] = self._registry.get([names.of_key(said["topic"], said["key"])])
+            [keyed] = self._registry.get([name_of_key(said["topic"], said["key"])])
             if keyed is not None and keyed.seq > entry.seq and keyed.born_ms == at_ms:
                 self._add(at_ms, "replaced", entry.seq, by_seq=keyed.seq, due_ms=keyed.due_ms)
                 return
@@ -363,7 +362,7 @@ class _Timeline:
         if said["repeat"] is None:
             return
         first = read_state(said["repeat"]).series
-        [current] = self._registry.get([names.of_series(entry.seq if first is None else first)])
+        [current] = self._registry.get([name_of_series(entry.seq if first is None else first)])
         if current is not None and current.seq > entry.seq:
             self._add(current.due_ms, "next", entry.seq, by_seq=current.seq)
 

@@ -17,15 +17,15 @@ import pyarrow as pa
 
 from tarry.api.operations import ListPending
 from tarry.api.views import Page
+from tarry.base.criteria import Criteria, derived_seq
 from tarry.base.errors import InvalidArgumentError
 from tarry.base.message import SCHEMA, check_topic
 from tarry.base.types import Int64s, Key
-from tarry.base.wanted import Wanted, derived_seq
 from tarry.broker.queries import cursor as cursors
 from tarry.broker.queries.cursor import Cursor
 from tarry.broker.queries.cut import CUTS, Cut, Places, look_at
 from tarry.broker.queries.sources import InIntake, InStore, InWheel, Source
-from tarry.names import keys as names
+from tarry.names import name_of_key
 from tarry.store.scan import Found
 
 LIMIT_MAX = 1000
@@ -41,7 +41,7 @@ _LAST_MS = (1 << 63) - 1
 class Listing:
     """What is asked for, checked."""
 
-    wanted: Wanted
+    wanted: Criteria
     first: Key
     start: Cursor
     until: Key
@@ -73,7 +73,7 @@ class Listing:
         start = Cursor(0, first) if cursor is None else cursors.decode(cursor)
         start = Cursor(start.step, max(start.key, first))
         until = Key(_LAST_MS if until_ms is None else until_ms, -_LAST_MS)
-        return cls(Wanted(topic, key, id, tag), first, start, until, limit, request.bodies)
+        return cls(Criteria(topic, key, id, tag), first, start, until, limit, request.bodies)
 
     def within(self, place: tuple[Key, Key]) -> Listing:
         """The same, of a part of the order only."""
@@ -95,14 +95,14 @@ def list_pending(places: Places, listing: Listing) -> Page:
     return page
 
 
-def _place_of_key(places: Places, wanted: Wanted) -> tuple[Key, Key] | None:
+def _place_of_key(places: Places, wanted: Criteria) -> tuple[Key, Key] | None:
     """Where the one message of a key is that is pending in a topic, if any; None where none is asked for.
 
     It may be replaced while it is looked for. Who finds it at the same place before and after has seen all there was.
     """
     if wanted.topic is None or wanted.key is None:
         return None
-    [entry] = places.registry.get([names.of_key(wanted.topic, wanted.key)])
+    [entry] = places.registry.get([name_of_key(wanted.topic, wanted.key)])
     if entry is None:
         return _NOWHERE
     return Key(entry.due_ms, entry.seq), Key(entry.due_ms, entry.seq + 1)
@@ -122,7 +122,7 @@ def _page(cut: Cut, listing: Listing) -> Page:
     return _look(cut, wanted, start, listing, began)
 
 
-def _look(cut: Cut, wanted: Wanted, start: Cursor, listing: Listing, began: float) -> Page:
+def _look(cut: Cut, wanted: Criteria, start: Cursor, listing: Listing, began: float) -> Page:
     after, until = start.key, listing.until
     sources: list[Source] = []
     found: list[Found] = []

@@ -10,8 +10,8 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
+from tarry.base.criteria import Criteria
 from tarry.base.types import Int64s, Key
-from tarry.base.wanted import Wanted
 from tarry.broker.queries.cut import Cut
 from tarry.intake.index import Window
 from tarry.store.scan import Found, first_alive, read_places, scan
@@ -44,7 +44,7 @@ class InWheel:
     """Rows in memory; ``place`` is (piece, row, 0)."""
 
     cut: Cut
-    wanted: Wanted
+    wanted: Criteria
 
     def find(self, after: Key, until: Key, rows_max: int, deadline_s: float) -> Found:
         until = min(until, self.cut.safe)
@@ -78,7 +78,7 @@ class InStore:
     """Rows of the store's snapshot at or above the cut."""
 
     cut: Cut
-    wanted: Wanted
+    wanted: Criteria
 
     def find(self, after: Key, until: Key, rows_max: int, deadline_s: float) -> Found:
         after = max(after, self.cut.safe)
@@ -97,7 +97,7 @@ class InIntake:
     """Rows of the intake at or above the cut that the snapshot does not have; ``place`` is (seq, 0, 0)."""
 
     cut: Cut
-    wanted: Wanted
+    wanted: Criteria
 
     def find(self, after: Key, until: Key, rows_max: int, deadline_s: float) -> Found:
         after = max(after, self.cut.safe)
