@@ -391,6 +391,46 @@ def test_what_falls_due_while_a_job_is_cancelled_does_not_arrive(bench: Bench, m
     assert bench.pending() == 0
 
 
+@pytest.mark.parametrize("aside", [False, True])
+def test_a_job_is_cancelled_before_the_loader_has_come_to_what_fired(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, aside: bool
+) -> None:
+    """A kill between two checkpoints. What had fired by then is not counted as cancelled. What fell due while the job
+    was being cancelled before, and was kept aside, had not fired, though later messages had; it is cancelled, too.
+    """
+
+    class Killed(BaseException):
+        pass
+
+    bench.load("j", [T0 + 10, T0 + 20, T0 + 600, T0 + HOUR])
+    bench.broker.schedule("a", b"single", due=T0 + 700)
+    bench.broker.step()
+    assert bench.broker.checkpoint()
+    monkeypatch.setattr(bench.broker, "checkpoint", lambda: False)
+    bench.run(T0 + 100, step_ms=50)
+    assert bench.got == names("j", 0, 1)
+
+    def killed(_: object) -> None:
+        bench.run(T0 + 1000, step_ms=100)
+        raise Killed
+
+    if aside:
+        monkeypatch.setattr(bench.broker.bulk, "_carry_out", killed)
+        with pytest.raises(Killed):
+            bench.broker.cancel_job("j")
+    else:
+        bench.run(T0 + 1000, step_ms=100)
+    bench.kill()
+    assert bench.pending() == (2 if aside else 1)
+    assert bench.broker.cancel_job("j").cancelled == (2 if aside else 1)
+    assert bench.pending() == 0
+    for _ in range(2):
+        bench.run(bench.clock.now_ms() + 2 * HOUR)
+        bench.kill()
+    assert set(bench.got) == set(names("j", 0, 1) if aside else names("j", 0, 1, 2)) | {b"single"}
+    assert bench.pending() == 0
+
+
 def keyed(bench: Bench, job: str, keys: list[str | None], dues: list[int]) -> int:
     number = bench.broker.bulk.begin(job).number
     bodies = pa.array([b"%s-%d" % (job.encode(), i) for i in range(len(keys))])
@@ -612,7 +652,9 @@ def test_a_message_of_a_cancelled_job_is_cancelled_also_when_it_is_past(bench: B
     number = bench.load("j", [T0 + 1000, T0 + HOUR])
     [row, _] = bench.broker.list_pending().rows.to_pylist()
     assert number_of(row["seq"]) == number
-    text = handle.encode(row["seq"], row["due_ms"], row["seq"], 1, handle.sign(bench.broker._rooms.secret, row["seq"], 1))
+    text = handle.encode(
+        row["seq"], row["due_ms"], row["seq"], 1, handle.sign(bench.broker._rooms.secret, row["seq"], 1)
+    )
     assert bench.broker.cancel_job("j").cancelled == 2
     assert bench.broker.cancel(text) == "cancelled"
     bench.run(T0 + 2 * HOUR)
