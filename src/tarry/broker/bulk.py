@@ -12,7 +12,7 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +24,7 @@ from tarry.base.bulk import among, first_seq, job_rows, number_of, prefix_of
 from tarry.base.clock import Clock
 from tarry.base.errors import DiskFullError, InvalidArgumentError, InvalidMessageError, TarryError, UnavailableError
 from tarry.base.message import SCHEMA, Kind, cancellations, check_topic, chunks, count_topics, numbered
-from tarry.base.types import Key
+from tarry.base.types import Int64s, Key, Mask, before
 from tarry.broker.acceptance import Acceptance
 from tarry.broker.commands.note import Note
 from tarry.broker.job_announcements import JobAnnouncements
@@ -35,8 +35,9 @@ from tarry.broker.store_view import StoreFollower
 from tarry.broker.waiting import wait_for
 from tarry.intake import NO_ROWS, Command, Submission
 from tarry.names import Registry
-from tarry.store import Store, remove_staged, stage, staging
+from tarry.store import Snapshot, Store, read_window, remove_staged, stage, staging
 from tarry.store.jobs import count_job
+from tarry.store.scan import Alive
 from tarry.wheel import Loader, Wheel
 from tarry.wheel.run import Run
 
@@ -46,6 +47,7 @@ CHUNK_BYTES = 32 << 20
 """So much is staged at once of what comes over the wire; sorting it takes about three times that."""
 CHUNK_FILES_MAX = 4
 TAKEN_WAIT_S = 30.0
+READ_ROWS = 8192
 LATE = ["seq", "due_ms", "topic"]
 STAGED_COLUMNS = ("topic", "due_ms", "id", "key", "tag", "properties", "body", "expire_ms", "tries")
 
@@ -301,11 +303,18 @@ class Bulk:
             self._wheel.tombstones.add_job(number)
             since, safe, snapshot = self._wheel.fired, self._wheel.safe, self._follower.snapshot
             counts, late = _in_wheel(self._wheel, number, since)
+            # Not all of them are in the registry: what is being cancelled alone, and what recovery found delivered.
+            others = np.concatenate([self._wheel.tombstones.seqs(), self._loader.excluded])
+
+        def alive(due_ms: Int64s, seq: Int64s) -> Mask:
+            return np.isin(seq, others, invert=True) & ~self._registry.cancelled_mask(due_ms, seq)
+
         try:
-            counts += count_job(snapshot, number, safe, lambda due, seq: ~self._registry.cancelled_mask(due, seq))
+            late = pa.concat_batches([late, *_not_loaded(snapshot, number, safe, since, alive)])
+            counts += count_job(snapshot, number, max(safe, since), alive)
             total = int(counts.total() + late.num_rows)
             if total:
-                # Those that are late lie among what was delivered: they are cancelled one by one.
+                # Those that are late stand among what was delivered: they are cancelled one by one.
                 by_topic = counts or {late.column("topic")[0].as_py(): 0}
                 rows = [job_rows(Kind.JOB_CANCELLED, number, by_topic, now, since), cancellations(late, now)]
                 wait_for(lambda done: self._scheduling.carry_out(Note(pa.concat_batches(rows), done)))
@@ -346,10 +355,24 @@ def _in_wheel(wheel: Wheel, number: int, since: Key) -> tuple[Counter[str], pa.R
         mine = among(rows.seq, [number])
         if mine.any():
             mine &= np.isin(rows.seq, alone, invert=True)
-            before = np.arange(rows.rows) < rows.below(since)
-            count_topics(rows.batch.column("topic").filter(pa.array(mine & ~before)), counts)
-            late.append(rows.batch.select(LATE).filter(pa.array(mine & before)))
+            earlier = np.arange(rows.rows) < rows.below(since)
+            count_topics(rows.batch.column("topic").filter(pa.array(mine & ~earlier)), counts)
+            late.append(rows.batch.select(LATE).filter(pa.array(mine & earlier)))
     return counts, pa.concat_batches(late or [_no_rows()])
+
+
+def _not_loaded(snapshot: Snapshot, number: int, safe: Key, since: Key, alive: Alive) -> Iterator[pa.RecordBatch]:
+    """Living messages of a job before ``since`` that are still to come into the wheel. There are some only soon after
+    a crash: what fell due last was in the ready log, and not all that was due before it (it was being cancelled then,
+    or was in another topic's frame, which was torn).
+    """
+    if safe >= since:
+        return
+    for batch in read_window(snapshot.of_jobs([number]), safe, since.due_ms + (since.seq > 0), batch_rows=READ_ROWS):
+        due, seq = batch.column("due_ms").to_numpy(), batch.column("seq").to_numpy()
+        rows = among(seq, [number]) & before(due, seq, since)
+        rows[rows] = alive(due[rows], seq[rows])
+        yield batch.select(LATE).filter(pa.array(rows))
 
 
 def _no_rows() -> pa.RecordBatch:

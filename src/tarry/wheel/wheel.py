@@ -30,11 +30,11 @@ RUNS_MAX = 64
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """What came in, and of that the rows below ``limit_ms``, by slot."""
+    """What came in, and of that the rows below ``limit``, by slot."""
 
     batch: pa.RecordBatch
     size: int
-    limit_ms: int
+    limit: Key
     parts: list[tuple[int, Run]]
 
 
@@ -52,7 +52,7 @@ class Wheel:
     def __init__(self, loaded: Key, fired: Key, cancelled_jobs: CancelledJobs | None = None) -> None:
         self.lock = threading.Condition()
         self.loaded = loaded
-        """Rows accepted from now on with a due time below ``loaded.due_ms`` belong here."""
+        """Rows accepted from now on that stand before it belong here."""
         self.safe = loaded
         """All pending rows below are here: ``loaded``, except while the loader is on its way there."""
         self.fired = fired
@@ -77,9 +77,16 @@ class Wheel:
 
         A few rows of a large batch are copied out, so that they do not keep all of it in memory for the length of the
         horizon.
+
+        The seq counts as well as the due time: where the wheel was cut among the messages of a bulk job that are due in
+        one millisecond, what arrives for the same millisecond has a lower seq than the cut, and the loader, which goes
+        on from the cut, would never bring it.
         """
-        limit = self.loaded.due_ms
-        below = (batch.column("due_ms").to_numpy() < limit).nonzero()[0]
+        limit, due = self.loaded, batch.column("due_ms").to_numpy()
+        is_below = due < limit.due_ms
+        if limit.seq:  # seldom: else the due time alone decides
+            is_below |= (due == limit.due_ms) & (batch.column("seq").to_numpy() < limit.seq)
+        below = is_below.nonzero()[0]
         if not len(below):
             return Arrival(batch, size, limit, [])
         if 2 * len(below) > batch.num_rows:
@@ -94,7 +101,7 @@ class Wheel:
         """Take the rows below ``loaded``; whether the next due time became sooner, so that the dispatcher must be
         woken.
         """
-        if arrival.limit_ms != self.loaded.due_ms:
+        if arrival.limit != self.loaded:
             # The loader moved it since: the rows between the two limits belong here now, or do no longer.
             arrival = self.prepare(arrival.batch, arrival.size)
         return self._take(arrival.parts)
