@@ -48,7 +48,7 @@ def test_settings_are_kept_and_told(tmp_path: Path) -> None:
         assert (cleared.retry, cleared.filter, cleared.inflight_max, cleared.lease_ms) == ("fixed 1s", "*", 0, 30_000)
         cleared = broker.set_topic("a", late="", lateness_ms_max=-1)
         assert (cleared.late, cleared.lateness_ms_max) == ("drop", None)
-        assert broker._rooms.ready.topic("a").settings is None, "costs nothing"
+        assert json.loads((tmp_path / "policies.json").read_text())["topics"] == {}, "costs nothing"
     with open_broker(tmp_path, clock=clock) as broker:
         assert broker.topic_info("a") == cleared
         assert broker.group_info("a", "h").filter == "*"

@@ -86,7 +86,6 @@ class Broker(Changing, Consuming, Looking, Queues):
         self.bulk = Bulk(r, self._limits, self.carry_out, self._check_open, self._check_disk, self._bulk_news)
         """Bulk jobs: see :class:`tarry.broker.bulk.Bulk`."""
         self.bulk.announce_alone()
-        r.journal.start()
         self._threads = [self._thread(n, f) for n, f in self._loops().items()] if threads else []
         for thread in self._threads:
             thread.start()
@@ -122,7 +121,8 @@ class Broker(Changing, Consuming, Looking, Queues):
         topic = self._rooms.ready.topics.get(name)
         if topic is None:
             return 0
-        return max((g.unsettled for g in list(topic.groups.values())), default=topic.end - topic.first)
+        unsettled = self._rooms.groups.unsettled(name)
+        return topic.end - topic.first if unsettled is None else unsettled
 
     def status(self) -> dict[str, Any]:
         """Health and counters, as plain data."""
@@ -278,7 +278,8 @@ class Broker(Changing, Consuming, Looking, Queues):
         if time.monotonic() - self._swept_s > JOBS_SWEEP_S:
             self._swept_s = time.monotonic()
             r.jobs.sweep(progress.fired_until_ms, self.clock.now_ms() - self.config.retention_ms)
-        r.ready.delete_consumed(self.clock.now_ms(), self.config.retention_ms)
+        r.groups.retry_copies()
+        r.ready.delete_consumed(self.clock.now_ms(), self.config.retention_ms, r.groups.retention_guard)
         return True
 
     def _take_up_store(self) -> None:
@@ -364,9 +365,7 @@ class Broker(Changing, Consuming, Looking, Queues):
             self._release_consumers()
 
     def _release_consumers(self) -> None:
-        for topic in list(self._rooms.ready.topics.values()):
-            for group in list(topic.groups.values()):
-                group.stop()
+        self._rooms.groups.stop()
 
     def wait_fatal(self, timeout_s: float | None = None) -> bool:
         """Wait until the broker has failed; whether it has."""

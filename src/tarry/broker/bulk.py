@@ -25,10 +25,10 @@ from tarry.base.bulk import among, first_seq, job_rows, number_of, prefix_of
 from tarry.base.errors import DiskFullError, InvalidArgumentError, InvalidMessageError, TarryError, UnavailableError
 from tarry.base.message import SCHEMA, Kind, cancellations, check_topic, chunks, count_topics, numbered
 from tarry.base.types import Key
+from tarry.base.waiting import wait_for
 from tarry.broker.commands.note import Note
 from tarry.broker.jobs import Jobs
 from tarry.broker.key_backfill import Naming
-from tarry.broker.waiting import wait_for
 from tarry.intake import NO_ROWS, Deed, Submission
 from tarry.store import StagedFile, remove_staged, stage, staging
 from tarry.store.jobs import count_job

@@ -18,11 +18,11 @@ from tarry.api.receipt import Receipt, id_of
 from tarry.base import handle
 from tarry.base.errors import ForgedHandleError, InvalidArgumentError
 from tarry.base.message import SCHEMA, UNNUMBERED, check_topic
+from tarry.base.waiting import answer_of
 from tarry.broker.commands.cancel import Cancel, Target
 from tarry.broker.commands.move import Move
 from tarry.broker.commands.round import Round, places
 from tarry.broker.queries.locate import column, locate
-from tarry.broker.waiting import answer_of
 from tarry.intake import Deed
 from tarry.names import Entry
 from tarry.names import keys as names

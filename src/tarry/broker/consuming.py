@@ -12,7 +12,7 @@ from tarry.api.views import DELIVERY
 from tarry.base.config import Config
 from tarry.base.errors import InvalidArgumentError
 from tarry.base.types import Int64s
-from tarry.broker.waiting import wait_for
+from tarry.base.waiting import wait_for
 from tarry.groups import Group, Subscription
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class Consuming:
         ``broadcast``: a consumer's name; then it is that consumer's own group, ``name@consumer``, from the latest.
         """
         self._check_open()
-        return self._rooms.groups.get(topic, name, start=start, broadcast=broadcast)
+        return self._rooms.groups.get_or_create(topic, name, start=start, broadcast=broadcast)
 
     def subscribe(
         self,
@@ -53,7 +53,7 @@ class Consuming:
             raise InvalidArgumentError(f"lease_ms is {lease_ms}; allowed: 1 or more")
         found = self.group(topic, group, start=start, broadcast=broadcast)
         lease = lease_ms or found.settings.lease_ms or self.config.lease_ms
-        return Subscription(found, prefetch=prefetch, lease_ms=lease)
+        return found.subscribe(prefetch=prefetch, lease_ms=lease)
 
     def receive(
         self,
@@ -237,11 +237,12 @@ class Consuming:
     # -- dead letters ------------------------------------------------------------------------------------------------
 
     def dead_letters(self, topic: str, group: str, *, limit: int = 100, after: int | None = None) -> pa.RecordBatch:
-        """Up to ``limit`` dead letters of a group, oldest first (:data:`tarry.broker.dead_letters.LETTER`), behind the
-        one at offset ``after``: to turn the page, give the last one's. Why each is there: its "tarry.dead" properties.
+        """Up to ``limit`` dead letters of a group, oldest first (:data:`tarry.groups.dead_letters.DEAD_LETTER`),
+        behind the one at offset ``after``: to turn the page, give the last one's. Why each is there: its "tarry.dead"
+        properties.
         """
         self._check_open()
-        return self._rooms.groups.letters.page(topic, group, limit, after)
+        return self._rooms.groups.dead_letters(topic, group, limit, after)
 
     def respawn(
         self,
@@ -256,9 +257,9 @@ class Consuming:
         the oldest ``limit``, or all; at a pace of ``per_second``, or at once. How many, durably.
         """
         self._check_open()
-        return self._rooms.groups.letters.respawn(topic, group, offsets, limit, per_second)
+        return self._rooms.groups.respawn(topic, group, offsets, limit, per_second)
 
     def purge(self, topic: str, group: str, *, offsets: Sequence[int] | Int64s | None = None) -> int:
         """Let go of dead letters, durably: those at ``offsets``, or all. How many."""
         self._check_open()
-        return self._rooms.groups.letters.purge(topic, group, offsets)
+        return self._rooms.groups.purge(topic, group, offsets)

@@ -12,8 +12,8 @@ import pyarrow as pa
 from tarry.api.jobs import Job
 from tarry.base.bulk import among
 from tarry.base.errors import ClosedError, TarryError
+from tarry.base.waiting import wait_for
 from tarry.broker.commands.name import COLUMNS, Name
-from tarry.broker.waiting import wait_for
 from tarry.intake import Deed
 from tarry.store.parquet import groups, read_group
 from tarry.store.place import Place

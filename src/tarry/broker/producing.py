@@ -15,9 +15,9 @@ from tarry.base.config import Config
 from tarry.base.delay import Delay, check_due, datetime_ms, due_from_delay, parse_duration_ms
 from tarry.base.errors import InvalidArgumentError, InvalidMessageError, TarryError
 from tarry.base.message import Message, check_topic, rows_to_batch
+from tarry.base.waiting import answer_of
 from tarry.broker.commands.named import Named
 from tarry.broker.commands.round import Round
-from tarry.broker.waiting import answer_of
 from tarry.intake import NO_ROWS, Accepted, Deed, Submission
 from tarry.log.commit import GroupCommit
 from tarry.repeat import Repeat, parse, to_json

@@ -15,7 +15,6 @@ import pyarrow.compute as pc
 from tarry.api.views import CANCELLED, QUEUED
 from tarry.base.errors import InvalidArgumentError, NotFoundError
 from tarry.base.message import Kind, cancelled_seqs, chunks, concat
-from tarry.broker.waiting import wait_for
 from tarry.queue import Topic
 
 if TYPE_CHECKING:
@@ -87,12 +86,7 @@ class Queues:
         that is kept); ``start``, "earliest" or "latest", makes it begin there, also where it is not new.
         """
         self._check_open()
-        found = self._rooms.groups.get(topic, group, start=start)
-        if start is not None:
-            self._rooms.groups.seek(topic, group, start)
-        else:
-            wait_for(found.confirm)
-        return max(found.floor, found.topic.first)
+        return self._rooms.groups.follow(topic, group, start)
 
     def advance_group(self, topic: str, group: str, offset: int) -> int:
         """All below ``offset`` is settled for a group, durably; where it stands then. It never goes back.
@@ -101,12 +95,7 @@ class Queues:
             InvalidArgumentError: the queue does not reach that far.
         """
         self._check_open()
-        found = self._rooms.groups.get(topic, group)
-        if offset > found.topic.end:
-            raise InvalidArgumentError(f"offset {offset} of topic {topic!r}; allowed: up to {found.topic.end}")
-        if offset > found.floor:
-            wait_for(lambda done: found.advance(offset, done))
-        return max(found.floor, found.topic.first)
+        return self._rooms.groups.advance(topic, group, offset)
 
 
 def _read(queue: Topic, start: int, end: int) -> Iterator[pa.RecordBatch]:

@@ -7,8 +7,6 @@ what was found fired. Its time depends on the tail and the window, not on what i
 
 from __future__ import annotations
 
-import itertools
-import secrets
 import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -27,9 +25,9 @@ from tarry.base.errors import CorruptError
 from tarry.base.types import Int64s, Key
 from tarry.broker.directory import Checkpoint, DirectoryLock, read_secret
 from tarry.broker.dispatcher import Dispatcher
-from tarry.broker.groups import Groups
 from tarry.broker.jobs import Jobs
 from tarry.broker.series import Series
+from tarry.groups import ConsumerGroups, GroupRegistry
 from tarry.intake import Intake
 from tarry.intake.intake import tally
 from tarry.log.files import Files
@@ -89,7 +87,7 @@ class Rooms:
     journal: Journal
     clock: Clock
     broker: Broker
-    groups: Groups
+    groups: ConsumerGroups
     jobs: Jobs
     gate: threading.Lock = field(default_factory=threading.Lock)
     """Held while the loader looks at the store, and while a bulk job begins to be committed."""
@@ -175,13 +173,17 @@ def _open_rooms(config: Config, clock: Clock, files: Files, broker: Broker, undo
     intake.recover(next_seq=max(checkpoint.fired_seq, view.committed_seq), durable=checkpoint.intake)
     undo.callback(intake.close)
     _check_store(checkpoint, intake, view, config)
-    ready = ReadyLog(
-        files, data / "ready", segment_bytes_max=config.segment_bytes_max, cache_bytes_max=config.ready_cache_bytes_max
+    ready = ReadyLog.open(
+        files,
+        data / "ready",
+        segment_bytes_max=config.segment_bytes_max,
+        cache_bytes_max=config.ready_cache_bytes_max,
+        place=checkpoint.ready,
+        ends=checkpoint.offsets,
+        stored_rows=checkpoint.stored_rows,
+        on_append=broker.queued,
     )
-    ready.recover(place=checkpoint.ready, ends=checkpoint.offsets)
     undo.callback(ready.close)
-    ready.on_append = broker.queued
-    ready.stored_rows = checkpoint.stored_rows + ready.stored_rows_after(checkpoint.ready)
     fired, fired_due_ms = _fired_since(ready, checkpoint)
     wheel = Wheel(Key(checkpoint.fired_until_ms, 0), Key(fired_due_ms + 1, 0))
     wheel.withdrawn.jobs = jobs.cancelled
@@ -192,24 +194,24 @@ def _open_rooms(config: Config, clock: Clock, files: Files, broker: Broker, undo
     dispatcher = Dispatcher(wheel, intake, ready, loader, clock)
     series = Series(wheel, ready, broker.carry_out, missed_after_ms=config.missed_after_ms, threaded=broker.threaded)
     dispatcher.series = series
-    # Lease numbers must not repeat those of a former run: a consumer that outlived it may still settle with them. Not
-    # from the clock, which may have been set back since.
-    lease_ids = itertools.count(secrets.randbits(42) << 20)
+    registry_of_groups = GroupRegistry()
 
     def sync_ready(ticket: int | None) -> None:
         ready.sync(ready.ticket() if ticket is None else ticket)
 
-    journal = Journal(
+    journal = Journal.open(
         files,
         data / "acks",
         segment_bytes_max=config.segment_bytes_max,
         sync_ready=sync_ready,
-        snapshot=lambda: groups.entries(),
+        snapshot=registry_of_groups.entries,
         on_fatal=broker.fail,
         threaded=broker.threaded,
     )
     undo.callback(journal.close)
-    groups = Groups(config, clock, files, ready, journal, lease_ids, broker.handed_out, broker.put)
+    groups = ConsumerGroups.open(
+        config, clock, files, ready, journal, registry_of_groups, broker.handed_out, broker.put
+    )
     rooms = Rooms(
         lock=lock,
         checkpoint=checkpoint,
@@ -228,7 +230,6 @@ def _open_rooms(config: Config, clock: Clock, files: Files, broker: Broker, undo
         groups=groups,
         jobs=jobs,
     )
-    groups.recover()
     # Last: to open it changes files, and a directory that is refused is left as it was found.
     if not registry.recover() and checkpoint.registry:
         rebuild(registry, intake, view.snapshot, checkpoint.fired_seq, known_from_ms=clock.now_ms())

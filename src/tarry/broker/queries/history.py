@@ -20,15 +20,14 @@ from tarry.api.receipt import id_of
 from tarry.api.views import Event, History
 from tarry.base import handle
 from tarry.base.bulk import SEQ_MIN
-from tarry.base.dead_topics import KEEPER, dead_topic, is_dead_topic
+from tarry.base.dead_topics import dead_topic, is_dead_topic
 from tarry.base.errors import ForgedHandleError, InvalidArgumentError
-from tarry.base.message import RESERVED, SCHEMA, Kind, check_topic
+from tarry.base.message import SCHEMA, Kind, check_topic
 from tarry.base.reserved import ONLY, texts_of
 from tarry.base.types import Key, Mask
 from tarry.base.wanted import derived_seq
 from tarry.broker.queries.listing import Listing, list_pending
 from tarry.broker.queries.locate import locate
-from tarry.groups.telling import state_in
 from tarry.intake.index import Window
 from tarry.intake.look import read_columns
 from tarry.names import Entry
@@ -308,11 +307,10 @@ class _Teller:
         at_ms = max(said["due_ms"], said["born_ms"])
         self._add(at_ms, "due", entry.seq, topic=place.topic.name, offset=place.offset)
         self.unknown += [WHEN_DUE, NOT_RECORDED]
-        for name, group in sorted(place.topic.groups.items()):
-            if not name.startswith(RESERVED):
-                # The state that it is in now, whenever it got there.
-                self._add(self._now_ms, "group", entry.seq, group=name, **state_in(group, place.offset))
-                self._dead(entry, place, name, said)
+        for group in self._rooms.groups.all(place.topic.name):
+            # The state that it is in now, whenever it got there.
+            self._add(self._now_ms, "group", entry.seq, group=group.name, **group.state_of(place.offset))
+            self._dead(entry, place, group.name, said)
 
     def _dead(self, entry: Entry, place: finding.Place, group: str, said: dict[str, Any]) -> None:
         """Its copy in the dead letters of a group."""
@@ -328,8 +326,7 @@ class _Teller:
         for copy in found:
             properties = dict(copy.row.column("properties")[0].as_py())
             told = {n: properties.get(f"tarry.dead.{n}") for n in ("cause", "attempts")}
-            keeper = copy.topic.groups.get(KEEPER)
-            settled = keeper is not None and state_in(keeper, copy.offset)["state"] == "settled"
+            settled = not self._rooms.groups.has_dead_letter(place.topic.name, group, copy.offset)
             at_ms = int(properties.get("tarry.dead.at_ms", copy.row.column("due_ms")[0].as_py()))
             self._add(
                 at_ms, "dead", entry.seq, group=group, **told, offset=copy.offset, kept="no" if settled else "yes"

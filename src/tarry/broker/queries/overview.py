@@ -46,7 +46,7 @@ def groups(rooms: Rooms, most: int, always: Collection[tuple[str, str]]) -> dict
     """
     lags = [(group.unsettled, group) for group in rooms.groups.all()]
     listed = [group for _, group in heapq.nlargest(most, lags, key=lambda entry: entry[0])]
-    listed += [g for _, g in lags if (g.topic.name, g.name) in always and g not in listed]
+    listed += [g for _, g in lags if (g.topic_name, g.name) in always and g not in listed]
     infos = [asdict(rooms.groups.info(group)) for group in listed]
     return {"count": len(lags), "lag": sum(lag for lag, _ in lags), "listed": infos}
 

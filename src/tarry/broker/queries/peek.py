@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from tarry.api.views import PEEKED
 from tarry.base.errors import InvalidArgumentError, NotFoundError
-from tarry.base.message import RESERVED, check_topic
+from tarry.base.message import check_topic
 from tarry.base.types import Int64s
 from tarry.groups import Group
 from tarry.queue import Topic
@@ -33,7 +33,7 @@ def peek(rooms: Rooms, topic: str, group: str | None, limit: int) -> pa.RecordBa
     if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= LIMIT_MAX:
         raise InvalidArgumentError(f"limit is {limit!r:.80}; allowed: 1 to {LIMIT_MAX}")
     queue = rooms.ready.topics.get(topic)
-    groups = {} if queue is None else {n: g for n, g in list(queue.groups.items()) if not n.startswith(RESERVED)}
+    groups = {g.name: g for g in rooms.groups.all(topic)}
     if group is not None and group not in groups:
         has = f"its groups are: {', '.join(sorted(groups)[:20])}" if groups else "it has none"
         raise NotFoundError(f"topic {topic!r} has no group {group!r:.80}; {has}")
