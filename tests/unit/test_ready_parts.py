@@ -1,4 +1,4 @@
-"""The parts of a group by themselves: what is to come, leases, the order, copies under way, and rows read by their offsets."""
+"""The parts of a group by themselves: what is to come, leases, the order, copies under way; and rows by offsets."""
 
 from __future__ import annotations
 
@@ -87,6 +87,15 @@ def test_a_lease_ends_row_by_row_and_by_the_table() -> None:
     assert (holder.held, leases.rows, list(leases)) == (0, 0, [])
     with pytest.raises(IllegalTransitionError):
         leases.open(holder, column(1), np.array([State.ACKED], np.int8), ones(1), None, 5)
+
+
+def test_what_settled_leases_leave_behind_is_bounded() -> None:
+    holder, leases = Holder(prefetch=10, lease_ms=3_600_000, since_ms=0), Leases(itertools.count(1))
+    for offset in range(5000):
+        number = leases.open(holder, column(offset), State.READY, ones(1), None, 3_600_000)
+        [(lease, at)] = leases.find(column(number), column(offset))
+        leases.end(lease, at, Event.ACK)
+    assert len(leases._deadlines) < 2000, "only memory shows it"
 
 
 # -- order -----------------------------------------------------------------------------------------------------------
