@@ -10,6 +10,7 @@ from tests.groups import SMALL, ack, drained, fail, ids, nack, put, take
 
 from tarry.base.clock import TestClock
 from tarry.base.errors import StaleLeaseError
+from tarry.log.segment import list_segments
 from tarry.testing import open_broker
 
 HOUR_MS = 3_600_000
@@ -100,7 +101,7 @@ def test_what_was_acknowledged_before_a_seek_does_not_count_after_it(tmp_path: P
                 broker.seek("a", "g", "earliest")
                 batch = take(broker)
     with open_broker(tmp_path, clock=clock) as broker:
-        assert broker._rooms.journal._writer.base > 0, "the journal rolled"
+        assert list_segments(tmp_path / "acks")[0] > 0, "the journal rolled"
         assert drained(broker) == [n for k, n in enumerate(names) if k % 2 or k <= 60]
 
 

@@ -22,7 +22,6 @@ from tarry.fronts.rocketmq.names import HALVES, SEPARATOR
 from tarry.fronts.rocketmq.properties import MESSAGE_ID, REAL_TOPIC, SHARDING_KEY, user_properties
 from tarry.fronts.rocketmq.rows import messages_of
 from tarry.fronts.rocketmq.stubs import definition, service
-from tarry.groups import Subscription
 from tarry.repeat import read_state
 
 log = logging.getLogger(__name__)
@@ -40,7 +39,7 @@ class Checks:
         self._clients = clients
         self._host = host
         self._line = Line(loop, core.group(HALVES, GROUP))
-        self._holder = Subscription(self._line.group, prefetch=ROWS_MAX, lease_ms=LEASE_MS)
+        self._holder = self._line.group.subscribe(prefetch=ROWS_MAX, lease_ms=LEASE_MS)
         self._task = loop.create_task(self._run())
 
     def close(self) -> None:
@@ -70,7 +69,7 @@ class Checks:
             group.ack(leases[~last], offsets[~last])
         if last.any():
             log.warning("%d transactions were never decided; their messages are dead letters of %s", last.sum(), HALVES)
-            group.bury_now(leases[last], offsets[last])
+            group.reject(leases[last], offsets[last])
 
     def _ask_one(self, half: dict[str, Any], message: Any) -> None:
         own = dict(half["properties"] or ())

@@ -140,7 +140,7 @@ class Clients:
                 self.gone(client)
             elif renew:
                 for subscription in client.subscriptions.values():
-                    subscription.group.renew(subscription, HELD_MS_MAX)
+                    subscription.renew(HELD_MS_MAX)
         self._timer = self._loop.call_later(SWEEP_S, self._sweep)
 
 

@@ -118,7 +118,7 @@ class Line:
                 return
             told: Told
             try:
-                told, again_s = self.group.poll(waiter.holder, waiter.rows_max)
+                told, again_s = waiter.holder.poll(waiter.rows_max)
             except TarryError as error:
                 told, again_s = error, None
             if told is None:

@@ -138,7 +138,7 @@ class Receive:
             holder = _push_holder(self._client, line)
             self._forget_attempt()
         else:
-            holder = Subscription(line.group, prefetch=rows_max, lease_ms=self._lease_ms)
+            holder = line.group.subscribe(prefetch=rows_max, lease_ms=self._lease_ms)
         self._waiter = Waiter(holder, rows_max, self._told)
         line.wait(self._waiter)
         if not self.answer.done():
@@ -148,7 +148,7 @@ class Receive:
     def _attempt(self) -> tuple[str, str, int]:
         """Where the client's last attempt is kept: it asks for each of its queues by itself."""
         group = self._line.group
-        return group.topic.name, group.name, self.request.message_queue.id % QUEUES
+        return group.topic_name, group.name, self.request.message_queue.id % QUEUES
 
     def _forget_attempt(self) -> None:
         """A push consumer asks once more with the same id: it did not get what was handed out for that, and would
@@ -176,7 +176,7 @@ class Receive:
         request, line = self.request, self._line
         if request.auto_renew and request.attempt_id:
             self._client.attempts[self._attempt] = request.attempt_id, *leases_of(batch)
-        other = "" if line.group.topic.name == self._asked else line.group.topic.name
+        other = "" if line.group.topic_name == self._asked else line.group.topic_name
         found = deliveries(batch, request.message_queue.topic, self._room.host, other)
         if batch.num_rows <= CHUNK_ROWS and batch.nbytes <= PIECE_BYTES_MAX:
             return framed([_STARTED, *found, _moment(self._room.core.clock.now_ms())])
@@ -251,8 +251,8 @@ def _invisible_ms(request: Any) -> int:
 
 
 def _push_holder(client: Client, line: Line) -> Subscription:
-    key = (line.group.topic.name, line.group.name)
+    key = (line.group.topic_name, line.group.name)
     holder = client.subscriptions.get(key)
     if holder is None or holder.group is not line.group or holder.closed:
-        holder = client.subscriptions[key] = Subscription(line.group, prefetch=HELD_MAX, lease_ms=LEASE_MS)
+        holder = client.subscriptions[key] = line.group.subscribe(prefetch=HELD_MAX, lease_ms=LEASE_MS)
     return holder

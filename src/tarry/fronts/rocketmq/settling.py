@@ -175,7 +175,7 @@ class Settler:
         if _pushed(self._clients.find(caller.id, caller.space), found) and not request.suspend:
             await self._failed(found, receipt, wait_ms)
             return service.ChangeInvisibleDurationResponse(status=OK, receipt_handle=request.receipt_handle)
-        lease = found.relet(receipt.lease, receipt.offset, wait_ms)
+        lease = found.change_lease(receipt.lease, receipt.offset, wait_ms)
         if lease is None:
             raise self._stale
         handle = receipt_handle(lease, receipt.offset, receipt.topic)
@@ -196,7 +196,7 @@ class Settler:
         topic, group = topic_of(request.topic, caller.space), group_of(request.group, caller.space)
         receipt = read_receipt(request.receipt_handle)
         found = self._group(receipt.topic or topic, group)
-        await self._durably(lambda done: found.bury_now(*_columns([receipt]), done))
+        await self._durably(lambda done: found.reject(*_columns([receipt]), done))
         return service.ForwardMessageToDeadLetterQueueResponse(status=OK)
 
     async def _durably(self, begin: Any) -> None:
@@ -224,7 +224,7 @@ class Settler:
 
 def _pushed(client: Client | None, group: Group) -> bool:
     """Whether it is one of the group's push consumers."""
-    return client is not None and (group.topic.name, group.name) in client.subscriptions
+    return client is not None and (group.topic_name, group.name) in client.subscriptions
 
 
 def _columns(receipts: list[Receipt]) -> tuple[Any, Any]:

@@ -18,7 +18,7 @@ GroupKey = tuple[str, str]
 """Topic and group."""
 
 
-class Policies:
+class SettingsFile:
     """What differs from the defaults. A change is durable when the call returns, or nothing was changed."""
 
     def __init__(self, files: Files, directory: Path) -> None:
@@ -38,6 +38,10 @@ class Policies:
     def topics(self) -> dict[str, TopicSettings]:
         """Those that have settings."""
         return dict(self._topics)
+
+    def topic(self, topic: str) -> TopicSettings | None:
+        """A topic's settings; None where it has nothing but defaults."""
+        return self._topics.get(topic)
 
     def group(self, topic: str, group: str) -> GroupSettings:
         """A group's settings."""

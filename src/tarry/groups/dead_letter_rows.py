@@ -1,4 +1,4 @@
-"""Dead letters as messages: where they go, what a copy says of its end, and what comes back from one.
+"""Dead letters as rows of messages: what a copy says of its original's end, and what comes back from one.
 
 A dead letter is a copy in a topic of its own, an ordinary one, with the cause in its properties.
 """
@@ -10,7 +10,7 @@ import re
 import numpy as np
 import pyarrow as pa
 
-from tarry.base.dead_topics import KEEPER, dead_topic
+from tarry.base.dead_topics import DEAD_LETTER_GROUP, dead_topic
 from tarry.base.message import UNNUMBERED
 from tarry.base.reserved import ONLY, rewritten, values_of
 from tarry.base.types import Int32s, Int64s
@@ -20,7 +20,7 @@ TRIES, EXPIRED = "tries", "expired"
 _OWN = r"^tarry\.(dead\..*|only)$"
 
 
-def letters(
+def dead_letter_copies(
     batch: pa.RecordBatch, *, topic: str, group: str, cause: str, attempts: Int32s, now_ms: int
 ) -> pa.RecordBatch:
     """Copies of messages (:data:`tarry.base.message.SCHEMA`) for the dead letters of ``group``, due at once.
@@ -44,9 +44,11 @@ def letters(
     return _unnumbered(batch, dead_topic(topic, group), np.full(batch.num_rows, now_ms, np.int64), properties)
 
 
-def kept_longer(batch: pa.RecordBatch, now_ms: int) -> pa.RecordBatch:
-    """Dead letters as they are, once more: for the keeper alone, since the other groups had theirs."""
-    properties = rewritten(batch.column("properties"), without=_only(ONLY), added={ONLY: KEEPER})
+def renewed(batch: pa.RecordBatch, now_ms: int) -> pa.RecordBatch:
+    """Dead letters as they are, once more: for the list of dead letters alone, since the groups of their topic had
+    theirs.
+    """
+    properties = rewritten(batch.column("properties"), without=f"^{re.escape(ONLY)}$", added={ONLY: DEAD_LETTER_GROUP})
     topic = batch.column("topic")[0].as_py()
     return _unnumbered(batch, topic, np.full(batch.num_rows, now_ms, np.int64), properties)
 
@@ -60,19 +62,15 @@ def respawned(batch: pa.RecordBatch, *, topic: str, group: str, due_ms: Int64s) 
 def attempts_of(batch: pa.RecordBatch) -> pa.Array:
     """How many times each dead letter had been handed out (int32); 0 for what a producer put there."""
     attempts = np.zeros(batch.num_rows, np.int32)
-    found = values_of(batch.column("properties"), "tarry.dead.attempts")
-    if found is not None:
+    counts = values_of(batch.column("properties"), "tarry.dead.attempts")
+    if counts is not None:
         # Not a cast: what was loaded into the store in bulk may have any text here.
-        attempts[found[0]] = [int(t) if re.fullmatch("[0-9]{1,9}", t) else 0 for t in found[1].to_pylist()]
+        attempts[counts[0]] = [int(t) if re.fullmatch("[0-9]{1,9}", t) else 0 for t in counts[1].to_pylist()]
     return pa.array(attempts, pa.int32())
 
 
 def _texts(values: np.ndarray) -> pa.Array:
     return pa.array(values).cast(pa.string())
-
-
-def _only(name: str) -> str:
-    return f"^{re.escape(name)}$"
 
 
 def _unnumbered(batch: pa.RecordBatch, topic: str, due_ms: Int64s, properties: pa.Array) -> pa.RecordBatch:

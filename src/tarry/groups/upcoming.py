@@ -1,4 +1,6 @@
-"""Messages of a group that are to be handed out from a moment on: tries to come, and what the clock made early."""
+"""Messages of a group that are to be handed out from a moment on: tries to come, what the clock made early, and what
+the order by key held back until now.
+"""
 
 from __future__ import annotations
 
@@ -14,18 +16,20 @@ from tarry.groups.states import State, States
 
 
 class Rows(NamedTuple):
-    """Some messages on their way to a consumer, by ascending offset; ``attempts`` is the try that each is to be."""
+    """Some messages on their way to a consumer: arrays with a row a message, by ascending offset; ``attempts`` is the
+    try that each is to be.
+    """
 
     offsets: Int64s
     attempts: Int32s
     states: States
 
     def pick(self, which: np.ndarray) -> Rows:
-        """Those of a mask or of positions."""
+        """Those of a mask, or at positions."""
         return Rows(self.offsets[which], self.attempts[which], self.states[which])
 
 
-class Waiting:
+class Upcoming:
     """A heap of (moment, tie, offsets, attempts, state); guarded by the group's lock. An entry's rows share a state:
     WAITING after a try that failed, READY before the first.
     """
@@ -35,6 +39,7 @@ class Waiting:
         self._ties = itertools.count()
 
     def __iter__(self) -> Iterator[tuple[int, Int64s, Int32s]]:
+        """(moment, offsets, attempts) of each entry, in no order."""
         for at_ms, _, offsets, attempts, _ in self._heap:
             yield at_ms, offsets, attempts
 
@@ -53,20 +58,20 @@ class Waiting:
         return due, sum(len(e[2]) for e in self._heap) - due
 
     def push(self, at_ms: int, offsets: Int64s, attempts: Int32s, state: State) -> None:
-        """Rows (ascending) for one moment."""
+        """Rows (offsets ascend) for one moment."""
         heapq.heappush(self._heap, (at_ms, next(self._ties), offsets, attempts, state))
 
     def push_each(self, at_ms: Int64s, offsets: Int64s, attempts: Int32s, state: State) -> None:
         """Rows, each for a moment of its own."""
         for moment in np.unique(at_ms).tolist():
-            mine = at_ms == moment
-            self.push(moment, offsets[mine], attempts[mine], state)
+            rows = at_ms == moment
+            self.push(moment, offsets[rows], attempts[rows], state)
 
     def push_back(self, at_ms: int, rows: Rows) -> None:
         """What :meth:`take` gave and is not handed out after all."""
         for state in np.unique(rows.states).tolist():
-            mine = rows.states == state
-            self.push(at_ms, rows.offsets[mine], rows.attempts[mine], State(state))
+            of_state = rows.states == state
+            self.push(at_ms, rows.offsets[of_state], rows.attempts[of_state], State(state))
 
     def take(self, now_ms: int, room: int) -> Rows | None:
         """Up to ``room`` rows whose moment has come, those of the earliest moments."""
@@ -84,19 +89,19 @@ class Waiting:
         return joined.pick(np.argsort(joined.offsets))
 
     def drop_below(self, offset: int) -> Int64s:
-        """Forget the rows below ``offset``; which they were."""
-        gone = [np.empty(0, np.int64)]
+        """Forget the rows below ``offset``; their offsets, ascending."""
+        dropped = [np.empty(0, np.int64)]
         kept = []
         for entry in self._heap:
             cut = int(np.searchsorted(entry[2], offset))
             if cut:
-                gone.append(entry[2][:cut])
+                dropped.append(entry[2][:cut])
                 entry = (*entry[:2], entry[2][cut:], entry[3][cut:], entry[4])
             if len(entry[2]):
                 kept.append(entry)
         self._heap = kept
         heapq.heapify(self._heap)
-        return np.sort(np.concatenate(gone))
+        return np.sort(np.concatenate(dropped))
 
     def clear(self) -> None:
         self._heap.clear()
