@@ -14,7 +14,7 @@ import pytest
 import pytest_asyncio
 
 from loopgrpc import Call, Framed, Promise
-from loopgrpc.messages import Deframer
+from loopgrpc.framing import Deframer
 from tarry.base.config import Config
 from tarry.broker import Broker
 from tarry.fronts.rocketmq import lines, receiving, settling

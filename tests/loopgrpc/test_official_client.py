@@ -10,12 +10,12 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
+import grpc
 import pytest
 
-import grpc
 from loopgrpc import Call, Limits
-from tests.grpc.certificates import Certificate
-from tests.grpc.serving import Served, in_thread
+from tests.loopgrpc.certificates import Certificate
+from tests.loopgrpc.serving import Served, in_thread
 
 WITHOUT_RETRIES = (("grpc.enable_retries", 0), ("grpc.max_receive_message_length", -1))
 
@@ -148,7 +148,7 @@ def test_a_mistake_is_logged_and_not_told(channel: grpc.Channel, caplog: pytest.
     code, text = failed(error)
     assert code is grpc.StatusCode.UNKNOWN
     assert "secret" not in text
-    assert [r.levelno for r in caplog.records if r.name.startswith("tarry")] == [logging.ERROR]
+    assert [r.levelno for r in caplog.records if r.name.startswith("loopgrpc")] == [logging.ERROR]
     assert unary(channel, "Echo")(b"on") == b"on"
 
 
@@ -254,7 +254,7 @@ def test_a_stop_with_grace_lets_calls_end_and_refuses_new_ones() -> None:
         _until(lambda: served.service.release is not None)
         with ThreadPoolExecutor(1) as pool:
             stopping = pool.submit(served.do, lambda: served.server.stop(30))
-            _until(lambda: any(c._calls.refusing for c in served.server._connections))
+            _until(lambda: any(usage.draining for usage in served.server.usage()))
             with pytest.raises(grpc.RpcError) as error:
                 unary(channel, "Echo")(b"too late")
             assert error.value.code() is grpc.StatusCode.UNAVAILABLE

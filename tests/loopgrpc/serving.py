@@ -12,7 +12,6 @@ from typing import Any
 import uvloop
 
 from loopgrpc import (
-    Answers,
     Bidi,
     Call,
     ClientStream,
@@ -21,6 +20,7 @@ from loopgrpc import (
     Handler,
     Limits,
     Promise,
+    Responses,
     ServerStream,
     StatusCode,
     Unary,
@@ -88,13 +88,13 @@ class Service:
             loop.call_soon(future.set_result, message)
         return future
 
-    def soon(self, answers: Answers) -> Promise:
+    def soon(self, answers: Responses) -> Promise:
         """A promise that is kept in the loop's next turn."""
         promise = Promise()
         asyncio.get_running_loop().call_soon(promise.set_result, answers)
         return promise
 
-    def kept(self, answers: Answers) -> Promise:
+    def kept(self, answers: Responses) -> Promise:
         """One that was kept before anybody could wait."""
         promise = Promise()
         promise.set_result(answers)
@@ -236,9 +236,8 @@ async def serving(
 
 
 def pass_time(server: GrpcServer, seconds: float) -> None:
-    """Look after all connections as if so much time had passed."""
-    for connection in list(server._connections):
-        connection.tick(asyncio.get_running_loop().time() + seconds)
+    """Check all connections as if so much time had passed."""
+    server.check_timeouts(asyncio.get_running_loop().time() + seconds)
 
 
 async def until(condition: Callable[[], Any]) -> None:

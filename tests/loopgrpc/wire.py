@@ -9,15 +9,14 @@ from typing import NamedTuple
 
 from hpack import Decoder
 
-from loopgrpc.answers import literal, prefix
 from loopgrpc.frames import (
     ACK,
     DATA,
     END_HEADERS,
     END_STREAM,
+    FRAME_HEADER,
+    FRAME_HEADER_BYTES,
     GOAWAY,
-    HEAD,
-    HEAD_BYTES,
     HEADERS,
     PING,
     PREFACE,
@@ -27,6 +26,8 @@ from loopgrpc.frames import (
     ping,
     settings,
 )
+from loopgrpc.framing import prefix
+from loopgrpc.responses import encode_literal
 
 CALL = (
     (b":method", b"POST"),
@@ -56,7 +57,7 @@ class Frame(NamedTuple):
 def block(*fields: tuple[bytes, bytes], path: str = "") -> bytes:
     """A header block of literals; ``path`` alone makes a call of it."""
     chosen = fields or CALL
-    return b"".join(literal(n, path.encode() if path and n == b":path" else v) for n, v in chosen)
+    return b"".join(encode_literal(n, path.encode() if path and n == b":path" else v) for n, v in chosen)
 
 
 def call(stream: int, message: bytes | None = b"hello", *, path: str = "", more: tuple[tuple[bytes, bytes], ...] = ()):
@@ -91,7 +92,7 @@ class Wire:
     async def read(self) -> Frame | None:
         """The next frame; None at the end of the connection."""
         try:
-            word, flags, stream = HEAD.unpack(await self.reader.readexactly(HEAD_BYTES))
+            word, flags, stream = FRAME_HEADER.unpack(await self.reader.readexactly(FRAME_HEADER_BYTES))
             found = Frame(word & 0xFF, flags, stream, await self.reader.readexactly(word >> 8))
         except (asyncio.IncompleteReadError, ConnectionError):
             return None
