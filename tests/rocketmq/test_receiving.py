@@ -80,8 +80,10 @@ async def messages_in(answers: Any) -> list[Any]:
 def answer_of(promise: Promise) -> asyncio.Future[Any]:
     """The promise as a future, with a call's side of it played."""
     future = asyncio.get_running_loop().create_future()
-    told = SimpleNamespace(answers=future.set_result, promised=lambda _: None, told=future.set_result)
-    promise.attach(told)  # type: ignore[arg-type]
+    responder = SimpleNamespace(
+        respond_all=future.set_result, wait_for_promise=lambda _: None, on_promise_kept=future.set_result
+    )
+    promise.attach(responder)  # type: ignore[arg-type]
     return future
 
 
