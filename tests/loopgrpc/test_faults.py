@@ -103,7 +103,7 @@ async def test_a_fault_of_the_connection_ends_it_and_no_other(name: str) -> None
     sent, code = CONNECTION_FAULTS[name]
     async with serving() as (server, _), Wire(server.port) as wire, Wire(server.port) as other:
         wire.send(sent)
-        assert await wire.gone() is code
+        assert await wire.goaway() is code
         other.send(call(1))
         assert (await other.answer(1))[1] == prefix(b"hello")
 
@@ -171,14 +171,14 @@ async def test_a_fault_of_a_stream_ends_it_and_no_other(name: str) -> None:
 async def test_who_does_not_speak_http2(data: bytes) -> None:
     async with serving() as (server, _), Wire(server.port, greet=False) as wire:
         wire.send(data)
-        assert await wire.gone() is E.PROTOCOL_ERROR
+        assert await wire.goaway() is E.PROTOCOL_ERROR
 
 
 @pytest.mark.parametrize("first", [ping(bytes(8)), frame(SETTINGS, 1, 0, b""), call(1)])
 async def test_settings_come_first(first: bytes) -> None:
     async with serving() as (server, _), Wire(server.port, greet=False) as wire:
         wire.send(PREFACE, first)
-        assert await wire.gone() is E.PROTOCOL_ERROR
+        assert await wire.goaway() is E.PROTOCOL_ERROR
 
 
 async def test_bytes_may_come_one_by_one() -> None:
@@ -276,7 +276,7 @@ async def test_what_is_no_good_call_gets_a_status(name: str) -> None:
 
 async def test_a_client_with_a_small_table_is_told_that_ours_is_empty() -> None:
     async with serving() as (server, _), Wire(server.port, first={1: 0}) as wire:
-        wire._decoder.max_allowed_table_size = 0  # which makes it refuse blocks that do not say so
+        wire.decoder.max_allowed_table_size = 0  # which makes it refuse blocks that do not say so
         for stream in (1, 3):
             wire.send(call(stream))
             assert (await wire.answer(stream))[1] == prefix(b"hello")
@@ -289,8 +289,8 @@ async def test_tls_without_alpn_is_closed(certificate: Certificate) -> None:
             assert (await wire.answer(1))[1] == prefix(b"hello")
         async with Wire(server.port, tls=certificate.client_context()) as wire:
             wire.send(call(1))
-            while (found := await wire.read()) is not None:
-                assert found.kind != HEADERS
+            while (received := await wire.read()) is not None:
+                assert received.kind != HEADERS
 
 
 async def test_a_connection_without_a_preface_is_closed() -> None:
@@ -299,7 +299,7 @@ async def test_a_connection_without_a_preface_is_closed() -> None:
         wire.send(PREFACE[:5])
         await until(lambda: server.connections == 2)
         pass_time(server, 11)
-        assert await wire.gone() is E.PROTOCOL_ERROR
+        assert await wire.goaway() is E.PROTOCOL_ERROR
         other.send(call(1))
         assert (await other.answer(1))[1] == prefix(b"hello")
 

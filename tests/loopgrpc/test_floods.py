@@ -40,7 +40,7 @@ SLOW = "/test.Test/Wait"
 
 FLOODS = {
     "rapid reset": ("resets", [call(n, path=SLOW) + rst_stream(n, E.CANCEL) for n in range(1, 99, 2)]),
-    "resets that we are made to send": ("resets", [call(n, None) + window_update(n, 0) for n in range(1, 99, 2)]),
+    "resets that the server has to send": ("resets", [call(n, None) + window_update(n, 0) for n in range(1, 99, 2)]),
     "malformed requests": ("resets", [frame(HEADERS, 5, n, encode_literal(b"A", b"")) for n in range(1, 99, 2)]),
     "pings": ("pings", [ping(bytes(8))] * 50),
     "settings": ("settings", [settings({4: 1})] * 50),
@@ -49,7 +49,7 @@ FLOODS = {
     "padding alone": ("empty_data", [OPEN] + [frame(DATA, 8, 1, b"\x05" + bytes(5))] * 50),
     "priorities": ("other_frames", [frame(PRIORITY, 0, 9, bytes(5))] * 50),
     "updates of one byte": ("other_frames", [window_update(0, 1)] * 50),
-    "frames of no known type": ("other_frames", [frame(200, 0, 0, b"")] * 50),
+    "frames of unknown types": ("other_frames", [frame(200, 0, 0, b"")] * 50),
     "resets of what is closed": ("other_frames", [call(1), *[rst_stream(1, E.CANCEL)] * 50]),
     "acknowledgements": ("other_frames", [frame(SETTINGS, ACK, 0, b"")] * 50),
     "answers to no ping": ("other_frames", [ping(bytes(8), ack=True)] * 50),
@@ -66,7 +66,7 @@ async def test_a_flood_is_told_to_calm_down(name: str) -> None:
     allowance, frames = FLOODS[name]
     async with serving(**{allowance: FEW}) as (server, service), Wire(server.port) as wire, Wire(server.port) as other:
         wire.send(*frames)
-        assert await wire.gone() is E.ENHANCE_YOUR_CALM
+        assert await wire.goaway() is E.ENHANCE_YOUR_CALM
         other.send(call(1))
         assert (await other.answer(1))[1] == prefix(b"hello")
         await until(lambda: not server.tasks)
@@ -120,20 +120,20 @@ async def test_a_reset_call_counts_until_its_handler_has_ended() -> None:
 async def test_refusals_are_counted() -> None:
     async with serving(streams_max=1, resets=FEW) as (server, _), Wire(server.port) as wire:
         wire.send(*[call(n, path=SLOW) for n in range(1, 99, 2)])
-        assert await wire.gone() is E.ENHANCE_YOUR_CALM
+        assert await wire.goaway() is E.ENHANCE_YOUR_CALM
 
 
 @pytest.mark.parametrize("part", [b"", encode_literal(b"a", b"b" * 1000)])
 async def test_continuation_without_end(part: bytes) -> None:
     async with serving() as (server, _), Wire(server.port) as wire:
         wire.send(frame(HEADERS, 0, 1, b""), *[frame(CONTINUATION, 0, 1, part)] * 100)
-        assert await wire.gone() is E.ENHANCE_YOUR_CALM
+        assert await wire.goaway() is E.ENHANCE_YOUR_CALM
 
 
 async def test_a_block_that_is_too_long() -> None:
     async with serving(header_list_bytes_max=1000) as (server, _), Wire(server.port) as wire:
         wire.send(frame(HEADERS, 0, 1, b""), *[frame(CONTINUATION, 0, 1, encode_literal(b"a", b"b" * 16_000))] * 3)
-        assert await wire.gone() is E.ENHANCE_YOUR_CALM
+        assert await wire.goaway() is E.ENHANCE_YOUR_CALM
 
 
 async def test_a_bomb_of_headers() -> None:
@@ -141,7 +141,7 @@ async def test_a_bomb_of_headers() -> None:
     async with serving() as (server, _), Wire(server.port) as wire:
         bomb = b"\x40" + encode_literal(b"a", b"b" * 3000)[1:]
         wire.send(frame(HEADERS, END_HEADERS | END_STREAM, 1, bomb + b"\xbe" * 10_000))
-        assert await wire.gone() is E.ENHANCE_YOUR_CALM
+        assert await wire.goaway() is E.ENHANCE_YOUR_CALM
 
 
 async def test_a_bomb_of_gzip() -> None:
@@ -160,7 +160,7 @@ async def test_more_connections_than_there_may_be() -> None:
         await first.settled()
         await second.settled()
         async with Wire(server.port) as third:
-            assert await third.gone() is E.ENHANCE_YOUR_CALM
+            assert await third.goaway() is E.ENHANCE_YOUR_CALM
         first.writer.close()
         await until(lambda: server.connections < 2)
         async with Wire(server.port) as fourth:
@@ -173,10 +173,10 @@ async def test_a_silent_connection_is_asked_and_then_closed() -> None:
         await wire.settled()
         pass_time(server, 0)
         pass_time(server, 61)
-        asked = await wire.until(PING)
-        wire.send(ping(asked.payload, ack=True))
+        probe = await wire.until(PING)
+        wire.send(ping(probe.payload, ack=True))
         await wire.settled()
-        pass_time(server, 100)  # it was heard since
+        pass_time(server, 100)  # something came since
         pass_time(server, 161)
         await wire.until(PING)
         pass_time(server, 161 + 21)
@@ -209,8 +209,8 @@ async def test_draining_says_so_twice_and_takes_what_was_on_its_way() -> None:
         stopping = asyncio.ensure_future(server.stop(30))
         first = await wire.until(GOAWAY)
         assert (int.from_bytes(first.payload[:4], "big"), first.code) == (2**31 - 1, E.NO_ERROR)
-        asked = await wire.until(PING)
-        wire.send(call(3), ping(asked.payload, ack=True))  # sent before the first GOAWAY was read
+        probe = await wire.until(PING)
+        wire.send(call(3), ping(probe.payload, ack=True))  # sent before the first GOAWAY was read
         assert (await wire.answer(3))[1] == prefix(b"hello")
         second = await wire.until(GOAWAY)
         assert (int.from_bytes(second.payload[:4], "big"), second.code) == (3, E.NO_ERROR)

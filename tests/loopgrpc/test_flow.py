@@ -188,7 +188,7 @@ async def test_answers_that_wait_are_bounded_by_connection() -> None:
     async with serving(pending_bytes_max=100_000) as (server, _), Wire(server.port, first={INITIAL_WINDOW: 0}) as wire:
         for stream in range(1, 9, 2):
             wire.send(call(stream, b"30000", path="/test.Test/Big"))
-        assert await wire.gone() is E.ENHANCE_YOUR_CALM
+        assert await wire.goaway() is E.ENHANCE_YOUR_CALM
 
 
 async def test_an_answer_that_never_finds_a_window_is_given_up() -> None:

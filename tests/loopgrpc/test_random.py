@@ -147,7 +147,7 @@ async def _converse(chosen: list[tuple[str, str, int]]) -> None:
         expected: dict[int, bytes] = {}
         got: dict[int, bytes] = {}
         ended: set[int] = set()
-        asked = acknowledged = 1
+        requested = acknowledged = 1
 
         async def exchange(enough: Any) -> None:
             nonlocal acknowledged
@@ -168,14 +168,14 @@ async def _converse(chosen: list[tuple[str, str, int]]) -> None:
                     assert not isinstance(event, h2.events.ConnectionTerminated | h2.events.StreamReset), event
 
         async def window(size: int) -> None:
-            # One after the other: h2 takes an acknowledgement for all that it has asked.
-            nonlocal asked
+            # One after the other: h2 takes an acknowledgement for all that it has sent.
+            nonlocal requested
             peer.update_settings({h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: size})
-            asked += 1
-            await exchange(lambda: acknowledged == asked)
+            requested += 1
+            await exchange(lambda: acknowledged == requested)
 
         acknowledged = 0
-        await exchange(lambda: acknowledged == asked)
+        await exchange(lambda: acknowledged == requested)
         for kind, method, size in chosen:
             if kind == "window":
                 await window(size)
