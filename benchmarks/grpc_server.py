@@ -1,4 +1,4 @@
-"""Tarry's gRPC server beside grpc.aio: unary calls of 300 bytes, 64 in flight, with a handler that gives them back.
+"""loopgrpc beside grpc.aio: unary calls of 300 bytes, 64 in flight, with a handler that gives them back.
 
 Both servers run on uvloop in processes of their own, one after the other, and are asked by the same client of raw
 frames. It asks in two ways: with header blocks that are the same for each call, as a client sends them that has nothing

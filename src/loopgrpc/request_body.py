@@ -62,19 +62,16 @@ class RequestBody:
         self.received_bytes += len(payload)
         if self._deframer is not None:
             for message in self._deframer.feed(payload):
-                self._keep(message)
+                self._context.work.units += 1
+                if self.messages is not None:
+                    self._held_bytes += len(message) + _MESSAGE_COST_BYTES
+                    self.messages.put(message)
+                elif self._message is None:
+                    self._message = message
+                else:
+                    raise GrpcError(StatusCode.INTERNAL, "a second message for a method that takes one")
             self._count_held()
         self._widen_window()
-
-    def _keep(self, message: bytes) -> None:
-        self._context.work.units += 1
-        if self.messages is not None:
-            self._held_bytes += len(message) + _MESSAGE_COST_BYTES
-            self.messages.put(message)
-        elif self._message is None:
-            self._message = message
-        else:
-            raise GrpcError(StatusCode.INTERNAL, "a second message for a method that takes one")
 
     def _count_held(self) -> None:
         """Add what this request holds to the connection's. Raises GrpcError: that is too much."""

@@ -23,6 +23,7 @@ from loopgrpc.hpack_decoder import HpackDecoder
 from loopgrpc.huffman import decode_huffman
 from loopgrpc.metadata import encode_metadata
 from loopgrpc.request import MalformedError, Request, check_values, parse_request, parse_similar
+from loopgrpc.request_decoder import RequestDecoder
 from loopgrpc.responses import RESPONSE_HEADERS, encode_literal, encode_trailers, headers_frames, unary_response
 from loopgrpc.status import encode_message
 from tests.loopgrpc.wire import CALL
@@ -183,6 +184,35 @@ def test_a_call_that_differs_in_metadata_and_timeout_is_like_the_last_one() -> N
     request = parse_similar([*CALL, (b"x-id", b"2"), (b"grpc-timeout", b"2S")], parse_request(before), before)
     assert request is not None
     assert (request.path, request.metadata, request.timeout_s) == (b"/test.Test/Echo", [(b"x-id", b"2")], 2.0)
+
+
+@given(
+    st.lists(st.tuples(changing, st.booleans(), st.sampled_from([b"/test.Test/Echo", b"/test.Test/None"])), max_size=8),
+    st.booleans(),
+)
+def test_requests_from_caches_are_those_that_are_parsed(
+    calls: list[tuple[list[tuple[bytes, bytes]], bool, bytes]], indexed: bool
+) -> None:
+    """Blocks that come again, blocks that change the table, and blocks like the previous one of their method."""
+    encoder, plain = Encoder(), HpackDecoder(HeaderTable(), HARD)
+    decoder = RequestDecoder({b"/test.Test/Echo"}, HARD // 4)
+
+    def parsed(parse: Callable[[], Request]) -> object:
+        try:
+            request = parse()
+        except MalformedError:
+            return "malformed"
+        refusal = request.refusal and request.refusal.text
+        return request.path, request.metadata, request.timeout_s, request.encoding, request.content_length, refusal
+
+    for more, huffman, path in calls:
+        fields = [(name, path if name == b":path" else value) for name, value in (*CALL, *more)]
+        if indexed:
+            block = encoder.encode(fields, huffman=huffman)
+        else:
+            block = b"".join(encode_literal(*field) for field in fields)
+        expected = parsed(lambda block=block: parse_request(plain.decode(block)))
+        assert parsed(lambda block=block: decoder.decode_request(block)) == expected
 
 
 def call_with(*fields: tuple[bytes, bytes]) -> Call:
