@@ -74,7 +74,7 @@ kafka-jars: $(STAMP)
 	$(BIN)/python -m tests.kafka.server
 
 h2spec: $(STAMP)
-	$(BIN)/python -m tests.grpc.h2spec $(ARGS)
+	$(BIN)/python -m tests.loopgrpc.h2spec $(ARGS)
 
 compat: $(STAMP)
 	$(BIN)/python -m tests.compat.rocketmq.run $(ARGS)

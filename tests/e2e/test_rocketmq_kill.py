@@ -9,6 +9,7 @@ import uuid
 from collections import Counter
 
 import grpc
+
 from tests.rocketmq.rpc import Code, Rpc, d, now_ms
 
 from .conftest import MakeBroker

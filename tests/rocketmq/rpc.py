@@ -12,6 +12,7 @@ from queue import Queue
 from typing import Any
 
 import grpc
+
 from tarry.fronts.rocketmq.service import NAME
 from tarry.fronts.rocketmq.stubs import definition as d
 from tarry.fronts.rocketmq.stubs import service as s

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 
+import grpc
 import pytest
 
-import grpc
 from tarry.fronts.rocketmq import clients as clients_room
 from tarry.fronts.rocketmq.routes import QUEUES
 from tests.rocketmq.conftest import Place, until

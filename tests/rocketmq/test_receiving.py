@@ -14,7 +14,7 @@ import pytest
 import pytest_asyncio
 
 from loopgrpc import Call, Framed, Promise
-from loopgrpc.messages import Deframer
+from loopgrpc.framing import Deframer
 from tarry.base.config import Config
 from tarry.broker import Broker
 from tarry.fronts.rocketmq import lines, receiving, settling
@@ -80,8 +80,10 @@ async def messages_in(answers: Any) -> list[Any]:
 def answer_of(promise: Promise) -> asyncio.Future[Any]:
     """The promise as a future, with a call's side of it played."""
     future = asyncio.get_running_loop().create_future()
-    told = SimpleNamespace(answers=future.set_result, promised=lambda _: None, told=future.set_result)
-    promise.attach(told)  # type: ignore[arg-type]
+    responder = SimpleNamespace(
+        respond_all=future.set_result, wait_for_promise=lambda _: None, on_promise_kept=future.set_result
+    )
+    promise.attach(responder)  # type: ignore[arg-type]
     return future
 
 

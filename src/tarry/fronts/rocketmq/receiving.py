@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from loopgrpc import Answers, Call, Promise, framed
+from loopgrpc import Call, Promise, Responses, framed
 from tarry.base.errors import TarryError
 from tarry.fronts.rocketmq.caller import Caller
 from tarry.fronts.rocketmq.clients import LEASE_MS, Client, Clients
@@ -172,7 +172,7 @@ class Receive:
         if not self.answer.done():
             self._end(refused(service.ReceiveMessageResponse, error, "ReceiveMessage"))
 
-    def _answers(self, batch: pa.RecordBatch) -> Answers:
+    def _answers(self, batch: pa.RecordBatch) -> Responses:
         request, line = self.request, self._line
         if request.auto_renew and request.attempt_id:
             self._client.attempts[self._attempt] = request.attempt_id, *leases_of(batch)
@@ -206,7 +206,7 @@ class Receive:
             self._line.leave(self._waiter)
         self._end(b"")
 
-    def _end(self, answer: Answers) -> None:
+    def _end(self, answer: Responses) -> None:
         if self._timer is not None:
             self._timer.cancel()
         # They know this object, too. What only the collector can free gathers until it stops the process for long.
@@ -222,7 +222,7 @@ class Receive:
             give_back(self._line.group, batch.slice(self._sent))
 
 
-def _nothing(now_ms: int) -> Answers:
+def _nothing(now_ms: int) -> Responses:
     return framed([service.ReceiveMessageResponse(status=_EMPTY).SerializeToString(), _moment(now_ms)])
 
 

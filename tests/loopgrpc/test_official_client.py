@@ -10,12 +10,12 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
+import grpc
 import pytest
 
-import grpc
 from loopgrpc import Call, Limits
-from tests.grpc.certificates import Certificate
-from tests.grpc.serving import Served, in_thread
+from tests.loopgrpc.certificates import Certificate
+from tests.loopgrpc.serving import Served, in_thread
 
 WITHOUT_RETRIES = (("grpc.enable_retries", 0), ("grpc.max_receive_message_length", -1))
 
@@ -89,14 +89,14 @@ def test_promised_answers(channel: grpc.Channel) -> None:
 def test_a_promise_that_nobody_waits_for_any_more(channel: grpc.Channel, served: Served) -> None:
     service = served.service
 
-    def asked() -> list[Call]:
+    def calls() -> list[Call]:
         return [call for call in service.calls if call.method.endswith("PromisedPiece")]
 
-    before = len(asked())
+    before = len(calls())
     waiting = channel.unary_stream("/test.Test/PromisedPiece")(b"x")
-    until(lambda: len(asked()) > before)
+    until(lambda: len(calls()) > before)
     waiting.cancel()
-    until(lambda: asked()[-1].cancelled)
+    until(lambda: calls()[-1].cancelled)
     served.loop.call_soon_threadsafe(service.pieces[-1].set_result, b"late")
     assert unary(channel, "Echo")(b"on") == b"on"
 
@@ -113,13 +113,13 @@ def test_an_answer_before_the_end_of_a_request_ends_both(channel: grpc.Channel) 
 def test_both_ways(channel: grpc.Channel) -> None:
     go_on = threading.Semaphore(1)
 
-    def asked() -> Iterator[bytes]:
+    def questions() -> Iterator[bytes]:
         for n in range(50):
             go_on.acquire()  # the next question only after the last answer: a conversation, not two streams
             yield b"q%d" % n
 
     answers = []
-    for answer in channel.stream_stream("/test.Test/Chat")(asked()):
+    for answer in channel.stream_stream("/test.Test/Chat")(questions()):
         answers.append(answer)
         go_on.release()
     assert answers == [b"Q%d" % n for n in range(50)]
@@ -138,7 +138,7 @@ def test_a_handlers_error_is_the_callers(channel: grpc.Channel) -> None:
     assert dict(error.value.trailing_metadata()) == {"why": "because", "raw-bin": b"\0\xff"}
     with pytest.raises(grpc.RpcError) as error:
         list(channel.stream_stream("/test.Test/Chat")(iter([b"fail"])))
-    assert failed(error) == (grpc.StatusCode.ABORTED, "as asked")
+    assert failed(error) == (grpc.StatusCode.ABORTED, "as the client wants it")
 
 
 @pytest.mark.parametrize("method", ["Fail", "Wrong"])
@@ -148,7 +148,7 @@ def test_a_mistake_is_logged_and_not_told(channel: grpc.Channel, caplog: pytest.
     code, text = failed(error)
     assert code is grpc.StatusCode.UNKNOWN
     assert "secret" not in text
-    assert [r.levelno for r in caplog.records if r.name.startswith("tarry")] == [logging.ERROR]
+    assert [r.levelno for r in caplog.records if r.name.startswith("loopgrpc")] == [logging.ERROR]
     assert unary(channel, "Echo")(b"on") == b"on"
 
 
@@ -191,7 +191,7 @@ def test_a_deadline_ends_the_call_and_its_handler(channel: grpc.Channel, served:
     with pytest.raises(grpc.RpcError) as error:
         unary(channel, "Wait")(b"", timeout=0.2)
     assert error.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
-    _until(lambda: len(served.service.cancelled) > before)
+    until(lambda: len(served.service.cancelled) > before)
     assert served.service.calls[-1].cancelled
 
 
@@ -199,26 +199,26 @@ def test_cancelling_reaches_the_handler(channel: grpc.Channel, served: Served) -
     before = len(served.service.cancelled)
     seen = len(served.service.calls)
     call = unary(channel, "Wait").future(b"")
-    _until(lambda: len(served.service.calls) > seen)
+    until(lambda: len(served.service.calls) > seen)
     call.cancel()
-    _until(lambda: len(served.service.cancelled) > before)
+    until(lambda: len(served.service.cancelled) > before)
     stream = channel.unary_stream("/test.Test/Endless")(b"x")
     next(stream)
     stream.cancel()
-    _until(lambda: served.service.cancelled[-1] == "Endless")
+    until(lambda: served.service.cancelled[-1] == "Endless")
 
 
 def test_a_slow_reader_makes_its_handler_wait_and_nobody_else(channel: grpc.Channel, served: Served) -> None:
     served.service.yielded = 0
     slow = channel.unary_stream("/test.Test/Endless")(bytes(100_000))
     next(slow)
-    _until(lambda: _is_still(served))
+    until(lambda: _is_still(served))
     assert served.service.yielded * 100_000 < 64 << 20
     assert unary(channel, "Echo")(b"beside it") == b"beside it"
     before = served.service.yielded
     for _ in range(before):
         next(slow)
-    _until(lambda: served.service.yielded > before)
+    until(lambda: served.service.yielded > before)
     slow.cancel()
 
 
@@ -251,10 +251,10 @@ def test_more_calls_than_there_may_be_wait_in_the_client() -> None:
 def test_a_stop_with_grace_lets_calls_end_and_refuses_new_ones() -> None:
     with in_thread() as served, grpc.insecure_channel(served.address, options=WITHOUT_RETRIES) as channel:
         running = unary(channel, "Wait").future(b"let me end")
-        _until(lambda: served.service.release is not None)
+        until(lambda: served.service.release is not None)
         with ThreadPoolExecutor(1) as pool:
             stopping = pool.submit(served.do, lambda: served.server.stop(30))
-            _until(lambda: any(c._calls.refusing for c in served.server._connections))
+            until(lambda: any(usage.draining for usage in served.server.usage()))
             with pytest.raises(grpc.RpcError) as error:
                 unary(channel, "Echo")(b"too late")
             assert error.value.code() is grpc.StatusCode.UNAVAILABLE
@@ -269,14 +269,7 @@ def test_a_stop_with_grace_lets_calls_end_and_refuses_new_ones() -> None:
 def test_when_grace_is_over_calls_are_cancelled() -> None:
     with in_thread() as served, grpc.insecure_channel(served.address, options=WITHOUT_RETRIES) as channel:
         running = unary(channel, "Wait").future(b"")
-        _until(lambda: served.service.release is not None)
+        until(lambda: served.service.release is not None)
         served.do(lambda: served.server.stop(0))
         assert isinstance(running.exception(), grpc.RpcError)
         assert served.service.cancelled == ["Wait"]
-
-
-def _until(condition) -> None:
-    """Wait for what will be so."""
-    pause = threading.Event()
-    while not condition():
-        pause.wait(0.002)

@@ -9,15 +9,14 @@ from typing import NamedTuple
 
 from hpack import Decoder
 
-from loopgrpc.answers import literal, prefix
 from loopgrpc.frames import (
     ACK,
     DATA,
     END_HEADERS,
     END_STREAM,
+    FRAME_HEADER,
+    FRAME_HEADER_BYTES,
     GOAWAY,
-    HEAD,
-    HEAD_BYTES,
     HEADERS,
     PING,
     PREFACE,
@@ -27,6 +26,8 @@ from loopgrpc.frames import (
     ping,
     settings,
 )
+from loopgrpc.framing import prefix
+from loopgrpc.responses import encode_literal
 
 CALL = (
     (b":method", b"POST"),
@@ -56,7 +57,7 @@ class Frame(NamedTuple):
 def block(*fields: tuple[bytes, bytes], path: str = "") -> bytes:
     """A header block of literals; ``path`` alone makes a call of it."""
     chosen = fields or CALL
-    return b"".join(literal(n, path.encode() if path and n == b":path" else v) for n, v in chosen)
+    return b"".join(encode_literal(n, path.encode() if path and n == b":path" else v) for n, v in chosen)
 
 
 def call(stream: int, message: bytes | None = b"hello", *, path: str = "", more: tuple[tuple[bytes, bytes], ...] = ()):
@@ -71,8 +72,8 @@ class Wire:
     def __init__(self, port: int, *, greet: bool = True, first: dict[int, int] | None = None, tls=None) -> None:
         self._port, self._greet, self._first = port, greet, first or {}
         self._tls: ssl.SSLContext | None = tls
-        self._decoder = Decoder()
-        self._asked = 1 << 60
+        self.decoder = Decoder()
+        self._pings = 1 << 60
         self.seen: list[Frame] = []
 
     async def __aenter__(self) -> Wire:
@@ -91,51 +92,51 @@ class Wire:
     async def read(self) -> Frame | None:
         """The next frame; None at the end of the connection."""
         try:
-            word, flags, stream = HEAD.unpack(await self.reader.readexactly(HEAD_BYTES))
-            found = Frame(word & 0xFF, flags, stream, await self.reader.readexactly(word >> 8))
+            word, flags, stream = FRAME_HEADER.unpack(await self.reader.readexactly(FRAME_HEADER_BYTES))
+            received = Frame(word & 0xFF, flags, stream, await self.reader.readexactly(word >> 8))
         except (asyncio.IncompleteReadError, ConnectionError):
             return None
-        self.seen.append(found)
-        return found
+        self.seen.append(received)
+        return received
 
     async def until(self, kind: int, stream: int | None = None, *, flags: int = 0) -> Frame:
         """The next frame of ``kind``, on ``stream``, that has ``flags``."""
-        while (found := await self.read()) is not None:
-            if found.kind == kind and found.flags & flags == flags and stream in (None, found.stream):
-                return found
+        while (received := await self.read()) is not None:
+            if received.kind == kind and received.flags & flags == flags and stream in (None, received.stream):
+                return received
         raise AssertionError(f"the connection ended before a frame of type {kind}: {self.seen}")
 
     async def settled(self) -> None:
         """All that was sent before is worked through: the server answers in order."""
-        self._asked += 1
-        asked = self._asked.to_bytes(8, "big")
-        self.send(ping(asked))
-        while (await self.until(PING, flags=ACK)).payload != asked:
+        self._pings += 1
+        opaque = self._pings.to_bytes(8, "big")
+        self.send(ping(opaque))
+        while (await self.until(PING, flags=ACK)).payload != opaque:
             pass
 
-    async def gone(self) -> ErrorCode:
+    async def goaway(self) -> ErrorCode:
         """The code of GOAWAY, after which the server ends the connection."""
-        found = await self.until(GOAWAY)
+        received = await self.until(GOAWAY)
         while await self.read() is not None:
             pass
-        return found.code
+        return received.code
 
     async def answer(self, stream: int) -> tuple[dict[str, str], bytes, dict[str, str]]:
         """HEADERS, DATA and trailers of ``stream``; an answer of trailers alone has them as its HEADERS too."""
         head: dict[str, str] | None = None
         body = b""
         while True:
-            found = await self.read()
-            assert found is not None, f"the connection ended before the answer: {self.seen}"
-            if found.kind == RST_STREAM and found.stream == stream:
-                raise AssertionError(f"reset with {found.code!r}")
-            if found.kind == HEADERS:
-                fields = {str(n): str(v) for n, v in self._decoder.decode(found.payload)}
-                if found.stream == stream:
+            received = await self.read()
+            assert received is not None, f"the connection ended before the answer: {self.seen}"
+            if received.kind == RST_STREAM and received.stream == stream:
+                raise AssertionError(f"reset with {received.code!r}")
+            if received.kind == HEADERS:
+                fields = {str(n): str(v) for n, v in self.decoder.decode(received.payload)}
+                if received.stream == stream:
                     head = fields if head is None else head
-                    if found.flags & END_STREAM:
+                    if received.flags & END_STREAM:
                         return head, body, fields
-            elif found.kind == DATA and found.stream == stream:
-                body += found.payload
-                if found.flags & END_STREAM:
+            elif received.kind == DATA and received.stream == stream:
+                body += received.payload
+                if received.flags & END_STREAM:
                     return head or {}, body, {}

@@ -8,7 +8,6 @@ import zlib
 import pytest
 
 from loopgrpc import Allowance
-from loopgrpc.answers import literal, prefix
 from loopgrpc.frames import (
     ACK,
     CONTINUATION,
@@ -28,8 +27,11 @@ from loopgrpc.frames import (
     settings,
     window_update,
 )
-from tests.grpc.serving import pass_time, serving, until
-from tests.grpc.wire import CALL, Wire, block, call
+from loopgrpc.framing import prefix
+from loopgrpc.responses import encode_literal
+from tests.loopgrpc.by_hand import ByHand, ManualLoop
+from tests.loopgrpc.serving import pass_time, serving, until
+from tests.loopgrpc.wire import CALL, Wire, block, call
 
 E = ErrorCode
 FEW = Allowance(20, 0)
@@ -38,22 +40,22 @@ SLOW = "/test.Test/Wait"
 
 FLOODS = {
     "rapid reset": ("resets", [call(n, path=SLOW) + rst_stream(n, E.CANCEL) for n in range(1, 99, 2)]),
-    "resets that we are made to send": ("resets", [call(n, None) + window_update(n, 0) for n in range(1, 99, 2)]),
-    "malformed requests": ("resets", [frame(HEADERS, 5, n, literal(b"A", b"")) for n in range(1, 99, 2)]),
+    "resets that the server has to send": ("resets", [call(n, None) + window_update(n, 0) for n in range(1, 99, 2)]),
+    "malformed requests": ("resets", [frame(HEADERS, 5, n, encode_literal(b"A", b"")) for n in range(1, 99, 2)]),
     "pings": ("pings", [ping(bytes(8))] * 50),
     "settings": ("settings", [settings({4: 1})] * 50),
     "empty settings": ("settings", [settings({})] * 50),
-    "empty data": ("empties", [OPEN] + [frame(DATA, 0, 1, b"")] * 50),
-    "padding alone": ("empties", [OPEN] + [frame(DATA, 8, 1, b"\x05" + bytes(5))] * 50),
-    "priorities": ("chatter", [frame(PRIORITY, 0, 9, bytes(5))] * 50),
-    "updates of one byte": ("chatter", [window_update(0, 1)] * 50),
-    "frames of no known type": ("chatter", [frame(200, 0, 0, b"")] * 50),
-    "resets of what is closed": ("chatter", [call(1), *[rst_stream(1, E.CANCEL)] * 50]),
-    "acknowledgements": ("chatter", [frame(SETTINGS, ACK, 0, b"")] * 50),
-    "answers to no ping": ("chatter", [ping(bytes(8), ack=True)] * 50),
-    "goodbyes": ("chatter", [frame(GOAWAY, 0, 0, bytes(8))] * 50),
+    "empty data": ("empty_data", [OPEN] + [frame(DATA, 0, 1, b"")] * 50),
+    "padding alone": ("empty_data", [OPEN] + [frame(DATA, 8, 1, b"\x05" + bytes(5))] * 50),
+    "priorities": ("other_frames", [frame(PRIORITY, 0, 9, bytes(5))] * 50),
+    "updates of one byte": ("other_frames", [window_update(0, 1)] * 50),
+    "frames of unknown types": ("other_frames", [frame(200, 0, 0, b"")] * 50),
+    "resets of what is closed": ("other_frames", [call(1), *[rst_stream(1, E.CANCEL)] * 50]),
+    "acknowledgements": ("other_frames", [frame(SETTINGS, ACK, 0, b"")] * 50),
+    "answers to no ping": ("other_frames", [ping(bytes(8), ack=True)] * 50),
+    "goodbyes": ("other_frames", [frame(GOAWAY, 0, 0, bytes(8))] * 50),
     "data on what we reset": (
-        "chatter",
+        "other_frames",
         [call(1, None, path="/test.Test/Nothing"), *[frame(DATA, 0, 1, b"x")] * 50],
     ),
 }
@@ -64,7 +66,7 @@ async def test_a_flood_is_told_to_calm_down(name: str) -> None:
     allowance, frames = FLOODS[name]
     async with serving(**{allowance: FEW}) as (server, service), Wire(server.port) as wire, Wire(server.port) as other:
         wire.send(*frames)
-        assert await wire.gone() is E.ENHANCE_YOUR_CALM
+        assert await wire.goaway() is E.ENHANCE_YOUR_CALM
         other.send(call(1))
         assert (await other.answer(1))[1] == prefix(b"hello")
         await until(lambda: not server.tasks)
@@ -81,13 +83,14 @@ async def test_work_pays_for_pings_and_resets() -> None:
 
 
 async def test_time_pays_too() -> None:
-    async with serving(pings=Allowance(5, 100)) as (server, _), Wire(server.port) as wire:
-        await wire.settled()
-        bucket = next(iter(server._connections))._guard.pings
-        for _ in range(20):
-            bucket._at -= 0.06  # six pings' worth of time
-            wire.send(ping(bytes(8)) * 4)
-            await wire.settled()
+    peer = ByHand({}, clock=(loop := ManualLoop(100.0)), pings=Allowance(5, 100))
+    peer.greet()
+    for _ in range(20):
+        loop.now += 0.06  # six pings' worth of time
+        peer.send(ping(bytes(8)) * 4)
+    assert [f.kind for f in peer.frames()].count(PING) == 80
+    peer.send(ping(bytes(8)) * 8)
+    assert peer.frames()[-1].code is E.ENHANCE_YOUR_CALM
 
 
 async def test_streams_above_the_limit_are_refused() -> None:
@@ -95,7 +98,7 @@ async def test_streams_above_the_limit_are_refused() -> None:
         wire.send(*[call(n, path=SLOW) for n in (1, 3, 5, 7)])
         assert (await wire.until(RST_STREAM, 7)).code is E.REFUSED_STREAM
         wire.send(rst_stream(1, E.CANCEL))
-        await until(lambda: len(server.tasks) == 2)
+        await until(lambda: server.tasks == 2)
         wire.send(call(9))
         assert (await wire.answer(9))[1] == prefix(b"hello")
 
@@ -109,7 +112,7 @@ async def test_a_reset_call_counts_until_its_handler_has_ended() -> None:
         assert not any(promise.cancelled() for promise in service.promises)  # it may be others' too
         for promise in service.promises:
             promise.set_result(b"too late")
-        await until(lambda: all(c._calls.orphans == 0 for c in server._connections))
+        await until(lambda: all(usage.late_handlers == 0 for usage in server.usage()))
         wire.send(call(9))
         assert (await wire.answer(9))[1] == prefix(b"hello")
 
@@ -117,28 +120,28 @@ async def test_a_reset_call_counts_until_its_handler_has_ended() -> None:
 async def test_refusals_are_counted() -> None:
     async with serving(streams_max=1, resets=FEW) as (server, _), Wire(server.port) as wire:
         wire.send(*[call(n, path=SLOW) for n in range(1, 99, 2)])
-        assert await wire.gone() is E.ENHANCE_YOUR_CALM
+        assert await wire.goaway() is E.ENHANCE_YOUR_CALM
 
 
-@pytest.mark.parametrize("part", [b"", literal(b"a", b"b" * 1000)])
+@pytest.mark.parametrize("part", [b"", encode_literal(b"a", b"b" * 1000)])
 async def test_continuation_without_end(part: bytes) -> None:
     async with serving() as (server, _), Wire(server.port) as wire:
         wire.send(frame(HEADERS, 0, 1, b""), *[frame(CONTINUATION, 0, 1, part)] * 100)
-        assert await wire.gone() is E.ENHANCE_YOUR_CALM
+        assert await wire.goaway() is E.ENHANCE_YOUR_CALM
 
 
 async def test_a_block_that_is_too_long() -> None:
     async with serving(header_list_bytes_max=1000) as (server, _), Wire(server.port) as wire:
-        wire.send(frame(HEADERS, 0, 1, b""), *[frame(CONTINUATION, 0, 1, literal(b"a", b"b" * 16_000))] * 3)
-        assert await wire.gone() is E.ENHANCE_YOUR_CALM
+        wire.send(frame(HEADERS, 0, 1, b""), *[frame(CONTINUATION, 0, 1, encode_literal(b"a", b"b" * 16_000))] * 3)
+        assert await wire.goaway() is E.ENHANCE_YOUR_CALM
 
 
 async def test_a_bomb_of_headers() -> None:
     """A field of 3,000 bytes put into the table once, and named by one byte each after that: 48 MB."""
     async with serving() as (server, _), Wire(server.port) as wire:
-        bomb = b"\x40" + literal(b"a", b"b" * 3000)[1:]
+        bomb = b"\x40" + encode_literal(b"a", b"b" * 3000)[1:]
         wire.send(frame(HEADERS, END_HEADERS | END_STREAM, 1, bomb + b"\xbe" * 10_000))
-        assert await wire.gone() is E.ENHANCE_YOUR_CALM
+        assert await wire.goaway() is E.ENHANCE_YOUR_CALM
 
 
 async def test_a_bomb_of_gzip() -> None:
@@ -157,7 +160,7 @@ async def test_more_connections_than_there_may_be() -> None:
         await first.settled()
         await second.settled()
         async with Wire(server.port) as third:
-            assert await third.gone() is E.ENHANCE_YOUR_CALM
+            assert await third.goaway() is E.ENHANCE_YOUR_CALM
         first.writer.close()
         await until(lambda: server.connections < 2)
         async with Wire(server.port) as fourth:
@@ -170,10 +173,10 @@ async def test_a_silent_connection_is_asked_and_then_closed() -> None:
         await wire.settled()
         pass_time(server, 0)
         pass_time(server, 61)
-        asked = await wire.until(PING)
-        wire.send(ping(asked.payload, ack=True))
+        probe = await wire.until(PING)
+        wire.send(ping(probe.payload, ack=True))
         await wire.settled()
-        pass_time(server, 100)  # it was heard since
+        pass_time(server, 100)  # something came since
         pass_time(server, 161)
         await wire.until(PING)
         pass_time(server, 161 + 21)
@@ -187,11 +190,9 @@ async def test_a_thousand_idle_connections_cost_nothing_and_end_at_once() -> Non
             await wire.__aenter__()
         await until(lambda: server.connections == 1000)
         loop = asyncio.get_running_loop()
-        connections = list(server._connections)
         assert not server.tasks
         started = len(asyncio.all_tasks())
-        for connection in connections:
-            connection.tick(loop.time())
+        server.check_timeouts(loop.time())
         assert len(asyncio.all_tasks()) == started
         wires[500].send(call(1))
         assert (await wires[500].answer(1))[1] == prefix(b"hello")
@@ -208,8 +209,8 @@ async def test_draining_says_so_twice_and_takes_what_was_on_its_way() -> None:
         stopping = asyncio.ensure_future(server.stop(30))
         first = await wire.until(GOAWAY)
         assert (int.from_bytes(first.payload[:4], "big"), first.code) == (2**31 - 1, E.NO_ERROR)
-        asked = await wire.until(PING)
-        wire.send(call(3), ping(asked.payload, ack=True))  # sent before the first GOAWAY was read
+        probe = await wire.until(PING)
+        wire.send(call(3), ping(probe.payload, ack=True))  # sent before the first GOAWAY was read
         assert (await wire.answer(3))[1] == prefix(b"hello")
         second = await wire.until(GOAWAY)
         assert (int.from_bytes(second.payload[:4], "big"), second.code) == (3, E.NO_ERROR)

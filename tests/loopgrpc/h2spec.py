@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 
 from loopgrpc import GrpcServer, Unary
-from tests.grpc.certificates import make_certificate
+from tests.loopgrpc.certificates import make_certificate
 
 SOURCE = "github.com/summerwind/h2spec/cmd/h2spec@latest"
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tarry" / "bin"

@@ -1,4 +1,4 @@
-"""A certificate for ``localhost`` that is made where it is needed."""
+"""A certificate for ``localhost`` for tests that need one."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ def make_certificate(directory: Path) -> Certificate:
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .sign(key, hashes.SHA256())
     )
-    made = Certificate(directory / "certificate.pem", directory / "key.pem")
-    made.certificate.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    made.key.write_bytes(
+    files = Certificate(directory / "certificate.pem", directory / "key.pem")
+    files.certificate.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    files.key.write_bytes(
         key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     )
-    return made
+    return files

@@ -6,7 +6,6 @@ import asyncio
 
 import pytest
 
-from loopgrpc.answers import literal, prefix
 from loopgrpc.frames import (
     CONTINUATION,
     DATA,
@@ -30,9 +29,12 @@ from loopgrpc.frames import (
     settings,
     window_update,
 )
-from tests.grpc.certificates import Certificate
-from tests.grpc.serving import pass_time, serving, until
-from tests.grpc.wire import CALL, Wire, block, call
+from loopgrpc.framing import prefix
+from loopgrpc.responses import encode_literal
+from tests.loopgrpc.by_hand import ByHand, ManualLoop
+from tests.loopgrpc.certificates import Certificate
+from tests.loopgrpc.serving import pass_time, serving, until
+from tests.loopgrpc.wire import CALL, Wire, block, call
 
 E = ErrorCode
 OPEN = call(1, None)
@@ -101,7 +103,7 @@ async def test_a_fault_of_the_connection_ends_it_and_no_other(name: str) -> None
     sent, code = CONNECTION_FAULTS[name]
     async with serving() as (server, _), Wire(server.port) as wire, Wire(server.port) as other:
         wire.send(sent)
-        assert await wire.gone() is code
+        assert await wire.goaway() is code
         other.send(call(1))
         assert (await other.answer(1))[1] == prefix(b"hello")
 
@@ -159,7 +161,7 @@ async def test_a_fault_of_a_stream_ends_it_and_no_other(name: str) -> None:
         assert (await wire.until(RST_STREAM, 1)).code is code
         wire.send(call(3))
         assert (await wire.answer(3))[1] == prefix(b"hello")
-        assert not [f for connection in server._connections for f in connection._calls.streams]
+        assert [usage.streams for usage in server.usage()] == [0]
 
 
 @pytest.mark.parametrize(
@@ -169,14 +171,14 @@ async def test_a_fault_of_a_stream_ends_it_and_no_other(name: str) -> None:
 async def test_who_does_not_speak_http2(data: bytes) -> None:
     async with serving() as (server, _), Wire(server.port, greet=False) as wire:
         wire.send(data)
-        assert await wire.gone() is E.PROTOCOL_ERROR
+        assert await wire.goaway() is E.PROTOCOL_ERROR
 
 
 @pytest.mark.parametrize("first", [ping(bytes(8)), frame(SETTINGS, 1, 0, b""), call(1)])
 async def test_settings_come_first(first: bytes) -> None:
     async with serving() as (server, _), Wire(server.port, greet=False) as wire:
         wire.send(PREFACE, first)
-        assert await wire.gone() is E.PROTOCOL_ERROR
+        assert await wire.goaway() is E.PROTOCOL_ERROR
 
 
 async def test_bytes_may_come_one_by_one() -> None:
@@ -198,7 +200,7 @@ async def test_padding_priority_continuation_trailers_and_the_unknown_are_taken(
             frame(CONTINUATION, END_HEADERS, 1, blk[9:]),
             frame(DATA, PADDED, 1, b"\x02" + prefix(b"hello")[:4] + bytes(2)),
             frame(DATA, PADDED, 1, b"\x00" + prefix(b"hello")[4:]),
-            frame(HEADERS, WHOLE, 1, literal(b"a-trailer", b"is ignored")),
+            frame(HEADERS, WHOLE, 1, encode_literal(b"a-trailer", b"is ignored")),
             frame(PRIORITY, 0, 99, b"\0\0\0\x01\0"),
         )
         head, body, trailers = await wire.answer(1)
@@ -274,7 +276,7 @@ async def test_what_is_no_good_call_gets_a_status(name: str) -> None:
 
 async def test_a_client_with_a_small_table_is_told_that_ours_is_empty() -> None:
     async with serving() as (server, _), Wire(server.port, first={1: 0}) as wire:
-        wire._decoder.max_allowed_table_size = 0  # which makes it refuse blocks that do not say so
+        wire.decoder.max_allowed_table_size = 0  # which makes it refuse blocks that do not say so
         for stream in (1, 3):
             wire.send(call(stream))
             assert (await wire.answer(stream))[1] == prefix(b"hello")
@@ -287,8 +289,8 @@ async def test_tls_without_alpn_is_closed(certificate: Certificate) -> None:
             assert (await wire.answer(1))[1] == prefix(b"hello")
         async with Wire(server.port, tls=certificate.client_context()) as wire:
             wire.send(call(1))
-            while (found := await wire.read()) is not None:
-                assert found.kind != HEADERS
+            while (received := await wire.read()) is not None:
+                assert received.kind != HEADERS
 
 
 async def test_a_connection_without_a_preface_is_closed() -> None:
@@ -297,14 +299,17 @@ async def test_a_connection_without_a_preface_is_closed() -> None:
         wire.send(PREFACE[:5])
         await until(lambda: server.connections == 2)
         pass_time(server, 11)
-        assert await wire.gone() is E.PROTOCOL_ERROR
+        assert await wire.goaway() is E.PROTOCOL_ERROR
         other.send(call(1))
         assert (await other.answer(1))[1] == prefix(b"hello")
 
 
 async def test_a_header_block_that_does_not_end_ends_the_connection() -> None:
-    async with serving() as (server, _), Wire(server.port) as wire:
-        wire.send(frame(HEADERS, 0, 1, b""))
-        await until(lambda: any(c._block_head for c in server._connections))
-        pass_time(server, 11)
-        assert await wire.gone() is E.PROTOCOL_ERROR
+    peer = ByHand({}, clock=(loop := ManualLoop(100.0)))
+    peer.greet()
+    loop.now = 200.0
+    peer.send(frame(HEADERS, 0, 1, b""))
+    peer.connection.check_timeouts(209.0)
+    assert GOAWAY not in [f.kind for f in peer.frames()]
+    peer.connection.check_timeouts(211.0)
+    assert peer.frames()[-1].code is E.PROTOCOL_ERROR

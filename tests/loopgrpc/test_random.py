@@ -14,13 +14,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from loopgrpc import Limits
-from loopgrpc.answers import literal, prefix
-from loopgrpc.connection import Connection
-from loopgrpc.frames import HEAD, PREFACE, frame
+from loopgrpc.frames import PREFACE, frame
 from loopgrpc.frames import settings as settings_frame
-from tests.grpc.serving import Service, serving
-from tests.grpc.wire import CALL, Wire, block, call
+from loopgrpc.framing import prefix
+from loopgrpc.responses import encode_literal
+from tests.loopgrpc.by_hand import ByHand
+from tests.loopgrpc.serving import Service, serving
+from tests.loopgrpc.wire import CALL, Wire, block, call
 
 streams = st.sampled_from([0, 1, 1, 1, 3, 3, 5, 7, 2, 2**31 - 1])
 numbers = st.sampled_from([0, 1, 2, 100, 65_535, 2**31 - 1, 2**31, 2**32 - 1]).map(lambda n: n.to_bytes(4, "big"))
@@ -30,7 +30,7 @@ methods = st.sampled_from(
 fields = st.lists(
     st.sampled_from([*CALL, (b"grpc-timeout", b"1m"), (b"grpc-encoding", b"gzip"), (b"A", b""), (b"x", b"y" * 50)]),
     max_size=10,
-).map(lambda chosen: b"".join(literal(*f) for f in chosen))
+).map(lambda chosen: b"".join(encode_literal(*f) for f in chosen))
 blocks = st.one_of(methods.map(lambda m: block(path=f"/test.Test/{m}")), fields, st.binary(max_size=20))
 payloads = st.one_of(
     blocks, numbers, st.binary(max_size=30), st.sampled_from([prefix(b"5"), prefix(b""), prefix(b"abc")[:6]])
@@ -53,60 +53,6 @@ settings_frames = st.dictionaries(st.integers(1, 6), st.sampled_from([0, 1, 16_3
 )
 
 
-class Transport(asyncio.Transport):
-    """A socket that takes everything, or from time to time nothing."""
-
-    def __init__(self) -> None:
-        super().__init__({"peername": ("127.0.0.1", 1)})
-        self.written = bytearray()
-        self.closing = False
-        self.reading = True
-
-    def write(self, data: Any) -> None:
-        self.written += data
-
-    def can_write_eof(self) -> bool:
-        return True
-
-    def write_eof(self) -> None: ...
-
-    def close(self) -> None:
-        self.closing = True
-
-    abort = close
-
-    def is_closing(self) -> bool:
-        return self.closing
-
-    def get_write_buffer_size(self) -> int:
-        return 0
-
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None: ...
-
-    def pause_reading(self) -> None:
-        self.reading = False
-
-    def resume_reading(self) -> None:
-        self.reading = True
-
-
-class Owner:
-    """A server of one connection without a socket."""
-
-    def __init__(self, service: Service, limits: Limits) -> None:
-        self.handlers = {path.encode(): handler for path, handler in service.handlers().items()}
-        self.limits = limits
-        self.tasks: set[asyncio.Task[Any]] = set()
-        self.loop = asyncio.get_running_loop()
-        self.left_by: list[Connection] = []
-
-    def joined(self, connection: Connection) -> bool:
-        return True
-
-    def left(self, connection: Connection) -> None:
-        self.left_by.append(connection)
-
-
 @settings(max_examples=400, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.lists(st.one_of(random_frames, good_frames, settings_frames), max_size=25),
@@ -119,14 +65,13 @@ def test_whatever_comes_is_worked_through(frames: list[bytes], cuts: list[int], 
 
 async def _work_through(data: bytes, cuts: list[int], between: list[str]) -> None:
     service = Service()
-    owner = Owner(service, Limits(linger_s=0.0))
-    transport, connection = Transport(), Connection(owner)
-    connection.connection_made(transport)
+    peer = ByHand(service.handlers(), linger_s=0.0)
+    connection = peer.connection
     errors: list[Any] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
     while data:
         size = cuts.pop() if cuts else len(data)
-        connection.data_received(data[:size])
+        peer.send(data[:size])
         data = data[size:]
         match between.pop() if between else "turn":
             case "turn":
@@ -136,38 +81,31 @@ async def _work_through(data: bytes, cuts: list[int], between: list[str]) -> Non
             case "resume":
                 connection.resume_writing()
             case "tick":
-                connection.tick(owner.loop.time())
+                connection.check_timeouts(asyncio.get_running_loop().time())
     for _ in range(5):
         await asyncio.sleep(0)
-    calls = connection._calls
-    assert calls.buffered_bytes >= 0
-    assert connection._out.pending_bytes == sum(len(p) for s in calls.streams.values() for p in s.pending)
-    check_frames(bytes(transport.written))
+    usage = connection.usage()
+    assert usage.buffered_bytes >= 0
+    # Private, as it compares a sum with its parts, which nobody else needs.
+    streams = connection._streams._table.values()
+    assert usage.pending_bytes == sum(len(piece) for stream in streams for piece in stream.pending)
+    assert {f.kind for f in peer.frames()} <= {0, 1, 3, 4, 6, 7, 8, 9}
     connection.connection_lost(None)
     for promise in service.promises:
         if not promise.done():
             promise.set_result(b"")
-    while owner.tasks:
+    while peer.owner.tasks:
         await asyncio.sleep(0)
     await asyncio.sleep(0)
-    assert (calls.streams, calls.orphans, calls.buffered_bytes, connection._out.pending_bytes) == ({}, 0, 0, 0)
+    usage = connection.usage()
+    assert (usage.streams, usage.late_handlers, usage.buffered_bytes, usage.pending_bytes) == (0, 0, 0, 0)
     assert len(service.ended) == len(service.calls)
     assert errors == []
 
 
-def check_frames(data: bytes) -> None:
-    """What the server sends is frames, and their header blocks are whole."""
-    at = 0
-    while at < len(data):
-        word, _, _ = HEAD.unpack_from(data, at)
-        assert word & 0xFF in (0, 1, 3, 4, 6, 7, 8, 9)
-        at += 9 + (word >> 8)
-    assert at == len(data)
-
-
 @pytest.fixture(autouse=True)
 def quiet(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.CRITICAL, logger="tarry")
+    caplog.set_level(logging.CRITICAL, logger="loopgrpc")
 
 
 @settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow])
@@ -209,7 +147,7 @@ async def _converse(chosen: list[tuple[str, str, int]]) -> None:
         expected: dict[int, bytes] = {}
         got: dict[int, bytes] = {}
         ended: set[int] = set()
-        asked = acknowledged = 1
+        requested = acknowledged = 1
 
         async def exchange(enough: Any) -> None:
             nonlocal acknowledged
@@ -230,14 +168,14 @@ async def _converse(chosen: list[tuple[str, str, int]]) -> None:
                     assert not isinstance(event, h2.events.ConnectionTerminated | h2.events.StreamReset), event
 
         async def window(size: int) -> None:
-            # One after the other: h2 takes an acknowledgement for all that it has asked.
-            nonlocal asked
+            # One after the other: h2 takes an acknowledgement for all that it has sent.
+            nonlocal requested
             peer.update_settings({h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: size})
-            asked += 1
-            await exchange(lambda: acknowledged == asked)
+            requested += 1
+            await exchange(lambda: acknowledged == requested)
 
         acknowledged = 0
-        await exchange(lambda: acknowledged == asked)
+        await exchange(lambda: acknowledged == requested)
         for kind, method, size in chosen:
             if kind == "window":
                 await window(size)

@@ -12,7 +12,6 @@ from typing import Any
 import uvloop
 
 from loopgrpc import (
-    Answers,
     Bidi,
     Call,
     ClientStream,
@@ -21,6 +20,7 @@ from loopgrpc import (
     Handler,
     Limits,
     Promise,
+    Responses,
     ServerStream,
     StatusCode,
     Unary,
@@ -36,13 +36,13 @@ class Service:
         self.ended: list[Call] = []
         self.cancelled: list[str] = []
         self.yielded = 0
-        self.taken = 0
+        self.summed_bytes = 0
         self.release: asyncio.Event | None = None
         self.promises: list[asyncio.Future[bytes]] = []
         self.pieces: list[Promise] = []
 
     def handlers(self) -> dict[str, Handler]:
-        found: dict[str, Handler] = {
+        methods: dict[str, Handler] = {
             "Echo": Unary(self.echo),
             "Promise": Unary(self.promise),
             "Later": Unary(self.later),
@@ -68,7 +68,7 @@ class Service:
             "Gather": ClientStream(self.gather),
             "Chat": Bidi(self.chat),
         }
-        return {f"/test.Test/{name}": handler for name, handler in found.items()}
+        return {f"/test.Test/{name}": handler for name, handler in methods.items()}
 
     def _seen(self, call: Call) -> None:
         self.calls.append(call)
@@ -88,13 +88,13 @@ class Service:
             loop.call_soon(future.set_result, message)
         return future
 
-    def soon(self, answers: Answers) -> Promise:
+    def soon(self, answers: Responses) -> Promise:
         """A promise that is kept in the loop's next turn."""
         promise = Promise()
         asyncio.get_running_loop().call_soon(promise.set_result, answers)
         return promise
 
-    def kept(self, answers: Answers) -> Promise:
+    def kept(self, answers: Responses) -> Promise:
         """One that was kept before anybody could wait."""
         promise = Promise()
         promise.set_result(answers)
@@ -171,15 +171,15 @@ class Service:
             self.release = asyncio.Event()
         await self.release.wait()
         async for message in messages:
-            self.taken += len(message)
-        return b"%d" % self.taken
+            self.summed_bytes += len(message)
+        return b"%d" % self.summed_bytes
 
     async def chat(self, messages: AsyncIterator[bytes], call: Call) -> AsyncIterator[bytes]:
         self._seen(call)
         try:
             async for message in messages:
                 if message == b"fail":
-                    raise GrpcError(StatusCode.ABORTED, "as asked")
+                    raise GrpcError(StatusCode.ABORTED, "as the client wants it")
                 yield message.upper()
         finally:
             self.cancelled.append("Chat" if call.cancelled else "Chat, not cancelled")
@@ -223,11 +223,17 @@ def in_thread(
 
 @asynccontextmanager
 async def serving(
-    *, tls: ssl.SSLContext | None = None, handlers: dict[str, Handler] | None = None, **limits: Any
+    *,
+    tls: ssl.SSLContext | None = None,
+    tls_optional: bool = False,
+    handlers: dict[str, Handler] | None = None,
+    **limits: Any,
 ) -> AsyncIterator[tuple[GrpcServer, Service]]:
     """A server on the running loop, with ``limits``."""
     service = Service()
-    server = GrpcServer(handlers or service.handlers(), "127.0.0.1", 0, tls=tls, limits=Limits(**limits))
+    server = GrpcServer(
+        handlers or service.handlers(), "127.0.0.1", 0, tls=tls, tls_optional=tls_optional, limits=Limits(**limits)
+    )
     await server.start()
     try:
         yield server, service
@@ -236,9 +242,8 @@ async def serving(
 
 
 def pass_time(server: GrpcServer, seconds: float) -> None:
-    """Look after all connections as if so much time had passed."""
-    for connection in list(server._connections):
-        connection.tick(asyncio.get_running_loop().time() + seconds)
+    """Check all connections as if so much time had passed."""
+    server.check_timeouts(asyncio.get_running_loop().time() + seconds)
 
 
 async def until(condition: Callable[[], Any]) -> None:

@@ -1,33 +1,25 @@
-"""Requests that stream: messages wait here for their handler, and give their window back when it takes them.
-
-What a peer may send ahead is the stream's window. Bytes of an incomplete message are given back on arrival, as a
-message may be larger than the window and nobody can take a part of it; those of a complete one when the handler has it.
-So a stream holds at most a window of complete messages and one incomplete one.
-"""
+"""The messages of a request that streams, as the asynchronous iterator that its handler gets."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from loopgrpc.stream import Stream
+from collections.abc import Callable
 
 
-class Inbox:
-    """The messages of one request, as the asynchronous iterator that its handler gets."""
+class RequestMessages:
+    """A queue for one reader. ``on_taken`` is called with each message that the reader takes, until :meth:`close`."""
 
-    __slots__ = ("_ended", "_messages", "_stream", "_waiter")
+    __slots__ = ("_ended", "_messages", "_on_taken", "_waiter")
 
-    def __init__(self, stream: Stream) -> None:
-        self._stream: Stream | None = stream
+    def __init__(self, on_taken: Callable[[bytes], None]) -> None:
+        self._on_taken: Callable[[bytes], None] | None = on_taken
         self._messages: deque[bytes] = deque()
         self._ended = False
         self._waiter: asyncio.Future[None] | None = None
 
     def put(self, message: bytes) -> None:
-        """One more message."""
+        """Add a message."""
         self._messages.append(message)
         self._wake()
 
@@ -38,7 +30,7 @@ class Inbox:
 
     def close(self) -> None:
         """The call has ended: what was not taken is dropped."""
-        self._stream = None
+        self._on_taken = None
         self._messages.clear()
         self.end()
 
@@ -46,7 +38,7 @@ class Inbox:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
-    def __aiter__(self) -> Inbox:
+    def __aiter__(self) -> RequestMessages:
         return self
 
     async def __anext__(self) -> bytes:
@@ -61,6 +53,6 @@ class Inbox:
             finally:
                 self._waiter = None
         message = self._messages.popleft()
-        if self._stream is not None:
-            self._stream.taken(message)
+        if self._on_taken is not None:
+            self._on_taken(message)
         return message

@@ -8,7 +8,7 @@ import inspect
 import pytest
 import uvloop
 
-from tests.grpc.certificates import Certificate, make_certificate
+from tests.loopgrpc.certificates import Certificate, make_certificate
 
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 TEST_S = 60
