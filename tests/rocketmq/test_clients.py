@@ -8,7 +8,7 @@ import pytest
 
 import grpc
 from tarry.fronts.rocketmq import clients as clients_room
-from tarry.fronts.rocketmq.routes import QUEUES
+from tarry.fronts.rocketmq.v5.routes import QUEUES
 from tests.rocketmq.conftest import Place, until
 from tests.rocketmq.rpc import Code, consumer, producer, receive_request, res, s
 
@@ -177,7 +177,7 @@ def test_who_gives_up_waiting_leaves_the_line(place: Place) -> None:
 
 
 def test_a_client_that_does_not_read_its_commands(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tarry.fronts.rocketmq.telemetry.COMMANDS_MAX", 2)
+    monkeypatch.setattr("tarry.fronts.rocketmq.v5.telemetry.COMMANDS_MAX", 2)
     rpc = place.client()
     stream = rpc.telemetry(producer("orders"))
     for _ in range(500):

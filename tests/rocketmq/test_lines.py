@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tarry.fronts.rocketmq.lines import GATHER_S, Line
+from tarry.fronts.rocketmq.common.receive_queue import GATHER_S, Line
 
 pytestmark = pytest.mark.asyncio
 

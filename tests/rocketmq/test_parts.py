@@ -19,18 +19,18 @@ from tarry.api.views import DELIVERY
 from tarry.base.delay import ROCKETMQ_LEVELS, parse_levels
 from tarry.base.errors import DiskFullError, InvalidArgumentError, OverloadedError, StaleLeaseError, TarryError
 from tarry.base.message import PROPERTIES
-from tarry.fronts.rocketmq.caller import read_keys
-from tarry.fronts.rocketmq.draft import Rules, draft_of
-from tarry.fronts.rocketmq.encoding import deliveries
-from tarry.fronts.rocketmq.handles import read_recall, read_receipt, recall_handle, receipt_handle
-from tarry.fronts.rocketmq.names import group_of, topic_of
-from tarry.fronts.rocketmq.properties import join_keys, map_of, split_keys
-from tarry.fronts.rocketmq.refusal import OK, Code, Refusal, overall
-from tarry.fronts.rocketmq.rows import messages_of
-from tarry.fronts.rocketmq.sending import rows_of
-from tarry.fronts.rocketmq.stubs import definition
-from tarry.fronts.rocketmq.stubs import service as s
-from tarry.fronts.rocketmq.wire import acked, sent
+from tarry.fronts.rocketmq.v5.authentication import read_keys
+from tarry.fronts.rocketmq.common.draft import Rules, draft_of
+from tarry.fronts.rocketmq.v5.message_bytes import deliveries
+from tarry.fronts.rocketmq.v5.handles import read_recall, read_receipt, recall_handle, receipt_handle
+from tarry.fronts.rocketmq.common.names import group_of, topic_of
+from tarry.fronts.rocketmq.common.properties import join_keys, map_of, split_keys
+from tarry.fronts.rocketmq.common.refusal import OK, Code, Refusal, overall
+from tarry.fronts.rocketmq.v5.messages import messages_of
+from tarry.fronts.rocketmq.v5.sending import rows_of
+from tarry.fronts.rocketmq.common.stubs import definition
+from tarry.fronts.rocketmq.common.stubs import service as s
+from tarry.fronts.rocketmq.v5.answer_bytes import acked, sent
 from tests.rocketmq.rpc import res
 
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
@@ -110,7 +110,7 @@ def test_the_clients_package_is_not_run(tmp_path: Path) -> None:
         "import tarry.fronts.rocketmq\n"
         "assert 'rocketmq' not in sys.modules and 'grpc' not in sys.modules, sorted(sys.modules)\n"
         "assert not os.listdir(os.environ['HOME'])\n"
-        "from tarry.fronts.rocketmq.stubs import definition\n"
+        "from tarry.fronts.rocketmq.common.stubs import definition\n"
         "import rocketmq\n"
         "from rocketmq.grpc_protocol import definition_pb2, TransactionResolution\n"
         "assert definition_pb2 is definition and TransactionResolution is definition.TransactionResolution\n"

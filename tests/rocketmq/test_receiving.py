@@ -19,9 +19,9 @@ from tarry.base.config import Config
 from tarry.broker import Broker
 from tarry.fronts.rocketmq import lines, receiving, settling
 from tarry.fronts.rocketmq.front import Rooms
-from tarry.fronts.rocketmq.sending import in_thread
-from tarry.fronts.rocketmq.service import NAME
-from tarry.fronts.rocketmq.stubs import service as s
+from tarry.fronts.rocketmq.v5.sending import in_thread
+from tarry.fronts.rocketmq.v5.service import NAME
+from tarry.fronts.rocketmq.common.stubs import service as s
 from tests.rocketmq.conftest import WAIT_S
 from tests.rocketmq.rpc import Code, ack_request, message, receive_request
 

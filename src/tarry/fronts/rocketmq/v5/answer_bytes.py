@@ -7,8 +7,8 @@ apache/rocketmq-apis' ``service.proto``; protobuf's encoding of wire types 0 (va
 
 from __future__ import annotations
 
-from tarry.fronts.rocketmq.refusal import OK
-from tarry.fronts.rocketmq.stubs import service
+from tarry.fronts.rocketmq.common.refusal import OK
+from tarry.fronts.rocketmq.common.stubs import service
 
 _LENGTHS = [bytes([n]) if n < 128 else bytes([n & 127 | 128, n >> 7]) for n in range(1 << 14)]
 _TOP = service.SendMessageResponse(status=OK).SerializeToString()
@@ -21,12 +21,12 @@ def varint(value: int) -> bytes:
     """A whole number, 0 or more."""
     if value < len(_LENGTHS):
         return _LENGTHS[value]
-    found = bytearray()
+    encoded = bytearray()
     while value > 127:
-        found.append(value & 127 | 128)
+        encoded.append(value & 127 | 128)
         value >>= 7
-    found.append(value)
-    return bytes(found)
+    encoded.append(value)
+    return bytes(encoded)
 
 
 def text(field: bytes, value: str) -> bytes:
@@ -35,7 +35,7 @@ def text(field: bytes, value: str) -> bytes:
     return b"%b%b%b" % (field, varint(len(data)), data)
 
 
-def sent(message_id: str, offset: int, recall_handle: str = "", transaction_id: str = "") -> bytes:
+def send_answer(message_id: str, offset: int, recall_handle: str = "", transaction_id: str = "") -> bytes:
     """A ``SendMessageResponse``: one message, OK."""
     entry = _TOP + text(b"\x12", message_id)
     if transaction_id:
@@ -47,7 +47,7 @@ def sent(message_id: str, offset: int, recall_handle: str = "", transaction_id: 
     return b"%b\x12%b%b" % (_TOP, varint(len(entry)), entry)
 
 
-def acked(message_id: str, receipt_handle: str) -> bytes:
+def ack_answer(message_id: str, receipt_handle: str) -> bytes:
     """An ``AckMessageResponse``: one message, OK."""
     entry = b"%b%b\x1a%b" % (text(b"\x0a", message_id), text(b"\x12", receipt_handle), _STATUS)
     return b"%b\x12%b%b" % (_TOP, varint(len(entry)), entry)

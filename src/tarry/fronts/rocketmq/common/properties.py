@@ -32,7 +32,7 @@ RESERVED_NAMES = frozenset(
         "TRANSACTION_CHECK_TIMES",
     }
 )  # fmt: skip
-_APART = "\x1f"
+_KEY_SEPARATOR = "\x1f"
 """No key has it: control characters are refused."""
 
 
@@ -47,22 +47,22 @@ def map_of(rows: Sequence[Sequence[tuple[str, str]]]) -> pa.MapArray:
 
 
 def join_keys(keys: Sequence[str]) -> str:
-    """Keys as one text: with blanks between them, as the original has them, where none has a blank itself."""
+    """Keys as one text: with blanks between them, as RocketMQ has them, where none has a blank itself."""
     if any(" " in key for key in keys):
-        return _APART + _APART.join(keys)
+        return _KEY_SEPARATOR + _KEY_SEPARATOR.join(keys)
     return " ".join(keys)
 
 
 def split_keys(text: str) -> list[str]:
     """The keys of :func:`join_keys`."""
-    return text[1:].split(_APART) if text.startswith(_APART) else text.split(" ")
+    return text[1:].split(_KEY_SEPARATOR) if text.startswith(_KEY_SEPARATOR) else text.split(" ")
 
 
 def born_ms_of(properties: Mapping[str, str], accepted_ms: int) -> int:
     """When its producer made a message; where it does not say so, when it was accepted."""
-    said = properties.get(BORN_TIMESTAMP, "")
+    text = properties.get(BORN_TIMESTAMP, "")
     # Producers of other fronts may have put any text there.
-    return int(said) if said.isdecimal() and said.isascii() and len(said) < 15 else accepted_ms
+    return int(text) if text.isdecimal() and text.isascii() and len(text) < 15 else accepted_ms
 
 
 def user_properties(properties: Mapping[str, str]) -> dict[str, str]:

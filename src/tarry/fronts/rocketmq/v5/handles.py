@@ -17,7 +17,7 @@ import struct
 import zlib
 from typing import NamedTuple
 
-from tarry.fronts.rocketmq.refusal import Code, Refusal
+from tarry.fronts.rocketmq.common.refusal import Code, Refusal
 
 _RECEIPT = struct.Struct("<Bqq")
 _CRC = struct.Struct("<I")

@@ -17,25 +17,25 @@ from typing import Any
 
 from tarry.base.errors import NotFoundError
 
-_PACKAGE, _ROOM = "rocketmq", "rocketmq.grpc_protocol"
+_PACKAGE, _PROTOCOL = "rocketmq", "rocketmq.grpc_protocol"
 _lock = threading.Lock()
 
 
 def _load(name: str) -> Any:
-    """The module ``name`` of the client's protocol room.
+    """The module ``name`` of the client's protocol package.
 
     Raises:
         NotFoundError: the package is not installed.
     """
-    full = f"{_ROOM}.{name}"
+    full = f"{_PROTOCOL}.{name}"
     with _lock:
         if full in sys.modules:
             return sys.modules[full]
-        found = importlib.util.find_spec(_PACKAGE)
-        if found is None or not found.submodule_search_locations:
+        spec = importlib.util.find_spec(_PACKAGE)
+        if spec is None or not spec.submodule_search_locations:
             raise NotFoundError("the package rocketmq-python-client is not installed; the RocketMQ front needs it")
-        places = {_PACKAGE: list(found.submodule_search_locations)}
-        places[_ROOM] = [f"{place}/grpc_protocol" for place in places[_PACKAGE]]
+        places = {_PACKAGE: list(spec.submodule_search_locations)}
+        places[_PROTOCOL] = [f"{place}/grpc_protocol" for place in places[_PACKAGE]]
         stands = {package: sys.modules.get(package) or _stand_in(package, paths) for package, paths in places.items()}
         added = {package: stand for package, stand in stands.items() if package not in sys.modules}
         sys.modules.update(added)

@@ -15,14 +15,14 @@ from pathlib import Path
 
 from loopgrpc import Call
 from tarry.base.errors import InvalidArgumentError
-from tarry.fronts.rocketmq.refusal import Code, Refusal
+from tarry.fronts.rocketmq.common.refusal import Code, Refusal
 
 _AUTHORIZATION = re.compile(
     r"MQv2-HMAC-SHA1\s+Credential=([^,/\s]*)[^,]*,\s*SignedHeaders=x-mq-date-time\s*,\s*Signature=([0-9A-Fa-f]+)\s*\Z"
 )
 
-KNOWN_MAX = 10_000
-"""Callers that are remembered, so that not each call of theirs is read anew."""
+CALLERS_MAX = 10_000
+"""Callers that are remembered, so that the headers of not every call are read anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,52 +30,50 @@ class Caller:
     """A client, by its headers."""
 
     id: str
-    space: str
-    """Its namespace; empty: none."""
+    namespace: str
+    """Empty: none."""
 
 
-class Gate:
-    """Lets callers in. ``keys``: secret by access key; without any, everybody is let in."""
+class Authenticator:
+    """``keys``: secret by access key; without any, everybody is let in."""
 
     def __init__(self, keys: Mapping[str, str]) -> None:
-        self._known: dict[tuple[bytes, bytes], Caller] = {}
+        self._callers: dict[tuple[bytes, bytes], Caller] = {}
         self._keys = {key: secret.encode() for key, secret in keys.items()}
 
-    def admit(self, call: Call) -> Caller:
-        """The caller.
+    def authenticate(self, call: Call) -> Caller:
+        """Who calls.
 
         Raises:
             Refusal: CLIENT_ID_REQUIRED; UNAUTHORIZED.
         """
         if self._keys:
-            self._check(call.metadata)
-        said = call.value(b"x-mq-client-id"), call.value(b"x-mq-namespace")
-        known = self._known.get(said)
-        if known is None:
-            known = self._caller(*said)
-        return known
+            self._check_signature(call.metadata)
+        headers = call.value(b"x-mq-client-id"), call.value(b"x-mq-namespace")
+        caller = self._callers.get(headers)
+        return self._remember(*headers) if caller is None else caller
 
-    def _caller(self, client: bytes, space: bytes) -> Caller:
-        if not client:
+    def _remember(self, id: bytes, namespace: bytes) -> Caller:
+        if not id:
             raise Refusal(Code.CLIENT_ID_REQUIRED, "the header x-mq-client-id is missing or empty; it is needed")
-        if len(self._known) >= KNOWN_MAX:
-            self._known.clear()
-        caller = self._known[client, space] = Caller(client.decode("latin-1"), space.decode("latin-1"))
+        if len(self._callers) >= CALLERS_MAX:
+            self._callers.clear()
+        caller = self._callers[id, namespace] = Caller(id.decode("latin-1"), namespace.decode("latin-1"))
         return caller
 
-    def _check(self, headers: Mapping[str, str]) -> None:
-        found = _AUTHORIZATION.match(headers.get("authorization", ""))
-        if found is None:
+    def _check_signature(self, headers: Mapping[str, str]) -> None:
+        match = _AUTHORIZATION.match(headers.get("authorization", ""))
+        if match is None:
             raise Refusal(
                 Code.UNAUTHORIZED,
                 "the header authorization is missing or none; needed: MQv2-HMAC-SHA1 Credential=ACCESS_KEY, "
                 "SignedHeaders=x-mq-date-time, Signature=HEX",
             )
-        key, signature = found[1], found[2].lower()
+        key, signature = match[1], match[2].lower()
         # An unknown key is compared, too, so that the time taken does not tell which there are.
         secret = self._keys.get(key, b"")
-        right = hmac.new(secret, headers.get("x-mq-date-time", "").encode("latin-1"), sha1).hexdigest()
-        if not hmac.compare_digest(signature.encode(), right.encode()) or key not in self._keys:
+        expected = hmac.new(secret, headers.get("x-mq-date-time", "").encode("latin-1"), sha1).hexdigest()
+        if not hmac.compare_digest(signature.encode(), expected.encode()) or key not in self._keys:
             raise Refusal(
                 Code.UNAUTHORIZED, f"the signature of access key {key!r:.80} is wrong, or there is no such key"
             )

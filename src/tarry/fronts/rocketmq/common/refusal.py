@@ -1,6 +1,6 @@
 """How a request is refused: the protocol's own codes, and what the broker's errors are among them.
 
-Source: ``Code`` in apache/rocketmq-apis ``definition.proto``; which of them the original gives for what is in its
+Source: ``Code`` in apache/rocketmq-apis ``definition.proto``; which of them RocketMQ gives for what is in its
 proxy's validators (``GrpcValidator``, ``SendMessageActivity``).
 """
 
@@ -22,7 +22,7 @@ from tarry.base.errors import (
     TarryError,
     UnavailableError,
 )
-from tarry.fronts.rocketmq.stubs import definition
+from tarry.fronts.rocketmq.common.stubs import definition
 
 log = logging.getLogger(__name__)
 
