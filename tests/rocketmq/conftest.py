@@ -14,6 +14,7 @@ from tarry.base.config import Config
 from tarry.broker import Broker
 from tarry.fronts.rocketmq import RocketMQFront
 from tests.rocketmq.rpc import Rpc
+from tests.rocketmq.temporary_local_broker import local
 
 WAIT_S = 15
 
@@ -36,7 +37,7 @@ class Place:
 
     def open(self) -> None:
         self.broker = Broker.open(self.config)
-        self.front = RocketMQFront.start(self.broker, "127.0.0.1:0")
+        self.front = RocketMQFront.start(local(self.broker), "127.0.0.1:0")
 
     def close(self) -> None:
         for client in self.clients:
@@ -49,6 +50,10 @@ class Place:
         """As after a stop; the port is another one."""
         self.close()
         self.open()
+
+    def wait_for_receives(self, count: int, topic: str = "orders", group: str = "g") -> None:
+        """Until so many receives wait for messages of a group."""
+        until(lambda: self.front.waiting_receives(topic, group) == count)
 
     def client(self, id: str | None = None, **more: Any) -> Rpc:
         client = Rpc(self.front.port, id, **more)

@@ -22,7 +22,9 @@ from tarry.fronts.rocketmq.v5.resources import topic_of
 log = logging.getLogger(__name__)
 
 LEASE_MS = 60_000
-"""Of a push consumer's messages; renewed each third of it."""
+"""Of a push consumer's messages."""
+RENEW_S = LEASE_MS / 3000
+"""How often such leases are renewed."""
 HELD_MS_MAX = 3 * 3_600_000
 """And for how long at most: a listener that never comes back must not keep a message for ever. RocketMQ's
 (``renewMaxTimeMillis`` of ``ProxyConfig``).
@@ -180,7 +182,7 @@ class ClientRegistry:
 
     def _sweep(self) -> None:
         now_s = self._loop.time()
-        renew = now_s - self._renewed_s > LEASE_MS / 3000
+        renew = now_s - self._renewed_s > RENEW_S
         self._renewed_s = now_s if renew else self._renewed_s
         for client in list(self._clients.values()):
             if not client.is_present(now_s):

@@ -90,10 +90,8 @@ class Sender:
             raise Refusal(
                 Code.MESSAGE_CORRUPTED, f"the request has {len(messages)} messages; allowed: 1 to {MESSAGES_MAX}"
             )
-        now_ms = self._clock.now_ms()
-        drafts = [
-            draft_of(message, topic_of(message.topic, caller.namespace), now_ms, self._rules, peer) for message in messages
-        ]
+        now_ms, rules = self._clock.now_ms(), self._rules
+        drafts = [draft_of(m, topic_of(m.topic, caller.namespace), now_ms, rules, peer) for m in messages]
         topic = drafts[0].topic
         if any(draft.topic != topic for draft in drafts):
             raise Refusal(Code.MESSAGE_CORRUPTED, "the messages of a request are for one topic; these are for several")
