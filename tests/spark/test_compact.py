@@ -215,11 +215,12 @@ if step == "between rewriting and commit":
     Store.replace = die
 if step == "in the commit":
     from deltalake import DeltaTable
-    real = Store._exchange
+    from tarry.store import Publisher
+    real = Publisher.write
     def exchange(self, *a):
         real(self, *a)
         die()
-    Store._exchange = exchange
+    Publisher.write = exchange
 if step == "between commit and telling":
     compact.Upkeep._tell = die
 if step == "in the deletion":

@@ -17,7 +17,7 @@ import pytest
 from tarry.api.admission import admit
 from tarry.api.jobs import JobState, StagedFile
 from tarry.base import handle
-from tarry.base.bulk import first_seq, number_of
+from tarry.base.bulk import JobRow, first_seq, number_of
 from tarry.base.clock import TestClock
 from tarry.base.config import Config
 from tarry.base.errors import DiskFullError, InvalidArgumentError, InvalidMessageError, NotFoundError, UnavailableError
@@ -304,7 +304,7 @@ def test_cancelling_what_was_not_committed_after_all(bench: Bench, monkeypatch: 
     assert bench.broker.bulk.begin("j").state == JobState.CANCELLED
 
 
-@pytest.mark.parametrize("point", ["before the store", "after the store", "after the log"])
+@pytest.mark.parametrize("point", ["before the store", "after the store", "in the log", "after the log"])
 @pytest.mark.parametrize("late", [False, True])
 def test_a_kill_within_the_commit(bench: Bench, monkeypatch: pytest.MonkeyPatch, point: str, late: bool) -> None:
     class Killed(BaseException):
@@ -322,6 +322,8 @@ def test_a_kill_within_the_commit(bench: Bench, monkeypatch: pytest.MonkeyPatch,
         monkeypatch.setattr(rooms.store, "commit_bulk", killed)
     elif point == "after the store":
         monkeypatch.setattr(bulk, "announce", killed)
+    elif point == "in the log":  # it is durable there, and what is known of jobs does not have it yet
+        monkeypatch.setattr(rooms.jobs, "apply", killed)
     else:
         monkeypatch.setattr(bulk, "_news", killed)
     with pytest.raises(Killed):
@@ -386,6 +388,46 @@ def test_what_falls_due_while_a_job_is_cancelled_does_not_arrive(bench: Bench, m
     assert bulk.cancel("j").cancelled == 2
     bench.run(T0 + HOUR)
     assert not bench.got
+    assert bench.pending() == 0
+
+
+@pytest.mark.parametrize("aside", [False, True])
+def test_a_job_is_cancelled_before_the_loader_has_come_to_what_fired(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, aside: bool
+) -> None:
+    """A kill between two checkpoints. What had fired by then is not counted as cancelled. What fell due while the job
+    was being cancelled before, and was kept aside, had not fired, though later messages had; it is cancelled, too.
+    """
+
+    class Killed(BaseException):
+        pass
+
+    bench.load("j", [T0 + 10, T0 + 20, T0 + 600, T0 + HOUR])
+    bench.broker.schedule("a", b"single", due=T0 + 700)
+    bench.broker.step()
+    assert bench.broker.checkpoint()
+    monkeypatch.setattr(bench.broker, "checkpoint", lambda: False)
+    bench.run(T0 + 100, step_ms=50)
+    assert bench.got == names("j", 0, 1)
+
+    def killed(_: object) -> None:
+        bench.run(T0 + 1000, step_ms=100)
+        raise Killed
+
+    if aside:
+        monkeypatch.setattr(bench.broker.bulk, "_carry_out", killed)
+        with pytest.raises(Killed):
+            bench.broker.cancel_job("j")
+    else:
+        bench.run(T0 + 1000, step_ms=100)
+    bench.kill()
+    assert bench.pending() == (2 if aside else 1)
+    assert bench.broker.cancel_job("j").cancelled == (2 if aside else 1)
+    assert bench.pending() == 0
+    for _ in range(2):
+        bench.run(bench.clock.now_ms() + 2 * HOUR)
+        bench.kill()
+    assert set(bench.got) == set(names("j", 0, 1) if aside else names("j", 0, 1, 2)) | {b"single"}
     assert bench.pending() == 0
 
 
@@ -578,3 +620,63 @@ def test_the_files_are_in_the_table(bench: Bench) -> None:
     ]
     assert Kind.JOB == 2
     assert np.all(snapshot.files.due_min_ms == T0 + HOUR)
+
+
+@pytest.mark.parametrize("how", ["the wheel is full", "the job comes late"])
+def test_what_is_due_in_the_same_millisecond_as_a_job_that_is_larger_than_the_wheel(how: str, tmp_path: Path) -> None:
+    """The wheel is cut among the job's messages, which have the highest seqs there are. What is scheduled for the same
+    millisecond afterwards has a lower one, and stands before the cut.
+    """
+    bench = Bench(tmp_path / "data", wheel_bytes_max=4096, horizon_ms=60_000)
+    due = T0 + 1000
+    if how == "the job comes late":
+        bench.broker.step()  # the window is loaded
+    bench.load("j", [due] * 50, body=300)
+    bench.broker.step()
+    loaded = bench.broker._rooms.wheel.loaded
+    assert loaded.due_ms == due
+    assert loaded.seq > first_seq(0)
+    bench.broker.schedule("a", b"single", due=due)
+    assert bench.pending() == 51
+    assert len(bench.broker.list_pending(limit=1000).rows) == 51
+    bench.run(due + 1000, step_ms=500)
+    assert bench.got == names("j", *range(50)) + Counter([b"single"])
+    assert bench.pending() == 0
+    bench.kill()
+    bench.take()
+    assert bench.got.total() == 51
+    bench.broker.close()
+
+
+def test_a_message_of_a_cancelled_job_is_cancelled_also_when_it_is_past(bench: Bench) -> None:
+    number = bench.load("j", [T0 + 1000, T0 + HOUR])
+    [row, _] = bench.broker.list_pending().rows.to_pylist()
+    assert number_of(row["seq"]) == number
+    text = handle.encode(
+        row["seq"], row["due_ms"], row["seq"], 1, handle.sign(bench.broker._rooms.secret, row["seq"], 1)
+    )
+    assert bench.broker.cancel_job("j").cancelled == 2
+    assert bench.broker.cancel(text) == "cancelled"
+    bench.run(T0 + 2 * HOUR)
+    for _ in range(2):
+        assert bench.broker.checkpoint()
+        assert bench.broker.cancel(text) == "cancelled"
+        assert bench.broker.cancel_job("j").outcome == "cancelled"
+        bench.kill()
+    assert bench.got == Counter()
+
+
+def test_a_cancelled_job_that_the_broker_has_not_come_to_is_not_forgotten(tmp_path: Path) -> None:
+    """After a long pause all of it is older than the retention, and not past yet: it would be delivered."""
+    jobs = Jobs(tmp_path)
+    number = jobs.begin("j", T0).number
+    jobs.committing(number, {"a": 1}, (T0 + HOUR, T0 + HOUR), 0)
+    jobs.apply([JobRow(Kind.JOB, number, "a", 1, None)], T0)
+    jobs.apply([JobRow(Kind.JOB_CANCELLED, number, "a", 1, (T0, 0))], T0)
+    jobs.begin("the last one stays anyhow", T0)
+    jobs.sweep(T0 + HOUR, T0 + 2 * HOUR)
+    assert jobs.cancelled.numbers() == Jobs(tmp_path).cancelled.numbers() == [number]
+    jobs.sweep(T0 + HOUR + 1, T0)
+    assert jobs.cancelled.numbers() == [number], "it is past, and younger than what is remembered"
+    jobs.sweep(T0 + HOUR + 1, T0 + 2 * HOUR)
+    assert jobs.cancelled.numbers() == Jobs(tmp_path).cancelled.numbers() == []

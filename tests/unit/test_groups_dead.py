@@ -185,14 +185,14 @@ def test_a_full_disk_keeps_a_message_until_its_copy_is_durable(tmp_path: Path) -
         broker.set_group("a", "g", tries=1)
         put(broker, "a", "m", "n")
         batch = take(broker)
-        broker._rooms.intake._writer.append = _full  # type: ignore[method-assign]
+        broker._rooms.intake._segments.append = _full  # type: ignore[method-assign]
         nack(broker, batch)
         info = broker.group_info("a", "g")
         assert (info.burying, info.lag, info.dead) == (2, 2, 0)
         assert take(broker).num_rows == 0, "it was its last try"
         broker.advance(2)
         assert broker.group_info("a", "g").burying == 2, "tried again, in vain"
-        del broker._rooms.intake._writer.append
+        del broker._rooms.intake._segments.append
         broker.advance(1)
         broker.step()
         assert ids(broker.dead_letters("a", "g")) == ["m", "n"]
@@ -211,7 +211,7 @@ def test_a_refused_copy_is_found_again_after_a_restart(tmp_path: Path) -> None:
         nack(broker, take(broker))
         batch = take(broker)
         ack(broker, batch, 1)
-        broker._rooms.intake._writer.append = _full  # type: ignore[method-assign]
+        broker._rooms.intake._segments.append = _full  # type: ignore[method-assign]
         nack(broker, batch, 0)
     with open_broker(tmp_path, clock=clock) as broker:
         assert take(broker).num_rows == 0
@@ -305,10 +305,10 @@ def test_a_respawn_that_fails_loses_nothing(tmp_path: Path) -> None:
 
     with open_broker(tmp_path) as broker:
         buried(broker, *"abc")
-        broker._rooms.intake._writer.append = _full  # type: ignore[method-assign]
+        broker._rooms.intake._segments.append = _full  # type: ignore[method-assign]
         with pytest.raises(DiskFullError):
             broker.respawn("a", "g")
-        del broker._rooms.intake._writer.append
+        del broker._rooms.intake._segments.append
         assert ids(broker.dead_letters("a", "g")) == ["a", "b", "c"]
         assert broker.respawn("a", "g") == 3
         broker.step()
@@ -401,14 +401,14 @@ def test_a_segment_with_dead_letters_stays_while_they_cannot_be_put_again(tmp_pa
         fail(broker, 1)
         put(broker, "other", *[f"{i}" for i in range(12, 24)], properties={"x": "y" * 900})
         held = broker._rooms.ready._segments[0]
-        broker._rooms.intake._writer.append = _full  # type: ignore[method-assign]
+        broker._rooms.intake._segments.append = _full  # type: ignore[method-assign]
         broker.clock.advance_ms(2 * HOUR_MS)
         for path in (tmp_path / "ready").glob("*.log"):
             os.utime(path, (1, 1))
         broker.step()
         assert held <= broker._rooms.ready._segments[0] <= held + 1
         assert set(ids(broker.dead_letters("a", "g"))) == {"m", "n"}
-        del broker._rooms.intake._writer.append
+        del broker._rooms.intake._segments.append
         broker.step()
         broker.step()
         assert broker._rooms.ready._segments[0] > held

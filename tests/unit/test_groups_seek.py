@@ -125,11 +125,11 @@ def test_a_seek_with_copies_that_were_refused(tmp_path: Path) -> None:
         def full(*_: object) -> None:
             raise OSError(28, "no space left (injected)")
 
-        broker._rooms.intake._writer.append = full  # type: ignore[method-assign]
+        broker._rooms.intake._segments.append = full  # type: ignore[method-assign]
         fail(broker, 1)
         assert broker.group_info("a", "g").burying == 1
         broker.seek("a", "g", "earliest")
-        del broker._rooms.intake._writer.append
+        del broker._rooms.intake._segments.append
         assert broker.group_info("a", "g").burying == 0
         broker.advance(5)
         assert drained(broker) == ["m"]

@@ -29,7 +29,7 @@ from tarry.relay.schedule import Cuts, Done, SchedulePlan
 from tarry.relay.start import fits_store, keep_if
 from tarry.relay.table import RelayStore
 from tarry.store import StaleCommitError, Store
-from tarry.store.table import CHECKPOINT_COMMITS
+from tarry.store.publisher import CHECKPOINT_COMMITS
 
 numbers = st.integers(0, NUMBERS_MAX - 1)
 offsets = st.integers(0, OFFSET_MAX)

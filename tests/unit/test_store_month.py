@@ -15,9 +15,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pytest
 
-import tarry.store.table as store_table
 from tarry.base.clock import SystemClock
 from tarry.base.message import cancelled_seqs
 from tarry.spark.pipeline.carry import Settings
@@ -25,6 +23,7 @@ from tarry.spark.pipeline.compact import Upkeep, in_process
 from tarry.spark.pipeline.intake_client import IntakeState
 from tarry.store import Store, read_window, stage
 from tarry.store.layout import DAY_MS, HOUR_MS, label
+from tarry.store.publisher import CHECKPOINT_COMMITS
 from tarry.store.upkeep import NEAR_MS, TIER_FILES, Sizes
 
 from .test_store_upkeep import gone, messages
@@ -70,8 +69,8 @@ class Silent:
 class Month:
     """``now_ms`` ends at the real time: what is old by the simulated clock is old by the real one, too."""
 
-    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.store = Store.open(str(root))
+    def __init__(self, root: Path) -> None:
+        self.store = Store.open(str(root), clock=self)  # type: ignore[arg-type]
         self.broker = Broker()
         self.broker.now_ms = self.broker.fired_ms = SystemClock().now_ms() - MONTH_MS
         settings = Settings(file_bytes_max=FILE_BYTES)
@@ -82,7 +81,6 @@ class Month:
         self.delivered: Counter[int] = Counter()
         self.accepted = 0
         self.dated: set[str] = set()
-        monkeypatch.setattr(store_table, "SystemClock", lambda: self)
 
     def now_ms(self) -> int:
         """As a clock."""
@@ -131,8 +129,8 @@ class Month:
                 os.utime(path, (self.broker.now_ms / 1000, self.broker.now_ms / 1000))
 
 
-def test_a_month(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    month, sizes = Month(tmp_path / "store", monkeypatch), Sizes(FILE_BYTES)
+def test_a_month(tmp_path: Path) -> None:
+    month, sizes = Month(tmp_path / "store"), Sizes(FILE_BYTES)
     small_most, files_most, near_most = 0, 0, 0
     for step in range(MONTH_MS // STEP_MS):
         month.commit()
@@ -173,7 +171,7 @@ def test_a_month(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert near_most <= 2 * TIER_FILES
     assert amplification < 12
     day = DAY_MS // STEP_MS
-    assert len(entries) <= 10 * day + 2 * store_table.CHECKPOINT_COMMITS
+    assert len(entries) <= 10 * day + 2 * CHECKPOINT_COMMITS
     assert len(on_disk) <= len(month.store.snapshot().files) + 20 * day + 40
     assert set(month.delivered.values()) == {1}
     assert len(month.delivered) + month.cancelled + len(month.pending) == month.accepted

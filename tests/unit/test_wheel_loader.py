@@ -16,7 +16,7 @@ from tests.unit.test_wheel_wheel import batch, keys_of
 
 from tarry.base.clock import TestClock
 from tarry.base.types import Key
-from tarry.intake import Intake, Submission
+from tarry.intake import Intake, IntakeWriter, Segments, Submission
 from tarry.log.files import OsFiles
 from tarry.wheel.loader import Loader
 from tarry.wheel.wheel import Wheel
@@ -56,8 +56,9 @@ class Rig:
         self.clock = TestClock(NOW)
         self.store = store
         self.wheel = Wheel(Key(NOW - 60_000, 0), Key(NOW - 60_000, 0))
-        self.intake = Intake(OsFiles(), directory, segment_bytes_max=16_384, secret=b"x", publish=self.publish)
-        self.intake.recover(next_seq=store.committed_seq, durable=None)
+        segments = Segments.open(OsFiles(), directory, next_seq=store.committed_seq)
+        self.intake = Intake(segments)
+        self.writer = IntakeWriter(segments, self.intake, segment_bytes_max=16_384, secret=b"x", publish=self.publish)
         self.loader = Loader(self.wheel, self.intake, self.clock, store, horizon_ms=horizon_ms, bytes_max=bytes_max)
         self.accepted: list[Key] = list(store.keys)
         self.taken: list[Key] = []
@@ -70,7 +71,7 @@ class Rig:
 
     def arrive(self, *due: int, body: int = 50) -> None:
         first = self.intake.published_seq
-        self.intake.commit([Submission(unnumbered(list(due), body=body), lambda _: None)])
+        self.writer.commit([Submission(unnumbered(list(due), body=body), lambda _: None)])
         self.accepted += [Key(d, first + i) for i, d in enumerate(due)]
 
     def take(self, rows_max: int = 1000) -> int:

@@ -215,8 +215,8 @@ def messages_only(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 def concat(batches: Iterable[pa.RecordBatch]) -> pa.RecordBatch:
     """One batch of many; a single one is passed through."""
-    several = list(batches)
-    return several[0] if len(several) == 1 else pa.concat_batches(several)
+    parts = list(batches)
+    return parts[0] if len(parts) == 1 else pa.concat_batches(parts)
 
 
 _FEW_ROWS = 256

@@ -166,6 +166,24 @@ class Groups:
                 group.configure(group.settings)
         return self.topic_info(topic)
 
+    def pause(self, topic: str, name: str, *, paused: bool) -> None:
+        """Have a group that is there hand out nothing, or again."""
+        self.find(topic, name)
+        self.set(topic, name, None, paused=paused)
+
+    def ready_count(self, topic: str) -> int:
+        """How many messages of a topic are ready and not settled by the group that has the most of them."""
+        queue = self._ready.topics.get(topic)
+        if queue is None:
+            return 0
+        return max((g.unsettled for g in list(queue.groups.values())), default=queue.end - queue.first)
+
+    def stop(self) -> None:
+        """Nothing is handed out any more; who waits is let go."""
+        for queue in list(self._ready.topics.values()):
+            for group in list(queue.groups.values()):
+                group.stop()
+
     def has_topic(self, topic: str) -> bool:
         """Whether it has settings, groups, or messages that have become due."""
         return topic in self._ready.topics

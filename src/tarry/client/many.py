@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from tarry.api.receipt import Accepted, Receipt
-from tarry.api.rows import BODY, ID, Row, columns_of, rows_of, to_batch
+from tarry.api.schedule import BODY, ID, Row, columns_of, rows_of, to_batch
 from tarry.base.message import Message
 
 MANY_ROWS = 4096

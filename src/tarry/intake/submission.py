@@ -15,47 +15,54 @@ from tarry.base.message import UNNUMBERED
 NO_ROWS = pa.RecordBatch.from_pylist([], schema=UNNUMBERED)
 
 
-class Round(Protocol):
-    """What is decided in one commit: see ``tarry.broker.commands``."""
+class WriteBatch(Protocol):
+    """What is decided in one commit: see ``tarry.broker.commands.write_batch``."""
 
     next_seq: int
+    """Of the next row that is written."""
 
-    def settle(self) -> None:
+    def on_durable(self) -> None:
         """All of it is durable and published."""
         ...
 
-    def undo(self) -> None:
-        """The disk refused it."""
+    def on_refused(self) -> None:
+        """The disk refused it: nothing of it came to pass."""
         ...
 
 
-class Deed(Protocol):
+class Command(Protocol):
     """What a submission asks beyond having its rows stored. The writer calls it, in the order of the log."""
 
-    def decide(self, round: Any) -> pa.RecordBatch | None:
-        """The rows to write, if any. Raises TarryError: it is refused, and nothing was decided."""
+    def decide(self, batch: Any) -> pa.RecordBatch | None:
+        """The rows to write, if any; ``batch`` is the :class:`WriteBatch` of this commit.
+
+        Raises:
+            TarryError: it is refused, and nothing was decided.
+        """
         ...
 
-    def answer(self, first_seq: int) -> None:
+    def on_durable(self, first_seq: int) -> None:
         """It is durable; its rows begin at ``first_seq``."""
         ...
 
-    def refuse(self, error: TarryError) -> None:
+    def on_refused(self, error: TarryError) -> None:
         """Nothing of it was accepted."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """An admitted batch on its way to the disk, and whom to tell; or a deed, which says what to write."""
+    """An admitted batch on its way to the disk, and who gets the result; or a command, which says what to write and
+    answers its caller itself.
+    """
 
     batch: pa.RecordBatch
-    done: Callable[[Accepted | TarryError], None]
-    deed: Deed | None = None
+    on_result: Callable[[Accepted | TarryError], None]
+    command: Command | None = None
 
-    def fail(self, error: TarryError) -> None:
-        """Tell that nothing was accepted."""
-        if self.deed is not None:
-            self.deed.refuse(error)
+    def refuse(self, error: TarryError) -> None:
+        """Tell whoever submitted it that nothing was accepted."""
+        if self.command is not None:
+            self.command.on_refused(error)
         else:
-            self.done(error)
+            self.on_result(error)

@@ -17,7 +17,7 @@ from tarry.base.errors import DiskFullError, TarryError
 from tarry.log import frame
 from tarry.log.commit import GroupCommit
 from tarry.log.files import DISK_FULL, Files, sync_directory
-from tarry.log.frame import Room
+from tarry.log.frame import LogKind
 from tarry.log.recover import recover_tail
 from tarry.log.segment import SegmentReader, SegmentWriter, list_segments, segment_path
 
@@ -145,7 +145,7 @@ class Journal:
         """Begin a new file with what is true now. The old files go only when it is durable."""
         old = self._writer
         try:
-            fresh = SegmentWriter(self._files, self._directory, Room.ACKS, old.base + 1)
+            fresh = SegmentWriter(self._files, self._directory, LogKind.ACKS, old.base + 1)
         except OSError as error:
             if error.errno not in DISK_FULL:
                 raise
@@ -192,17 +192,17 @@ class Journal:
         """
         bases = list_segments(self._directory)
         for base in bases[-1:]:
-            recover_tail(self._files, segment_path(self._directory, base), Room.ACKS, base)
+            recover_tail(self._files, segment_path(self._directory, base), LogKind.ACKS, base)
         # A last file whose snapshot is not whole died while rolling: the file before it has everything.
         while len(bases) > 1 and not _is_whole(segment_path(self._directory, bases[-1])):
             self._files.remove(segment_path(self._directory, bases.pop()))
-            recover_tail(self._files, segment_path(self._directory, bases[-1]), Room.ACKS, bases[-1])
+            recover_tail(self._files, segment_path(self._directory, bases[-1]), LogKind.ACKS, bases[-1])
         for base in bases[-1:]:
             with SegmentReader(segment_path(self._directory, base)) as reader:
                 for _, _, batch in reader.read_all(SCHEMA):
                     for row in zip(*(c.to_pylist() for c in batch.columns), strict=True):
                         yield Entry(row[0], row[1], Op(row[2]), *row[3:])
-        self._writer = SegmentWriter(self._files, self._directory, Room.ACKS, bases[-1] if bases else 0)
+        self._writer = SegmentWriter(self._files, self._directory, LogKind.ACKS, bases[-1] if bases else 0)
         # Before anything is served: its writer may have died before the fsync.
         self._writer.sync()
         for base in bases[:-1]:

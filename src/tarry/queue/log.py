@@ -20,12 +20,12 @@ import numpy as np
 import pyarrow as pa
 
 from tarry.base.errors import CorruptError
+from tarry.base.lru_cache import LruCache
 from tarry.base.message import SCHEMA, concat
-from tarry.base.recent import Recent
 from tarry.base.types import Int64s
 from tarry.log import frame
 from tarry.log.files import DISK_FULL, Files
-from tarry.log.frame import Room
+from tarry.log.frame import LogKind
 from tarry.log.recover import recover_tail
 from tarry.log.segment import Located, SegmentReader, SegmentWriter, list_segments, segment_path
 from tarry.queue.topic import Extent, Tail, Topic
@@ -100,9 +100,9 @@ class ReadyLog:
         self._retired: list[SegmentWriter] = []
         self._segments: list[int] = []
         self._sealed_due_ms: dict[int, int] = {}
-        self._tables: Recent[tuple[int, str], tuple[Int64s, Int64s]] = Recent(TABLES_MAX, lambda _: 1)
+        self._tables: LruCache[tuple[int, str], tuple[Int64s, Int64s]] = LruCache(TABLES_MAX, lambda _: 1)
         # A consumer that lags takes a few rows at a time, a frame has thousands, and reading it is checking all of it.
-        self._read: Recent[tuple[int, int], pa.RecordBatch] = Recent(READ_BYTES_MAX, lambda rows: int(rows.nbytes))
+        self._read: LruCache[tuple[int, int], pa.RecordBatch] = LruCache(READ_BYTES_MAX, lambda rows: int(rows.nbytes))
         self._active_frames: list[Frame] = []
         self.dirty = threading.Event()
         """Set when rows wait to be written."""
@@ -220,7 +220,7 @@ class ReadyLog:
         old.sync()
         # Everything that can fail for a full disk comes before the first change of state.
         _store_frames(old.path, self._active_frames)
-        fresh = SegmentWriter(self._files, self._directory, Room.READY, old.base + 1)
+        fresh = SegmentWriter(self._files, self._directory, LogKind.READY, old.base + 1)
         self._sealed_due_ms[old.base] = _due_max(self._active_frames)
         self._retired.append(old)
         self._active_frames = []
@@ -228,7 +228,7 @@ class ReadyLog:
         self._segments.append(fresh.base)
 
     def _open(self, base: int) -> None:
-        self._writer = SegmentWriter(self._files, self._directory, Room.READY, base)
+        self._writer = SegmentWriter(self._files, self._directory, LogKind.READY, base)
         self._segments.append(base)
 
     def mark(self) -> tuple[int, int, int]:
@@ -379,7 +379,7 @@ class ReadyLog:
         path = segment_path(self._directory, last)
         if bases:
             known = place[1] if place[0] == last else 0
-            recover_tail(self._files, path, Room.READY, last, durable_to=known, start=known)
+            recover_tail(self._files, path, LogKind.READY, last, durable_to=known, start=known)
         self._open(last)
         try:
             self._active_frames = list(_scan_frames(path))

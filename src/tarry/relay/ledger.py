@@ -26,7 +26,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from tarry.base.errors import CorruptError, UnavailableError
-from tarry.base.recent import Recent
+from tarry.base.lru_cache import LruCache
 from tarry.base.types import Int64s
 from tarry.relay.positions import number_of, shard_of
 from tarry.store.layout import CANCELLED
@@ -119,8 +119,8 @@ class Ledger:
 
     def wanted(self, start: Reached, end: Reached) -> list[File]:
         """The files that a delivery reads, by due time."""
-        found = (f for f in self.files.values() if f.bucket != CANCELLED and f.due(start, end) is not None)
-        return sorted(found, key=lambda f: (f.due_min_ms, f.seq_min))
+        files = (f for f in self.files.values() if f.bucket != CANCELLED and f.due(start, end) is not None)
+        return sorted(files, key=lambda f: (f.due_min_ms, f.seq_min))
 
     def cancelled(self, end: Reached) -> list[str]:
         """The files of cancellations that may still matter."""
@@ -160,13 +160,13 @@ def _rewrites(entry: Sequence[dict[str, Any]]) -> bool:
 
 
 def _of_add(add: dict[str, Any], version: int) -> File:
-    told = json.loads(add.get("stats") or "{}")
-    low, high = told.get("minValues", {}), told.get("maxValues", {})
+    stats = json.loads(add.get("stats") or "{}")
+    low, high = stats.get("minValues", {}), stats.get("maxValues", {})
     return File(
         path=add["path"],
         version=version,
         bucket=add["partitionValues"].get("bucket") or "",
-        rows=told.get("numRecords", 0),
+        rows=stats.get("numRecords", 0),
         size=add["size"],
         due_min_ms=low.get("due_ms", _LOWEST),
         due_max_ms=high.get("due_ms", _HIGHEST),
@@ -175,7 +175,7 @@ def _of_add(add: dict[str, Any], version: int) -> File:
     )
 
 
-_WANTED = {
+_COLUMNS = {
     "path": "path",
     "bucket": "partition.bucket",
     "rows": "num_records",
@@ -193,8 +193,8 @@ def _of_actions(actions: pa.Table, shard: str, version: int) -> list[File]:
         return []
     shards = actions["partition.shard"].to_pylist()
     columns = {
-        name: actions[told].to_pylist() if told in actions.column_names else [None] * actions.num_rows
-        for name, told in _WANTED.items()
+        name: actions[column].to_pylist() if column in actions.column_names else [None] * actions.num_rows
+        for name, column in _COLUMNS.items()
     }
     rows: Iterator[dict[str, Any]] = (
         {n: _MISSING.get(n) if v is None else v for n, v in zip(columns, values, strict=True)}
@@ -209,15 +209,15 @@ class _DueTimes:
     def __init__(self, place: Place) -> None:
         self._place = place
         self._groups: dict[str, list[Group]] = {}
-        self._kept: Recent[tuple[str, int], Int64s] = Recent(DUE_BYTES_MAX, lambda due: due.nbytes)
+        self._due: LruCache[tuple[str, int], Int64s] = LruCache(DUE_BYTES_MAX, lambda due: due.nbytes)
 
     def count(self, file: File, after: int, until: int) -> int:
         if after < file.due_min_ms and file.due_max_ms <= until:
             return file.rows
-        known = self._groups.get(file.path)
-        if known is None:
-            known = self._groups[file.path] = groups(self._place, file.path)
-        return sum(self._in_group(file.path, g, after, until) for g in known)
+        of_file = self._groups.get(file.path)
+        if of_file is None:
+            of_file = self._groups[file.path] = groups(self._place, file.path)
+        return sum(self._in_group(file.path, g, after, until) for g in of_file)
 
     def forget(self, path: str) -> None:
         self._groups.pop(path, None)
@@ -231,8 +231,8 @@ class _DueTimes:
         return int(high - low)
 
     def _of(self, path: str, number: int) -> Int64s:
-        due = self._kept.get((path, number))
+        due = self._due.get((path, number))
         if due is None:
             due = np.sort(read_group(self._place, path, number, ["due_ms"]).column("due_ms").to_numpy())
-            self._kept.put((path, number), due)
+            self._due.put((path, number), due)
         return due

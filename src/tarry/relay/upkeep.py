@@ -39,7 +39,7 @@ class RelayUpkeep(Carrier):
     def __init__(
         self, store: RelayStore, run: Runner, settings: Settings | None = None, clock: Clock | None = None
     ) -> None:
-        super().__init__(store, settings or Settings(), run)
+        super().__init__(store.table, settings or Settings(), run)
         self._relay_store = store
         self._clock = clock or SystemClock()
         self._before: Snapshot | None = None

@@ -13,7 +13,7 @@ from typing import Any, Literal, NoReturn, TypeAlias, get_args
 
 from tarry.base.delay import INT64_MAX, datetime_ms, due_from_delay, parse_duration_ms
 from tarry.base.errors import InvalidArgumentError
-from tarry.repeat.walls import closer_than, problem
+from tarry.repeat.local_times import closer_than, problem
 from tarry.repeat.zones import zone
 
 LEAST_MS = 1000

@@ -55,8 +55,8 @@ class FileColumns:
     def of_plain(cls, columns: Mapping[str, Any]) -> FileColumns:
         """From what :meth:`to_plain` gave."""
         texts = ("path", "topic_min", "topic_max")
-        made: dict[str, Any] = {n: list(v) if n in texts else np.array(v, np.int64) for n, v in columns.items()}
-        return cls(**made)
+        values: dict[str, Any] = {n: list(v) if n in texts else np.array(v, np.int64) for n, v in columns.items()}
+        return cls(**values)
 
     @classmethod
     def of_actions(cls, actions: pa.Table, shard: int) -> tuple[FileColumns, FileColumns]:

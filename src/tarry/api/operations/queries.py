@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, asdict, dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import pyarrow as pa
 
-from tarry.api.operation import PLAIN, Action, Codec, Int64, Natural, Operation, Rows, data, many, one_batch
+from tarry.api.operation import PLAIN, Action, Codec, Form, Int64, Natural, Operation, Rows, data, many, one_batch
 from tarry.api.receipt import TopicPending
 from tarry.api.views import PEEKED, Event, Forecast, Herd, History, Load, Page
 
@@ -22,6 +23,8 @@ class GetPending(Operation[list[TopicPending]]):
     """
 
     wire = Action("pending", "what is pending, by topic", many(data(TopicPending)))
+    _: KW_ONLY
+    next_due: bool = True
 
 
 def _page(table: pa.Table) -> Page:
@@ -143,13 +146,22 @@ class GetStatus(Operation[dict[str, Any]]):
     wire = Action("status", "health and counters", PLAIN)
 
 
+def _lists(pairs: Sequence[tuple[str, str]]) -> list[list[str]]:
+    return [list(pair) for pair in pairs]
+
+
+def _pairs(lists: Sequence[Sequence[str]]) -> tuple[tuple[str, str], ...]:
+    return tuple((topic, group) for topic, group in lists)
+
+
 @dataclass(frozen=True, slots=True)
 class GetOverview(Operation[dict[str, Any]]):
     """All figures at one moment, as plain data: those of :class:`GetStatus`, and ``now_ms``, ``disk``, ``topics``,
     ``groups``, ``intake``, ``store`` and ``lateness`` (histograms; see :class:`tarry.base.histogram.Histogram`).
 
     Args:
-        most: how many topics, and groups, are listed one by one.
+        most: how many topics, and groups, are listed one by one; ``always`` and ``always_groups`` (topic and group)
+        are, besides.
         next_due: with the next due time of each topic, which may read from disk.
     """
 
@@ -157,6 +169,8 @@ class GetOverview(Operation[dict[str, Any]]):
     _: KW_ONLY
     most: Natural = 100
     next_due: bool = False
+    always: Annotated[Sequence[str], Form(list[str], list, tuple)] = ()
+    always_groups: Annotated[Sequence[tuple[str, str]], Form(list[list[str]], _lists, _pairs)] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pyarrow as pa
 
@@ -12,17 +10,14 @@ from tarry.base.errors import InvalidArgumentError, NotFoundError
 from tarry.base.message import RESERVED, check_topic
 from tarry.base.types import Int64s
 from tarry.groups import Group
-from tarry.queue import Topic
-
-if TYPE_CHECKING:
-    from tarry.broker.recovery import Rooms
+from tarry.queue import ReadyLog, Topic
 
 LIMIT_MAX = 1000
 BYTES_MAX = 64 << 20
 """So much is read at most; where a group wants little of it, there may be less than there could be."""
 
 
-def peek(rooms: Rooms, topic: str, group: str | None, limit: int) -> pa.RecordBatch:
+def peek(ready: ReadyLog, topic: str, group: str | None, limit: int) -> pa.RecordBatch:
     """The first ready messages that the group has not settled, or, without one, the group with the most of them; all
     that is kept, where there is no group.
 
@@ -32,7 +27,7 @@ def peek(rooms: Rooms, topic: str, group: str | None, limit: int) -> pa.RecordBa
     check_topic(topic)
     if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= LIMIT_MAX:
         raise InvalidArgumentError(f"limit is {limit!r:.80}; allowed: 1 to {LIMIT_MAX}")
-    queue = rooms.ready.topics.get(topic)
+    queue = ready.topics.get(topic)
     groups = {} if queue is None else {n: g for n, g in list(queue.groups.items()) if not n.startswith(RESERVED)}
     if group is not None and group not in groups:
         has = f"its groups are: {', '.join(sorted(groups)[:20])}" if groups else "it has none"

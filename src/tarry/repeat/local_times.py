@@ -1,4 +1,5 @@
-"""Which wall-clock times match a cron expression? Without zones: what happens in gaps and folds is for ``cron``.
+"""Which local times match a cron expression: what the clocks on the wall show, without zones. What happens in gaps and
+folds is for ``cron``.
 
 The ``cronsim`` library reads the expression and finds the next and the former match; it is given naive datetimes only.
 (Given a zone, it advances in steps of an hour or of minutes at once and so passes over times near a shift of the
@@ -30,7 +31,7 @@ _EPOCH_DAY = date(1970, 1, 1).toordinal()
 _CYCLE = range(2000, 2028)
 
 
-class Walls:
+class LocalTimes:
     """The wall times, in whole seconds, that match a cron expression."""
 
     def __init__(self, expression: str) -> None:
@@ -97,12 +98,12 @@ class Walls:
         if not self.matches(date.fromordinal(_EPOCH_DAY + day)):
             return 0
         hour, minute, second = second // 3600, second // 60 % 60, second % 60
-        found = bisect_left(self._hours, hour) * len(self._minutes) * len(self._seconds)
+        matches = bisect_left(self._hours, hour) * len(self._minutes) * len(self._seconds)
         if hour in self._sim.hours:
-            found += bisect_left(self._minutes, minute) * len(self._seconds)
+            matches += bisect_left(self._minutes, minute) * len(self._seconds)
             if minute in self._sim.minutes:
-                found += bisect_right(self._seconds, second)
-        return found
+                matches += bisect_right(self._seconds, second)
+        return matches
 
     def matches(self, day: date) -> bool:
         """Whether the date fields match ``day``."""
@@ -110,15 +111,15 @@ class Walls:
 
 
 @lru_cache(maxsize=4096)
-def walls(expression: str) -> Walls:
-    """The matches of an expression; as :class:`Walls`, and made once."""
-    return Walls(expression)
+def local_times(expression: str) -> LocalTimes:
+    """The matches of an expression; as in :class:`LocalTimes`, and made once."""
+    return LocalTimes(expression)
 
 
 @lru_cache(maxsize=1024)
 def _days_of_year(expression: str, year: int) -> array[int]:
     """How many days of the year before its first, second, … day match; the last entry: how many in all."""
-    matches, first = walls(expression).matches, date(year, 1, 1)
+    matches, first = local_times(expression).matches, date(year, 1, 1)
     days = date(year + 1, 1, 1).toordinal() - first.toordinal()
     return array("H", accumulate((matches(first + timedelta(days=d)) for d in range(days)), initial=0))
 
@@ -126,14 +127,14 @@ def _days_of_year(expression: str, year: int) -> array[int]:
 @lru_cache(maxsize=1024)
 def closer_than(expression: str, least_s: float) -> bool:
     """Whether two matches of an expression are ever less than ``least_s`` seconds apart."""
-    return walls(expression).closer_than(least_s)
+    return local_times(expression).closer_than(least_s)
 
 
 @lru_cache(maxsize=1024)
 def problem(expression: str) -> str | None:
     """What is wrong with a cron expression, or None: it is valid, and fires some time."""
     try:
-        found = walls(expression)
+        times = local_times(expression)
     except (CronSimError, ValueError) as error:
         return str(error)[:80]
-    return "it never fires" if found.next(wall_time(datetime(2000, 1, 1)) - 1) is None else None
+    return "it never fires" if times.next(wall_time(datetime(2000, 1, 1)) - 1) is None else None

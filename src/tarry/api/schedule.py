@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import fields
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, TypedDict
+from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 
 import pyarrow as pa
 
@@ -67,13 +67,22 @@ _ALWAYS = ("topic", "body")
 _BODY_MAX = 1 << 30
 
 
-class MessageDict(TypedDict, total=False):
-    """A message for ``schedule_many``: the arguments of ``schedule``."""
+class MessageOptions(TypedDict, total=False):
+    """What one may say of a message beside its topic, its body and when it is due; None is as if it were left out.
 
-    topic: str
-    body: bytes | str
-    delay: Delay | None
-    due: datetime | int | None
+    - ``id``: the producer's name for this message: sent again within the broker's dedupe window, it is scheduled once,
+      and the second answer is the first one's.
+    - ``key``: the producer's name for a schedule in the topic; ``on_key``: what to do when a message of this key is
+      pending: "replace" it (the default), "keep" it (its receipt is the answer), or "refuse" this one.
+    - ``tag``: a word that consumers filter by; ``properties``: texts by name.
+    - ``ttl``: for how long from now it is of use: seconds, a timedelta, or a text such as "1h30m"; ``late``: what
+    happens once that has passed before a consumer took it: "deliver", "drop" (the default), or "dead": to the dead
+    letters.
+    - ``tries``: how often it is delivered at most, before it is a dead letter.
+    - ``repeat``: a :class:`tarry.Repeat` (or its dict, or its JSON): it comes again by that rule.
+    - ``order_key``: messages of one order key are delivered one after the other by groups that keep order.
+    """
+
     id: str | None
     key: str | None
     tag: str | None
@@ -86,12 +95,40 @@ class MessageDict(TypedDict, total=False):
     late: str | None
 
 
+class MessageDict(MessageOptions, total=False):
+    """A message for ``schedule_many``: the arguments of ``schedule``."""
+
+    topic: str
+    body: bytes | str
+    delay: Delay | None
+    due: datetime | int | None
+
+
+_ARGUMENTS = ("topic", "body", "delay", "due", *MessageOptions.__annotations__)
+
+
 def make_row(
     topic: str,
     body: bytes | str,
     *,
     delay: Delay | None = None,
     due: datetime | int | None = None,
+    **options: Unpack[MessageOptions],
+) -> Row:
+    """One message; due at once without ``delay`` and ``due``.
+
+    Raises:
+        InvalidMessageError, InvalidArgumentError: names the value and what is allowed.
+    """
+    row = plain_row(topic, body, delay, due)
+    if not options:
+        return row
+    return _full_row(row, **options)
+
+
+def _full_row(
+    row: Row,
+    *,
     id: str | None = None,
     key: str | None = None,
     tag: str | None = None,
@@ -103,15 +140,9 @@ def make_row(
     order_key: str | None = None,
     late: str | None = None,
 ) -> Row:
-    """One message; due at once without ``delay`` and ``due``.
-
-    Raises:
-        InvalidMessageError, InvalidArgumentError: names the value and what is allowed.
-    """
     plain = id is None and key is None and tag is None and properties is None and ttl is None and tries is None
     if plain and repeat is None and order_key is None and late is None and on_key == "replace":
-        return plain_row(topic, body, delay, due)
-    row = plain_row(topic, body, delay, due)
+        return row
     policy = one_of("on_key", on_key, ON_KEY)
     return (
         *row[:ID],
@@ -153,11 +184,11 @@ def row_of(message: Message | Mapping[str, Any]) -> Row:
         return make_row(**given)
     if not isinstance(message, Mapping):
         raise InvalidMessageError(f"a message of type {type(message).__name__}; allowed: Message, or a dict")
-    unknown = sorted(set(message) - MessageDict.__annotations__.keys(), key=str)
+    unknown = sorted(set(message) - set(_ARGUMENTS), key=str)
     missing = {"topic", "body"} - message.keys()
     if unknown or missing:
         problem = f"unknown field {unknown[0]!r}" if unknown else f"field {min(missing)!r} is missing"
-        raise InvalidMessageError(f"{problem}; allowed: {', '.join(MessageDict.__annotations__)}")
+        raise InvalidMessageError(f"{problem}; allowed: {', '.join(_ARGUMENTS)}")
     return make_row(**message)
 
 
@@ -167,7 +198,7 @@ def rows_of(messages: Iterable[Message | Mapping[str, Any]]) -> Iterable[Row]:
         try:
             yield row_of(message)
         except InvalidMessageError as error:
-            raise _placed(error, place) from error
+            raise error.of_row(place) from error
         except InvalidArgumentError as error:
             raise InvalidMessageError(str(error), row=place) from error
 
@@ -199,9 +230,3 @@ def _cells(rows: Sequence[Row], *, whole: bool = False) -> list[tuple[Any, ...]]
 
 
 _NONES = (None,) * (len(COLUMNS) - SHORT)
-
-
-def _placed(error: InvalidMessageError, row: int) -> InvalidMessageError:
-    error.args = (f"row {row}: {error}",)
-    error.row = row
-    return error

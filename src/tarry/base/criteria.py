@@ -1,4 +1,6 @@
-"""Which messages are looked for: of a topic, with a key, an id, a tag. Asked of columns, and of a file's bounds."""
+"""Which messages somebody looks for: of a topic, with a key, an id or a tag. Checked on columns, and on the bounds of a
+file, which may rule out that it has any.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ _DERIVED = re.compile(r"[0-7][0-9a-f]{15}")
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class Criteria:
     """All that is given must hold. ``seq`` names the one message of that number, if it was given no id."""
 
     topic: str | None = None
@@ -28,22 +30,22 @@ class Wanted:
     @property
     def columns(self) -> list[str]:
         """The columns, beside ``due_ms`` and ``seq``, that :meth:`mask` needs to see."""
-        return [name for name in ("topic", "key", "id", "tag") if getattr(self, name) is not None or self._asks(name)]
+        return [name for name in ("topic", "key", "id", "tag") if getattr(self, name) is not None or self._needs(name)]
 
-    def _asks(self, name: str) -> bool:
+    def _needs(self, name: str) -> bool:
         return name == "id" and self.seq is not None
 
     def mask(self, batch: pa.RecordBatch) -> Mask:
-        """Which rows are wanted. Rows that are no messages never are, where ``batch`` says what they are."""
-        wanted = np.ones(batch.num_rows, np.bool_)
+        """Which rows fulfil them. Rows that are no messages never do, where ``batch`` says what they are."""
+        mask = np.ones(batch.num_rows, np.bool_)
         for name in ("topic", "key", "id", "tag"):
             if (value := getattr(self, name)) is not None:
-                wanted &= _mask(pc.equal(batch.column(name), value))
+                mask &= _mask(pc.equal(batch.column(name), value))
         if self.seq is not None:
-            wanted &= (batch.column("seq").to_numpy() == self.seq) & _mask(batch.column("id").is_null())
+            mask &= (batch.column("seq").to_numpy() == self.seq) & _mask(batch.column("id").is_null())
         if "kind" in batch.schema.names:
-            wanted &= _mask(pc.equal(batch.column("kind"), 0))
-        return wanted
+            mask &= _mask(pc.equal(batch.column("kind"), 0))
+        return mask
 
     def may_be_in(self, seq_min: int, seq_max: int, topic_min: str | None, topic_max: str | None) -> bool:
         """Whether bounds (inclusive; None: not known) leave room for such a message."""
@@ -57,5 +59,5 @@ def derived_seq(id: str) -> int | None:
     return int(id, 16) if _DERIVED.fullmatch(id) else None
 
 
-def _mask(found: Any) -> Mask:
-    return np.asarray(found.fill_null(False).to_numpy(zero_copy_only=False), np.bool_)
+def _mask(column: Any) -> Mask:
+    return np.asarray(column.fill_null(False).to_numpy(zero_copy_only=False), np.bool_)

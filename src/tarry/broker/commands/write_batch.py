@@ -1,28 +1,22 @@
 """One commit of the intake: what was decided in it so far, and whether a message is still pending.
 
 A message is *pending* until the dispatcher takes it. The dispatcher takes under the wheel's lock, and so is decided
-here: what is withdrawn under that lock is never handed on. It is undone if the disk refuses the commit.
+here: what is cancelled under that lock is never handed on. It is undone if the disk refuses the commit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from tarry.api.outcome import Outcome
 from tarry.base.bulk import SEQ_MIN
-from tarry.base.types import Int64s, Key
-from tarry.names import Entry
-from tarry.wheel.wheel import Piece
-
-if TYPE_CHECKING:
-    from tarry.names import Registry
-    from tarry.wheel.loader import Loader
-    from tarry.wheel.wheel import Wheel
+from tarry.base.types import Int64s, Key, Mask, at_or_after
+from tarry.names import Entry, Registry
+from tarry.wheel import Loader, Wheel
+from tarry.wheel.run import Run
 
 LOCKED_ROWS = 1024
 """Messages that are judged while the dispatcher waits."""
@@ -31,7 +25,7 @@ _DONE, _DELIVERED, _CANCELLED, _UNKNOWN = range(4)
 
 
 @dataclass(slots=True)
-class Round:
+class WriteBatch:
     """``next_seq``: of the next row that is written. ``known_from_ms``: what was due before that is forgotten."""
 
     wheel: Wheel
@@ -44,7 +38,7 @@ class Round:
     new: set[int] = field(default_factory=set)
 
     def entries(self, names: Sequence[bytes]) -> list[Entry | None]:
-        """What is registered under names, by this round or before it."""
+        """What is registered under names, by this commit or before it."""
         return [self.names.get(n, e) for n, e in zip(names, self.registry.get(names), strict=True)]
 
     def accepted_ids(self, digests: Sequence[bytes]) -> list[Entry | None]:
@@ -52,7 +46,7 @@ class Round:
         known = self.registry.accepted_ids(digests, self.now_ms)
         return [self.names.get(d, e) for d, e in zip(digests, known, strict=True)]
 
-    def pending(self, due_ms: Int64s, seq: Int64s) -> npt.NDArray[np.bool_]:
+    def pending(self, due_ms: Int64s, seq: Int64s) -> Mask:
         """Which of these messages are pending now. They may be taken before anything is made of the answer."""
         return np.array([outcome is Outcome.DONE for outcome in self.outcomes(due_ms, seq)], np.bool_)
 
@@ -61,14 +55,14 @@ class Round:
         return self._judge(due_ms, seq, withdraw=False)
 
     def withdraw(self, due_ms: Int64s, seq: Int64s, *, alive: bool = False) -> list[Outcome]:
-        """Cancel those that are pending. They must exist; "done" is to be written in this round. ``alive``: no earlier
-        round has cancelled any of them.
+        """Cancel those that are pending. They must exist; "done" is to be written in this commit. ``alive``: no earlier
+        one has cancelled any of them.
         """
         return self._judge(due_ms, seq, withdraw=True, alive=alive)
 
     def _judge(self, due_ms: Int64s, seq: Int64s, *, withdraw: bool, alive: bool = False) -> list[Outcome]:
         # Before the lock: it may read from disk, and only this thread changes it.
-        dead = np.zeros(len(seq), np.bool_) if alive else self.registry.dead(due_ms, seq)
+        dead = np.zeros(len(seq), np.bool_) if alive else self.registry.cancelled_mask(due_ms, seq)
         found: list[Outcome] = []
         for start in range(0, len(seq), LOCKED_ROWS):
             part = slice(start, start + LOCKED_ROWS)
@@ -78,21 +72,19 @@ class Round:
                     # Where one is named twice, the second time finds it cancelled.
                     again = pending & _seen_before(seq[part])
                     cancelled, pending = cancelled | again, pending & ~again
-                    self.wheel.withdrawn.add(seq[part][pending].tolist(), due_ms[part][pending].tolist())
+                    self.wheel.tombstones.add(seq[part][pending].tolist(), due_ms[part][pending].tolist())
             past = np.where(due_ms[part] < self.known_from_ms, _UNKNOWN, _DELIVERED)
             codes = np.where(cancelled, _CANCELLED, np.where(pending, _DONE, past))
             found += [_OUTCOMES[code] for code in codes.tolist()]
         return found
 
-    def _state(
-        self, due_ms: Int64s, seq: Int64s, dead: npt.NDArray[np.bool_]
-    ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+    def _state(self, due_ms: Int64s, seq: Int64s, dead: Mask) -> tuple[Mask, Mask]:
         """Which of them are cancelled, and which are pending."""
-        cancelled = dead | self.wheel.withdrawn.mask(due_ms, seq)
+        cancelled = dead | self.wheel.tombstones.mask(due_ms, seq)
         # Nothing at or above `fired` was ever taken. Below it are: what came late; the current occurrence of a series;
         # and, soon after a recovery, what the loader has not come to, if it is not among what was found fired.
         fired = self.wheel.fired
-        pending = (due_ms > fired.due_ms) | ((due_ms == fired.due_ms) & (seq >= fired.seq))
+        pending = at_or_after(due_ms, seq, fired)
         for row in np.flatnonzero(~(pending | cancelled)).tolist():
             pending[row] = self._is_late(int(due_ms[row]), int(seq[row]))
         return cancelled, pending & ~cancelled
@@ -104,20 +96,20 @@ class Round:
             return True
         return Key(due_ms, seq) >= self.wheel.safe and not self.loader.excludes(seq)
 
-    def settle(self) -> None:
+    def on_durable(self) -> None:
         """All of it is durable, and the registry has it."""
         with self.wheel.lock:
-            self.wheel.withdrawn.settle(self.wheel.loaded)
+            self.wheel.tombstones.confirm(self.wheel.loaded)
 
-    def undo(self) -> None:
+    def on_refused(self) -> None:
         """Nothing of it came to pass."""
         with self.wheel.lock:
-            for rows in self.wheel.withdrawn.undo():
-                self.wheel.add(Piece.of(rows, stored=False))
+            for rows in self.wheel.tombstones.revoke():
+                self.wheel.add(Run.of(rows, stored=False))
             self.wheel.lock.notify_all()
 
 
-def _seen_before(values: Int64s) -> npt.NDArray[np.bool_]:
+def _seen_before(values: Int64s) -> Mask:
     again = np.ones(len(values), np.bool_)
     again[np.unique(values, return_index=True)[1]] = False
     return again
