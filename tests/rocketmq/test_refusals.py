@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tarry.fronts.rocketmq.service import NAME
+from tarry.fronts.rocketmq.v5.service import NAME
 from tests.rocketmq.conftest import Place
 from tests.rocketmq.rpc import Code, RefusedError, Rpc, consumer, d, message, now_ms, producer, res, s, signed
 
