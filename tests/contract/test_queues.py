@@ -15,7 +15,7 @@ from tarry.base.config import Config
 from tarry.base.errors import InvalidArgumentError, NotFoundError
 from tarry.broker import Broker
 from tarry.client import Client
-from tarry.spark.datasource.calls import BrokerClient
+from tarry.spark.broker_client import BrokerClient
 
 from .conftest import Served
 

@@ -19,9 +19,9 @@ from tarry.base.errors import OverloadedError, UnavailableError
 from tarry.cli.exits import ExitCode
 from tarry.client import Client
 from tarry.demo.account import settle
+from tarry.demo.broker_process import left_of, wait_gone
+from tarry.demo.consumer_main import Watch
 from tarry.demo.monitor import Look, Monitor
-from tarry.demo.server import left_of, wait_gone
-from tarry.demo.watch import Watch
 
 from .conftest import MakeBroker
 

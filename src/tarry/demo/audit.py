@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from tarry.demo.account import Account
 from tarry.demo.flights import Flights
-from tarry.spark.pipeline.process import kill_session
+from tarry.spark.runtime.process import kill_session
 
 ACCEPTED, DELIVERED, REPORT = "accepted.parquet", "delivered.parquet", "audit.html"
 AUDIT_S = 600.0

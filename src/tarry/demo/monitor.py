@@ -10,8 +10,8 @@ from typing import Any
 
 from tarry.base.errors import TarryError
 from tarry.client import Client
-from tarry.demo.server import BrokerProcess, memory_bytes
-from tarry.spark.pipeline.process import session_members
+from tarry.demo.broker_process import BrokerProcess, memory_bytes
+from tarry.spark.runtime.process import session_members
 
 LOOK_S = 0.5
 

@@ -19,7 +19,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 
 from tarry.base.clock import SystemClock
 from tarry.base.errors import InvalidArgumentError, UnavailableError
-from tarry.relay.ledger import Reached
+from tarry.relay.files import Reached
 from tarry.relay.positions import At, Partition
 from tarry.store import Snapshot, StagedFile, StaleCommitError, Store
 from tarry.store.locallog import FILES_KEY

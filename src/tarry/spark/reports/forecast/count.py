@@ -1,0 +1,162 @@
+"""The load to come, counted message by message: by topic and unit, its herds, and what it takes to serve it.
+
+``tarry forecast`` without a report answers from the broker's statistics, in a second; this reads every row of what is
+pending (:mod:`tarry.spark.reports.forecast.pending`) and is exact. :func:`forecast` is pure but for the counting.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark import StorageLevel
+from pyspark.sql import functions as F  # noqa: N812  as everybody writes it
+
+from tarry.api.views import UNITS_MS
+from tarry.base.errors import InvalidArgumentError
+from tarry.spark.reports.forecast.result import DayLoad, Herd, Needs, Outlook, Sources, TopicLoad, UnitLoad
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row
+
+TOPICS_MAX = 200
+SHOWN_TOPICS = 6
+HERDS = 10
+UNITS_MAX = 2000
+DAYS_MAX = 20_000
+DAY_MS = UNITS_MS["day"]
+OTHERS = "(others)"
+
+
+def forecast(
+    pending: DataFrame,
+    sources: Sources,
+    *,
+    now_ms: int,
+    unit: str = "hour",
+    until_ms: int | None = None,
+    rate: float,
+    horizon_ms: int,
+    wheel_bytes_max: int,
+    retention_ms: int,
+) -> Outlook:
+    """Count what :func:`tarry.spark.reports.forecast.pending.pending` gives.
+
+    Args:
+        sources: what it was read from.
+        unit, until_ms: what is told one by one: minutes, hours or days from ``now_ms`` on.
+        rate: messages that are delivered in a second, at most.
+        horizon_ms, wheel_bytes_max, retention_ms: the broker's settings of these names.
+
+    Raises:
+        InvalidArgumentError: names the argument, its value and what is allowed.
+    """
+    if unit not in UNITS_MS:
+        raise InvalidArgumentError(f"unit is {unit!r:.80}; allowed: {', '.join(UNITS_MS)}")
+    if not 0 < rate < float("inf"):
+        raise InvalidArgumentError(f"rate is {rate:g}; allowed: above 0 messages a second")
+    size = UNITS_MS[unit]
+    start = now_ms // size * size
+    last = start + UNITS_MAX * size
+    until = start + {"minute": 60, "hour": 48, "day": 31}[unit] * size if until_ms is None else until_ms
+    if not now_ms < until <= last:
+        raise InvalidArgumentError(f"until_ms is {until}; allowed: after {now_ms} (now) and up to {last}")
+    sums = [F.sum(n).alias(n) for n in ("rows", "body_bytes", "row_bytes")]
+    instants = pending.groupBy("topic", "due_ms").agg(
+        F.count(F.lit(1)).alias("rows"), *(F.sum(n).alias(n) for n in ("body_bytes", "row_bytes"))
+    )
+    # As many rows as there are different instants: on disk, where there are many.
+    instants = instants.persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        by_topic = instants.groupBy("topic").agg(
+            *sums, F.min("due_ms").alias("first_ms"), F.max("due_ms").alias("last_ms")
+        )
+        topics = by_topic.orderBy(F.desc("rows"), "topic").limit(TOPICS_MAX).collect()
+        [whole] = by_topic.agg(
+            F.count("topic").alias("topics"),
+            *sums,
+            F.min("first_ms").alias("first_ms"),
+            F.max("last_ms").alias("last_ms"),
+        ).collect()
+        shown = [row["topic"] for row in topics[:SHOWN_TOPICS]]
+        units = _units(instants, start, until, size, shown)
+        herds = {name: _herds(instants, length, rate) for name, length in (("instant", 1), ("second", 1000))}
+        horizon = _fullest(instants, horizon_ms)
+        days = _days(instants)
+    finally:
+        instants.unpersist()
+    needs = Needs.of(
+        herds=herds["second"],
+        horizon=horizon,
+        horizon_ms=horizon_ms,
+        wheel_bytes_max=wheel_bytes_max,
+        days=days,
+        retention_ms=retention_ms,
+        rate=rate,
+    )
+    return Outlook(
+        now_ms=now_ms,
+        until_ms=until,
+        unit=unit,
+        sources=sources,
+        rows=whole["rows"] or 0,
+        body_bytes=whole["body_bytes"] or 0,
+        row_bytes=whole["row_bytes"] or 0,
+        first_ms=whole["first_ms"],
+        last_ms=whole["last_ms"],
+        topics_count=whole["topics"],
+        topics=[_topic(row) for row in topics],
+        shown_topics=shown,
+        units=units,
+        herds=herds,
+        days=days,
+        needs=needs,
+    )
+
+
+def _topic(row: Row) -> TopicLoad:
+    return TopicLoad(row["topic"], row["rows"], row["body_bytes"], row["first_ms"], row["last_ms"])
+
+
+def _units(instants: DataFrame, start: int, until: int, size: int, shown: list[str]) -> list[UnitLoad]:
+    """Each unit, those without a message, too. What is overdue is in the first."""
+    at = F.floor(F.greatest(F.col("due_ms"), F.lit(start)) / size) * size
+    topic = F.when(F.col("topic").isin(shown), F.col("topic")).otherwise(F.lit(OTHERS))
+    within = instants.where(F.col("due_ms") < F.lit(until)).groupBy(at.cast("long").alias("at"), topic.alias("topic"))
+    found = within.agg(F.sum("rows").alias("rows"), F.sum("body_bytes").alias("bytes")).collect()
+    units: dict[int, dict[str, tuple[int, int]]] = {moment: {} for moment in range(start, until, size)}
+    for row in found:
+        units[row["at"]][row["topic"]] = (row["rows"], row["bytes"])
+    return [
+        UnitLoad(
+            moment,
+            sum(rows for rows, _ in topics.values()),
+            sum(size for _, size in topics.values()),
+            {topic: rows for topic, (rows, _) in sorted(topics.items())},
+        )
+        for moment, topics in units.items()
+    ]
+
+
+def _herds(instants: DataFrame, length_ms: int, rate: float) -> list[Herd]:
+    """The fullest spans of that length."""
+    found = _spans(instants, length_ms).orderBy(F.desc("rows"), "at").limit(HERDS).collect()
+    return [
+        Herd(row["at"], length_ms, row["rows"], row["body_bytes"], row["row_bytes"], round(1000 * row["rows"] / rate))
+        for row in found
+    ]
+
+
+def _fullest(instants: DataFrame, length_ms: int) -> Herd | None:
+    """The span that takes most memory."""
+    found = _spans(instants, length_ms).orderBy(F.desc("row_bytes"), "at").limit(1).collect()
+    return next((Herd(r["at"], length_ms, r["rows"], r["body_bytes"], r["row_bytes"], 0) for r in found), None)
+
+
+def _spans(instants: DataFrame, length_ms: int) -> DataFrame:
+    at = (F.floor(F.col("due_ms") / length_ms) * length_ms).cast("long")
+    return instants.groupBy(at.alias("at")).agg(*(F.sum(n).alias(n) for n in ("rows", "body_bytes", "row_bytes")))
+
+
+def _days(instants: DataFrame) -> list[DayLoad]:
+    rows = _spans(instants, DAY_MS).orderBy("at").limit(DAYS_MAX).collect()
+    return [DayLoad(row["at"], row["rows"], row["body_bytes"], row["row_bytes"]) for row in rows]
