@@ -63,7 +63,7 @@ def fates(accepted: DataFrame, delivered: DataFrame, until_ms: int, **asked: Any
     found: dict[str, list[str]] = defaultdict(list)
     for row in judged.orderBy("ident").collect():
         for name, value in row.asDict().items():
-            if value is True and name != "over":
+            if value is True and name != "was_due":
                 found[name].append(row["ident"])
     return found
 
@@ -382,5 +382,5 @@ def test_random_histories_are_judged_as_the_reference_does(
             continue
         wanted = reference(taken, handed, until, skew)
         names = [n for n in rows[str(i)] if isinstance(rows[str(i)][n], bool)] + ["handouts", "duplicated", "retried"]
-        found = {n: rows[str(i)][n] for n in names if n != "over"}
+        found = {n: rows[str(i)][n] for n in names if n != "was_due"}
         assert {n: v for n, v in found.items() if v} == {n: v for n, v in wanted.items() if v}, (taken, handed)

@@ -42,9 +42,9 @@ def commit(store: Store, batches: list[pa.RecordBatch], start: int, end: int) ->
 
 def count(spark: SparkSession, uri: str, *, from_ms: int = NOW_MS, **asked: object) -> Outlook:
     from tarry.spark.reports.forecast.count import forecast
-    from tarry.spark.reports.forecast.pending import StoreFiles, pending, rows_of
+    from tarry.spark.reports.forecast.pending import StoreVersion, pending, rows_of
 
-    rows = pending(rows_of(spark, StoreFiles.of(uri)), from_ms=from_ms)
+    rows = pending(rows_of(spark, StoreVersion.of(uri)), from_ms=from_ms)
     settings = {"rate": 1000.0, "horizon_ms": 60_000, "wheel_bytes_max": 1 << 20, "retention_ms": 3 * 86_400_000}
     return forecast(rows, NOTHING, now_ms=from_ms, **{**settings, **asked})  # type: ignore[arg-type]
 
@@ -77,7 +77,7 @@ def test_what_the_store_has_less_what_is_cancelled(spark: SparkSession, tmp_path
 def test_a_version_of_the_store_is_pinned_and_an_intake_adds_what_it_does_not_have(
     spark: SparkSession, intake: FakeIntake
 ) -> None:
-    from tarry.spark.reports.forecast.pending import StoreFiles, look, pending, rows_of
+    from tarry.spark.reports.forecast.pending import StoreVersion, look, pending, rows_of
 
     store = Store.open(intake.store_uri)
     intake.add(2500)
@@ -92,7 +92,7 @@ def test_a_version_of_the_store_is_pinned_and_an_intake_adds_what_it_does_not_ha
     # What has fired, but for what came later.
     assert pending(rows, from_ms=1 << 60, fired_seq=2400).count() == 100
     with pytest.raises(NotFoundError, match="no store"):
-        StoreFiles.of(f"{intake.store_uri}-other")
+        StoreVersion.of(f"{intake.store_uri}-other")
 
 
 def test_of_a_cancelled_job_nothing_comes_from_its_place_on(spark: SparkSession) -> None:

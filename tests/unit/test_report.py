@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tarry.spark.reports.audit.page import audit_page
 from tarry.spark.reports.audit.result import FAILURES, Audit, Counts, Example, GroupRow, Late, TopicRow, UnitRow
 from tarry.spark.reports.forecast.page import forecast_page
-from tarry.spark.reports.forecast.result import DayLoad, Herd, Needs, Outlook, Sources, TopicLoad, UnitLoad
+from tarry.spark.reports.forecast.result import DayLoad, HerdLoad, Needs, Outlook, Sources, TopicLoad, UnitLoad
 from tarry.spark.reports.pages import plots, render
 
 H = 3_600_000
@@ -87,7 +87,7 @@ AUDIT = Audit(
 
 
 def outlook(*, herd: int = 1000, units: int = 48) -> Outlook:
-    herds = [Herd(T, 1000, herd, herd * 256, herd * 400, round(herd / 500))]
+    herds = [HerdLoad(T, 1000, herd, herd * 256, herd * 400, round(herd / 500))]
     days = [DayLoad(T + i * DAY, 10 * i, 2560 * i, 4000 * i) for i in (0, 1, 2, 9)]
     settings = {"horizon_ms": 60_000, "wheel_bytes_max": 1 << 20, "retention_ms": 3 * DAY, "rate": 500_000.0}
     needs = Needs.of(herds=herds, horizon=herds[0], days=days, **settings)  # type: ignore[arg-type]

@@ -55,7 +55,7 @@ def outlook(
             intake_bytes, cancelled_jobs = state.waiting_bytes, state.cancelled_jobs
         else:
             now_ms = from_ms = SystemClock().now_ms()
-            files, fired_seq, intake, intake_bytes = places.StoreFiles.of(store or ""), None, (0, 0), 0
+            files, fired_seq, intake, intake_bytes = places.StoreVersion.of(store or ""), None, (0, 0), 0
             cancelled_jobs = []  # who is cancelled, the broker knows
         files = replace(files, messages=files.later_than(from_ms))
         rows = places.rows_of(spark, files, endpoint=endpoint, intake=intake)

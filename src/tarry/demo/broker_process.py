@@ -1,7 +1,7 @@
 """The broker as a child process, ``tarry serve``, with its Spark pipeline: started, killed, started again, stopped.
 
 It leads a session of its own, so that a Ctrl-C in the terminal reaches the demo alone, which then ends everything in
-order. The pipeline leads another one; both are looked through by process ids after the kill.
+order. The pipeline leads another one; after a kill the processes of both are looked for by their session ids.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tarry.spark.runtime.process import kill_session, session_members
 
 READY_S = 60.0
 STOP_S = 30.0
-GONE_S = 30.0
+EXIT_S = 30.0
 """How long a killed broker's processes may take to end by themselves."""
 
 _READY = re.compile(r"tarry \S+ serving flight on (\S+),.* data .*\n")
@@ -33,7 +33,7 @@ class BrokerProcess:
     """One data directory's broker. The address stays the same over a restart; close it, or use a ``with`` block."""
 
     MODULE = "tarry"
-    """What runs as the command: tests have one that fails on purpose."""
+    """The module that is run: tests have one that fails on purpose."""
 
     def __init__(self, data: Path, log: Path, settings: Mapping[str, str | int]) -> None:
         self.data = data
@@ -77,8 +77,8 @@ class BrokerProcess:
         self._sessions.add(self._process.pid)
         self.address = self._wait_ready()
 
-    def know_pipeline(self, pid: int) -> None:
-        """The pipeline's process, which leads a session: it is to be gone when this broker is."""
+    def add_pipeline(self, pid: int) -> None:
+        """Add the pipeline's process, which leads a session: it must end when this broker ends."""
         self._sessions.add(pid)
 
     def kill(self) -> None:
@@ -91,7 +91,7 @@ class BrokerProcess:
         self._sessions = set()
 
     def end_former(self, sessions: set[int]) -> None:
-        """SIGKILL what is left of a killed broker's sessions; :meth:`close` does not look for them any more."""
+        """SIGKILL what is left of a killed broker's sessions, so that :meth:`close` need not look for them."""
         for session in sessions & self._former:
             kill_session(session)
         self._former -= sessions
@@ -113,7 +113,7 @@ class BrokerProcess:
         return None if self._process is None else self._process.poll()
 
     def close(self) -> None:
-        """End whatever is left of it, in order where that is possible."""
+        """End all its processes, by SIGTERM where that works."""
         if self._process is not None:
             self.stop()
         for session in self._sessions | self._former:
@@ -133,43 +133,43 @@ class BrokerProcess:
         if not select.select([self._process.stdout], [], [], READY_S)[0]:
             raise UnavailableError(f"the broker did not serve within {READY_S:g} s; its log: {self.log}")
         line = self._process.stdout.readline()
-        found = _READY.fullmatch(line)
-        if found is None:
+        ready = _READY.fullmatch(line)
+        if ready is None:
             code = self._process.wait(STOP_S) if not line else None
             raise TarryError(f"the broker did not start (exit code {code}): {line.strip() or last_line(self.log)}")
-        return found[1]
+        return ready[1]
 
 
-class Gone:
-    """Watches, beside everything else, how long the processes of a killed broker stay."""
+class ExitWatch:
+    """Measures in a thread how long the processes of a killed broker live on."""
 
     def __init__(self, broker: BrokerProcess, sessions: set[int]) -> None:
         self._broker = broker
         self._sessions = sessions
-        self._found: tuple[float, list[int]] = (0.0, [])
-        self._thread = threading.Thread(target=self._run, name="demo-gone", daemon=True)
+        self._result: tuple[float, list[int]] = (0.0, [])
+        self._thread = threading.Thread(target=self._run, name="demo-exit-watch", daemon=True)
         self._thread.start()
 
     def result(self) -> tuple[float, list[int]]:
-        """Seconds until they were gone, and what had to be killed after all."""
+        """Seconds until they had ended, and the processes that had to be killed after all."""
         self._thread.join()
-        return self._found
+        return self._result
 
     def _run(self) -> None:
-        self._found = wait_gone(self._sessions, GONE_S)
+        self._result = wait_for_exit(self._sessions, EXIT_S)
         self._broker.end_former(self._sessions)
 
 
-def left_of(sessions: set[int]) -> list[int]:
+def living_processes(sessions: set[int]) -> list[int]:
     """The processes of these sessions that are still alive."""
     return [pid for session in sessions for pid in session_members(session)]
 
 
-def wait_gone(sessions: set[int], timeout_s: float) -> tuple[float, list[int]]:
-    """Wait until these sessions have ended: seconds that took, and the processes that are left for all that."""
+def wait_for_exit(sessions: set[int], timeout_s: float) -> tuple[float, list[int]]:
+    """Wait until these sessions have ended; how many seconds that took, and the processes that still live."""
     started = time.monotonic()
     while True:
-        left = left_of(sessions)
+        left = living_processes(sessions)
         waited_s = time.monotonic() - started
         if not left or waited_s > timeout_s:
             return waited_s, left
@@ -184,8 +184,8 @@ def memory_bytes(pids: list[int]) -> int:
             status = Path(f"/proc/{pid}/status").read_text()
         except OSError:
             continue
-        found = re.search(r"VmRSS:\s+(\d+) kB", status)
-        total += int(found[1]) * _KIB if found else 0
+        resident = re.search(r"VmRSS:\s+(\d+) kB", status)
+        total += int(resident[1]) * _KIB if resident else 0
     return total
 
 

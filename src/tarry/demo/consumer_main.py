@@ -1,8 +1,8 @@
 """The consumer: a process of its own, so that nothing else of the demo makes its messages look late.
 
 It does what a user's consumer does, ``for message in client.consume(…): …; message.ack()``, with a thread a topic, and
-notes for each message the moment in which the loop got it. Run as ``python -m tarry.demo.consumer_main ADDRESS GROUP FILE
-TOPIC…``; it tells how far it is by lines of JSON on stdout, ends when stdin ends, and leaves an Arrow file.
+records for each message when the loop got it. Run as ``python -m tarry.demo.consumer_main ADDRESS GROUP FILE TOPIC…``;
+it reports how many it has by lines of JSON on stdout, ends when stdin ends, and then writes an Arrow file.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import pyarrow as pa
 from tarry.base.errors import TarryError
 from tarry.client import Client, Consumer
 
-TELL_S = 0.25
+REPORT_S = 0.25
 END_S = 60.0
 SWITCH_S = 0.0005
 """How long one topic's thread may keep the interpreter while another's has a message."""
@@ -39,11 +39,11 @@ DELIVERED = pa.schema(
 """One row for each time that a message was handed out, in the order of hand-outs within a topic."""
 
 
-class Watch(threading.Thread):
+class TopicConsumer(threading.Thread):
     """Consumes one topic until :meth:`close`."""
 
     def __init__(self, client: Client, topic: str, group: str) -> None:
-        super().__init__(name=f"watch-{topic}", daemon=True)
+        super().__init__(name=f"consume-{topic}", daemon=True)
         self._consumer: Consumer = client.consume(topic, group=group)
         self._cells = array("q")
         self.error: Exception | None = None
@@ -55,7 +55,7 @@ class Watch(threading.Thread):
                 moment = now_ns()
                 cells.extend((int(message.id), message.seq, message.due_ms, moment, message.attempt))
                 message.ack()
-        except Exception as error:  # noqa: BLE001  told by main(): a thread has nobody to raise it to
+        except Exception as error:  # noqa: BLE001  main() reports it: a thread has no caller to raise it to
             self.error = error
 
     @property
@@ -79,19 +79,19 @@ def main(arguments: Sequence[str]) -> int:
     address, group, file, *topics = arguments
     sys.setswitchinterval(SWITCH_S)
     client = Client(address)
-    watches = [Watch(client, topic, group) for topic in topics]
-    for watch in watches:
-        watch.start()
+    consumers = [TopicConsumer(client, topic, group) for topic in topics]
+    for consumer in consumers:
+        consumer.start()
     ended = threading.Event()
-    # The demo's end of the pipe closes when it says so, and also when it dies: nobody is left behind.
+    # The demo's end of the pipe closes when the demo wants it to, and also when it dies: no process is left behind.
     threading.Thread(target=_until_stdin_ends, args=[ended], daemon=True).start()
-    while not ended.wait(TELL_S):
-        _tell({"count": sum(watch.count for watch in watches)})
-    for watch in watches:
-        watch.close()
-    _write(Path(file), [watch.delivered() for watch in watches])
+    while not ended.wait(REPORT_S):
+        _report({"count": sum(consumer.count for consumer in consumers)})
+    for consumer in consumers:
+        consumer.close()
+    _write(Path(file), [consumer.delivered() for consumer in consumers])
     client.close()
-    errors = [watch.error for watch in watches if watch.error is not None]
+    errors = [consumer.error for consumer in consumers if consumer.error is not None]
     for error in errors:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)  # noqa: T201
     return 1 if errors else 0
@@ -102,12 +102,12 @@ def _until_stdin_ends(ended: threading.Event) -> None:
     ended.set()
 
 
-def _tell(news: dict[str, Any]) -> None:
+def _report(progress: dict[str, Any]) -> None:
     try:
-        sys.stdout.write(json.dumps(news) + "\n")
+        sys.stdout.write(json.dumps(progress) + "\n")
         sys.stdout.flush()
     except BrokenPipeError:
-        pass  # the demo has gone; stdin says so too
+        pass  # the demo has ended; stdin ends, too
 
 
 def _write(path: Path, batches: list[pa.RecordBatch]) -> None:

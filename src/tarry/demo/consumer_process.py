@@ -1,6 +1,6 @@
-"""The consumer's process (``watch``), seen from the demo's: started, asked how far it is, ended.
+"""The consumer as a child process: started, its progress read, ended.
 
-``watch`` itself is not imported here: it is the main module of the other process.
+``consumer_main`` itself is not imported here: it is the main module of the other process.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ import pyarrow as pa
 from tarry.base.errors import TarryError
 
 END_S = 60.0
-"""How long it may take to send its last acknowledgements and to write down what it got."""
+"""How long it may take to send its last acknowledgements and to write its file."""
 
 
-class Watcher:
-    """The consumer's process, seen from the demo's. Close it, or use it in a ``with`` block."""
+class ConsumerProcess:
+    """Runs ``consumer_main``. Close it, or use it in a ``with`` block."""
 
     def __init__(self, address: str, group: str, file: Path, topics: Sequence[str], log: Path) -> None:
         self._file = file
         self._log = log
         self.count = 0
-        """Hand-outs so far, a moment ago."""
+        """Hand-outs so far, by its last report."""
         with log.open("ab") as output:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "tarry.demo.consumer_main", address, group, str(file), *topics],
@@ -37,11 +37,11 @@ class Watcher:
                 text=True,
                 start_new_session=True,
             )
-        self._thread = threading.Thread(target=self._listen, name="demo-watcher", daemon=True)
+        self._thread = threading.Thread(target=self._listen, name="demo-consumer", daemon=True)
         self._thread.start()
 
     def died(self) -> bool:
-        """It ended without being asked to."""
+        """Whether it ended by itself."""
         return self._process.poll() is not None
 
     def finish(self) -> pa.Table:
@@ -57,10 +57,10 @@ class Watcher:
             return pa.ipc.open_file(source).read_all()
 
     def close(self) -> None:
-        """End the process; what it noted is not needed."""
+        """End the process; its file is not read."""
         self._end()
 
-    def __enter__(self) -> Watcher:
+    def __enter__(self) -> ConsumerProcess:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -1,4 +1,4 @@
-"""The run, from start to end: broker, Spark, the year scheduled, replayed, consumed, and the kill in the middle."""
+"""The run in its order: broker, Spark, the year scheduled, replayed, consumed, and the kill in the middle."""
 
 from __future__ import annotations
 
@@ -16,8 +16,16 @@ from tarry.base.errors import TarryError, UnavailableError
 from tarry.base.types import Int64s
 from tarry.client import AsyncClient, Client
 from tarry.demo.account import Outage
-from tarry.demo.broker_process import GONE_S, BrokerProcess, Gone, last_line, left_of, signal_name, wait_gone
-from tarry.demo.consumer_process import Watcher
+from tarry.demo.broker_process import (
+    EXIT_S,
+    BrokerProcess,
+    ExitWatch,
+    last_line,
+    living_processes,
+    signal_name,
+    wait_for_exit,
+)
+from tarry.demo.consumer_process import ConsumerProcess
 from tarry.demo.facts import Facts, KillFacts, StoreFacts
 from tarry.demo.flights import TOPICS, Flights
 from tarry.demo.monitor import Look, Monitor
@@ -43,8 +51,8 @@ TICK_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What a run leaves to be counted."""
+class ScenarioResult:
+    """What a run leaves for the report."""
 
     facts: Facts
     accepted: pa.Table
@@ -52,8 +60,8 @@ class Told:
     looks: list[Look]
 
 
-class Story:
-    """One run; :meth:`tell` it once."""
+class Scenario:
+    """One run; call :meth:`run` once."""
 
     def __init__(self, flights: Flights, *, seconds: float, kill: bool, data: Path, out: Path, screen: Screen) -> None:
         self._flights = flights
@@ -67,11 +75,11 @@ class Story:
         self._former_pipeline: int | None = None
         self._broker = BrokerProcess(data, out / "broker.log", SETTINGS)
 
-    def tell(self) -> Told:
-        """Run it. Whatever happens, every process has ended when this returns or raises.
+    def run(self) -> ScenarioResult:
+        """Run the demo. Whatever happens, every process has ended when this returns or raises.
 
         Raises:
-            TarryError: something failed so that there is nothing to count.
+            TarryError: something failed, so that there is no result.
         """
         with ExitStack() as stack:
             stack.enter_context(self._broker)
@@ -82,10 +90,10 @@ class Story:
             )
             self._replay(due_ms, late)
             self._drain(late)
-            self._come_back()
-            delivered = self._watcher.finish()
+            self._check_recovery()
+            delivered = self._consumer.finish()
             self._count(delivered)
-        return Told(self._facts, self._book.accepted(), delivered, self._monitor.looks)
+        return ScenarioResult(self._facts, self._book.accepted(), delivered, self._monitor.looks)
 
     # -- the parts, in order -------------------------------------------------------------------------------------------
 
@@ -94,8 +102,8 @@ class Story:
             self._broker.start()
             step.done = f"a broker serves on {self._broker.address}, process {self._broker.pid}"
         self._monitor = stack.enter_context(Monitor(self._broker))
-        self._watcher = stack.enter_context(
-            Watcher(self._broker.address, GROUP, self.delivered_file, TOPICS, self._out / "consumer.log")
+        self._consumer = stack.enter_context(
+            ConsumerProcess(self._broker.address, GROUP, self.delivered_file, TOPICS, self._out / "consumer.log")
         )
         started = time.monotonic()
         with self._screen.step("starting its Spark pipeline (the broker serves meanwhile)") as step:
@@ -159,23 +167,23 @@ class Story:
                 if kill_ms is not None and now >= kill_ms:
                     kill_ms = None
                     self._kill_broker()
-                step.update(self._watcher.count, self._going_on(ascending, now))
+                step.update(self._consumer.count, self._progress(ascending, now))
                 time.sleep(TICK_S)
-            step.done = f"the year 2013 in {self._seconds:g} s: {self._watcher.count:,} messages handed out"
+            step.done = f"the year 2013 in {self._seconds:g} s: {self._consumer.count:,} messages handed out"
 
-    def _going_on(self, ascending: Int64s, now_ms: int) -> str:
+    def _progress(self, ascending: Int64s, now_ms: int) -> str:
         due = int(np.searchsorted(ascending, now_ms, side="right"))
         day = np.datetime64(int(self._flights.instant_ms[max(0, due - 1)]), "ms").astype("datetime64[D]")
-        return f"{day}: {due:,} have fallen due, {self._watcher.count:,} handed out"
+        return f"{day}: {due:,} have fallen due, {self._consumer.count:,} handed out"
 
     def _kill_broker(self) -> None:
         last = self._monitor.last
         sessions = self._broker.sessions
-        processes, pid = len(left_of(sessions)), self._broker.pid
+        processes, pid = len(living_processes(sessions)), self._broker.pid
         killed_ms = _now_ms()
         self._broker.kill()
         self._former_pipeline = last.pipeline_pid if last else None
-        self._gone = Gone(self._broker, sessions)
+        self._exit_watch = ExitWatch(self._broker, sessions)
         self._broker.start()
         outage = Outage(killed_ms, _now_ms())
         self._facts.kill = KillFacts(outage, processes, 0.0, [], None)
@@ -197,13 +205,13 @@ class Story:
             self._facts.undrained = not drained
             step.done = "everything was handed out and acknowledged" if drained else "NOT everything was handed out"
 
-    def _come_back(self) -> None:
+    def _check_recovery(self) -> None:
         """After a kill, the former processes must end by themselves, and Spark must work again."""
         kill = self._facts.kill
         if kill is None:
             return
         with self._screen.step("making sure that Spark came back, and that nothing is left of the killed") as step:
-            gone_s, left = self._gone.result()
+            gone_s, left = self._exit_watch.result()
             killed_ms = kill.outage.killed_ms
 
             def back(look: Look) -> bool:
@@ -213,8 +221,8 @@ class Story:
             seen = seen or self._monitor.wait(back, BACK_S, self._check_alive)
             back_s = None if seen is None else (seen.at_ms - killed_ms) / 1000
             self._facts.kill = replace(kill, gone_s=round(gone_s, 3), left=left, pipeline_back_s=back_s)
-            was = f"all gone after {gone_s:.1f} s" if not left else f"still there: {left}"
-            step.done = f"of the killed broker's processes: {was}; Spark " + (
+            exits = f"all gone after {gone_s:.1f} s" if not left else f"still there: {left}"
+            step.done = f"of the killed broker's processes: {exits}; Spark " + (
                 f"was back after {back_s:.1f} s"
                 if back_s is not None
                 else f"did not come back: {self._pipeline_says()}"
@@ -234,17 +242,17 @@ class Story:
             sessions, started = self._broker.sessions, time.monotonic()
             facts.stop_code = self._broker.stop()
             facts.stop_s = round(time.monotonic() - started, 3)
-            facts.left_at_end = wait_gone(sessions, GONE_S)[1]
+            facts.left_at_end = wait_for_exit(sessions, EXIT_S)[1]
             step.done = f"the broker stopped: {signal_name(facts.stop_code)}"
         facts.store = StoreFacts.of(self._broker.data / "store")
 
-    # -- watching over it ----------------------------------------------------------------------------------------------
+    # -- checks -------------------------------------------------------------------------------------------------------
 
     def _check_alive(self) -> None:
         code = self._broker.died()
         if code is not None:
             raise TarryError(f"the broker ended ({signal_name(code)}): {last_line(self._broker.log)}")
-        if self._watcher.died():
+        if self._consumer.died():
             raise TarryError(f"the consumer ended: {last_line(self._out / 'consumer.log')}")
 
     def _pipeline_says(self) -> str:
@@ -254,18 +262,18 @@ class Story:
 
     @property
     def delivered_file(self) -> Path:
-        """Where the consumer leaves what it got; read into memory by the end."""
+        """The file of hand-outs that the consumer writes at its end."""
         return self._out / ".delivered.arrow"
 
     @property
     def pipeline_log(self) -> Path:
-        """What Spark says."""
+        """The log of Spark."""
         return self._broker.data / "pipeline" / "pipeline.log"
 
 
 def _with_next_hand_out(outage: Outage, delivered: pa.Table) -> Outage:
     moments_ms = delivered.column("handed_out_ns").to_numpy() // 1_000_000
-    # What was in the consumer already when the broker died is handed out meanwhile; that needs no broker.
+    # Messages that the consumer had when the broker died are handed out meanwhile: that needs no broker.
     after = moments_ms[moments_ms >= outage.serving_ms]
     return replace(outage, next_hand_out_ms=int(after.min()) if len(after) else None)
 

@@ -1,6 +1,6 @@
-"""The Spark of a report: started by a command, for as long as it takes, and quiet.
+"""The Spark session of a command that makes a report: quiet, and ended with it.
 
-What the JVM and the workers say goes to a file beside Spark's temporary ones, which is shown when something fails.
+What the JVM and the workers print goes to a file beside Spark's temporary ones, whose errors are shown on a failure.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 PARTITION_BYTES = 8 << 20
 PARTITIONS_MIN, PARTITIONS_ELSEWHERE = 4, 200
-"""Of a shuffle: many are slow where there is little, and few where there is much. Elsewhere: where files are not on
-this machine, so that their sizes are not known."""
-SAID_LINES = 5
+"""Of a shuffle: many are slow for little input, few for much. Elsewhere: where files are not on this machine, so that
+their sizes are unknown."""
+LOG_LINES = 5
 
 
 @contextmanager
@@ -41,14 +41,14 @@ def report_session(name: str, *, master: str, memory: str) -> Iterator[SparkSess
     from tarry.spark.runtime.session import build_session, end_jvm
 
     place = Path(tempfile.mkdtemp(prefix="tarry-report-"))
-    said = place / "spark.log"
+    output = place / "spark.log"
     try:
         # SIGTERM, too, leaves nothing behind.
-        _interrupt_when_told()
-        with _stderr_to(said):
+        _interrupt_on_sigterm()
+        with _stderr_to(output):
             spark = build_session(name=name, master=master, memory=memory, work=place / "work")
         try:
-            with _spark_errors(said):
+            with _spark_errors(output):
                 yield spark
         finally:
             spark.stop()
@@ -58,17 +58,17 @@ def report_session(name: str, *, master: str, memory: str) -> Iterator[SparkSess
         shutil.rmtree(place, ignore_errors=True)
 
 
-def _interrupt_when_told() -> None:
+def _interrupt_on_sigterm() -> None:
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    # In another thread, and where somebody has a handler already, they see to signals.
+    # In another thread, or where a handler is set already, signals are somebody else's affair.
     if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         signal.signal(signal.SIGTERM, interrupt)
 
 
 def shuffle_partitions(*inputs: DataFrame) -> int:
-    """How many are right for so much input."""
+    """How many partitions a shuffle of so much input should have."""
     files = [urlsplit(uri) for rows in inputs for uri in rows.inputFiles()]
     if any(file.scheme not in ("", "file") for file in files):
         return PARTITIONS_ELSEWHERE
@@ -76,7 +76,7 @@ def shuffle_partitions(*inputs: DataFrame) -> int:
 
 
 def _disconnect() -> None:
-    """Before the JVM is ended: else what Python still holds of it complains when it is let go of."""
+    """Before the JVM is ended: else Python's proxies of its objects print errors when they are freed."""
     from pyspark import SparkContext
 
     gateway = SparkContext._gateway
@@ -86,7 +86,7 @@ def _disconnect() -> None:
 
 
 @contextmanager
-def _spark_errors(said: Path) -> Iterator[None]:
+def _spark_errors(output: Path) -> Iterator[None]:
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
@@ -94,14 +94,14 @@ def _spark_errors(said: Path) -> Iterator[None]:
         yield
     except (PySparkException, Py4JError) as error:
         first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        lines = said.read_text(errors="replace").splitlines() if said.exists() else []
-        last = "; ".join(line.strip() for line in lines[-SAID_LINES:] if "ERROR" in line)
+        lines = output.read_text(errors="replace").splitlines() if output.exists() else []
+        last = "; ".join(line.strip() for line in lines[-LOG_LINES:] if "ERROR" in line)
         raise TarryError(f"Spark failed: {first:.500}{f' ({last:.500})' if last else ''}") from error
 
 
 @contextmanager
 def _stderr_to(path: Path) -> Iterator[None]:
-    """Processes that are started meanwhile write there what they write to stderr."""
+    """Processes that are started meanwhile inherit this file as stderr."""
     sys.stderr.flush()
     before = os.dup(2)
     try:

@@ -1,13 +1,13 @@
-"""An independent check: what was accepted against what was delivered. Nothing here asks a broker anything.
+"""An independent check: what was accepted against what was delivered, without asking a broker.
 
-Rows of both ledgers are put into one DataFrame and grouped by what a message is known by: one shuffle, no join, and no
-row comes to the driver but examples. :func:`combine` makes a row of each message, :func:`judge` says what became of it,
-:func:`audit` counts. What counts as what:
+Rows of both ledgers are put into one DataFrame and grouped by what identifies a message: one shuffle, no join, and only
+examples come to the driver. :func:`combine` makes one row of each message, :func:`judge` decides what became of it,
+:func:`audit` counts. The rules:
 
 - Rows of one id are one message: a producer's retries, and reschedules. The due time accepted last counts.
 - Each group gets each message: a duplicate is a second hand-out to the same group, lateness that of the first.
-- A message is lost when it was due by the end of the observation, was neither cancelled nor had expired, and was handed
-  out to nobody. What was due later is pending.
+- A message is lost when it was due by the end of the observation, was neither cancelled nor expired, and was never
+  handed out. What was due later is pending.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 UNIT_SPANS_MS = {"second": 300_000, "minute": 6 * 3_600_000, "hour": 45 * 86_400_000}
-"""Up to which span of the ledgers each unit is taken where none is said; for longer ones, days."""
+"""Up to which span of the ledgers each unit is used where none is given; for longer ones, days."""
 
 
 def audit(
@@ -53,16 +53,16 @@ def audit(
         accepted: a row for each message that was accepted; columns as :func:`accepted_of` finds them.
         delivered: a row for each time that a message was handed out; columns as :func:`delivered_of` finds them.
         accepted_columns, delivered_columns: which column is for what, where names do not say it.
-        by: "seq" or "id"; what both ledgers know a message by. Default: seq where both have it.
+        by: "seq" or "id"; what identifies a message in both ledgers. Default: seq where both have it.
         until_ms: the end of the observation: what is due later is pending. Default: the latest moment in the ledgers.
         skew_ms: how much the clocks of producer, broker and consumer may differ: so much early is not early.
         grace_ms: a message is lost when it is missing so long after its due time; for ledgers that are being written.
         every_group: whether a message that one group of its topic had must have been handed to each of them.
-        unit: "second", "minute", "hour" or "day" of UTC; by the span of the ledgers where it is not said.
+        unit: "second", "minute", "hour" or "day" of UTC. Default: by the span of the ledgers.
         examples: how many messages of each failure are named.
 
     Raises:
-        InvalidArgumentError: an argument or a ledger is not as it must be; says how.
+        InvalidArgumentError: names the argument, or the ledger's column, and what is allowed.
     """
     _check(skew_ms, grace_ms, unit, examples)
     sent, got = accepted_of(accepted, accepted_columns), delivered_of(delivered, delivered_columns)
@@ -73,10 +73,13 @@ def audit(
     if until is None:
         raise InvalidArgumentError("the ledgers have no moment that could be the end of the observation: say until")
     got = without_dead_letters(got)
-    twice = by == "seq" and survey.has_ids
-    with _kept(combine(sent, got, topics=by == "id" and survey.has_topics), needed=twice) as messages:
-        known = _with_known_ids(messages, sent) if twice else messages
-        with _kept(judge(known, until_ms=until, skew_ms=skew_ms, grace_ms=grace_ms, every_group=every_group)) as judged:
+    check_ids = by == "seq" and survey.has_ids
+    with _kept(combine(sent, got, topics=by == "id" and survey.has_topics), needed=check_ids) as messages:
+        if check_ids:
+            messages = _with_known_ids(messages, sent)
+        with _kept(
+            judge(messages, until_ms=until, skew_ms=skew_ms, grace_ms=grace_ms, every_group=every_group)
+        ) as judged:
             return counting.count(
                 judged,
                 survey=survey,
@@ -91,7 +94,7 @@ def audit(
 
 
 def identified(ledger: DataFrame, by: str) -> DataFrame:
-    """With ``ident``: the seq, or the id; one that was not given is made of the seq, as the broker does."""
+    """With ``ident``: the seq, or the id; a message without one gets it from its seq, as the broker does."""
     if by == "seq":
         return ledger.withColumn("ident", F.col("seq").cast("string"))
     derived = F.lpad(F.lower(F.hex(F.col("seq").cast("long"))), 16, "0")
@@ -99,22 +102,22 @@ def identified(ledger: DataFrame, by: str) -> DataFrame:
 
 
 def without_dead_letters(delivered: DataFrame) -> DataFrame:
-    """What is handed out of a topic of dead letters is a copy, which nobody accepted as a message."""
+    """Without hand-outs from topics of dead letters: these are copies, which were never accepted as messages."""
     return delivered.where(~F.coalesce(F.col("topic").cast("string").startswith(PREFIX), F.lit(False)))
 
 
 def combine(accepted: DataFrame, delivered: DataFrame, *, topics: bool) -> DataFrame:
     """A row for each message of both: what was accepted of it (``due_ms`` and so on, of the last row), and ``groups``,
-    what each group was handed out. ``topics``: whether ids of different topics are different messages.
+    what was handed out to each group. ``topics``: whether ids of different topics are different messages.
     """
-    # Not a constant in the place of the topic: the optimizer takes it out of the groups, and shuffles once more.
+    # No constant instead of the topic: the optimizer would drop it from the keys, and shuffle once more.
     key = ["topic_key", "ident"] if topics else ["ident"]
     rows = _row(accepted, sent=True).unionByName(_row(delivered, sent=False)).where("ident IS NOT NULL")
     rows = rows.withColumn("topic_key", F.coalesce("topic", F.lit("")))
     sent = F.col("sent")
     last = F.struct("accepted_ms", "due_ms", "cancelled_ms", "expire_ms", "answered")
-    told = ~sent & F.col("told_ms").isNotNull()
-    # Grouped twice by way of one shuffle: what is together for a message is for each group of it.
+    # Grouped twice with one shuffle: rows that are together for a message are together for each group of it.
+    has_due = ~sent & F.col("got_due_ms").isNotNull()
     by_group = (
         rows.repartition(*key)
         .groupBy(*key, "group")
@@ -132,8 +135,8 @@ def combine(accepted: DataFrame, delivered: DataFrame, *, topics: bool) -> DataF
             F.sum((~sent).cast("long")).alias("handouts"),
             F.min("delivered_ms").alias("first_ms"),
             F.sum((~sent & (F.col("attempt") > 1)).cast("long")).alias("retried"),
-            F.min(F.when(told, F.col("told_ms"))).alias("told_min_ms"),
-            F.max(F.when(told, F.col("told_ms"))).alias("told_max_ms"),
+            F.min(F.when(has_due, F.col("got_due_ms"))).alias("got_due_min"),
+            F.max(F.when(has_due, F.col("got_due_ms"))).alias("got_due_max"),
             F.min(F.when(~sent, F.col("id"))).alias("got_id_min"),
             F.max(F.when(~sent, F.col("id"))).alias("got_id_max"),
             F.min(F.when(~sent, F.col("topic"))).alias("got_topic"),
@@ -143,8 +146,8 @@ def combine(accepted: DataFrame, delivered: DataFrame, *, topics: bool) -> DataF
     return by_group.groupBy(*key).agg(
         F.sum("accepted_rows").alias("accepted_rows"),
         F.max("last").alias("last"),
-        *(F.max(n).alias(n) for n in ("due_max_ms", "cancelled_ms", "answered", "id_max", "told_max_ms", "got_id_max")),
-        *(F.min(n).alias(n) for n in ("due_min_ms", "accepted_ms", "id_min", "told_min_ms", "got_id_min", "first_ms")),
+        *(F.max(n).alias(n) for n in ("due_max_ms", "cancelled_ms", "answered", "id_max", "got_due_max", "got_id_max")),
+        *(F.min(n).alias(n) for n in ("due_min_ms", "accepted_ms", "id_min", "got_due_min", "got_id_min", "first_ms")),
         F.coalesce(F.max("topic"), F.min("got_topic"), F.lit("")).alias("topic"),
         (F.max("topic") != F.max("got_topic")).alias("other_topic"),
         F.sum("handouts").alias("handouts"),
@@ -154,11 +157,11 @@ def combine(accepted: DataFrame, delivered: DataFrame, *, topics: bool) -> DataF
 
 
 def _row(ledger: DataFrame, *, sent: bool) -> DataFrame:
-    """The columns that both have, of their types."""
-    renamed = {"told_ms": None if sent else "due_ms", "due_ms": "due_ms" if sent else None}
+    """The columns of both ledgers, in their types; null where this one has no such column."""
+    renamed = {"got_due_ms": None if sent else "due_ms", "due_ms": "due_ms" if sent else None}
     types = {
         **dict.fromkeys(("topic", "ident", "id", "group"), "string"),
-        **dict.fromkeys(("due_ms", "accepted_ms", "cancelled_ms", "expire_ms", "told_ms", "attempt"), "long"),
+        **dict.fromkeys(("due_ms", "accepted_ms", "cancelled_ms", "expire_ms", "got_due_ms", "attempt"), "long"),
         "delivered_ms": "double",
         "answered": "boolean",
     }
@@ -172,78 +175,78 @@ def _row(ledger: DataFrame, *, sent: bool) -> DataFrame:
 
 
 def _with_known_ids(messages: DataFrame, accepted: DataFrame) -> DataFrame:
-    """With ``known_id``: whether what was delivered under a number that is not known has an id that was sent. A
-    producer without an answer sends again; if both were accepted, it knows the number of the second alone.
+    """With ``known_id``: whether a message that was delivered under a seq that nobody accepted has an id that was. A
+    producer without an answer sends again; if both were accepted, it got only the seq of the second.
     """
     if messages.where("accepted_rows = 0").isEmpty():
         return messages
-    strange = messages.where("accepted_rows = 0").select(F.col("topic").alias("t"), F.col("got_id_min").alias("i"))
+    unaccepted = messages.where("accepted_rows = 0").select(F.col("topic").alias("t"), F.col("got_id_min").alias("i"))
     sent = accepted.select(F.coalesce("topic", F.lit("")).alias("topic"), "id")
-    # Of the accepted, only those that the few strange ones name: a broadcast, as a rule.
+    # Of the accepted rows, only those with such an id, which are few: a broadcast, as a rule.
     named = sent.join(
-        strange.distinct(), (F.col("id") == F.col("i")) & ((F.col("topic") == F.col("t")) | (F.col("topic") == "")),
+        unaccepted.distinct(), (F.col("id") == F.col("i")) & ((F.col("topic") == F.col("t")) | (F.col("topic") == "")),
         "left_semi",
-    ).select(F.col("id").alias("known")).distinct()  # fmt: skip
-    joined = messages.join(named, (F.col("accepted_rows") == 0) & (F.col("got_id_min") == F.col("known")), "left")
-    return joined.withColumn("known_id", F.col("known").isNotNull()).drop("known")
+    ).select(F.col("id").alias("sent_id")).distinct()  # fmt: skip
+    joined = messages.join(named, (F.col("accepted_rows") == 0) & (F.col("got_id_min") == F.col("sent_id")), "left")
+    return joined.withColumn("known_id", F.col("sent_id").isNotNull()).drop("sent_id")
 
 
 def judge(
     messages: DataFrame, *, until_ms: float, skew_ms: int = 0, grace_ms: int = 0, every_group: bool = False
 ) -> DataFrame:
-    """What became of each message of :func:`combine`: a boolean column for each count of
-    :class:`tarry.spark.reports.audit.result.Counts` that is one of messages.
+    """What became of each message of :func:`combine`: a boolean column for each count in
+    :class:`tarry.spark.reports.audit.result.Counts` that counts messages.
     """
     due, first = F.col("last.due_ms"), F.col("first_ms")
-    known, came = F.col("accepted_rows") > 0, F.col("handouts") > 0
-    sure = known & F.col("answered")
+    accepted, delivered = F.col("accepted_rows") > 0, F.col("handouts") > 0
+    sure = accepted & F.col("answered")
     known_id = F.col("known_id") if "known_id" in messages.columns else F.lit(False)
     cancelled = _cancelled()
-    over = due <= F.lit(float(until_ms)) - F.lit(grace_ms + skew_ms)
+    was_due = due <= F.lit(float(until_ms)) - F.lit(grace_ms + skew_ms)
     expired = F.coalesce(F.col("last.expire_ms") <= F.lit(float(until_ms)), F.lit(False))
-    waiting = sure & ~came & ~cancelled & due.isNotNull()
-    told = F.col("told_min_ms").isNotNull() & ((F.col("told_min_ms") != due) | (F.col("told_max_ms") != due))
+    waiting = sure & ~delivered & ~cancelled & due.isNotNull()
+    other_due = F.col("got_due_min").isNotNull() & ((F.col("got_due_min") != due) | (F.col("got_due_max") != due))
     other_id = _any(F.col("id_min") != F.col("id_max"), F.col("got_id_min") != F.col("got_id_max"))
     other_id = _any(other_id, F.col("id_min") != F.col("got_id_min"), F.col("other_topic"))
     flags: dict[str, Column] = {
         "accepted": sure,
-        "rescheduled": known & (F.col("due_min_ms") != F.col("due_max_ms")),
-        "delivered": sure & came,
-        "lost": waiting & over & ~expired,
-        "pending": waiting & ~over & ~expired,
+        "rescheduled": accepted & (F.col("due_min_ms") != F.col("due_max_ms")),
+        "delivered": sure & delivered,
+        "lost": waiting & was_due & ~expired,
+        "pending": waiting & ~was_due & ~expired,
         "expired": waiting & expired,
-        "cancelled": sure & ~came & cancelled,
-        "cancelled_delivered": known & came & cancelled,
-        "early": known & came & (first < due - F.lit(skew_ms)),
-        "foreign": ~known & ~known_id,
-        "unanswered": known & ~sure & ~came,
-        "unanswered_delivered": (known & ~sure & came) | (~known & known_id),
-        "due_changed": known & came & told,
-        "mixed_up": known & came & other_id,
+        "cancelled": sure & ~delivered & cancelled,
+        "cancelled_delivered": accepted & delivered & cancelled,
+        "early": accepted & delivered & (first < due - F.lit(skew_ms)),
+        "foreign": ~accepted & ~known_id,
+        "unanswered": accepted & ~sure & ~delivered,
+        "unanswered_delivered": (accepted & ~sure & delivered) | (~accepted & known_id),
+        "due_changed": accepted & delivered & other_due,
+        "mixed_up": accepted & delivered & other_id,
     }
     judged = messages.select(
         *("topic", "ident", "accepted_rows", "accepted_ms", "handouts", "retried", "first_ms", "groups"),
         F.coalesce("id_min", "got_id_min").alias("id"),
-        F.coalesce(due, F.when(~known, F.col("told_min_ms"))).alias("due_ms"),
-        *(F.col(name) for name in ("told_min_ms", "got_id_min")),
+        F.coalesce(due, F.when(~accepted, F.col("got_due_min"))).alias("due_ms"),
+        *(F.col(name) for name in ("got_due_min", "got_id_min")),
         F.col("cancelled_ms"),
         *(_any(flag).alias(name) for name, flag in flags.items()),
-        _any(over).alias("over"),
-        F.when(came, F.col("handouts") - F.size("groups")).otherwise(0).alias("duplicated"),
+        _any(was_due).alias("was_due"),
+        F.when(delivered, F.col("handouts") - F.size("groups")).otherwise(0).alias("duplicated"),
     )
     return _with_missed(judged) if every_group else judged.withColumn("missed", F.lit(False))
 
 
 def _any(*conditions: Column) -> Column:
-    """Whether one of them holds; null does not."""
-    found = F.lit(False)
+    """Whether one of them holds; null counts as false."""
+    result = F.lit(False)
     for condition in conditions:
-        found = found | F.coalesce(condition, F.lit(False))
-    return found
+        result = result | F.coalesce(condition, F.lit(False))
+    return result
 
 
 def _cancelled() -> Column:
-    """A reschedule cancels at the former time, and what it accepts comes later or at the same instant."""
+    """A reschedule cancels the former due time, and accepts the new one later or at the same instant."""
     after = F.col("cancelled_ms") > F.coalesce(F.col("last.accepted_ms"), F.lit(-(1 << 62)))
     return _any(F.col("last.cancelled_ms").isNotNull(), after)
 
@@ -253,13 +256,13 @@ def _with_missed(judged: DataFrame) -> DataFrame:
     every = every.agg(F.count_distinct("group").alias("groups_count"))
     joined = judged.join(every, "topic", "left")
     return joined.withColumn(
-        "missed", _any(F.col("delivered") & F.col("over") & (F.size("groups") < F.col("groups_count")))
+        "missed", _any(F.col("delivered") & F.col("was_due") & (F.size("groups") < F.col("groups_count")))
     )
 
 
 @contextmanager
 def _kept(frame: DataFrame, *, needed: bool = True) -> Iterator[DataFrame]:
-    """Held by the executors, on disk where memory is short, for as long as it is counted in several ways."""
+    """Persisted, on disk where memory is short, while it is counted in several ways."""
     from pyspark import StorageLevel
 
     if not needed:

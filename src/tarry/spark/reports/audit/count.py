@@ -1,4 +1,4 @@
-"""Counting what an audit judged: every result is an aggregate, of a bounded number of rows.
+"""The figures of an audit: every result is an aggregate of a bounded number of rows.
 
 Percentiles are approximate by rank, to within 1/10,000 (exact for few values), and the maximum is exact.
 """
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 TOPICS_MAX = 200
 GROUPS_MAX = 200
 UNITS_MAX = 2000
-"""The newest units are told; the others are counted, and left out."""
+"""The newest units are listed; of the others only the number is."""
 ACCURACY = 10_000
 BINS_PER_DECADE = 5
 LATE_MS_MIN = 0.01
@@ -45,7 +45,7 @@ _SUMS = ("accepted_rows", "handouts", "retried", "duplicated")
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What the ledgers have, before anything is compared. ``latest_ms``: the last moment that they tell of."""
+    """What the ledgers have, before anything is compared. ``latest_ms``: the last moment in them."""
 
     latest_ms: float | None
     has_topics: bool
@@ -60,7 +60,7 @@ def survey(accepted: DataFrame, delivered: DataFrame) -> Survey:
     unread = F.col("ident").isNull() | (F.col("due_ms").isNull() & F.col("cancelled_ms").isNull())
     common = (F.count(F.col("topic")).alias("topics"), F.count(F.col("id")).alias("ids"))
     latest = F.max(F.col("accepted_ms").cast("double")).alias("latest")
-    # What had no answer has no number, and its id says enough.
+    # A message whose producer had no answer has no seq; its id is enough.
     unread &= ~(F.coalesce(F.col("answered") == F.lit(False), F.lit(False)) & F.col("id").isNotNull())
     sent = accepted.agg(F.count_if(unread).alias("unread"), latest, *common).first()
     unread = F.col("ident").isNull() | F.col("delivered_ms").isNull()
@@ -71,7 +71,7 @@ def survey(accepted: DataFrame, delivered: DataFrame) -> Survey:
     assert got is not None
     moments = [ledger["latest"] for ledger in (sent, got) if ledger["latest"] is not None]
     return Survey(
-        # Where nothing was delivered, it was watched at least until the last message was accepted.
+        # Where nothing was delivered, the observation lasted at least until the last message was accepted.
         got["latest"] if got["latest"] is not None else max(moments, default=None),
         bool(sent["topics"] and got["topics"]),
         bool(sent["ids"] and got["ids"]),
@@ -81,8 +81,10 @@ def survey(accepted: DataFrame, delivered: DataFrame) -> Survey:
     )
 
 
-def count(judged: DataFrame, *, survey: Survey, unit_of: Callable[[float], str], examples: int, **told: Any) -> Audit:
-    """The result; ``told`` is what it was asked for."""
+def count(
+    judged: DataFrame, *, survey: Survey, unit_of: Callable[[float], str], examples: int, **request: Any
+) -> Audit:
+    """The result; ``request``: the fields of :class:`Audit` that the caller has chosen."""
     earliest = F.max(F.when(F.col("early"), F.col("due_ms") - F.col("first_ms"))).alias("earliest")
     whole = judged.agg(*_sums(), *_span(), earliest).first()
     assert whole is not None
@@ -91,7 +93,7 @@ def count(judged: DataFrame, *, survey: Survey, unit_of: Callable[[float], str],
     moments = [m for m in (whole["span_min"], whole["span_max"]) if m is not None]
     unit = unit_of(max(moments, default=0) - min(moments, default=0))
     histogram = _histogram(handed)
-    units, left_out = _units(judged, handed, unit, told["until_ms"])
+    units, left_out = _units(judged, handed, unit, request["until_ms"])
     topics, topics_count = _topics(judged, handed)
     [late] = handed.agg(*_late_columns()).collect()
     return Audit(
@@ -106,7 +108,7 @@ def count(judged: DataFrame, *, survey: Survey, unit_of: Callable[[float], str],
         units=units,
         units_left_out=left_out,
         examples={name: _examples(judged, name, examples) for name in (*FAILURES, *REMARKS) if getattr(counts, name)},
-        **told,
+        **request,
     )
 
 
@@ -116,28 +118,28 @@ def _sums() -> list[Column]:
 
 
 def _span() -> tuple[Column, Column]:
-    known = F.col("first_ms"), F.when(F.col("accepted_rows") > 0, F.col("due_ms")), F.col("accepted_ms")
-    moments = [F.min(F.least(*known)).alias("span_min"), F.max(F.greatest(known[0], known[2])).alias("span_max")]
-    return moments[0], moments[1]
+    first, accepted = F.col("first_ms"), F.col("accepted_ms")
+    due = F.when(F.col("accepted_rows") > 0, F.col("due_ms"))
+    return F.min(F.least(first, due, accepted)).alias("span_min"), F.max(F.greatest(first, accepted)).alias("span_max")
 
 
 def _counts(row: Row, survey: Survey | None) -> Counts:
-    known = {f.name for f in fields(Counts)}
-    found = {name: int(value) for name, value in row.asDict().items() if name in known}
+    names = {f.name for f in fields(Counts)}
+    counts = {name: int(value) for name, value in row.asDict().items() if name in names}
     if survey is not None:
-        found |= {"unread_accepted": survey.unread_accepted, "unread_delivered": survey.unread_delivered}
-        found |= {"dead_letters": survey.dead_letters}
-    return Counts(**found)
+        counts |= {"unread_accepted": survey.unread_accepted, "unread_delivered": survey.unread_delivered}
+        counts |= {"dead_letters": survey.dead_letters}
+    return Counts(**counts)
 
 
 def _handed_out(judged: DataFrame) -> DataFrame:
-    """The first hand-out of each known message to each group, and how late it was. What was early is not late: it is
-    counted as what it is.
+    """The first hand-out of each accepted message to each group, and how late it was; 0 for one that was early, which
+    is counted elsewhere.
     """
-    known = judged.where("accepted_rows > 0 AND due_ms IS NOT NULL")
-    each = known.select("topic", "due_ms", F.explode("groups").alias("g"))
+    each = judged.where("accepted_rows > 0 AND due_ms IS NOT NULL").select(
+        "topic", "due_ms", F.explode("groups").alias("g")
+    )
     late = F.greatest(F.col("g.first_ms") - F.col("due_ms"), F.lit(0.0))
-    # Within the skew that is allowed for, early is on time.
     return each.select("topic", "due_ms", late.alias("late_ms"))
 
 
@@ -156,9 +158,9 @@ def _late(row: Row) -> Late:
 
 def _histogram(handed: DataFrame) -> list[tuple[float, float, int]]:
     place = F.floor(F.log10(F.greatest("late_ms", F.lit(LATE_MS_MIN))) * BINS_PER_DECADE)
-    found = handed.groupBy(place.alias("place")).count().orderBy("place").collect()
-    bounds = [(10 ** (row["place"] / BINS_PER_DECADE), 10 ** ((row["place"] + 1) / BINS_PER_DECADE)) for row in found]
-    return [(low, high, row["count"]) for (low, high), row in zip(bounds, found, strict=True)]
+    rows = handed.groupBy(place.alias("place")).count().orderBy("place").collect()
+    bounds = [(10 ** (row["place"] / BINS_PER_DECADE), 10 ** ((row["place"] + 1) / BINS_PER_DECADE)) for row in rows]
+    return [(low, high, row["count"]) for (low, high), row in zip(bounds, rows, strict=True)]
 
 
 def _units(judged: DataFrame, handed: DataFrame, unit: str, until_ms: float) -> tuple[list[UnitRow], int]:
@@ -183,7 +185,7 @@ def _units(judged: DataFrame, handed: DataFrame, unit: str, until_ms: float) -> 
     each = judged.select(F.explode(events).alias("e")).groupBy(F.col("e.at").alias("at"))
     names = ["accepted", "due", "delivered", "lost", "early"]
     counted = each.agg(*(F.count_if(F.col("e.what") == n).alias(n) for n in names))
-    # What is due long after the observation is no load that was seen.
+    # Units after the end of the observation are not part of the load that was seen.
     seen = counted.where(F.col("at") <= F.lit(until_ms))
     rows = {row["at"]: row for row in seen.orderBy(F.desc("at")).limit(UNITS_MAX).collect()}
     left_out = seen.count() - len(rows) if len(rows) == UNITS_MAX else 0
@@ -192,11 +194,11 @@ def _units(judged: DataFrame, handed: DataFrame, unit: str, until_ms: float) -> 
     moments = sorted(rows)
     if moments and (moments[-1] - moments[0]) // size < UNITS_MAX:
         moments = list(range(moments[0], moments[-1] + 1, size))  # those in which nothing happened, too
-    made = []
+    units = []
     for at in moments:
         counts = {n: rows[at][n] if at in rows else 0 for n in names}
-        made.append(UnitRow(from_ms=at, late=late.get(at, Late()), **counts))
-    return made, left_out
+        units.append(UnitRow(from_ms=at, late=late.get(at, Late()), **counts))
+    return units, left_out
 
 
 def _topics(judged: DataFrame, handed: DataFrame) -> tuple[list[TopicRow], int]:
@@ -204,20 +206,20 @@ def _topics(judged: DataFrame, handed: DataFrame) -> tuple[list[TopicRow], int]:
     failures = sum((F.col(name) for name in FAILURES), F.lit(0))
     chosen = by_topic.orderBy(failures.desc(), F.desc("accepted"), "topic").limit(TOPICS_MAX).collect()
     topics_count = by_topic.count() if len(chosen) == TOPICS_MAX else len(chosen)
-    mine = handed.where(F.col("topic").isin([row["topic"] for row in chosen]))
-    late = {row["topic"]: _late(row) for row in mine.groupBy("topic").agg(*_late_columns()).collect()}
+    of_chosen = handed.where(F.col("topic").isin([row["topic"] for row in chosen]))
+    late = {row["topic"]: _late(row) for row in of_chosen.groupBy("topic").agg(*_late_columns()).collect()}
     return [TopicRow(row["topic"], _counts(row, None), late.get(row["topic"], Late())) for row in chosen], topics_count
 
 
 def _groups(judged: DataFrame) -> list[GroupRow]:
-    known = judged.where("accepted_rows > 0").select("topic", F.explode("groups").alias("g"))
+    each = judged.where("accepted_rows > 0").select("topic", F.explode("groups").alias("g"))
     again = F.sum(F.col("g.handouts") - 1).alias("duplicated")
-    by_group = known.groupBy("topic", F.col("g.group").alias("group")).agg(F.count(F.lit(1)).alias("delivered"), again)
-    # Whoever was handed to somebody, or should have been, was missed by each group that did not have it.
-    wanted = (
+    by_group = each.groupBy("topic", F.col("g.group").alias("group")).agg(F.count(F.lit(1)).alias("delivered"), again)
+    # A group has missed each message that was handed out to another group, or should have been, and not to it.
+    of_topic = (
         judged.where("lost OR (accepted_rows > 0 AND handouts > 0)").groupBy("topic").agg(F.count("*").alias("all"))
     )
-    rows = by_group.join(wanted, "topic").orderBy(F.desc("delivered"), "topic", "group").limit(GROUPS_MAX).collect()
+    rows = by_group.join(of_topic, "topic").orderBy(F.desc("delivered"), "topic", "group").limit(GROUPS_MAX).collect()
     return [GroupRow(r["topic"], r["group"], r["delivered"], r["duplicated"], r["all"] - r["delivered"]) for r in rows]
 
 
@@ -237,7 +239,7 @@ def _example(row: Row, name: str) -> Example:
         "duplicated": lambda: (
             f"{row['handouts']} times, to {', '.join(sorted(g['group'] or '-' for g in row['groups']))}"
         ),
-        "due_changed": lambda: f"delivered as due at {row['told_min_ms']}",
+        "due_changed": lambda: f"delivered as due at {row['got_due_min']}",
         "mixed_up": lambda: f"accepted as {row['id']}, delivered as {row['got_id_min']}",
         "cancelled_delivered": lambda: f"cancelled at {row['cancelled_ms']}",
         "missed": lambda: f"had by {', '.join(sorted(g['group'] or '-' for g in row['groups']))}",

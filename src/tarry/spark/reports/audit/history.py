@@ -1,4 +1,4 @@
-"""What happened to one message, by the ledgers that an audit reads: for what no broker knows any more."""
+"""What happened to one message, by the ledgers that an audit reads: also when the broker no longer has it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 ROWS_MAX = 1000
 """Of one message, in each ledger."""
-_FOLLOWING = "What is in neither ledger: when it fell due, and whether a consumer acknowledged it."
+_NOT_IN_LEDGERS = "What is in neither ledger: when it fell due, and whether a consumer acknowledged it."
 
 
 def history(
@@ -32,7 +32,7 @@ def history(
     """The rows of one message in both ledgers, in the order of time.
 
     Args:
-        ident: its id, or its seq, as :func:`tarry.spark.reports.audit.audit` tells messages apart (``by``).
+        ident: its id, or its seq, as :func:`tarry.spark.reports.audit.audit` identifies messages (``by``).
         topic: only of this topic.
 
     Raises:
@@ -40,10 +40,10 @@ def history(
     """
     sent, got = accepted_of(accepted, accepted_columns), delivered_of(delivered, delivered_columns)
     by = identity(sent, got, by)
-    found = [_rows(identified(ledger, by), ident, topic) for ledger in (sent, got)]
-    events = [event for row in found[0] for event in _accepted(row)] + [_delivered(row) for row in found[1]]
-    unknown = [_FOLLOWING] if events else [f"Neither ledger has a message with the {by} {ident!r:.80}."]
-    for name, rows in zip(("accepted", "delivered"), found, strict=True):
+    both = [_rows(identified(ledger, by), ident, topic) for ledger in (sent, got)]
+    events = [event for row in both[0] for event in _accepted(row)] + [_delivered(row) for row in both[1]]
+    unknown = [_NOT_IN_LEDGERS] if events else [f"Neither ledger has a message with the {by} {ident!r:.80}."]
+    for name, rows in zip(("accepted", "delivered"), both, strict=True):
         if len(rows) == ROWS_MAX:
             unknown.append(
                 f"There may be more than {ROWS_MAX} rows of it in the {name} ledger: the others are left out."
@@ -52,15 +52,15 @@ def history(
 
 
 def _rows(ledger: DataFrame, ident: str, topic: str | None) -> list[dict[str, Any]]:
-    mine = ledger.where(F.col("ident") == F.lit(ident))
+    rows = ledger.where(F.col("ident") == F.lit(ident))
     if topic is not None:
-        mine = mine.where(F.col("topic") == F.lit(topic))
-    return [row.asDict() for row in mine.limit(ROWS_MAX).collect()]
+        rows = rows.where(F.col("topic") == F.lit(topic))
+    return [row.asDict() for row in rows.limit(ROWS_MAX).collect()]
 
 
 def _accepted(row: dict[str, Any]) -> list[Event]:
-    told = _without(row, ("accepted_ms", "cancelled_ms", "expire_ms", "seq", "ident"))
-    events = [] if row["due_ms"] is None else [Event(row["accepted_ms"], "accepted", row["seq"], told)]
+    details = _without(row, ("accepted_ms", "cancelled_ms", "expire_ms", "seq", "ident"))
+    events = [] if row["due_ms"] is None else [Event(row["accepted_ms"], "accepted", row["seq"], details)]
     if row["due_ms"] is not None:
         events.append(Event(row["due_ms"], "due", row["seq"]))
     for column, name in (("cancelled_ms", "cancelled"), ("expire_ms", "expired")):

@@ -1,8 +1,8 @@
-"""What an audit reads: ledgers of any shape as the two that it compares.
+"""What an audit reads: ledgers of any format, brought into the columns that it compares.
 
-A ledger is a table of JSON lines, CSV, Parquet or Delta, with a column for whatever is known. :func:`accepted_of` and
-:func:`delivered_of` are pure: they find the columns, and make texts, timestamps, seconds and nanoseconds milliseconds.
-What cannot be read becomes null, and is counted; it is never guessed.
+A ledger is a table of JSON lines, CSV, Parquet or Delta, with a column for each thing it records. :func:`accepted_of`
+and :func:`delivered_of` are pure: they choose the columns, and convert texts, timestamps, seconds and nanoseconds to
+milliseconds. A value that cannot be read becomes null, and is counted; it is never guessed.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _UNITS = {"_ns": 1e-6, "_us": 1e-3, "_ms": 1.0, "_s": 1000.0}
 _COMPRESSED = (".gz", ".zst", ".bz2")
 
 ACCEPTED = ("topic", "id", "seq", "due", "accepted", "cancelled", "expire", "answered")
-"""What an accepted row may say. ``answered``: false where the producer had no answer, so that it may come or not."""
+"""What an accepted row may have. ``answered``: false where the producer had no answer, so that it may come or not."""
 DELIVERED = ("topic", "id", "seq", "delivered", "due", "group", "attempt")
-"""What a delivered row may say."""
+"""What a delivered row may have."""
 MOMENTS = frozenset({"due", "accepted", "cancelled", "expire", "delivered"})
 _ALSO = {"accepted": ("born",), "delivered": ("handed_out", "received")}
 
@@ -40,7 +40,7 @@ def read_ledger(spark: SparkSession, path: str, format: str | None = None) -> Da
             a directory with a ``_delta_log`` is a Delta table.
 
     Raises:
-        NotFoundError: nothing is there. InvalidArgumentError: the format cannot be told, or is none.
+        NotFoundError: nothing is there. InvalidArgumentError: the format is unknown.
         CorruptError: it cannot be read.
     """
     chosen = format or _format_of(path)
@@ -69,20 +69,20 @@ def _format_of(path: str) -> str:
     name = Path(path).name
     for ending in _COMPRESSED:
         name = name.removesuffix(ending)
-    found = _SUFFIXES.get(Path(name).suffix)
-    if found is None and Path(path).is_dir():
+    format = _SUFFIXES.get(Path(name).suffix)
+    if format is None and Path(path).is_dir():
         kinds = {_SUFFIXES.get(Path(p.name).suffix) for p in Path(path).rglob("*.*")} - {None}
-        found = kinds.pop() if len(kinds) == 1 else None
-    if found is None:
+        format = kinds.pop() if len(kinds) == 1 else None
+    if format is None:
         raise InvalidArgumentError(
             f"{path}: its name does not say what format it has; allowed: {', '.join(_SUFFIXES)}, a Delta table, "
             f"or the format as an option ({', '.join(FORMATS)})"
         )
-    return found
+    return format
 
 
 def _read_delta(spark: SparkSession, path: str) -> DataFrame:
-    # The list of files from delta-rs, the rows by Spark: no jar is needed, and files that come later are not seen.
+    # delta-rs lists the files, Spark reads the rows: no jar is needed, and files that come later are left out.
     from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError
 
@@ -103,11 +103,11 @@ def accepted_of(rows: DataFrame, columns: Mapping[str, str] | None = None) -> Da
     where ``rows`` has no such column.
 
     Args:
-        columns: which column says what (``{"due": "deliver_at"}``); what is not named is looked for by its name, with
+        columns: which column is for what (``{"due": "deliver_at"}``); the others are looked for by their names, with
             the unit after it: ``due_ms``, ``due_s``, ``accepted_ns``. A timestamp, or a text that is one, needs none.
 
     Raises:
-        InvalidArgumentError: a column is named that is not there, or there is none of ``due``.
+        InvalidArgumentError: a column is named that does not exist, or there is none for ``due``.
     """
     return _shaped(rows, ACCEPTED, columns, needed="due")
 
@@ -120,7 +120,7 @@ def delivered_of(rows: DataFrame, columns: Mapping[str, str] | None = None) -> D
 
 
 def identity(accepted: DataFrame, delivered: DataFrame, by: str | None) -> str:
-    """What a message is known by: ``by``, or "seq" where both ledgers (as they were read) have it, else "id".
+    """What identifies a message: ``by``, or "seq" where both ledgers (as they were read) have it, else "id".
 
     Raises:
         InvalidArgumentError: they have nothing in common.
@@ -146,23 +146,25 @@ def _has(rows: DataFrame, column: str) -> bool:
 
 def _shaped(rows: DataFrame, names: tuple[str, ...], columns: Mapping[str, str] | None, needed: str) -> DataFrame:
     given = {name.removesuffix("_ms"): column for name, column in (columns or {}).items()}
-    for name, said in given.items():
+    for name, column in given.items():
         if name not in names:
             raise InvalidArgumentError(f"{name!r:.80} is not what a column may be for; allowed: {', '.join(names)}")
-        if said not in rows.columns:
-            raise InvalidArgumentError(f"there is no column {said!r:.80}; there are: {', '.join(rows.columns)}")
-    found = {name: given.get(name) or _find(rows, name) for name in names}
-    if found[needed] is None:
+        if column not in rows.columns:
+            raise InvalidArgumentError(f"there is no column {column!r:.80}; there are: {', '.join(rows.columns)}")
+    chosen = {name: given.get(name) or _find(rows, name) for name in names}
+    if chosen[needed] is None:
         raise InvalidArgumentError(
             f"no column says when a message was {needed}: there are {', '.join(rows.columns)}; allowed: {needed}_ms, "
             f"or another one by name"
         )
-    made = []
-    for name in names:
-        column = found[name]
-        target = f"{name}_ms" if name in MOMENTS else name
-        made.append((F.lit(None) if column is None else _value(rows, name, column)).alias(target))
-    return rows.select(*made)
+    return rows.select(
+        *(
+            (F.lit(None) if column is None else _value(rows, name, column)).alias(
+                f"{name}_ms" if name in MOMENTS else name
+            )
+            for name, column in chosen.items()
+        )
+    )
 
 
 def _find(rows: DataFrame, name: str) -> str | None:
@@ -195,20 +197,20 @@ def _moment(rows: DataFrame, column: str, *, exact: bool) -> Column:
     value, kind = F.col(f"`{column}`"), rows.schema[column].dataType
     unit = next((unit for unit in _UNITS if column.endswith(unit)), "_ms")
     if isinstance(kind, TimestampType | TimestampNTZType):
-        found = F.unix_micros(value.cast("timestamp")) / 1000.0
+        ms = F.unix_micros(value.cast("timestamp")) / 1000.0
     else:
-        found = value.try_cast("double") * _UNITS[unit]
+        ms = value.try_cast("double") * _UNITS[unit]
         if isinstance(kind, IntegralType | StringType):
-            found = F.coalesce(_whole(column, unit, exact=exact), found)
+            ms = F.coalesce(_whole(column, unit, exact=exact), ms)
         if isinstance(kind, StringType):
-            found = F.coalesce(found, F.unix_micros(F.try_to_timestamp(value)) / 1000.0)
+            ms = F.coalesce(ms, F.unix_micros(F.try_to_timestamp(value)) / 1000.0)
         elif isinstance(kind, IntegralType) and not exact:
-            found = _whole(column, unit, exact=False)
-    return found.try_cast("double") if exact else F.floor(found).try_cast("long")
+            ms = _whole(column, unit, exact=False)
+    return ms.try_cast("double") if exact else F.floor(ms).try_cast("long")
 
 
 def _whole(column: str, unit: str, *, exact: bool) -> Column:
-    """Of whole numbers. Nanoseconds since 1970 are more than a double holds: whole milliseconds and the rest apart."""
+    """Milliseconds of whole numbers. Nanoseconds since 1970 do not fit a double: the fraction is computed apart."""
     number, parts = F.expr(f"try_cast(`{column}` AS BIGINT)"), round(1 / _UNITS[unit])
     if unit == "_s":
         return number * F.lit(1000)

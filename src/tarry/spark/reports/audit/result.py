@@ -1,4 +1,4 @@
-"""What an audit found, as plain values: counts, percentiles, and some rows of each failure by name. No Spark here."""
+"""The result of an audit as plain values: counts, percentiles, and some messages of each failure. No Spark here."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FAILURES = {
     "cancelled_delivered": "delivered although cancelled",
     "mixed_up": "delivered as another message than was accepted under that number",
 }
-"""What must not be; each by the name of its count."""
+"""What must not happen; each by the name of its count."""
 
 REMARKS = {
     "due_changed": "delivered with another due time than was accepted",
@@ -26,7 +26,7 @@ REMARKS = {
     "unanswered_delivered": "delivered though the producer had no answer: it may come or not",
     "missed": "delivered to some groups of their topic, and not to each",
 }
-"""What a reader should know of, and is allowed."""
+"""What is allowed, and worth knowing; each by the name of its count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Counts:
     """Counts of messages, except where it says rows or hand-outs."""
 
     accepted: int = 0
-    """Different messages that the producer was told are accepted."""
+    """Different messages that the broker has confirmed to the producer."""
     accepted_rows: int = 0
     """Rows of the ledger about them: a producer's retries are more than one."""
     rescheduled: int = 0
@@ -56,18 +56,18 @@ class Counts:
     unanswered: int = 0
     """Sent without an answer, and not delivered."""
     unanswered_delivered: int = 0
-    """Sent without an answer, and delivered; or delivered under a number that the producer was not told, with an id
-    that it sent."""
+    """Sent without an answer, and delivered; or delivered under a seq that the producer never got, with an id that it
+    sent."""
     duplicated: int = 0
     """Hand-outs to a group that had had the message."""
     retried: int = 0
-    """Of these, how many say themselves that they are another try (attempt 2 and above)."""
+    """Of these, how many are marked as another try (attempt 2 and above)."""
     due_changed: int = 0
     mixed_up: int = 0
     missed: int = 0
     """Delivered to some groups of their topic, due, and not delivered to each of them."""
     unread_accepted: int = 0
-    """Rows without an id or a due time that can be read: nothing can be said of them."""
+    """Rows without an id or a due time that can be read: they are not compared."""
     unread_delivered: int = 0
     dead_letters: int = 0
     """Hand-outs of dead letters, which are copies and are not compared."""
@@ -103,8 +103,8 @@ class GroupRow:
 
 @dataclass(frozen=True, slots=True)
 class UnitRow:
-    """An hour (or what the audit's unit is) of UTC: what was accepted in it, what fell due in it, was lost of that, and
-    came early of that; what was first handed out in it; how late what fell due in it was.
+    """One unit of the audit, such as an hour of UTC: how many messages were accepted in it, fell due in it, were lost
+    and early of those, and were first handed out in it; and how late those were that fell due in it.
     """
 
     from_ms: int
@@ -155,7 +155,7 @@ class Audit:
 
     @property
     def failures(self) -> dict[str, int]:
-        """What must not be, and how often it was; empty when all is well."""
+        """What must not happen, and how often it did; empty when all is well."""
         names = [*FAILURES, "missed"] if self.every_group else list(FAILURES)
         return {name: count for name in names if (count := getattr(self.counts, name))}
 
@@ -169,17 +169,17 @@ class Audit:
         c = self.counts
         judged = c.delivered + c.lost
         if self.good:
-            told = [_good(c, judged)]
+            sentences = [_good(c, judged)]
         else:
-            told = [f"{_count(n, name)}: {(FAILURES | REMARKS)[name]}." for name, n in self.failures.items()]
+            sentences = [f"{_count(n, name)}: {(FAILURES | REMARKS)[name]}." for name, n in self.failures.items()]
         if c.early:
-            told.append(f"The earliest came {self.early_most_ms:,.3f} ms before its time.")
+            sentences.append(f"The earliest came {self.early_most_ms:,.3f} ms before its time.")
         if c.unread_accepted or c.unread_delivered:
-            told.append(
+            sentences.append(
                 f"Nothing can be said of {c.unread_accepted:,} accepted and {c.unread_delivered:,} delivered rows: "
                 "they have no identity, or no time that can be read."
             )
-        return told
+        return sentences
 
     def to_json(self) -> dict[str, Any]:
         """As plain data."""

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812  as everybody writes it
 
 from tarry.api.views import UNITS_MS
 from tarry.base.errors import InvalidArgumentError
-from tarry.spark.reports.forecast.result import DayLoad, Herd, Needs, Outlook, Sources, TopicLoad, UnitLoad
+from tarry.spark.reports.forecast.result import DayLoad, HerdLoad, Needs, Outlook, Sources, TopicLoad, UnitLoad
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
@@ -43,7 +43,7 @@ def forecast(
 
     Args:
         sources: what it was read from.
-        unit, until_ms: what is told one by one: minutes, hours or days from ``now_ms`` on.
+        unit, until_ms: which units are listed: minutes, hours or days from ``now_ms`` on.
         rate: messages that are delivered in a second, at most.
         horizon_ms, wheel_bytes_max, retention_ms: the broker's settings of these names.
 
@@ -64,7 +64,7 @@ def forecast(
     instants = pending.groupBy("topic", "due_ms").agg(
         F.count(F.lit(1)).alias("rows"), *(F.sum(n).alias(n) for n in ("body_bytes", "row_bytes"))
     )
-    # As many rows as there are different instants: on disk, where there are many.
+    # As many rows as there are different instants: persisted on disk, where there are many.
     instants = instants.persist(StorageLevel.MEMORY_AND_DISK)
     try:
         by_topic = instants.groupBy("topic").agg(
@@ -122,9 +122,9 @@ def _units(instants: DataFrame, start: int, until: int, size: int, shown: list[s
     at = F.floor(F.greatest(F.col("due_ms"), F.lit(start)) / size) * size
     topic = F.when(F.col("topic").isin(shown), F.col("topic")).otherwise(F.lit(OTHERS))
     within = instants.where(F.col("due_ms") < F.lit(until)).groupBy(at.cast("long").alias("at"), topic.alias("topic"))
-    found = within.agg(F.sum("rows").alias("rows"), F.sum("body_bytes").alias("bytes")).collect()
+    counted = within.agg(F.sum("rows").alias("rows"), F.sum("body_bytes").alias("bytes")).collect()
     units: dict[int, dict[str, tuple[int, int]]] = {moment: {} for moment in range(start, until, size)}
-    for row in found:
+    for row in counted:
         units[row["at"]][row["topic"]] = (row["rows"], row["bytes"])
     return [
         UnitLoad(
@@ -137,19 +137,21 @@ def _units(instants: DataFrame, start: int, until: int, size: int, shown: list[s
     ]
 
 
-def _herds(instants: DataFrame, length_ms: int, rate: float) -> list[Herd]:
+def _herds(instants: DataFrame, length_ms: int, rate: float) -> list[HerdLoad]:
     """The fullest spans of that length."""
-    found = _spans(instants, length_ms).orderBy(F.desc("rows"), "at").limit(HERDS).collect()
+    fullest = _spans(instants, length_ms).orderBy(F.desc("rows"), "at").limit(HERDS).collect()
     return [
-        Herd(row["at"], length_ms, row["rows"], row["body_bytes"], row["row_bytes"], round(1000 * row["rows"] / rate))
-        for row in found
+        HerdLoad(
+            row["at"], length_ms, row["rows"], row["body_bytes"], row["row_bytes"], round(1000 * row["rows"] / rate)
+        )
+        for row in fullest
     ]
 
 
-def _fullest(instants: DataFrame, length_ms: int) -> Herd | None:
+def _fullest(instants: DataFrame, length_ms: int) -> HerdLoad | None:
     """The span that takes most memory."""
-    found = _spans(instants, length_ms).orderBy(F.desc("row_bytes"), "at").limit(1).collect()
-    return next((Herd(r["at"], length_ms, r["rows"], r["body_bytes"], r["row_bytes"], 0) for r in found), None)
+    fullest = _spans(instants, length_ms).orderBy(F.desc("row_bytes"), "at").limit(1).collect()
+    return next((HerdLoad(r["at"], length_ms, r["rows"], r["body_bytes"], r["row_bytes"], 0) for r in fullest), None)
 
 
 def _spans(instants: DataFrame, length_ms: int) -> DataFrame:

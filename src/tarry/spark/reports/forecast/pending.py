@@ -1,8 +1,8 @@
 """What is pending, as a DataFrame of a few numbers a message: from the files of a store, and from a broker's intake.
 
-A row of work is a file or a range of seqs; tasks read them with Arrow and give sizes, not bodies, so a byte of a body
-never gets into the JVM, and any storage is read that the pipeline writes. What is cancelled is left out by an
-anti-join, as the broker does it.
+A row of work is a file or a range of seqs; tasks read them with Arrow and give sizes, not bodies, so no body enters the
+JVM, and any storage can be read to which the pipeline writes. Cancelled messages are removed by an anti-join, as in the
+broker.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _COLUMNS = ("topic", "seq", "due_ms", *_TEXTS[1:], "body", "kind")
 
 
 @dataclass(frozen=True, slots=True)
-class StoreFiles:
+class StoreVersion:
     """The files of one version of a store, over all of its shards."""
 
     uri: str
@@ -74,8 +74,8 @@ class StoreFiles:
         return [path for path, latest in zip(self.messages, self.latest_ms, strict=True) if latest >= from_ms]
 
     @classmethod
-    def of(cls, uri: str, *, version: int | None = None, shard: int = 0) -> StoreFiles:
-        """Look at the table's log; nothing is written.
+    def of(cls, uri: str, *, version: int | None = None, shard: int = 0) -> StoreVersion:
+        """Read the table's log; nothing is written.
 
         Raises:
             NotFoundError: there is no table. CorruptError: its log cannot be read.
@@ -88,20 +88,20 @@ class StoreFiles:
             raise NotFoundError(f"there is no store at {uri}") from error
         except (DeltaError, OSError) as error:
             raise CorruptError(f"the log of the store at {uri} cannot be read: {error}") from error
-        dead = _column(actions, "partition.bucket", pa.string())
-        is_dead = pc.fill_null(pc.equal(dead, CANCELLED), False)
+        bucket = _column(actions, "partition.bucket", pa.string())
+        is_cancelled = pc.fill_null(pc.equal(bucket, CANCELLED), False)
         latest = pc.fill_null(_column(actions, "max.due_ms", pa.int64()), np.iinfo(np.int64).max)
         rows = pc.fill_null(_column(actions, "num_records", pa.int64()), 0)
-        alive = pc.invert(is_dead)
+        has_messages = pc.invert(is_cancelled)
         paths = actions["path"]
         return cls(
             uri=uri,
             version=int(table.version()),
             committed_seq=committed,
-            messages=paths.filter(alive).to_pylist(),
-            latest_ms=latest.filter(alive).to_pylist(),
-            cancelled=paths.filter(is_dead).to_pylist(),
-            rows=int(pc.sum(rows.filter(alive)).as_py() or 0),
+            messages=paths.filter(has_messages).to_pylist(),
+            latest_ms=latest.filter(has_messages).to_pylist(),
+            cancelled=paths.filter(is_cancelled).to_pylist(),
+            rows=int(pc.sum(rows.filter(has_messages)).as_py() or 0),
             bytes=int(pc.sum(_column(actions, "size_bytes", pa.int64())).as_py() or 0),
         )
 
@@ -113,7 +113,7 @@ def _column(actions: pa.Table, name: str, kind: pa.DataType) -> pa.ChunkedArray:
 
 
 def rows_of(
-    spark: SparkSession, files: StoreFiles | None, *, endpoint: str | None = None, intake: tuple[int, int] = (0, 0)
+    spark: SparkSession, files: StoreVersion | None, *, endpoint: str | None = None, intake: tuple[int, int] = (0, 0)
 ) -> DataFrame:
     """:data:`ROWS` of a store's files, and of a range of seqs of the intake at ``endpoint``: messages and
     cancellations.
@@ -123,7 +123,7 @@ def rows_of(
         work += [(path, None, None) for path in [*files.cancelled, *files.messages]]
     start, end = intake
     work += [(None, at, min(at + RANGE_ROWS, end)) for at in range(start, end, RANGE_ROWS)]
-    # A task a file, or a few: which is what a task can lose, and what can be done at the same time.
+    # One file a task, or a few: a task that fails repeats little, and many run at the same time.
     parts = max(1, min(len(work), 10_000))
     planned = spark.createDataFrame(work, _WORK).repartition(parts) if work else spark.createDataFrame([], _WORK)
     read = partial(_read, root=files.uri if files is not None else "", endpoint=endpoint)
@@ -133,8 +133,8 @@ def rows_of(
 def _read(batches: Iterable[pa.RecordBatch], *, root: str, endpoint: str | None) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         for path, start, end in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-            found = _in_intake(endpoint or "", start, end) if path is None else _in_file(root, path)
-            yield from (sized(rows) for rows in found)
+            batches_of = _in_intake(endpoint or "", start, end) if path is None else _in_file(root, path)
+            yield from (sized(rows) for rows in batches_of)
 
 
 def _in_file(root: str, path: str) -> Iterator[pa.RecordBatch]:
@@ -199,15 +199,15 @@ def pending(
     if fired_seq is not None:
         late |= (F.col("seq") >= F.lit(fired_seq)) & (F.col("seq") < F.lit(SEQ_MIN))
     for number, due_ms, seq in cancelled_jobs:
-        mine = (F.col("seq") >= F.lit(first_seq(number))) & (F.col("seq") < F.lit(first_seq(number + 1)))
+        of_job = (F.col("seq") >= F.lit(first_seq(number))) & (F.col("seq") < F.lit(first_seq(number + 1)))
         since = (F.col("due_ms") > F.lit(due_ms)) | ((F.col("due_ms") == F.lit(due_ms)) & (F.col("seq") >= F.lit(seq)))
-        messages = messages.where(~(mine & since))
+        messages = messages.where(~(of_job & since))
     return messages.where(late).join(dead, ["due_ms", "seq"], "left_anti")
 
 
-def look(endpoint: str, store: str | None) -> tuple[StoreFiles, IntakeState]:
-    """A version of the store, and the state of the intake, between which no message is missing: what the version does
-    not have, the intake has (or it has fired).
+def look(endpoint: str, store: str | None) -> tuple[StoreVersion, IntakeState]:
+    """A version of the store and the state of the intake that together have every message: what the version lacks is in
+    the intake, or has fired.
 
     Raises:
         UnavailableError: no broker there. NotFoundError: it has no store yet that can be read from here.
@@ -217,8 +217,8 @@ def look(endpoint: str, store: str | None) -> tuple[StoreFiles, IntakeState]:
         while True:
             uri = store or client.state().store_uri
             before = None if files is None else files.version
-            files = StoreFiles.of(uri, shard=client.state().shard)
+            files = StoreVersion.of(uri, shard=client.state().shard)
             state = client.state()
-            # The intake deletes what a newer version has: then that one is looked at.
+            # The intake may have deleted what only a newer version has: then that one is read.
             if state.first_seq <= files.committed_seq or files.version == before:
                 return files, state

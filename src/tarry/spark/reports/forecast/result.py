@@ -1,4 +1,4 @@
-"""What a forecast found, as plain values; and the arithmetic of what it takes to serve it. No Spark here."""
+"""The result of a forecast as plain values, and what it takes to serve that load. No Spark here."""
 
 from __future__ import annotations
 
@@ -16,9 +16,7 @@ DAY_MS = 86_400_000
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """What a forecast was counted from. ``past_rows``: rows of the store whose time has passed (they have fired);
-    ``intake``: whether a broker's intake was read as well.
-    """
+    """What a forecast was counted from. ``intake``: whether a broker's intake was read as well."""
 
     store: str
     version: int
@@ -61,7 +59,7 @@ class DayLoad:
 
 
 @dataclass(frozen=True, slots=True)
-class Herd:
+class HerdLoad:
     """Messages due within ``length_ms`` from ``from_ms`` on. ``last_ms``: how late the last is, at the rate of the
     forecast, if all are due at once.
     """
@@ -86,7 +84,7 @@ class Needs:
     """Messages a second that serve the fullest second within itself."""
     seconds_too_full: int
     """How many of the listed fullest seconds have more than the rate."""
-    horizon: Herd | None
+    horizon: HerdLoad | None
     horizon_ms: int
     wheel_bytes: int
     wheel_bytes_max: int
@@ -100,8 +98,8 @@ class Needs:
     def of(
         cls,
         *,
-        herds: Sequence[Herd],
-        horizon: Herd | None,
+        herds: Sequence[HerdLoad],
+        horizon: HerdLoad | None,
         horizon_ms: int,
         wheel_bytes_max: int,
         days: Sequence[DayLoad],
@@ -160,7 +158,7 @@ class Outlook:
     topics: list[TopicLoad]
     shown_topics: list[str]
     units: list[UnitLoad]
-    herds: dict[str, list[Herd]]
+    herds: dict[str, list[HerdLoad]]
     days: list[DayLoad]
     needs: Needs
 
@@ -170,24 +168,24 @@ class Outlook:
             return ["Nothing is pending."]
         needs, seconds = self.needs, self.herds["second"]
         within = sum(unit.rows for unit in self.units)
-        told = [f"{self.rows:,} messages are pending; {within:,} of them fall due until the end of this forecast."]
+        sentences = [f"{self.rows:,} messages are pending; {within:,} of them fall due until the end of this forecast."]
         most = seconds[0]
         if most.rows > needs.rate:
-            told.append(
+            sentences.append(
                 f"The fullest second has {most.rows:,} messages, more than the {needs.rate:,.0f} that are delivered in "
                 f"one: the last of them is about {most.last_ms / 1000:,.1f} s late."
             )
         else:
-            told.append(
+            sentences.append(
                 f"The fullest second has {most.rows:,} messages, {100 * most.rows / needs.rate:.2g} % of the "
                 f"{needs.rate:,.0f} that are delivered in one."
             )
         if needs.horizon is not None and needs.horizon.row_bytes > needs.wheel_bytes_max:
-            told.append(
+            sentences.append(
                 f"The fullest {needs.horizon_ms / 1000:g} s are {needs.horizon.row_bytes / 1e6:,.0f} MB, more than the "
                 f"wheel may hold: it reads {needs.wheel_horizon_ms / 1000:,.1f} s ahead then, at the speed of the disk."
             )
-        return told
+        return sentences
 
     @property
     def in_time(self) -> bool:

@@ -121,8 +121,8 @@ def histogram(
             f"{escape(name)}</text>"
         )
     total = sum(count for _, _, count in bins)
-    told = f"{total:,} values from {milliseconds(bins[0][0])} to {milliseconds(bins[-1][1])}."
-    return _svg(title, f"{told} Both axes are logarithmic.", parts)
+    described = f"{total:,} values from {milliseconds(bins[0][0])} to {milliseconds(bins[-1][1])}."
+    return _svg(title, f"{described} Both axes are logarithmic.", parts)
 
 
 def lines(
@@ -148,10 +148,10 @@ def lines(
     for line in series:
         parts += _line(line, moments_ms, x, y)
     first, last = moment(moments_ms[0]), moment(moments_ms[-1])
-    told = (
+    described = (
         f"{', '.join(line.name for line in series)}, from {first} to {last} UTC; the highest is {format(max(values))}."
     )
-    return _svg(title, told, parts) + _legend(series)
+    return _svg(title, described, parts) + _legend(series)
 
 
 def bars(title: str, moments_ms: Sequence[int], layers: Sequence[Layer], width_ms: int, *, unit: str) -> Markup:
@@ -170,8 +170,8 @@ def bars(title: str, moments_ms: Sequence[int], layers: Sequence[Layer], width_m
                 bottom, top = y.at(floors[place]), y.at(floors[place] + value)
                 parts.append(_bar(x.at(at), x.at(at + width_ms), bottom, top, layer.style, tip))
                 floors[place] += value
-    told = f"From {moment(moments_ms[0])} UTC on; the highest is {max(totals):,} {unit}."
-    return _svg(title, told, parts) + (_legend(layers, "swatch") if len(layers) > 1 else Markup(""))
+    described = f"From {moment(moments_ms[0])} UTC on; the highest is {max(totals):,} {unit}."
+    return _svg(title, described, parts) + (_legend(layers, "swatch") if len(layers) > 1 else Markup(""))
 
 
 def _bar(left: float, right: float, bottom: float, top: float, style: str, tip: str) -> str:

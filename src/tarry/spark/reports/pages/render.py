@@ -1,4 +1,4 @@
-"""A page: a template, and what it may say. Everything that is put in is escaped; what is SVG already is marked so."""
+"""Pages from Jinja2 templates: all values are escaped, but those that are marked as SVG."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def render(template: str, **values: Any) -> str:
 
 
 def write(path: Path, html: str) -> None:
-    """Whole or not at all: who looks meanwhile sees the former report."""
+    """Write a page whole or not at all: a reader meanwhile sees the former one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
     fresh.write_text(html, encoding="utf-8")
@@ -41,7 +41,7 @@ def instant(ms: float | None) -> str:
 
 
 def late(ms: float | None) -> str:
-    """Milliseconds with as many places as matter."""
+    """Milliseconds for people, with fewer places the more there are; "-" for none."""
     if ms is None:
         return "-"
     return f"{ms:,.0f}" if ms >= 100 else f"{ms:,.1f}" if ms >= 10 else f"{ms:,.2f}"
@@ -64,12 +64,12 @@ def _environment() -> Environment:
         raise NotFoundError(
             f"reports need Jinja2, which is not installed ({error}); pip install 'tarry[spark]'"
         ) from error
-    made = Environment(
+    environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent / "templates"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {"instant": instant, "late": late, "size": size, "n": lambda value: f"{value:,}"}
-    return made
+    environment.filters |= {"instant": instant, "late": late, "size": size, "n": lambda value: f"{value:,}"}
+    return environment
