@@ -275,7 +275,7 @@ class Numbers:
 def test_a_task_stages_its_partition_in_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(staging, "CHUNK_BYTES", 100_000)
     store = Store.open(str(tmp_path / "store"))
-    job = BulkAttempt("j", "open", 0, store.root, 0, NOW_MS, Limits(), 0)
+    job = BulkAttempt("j", "open", 0, store.root, 0, NOW_MS, Limits())
     checker = RowChecker(NOW_MS, job.limits, {"topic": "t"})
     batch = pa.RecordBatch.from_pydict({"body": [b"x" * 1000] * 50, "delay_ms": [n * 86_400_000 for n in range(50)]})
     staged = Load(Numbers(), job).run([batch] * 10, checker, 3, "bulk")  # type: ignore[arg-type]
@@ -289,7 +289,7 @@ def test_a_task_stages_its_partition_in_chunks(tmp_path: Path, monkeypatch: pyte
 def test_files_of_a_task_that_fails_are_taken_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(staging, "CHUNK_BYTES", 1000)
     store = Store.open(str(tmp_path / "store"))
-    job = BulkAttempt("j", "open", 0, store.root, 0, NOW_MS, Limits(), 0)
+    job = BulkAttempt("j", "open", 0, store.root, 0, NOW_MS, Limits())
     good = pa.RecordBatch.from_pydict({"body": [b"x" * 1000] * 50})
     bad = pa.RecordBatch.from_pydict({"body": [None]}, schema=good.schema)
     checker = RowChecker(NOW_MS, job.limits, {"topic": "t", "delay_ms": 1})
@@ -301,7 +301,7 @@ def test_files_of_a_task_that_fails_are_taken_away(tmp_path: Path, monkeypatch: 
 def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(staging, "CHUNK_BYTES", 1000)
     store = Store.open(str(tmp_path / "store"))
-    job = BulkAttempt("j", "open", 0, store.root, 0, NOW_MS, Limits(), 0)
+    job = BulkAttempt("j", "open", 0, store.root, 0, NOW_MS, Limits())
     good = pa.RecordBatch.from_pydict({"body": [b"x" * 1000] * 50})
     checker = RowChecker(NOW_MS, job.limits, {"topic": "t", "delay_ms": 1})
     times = iter([False, False, True])

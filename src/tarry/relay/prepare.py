@@ -6,7 +6,6 @@ discarded; it is never needed. Markers ahead of the store are of another store, 
 
 from __future__ import annotations
 
-import json
 import logging
 import shutil
 from collections.abc import Callable, Mapping
@@ -22,7 +21,7 @@ from tarry.relay.rules import Rules
 from tarry.relay.settings import RelaySettings
 from tarry.relay.table import RelayStore
 from tarry.relay.writer import KafkaWriters, Marker, read_markers
-from tarry.spark.pipeline.checkpoint import numbered
+from tarry.spark.pipeline.checkpoint import numbered, planned_offset
 
 log = logging.getLogger(__name__)
 
@@ -138,23 +137,17 @@ def fits_store(end: Mapping[str, Any], start: Mapping[str, Any] | None, store: R
 
 def discard_unless(directory: Path, fits: Callable[[dict[str, Any], dict[str, Any] | None], bool]) -> None:
     """Discard a query's checkpoint unless it ``fits``, by its last offset and the one before (None: there is none)."""
-    offsets = numbered(directory / "offsets")
     if not directory.exists():
         return
+    batches = numbered(directory / "offsets")
+    end, start = (planned_offset(directory, batches[-n]) if len(batches) >= n else None for n in (1, 2))
     try:
-        end = _offset(directory, offsets[-1])
-        start = _offset(directory, offsets[-2]) if len(offsets) > 1 else None
-        good = fits(end, start)
+        good = end is not None and (start is not None or len(batches) == 1) and fits(end, start)
     except (OSError, ValueError, LookupError, TypeError):
         good = False
     if not good:
         log.info("discarding the checkpoint %s: it does not fit the store and Kafka's markers", directory)
         shutil.rmtree(directory)
-
-
-def _offset(directory: Path, batch: int) -> dict[str, Any]:
-    offset: dict[str, Any] = json.loads((directory / "offsets" / str(batch)).read_text().splitlines()[-1])
-    return offset
 
 
 def _markers(settings: RelaySettings, group: str, partitions: list[Partition]) -> dict[Partition, Marker]:

@@ -23,12 +23,12 @@ from confluent_kafka import TIMESTAMP_NOT_AVAILABLE
 from tarry.base.clock import SystemClock
 from tarry.base.histogram import Histogram
 from tarry.base.message import Kind
-from tarry.relay.headers import Action, Decision, decide
+from tarry.relay.headers import Action, decide
 from tarry.relay.positions import OffsetRange, Partition, number_of, seq_of
 from tarry.relay.reading import read
 from tarry.relay.record import Rows, headers_text, key_text
 from tarry.relay.rules import Rules
-from tarry.relay.sending import Sender, dead_letter, record_to_send, retry_until_taken
+from tarry.relay.sending import Sender, record_to_send, retry_until_taken
 from tarry.relay.settings import RelaySettings
 from tarry.relay.writer import KafkaRecord, KafkaWriter, KafkaWriters, Marker
 from tarry.store import StagedFile, stage
@@ -182,12 +182,12 @@ class _Shard:
         )
         self._done.add("read")
         self._done.add(_COUNTED[decision.action])
-        source = f"{whole.topic}/{whole.partition}/{offset}"
+        source, seq = f"{whole.topic}/{whole.partition}/{offset}", seq_of(whole.number, offset)
         if decision.action == Action.CANCEL:
-            self._cancel(whole, offset, decision, source, cut_ms, timestamp_ms)
+            self._cancel(seq, whole.topic, source, decision.key, timestamp_ms, cut_ms)
         elif decision.action == Action.AT and decision.due_ms > cut_ms:
             self._rows.add(
-                seq=seq_of(whole.number, offset),
+                seq=seq,
                 topic=decision.target,
                 due_ms=decision.due_ms,
                 id=source,
@@ -198,50 +198,23 @@ class _Shard:
                 kind=Kind.MESSAGE,
             )
         elif offset >= cuts.done_to:
-            self._send_on(whole, offset, key, value, decision, source, timestamp_ms)
+            due_ms = decision.due_ms if decision.action == Action.AT else None
+            record = record_to_send(self._settings, source, key, value, timestamp_ms, decision)
+            if due_ms is not None and due_ms > self._clock.now_ms():
+                self._near.append((due_ms, seq, record, key))
+            else:
+                self._now.append((due_ms or 0, seq, record))
 
-    def _send_on(
-        self,
-        whole: OffsetRange,
-        offset: int,
-        key: bytes | None,
-        value: bytes | None,
-        decision: Decision,
-        source: str,
-        timestamp_ms: int | None,
-    ) -> None:
-        due_ms = decision.due_ms if decision.action == Action.AT else None
-        record = record_to_send(
-            self._settings,
-            target=decision.target,
-            key=key,
-            value=value,
-            headers=decision.headers,
-            source=source,
-            timestamp_ms=timestamp_ms,
-            due_ms=due_ms,
-        )
-        if decision.action == Action.DEAD:
-            record = dead_letter(self._settings, record, decision.reason)
-        seq = seq_of(whole.number, offset)
-        if due_ms is not None and due_ms > self._clock.now_ms():
-            self._near.append((due_ms, seq, record, key))
-        else:
-            self._now.append((due_ms or 0, seq, record))
-
-    def _cancel(
-        self, whole: OffsetRange, offset: int, decision: Decision, source: str, cut_ms: int, timestamp_ms: int | None
-    ) -> None:
+    def _cancel(self, seq: int, topic: str, source: str, key: bytes, timestamp_ms: int | None, cut_ms: int) -> None:
         # A record that is near and was read before it is not sent on yet, and can still be cancelled.
-        seq = seq_of(whole.number, offset)
-        self._cancelled[whole.number, decision.key] = seq
+        self._cancelled[number_of(seq), key] = seq
         self._rows.add(
             seq=seq,
-            topic=whole.topic,
+            topic=topic,
             # Until then a record before it may be pending; afterwards none can be.
             due_ms=cut_ms + self._settings.delay_ms_max,
             id=source,
-            key=key_text(decision.key),
+            key=key_text(key),
             headers=None,
             # Its own seq, which no message has: read as a broker's cancellation, it cancels nothing.
             body=seq.to_bytes(8, "little"),

@@ -14,7 +14,7 @@ import pyarrow as pa
 from tarry.base.errors import TarryError
 from tarry.base.types import Int64s
 from tarry.relay import headers as names
-from tarry.relay.headers import Header
+from tarry.relay.headers import Action, Decision, Header
 from tarry.relay.record import headers_column, headers_of, key_bytes
 from tarry.relay.settings import RelaySettings
 from tarry.relay.writer import KafkaRecord, KafkaWriter, KafkaWriters, TooLargeError
@@ -26,20 +26,20 @@ T = TypeVar("T")
 
 def record_to_send(
     settings: RelaySettings,
-    *,
-    target: str,
+    source: str,
     key: bytes | None,
     value: bytes | None,
-    headers: Sequence[Header],
-    source: str,
     timestamp_ms: int | None,
-    due_ms: int | None,
+    decision: Decision,
 ) -> KafkaRecord:
-    """A record for its target: the producer's key, value and headers, and headers that say where it comes from.
-    ``source`` is ``topic/partition/offset``; ``due_ms`` None: it had no delay.
+    """A record for its target, or as a dead letter: the producer's key, value and headers, and headers that say where
+    it comes from. ``source`` is ``topic/partition/offset``.
     """
+    due_ms = decision.due_ms if decision.action == Action.AT else None
+    headers = _with_source(decision.headers, source, timestamp_ms, due_ms)
     stamp = _STAMPS[settings.timestamp](timestamp_ms, due_ms)
-    return KafkaRecord(source, target, key, value, _with_source(headers, source, timestamp_ms, due_ms), stamp)
+    record = KafkaRecord(source, decision.target, key, value, headers, stamp)
+    return dead_letter(settings, record, decision.reason) if decision.action == Action.DEAD else record
 
 
 _STAMPS: dict[str, Callable[[int | None, int | None], int | None]] = {

@@ -55,8 +55,8 @@ class IntakeState:
 
 @dataclass(frozen=True, slots=True)
 class BulkAttempt:
-    """An attempt of a bulk job, as ``bulk-begin`` answers. ``number`` is the attempt's, ``rows`` what the job has when
-    it is committed already. Where ``state`` is not "open", there is nothing to do.
+    """An attempt of a bulk job, as ``bulk-begin`` answers; ``number`` is the attempt's. Where ``state`` is not "open",
+    there is nothing to do.
     """
 
     job: str
@@ -66,7 +66,6 @@ class BulkAttempt:
     shard: int
     now_ms: int
     limits: Limits
-    rows: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +140,6 @@ class BrokerClient:
         return BulkAttempt(
             job=job,
             limits=Limits(**limits),
-            rows=answer.get("rows", 0),
             **{name: answer[name] for name in ("state", "number", "store_uri", "shard", "now_ms")},
         )
 

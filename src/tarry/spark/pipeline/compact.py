@@ -23,7 +23,7 @@ import numpy as np
 
 from tarry.base.errors import TarryError
 from tarry.spark.broker_client import BrokerClient, IntakeState
-from tarry.spark.pipeline.job import run_job, wait_for_broker
+from tarry.spark.pipeline.job import job_parser, run_job, wait_for_broker
 from tarry.spark.pipeline.status import Reporter
 from tarry.spark.pipeline.upkeep import Rewrite, StoreRewriter, UpkeepSettings, in_thread, loop, on_spark
 from tarry.spark.runtime.errors import one_line
@@ -210,16 +210,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tarry.spark.pipeline.compact",
-        description="Merges, cuts and expires the files of a broker's store; the schedule job does so itself.",
-    )
-    parser.add_argument("--flight", required=True, metavar="HOST:PORT", help="Arrow Flight front of the broker")
-    parser.add_argument("--store", metavar="URI", help="the store, where it is not what the broker says")
-    parser.add_argument("--master", default="local[*]", help='Spark master; "none": without Spark (%(default)s)')
-    parser.add_argument("--memory", default="1g", help="memory of the driver's JVM (default: %(default)s)")
+    description = "Merges, cuts and expires the files of a broker's store; the schedule job does so itself."
+    parser = job_parser("tarry.spark.pipeline.compact", description, masters='; "none": without Spark')
     parser.add_argument("--once", action="store_true", help="end when nothing is left to do")
-    parser.add_argument("--parent-pid", type=int, metavar="PID", help="stop when this process has ended")
     add_options(parser)
     return parser.parse_args(arguments)
 

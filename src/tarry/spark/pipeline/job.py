@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import logging
 import os
 import signal
@@ -58,6 +59,17 @@ def run_job(run: Callable[[threading.Event], None], parent_pid: int | None) -> i
         code = 0 if stop.is_set() else 1
     _end_now(code)
     return code
+
+
+def job_parser(module: str, description: str, *, masters: str = "") -> argparse.ArgumentParser:
+    """A command line with the options of every job. ``masters``: what the job allows besides Spark's masters."""
+    parser = argparse.ArgumentParser(prog=f"python -m {module}", description=description)
+    parser.add_argument("--flight", required=True, metavar="HOST:PORT", help="Arrow Flight front of the broker")
+    parser.add_argument("--store", metavar="URI", help="the store, where it is not what the broker says")
+    parser.add_argument("--master", default="local[*]", help=f"Spark master{masters} (default: %(default)s)")
+    parser.add_argument("--memory", default="1g", help="memory of the driver's JVM (default: %(default)s)")
+    parser.add_argument("--parent-pid", type=int, metavar="PID", help="stop when this process has ended")
+    return parser
 
 
 def wait_for_broker(client: BrokerClient, stop: threading.Event) -> IntakeState | None:

@@ -21,7 +21,7 @@ from tarry.base.errors import CorruptError, TarryError
 from tarry.spark.broker_client import BrokerClient, IntakeState
 from tarry.spark.pipeline import compact, upkeep
 from tarry.spark.pipeline.checkpoint import reconcile
-from tarry.spark.pipeline.job import run_job, wait_for_broker
+from tarry.spark.pipeline.job import job_parser, run_job, wait_for_broker
 from tarry.spark.pipeline.plan import Trigger
 from tarry.spark.pipeline.stage_task import RESULT_SCHEMA, RangeResult, StageTask, decode
 from tarry.spark.pipeline.status import Reporter
@@ -203,15 +203,9 @@ def _run_query(
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tarry.spark.pipeline.schedule",
-        description="Moves messages from a broker's intake to its store, with Spark; 'tarry serve' starts it itself.",
-    )
-    parser.add_argument("--flight", required=True, metavar="HOST:PORT", help="Arrow Flight front of the broker")
+    description = "Moves messages from a broker's intake to its store, with Spark; 'tarry serve' starts it itself."
+    parser = job_parser("tarry.spark.pipeline.schedule", description)
     parser.add_argument("--checkpoint", required=True, type=Path, metavar="DIR", help="Spark's checkpoint; may be lost")
-    parser.add_argument("--store", metavar="URI", help="the store, where it is not what the broker says")
-    parser.add_argument("--master", default="local[*]", help="Spark master (default: %(default)s)")
-    parser.add_argument("--memory", default="1g", help="memory of the driver's JVM (default: %(default)s)")
     parser.add_argument(
         "--schedule-interval-ms", type=int, default=60_000, metavar="MS", help="commit at least this often..."
     )
@@ -225,7 +219,6 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         "--poll-ms", type=int, default=1_000, metavar="MS", help="how often to ask the broker what waits"
     )
     compact.add_options(parser)
-    parser.add_argument("--parent-pid", type=int, metavar="PID", help="stop when this process has ended")
     options = parser.parse_args(arguments)
     options.checkpoint = options.checkpoint.absolute()
     return options

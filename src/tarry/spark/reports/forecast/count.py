@@ -16,7 +16,7 @@ from tarry.base.errors import InvalidArgumentError
 from tarry.spark.reports.forecast.result import DayLoad, HerdLoad, Needs, Outlook, Sources, TopicLoad, UnitLoad
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row
+    from pyspark.sql import Column, DataFrame
 
 TOPICS_MAX = 200
 SHOWN_TOPICS = 6
@@ -50,49 +50,27 @@ def forecast(
     Raises:
         InvalidArgumentError: names the argument, its value and what is allowed.
     """
-    if unit not in UNITS_MS:
-        raise InvalidArgumentError(f"unit is {unit!r:.80}; allowed: {', '.join(UNITS_MS)}")
+    start, until = _listed(unit, now_ms, until_ms)
     if not 0 < rate < float("inf"):
         raise InvalidArgumentError(f"rate is {rate:g}; allowed: above 0 messages a second")
-    size = UNITS_MS[unit]
-    start = now_ms // size * size
-    last = start + UNITS_MAX * size
-    until = start + {"minute": 60, "hour": 48, "day": 31}[unit] * size if until_ms is None else until_ms
-    if not now_ms < until <= last:
-        raise InvalidArgumentError(f"until_ms is {until}; allowed: after {now_ms} (now) and up to {last}")
-    sums = [F.sum(n).alias(n) for n in ("rows", "body_bytes", "row_bytes")]
     instants = pending.groupBy("topic", "due_ms").agg(
-        F.count(F.lit(1)).alias("rows"), *(F.sum(n).alias(n) for n in ("body_bytes", "row_bytes"))
+        F.count(F.lit(1)).alias("rows"), *_sums("body_bytes", "row_bytes")
     )
     # As many rows as there are different instants: persisted on disk, where there are many.
     instants = instants.persist(StorageLevel.MEMORY_AND_DISK)
     try:
-        by_topic = instants.groupBy("topic").agg(
-            *sums, F.min("due_ms").alias("first_ms"), F.max("due_ms").alias("last_ms")
-        )
+        span = F.min("due_ms").alias("first_ms"), F.max("due_ms").alias("last_ms")
+        by_topic = instants.groupBy("topic").agg(*_sums(*_SIZES), *span)
         topics = by_topic.orderBy(F.desc("rows"), "topic").limit(TOPICS_MAX).collect()
-        [whole] = by_topic.agg(
-            F.count("topic").alias("topics"),
-            *sums,
-            F.min("first_ms").alias("first_ms"),
-            F.max("last_ms").alias("last_ms"),
-        ).collect()
+        span = F.min("first_ms").alias("first_ms"), F.max("last_ms").alias("last_ms")
+        [whole] = by_topic.agg(F.count("topic").alias("topics"), *_sums(*_SIZES), *span).collect()
         shown = [row["topic"] for row in topics[:SHOWN_TOPICS]]
-        units = _units(instants, start, until, size, shown)
+        units = _units(instants, start, until, UNITS_MS[unit], shown)
         herds = {name: _herds(instants, length, rate) for name, length in (("instant", 1), ("second", 1000))}
         horizon = _fullest(instants, horizon_ms)
         days = _days(instants)
     finally:
         instants.unpersist()
-    needs = Needs.of(
-        herds=herds["second"],
-        horizon=horizon,
-        horizon_ms=horizon_ms,
-        wheel_bytes_max=wheel_bytes_max,
-        days=days,
-        retention_ms=retention_ms,
-        rate=rate,
-    )
     return Outlook(
         now_ms=now_ms,
         until_ms=until,
@@ -104,17 +82,41 @@ def forecast(
         first_ms=whole["first_ms"],
         last_ms=whole["last_ms"],
         topics_count=whole["topics"],
-        topics=[_topic(row) for row in topics],
+        topics=[TopicLoad(r["topic"], r["rows"], r["body_bytes"], r["first_ms"], r["last_ms"]) for r in topics],
         shown_topics=shown,
         units=units,
         herds=herds,
         days=days,
-        needs=needs,
+        needs=Needs.of(
+            herds=herds["second"],
+            horizon=horizon,
+            horizon_ms=horizon_ms,
+            wheel_bytes_max=wheel_bytes_max,
+            days=days,
+            retention_ms=retention_ms,
+            rate=rate,
+        ),
     )
 
 
-def _topic(row: Row) -> TopicLoad:
-    return TopicLoad(row["topic"], row["rows"], row["body_bytes"], row["first_ms"], row["last_ms"])
+_SIZES = ("rows", "body_bytes", "row_bytes")
+
+
+def _sums(*names: str) -> list[Column]:
+    return [F.sum(name).alias(name) for name in names]
+
+
+def _listed(unit: str, now_ms: int, until_ms: int | None) -> tuple[int, int]:
+    """The start of the first unit that is listed, and the end of the last."""
+    if unit not in UNITS_MS:
+        raise InvalidArgumentError(f"unit is {unit!r:.80}; allowed: {', '.join(UNITS_MS)}")
+    size = UNITS_MS[unit]
+    start = now_ms // size * size
+    last = start + UNITS_MAX * size
+    until = start + {"minute": 60, "hour": 48, "day": 31}[unit] * size if until_ms is None else until_ms
+    if not now_ms < until <= last:
+        raise InvalidArgumentError(f"until_ms is {until}; allowed: after {now_ms} (now) and up to {last}")
+    return start, until
 
 
 def _units(instants: DataFrame, start: int, until: int, size: int, shown: list[str]) -> list[UnitLoad]:
@@ -156,7 +158,7 @@ def _fullest(instants: DataFrame, length_ms: int) -> HerdLoad | None:
 
 def _spans(instants: DataFrame, length_ms: int) -> DataFrame:
     at = (F.floor(F.col("due_ms") / length_ms) * length_ms).cast("long")
-    return instants.groupBy(at.alias("at")).agg(*(F.sum(n).alias(n) for n in ("rows", "body_bytes", "row_bytes")))
+    return instants.groupBy(at.alias("at")).agg(*_sums(*_SIZES))
 
 
 def _days(instants: DataFrame) -> list[DayLoad]:
