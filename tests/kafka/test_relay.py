@@ -14,8 +14,9 @@ from tarry.base.errors import InvalidArgumentError
 from tarry.relay.clients import FencedError
 from tarry.relay.headers import CANCEL, DELAY, DELAY_MS, DUE, DUE_MS, REASON, TOPIC
 from tarry.relay.job import Relay
+from tarry.relay.markers import Marker
 from tarry.relay.table import RelayStore
-from tarry.relay.writer import KafkaWriter, Marker
+from tarry.relay.writer import KafkaWriter
 
 from .conftest import World, now_ms
 

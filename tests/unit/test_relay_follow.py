@@ -19,8 +19,9 @@ from tarry.relay import read_ahead, upkeep
 from tarry.relay.deliver import DeliverPlan, DeliverWork, reached
 from tarry.relay.files import Reached
 from tarry.relay.follow import Follower
+from tarry.relay.markers import Marker
 from tarry.relay.upkeep import RelayUpkeep
-from tarry.relay.writer import KafkaRecord, Marker
+from tarry.relay.writer import KafkaRecord
 from tarry.spark.pipeline.compact import in_process
 
 
@@ -164,7 +165,7 @@ def test_each_record_comes_once_and_never_early(
                 keeper.round(threading.Event())
             elif what == "read":
                 for _ in range(value):
-                    follower._ahead.more(follower._tracker, clock.now_ms())
+                    follower.read_ahead()
             else:
                 clock.advance_ms(value)
                 deliver()
@@ -192,7 +193,7 @@ def test_what_is_read_ahead_is_bounded_and_comes_in_order(tmp_path_factory: Any,
         world.add([999] * 10)
         for _ in range(1_000):
             follower.step()
-            if not follower._ahead.more(follower._tracker, clock.now_ms()):
+            if not follower.read_ahead():
                 break
         assert follower._ahead._rows <= 120
         clock.advance_ms(1_000)

@@ -12,6 +12,7 @@ from tarry.base.clock import SystemClock
 from tarry.base.errors import InvalidArgumentError
 from tarry.relay.deliver import marker_of, reached
 from tarry.relay.files import Reached
+from tarry.relay.markers import Marker
 from tarry.relay.positions import (
     NUMBERS_MAX,
     OFFSET_MAX,
@@ -27,7 +28,6 @@ from tarry.relay.positions import (
 from tarry.relay.prepare import discard_unless, fits_store
 from tarry.relay.schedule import Cuts, SchedulePlan, ShardResult
 from tarry.relay.table import RelayStore
-from tarry.relay.writer import Marker
 from tarry.store import StaleCommitError, Store
 from tarry.store.table import CHECKPOINT_COMMITS
 

@@ -22,11 +22,12 @@ from tarry.base.errors import InvalidArgumentError
 from tarry.base.types import Key
 from tarry.relay.cancels import Cancels
 from tarry.relay.files import File, Reached
+from tarry.relay.markers import Marker
 from tarry.relay.positions import OFFSET_BITS
 from tarry.relay.schedule import ShardResult
 from tarry.relay.sending import ReadyRecords, Sender, retry_until_taken
 from tarry.relay.settings import RelaySettings
-from tarry.relay.writer import KafkaWriter, KafkaWriters, Marker
+from tarry.relay.writer import KafkaWriter, KafkaWriters
 from tarry.store import FileColumns, Snapshot, StaleCommitError, read_window
 
 log = logging.getLogger(__name__)

@@ -14,15 +14,14 @@ import time
 from collections.abc import Callable, Sequence
 
 from tarry.base.clock import Clock, SystemClock
-from tarry.relay.clients import consumer
 from tarry.relay.deliver import DeliverPlan, reached
 from tarry.relay.files import File, FileTracker, Reached
+from tarry.relay.markers import markers_of
 from tarry.relay.read_ahead import ReadAhead
 from tarry.relay.runner import Runner
 from tarry.relay.schedule import ShardResult
 from tarry.relay.settings import RelaySettings
 from tarry.relay.table import RelayStore
-from tarry.relay.writer import read_markers
 
 log = logging.getLogger(__name__)
 
@@ -77,8 +76,12 @@ class Follower:
             if done:
                 on_result(done)
             while (left := now + interval_s - time.monotonic()) > 0 and not stop.is_set():
-                if not self._ahead.more(self._tracker, self._clock.now_ms()):
+                if not self.read_ahead():
                     stop.wait(left)
+
+    def read_ahead(self) -> bool:
+        """Read one piece of what falls due soon; false where there is none left, or no room for more."""
+        return self._ahead.more(self._tracker, self._clock.now_ms())
 
     def settle(self) -> None:
         """Have all shards commit one place, so that there may be more or fewer of them next time."""
@@ -181,9 +184,6 @@ class Follower:
 
 def places_of(settings: RelaySettings) -> list[Reached]:
     """Where the shards are, by their markers: so a checkpoint that is lost is no loss."""
-    reader = consumer(settings, settings.deliver_group)
-    try:
-        markers = read_markers(reader, [(settings.marker_topic, shard) for shard in range(settings.shards)])
-    finally:
-        reader.close()
+    shards = [(settings.marker_topic, shard) for shard in range(settings.shards)]
+    markers = markers_of(settings, settings.deliver_group, shards)
     return [reached(marker) or Reached(0, 0) for marker in markers.values()]

@@ -13,14 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from tarry.base.errors import CorruptError, InvalidArgumentError
-from tarry.relay.clients import Admin, consumer
+from tarry.relay.clients import Admin
 from tarry.relay.deliver import marker_of, reached
 from tarry.relay.files import Reached
-from tarry.relay.positions import Partition, Positions
+from tarry.relay.markers import markers_of
+from tarry.relay.positions import Positions
 from tarry.relay.rules import Rules
 from tarry.relay.settings import RelaySettings
 from tarry.relay.table import RelayStore
-from tarry.relay.writer import KafkaWriters, Marker, read_markers
+from tarry.relay.writer import KafkaWriters
 from tarry.spark.pipeline.checkpoint import numbered, planned_offset
 
 log = logging.getLogger(__name__)
@@ -65,7 +66,7 @@ def check_rules(settings: RelaySettings, admin: Admin, store: RelayStore) -> Non
     topics = admin.partitions()
     sources = [(t, p) for t in Rules(settings).sources(topics) for p in topics[t]]
     _, positions = store.known(sources)
-    for partition, marker in _markers(settings, settings.schedule_group, sources).items():
+    for partition, marker in markers_of(settings, settings.schedule_group, sources).items():
         at = positions.get(partition)
         ahead = marker.offset is not None and at is not None and marker.data.get("number") == at.number
         if ahead and (marker.offset or 0) > (at.offset if at else 0):
@@ -87,7 +88,7 @@ def delivered(settings: RelaySettings) -> dict[int, Reached]:
     """
     topic = settings.marker_topic
     count = len(Admin(settings).partitions().get(topic, []))
-    markers = _markers(settings, settings.deliver_group, [(topic, shard) for shard in range(count)])
+    markers = markers_of(settings, settings.deliver_group, [(topic, shard) for shard in range(count)])
     marked = {shard: marker for (_, shard), marker in markers.items() if marker.offset is not None}
     if not marked:
         return {}
@@ -148,13 +149,3 @@ def discard_unless(directory: Path, fits: Callable[[dict[str, Any], dict[str, An
     if not good:
         log.info("discarding the checkpoint %s: it does not fit the store and Kafka's markers", directory)
         shutil.rmtree(directory)
-
-
-def _markers(settings: RelaySettings, group: str, partitions: list[Partition]) -> dict[Partition, Marker]:
-    if not partitions:
-        return {}
-    reader = consumer(settings, group)
-    try:
-        return read_markers(reader, partitions)
-    finally:
-        reader.close()

@@ -7,7 +7,7 @@ import logging
 import threading
 import time
 from dataclasses import asdict
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING
 
 from tarry.base.errors import TarryError
 from tarry.relay.follow import Follower, places_of
@@ -24,28 +24,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class BatchWork(Protocol):
-    """The work on batches of one query."""
-
-    name: ClassVar[str]
-
-    def __call__(self, plans: DataFrame, batch_id: int) -> None:
-        """Do a batch."""
-
-    def drop(self) -> None:
-        """Close what is kept for the next batch, after a failure."""
-
-    def stop(self) -> None:
-        """End the batch soon."""
-
-    def close(self) -> None:
-        """Free everything, after the query has ended."""
-
-
 class ScheduleBatches:
     """Has the shards do their part, and commits their files as one."""
 
-    name: ClassVar[str] = "schedule"
+    name = "schedule"
 
     def __init__(self, store: RelayStore, runner: Runner, status: RelayStatus) -> None:
         self._store, self._runner, self._status = store, runner, status
@@ -70,7 +52,7 @@ class ScheduleBatches:
 class DeliverBatches:
     """A batch is a stretch of time, in which a :class:`Follower` delivers."""
 
-    name: ClassVar[str] = "deliver"
+    name = "deliver"
 
     def __init__(
         self,
@@ -114,3 +96,7 @@ def _settle(follower: Follower) -> None:
         follower.settle()
     except TarryError as error:  # the relay ends all the same; only a change of the number of shards needs it
         log.warning("the shards are left at different places: %s", error)
+
+
+BatchWork = ScheduleBatches | DeliverBatches
+"""``drop`` closes what is kept for the next batch, after a failure; ``close`` frees everything at the end."""

@@ -24,13 +24,14 @@ from tarry.base.clock import SystemClock
 from tarry.base.histogram import Histogram
 from tarry.base.message import Kind
 from tarry.relay.headers import Action, decide
+from tarry.relay.markers import Marker
 from tarry.relay.positions import OffsetRange, Partition, number_of, seq_of
 from tarry.relay.reading import read
 from tarry.relay.record import Rows, headers_text, key_text
 from tarry.relay.rules import Rules
 from tarry.relay.sending import Sender, record_to_send, retry_until_taken
 from tarry.relay.settings import RelaySettings
-from tarry.relay.writer import KafkaRecord, KafkaWriter, KafkaWriters, Marker
+from tarry.relay.writer import KafkaRecord, KafkaWriter, KafkaWriters
 from tarry.store import StagedFile, stage
 
 log = logging.getLogger(__name__)

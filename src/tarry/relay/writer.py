@@ -14,15 +14,15 @@ import json
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
-from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from tarry.base.errors import TarryError, UnavailableError
 from tarry.relay.clients import CALL_TIMEOUT_S, bounded, consumer, errors, producer, translated
 from tarry.relay.headers import Header
+from tarry.relay.markers import Marker, read_markers
 from tarry.relay.positions import Partition
 from tarry.relay.settings import RelaySettings
 
@@ -68,14 +68,6 @@ class KafkaRecord(NamedTuple):
     value: bytes | None
     headers: tuple[Header, ...]
     timestamp_ms: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Marker:
-    """What is committed: a number, and its meaning as plain data. A partition without one has ``offset`` None."""
-
-    offset: int | None
-    data: Mapping[str, Any] = field(default_factory=dict)
 
 
 class KafkaWriter:
@@ -263,32 +255,6 @@ class KafkaWriter:
     def _fail(self, source: str, topic: str, error: Any, _: Any) -> None:
         if error is not None:
             self._failed[source] = (topic, error)
-
-
-def read_markers(reader: Any, partitions: Sequence[Partition]) -> dict[Partition, Marker]:
-    """What is committed for partitions, for the group of a consumer.
-
-    Raises:
-        UnavailableError: Kafka does not say, or another program has committed there.
-    """
-    with errors("the marker cannot be read"):
-        committed = reader.committed([TopicPartition(*p) for p in partitions], CALL_TIMEOUT_S)
-    for tp in committed:
-        if tp.error is not None:
-            raise translated(f"the marker of {tp.topic}/{tp.partition} cannot be read", tp.error)
-    return {(tp.topic, tp.partition): _marker(tp) for tp in committed}
-
-
-def _marker(committed: Any) -> Marker:
-    if committed.offset == OFFSET_INVALID:
-        return Marker(None)
-    try:
-        return Marker(committed.offset, json.loads(committed.metadata or "{}"))
-    except ValueError as error:
-        raise UnavailableError(
-            f"the offset of {committed.topic}/{committed.partition} was committed by another program: "
-            f"{committed.metadata!r}"
-        ) from error
 
 
 class KafkaWriters:
