@@ -19,9 +19,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from tarry.base.errors import NotFoundError
 from tarry.relay.headers import Header
-from tarry.relay.job import Relay, RunOptions
+from tarry.relay.job import Relay
 from tarry.relay.prepare import prepare
-from tarry.relay.settings import RelaySettings
+from tarry.relay.settings import RelaySettings, RunOptions
 from tarry.relay.table import RelayStore
 from tarry.spark.runtime.java import find_java_home
 from tests.kafka.server import Kafka, jars

@@ -18,8 +18,7 @@ from tarry.cli import output
 from tarry.cli.options import duration_ms
 
 if TYPE_CHECKING:
-    from tarry.relay.job import RunOptions
-    from tarry.relay.settings import RelaySettings
+    from tarry.relay.settings import RelaySettings, RunOptions
 
 Text = Annotated[str | None, typer.Option()]
 
@@ -106,8 +105,7 @@ def make(given: dict[str, Any]) -> tuple[RelaySettings, RunOptions]:
     Raises:
         InvalidArgumentError: one is unknown, missing or not allowed.
     """
-    from tarry.relay.job import RunOptions
-    from tarry.relay.settings import RelaySettings
+    from tarry.relay.settings import RelaySettings, RunOptions
 
     for needed in ("kafka", "topics", "store", "checkpoint"):
         if needed not in given:

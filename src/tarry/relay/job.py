@@ -12,8 +12,6 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tarry.base.errors import InvalidArgumentError, TarryError, UnavailableError
@@ -23,7 +21,7 @@ from tarry.relay.prepare import prepare
 from tarry.relay.queries import BatchWork, DeliverBatches, ScheduleBatches
 from tarry.relay.rules import Rules
 from tarry.relay.runner import Runner
-from tarry.relay.settings import RelaySettings
+from tarry.relay.settings import RelaySettings, RunOptions
 from tarry.relay.status import RelayStatus
 from tarry.relay.table import RelayStore
 from tarry.spark.runtime.errors import one_line
@@ -41,20 +39,6 @@ HEALTHY_S = 60.0
 RIVALS_MAX = 3
 """So many takeovers within :data:`HEALTHY_S` of each other are those of another relay, not of an abandoned task."""
 LOOK_S = 0.5
-
-
-@dataclass(frozen=True, slots=True)
-class RunOptions:
-    """How a relay is run: what does not change what becomes of a record."""
-
-    checkpoint: Path
-    master: str = "local[*]"
-    memory: str = "1g"
-    schedule_interval_ms: int = 500
-    deliver_interval_ms: int = 50
-    deliver_batch_ms: int = 60_000
-    compact_interval_ms: int = 60_000
-    status_interval_ms: int = 10_000
 
 
 class Relay:
@@ -92,14 +76,7 @@ class Relay:
         runners = [Runner(spark, self.settings, store.root, deliver=deliver) for deliver in (False, True)]
         works: list[BatchWork] = [
             ScheduleBatches(store, runners[0], self.status),
-            DeliverBatches(
-                self.settings,
-                store,
-                runners[1],
-                self.status,
-                interval_ms=self.running.deliver_interval_ms,
-                batch_ms=self.running.deliver_batch_ms,
-            ),
+            DeliverBatches(self.settings, self.running, store, runners[1], self.status),
         ]
         keepers: list[_Keeper] = []
         try:

@@ -14,7 +14,7 @@ from tarry.relay.follow import Follower, places_of
 from tarry.relay.positions import Positions, changes
 from tarry.relay.runner import Runner
 from tarry.relay.schedule import SchedulePlan, ShardResult
-from tarry.relay.settings import RelaySettings
+from tarry.relay.settings import RelaySettings, RunOptions
 from tarry.relay.status import RelayStatus
 from tarry.relay.table import RelayStore
 
@@ -55,30 +55,28 @@ class DeliverBatches:
     name = "deliver"
 
     def __init__(
-        self,
-        settings: RelaySettings,
-        store: RelayStore,
-        runner: Runner,
-        status: RelayStatus,
-        *,
-        interval_ms: int,
-        batch_ms: int,
+        self, settings: RelaySettings, running: RunOptions, store: RelayStore, runner: Runner, status: RelayStatus
     ) -> None:
-        self._settings, self._store, self._runner, self._status = settings, store, runner, status
-        self._interval_s, self._batch_s = interval_ms / 1000, batch_ms / 1000
+        self._settings, self._running, self._store, self._runner, self._status = (
+            settings,
+            running,
+            store,
+            runner,
+            status,
+        )
         self._stop = threading.Event()
         self._follower: Follower | None = None
         self.drop, self.close = runner.drop, runner.close
 
     def __call__(self, plans: DataFrame, batch_id: int) -> None:
-        until = time.monotonic() + self._batch_s
+        until = time.monotonic() + self._running.deliver_batch_ms / 1000
         follower = self._follower or self._begin()
         self._follower = None  # after an error the markers say where to begin
 
         def on_result(results: list[ShardResult]) -> None:
             self._status.on_batch(self.name, {"batch_id": batch_id, "end": asdict(follower.place)}, results)
 
-        follower.follow(until, self._interval_s, self._stop, on_result)
+        follower.follow(until, self._running.deliver_interval_ms / 1000, self._stop, on_result)
         if self._stop.is_set():
             _settle(follower)
         self._follower = follower

@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 from dataclasses import asdict, dataclass, fields
+from pathlib import Path
 from typing import Any
 
 from tarry.base.delay import DELAY_MS_MAX, ROCKETMQ_LEVELS
@@ -94,6 +95,20 @@ class RelaySettings:
         data["targets"], data["delays"] = tuple(data["targets"]), tuple(data["delays"])
         data["kafka_options"] = tuple((name, value) for name, value in data["kafka_options"])
         return cls(**{field.name: data[field.name] for field in fields(cls)})
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """How a relay is run: what does not change what becomes of a record."""
+
+    checkpoint: Path
+    master: str = "local[*]"
+    memory: str = "1g"
+    schedule_interval_ms: int = 500
+    deliver_interval_ms: int = 50
+    deliver_batch_ms: int = 60_000
+    compact_interval_ms: int = 60_000
+    status_interval_ms: int = 10_000
 
 
 _BOUNDS = (
