@@ -61,7 +61,7 @@ def _data_files() -> set[tuple[str, str]]:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     # Here, and nowhere else: two fixtures would share one JVM, and both would end it.
-    from tarry.spark.pipeline.session import build_session, end_jvm
+    from tarry.spark.runtime.session import build_session, end_jvm
 
     session = build_session(
         name="tests", master="local[2]", memory="512m", work=tmp_path_factory.mktemp("spark") / "work"

@@ -15,7 +15,7 @@ from tarry.base.config import Config
 from tarry.base.errors import InvalidArgumentError, NotFoundError
 from tarry.broker import Broker
 from tarry.client import Client
-from tarry.spark.datasource.calls import BrokerClient
+from tarry.spark.broker_client import BrokerClient
 
 from .conftest import Served
 
@@ -97,7 +97,7 @@ def test_cancellations(client: Client, calls: BrokerClient) -> None:
     receipts = [client.schedule("a", b"x", delay=3600 + n) for n in range(5)]
     client.cancel(receipts[1].handle)
     client.cancel(receipts[3].handle)
-    state = calls.intake_state()
-    got = pa.Table.from_batches(list(calls.cancelled(0, state["durable_seq"])), CANCELLED).to_pylist()
+    state = calls.state()
+    got = pa.Table.from_batches(list(calls.cancelled(0, state.durable_seq)), CANCELLED).to_pylist()
     assert got == [{"seq": r.seq, "due_ms": r.due_ms} for r in (receipts[1], receipts[3])]
     assert list(calls.cancelled(0, 2)) == []

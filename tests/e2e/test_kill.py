@@ -18,10 +18,10 @@ import pytest
 from tarry.base.errors import OverloadedError, UnavailableError
 from tarry.cli.exits import ExitCode
 from tarry.client import Client
-from tarry.demo.account import settle
+from tarry.demo.account import account_of
+from tarry.demo.broker_process import living_processes, wait_for_exit
+from tarry.demo.consumer_main import TopicConsumer
 from tarry.demo.monitor import Look, Monitor
-from tarry.demo.server import left_of, wait_gone
-from tarry.demo.watch import Watch
 
 from .conftest import MakeBroker
 
@@ -105,7 +105,7 @@ def wait_until(done: Callable[[], bool], what: str) -> None:
         time.sleep(0.01)
 
 
-def go_on(load: Load, watches: list[Watch]) -> None:
+def go_on(load: Load, watches: list[TopicConsumer]) -> None:
     """Wait until producer and consumers have done some more work: whatever comes next comes under load."""
     accepted, got = load.accepted, sum(watch.count for watch in watches)
     wait_until(lambda: load.accepted >= accepted + MORE, "the producer to go on")
@@ -126,7 +126,7 @@ def test_killed_under_load_again_and_again(make_broker: MakeBroker) -> None:
     broker = make_broker(**FAST)
     kills = 5
     with Client(broker.address) as client:
-        watches = [Watch(client, topic, "g") for topic in TOPICS]
+        watches = [TopicConsumer(client, topic, "g") for topic in TOPICS]
         load = Load(broker.address)
         for thread in (*watches, load):
             thread.start()
@@ -140,7 +140,7 @@ def test_killed_under_load_again_and_again(make_broker: MakeBroker) -> None:
             watch.close()
             assert watch.error is None
     delivered = pa.Table.from_batches([watch.delivered() for watch in watches])
-    account = settle(accepted, delivered, rows=load.rows)
+    account = account_of(accepted, delivered, rows=load.rows)
     assert account.accepted >= kills * MORE
     assert (account.lost, account.early, account.strange) == (0, 0, 0)
     assert all_done
@@ -152,7 +152,7 @@ def test_killed_under_load_again_and_again(make_broker: MakeBroker) -> None:
 def test_sigterm_under_load_ends_it_cleanly_and_loses_nothing(make_broker: MakeBroker) -> None:
     broker = make_broker(**FAST)
     with Client(broker.address) as client:
-        watches = [Watch(client, topic, "g") for topic in TOPICS]
+        watches = [TopicConsumer(client, topic, "g") for topic in TOPICS]
         load = Load(broker.address)
         for thread in (*watches, load):
             thread.start()
@@ -166,7 +166,7 @@ def test_sigterm_under_load_ends_it_cleanly_and_loses_nothing(make_broker: MakeB
             watch.close()
             assert watch.error is None
     delivered = pa.Table.from_batches([watch.delivered() for watch in watches])
-    account = settle(accepted, delivered, rows=load.rows)
+    account = account_of(accepted, delivered, rows=load.rows)
     assert (account.lost, account.early, account.strange) == (0, 0, 0)
     assert all_done
 
@@ -218,10 +218,10 @@ def test_the_pipeline_alone_is_killed(make_broker: MakeBroker, tmp_path: Path) -
         client.schedule("a", b"meanwhile", delay="100ms")
         [message] = client.receive("a", group="g", wait=PATIENCE_S)
         assert message.body == b"meanwhile"
-        assert wait_gone({former}, PATIENCE_S)[1] == []
+        assert wait_for_exit({former}, PATIENCE_S)[1] == []
         seen(lambda look: look.pipeline_ready and look.pipeline_pid != former)
         store(50)
         assert monitor.look().pipeline["supervisor"]["restarts"] >= 1
     sessions = broker.sessions
     assert broker.stop() == ExitCode.OK
-    assert left_of(sessions) == []
+    assert living_processes(sessions) == []

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tarry.relay.headers import DUE_MS
-from tarry.spark.pipeline.process import kill_session
+from tarry.spark.runtime.process import kill_session
 
 from .conftest import World, now_ms
 

@@ -14,8 +14,9 @@ from tarry.base.errors import InvalidArgumentError
 from tarry.relay.clients import FencedError
 from tarry.relay.headers import CANCEL, DELAY, DELAY_MS, DUE, DUE_MS, REASON, TOPIC
 from tarry.relay.job import Relay
-from tarry.relay.outbox import Marker, Outbox
+from tarry.relay.markers import Marker
 from tarry.relay.table import RelayStore
+from tarry.relay.writer import KafkaWriter
 
 from .conftest import World, now_ms
 
@@ -111,7 +112,7 @@ def crash_once(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, *, after:
 
 
 def _is_of(query: str, _: Any, markers: Any) -> bool:
-    return ("cuts" in next(iter(markers.values())).told) == (query == "schedule")
+    return ("cuts" in next(iter(markers.values())).data) == (query == "schedule")
 
 
 def _has_records(_: Any, files: Any, moved: Any, __: Any) -> bool:
@@ -136,8 +137,8 @@ def test_exactly_once_when_a_query_dies(
     """
     monkeypatch.setattr("tarry.relay.job.PAUSE_S_MIN", 0.1)
     crashes = [
-        crash_once(monkeypatch, Outbox, "commit", after=after, when=partial(_is_of, "schedule")),
-        crash_once(monkeypatch, Outbox, "commit", after=after, when=partial(_is_of, "deliver")),
+        crash_once(monkeypatch, KafkaWriter, "commit", after=after, when=partial(_is_of, "schedule")),
+        crash_once(monkeypatch, KafkaWriter, "commit", after=after, when=partial(_is_of, "deliver")),
         crash_once(monkeypatch, RelayStore, "commit_records", after=False, when=_has_records),
     ]
     with world.relaying(spark) as relay:
@@ -164,7 +165,7 @@ def test_exactly_once_when_all_dies(
     monkeypatch.setattr("tarry.relay.job.PAUSE_S_MIN", 3_600.0)
     with world.relaying(spark) as relay:
         wait(partial(_reads, relay))
-        crashed = crash_once(monkeypatch, Outbox, "commit", after=after, when=partial(_is_of, query))
+        crashed = crash_once(monkeypatch, KafkaWriter, "commit", after=after, when=partial(_is_of, query))
         expected = many(world, 600, now_ms() + 8_000)
         wait(lambda: 1 in _restarts(relay))
     assert crashed
@@ -233,8 +234,8 @@ def test_a_second_relay_of_the_name_ends_the_first(spark: SparkSession, world: W
     """Whoever starts last goes on; the first finds its transactional ids taken over and can commit nothing."""
     world.make(f"{world.name}-deliver-marker")
     at = (f"{world.name}-deliver-marker", 0)
-    first = Outbox(world.settings, f"{world.name}-deliver-0", world.settings.deliver_group)
-    second = Outbox(world.settings, f"{world.name}-deliver-0", world.settings.deliver_group)
+    first = KafkaWriter(world.settings, f"{world.name}-deliver-0", world.settings.deliver_group)
+    second = KafkaWriter(world.settings, f"{world.name}-deliver-0", world.settings.deliver_group)
     second.commit({at: Marker(2, {"t": 2, "v": 2})})
     with pytest.raises(FencedError):
         first.commit({at: Marker(1, {"t": 1, "v": 1})})

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from tarry.base.errors import InvalidArgumentError, NotFoundError
 from tarry.cli.exits import ExitCode
 from tarry.cli.main import run
-from tarry.spark.reports.audit_result import Audit
+from tarry.spark.reports.audit.result import Audit
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -55,15 +55,15 @@ def check(accepted: DataFrame, delivered: DataFrame, **asked: Any) -> Audit:
 
 def fates(accepted: DataFrame, delivered: DataFrame, until_ms: int, **asked: Any) -> dict[str, list[str]]:
     """What :func:`judge` says, in one job: for each flag the messages that have it."""
-    from tarry.spark.reports.audit import combine, identified, judge
-    from tarry.spark.reports.audit_input import accepted_of, delivered_of
+    from tarry.spark.reports.audit.compare import combine, identified, judge
+    from tarry.spark.reports.audit.ledgers import accepted_of, delivered_of
 
     both = identified(accepted_of(accepted), "id"), identified(delivered_of(delivered), "id")
     judged = judge(combine(*both, topics=True), until_ms=T + until_ms, **asked)
     found: dict[str, list[str]] = defaultdict(list)
     for row in judged.orderBy("ident").collect():
         for name, value in row.asDict().items():
-            if value is True and name != "over":
+            if value is True and name != "was_due":
                 found[name].append(row["ident"])
     return found
 
@@ -204,8 +204,8 @@ def test_an_id_of_the_broker_is_its_seq_in_other_digits(spark: SparkSession) -> 
 
 @pytest.mark.parametrize("topics", [True, False])
 def test_ledgers_are_shuffled_once(spark: SparkSession, topics: bool) -> None:
-    from tarry.spark.reports.audit import combine, identified, judge
-    from tarry.spark.reports.audit_input import accepted_of, delivered_of
+    from tarry.spark.reports.audit.compare import combine, identified, judge
+    from tarry.spark.reports.audit.ledgers import accepted_of, delivered_of
 
     accepted, delivered = sent(spark, ("a", 100, 0)), got(spark, ("a", 101, "g"))
     both = identified(accepted_of(accepted), "id"), identified(delivered_of(delivered), "id")
@@ -233,7 +233,7 @@ def test_ledgers_that_cannot_be_compared_are_refused(spark: SparkSession) -> Non
 
 def test_moments_in_other_units_are_exact(spark: SparkSession) -> None:
     """Due exactly, and a microsecond before, which is early."""
-    from tarry.spark.reports.audit_input import delivered_of
+    from tarry.spark.reports.audit.ledgers import delivered_of
 
     columns = {
         "delivered_ns": (T * 1_000_000, T * 1_000_000 - 1000, "long"),
@@ -254,7 +254,7 @@ def test_moments_in_other_units_are_exact(spark: SparkSession) -> None:
 
 
 def test_ledgers_of_every_format(spark: SparkSession, tmp_path: Path) -> None:
-    from tarry.spark.reports.audit_input import read_ledger
+    from tarry.spark.reports.audit.ledgers import read_ledger
 
     rows = [{"topic": "t", "id": f"00{i}", "due_ms": T + i} for i in range(5)]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows) + '{"topic": "t", "id')
@@ -281,10 +281,10 @@ def test_the_command(
 ) -> None:
     from contextlib import nullcontext
 
-    from tarry.spark.reports import report_session
+    from tarry.spark.reports import session
 
     # The session of the tests instead of a JVM of its own.
-    monkeypatch.setattr(report_session, "report_session", lambda *_, **__: nullcontext(spark))
+    monkeypatch.setattr(session, "report_session", lambda *_, **__: nullcontext(spark))
     accepted, delivered, out = tmp_path / "a.jsonl", tmp_path / "d.csv", tmp_path / "new" / "r.html"
     accepted.write_text("".join(json.dumps({"id": str(i), "deliver_at": T + i}) + "\n" for i in range(9)))
     delivered.write_text("id,delivered_ms\n" + "".join(f"{i},{T + i + 2}\n" for i in range(9)))
@@ -306,7 +306,7 @@ def test_the_command(
 
 
 def test_the_history_of_one_message(spark: SparkSession) -> None:
-    from tarry.spark.reports.audit_history import history
+    from tarry.spark.reports.audit.history import history
 
     accepted = sent(spark, ("a", 100, 0, 50), ("a", 900, 50), ("b", 100, 0))
     delivered = got(spark, ("a", 901.5, "g", 1), ("b", 100, "g"))
@@ -368,8 +368,8 @@ def reference(accepted: list[Any], delivered: list[Any], until: int, skew: int) 
 def test_random_histories_are_judged_as_the_reference_does(
     spark: SparkSession, histories: list[Any], until: int, skew: int
 ) -> None:
-    from tarry.spark.reports.audit import combine, identified, judge
-    from tarry.spark.reports.audit_input import accepted_of, delivered_of
+    from tarry.spark.reports.audit.compare import combine, identified, judge
+    from tarry.spark.reports.audit.ledgers import accepted_of, delivered_of
 
     accepted = sent(spark, ("-", 0, 0), *((str(i), *a) for i, (rows, _) in enumerate(histories) for a in rows))
     delivered = got(spark, ("-", 0, "g"), *((str(i), *d) for i, (_, rows) in enumerate(histories) for d in rows))
@@ -382,5 +382,5 @@ def test_random_histories_are_judged_as_the_reference_does(
             continue
         wanted = reference(taken, handed, until, skew)
         names = [n for n in rows[str(i)] if isinstance(rows[str(i)][n], bool)] + ["handouts", "duplicated", "retried"]
-        found = {n: rows[str(i)][n] for n in names if n != "over"}
+        found = {n: rows[str(i)][n] for n in names if n != "was_due"}
         assert {n: v for n, v in found.items() if v} == {n: v for n, v in wanted.items() if v}, (taken, handed)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tarry import Client
-from tarry.spark.datasource.calls import BrokerClient, Staged
+from tarry.spark.broker_client import BrokerClient, Staged
 from tarry.store import StaleCommitError
 
 from ..contract.conftest import Served

@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tarry.spark.pipeline.java import find_java_home
+from tarry.spark.runtime.java import find_java_home
 
 from ..contract.conftest import Served
 from .exactness import LONG, Account

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tarry.spark.pipeline.process import kill_session
+from tarry.spark.runtime.process import kill_session
 
 from ..contract.conftest import Served
 from .exactness import LONG, ROOT

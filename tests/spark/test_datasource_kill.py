@@ -14,7 +14,7 @@ from unittest.mock import ANY
 import pytest
 
 from tarry import Client
-from tarry.spark.pipeline.process import kill_session
+from tarry.spark.runtime.process import kill_session
 
 from ..disks import mounted, resize
 from .exactness import LONG, PATIENCE_S, ROOT, Account, failing, listed

@@ -14,8 +14,8 @@ import pytest
 from tarry import Client
 from tarry.base.bulk import first_seq
 from tarry.base.message import SCHEMA
+from tarry.spark.broker_client import BrokerClient
 from tarry.spark.datasource import pending
-from tarry.spark.datasource.calls import BrokerClient
 from tarry.spark.datasource.filters import Bounds
 from tarry.store import Store, stage
 
@@ -109,7 +109,7 @@ def test_filters_are_pushed_to_files(spark: SparkSession, client: Client, served
         client.schedule(topic, topic.encode(), delay={"a": 3600, "b": 10 * 86400, "c": 100 * 86400}[topic])
         to_store(served)
     root = Path(served.broker.intake_state()["store_uri"])
-    files = pending.pinned(str(root), 0).files
+    files = pending.open_snapshot(str(root), 0).files
     assert sorted(files.topic_min) == ["a", "b", "c"]
     for path, topic in zip(files.path, files.topic_min, strict=True):
         if topic != "c":
@@ -166,7 +166,7 @@ def test_rows_that_move_to_the_store_while_they_are_read(client: Client, served:
     for n in range(20):
         client.schedule("a", b"%d" % n, delay=3600)
     state = served.broker.intake_state()
-    moment = pending.Moment(state["store_uri"], 0, (0, 0), (), ())
+    moment = pending.PlannedState(state["store_uri"], 0, (0, 0), (), ())
     to_store(served)
     until(lambda: served.broker.intake_state()["committed_seq"] == 20)
     with BrokerClient(served.address) as calls:
@@ -189,12 +189,12 @@ def test_rows_of_cancelled_jobs() -> None:
     batch = pa.RecordBatch.from_pydict(
         {"seq": seqs, "due_ms": [100] * 4, "kind": pa.array([0] * 4, pa.int8()), "topic": ["a"] * 4}
     )
-    moment = pending.Moment("", 0, (50, 3), ((4, 0, 0), (5, 101, 0)), ())
+    moment = pending.PlannedState("", 0, (50, 3), ((4, 0, 0), (5, 101, 0)), ())
     empty = pa.array([], pa.int64()).to_numpy()
     assert pending.is_pending(batch, moment, empty).tolist() == [True, True, False, True]
-    fired = pending.Moment("", 0, (101, 3), (), ())
+    fired = pending.PlannedState("", 0, (101, 3), (), ())
     assert pending.is_pending(batch, fired, empty).tolist() == [True, False, False, False]
-    assert pending.wanted(batch, Bounds(topics=frozenset({"b"}))).tolist() == [False] * 4
+    assert Bounds(topics=frozenset({"b"})).rows_within(batch).tolist() == [False] * 4
 
 
 def test_delivered(spark: SparkSession, client: Client, served: Served) -> None:

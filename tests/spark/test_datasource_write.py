@@ -14,7 +14,7 @@ import pytest
 
 from tarry.base.errors import UnavailableError
 from tarry.spark import sorted_by_due
-from tarry.spark.datasource.loading import can_reach
+from tarry.spark.datasource.staging import can_reach
 
 from .fake_bulk import NOW_MS, FakeBulk
 

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tarry.spark.broker_client import BrokerClient
 from tarry.spark.pipeline.checkpoint import reconcile
-from tarry.spark.pipeline.intake_client import IntakeClient
 from tarry.spark.pipeline.plan import Trigger
-from tarry.spark.pipeline.process import alive, kill_session, session_members
 from tarry.spark.pipeline.schedule import ScheduleBatch, start_query
+from tarry.spark.pipeline.stage_task import RangeResult, StageTask
 from tarry.spark.pipeline.status import Reporter
 from tarry.spark.pipeline.supervisor import Supervisor
-from tarry.spark.pipeline.task import RangeResult, StageTask
+from tarry.spark.runtime.process import alive, kill_session, session_members
 from tarry.store import StaleCommitError, Store
 
 from .conftest import NOW_MS, FakeIntake, expected, stored
@@ -43,8 +43,8 @@ def running(spark: SparkSession, intake: FakeIntake, checkpoint: Path, *, rows_m
     committed_seq = store.snapshot().committed_seq
     intake.committed_seq = committed_seq
     reconcile(checkpoint, committed_seq)
-    with IntakeClient(intake.address) as client:
-        batch = ScheduleBatch(store, client, Reporter(client, "schedule"), intake.address)
+    with BrokerClient(intake.address) as client:
+        batch = ScheduleBatch(store, client, Reporter.of_job(client, "schedule"), intake.address)
         query = start_query(
             spark,
             batch,
@@ -217,8 +217,8 @@ def test_a_stale_driver_cannot_commit(spark: SparkSession, intake: FakeIntake, t
     """A driver plans and stages, is held up, and meanwhile another one goes on."""
     intake.add(1_000)
     store = Store.open(intake.store_uri)
-    with IntakeClient(intake.address) as client:
-        stale = ScheduleBatch(store, client, Reporter(client, "schedule"), intake.address)
+    with BrokerClient(intake.address) as client:
+        stale = ScheduleBatch(store, client, Reporter.of_job(client, "schedule"), intake.address)
         task = StageTask(intake.address, store.root, 0)
         planned_same = [task.stage_range(client, 0, 1_000)]
         planned_further = [task.stage_range(client, 0, 500), task.stage_range(client, 500, 1_000)]
@@ -242,7 +242,7 @@ def test_a_stale_query_fails_and_its_successor_goes_on(spark: SparkSession, inta
         intake.wait_until(lambda: intake.reports[-1]["state"] == "idle")
         other = Store.open(intake.store_uri)  # another driver, which has committed part of what comes
         intake.add(50)
-        with IntakeClient(intake.address) as client:
+        with BrokerClient(intake.address) as client:
             files = StageTask(intake.address, other.root, 0).stage_range(client, 1_000, 1_050).files
         other.commit(files, 1_000, 1_050)
         intake.add(950)

@@ -14,9 +14,9 @@ from types import SimpleNamespace
 import pytest
 
 from tarry.base.config import Config
-from tarry.spark.pipeline.process import alive, session_members
 from tarry.spark.pipeline.schedule import parse
 from tarry.spark.pipeline.supervisor import Supervisor, schedule_command
+from tarry.spark.runtime.process import alive, session_members
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="sessions are read from /proc")
 
@@ -146,7 +146,7 @@ def test_the_child_ends_when_the_broker_is_killed(tmp_path: Path, how: signal.Si
     told = tmp_path / "told"
     job = (
         "import os, sys, threading, time\n"
-        "from tarry.spark.pipeline.process import follow_parent\n"
+        "from tarry.spark.runtime.process import follow_parent\n"
         "follow_parent(int(sys.argv[-1]), lambda: os._exit(3))\n"
         f"open({str(told)!r}, 'w').write(str(os.getpid()))\n"
         "time.sleep(600)\n"
@@ -168,7 +168,7 @@ def test_the_child_ends_when_the_broker_is_killed(tmp_path: Path, how: signal.Si
 def test_a_parent_that_is_gone_already_is_noticed(tmp_path: Path) -> None:
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
-    follow = f"from tarry.spark.pipeline.process import follow_parent\nfollow_parent({gone.pid}, lambda: os._exit(3))\n"
+    follow = f"from tarry.spark.runtime.process import follow_parent\nfollow_parent({gone.pid}, lambda: os._exit(3))\n"
     code = f"import os, time\n{follow}time.sleep(60)"
     assert subprocess.run([sys.executable, "-c", code], timeout=30, check=False).returncode == 3
 
