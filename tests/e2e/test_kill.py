@@ -149,6 +149,7 @@ def test_killed_under_load_again_and_again(make_broker: MakeBroker) -> None:
     assert broker.stop() == ExitCode.OK
 
 
+@pytest.mark.rest
 def test_sigterm_under_load_ends_it_cleanly_and_loses_nothing(make_broker: MakeBroker) -> None:
     broker = make_broker(**FAST)
     with Client(broker.address) as client:
@@ -171,6 +172,7 @@ def test_sigterm_under_load_ends_it_cleanly_and_loses_nothing(make_broker: MakeB
     assert all_done
 
 
+@pytest.mark.rest
 def test_a_second_broker_is_refused_and_disturbs_nobody(make_broker: MakeBroker) -> None:
     broker = make_broker(**FAST)
     second = subprocess.run(
@@ -187,6 +189,7 @@ def test_a_second_broker_is_refused_and_disturbs_nobody(make_broker: MakeBroker)
         assert message.body == b"still here"
 
 
+@pytest.mark.rest
 def test_a_killed_broker_gives_the_directory_free(make_broker: MakeBroker) -> None:
     broker = make_broker(**FAST)
     for _ in range(3):
@@ -196,6 +199,7 @@ def test_a_killed_broker_gives_the_directory_free(make_broker: MakeBroker) -> No
 
 
 @pytest.mark.spark
+@pytest.mark.rest
 def test_the_pipeline_alone_is_killed(make_broker: MakeBroker, tmp_path: Path) -> None:
     broker = make_broker(schedule_interval_ms=500, horizon_ms=2_000)
     with Monitor(broker) as monitor, Client(broker.address) as client:

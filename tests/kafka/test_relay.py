@@ -22,7 +22,7 @@ from .conftest import World, now_ms
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.rest]
 
 
 def header(message: Any, name: str) -> bytes | None:

@@ -104,6 +104,7 @@ def test_what_has_fired_is_not_pending(spark: SparkSession, client: Client, serv
     assert bodies(read(spark, served, what="delivered")) == ["now", "soon"]
 
 
+@pytest.mark.rest
 def test_filters_are_pushed_to_files(spark: SparkSession, client: Client, served: Served) -> None:
     for topic in ("a", "b", "c"):
         client.schedule(topic, topic.encode(), delay={"a": 3600, "b": 10 * 86400, "c": 100 * 86400}[topic])
@@ -197,6 +198,7 @@ def test_rows_of_cancelled_jobs() -> None:
     assert pending.wanted(batch, Bounds(topics=frozenset({"b"}))).tolist() == [False] * 4
 
 
+@pytest.mark.rest
 def test_delivered(spark: SparkSession, client: Client, served: Served) -> None:
     for n in range(30):
         client.schedule("a" if n % 3 else "b", b"%d" % n, delay=0)
@@ -210,6 +212,7 @@ def test_delivered(spark: SparkSession, client: Client, served: Served) -> None:
         read(spark, served, start=5).collect()
 
 
+@pytest.mark.rest
 def test_dead(spark: SparkSession, client: Client, served: Served) -> None:
     client.set_group("orders", "billing", tries=1)
     receipt = client.schedule("orders", b"bad", delay=0, id="i", properties={"x": "y"})
@@ -228,6 +231,7 @@ def test_dead(spark: SparkSession, client: Client, served: Served) -> None:
     assert read(spark, served, what="dead").where("topic = 'other'").collect() == []
 
 
+@pytest.mark.rest
 def test_a_broker_that_is_not_there(spark: SparkSession, served: Served) -> None:
     served.stop()
     for what in ("pending", "delivered", "dead"):

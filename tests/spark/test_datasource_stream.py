@@ -99,6 +99,7 @@ def test_a_topic_is_read_once_over_restarts(spark: SparkSession, served: Served,
     assert seen(replayed) == list(range(50, 60))
 
 
+@pytest.mark.rest
 def test_a_group_stands_where_its_query_stood(spark: SparkSession, served: Served, tmp_path: Path) -> None:
     fill(served, "a", 0, 10)
     fill(served, "b", 0, 3)
@@ -116,6 +117,7 @@ def test_a_group_stands_where_its_query_stood(spark: SparkSession, served: Serve
     assert seen(whole) == list(range(10))
 
 
+@pytest.mark.rest
 def test_what_retention_deleted_is_an_error_or_left_out(spark: SparkSession, tmp_path: Path) -> None:
     # Without a cache: what is in memory can be read for longer than its segment is kept.
     short = {"segment_bytes_max": 16384, "retention_ms": 1, "ready_cache_bytes_max": 0}
@@ -136,6 +138,7 @@ def test_what_retention_deleted_is_an_error_or_left_out(spark: SparkSession, tmp
         served.stop()
 
 
+@pytest.mark.rest
 def test_options_of_a_stream(spark: SparkSession, served: Served) -> None:
     for options, words in (
         ({"group": ""}, "option 'group' is missing"),
@@ -175,6 +178,7 @@ def put(source: Path, name: str, numbers: range) -> None:
     (source / name).write_text("".join(f'{{"n": {n}}}\n' for n in numbers))
 
 
+@pytest.mark.rest
 def test_each_micro_batch_is_a_job(spark: SparkSession, bulk: FakeBulk, tmp_path: Path) -> None:
     source, checkpoint = tmp_path / "source", tmp_path / "checkpoint"
     put(source, "1", range(100))

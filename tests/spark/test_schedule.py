@@ -129,7 +129,9 @@ def test_deletion_in_the_middle_of_reading(spark: SparkSession, intake: FakeInta
     assert stored(intake.store_uri) == expected(0, 2_000) + expected(4_000, 5_000)
 
 
-@pytest.mark.parametrize("done", [True, False], ids=["after the Delta commit", "before it"])
+@pytest.mark.parametrize(
+    "done", [pytest.param(True, marks=pytest.mark.rest), False], ids=["after the Delta commit", "before it"]
+)
 def test_a_batch_that_spark_replays(
     spark: SparkSession, intake: FakeIntake, tmp_path: Path, done: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -196,7 +198,7 @@ def newer(checkpoint: Path) -> None:
     assert "2500" in path.read_text()
 
 
-@pytest.mark.parametrize("damage", [lost, older, newer])
+@pytest.mark.parametrize("damage", [lost, *(pytest.param(damage, marks=pytest.mark.rest) for damage in (older, newer))])
 def test_a_checkpoint_that_disagrees_with_the_store(
     spark: SparkSession, intake: FakeIntake, tmp_path: Path, damage: Callable[[Path], None]
 ) -> None:
@@ -235,6 +237,7 @@ def test_a_stale_driver_cannot_commit(spark: SparkSession, intake: FakeIntake, t
     assert stored(intake.store_uri) == expected(0, 2_000)
 
 
+@pytest.mark.rest
 def test_a_stale_query_fails_and_its_successor_goes_on(spark: SparkSession, intake: FakeIntake, tmp_path: Path) -> None:
     intake.add(1_000)
     with running(spark, intake, tmp_path / "stale") as stale:
@@ -276,7 +279,7 @@ def supervised(intake: FakeIntake, tmp_path: Path, *, bytes_min: int = BYTES_MIN
         supervisor.stop()
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_kill_9_of_the_driver_at_each_step(intake: FakeIntake, tmp_path: Path) -> None:
     """Killed while its task reads, killed between Delta's commit and Spark's; then it goes on, and stops when told."""
     killed: list[int] = []
@@ -306,7 +309,7 @@ def test_kill_9_of_the_driver_at_each_step(intake: FakeIntake, tmp_path: Path) -
         assert not session_members(pid)
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_the_job_ends_with_its_broker(intake: FakeIntake, tmp_path: Path) -> None:
     """The broker is killed: driver, JVM and workers go, without being told."""
     import subprocess
@@ -337,7 +340,6 @@ def test_the_job_ends_with_its_broker(intake: FakeIntake, tmp_path: Path) -> Non
             kill_session(pid)
 
 
-@pytest.mark.slow
 def test_without_a_broker_the_job_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from tarry.base.errors import UnavailableError
     from tarry.spark.pipeline import job, schedule
