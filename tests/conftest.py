@@ -1,7 +1,7 @@
 """Settings of all tests, what holds for each of them, and how they are divided.
 
 ``--part core`` is what ``make test`` runs: everything that is not marked ``rest``, and property tests with few
-examples. ``--part rest`` is what it leaves out: all that is marked, and the property tests once more with many examples.
+examples. ``--part rest`` is what it leaves out: all that is marked, and the property tests again with many examples.
 Together they run every test but those with targets of their own (``kafka_slow``, a cluster of Spark).
 """
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import settings
+from hypothesis import is_hypothesis_test, settings
 
 from .s3 import s3_endpoint, s3_uri
 
@@ -53,7 +53,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if part := config.getoption("--part"):
         selected = [item for item in items if _is_of(part, item)]
-        if config.args_source is pytest.Config.ArgsSource.TESTPATHS:
+        if part == "core" and config.args_source is pytest.Config.ArgsSource.TESTPATHS:
             _check_all_are_touched(selected, items)
         config.hook.pytest_deselected(items=[item for item in items if not _is_of(part, item)])
         items[:] = selected
@@ -69,13 +69,15 @@ def _is_of(part: str, item: pytest.Item) -> bool:
         return False
     if item.get_closest_marker("rest"):
         return part == "rest"
-    return part == "core" or item.get_closest_marker("hypothesis") is not None
+    return part == "core" or is_hypothesis_test(getattr(item, "obj", None))
 
 
 def _check_all_are_touched(selected: list[pytest.Item], items: list[pytest.Item]) -> None:
-    """Each kind of test has some in each run that is of all kinds, but Kafka, which is only in the rest."""
-    if missing := {_directory(i) for i in items} - {_directory(i) for i in selected} - {"kafka"}:
-        raise pytest.UsageError(f"nothing is selected in {sorted(missing)}: mark less of it, or more, as 'rest'")
+    """The core has tests of every file, but those of whole processes with Spark or Kafka."""
+    allowed = {"kafka/test_relay.py", "kafka/test_faults.py", "e2e/test_demo.py", "e2e/test_upkeep.py"}
+    files = {i.path for i in items if not i.get_closest_marker("skipif")} - {i.path for i in selected}
+    if missing := {str(path.relative_to(TESTS)) for path in files} - allowed:
+        raise pytest.UsageError(f"nothing of {sorted(missing)} is in the core of the tests: mark less as 'rest'")
 
 
 def _directory(item: pytest.Item) -> str:
