@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,16 +13,6 @@ from tarry.base.config import Config
 from tarry.broker import Broker
 from tarry.fronts.rocketmq import RocketMQFront
 from tests.rocketmq.rpc import Rpc
-
-WAIT_S = 15
-
-
-def until(what: Callable[[], bool]) -> None:
-    """Wait for what happens by itself, and soon."""
-    end = time.monotonic() + WAIT_S
-    while not what():
-        assert time.monotonic() < end, "in vain"
-        time.sleep(0.02)
 
 
 class Place:
@@ -49,6 +38,10 @@ class Place:
         """As after a stop; the port is another one."""
         self.close()
         self.open()
+
+    def waiting(self, topic: str) -> int:
+        """Receives of a topic's groups that stand in line now. Nothing tells it from outside: no answer has begun."""
+        return sum(len(line) for (of, _), line in self.front.rooms.groups.lines.copy().items() if of == topic)
 
     def client(self, id: str | None = None, **more: Any) -> Rpc:
         client = Rpc(self.front.port, id, **more)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -22,10 +22,13 @@ from tarry.fronts.rocketmq.front import Rooms
 from tarry.fronts.rocketmq.sending import in_thread
 from tarry.fronts.rocketmq.service import NAME
 from tarry.fronts.rocketmq.stubs import service as s
-from tests.rocketmq.conftest import WAIT_S
 from tests.rocketmq.rpc import Code, ack_request, message, receive_request
+from tests.waiting import wait_until_async
 
 pytestmark = pytest.mark.asyncio
+
+
+WAIT_S = 15
 
 
 class Shop:
@@ -59,7 +62,7 @@ class Shop:
             request = s.SendMessageRequest(messages=[message("orders", body)])
             answer = s.SendMessageResponse.FromString(await self.call("SendMessage", request)[1])
             assert answer.status.code == Code.OK
-        await until(lambda: self.broker.queue_state(["orders"])["orders"][1] == before + len(bodies))
+        await wait_until_async(lambda: self.broker.queue_state(["orders"])["orders"][1] == before + len(bodies))
 
     async def ack(self, client: str, *messages: Any) -> Any:
         request = ack_request("orders", "g", *messages)
@@ -83,12 +86,6 @@ def answer_of(promise: Promise) -> asyncio.Future[Any]:
     told = SimpleNamespace(answers=future.set_result, promised=lambda _: None, told=future.set_result)
     promise.attach(told)  # type: ignore[arg-type]
     return future
-
-
-async def until(what: Callable[[], bool]) -> None:
-    async with asyncio.timeout(WAIT_S):
-        while not what():
-            await asyncio.sleep(0.001)
 
 
 def tries(messages: list[Any]) -> list[int]:
@@ -186,19 +183,19 @@ async def test_a_message_that_cannot_be_told_is_logged_and_goes_back(
 async def test_acknowledgements_that_nobody_waits_for_are_settled_together(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(settling, "GATHER_S", 0.3)
+    monkeypatch.setattr(settling, "GATHER_S", 2 * WAIT_S)
     await shop.send(*[b"x"] * 6)
     first, second, third, *others = await shop.received(most=3) + await shop.received("simple", push=False, most=3)
     group = shop.broker.find_group("orders", "g")
     settled: list[int] = []
     ack_each = group.ack_each
     monkeypatch.setattr(group, "ack_each", lambda leases, *more: settled.append(len(leases)) or ack_each(leases, *more))
+    # A push consumer's thread is at the next message already: these two wait for others.
     answers = [asyncio.ensure_future(shop.ack("c", each)) for each in (first, second)]
-    await asyncio.sleep(0.01)
-    assert settled == [], "a push consumer's thread is at the next message already"
     answers.append(asyncio.ensure_future(shop.ack("simple", others[0])))
-    await until(lambda: settled != [])
+    await wait_until_async(lambda: settled != [])
     assert settled == [3], "somebody may wait for one of them"
+    monkeypatch.setattr(settling, "GATHER_S", 0.01)
     answers.append(asyncio.ensure_future(shop.ack("c", third)))
     assert {answer.status.code for answer in await asyncio.gather(*answers)} == {Code.OK}
     assert settled == [3, 1]
