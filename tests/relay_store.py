@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pyarrow as pa
-from deltalake import CommitProperties, Schema, Transaction
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.transaction import AddAction
 
 from tarry.base.message import Kind
@@ -66,7 +66,7 @@ class Stored:
             )
             partition = {"shard": "0", "bucket": file.bucket}
             adds.append(AddAction(file.path, file.size, partition, 0, change, stats))
-        self.store._table.create_write_transaction(
+        DeltaTable(self.uri).create_write_transaction(
             adds, "overwrite", Schema.from_arrow(TABLE_SCHEMA), PARTITION_COLUMNS,
             commit_properties=CommitProperties(app_transactions=[Transaction("compact", 1)]),
         )  # fmt: skip

@@ -119,9 +119,13 @@ class Telemetry:
             f"/{NAME}/Telemetry", s.TelemetryCommand.SerializeToString, s.TelemetryCommand.FromString
         )
         self.call = call(self._sent(), metadata=rpc.metadata)
-        self._out.put(s.TelemetryCommand(settings=settings))
+        self.say(settings)
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
+
+    def say(self, settings: Any) -> None:
+        """Send settings once more."""
+        self._out.put(s.TelemetryCommand(settings=settings))
 
     def next(self, timeout: float = 10) -> Any:
         """The next command."""

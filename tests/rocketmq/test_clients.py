@@ -69,7 +69,7 @@ def test_a_slow_reader_who_leaves_in_the_middle(place: Place) -> None:
     one, other = place.client(), place.client()
     for _ in range(8):
         one.send("orders", b"x" * (1 << 20))
-    call = one.stream("ReceiveMessage", receive_request("orders", "g", most=8, invisible_ms=10_000))
+    call = one.stream("ReceiveMessage", receive_request("orders", "g", most=8, invisible_ms=3_000))
     next(call)  # its status, and no more
     assert one.send("elsewhere").status.code == Code.OK, "others are served meanwhile"
     call.cancel()
@@ -118,7 +118,7 @@ def test_settings_that_cannot_be_end_their_stream_alone(place: Place) -> None:
     assert isinstance(error, grpc.RpcError)
     assert error.code() == grpc.StatusCode.INVALID_ARGUMENT
     assert "no topic!" in error.details()
-    good._out.put(s.TelemetryCommand(settings=producer("orders")))
+    good.say(producer("orders"))
     assert good.next().status.code == Code.OK
     good.close()
 
@@ -174,7 +174,7 @@ def test_a_client_that_does_not_read_its_commands(place: Place, monkeypatch: pyt
     rpc = place.client()
     stream = rpc.telemetry(producer("orders"))
     for _ in range(500):
-        stream._out.put(s.TelemetryCommand(settings=producer("orders")))
+        stream.say(producer("orders"))
     assert rpc.send("orders").status.code == Code.OK
     for _ in range(501):
         assert stream.next().status.code == Code.OK

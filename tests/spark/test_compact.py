@@ -216,13 +216,14 @@ if step == "between rewriting and commit":
     Store.replace = die
 if step == "in the commit":
     from deltalake import DeltaTable
-    real = Store._exchange
-    def exchange(self, *a):
-        real(self, *a)
+    real = DeltaTable.create_write_transaction
+    def commit(*a, **k):
+        real(*a, **k)
         die()
-    Store._exchange = exchange
+    DeltaTable.create_write_transaction = commit
 if step == "between commit and telling":
-    compact.Upkeep._tell = die
+    from tarry.spark.pipeline.intake_client import IntakeClient
+    IntakeClient.store_committed = die
 if step == "in the deletion":
     import tarry.store.place as place
     place.Place.remove = die

@@ -7,7 +7,6 @@ import shutil
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,6 +23,7 @@ from tarry.spark.pipeline.status import Reporter
 from tarry.spark.pipeline.supervisor import Supervisor
 from tarry.spark.pipeline.task import RangeResult, StageTask
 from tarry.store import StaleCommitError, Store
+from tests.waiting import wait_until
 
 from .conftest import NOW_MS, FakeIntake, expected, stored
 
@@ -62,10 +62,7 @@ def running(spark: SparkSession, intake: FakeIntake, checkpoint: Path, *, rows_m
 
 def wait_done(checkpoint: Path, batch: int) -> None:
     """Wait until Spark, too, knows that the batch is done: it writes that after the store has it."""
-    deadline = time.monotonic() + 60
-    while not (checkpoint / "commits" / str(batch)).exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_until((checkpoint / "commits" / str(batch)).exists)
 
 
 def failed(query: Any) -> str:
@@ -329,10 +326,7 @@ def test_the_job_ends_with_its_broker(intake: FakeIntake, tmp_path: Path) -> Non
         assert len(session_members(pid)) >= 2
         broker.kill()
         broker.wait()
-        deadline = time.monotonic() + 60
-        while session_members(pid):
-            assert time.monotonic() < deadline, f"still there: {session_members(pid)}"
-            time.sleep(0.05)
+        wait_until(lambda: not session_members(pid), what=lambda: session_members(pid))
     finally:
         broker.kill()
         broker.wait()
