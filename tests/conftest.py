@@ -74,7 +74,14 @@ def _is_of(part: str, item: pytest.Item) -> bool:
 
 def _check_all_are_touched(selected: list[pytest.Item], items: list[pytest.Item]) -> None:
     """The core has tests of every file, but those of whole processes with Spark or Kafka."""
-    allowed = {"kafka/test_relay.py", "kafka/test_faults.py", "e2e/test_demo.py", "e2e/test_upkeep.py"}
+    allowed = {
+        "kafka/test_relay.py",
+        "kafka/test_faults.py",
+        "e2e/test_demo.py",
+        "e2e/test_upkeep.py",
+        "spark/test_datasource_kill.py",
+        "unit/test_store_month.py",
+    }
     files = {i.path for i in items if not i.get_closest_marker("skipif")} - {i.path for i in selected}
     if missing := {str(path.relative_to(TESTS)) for path in files} - allowed:
         raise pytest.UsageError(f"nothing of {sorted(missing)} is in the core of the tests: mark less as 'rest'")
@@ -124,7 +131,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     from tarry.spark.pipeline.session import build_session, end_jvm
 
     session = build_session(
-        name="tests", master="local[2]", memory="512m", work=tmp_path_factory.mktemp("spark") / "work"
+        name="tests",
+        master="local[2]",
+        memory="512m",
+        work=tmp_path_factory.mktemp("spark") / "work",
+        # A few rows do not repay the compiling of their query; jobs that are processes of their own do compile.
+        settings={"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"},
     )
     yield session
     session.stop()

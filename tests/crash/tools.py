@@ -212,9 +212,9 @@ def crash_at(work: Callable[[], object], files: FaultyFiles, step: int | None) -
     return False
 
 
-SAMPLE_EVERY = 10
+SAMPLE_EVERY = 16
 PARTS = ["sample", pytest.param("others", marks=pytest.mark.rest)]
-"""Each test that crashes at every step is two: one step in ten is in the core of the tests, the others in the rest."""
+"""Each test that crashes at every step is two: one step in sixteen is in the core of the tests, the others are not."""
 
 
 def steps_of(part: str, steps: Sequence[int], name: str) -> Sequence[int]:

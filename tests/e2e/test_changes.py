@@ -149,6 +149,7 @@ def test_groups_are_as_they_were_after_a_kill(make_broker: MakeBroker) -> None:
         assert client.receive("t", group="late") == []  # what was respawned is for the group that had failed
 
 
+@pytest.mark.rest
 def test_cancelling_races_delivery_and_both_sides_agree(make_broker: MakeBroker) -> None:
     """Every message is either cancelled or delivered, whoever was first."""
     broker = make_broker(**FAST)

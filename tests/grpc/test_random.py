@@ -19,6 +19,7 @@ from loopgrpc.answers import literal, prefix
 from loopgrpc.connection import Connection
 from loopgrpc.frames import HEAD, PREFACE, frame
 from loopgrpc.frames import settings as settings_frame
+from tests.examples import examples
 from tests.grpc.serving import Service, serving
 from tests.grpc.wire import CALL, Wire, block, call
 
@@ -107,7 +108,7 @@ class Owner:
         self.left_by.append(connection)
 
 
-@settings(max_examples=400, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(400), suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.lists(st.one_of(random_frames, good_frames, settings_frames), max_size=25),
     st.lists(st.integers(1, 200), max_size=30),
@@ -170,7 +171,7 @@ def quiet(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL, logger="tarry")
 
 
-@settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(30), suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.one_of(random_frames, good_frames, st.binary(max_size=100)), max_size=20))
 def test_a_second_connection_never_notices(frames: list[bytes]) -> None:
     async def run() -> None:
@@ -194,7 +195,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.too_slow])
 @given(steps)
 def test_h2_agrees_with_all_that_it_is_sent(chosen: list[tuple[str, str, int]]) -> None:
     """``h2`` is strict about what it receives: windows, states and header blocks that are wrong make it raise."""

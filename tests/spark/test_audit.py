@@ -19,6 +19,7 @@ from tarry.base.errors import InvalidArgumentError, NotFoundError
 from tarry.cli.exits import ExitCode
 from tarry.cli.main import run
 from tarry.spark.reports.audit_result import Audit
+from tests.examples import examples
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -168,6 +169,7 @@ def test_a_rescheduled_message_counts_by_its_last_due_time(spark: SparkSession) 
     assert fates(accepted, got(spark, ("later", 901, "g")), 1000)["early"] == []
 
 
+@pytest.mark.rest
 def test_every_group_has_to_have_it(spark: SparkSession) -> None:
     accepted = sent(spark, ("a", 100, 0), ("b", 100, 0), ("later", 500, 0))
     delivered = got(spark, ("a", 100, "g"), ("a", 100, "h"), ("b", 100, "h"), ("later", 500, "g"))
@@ -370,7 +372,7 @@ def reference(accepted: list[Any], delivered: list[Any], until: int, skew: int) 
     return out
 
 
-@settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(4), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(_history, min_size=150, max_size=200), st.integers(0, SPAN), st.integers(0, 3))
 @pytest.mark.rest
 def test_random_histories_are_judged_as_the_reference_does(

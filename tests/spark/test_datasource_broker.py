@@ -50,7 +50,7 @@ def received(served: Served, topic: str, count: int) -> list[bytes]:
     return got
 
 
-@pytest.mark.parametrize("mode", ["bulk", pytest.param("flight", marks=pytest.mark.rest)])
+@pytest.mark.parametrize("mode", [pytest.param("bulk", marks=pytest.mark.rest), "flight"])
 def test_a_dataframe_is_scheduled_once_and_delivered(spark: SparkSession, served: Served, mode: str) -> None:
     soon, later = int(time.time() * 1000) + 4000, int(time.time() * 1000) + 3_600_000
     df = spark.range(0, 2000, 1, 2).selectExpr(

@@ -73,6 +73,7 @@ def test_killed_while_tasks_stage(spark: SparkSession, broker: FailingBroker, mo
         pytest.param("committed", marks=LONG),
     ],
 )
+@pytest.mark.rest
 def test_killed_within_the_commit(spark: SparkSession, broker: FailingBroker, point: str) -> None:
     account = Account(3000)
     broker.set(f"die-{point}")

@@ -212,6 +212,7 @@ def test_values_that_no_type_shows(spark: SparkSession, bulk: FakeBulk) -> None:
 # -- once --------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rest
 def test_a_committed_job_is_not_loaded_again(spark: SparkSession, bulk: FakeBulk) -> None:
     for _ in range(3):
         write(some(spark, 50_000), bulk, job="once")

@@ -164,6 +164,7 @@ def test_a_batch_that_spark_replays(
         assert staged > set(Store.open(intake.store_uri).snapshot().files.path)
 
 
+@pytest.mark.rest
 def test_a_replayed_batch_that_has_nothing_new(spark: SparkSession, intake: FakeIntake, tmp_path: Path) -> None:
     """The very first batch, whose start Spark does not record: it died after the Delta commit."""
     checkpoint = tmp_path / "c"
@@ -212,6 +213,7 @@ def test_a_checkpoint_that_disagrees_with_the_store(
     assert stored(intake.store_uri) == expected(0, 3_000)
 
 
+@pytest.mark.rest
 def test_a_stale_driver_cannot_commit(spark: SparkSession, intake: FakeIntake, tmp_path: Path) -> None:
     """A driver plans and stages, is held up, and meanwhile another one goes on."""
     intake.add(1_000)

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from tarry.base.errors import InvalidArgumentError
 from tarry.base.message import PROPERTIES, SCHEMA
@@ -375,7 +376,7 @@ conditions = st.recursive(leaves(), joined, max_leaves=8)
 rows = st.lists(st.dictionaries(property_names, texts), min_size=1, max_size=20)
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(conditions, rows)
 def test_conditions_are_evaluated_as_by_a_second_evaluator(condition: tuple[str, Any], messages: list[Row]) -> None:
     text, evaluate = condition

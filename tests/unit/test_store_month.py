@@ -131,6 +131,7 @@ class Month:
                 os.utime(path, (self.broker.now_ms / 1000, self.broker.now_ms / 1000))
 
 
+@pytest.mark.rest
 def test_a_month(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     month, sizes = Month(tmp_path / "store", monkeypatch), Sizes(FILE_BYTES)
     small_most, files_most, near_most = 0, 0, 0
