@@ -79,6 +79,17 @@ class Rpc:
                 found.append(answer.message)
         return found
 
+    def before_the_last(self, topic: str, group: str, **more: Any) -> list[Any]:
+        """All that a group still has, whose messages have no order of their own: what comes before one that is sent
+        now, which is acknowledged.
+        """
+        self.send(topic, b"the last")
+        found: list[Any] = []
+        while not found or found[-1].body != b"the last":
+            found += self.receive(topic, group, wait_s=20, **more)
+        assert self.ack(topic, group, found[-1]).status.code == Code.OK
+        return found[:-1]
+
     def ack(self, topic: str, group: str, *messages: Any) -> Any:
         """AckMessage."""
         return self.ask("AckMessage", ack_request(topic, group, *messages))

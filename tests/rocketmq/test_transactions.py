@@ -9,6 +9,7 @@ import pytest
 from tarry.fronts.rocketmq.names import HALVES
 from tests.rocketmq.conftest import Place
 from tests.rocketmq.rpc import Code, Rpc, d, now_ms, producer, res, s
+from tests.waiting import wait_until
 
 COMMIT, ROLLBACK = d.TransactionResolution.COMMIT, d.TransactionResolution.ROLLBACK
 HALF = {"message_type": d.MessageType.TRANSACTION}
@@ -19,14 +20,14 @@ def test_committed_and_rolled_back(rpc: Rpc, place: Place) -> None:
     bad = rpc.send("orders", b"bad", **HALF)
     assert good.transaction_id
     assert good.transaction_id != bad.transaction_id
-    assert rpc.receive("orders", "g", wait_s=0.3) == []
+    assert rpc.before_the_last("orders", "g") == []
     assert rpc.end("orders", bad, ROLLBACK) == Code.OK
     assert rpc.end("orders", good, COMMIT) == Code.OK
     [got] = rpc.receive("orders", "g")
     system = got.system_properties
     assert (got.body, dict(got.user_properties), system.tag, list(system.keys)) == (b"good", {"x": "1"}, "t", ["k"])
     assert (system.message_id, system.message_type) == ("G", d.MessageType.TRANSACTION)
-    assert rpc.receive("orders", "g", wait_s=0.3) == []
+    assert rpc.before_the_last("orders", "g") == []
     assert {t.topic: t.pending for t in place.broker.pending()}[HALVES] == 0
 
 
@@ -35,7 +36,7 @@ def test_what_is_decided_stays_so(rpc: Rpc, first: int, second: int) -> None:
     sent = rpc.send("orders", b"x", **HALF)
     assert rpc.end("orders", sent, first) == Code.OK
     assert rpc.end("orders", sent, second) == Code.NOT_FOUND
-    assert len(rpc.receive("orders", "g", wait_s=0.3)) == (1 if first == COMMIT else 0)
+    assert len(rpc.before_the_last("orders", "g")) == (1 if first == COMMIT else 0)
 
 
 def test_unknown_transactions_are_refused(rpc: Rpc) -> None:
@@ -59,7 +60,7 @@ def test_undecided_ones_outlive_a_restart(place: Place) -> None:
     sent = place.client().send("orders", b"x", **HALF)
     place.restart()
     rpc = place.client()
-    assert rpc.receive("orders", "g", wait_s=0.2) == []
+    assert rpc.before_the_last("orders", "g") == []
     assert rpc.end("orders", sent, COMMIT) == Code.OK
     assert len(rpc.receive("orders", "g")) == 1
 
@@ -69,7 +70,7 @@ def test_a_retry_of_the_send_is_the_same_transaction(rpc: Rpc) -> None:
     assert first.transaction_id == second.transaction_id
     assert rpc.end("orders", first, COMMIT) == Code.OK
     assert len(rpc.receive("orders", "g")) == 1
-    assert rpc.receive("orders", "g", wait_s=0.3) == []
+    assert rpc.before_the_last("orders", "g") == []
 
 
 def test_a_producer_is_asked(serve: Callable[..., Place]) -> None:
@@ -98,8 +99,8 @@ def test_asked_in_vain_it_is_kept_as_a_dead_letter(serve: Callable[..., Place]) 
     place = serve(rocketmq_check_first_ms=1, rocketmq_check_ms=1000, rocketmq_checks_max=2)
     rpc = place.client()
     sent = rpc.send("orders", b"x", **HALF)
-    rpc.receive("orders", "g", wait_s=3)
+    wait_until(lambda: place.broker.dead_letters(HALVES, "checks").num_rows)
     letters = place.broker.dead_letters(HALVES, "checks")
     assert letters.column("body").to_pylist() == [b"x"]
     assert rpc.end("orders", sent, COMMIT) == Code.NOT_FOUND
-    assert rpc.receive("orders", "g", wait_s=0.2) == []
+    assert rpc.before_the_last("orders", "g") == []
