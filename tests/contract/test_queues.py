@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.waiting import wait_until
 
 from tarry.api.views import CANCELLED, QUEUED
 from tarry.base.clock import TestClock
@@ -31,10 +31,7 @@ def fill(client: Client, calls: BrokerClient, topic: str, rows: int) -> None:
     before = calls.queues([topic])[topic][1]
     for n in range(before, before + rows):
         client.schedule(topic, b"%d" % n, delay=0)
-    end = time.monotonic() + 20
-    while calls.queues([topic])[topic][1] < before + rows:
-        assert time.monotonic() < end
-        time.sleep(0.01)
+    wait_until(lambda: calls.queues([topic])[topic][1] >= before + rows)
 
 
 def bodies(calls: BrokerClient, topic: str, start: int, end: int) -> list[tuple[int, bytes]]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import os
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,16 +26,9 @@ from tarry.testing import TestClock, open_broker
 from tests.crash.tools import SMALL, World
 from tests.disks import mounted, resize
 from tests.faults import FaultyAppendFile, FaultyFiles
+from tests.waiting import wait_until
 
 WAIT_S = 20
-
-
-def until(true: Callable[[], object]) -> None:
-    """Wait for something that other threads do; fails when it never comes."""
-    end = time.monotonic() + WAIT_S
-    while not true():
-        assert time.monotonic() < end, "it never came"
-        time.sleep(0.002)
 
 
 def rows(topic: str, count: int, *, delay_ms: int = 0, body: int = 20) -> pa.RecordBatch:
@@ -216,8 +208,9 @@ def test_a_full_disk_and_more_due_than_may_wait_unwritten(tmp_path: Path) -> Non
     with threaded(tmp_path, files, segment_bytes_max=64 << 20) as broker:
         broker.schedule_batch(rows("a", 20, delay_ms=300, body=1 << 20))
         files.full = True
-        until(lambda: sum(broker._rooms.ready.ends().values()) == 20)
-        broker._closing.wait(0.5)
+        wait_until(lambda: sum(entry.ready for entry in broker.pending()) == 20)
+        tried = len(files.done)
+        wait_until(lambda: sum("write ready" in step for step in files.done[tried:]) >= 2)
         assert broker.status()["state"] == "serving"
 
 
@@ -239,25 +232,31 @@ def test_consumers_are_told_of_what_a_checkpoint_handed_over_although_the_disk_i
 
 
 def test_no_room_for_a_due_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[object] = []
+
     def full(*_: object) -> None:
+        tried.append(_)
         raise OSError(errno.ENOSPC, "no space left (injected)")
 
     with threaded(tmp_path, OsFiles()) as broker:
         monkeypatch.setattr("tarry.intake.intake.write_index", full)
         for _ in range(4):
             broker.schedule_batch(rows("a", 10, delay_ms=60_000, body=1000))
-        broker._closing.wait(1)
+        wait_until(lambda: len(tried) >= 2)
         assert broker.status()["state"] == "serving"
 
 
 def test_a_store_out_of_reach_is_not_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def gone() -> None:
+    asked: list[object] = []
+
+    def gone(store: object) -> None:
+        asked.append(store)
         raise UnavailableError("the place cannot be reached (injected)")
 
     with threaded(tmp_path, OsFiles()) as broker:
-        monkeypatch.setattr(broker._rooms.store, "snapshot", gone)
+        monkeypatch.setattr("tarry.store.Store.snapshot", gone)
         broker.store_committed()
-        broker._closing.wait(1)
+        wait_until(lambda: len(asked) >= 2)
         assert broker.status()["state"] == "serving"
 
 

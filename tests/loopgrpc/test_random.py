@@ -18,6 +18,7 @@ from loopgrpc.frames import PREFACE, frame
 from loopgrpc.frames import settings as settings_frame
 from loopgrpc.framing import prefix
 from loopgrpc.responses import encode_literal
+from tests.examples import examples
 from tests.loopgrpc.by_hand import ByHand
 from tests.loopgrpc.serving import Service, serving
 from tests.loopgrpc.wire import CALL, Wire, block, call
@@ -53,7 +54,7 @@ settings_frames = st.dictionaries(st.integers(1, 6), st.sampled_from([0, 1, 16_3
 )
 
 
-@settings(max_examples=400, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(400), suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.lists(st.one_of(random_frames, good_frames, settings_frames), max_size=25),
     st.lists(st.integers(1, 200), max_size=30),
@@ -108,7 +109,7 @@ def quiet(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL, logger="loopgrpc")
 
 
-@settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(30), suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.one_of(random_frames, good_frames, st.binary(max_size=100)), max_size=20))
 def test_a_second_connection_never_notices(frames: list[bytes]) -> None:
     async def run() -> None:
@@ -132,7 +133,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.too_slow])
 @given(steps)
 def test_h2_agrees_with_all_that_it_is_sent(chosen: list[tuple[str, str, int]]) -> None:
     """``h2`` is strict about what it receives: windows, states and header blocks that are wrong make it raise."""

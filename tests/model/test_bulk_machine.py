@@ -9,6 +9,7 @@ import pyarrow as pa
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
+from tests.examples import examples
 from tests.model.test_broker_machine import TOPICS, Known
 from tests.model.test_changes_machine import ChangesMachine
 
@@ -156,7 +157,7 @@ def number_of_job(machine: BulkMachine, job: str) -> int:
 
 TestBulkMachine = BulkMachine.TestCase
 TestBulkMachine.settings = settings(
-    max_examples=settings.default.max_examples * 40 // 100,  # more with the profile `thorough`
+    max_examples=examples(40),
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
+from tests.examples import examples
 from tests.model.test_broker_machine import TOPICS, BrokerMachine, Known
 
 from tarry.api.outcome import Outcome
@@ -306,7 +307,7 @@ class ChangesMachine(BrokerMachine):
 
 TestChangesMachine = ChangesMachine.TestCase
 TestChangesMachine.settings = settings(
-    max_examples=settings.default.max_examples * 60 // 100,  # more with the profile `thorough`
+    max_examples=examples(60),
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],

@@ -70,6 +70,7 @@ def test_tasks_rewrite_and_the_driver_commits(spark: SparkSession, intake: FakeI
     assert intake.committed_seq == 3000, "the broker was told"
 
 
+@pytest.mark.rest
 def test_beside_the_schedule_query(spark: SparkSession, intake: FakeIntake, tmp_path: Path) -> None:
     intake.add(1_000)
     with running(spark, intake, tmp_path / "c"), BrokerClient(intake.address) as client:
@@ -242,7 +243,9 @@ def once(intake: FakeIntake, *, step: str = "none") -> int:
     return subprocess.run(command, timeout=60, check=False, capture_output=True).returncode
 
 
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize(
+    "step", [pytest.param(step, marks=[] if step == "in the commit" else pytest.mark.rest) for step in STEPS]
+)
 def test_killed_at_each_step(intake: FakeIntake, step: str) -> None:
     store = fill(intake.store_uri, 5)
     assert once(intake, step=step) == -signal.SIGKILL
@@ -304,7 +307,7 @@ def test_the_commands(intake: FakeIntake, capsys: pytest.CaptureFixture[str]) ->
     assert [p.get("expired_files", 0) for p in printed] == [0, 0, 1]
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_by_itself_on_spark(intake: FakeIntake) -> None:
     store = fill(intake.store_uri, 5)
     command = [sys.executable, "-m", "tarry.spark.pipeline.compact", "--flight", intake.address, "--master", "local[1]"]

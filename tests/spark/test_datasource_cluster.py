@@ -21,7 +21,7 @@ from tarry.spark.runtime.java import find_java_home
 from ..contract.conftest import Served
 from .exactness import LONG, Account
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, LONG]
+pytestmark = [pytest.mark.spark, pytest.mark.rest, LONG]
 
 ROOT = Path(__file__).parents[2]
 OPENED = ("java.lang", "java.nio", "java.util", "sun.nio.ch")

@@ -49,6 +49,7 @@ def count(spark: SparkSession, uri: str, *, from_ms: int = NOW_MS, **asked: obje
     return forecast(rows, NOTHING, now_ms=from_ms, **{**settings, **asked})  # type: ignore[arg-type]
 
 
+@pytest.mark.rest
 def test_what_the_store_has_less_what_is_cancelled(spark: SparkSession, tmp_path: Path) -> None:
     store = Store.open(str(tmp_path / "store"))
     batch = messages(0, 3000, body_bytes=100)

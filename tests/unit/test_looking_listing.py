@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.crash.tools import World
+from tests.examples import examples
 
 from tarry.api.outcome import Outcome
 from tarry.api.views import Page
@@ -342,7 +343,7 @@ def test_of_a_series_the_next_occurrence_is_pending(w: World) -> None:
 MOVES = st.sampled_from(["schedule", "late", "cancel", "commit", "advance", "leap", "reopen", "seal"])
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(
     seed=st.integers(0, 1 << 16),
     limit=st.sampled_from([1, 2, 5, 40]),

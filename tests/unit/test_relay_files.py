@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.relay_store import SHARDS, Stored
 
 from tarry.relay.deliver import DeliverPlan, DeliverWork
@@ -21,7 +22,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(steps)
 def test_each_row_is_delivered_once_when_it_is_due(tmp_path_factory: object, some: list) -> None:
     world = Stored(tmp_path_factory.mktemp("tracker"))  # type: ignore[attr-defined]

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.relay_store import SHARDS, Stored
 
 from tarry.base.clock import TestClock
@@ -114,7 +115,7 @@ moves = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(moves, st.sampled_from([0, 3, 1000]), st.sampled_from([2, 5, 1000]))
 def test_each_record_comes_once_and_never_early(
     tmp_path_factory: Any, some: list[Any], direct_rows_max: int, batch_rows_max: int

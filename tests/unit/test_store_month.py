@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
 from tarry.base.clock import SystemClock
 from tarry.base.message import cancelled_seqs
@@ -137,6 +138,7 @@ class Month:
                 os.utime(path, (self.broker.now_ms / 1000, self.broker.now_ms / 1000))
 
 
+@pytest.mark.rest
 def test_a_month(tmp_path: Path) -> None:
     month, sizes = Month(tmp_path / "store"), Sizes(FILE_BYTES)
     small_most, files_most, near_most = 0, 0, 0

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.unit.test_intake_intake import batch as unnumbered
 from tests.unit.test_wheel_wheel import batch, keys_of
 
@@ -224,7 +225,7 @@ ARRIVALS = st.lists(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(ARRIVALS, ARRIVALS, st.sampled_from([2048, 20_000, 1 << 20]), st.sampled_from([50, 2000, 60_000]))
 def test_everything_leaves_once_whatever_the_horizon_and_the_memory(
     stored: list[tuple[int, int, int]], later: list[tuple[int, int, int]], bytes_max: int, horizon_ms: int
