@@ -61,13 +61,13 @@ async def test_a_stop_closes_connections_that_have_sent_nothing(certificate: Cer
 
 
 async def test_a_server_that_could_not_listen_may_be_started_again() -> None:
-    taken = socket.create_server(("127.0.0.1", 0))
-    port = taken.getsockname()[1]
-    server = GrpcServer(METHODS, "127.0.0.1", port)
+    other = socket.create_server(("127.0.0.77", 0))  # an address of its own, so that nobody else takes the port
+    port = other.getsockname()[1]
+    server = GrpcServer(METHODS, "127.0.0.77", port)
     with pytest.raises(OSError, match="in use"):
         await server.start()
     assert (server.connections, server.tasks, server.usage()) == (0, 0, [])
-    taken.close()
+    other.close()
     await server.start()
     assert server.port == port
     await server.stop(0)
