@@ -28,5 +28,5 @@ def dead_topic(topic: str, group: str) -> str:
 
 
 def is_dead_topic(topic: str) -> bool:
-    """Whether a topic is for dead letters: its messages are never buried again."""
+    """Whether a topic is for dead letters. What is given up there does not become a dead letter again."""
     return topic.startswith(PREFIX)

@@ -292,7 +292,7 @@ class Registry:
         return [e if e is not None and e.born_ms > now_ms - window else None for e in latest_entries]
 
     def cancelled_mask(self, due_ms: Int64s, seq: Int64s) -> Mask:
-        """Which of these messages are cancelled."""
+        """Which of the messages with these due times and seqs are cancelled."""
         return self._singly_cancelled(due_ms, seq) | self.cancelled_jobs.mask(due_ms, seq)
 
     def _singly_cancelled(self, due_ms: Int64s, seq: Int64s) -> Mask:
