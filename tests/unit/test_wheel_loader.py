@@ -189,7 +189,7 @@ def test_what_is_excluded_is_left_out_until_it_is_passed(tmp_path: Path, rigs: l
     rig.loader.exclude(np.array([10, 3, 4], np.int64), NOW + 100)
     rig.run(NOW + 60_000, 1000)
     assert {k.seq for k in rig.accepted} - {k.seq for k in rig.taken} == {3, 4, 10}
-    assert not len(rig.loader._exclude), "and then forgotten"
+    assert not len(rig.loader.excluded), "and then forgotten"
 
 
 def test_large_bodies_are_read_a_few_at_a_time(tmp_path: Path, rigs: list[Rig]) -> None:
