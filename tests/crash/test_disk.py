@@ -120,7 +120,7 @@ def test_below_the_watermark_producers_are_refused(tmp_path: Path) -> None:
         with pytest.raises(DiskFullError, match=r"1 MiB .* below 2 MiB \(disk_free_bytes_min\)"):
             broker.schedule("a", b"x")
         files.free = 3 << 20
-        broker._free_checked_s = -1.0  # it looks again after a moment
+        broker.components.acceptance._checked_s = -1.0  # it looks again after a moment
         broker.schedule("a", b"x")
 
 
@@ -219,7 +219,7 @@ def test_consumers_are_told_of_what_a_checkpoint_handed_over_although_the_disk_i
     with open_broker(tmp_path, files=files, disk_free_bytes_min=0) as broker:
         broker.schedule("a", b"x", delay=1)
         broker.step()
-        topic = broker._rooms.ready.topic("a")
+        topic = broker.components.ready.topic("a")
         told: list[str] = []
         broker.group("a", "g").notify = lambda: told.append("a")  # type: ignore[method-assign]
         broker.clock.advance_ms(1000)
@@ -294,8 +294,8 @@ def test_a_failed_fsync_of_the_ready_log_is_fatal(failure: int, w: World, monkey
 
     w.open()
     w.schedule("a", [0])
-    w.b._rooms.loader.step()
-    w.b._rooms.dispatcher.step()
+    w.b.components.loader.step()
+    w.b.components.dispatcher.step()
     batch = w.receive("a")
     assert batch.num_rows == 1
     monkeypatch.setattr(FaultyAppendFile, "sync", fails)
@@ -310,10 +310,10 @@ def test_a_log_whose_fsync_failed_never_syncs_again(w: World) -> None:
     # The checkpoint's thread sees the failure; the journal's thread must not take the next fsync for a success.
     w.open()
     w.schedule("a", [0])
-    w.b._rooms.loader.step()
-    w.b._rooms.dispatcher.step()
+    w.b.components.loader.step()
+    w.b.components.dispatcher.step()
     w.files.broken_sync = True
-    ready = w.b._rooms.ready
+    ready = w.b.components.ready
     with pytest.raises(OSError, match="fsync failed"):
         ready.sync(ready.ticket())
     w.files.broken_sync = False
@@ -362,7 +362,7 @@ def test_a_waiting_consumer_is_released_when_the_broker_fails(tmp_path: Path) ->
             back.set()
 
         threading.Thread(target=wait, daemon=True).start()
-        broker.fail(OSError(errno.EIO, "injected"))
+        broker.components.health.fail(OSError(errno.EIO, "injected"))
         assert back.wait(1)
 
 

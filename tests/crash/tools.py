@@ -169,7 +169,7 @@ class World:
         """The process is gone, and with it what ``rng`` says of that which was not synced."""
         if self.broker is not None:
             try:
-                self.broker._rooms.lock.release()
+                self.broker.components.lock.release()
             except OSError:
                 pass  # it crashed in close(), behind that
             self.broker = None

@@ -132,7 +132,7 @@ def test_an_executor_is_killed(served: Served, tmp_path: Path, shape: str) -> No
     both, calls, reserve = (
         threading.Barrier(2, action=kill, timeout=120),
         itertools.count(1),
-        served.broker.bulk.reserve,
+        served.broker.components.bulk.reserve,
     )
 
     def reserve_together(number: int, rows: int) -> int:
@@ -140,7 +140,7 @@ def test_an_executor_is_killed(served: Served, tmp_path: Path, shape: str) -> No
             both.wait()
         return reserve(number, rows)
 
-    served.broker.bulk.reserve = reserve_together  # type: ignore[method-assign]
+    served.broker.components.bulk.reserve = reserve_together  # type: ignore[method-assign]
     account = Account(8000)
     loading = (served.address, tmp_path, shape, account.topic, account.rows, account.base_ms)
     with cluster(tmp_path) as url:

@@ -219,7 +219,7 @@ def test_what_a_restart_has_yet_to_find_out_about_is_not_pending(w: World) -> No
     """Delivered since the last checkpoint: still in the intake, and known from the ready log alone."""
     w.schedule("a", [1000, 1001, 5000, 70_000])
     w.clock.advance_ms(1001)
-    rooms = w.b._rooms
+    rooms = w.b.components
     rooms.loader.step()
     assert rooms.dispatcher.step()
     rooms.ready.sync(rooms.ready.ticket())
@@ -401,7 +401,7 @@ def do(w: World, move: str, rng: random.Random) -> None:
             for i in rng.sample(some, min(len(some), rng.choice([1, 6]))):
                 # Without its handle, as a person would: by looking it up.
                 [seq] = [s for p in pages(broker, id=i) for s in p.rows["seq"].to_pylist()]
-                token = handle.sign(broker._rooms.secret, seq, 1)
+                token = handle.sign(broker.components.secret, seq, 1)
                 assert broker.cancel(handle.encode(seq, w.due_ms[i], seq, 1, token)) is Outcome.DONE
                 w.accepted.discard(i)
         case "commit":

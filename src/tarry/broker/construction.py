@@ -176,7 +176,10 @@ def _open(config: Config, clock: Clock, files: Files, health: Health, undo: Exit
     )
     # Last: to open it changes files, and a directory that is refused is left as it was found.
     if not registry.recover() and checkpoint.registry:
-        rebuild(registry, intake, view.snapshot, checkpoint.fired_seq, known_from_ms=clock.now_ms())
+        # Not the clock alone: it may have been set back, or show the moment of what fell due last. What was cancelled
+        # and due before `fired_until_ms` may have left the intake without a trace.
+        known_from_ms = max(clock.now_ms(), checkpoint.fired_until_ms)
+        rebuild(registry, intake, view.snapshot, checkpoint.fired_seq, known_from_ms=known_from_ms)
     _take_up_arrivals(checkpoint, intake, registry, wheel, fired, register)
     # After it: where the crash came when the log told of the job and `jobs` did not know it yet, it does now. Taken for
     # one that is still to be told of, it would stay among the untaken, and the loader would bring it a second time.
