@@ -31,7 +31,7 @@ class Group:
         self.ready += rows
         self.tell()
 
-    def poll(self, holder: Any, rows_max: int) -> tuple[pa.RecordBatch | None, float | None]:
+    def poll(self, rows_max: int) -> tuple[pa.RecordBatch | None, float | None]:
         self.asked += 1
         rows = min(rows_max, self.ready)
         self.ready -= rows
@@ -42,9 +42,9 @@ async def test_the_first_is_served_at_once_and_the_next_ones_together() -> None:
     group: Any = Group()
     line = Line(asyncio.get_running_loop(), group)
     group.come(1)
-    first = line.receive(None, 32)  # type: ignore[arg-type]
+    first = line.receive(group, 32)
     assert first.done(), "nobody was served before"
-    second = line.receive(None, 32)  # type: ignore[arg-type]
+    second = line.receive(group, 32)
     group.come(1)
     await asyncio.sleep(0)
     group.come(2)
@@ -63,7 +63,7 @@ async def test_who_has_more_to_get_does_not_wait() -> None:
     group.come(100)
     rows = []
     for _ in range(3):
-        waiting = line.receive(None, 32)  # type: ignore[arg-type]
+        waiting = line.receive(group, 32)
         assert waiting.done(), "a full batch says that there may be more"
         batch = waiting.result()
         assert batch is not None
@@ -76,8 +76,8 @@ async def test_a_line_that_closes_lets_go_of_who_waits_for_others_to_gather() ->
     group: Any = Group()
     line = Line(asyncio.get_running_loop(), group)
     group.come(1)
-    line.receive(None, 32)  # type: ignore[arg-type]
-    second = line.receive(None, 32)  # type: ignore[arg-type]
+    line.receive(group, 32)
+    second = line.receive(group, 32)
     line.close()
     assert await asyncio.wait_for(second, 60) is None
     await asyncio.sleep(2 * GATHER_S)
