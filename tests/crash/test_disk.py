@@ -221,7 +221,7 @@ def test_consumers_are_told_of_what_a_checkpoint_handed_over_although_the_disk_i
         broker.step()
         topic = broker.components.ready.topic("a")
         told: list[str] = []
-        broker.group("a", "g").notify = lambda: told.append("a")  # type: ignore[method-assign]
+        broker.group("a", "g").listen(lambda: told.append("a"))
         broker.clock.advance_ms(1000)
         files.full = True
         with pytest.raises(OSError, match="no space"):
