@@ -30,12 +30,9 @@ YEAR_MS = 366 * 86_400_000
 S = TypeVar("S", "GroupSettings", "TopicSettings")
 
 
-def setting(default: Any, text: str, *, option: str | None = None) -> Any:
-    """A field that is a setting: its default, and what it means in a line for people.
-
-    ``option``: its form on the command line, where that is not ``--name`` with the field's type.
-    """
-    return field(default=default, metadata={"help": text, "option": option})
+def setting(default: Any, text: str) -> Any:
+    """A field that is a setting: its default, and what it means in a line for people."""
+    return field(default=default, metadata={"help": text})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,9 +45,9 @@ class GroupFields:
     inflight_max: int = setting(0, "Messages leased at a time, over all consumers; 0: no limit but theirs.")
     filter: str = setting("", "Which messages it wants: 'a || b' are tags; 'sql: price > 3'; '' is all.")
     """The languages are those of :mod:`tarry.api.filter`."""
-    ordered: bool = setting(False, "Of each ordering key, one message at a time.", option="--ordered/--not-ordered")
-    paused: bool = setting(False, "Nothing is handed out.", option="--paused/--not-paused")
-    lease_ms: int = setting(0, "Lease of consumers that ask for none; 0: the broker's.", option="--lease")
+    ordered: bool = setting(False, "Of each ordering key, one message at a time.")
+    paused: bool = setting(False, "Nothing is handed out.")
+    lease_ms: int = setting(0, "Lease of consumers that ask for none; 0: the broker's.")
 
 
 class GroupOptions(TypedDict, total=False):
@@ -133,9 +130,9 @@ class TopicSettings:
     """
 
     late: str = setting("", "What becomes of late messages that do not say it: deliver, drop or dead; '' is drop.")
-    lateness_ms_max: int = setting(-1, "How late a message without an expiry may be; -1: any.", option="--lateness")
-    ordered: bool = setting(False, "All groups keep the order of ordering keys.", option="--ordered/--not-ordered")
-    declared: bool = setting(False, "It is there before it has a message.", option="--declared/--not-declared")
+    lateness_ms_max: int = setting(-1, "How late a message without an expiry may be; -1 or none: any.")
+    ordered: bool = setting(False, "All groups keep the order of ordering keys.")
+    declared: bool = setting(False, "It is there before it has a message.")
 
     def changed(self, **given: Any) -> TopicSettings:
         """With new values; None leaves a setting as it is."""

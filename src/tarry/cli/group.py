@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tarry.api.groups import GroupFields
 from tarry.cli import output
-from tarry.cli.options import DEFAULT_ENDPOINT, Endpoint, Json, Start, connect, duration_ms, instant_ms
+from tarry.cli.options import DEFAULT_ENDPOINT, Endpoint, Json, Start, connect, instant_ms
+from tarry.cli.settings import with_settings
 
 if TYPE_CHECKING:
     from tarry.api.groups import GroupInfo
@@ -64,30 +66,11 @@ def show(topic: Topic, group: Group, endpoint: Endpoint = DEFAULT_ENDPOINT, json
 
 
 @app.command("set")
+@with_settings(GroupFields)
 def set_(
     topic: Topic,
     group: Group,
-    retry: Annotated[
-        str | None,
-        typer.Option(
-            "--retry", help="'fixed 1s', 'exponential 1s max 1h', 'list 10s 1m', rocketmq; '' is the default."
-        ),
-    ] = None,
-    tries: Annotated[
-        int | None, typer.Option("--tries", min=0, help="Before it is a dead letter; 0: no limit.")
-    ] = None,
-    inflight_max: Annotated[
-        int | None, typer.Option("--inflight-max", min=0, help="Leased at a time, over all consumers; 0: no limit.")
-    ] = None,
-    filter: Annotated[
-        str | None, typer.Option("--filter", help="What it wants: 'a || b' are tags; 'sql: price > 3'; '' is all.")
-    ] = None,
-    ordered: Annotated[
-        bool | None, typer.Option("--ordered/--not-ordered", help="Of each ordering key, one at a time.")
-    ] = None,
-    lease: Annotated[
-        str | None, typer.Option("--lease", help="Of consumers that ask for none; 0: the broker's default.")
-    ] = None,
+    settings: dict[str, Any],
     start: Start = None,
     endpoint: Endpoint = DEFAULT_ENDPOINT,
     json: Json = False,
@@ -98,20 +81,8 @@ def set_(
     tarry group set orders billing --tries 5 --retry 'exponential 1s max 10m jitter 0.2'
     tarry group set orders audit --start latest --filter 'paid || refunded'
     """
-    lease_ms = None if lease is None else duration_ms(lease, "--lease")
     with connect(endpoint) as client:
-        changed = client.set_group(
-            topic,
-            group,
-            retry=retry,
-            tries=tries,
-            inflight_max=inflight_max,
-            filter=filter,
-            ordered=ordered,
-            lease_ms=lease_ms,
-            start=start,
-        )
-    _show(changed, json)
+        _show(client.set_group(topic, group, start=start, **settings), json)
 
 
 @app.command()
