@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Consuming:
-    """Thread-safe. Where it stands on disk is in ``groups`` and ``letters``."""
+    """Thread-safe."""
 
     _rooms: Rooms
     config: Config
