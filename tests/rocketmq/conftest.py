@@ -50,6 +50,10 @@ class Place:
         self.close()
         self.open()
 
+    def wait_for_receives(self, count: int, topic: str = "orders", group: str = "g") -> None:
+        """Until so many receives wait for messages of a group."""
+        until(lambda: self.front.waiting_receives(topic, group) == count)
+
     def client(self, id: str | None = None, **more: Any) -> Rpc:
         client = Rpc(self.front.port, id, **more)
         self.clients.append(client)

@@ -12,9 +12,10 @@ from queue import Queue
 from typing import Any
 
 import grpc
-from tarry.fronts.rocketmq.service import NAME
-from tarry.fronts.rocketmq.stubs import definition as d
-from tarry.fronts.rocketmq.stubs import service as s
+
+from tarry.fronts.rocketmq.common.stubs import definition as d
+from tarry.fronts.rocketmq.common.stubs import service as s
+from tarry.fronts.rocketmq.v5.service import NAME
 
 Code = d.Code
 
@@ -122,6 +123,10 @@ class Telemetry:
         self._out.put(s.TelemetryCommand(settings=settings))
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
+
+    def say(self, settings: Any) -> None:
+        """Send settings again."""
+        self._out.put(s.TelemetryCommand(settings=settings))
 
     def next(self, timeout: float = 10) -> Any:
         """The next command."""

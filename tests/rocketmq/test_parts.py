@@ -14,23 +14,25 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from hypothesis import given
 from hypothesis import strategies as st
 
+import tarry
 from tarry.api.admission import Limits, admit
 from tarry.api.views import DELIVERY
 from tarry.base.delay import ROCKETMQ_LEVELS, parse_levels
 from tarry.base.errors import DiskFullError, InvalidArgumentError, OverloadedError, StaleLeaseError, TarryError
 from tarry.base.message import PROPERTIES
-from tarry.fronts.rocketmq.caller import read_keys
-from tarry.fronts.rocketmq.draft import Rules, draft_of
-from tarry.fronts.rocketmq.encoding import deliveries
-from tarry.fronts.rocketmq.handles import read_recall, read_receipt, recall_handle, receipt_handle
-from tarry.fronts.rocketmq.names import group_of, topic_of
-from tarry.fronts.rocketmq.properties import join_keys, map_of, split_keys
-from tarry.fronts.rocketmq.refusal import OK, Code, Refusal, overall
-from tarry.fronts.rocketmq.rows import messages_of
-from tarry.fronts.rocketmq.sending import rows_of
-from tarry.fronts.rocketmq.stubs import definition
-from tarry.fronts.rocketmq.stubs import service as s
-from tarry.fronts.rocketmq.wire import acked, sent
+from tarry.fronts.rocketmq.common.draft import Rules
+from tarry.fronts.rocketmq.common.properties import join_keys, map_of, split_keys
+from tarry.fronts.rocketmq.common.refusal import OK, Code, Refusal, overall
+from tarry.fronts.rocketmq.common.send_queue import rows_of
+from tarry.fronts.rocketmq.common.stubs import definition
+from tarry.fronts.rocketmq.common.stubs import service as s
+from tarry.fronts.rocketmq.v5.answer_bytes import ack_answer, send_answer
+from tarry.fronts.rocketmq.v5.authentication import read_keys
+from tarry.fronts.rocketmq.v5.drafting import draft_of
+from tarry.fronts.rocketmq.v5.handles import read_recall, read_receipt, recall_handle, receipt_handle
+from tarry.fronts.rocketmq.v5.message_bytes import deliveries
+from tarry.fronts.rocketmq.v5.messages import messages_of
+from tarry.fronts.rocketmq.v5.resources import group_of, topic_of
 from tests.rocketmq.rpc import res
 
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
@@ -110,18 +112,19 @@ def test_the_clients_package_is_not_run(tmp_path: Path) -> None:
         "import tarry.fronts.rocketmq\n"
         "assert 'rocketmq' not in sys.modules and 'grpc' not in sys.modules, sorted(sys.modules)\n"
         "assert not os.listdir(os.environ['HOME'])\n"
-        "from tarry.fronts.rocketmq.stubs import definition\n"
+        "from tarry.fronts.rocketmq.common.stubs import definition\n"
         "import rocketmq\n"
         "from rocketmq.grpc_protocol import definition_pb2, TransactionResolution\n"
         "assert definition_pb2 is definition and TransactionResolution is definition.TransactionResolution\n"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, env={"HOME": str(tmp_path), "PATH": ""}, timeout=60)
+    environment = {"HOME": str(tmp_path), "PATH": "", "PYTHONPATH": str(Path(tarry.__file__).parents[1])}
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment, timeout=60)
 
 
 @given(TEXT, st.integers(0, (1 << 63) - 1), TEXT, TEXT)
 def test_bytes_of_a_send_that_the_library_would_write(id: str, offset: int, recall: str, transaction: str) -> None:
     entry = s.SendResultEntry(status=OK, message_id=id, offset=offset, recall_handle=recall, transaction_id=transaction)
-    assert s.SendMessageResponse.FromString(sent(id, offset, recall, transaction)) == s.SendMessageResponse(
+    assert s.SendMessageResponse.FromString(send_answer(id, offset, recall, transaction)) == s.SendMessageResponse(
         status=OK, entries=[entry]
     )
 
@@ -129,7 +132,7 @@ def test_bytes_of_a_send_that_the_library_would_write(id: str, offset: int, reca
 @given(TEXT, TEXT)
 def test_bytes_of_an_acknowledgement_that_the_library_would_write(id: str, handle: str) -> None:
     entry = s.AckMessageResultEntry(message_id=id, receipt_handle=handle, status=OK)
-    assert s.AckMessageResponse.FromString(acked(id, handle)) == s.AckMessageResponse(status=OK, entries=[entry])
+    assert s.AckMessageResponse.FromString(ack_answer(id, handle)) == s.AckMessageResponse(status=OK, entries=[entry])
 
 
 @given(st.lists(st.lists(st.tuples(TEXT, TEXT), max_size=3), min_size=1, max_size=4))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,14 +13,16 @@ import pytest
 import pytest_asyncio
 
 from loopgrpc import Call, Framed, Promise
-from loopgrpc.messages import Deframer
+from loopgrpc.framing import Deframer
 from tarry.base.config import Config
 from tarry.broker import Broker
-from tarry.fronts.rocketmq import lines, receiving, settling
-from tarry.fronts.rocketmq.front import Rooms
-from tarry.fronts.rocketmq.sending import in_thread
-from tarry.fronts.rocketmq.service import NAME
-from tarry.fronts.rocketmq.stubs import service as s
+from tarry.fronts.rocketmq.common import receive_queue
+from tarry.fronts.rocketmq.common.stubs import service as s
+from tarry.fronts.rocketmq.common.threads import RunInThread
+from tarry.fronts.rocketmq.v5 import receiving, settling
+from tarry.fronts.rocketmq.v5.components import Components
+from tarry.fronts.rocketmq.v5.routes import ListeningAddress
+from tarry.fronts.rocketmq.v5.service import NAME
 from tests.rocketmq.conftest import WAIT_S
 from tests.rocketmq.rpc import Code, ack_request, message, receive_request
 
@@ -31,9 +32,9 @@ pytestmark = pytest.mark.asyncio
 class Shop:
     """The parts of a front without its wire."""
 
-    def __init__(self, broker: Broker, rooms: Rooms) -> None:
+    def __init__(self, broker: Broker, components: Components) -> None:
         self.broker = broker
-        self._handlers = rooms.service.handlers()
+        self._handlers = components.service.handlers()
 
     def call(self, name: str, request: Any, client: str = "c") -> tuple[Call, Any]:
         """The call, and what its handler returned."""
@@ -80,8 +81,10 @@ async def messages_in(answers: Any) -> list[Any]:
 def answer_of(promise: Promise) -> asyncio.Future[Any]:
     """The promise as a future, with a call's side of it played."""
     future = asyncio.get_running_loop().create_future()
-    told = SimpleNamespace(answers=future.set_result, promised=lambda _: None, told=future.set_result)
-    promise.attach(told)  # type: ignore[arg-type]
+    responder = SimpleNamespace(
+        respond_all=future.set_result, wait_for_promise=lambda _: None, on_promise_kept=future.set_result
+    )
+    promise.attach(responder)  # type: ignore[arg-type]
     return future
 
 
@@ -100,9 +103,10 @@ async def shop(tmp_path: Path) -> AsyncIterator[Shop]:
     loop = asyncio.get_running_loop()
     config = Config(data=tmp_path, pipeline="off", disk_free_bytes_min=0)
     with Broker.open(config) as broker, ThreadPoolExecutor(1) as pool:
-        rooms = Rooms(broker, loop, partial(in_thread, loop, pool), "127.0.0.1", 1)
-        yield Shop(broker, rooms)
-        rooms.close()
+        address = ListeningAddress("127.0.0.1", 1)
+        components = Components(broker, loop, RunInThread(loop, pool), address)
+        yield Shop(broker, components)
+        components.close()
 
 
 async def test_who_leaves_while_its_group_is_made(shop: Shop) -> None:
@@ -124,7 +128,7 @@ async def test_who_leaves_while_it_waits_takes_nothing(shop: Shop) -> None:
 
 
 async def test_who_is_served_at_once_and_leaves(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines, "GATHER_S", 0)
+    monkeypatch.setattr(receive_queue, "GATHER_S", 0)
     assert await shop.received(wait_s=0) == []
     await shop.send(b"y", b"z")
     call, answer = shop.receive()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tarry.fronts.rocketmq.service import NAME
+from tarry.fronts.rocketmq.v5.service import NAME
 from tests.rocketmq.conftest import Place
 from tests.rocketmq.rpc import Code, RefusedError, Rpc, consumer, d, message, now_ms, producer, res, s, signed
 
@@ -200,7 +200,7 @@ def test_a_full_disk(serve: Callable[..., Place]) -> None:
     rpc = place.client()
     rpc.send("orders", b"before")
     object.__setattr__(place.broker.config, "disk_free_bytes_min", 1 << 60)
-    place.broker._free_checked_s = -1.0
+    place.broker.components.acceptance._checked_s = -1.0
     entry = rpc.send("orders", b"after")
     assert entry.status.code == Code.TOO_MANY_REQUESTS
     assert "disk" in entry.status.message
@@ -210,7 +210,7 @@ def test_a_full_disk(serve: Callable[..., Place]) -> None:
 def test_a_broker_that_has_failed(place: Place) -> None:
     rpc = place.client()
     rpc.send("orders", b"x")
-    place.broker.fail(OSError("the disk is gone"))
+    place.broker.components.health.fail(OSError("the disk is gone"))
     assert rpc.send("orders").status.code == Code.INTERNAL_SERVER_ERROR
     with pytest.raises(RefusedError) as refused:
         rpc.receive("orders", "g", wait_s=5)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tarry.fronts.rocketmq.names import HALVES
+from tarry.fronts.rocketmq.common.names import HALF_MESSAGES
 from tests.rocketmq.conftest import Place
 from tests.rocketmq.rpc import Code, Rpc, d, now_ms, producer, res, s
 
@@ -27,7 +27,7 @@ def test_committed_and_rolled_back(rpc: Rpc, place: Place) -> None:
     assert (got.body, dict(got.user_properties), system.tag, list(system.keys)) == (b"good", {"x": "1"}, "t", ["k"])
     assert (system.message_id, system.message_type) == ("G", d.MessageType.TRANSACTION)
     assert rpc.receive("orders", "g", wait_s=0.3) == []
-    assert {t.topic: t.pending for t in place.broker.pending()}[HALVES] == 0
+    assert {t.topic: t.pending for t in place.broker.pending()}[HALF_MESSAGES] == 0
 
 
 @pytest.mark.parametrize(("first", "second"), [(COMMIT, ROLLBACK), (ROLLBACK, COMMIT), (COMMIT, COMMIT)])
@@ -99,7 +99,7 @@ def test_asked_in_vain_it_is_kept_as_a_dead_letter(serve: Callable[..., Place]) 
     rpc = place.client()
     sent = rpc.send("orders", b"x", **HALF)
     rpc.receive("orders", "g", wait_s=3)
-    letters = place.broker.dead_letters(HALVES, "checks")
+    letters = place.broker.dead_letters(HALF_MESSAGES, "checks")
     assert letters.column("body").to_pylist() == [b"x"]
     assert rpc.end("orders", sent, COMMIT) == Code.NOT_FOUND
     assert rpc.receive("orders", "g", wait_s=0.2) == []

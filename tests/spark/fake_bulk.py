@@ -15,10 +15,11 @@ import pyarrow.flight as flight
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 
 from tarry.api.admission import Limits
+from tarry.api.jobs import StagedFile
 from tarry.base.errors import InvalidArgumentError, NotFoundError, TarryError
 from tarry.base.message import SCHEMA, UNNUMBERED
-from tarry.store import StagedFile, StaleCommitError, Store, read_window, stage
-from tarry.store.table import PARTITION_COLUMNS, TABLE_SCHEMA, _add_action
+from tarry.store import StaleCommitError, Store, read_window, stage
+from tarry.store.publisher import PARTITION_COLUMNS, TABLE_SCHEMA, add_action
 
 NOW_MS = 1_795_264_000_000
 FIRST = 1 << 62
@@ -125,7 +126,7 @@ class FakeBulk(flight.FlightServerBase):  # type: ignore[misc]
             for file in files:
                 assert (Path(self.store_uri) / file.path).stat().st_size == file.size
             DeltaTable(self.store_uri).create_write_transaction(
-                [_add_action(file, NOW_MS) for file in files],
+                [add_action(file, NOW_MS) for file in files],
                 "append",
                 Schema.from_arrow(TABLE_SCHEMA),
                 PARTITION_COLUMNS,

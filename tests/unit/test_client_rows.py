@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tarry.api.admission import Limits, admit, key_policies
-from tarry.api.rows import COLUMNS, columns_of, make_row, row_of, rows_of, to_batch
+from tarry.api.schedule import COLUMNS, columns_of, make_row, row_of, rows_of, to_batch
 from tarry.base.delay import DelayLevel
 from tarry.base.errors import InvalidArgumentError, InvalidMessageError
 from tarry.base.message import Message

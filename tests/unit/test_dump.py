@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tarry.base.errors import NotFoundError
 from tarry.broker.dump import dump_file
 from tarry.log import frame
-from tarry.log.frame import Room
+from tarry.log.frame import LogKind
 from tarry.testing import open_broker
 
 
@@ -94,7 +94,7 @@ def test_what_is_no_log(content: bytes, tmp_path: Path) -> None:
     assert what(path, "file")[0]["room"] is None
 
 
-@pytest.mark.parametrize(("version", "room", "says"), [(2, Room.INTAKE, "version 2"), (1, 9, "room 9")])
+@pytest.mark.parametrize(("version", "room", "says"), [(2, LogKind.INTAKE, "version 2"), (1, 9, "kind 9")])
 def test_a_log_of_another_program(version: int, room: int, says: str, directory: Path, tmp_path: Path) -> None:
     path = tmp_path / "x.log"
     head = frame.struct.pack("<8sIIqI", frame.FILE_MAGIC, version, room, 0, 0)
@@ -106,7 +106,7 @@ def test_a_log_of_another_program(version: int, room: int, says: str, directory:
 
 def test_frames_of_another_room(directory: Path, tmp_path: Path) -> None:
     path = tmp_path / "x.log"
-    path.write_bytes(frame.encode_file_header(Room.INTAKE, 0) + log(directory, "acks").read_bytes()[32:])
+    path.write_bytes(frame.encode_file_header(LogKind.INTAKE, 0) + log(directory, "acks").read_bytes()[32:])
     assert "holds no record batch of the expected schema" in what(path, "damage")[0]["reason"]
 
 

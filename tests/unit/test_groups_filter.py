@@ -69,7 +69,7 @@ def test_few_of_many(limit: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         assert drained(broker, limit=limit) == [str(k) for k in range(rows) if k % 701 == 0]
         assert broker.group_info("a", "g").lag == 0
         broker.step()
-        assert broker._rooms.ready.topic("a").first > 0, "what is settled is deleted"
+        assert broker.components.ready.topic("a").first > 0, "what is settled is deleted"
 
 
 def test_a_condition_that_takes_too_long_passes_over_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

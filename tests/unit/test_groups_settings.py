@@ -259,10 +259,10 @@ def test_a_deleted_group_holds_up_no_deletion(tmp_path: Path) -> None:
             put(broker, "a", str(k), properties={"x": "y" * 900})
             drained(broker)
         broker.step()
-        assert broker._rooms.ready.topic("a").first == 0
+        assert broker.components.ready.topic("a").first == 0
         broker.delete_group("a", "slow")
         broker.step()
-        assert broker._rooms.ready.topic("a").first > 0
+        assert broker.components.ready.topic("a").first > 0
 
 
 # -- pause, limits, leases -------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import pytest
 
 import tarry
 from tarry.api.outcome import Outcome
-from tarry.api.receipt import OUTCOMES, PLACED, Receipt
+from tarry.api.receipt import OUTCOMES, PLACED, Accepted, Receipt
 from tarry.base.errors import (
     ClosedError,
     ForgedHandleError,
@@ -24,7 +24,6 @@ from tarry.base.errors import (
     TarryError,
 )
 from tarry.broker.embedded import AsyncBroker
-from tarry.intake import Accepted
 
 
 class Judge:

@@ -13,11 +13,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.faults import FaultyFiles
 
+from tarry.api.receipt import Accepted
 from tarry.base import handle
 from tarry.base.errors import CorruptError, DiskFullError
 from tarry.base.message import UNNUMBERED
 from tarry.base.types import Key
-from tarry.intake import Accepted, Intake, Submission
+from tarry.intake import Intake, IntakeWriter, Segments, Submission
 from tarry.intake.index import Window
 from tarry.log.files import OsFiles
 from tarry.log.segment import list_segments
@@ -47,14 +48,16 @@ class Box:
         self.open()
 
     def open(self, **known: object) -> None:
-        self.intake = Intake(
-            self.files,
-            self.directory,
+        at = {"next_seq": 0, "durable": None, **known}
+        self.segments = Segments.open(self.files, self.directory, **at)  # type: ignore[arg-type]
+        self.intake = Intake(self.segments)
+        self.writer = IntakeWriter(
+            self.segments,
+            self.intake,
             segment_bytes_max=self.segment_bytes_max,
             secret=SECRET,
             publish=self.publish,
         )
-        self.intake.recover(**{"next_seq": 0, "durable": None, **known})  # type: ignore[arg-type]
 
     def publish(self, batches: list[tuple[pa.RecordBatch, int]], add: Callable[[], None]) -> None:
         add()
@@ -63,7 +66,7 @@ class Box:
 
     def commit(self, *dues: list[int], body: int = 50) -> None:
         first = self.intake.published_seq
-        self.intake.commit([Submission(batch(d, body=body), self.answers.append) for d in dues])
+        self.writer.commit([Submission(batch(d, body=body), self.answers.append) for d in dues])
         for seq, due in enumerate((d for part in dues for d in part), first):
             self.due[seq] = due
 
@@ -82,7 +85,7 @@ def test_submissions_share_a_frame_and_get_their_own_answers(box: Box) -> None:
         (2, [7]),
         (3, [8, 9, 10]),
     ]
-    assert len(box.intake._active.frames().position) == 1
+    assert [len(s.frames.position) for s in box.segments.frames_between(0, 6)] == [1]
     third = box.answers[2]
     assert isinstance(third, Accepted)
     for row, text in enumerate(third.handles()):
@@ -97,7 +100,7 @@ def test_a_full_disk_refuses_all_and_changes_nothing(tmp_path: Path) -> None:
     box = Box(tmp_path, files)
     box.commit([1])
     files.full = True
-    box.intake.commit([Submission(batch([1]), box.answers.append)] * 2)
+    box.writer.commit([Submission(batch([1]), box.answers.append)] * 2)
     assert [type(a) for a in box.answers[1:]] == [DiskFullError] * 2
     files.full = False
     box.commit([2])
@@ -151,7 +154,7 @@ def test_select_gives_nothing_beyond_what_a_cut_segment_may_still_have(box: Box)
     for low in (0, 3000):
         for _ in range(4):
             box.commit([low + rng.randint(0, 5000) for _ in range(1500)], body=2)
-        box.intake._roll()
+        box.segments.roll(box.intake.published_seq)
     box.intake.seal()
     window, got = Window(Key(0, 0), Key(1 << 40, 0), 0, 1 << 40), list[Key]()
     rounds = 0

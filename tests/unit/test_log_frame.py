@@ -11,7 +11,7 @@ from tarry.api.admission import Limits, admit
 from tarry.base.errors import CorruptError
 from tarry.base.message import SCHEMA, Message, rows_to_batch
 from tarry.log import frame
-from tarry.log.frame import Room
+from tarry.log.frame import LogKind
 
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
 TEXT = st.none() | st.text(max_size=20)
@@ -101,8 +101,8 @@ def test_a_body_length_beyond_the_limit_is_refused() -> None:
     assert frame.decode_header(head + tail) is None
 
 
-@pytest.mark.parametrize("room", list(Room))
-def test_file_header(room: Room) -> None:
+@pytest.mark.parametrize("room", list(LogKind))
+def test_file_header(room: LogKind) -> None:
     data = frame.encode_file_header(room, 42)
     assert len(data) == frame.FILE_HEADER_BYTES
     assert frame.decode_file_header(data) == (room, 42)
@@ -112,7 +112,7 @@ def test_file_header(room: Room) -> None:
         assert frame.decode_file_header(bytes(changed)) is None
 
 
-@pytest.mark.parametrize(("version", "room", "says"), [(2, 1, "version 2"), (1, 9, "room 9")])
+@pytest.mark.parametrize(("version", "room", "says"), [(2, 1, "version 2"), (1, 9, "kind 9")])
 def test_a_sound_header_that_we_do_not_know_is_refused(version: int, room: int, says: str) -> None:
     head = frame.struct.pack("<8sIIqI", frame.FILE_MAGIC, version, room, 0, 0)
     data = head + frame.struct.pack("<I", frame.zlib.crc32(head))

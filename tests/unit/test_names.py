@@ -17,8 +17,8 @@ from tarry.api.outcome import Outcome
 from tarry.base.errors import ClosedError, DiskFullError, InvalidArgumentError, InvalidMessageError, KeyExistsError
 from tarry.base.message import SCHEMA
 from tarry.log.files import OsFiles
-from tarry.names import Registry
-from tarry.names import keys as names
+from tarry.names import Registry, digest_of_id, name_of_key
+from tarry.names.encoding import ID, name_of_id
 from tarry.testing import TestBroker, open_broker
 
 
@@ -133,13 +133,13 @@ def test_keys_are_forgotten_when_their_messages_are(tmp_path: Path) -> None:
     with open_broker(tmp_path, retention_ms=60_000) as broker:
         broker.schedule_batch(batch(key=[f"k{i}" for i in range(100)], id=[f"i{i}" for i in range(100)]))
         broker.schedule("t", "far", delay="1d", key="far")
-        registry = broker._rooms.registry
-        assert len([e for e in registry.get([names.of_key("t", f"k{i}") for i in range(100)]) if e]) == 100
+        registry = broker.components.registry
+        assert len([e for e in registry.get([name_of_key("t", f"k{i}") for i in range(100)]) if e]) == 100
         broker.advance(700)
         for _ in range(3):
             broker.advance(300)
-        assert not any(registry.get([names.of_key("t", f"k{i}") for i in range(100)]))
-        assert next(registry._range(names.ID, names.ID + b"\xff", 1), None) is None
+        assert not any(registry.get([name_of_key("t", f"k{i}") for i in range(100)]))
+        assert next(registry._range(ID, ID + b"\xff", 1), None) is None
         assert broker.find_key("t", "far") is not None
 
 
@@ -181,7 +181,7 @@ def test_a_clock_that_is_set_back_forgets_no_id(tmp_path: Path, back_ms: int) ->
 def test_the_window_is_a_setting(tmp_path: Path) -> None:
     with open_broker(tmp_path, dedupe_ms=0) as broker:
         assert [broker.schedule("t", "x", id="a").outcome for _ in range(2)] == ["scheduled"] * 2
-        assert not broker._rooms.registry.exists, "what is not used costs nothing"
+        assert not broker.components.registry.exists, "what is not used costs nothing"
 
 
 def test_a_send_that_was_refused_may_be_sent_again(tmp_path: Path) -> None:
@@ -271,18 +271,18 @@ def test_applying_again_changes_nothing(
         twice.apply(whole.slice(cut))
     for row in reversed(range(len(rows))):
         backwards.apply(whole.slice(row, 1), in_order=False)
-    wanted = [names.of_key(t, k) for t, k in itertools.product("tu", ["a", "b", "\0", "é" * 100])]
-    wanted += [names.in_slice(names.of_id(r[0], r[3]), 0, 10) for r in rows if r[3] is not None]
+    wanted = [name_of_key(t, k) for t, k in itertools.product("tu", ["a", "b", "\0", "é" * 100])]
+    wanted += [name_of_id(digest_of_id(r[0], r[3]), 0, 10) for r in rows if r[3] is not None]
     assert once.get(wanted) == twice.get(wanted) == backwards.get(wanted)
     last: dict[bytes, int] = {}
     for seq, (topic, _, key, _, cancels) in enumerate(rows):
         if key is not None and not cancels:
-            last[names.of_key(topic, key)] = seq
+            last[name_of_key(topic, key)] = seq
     assert {n: e.seq for n, e in zip(wanted, once.get(wanted), strict=True) if e and n in last} == last
     due, seq = whole["due_ms"].to_numpy(), whole["seq"].to_numpy()
     gone = {(r[1], max(0, s - 1)) for s, r in enumerate(rows) if r[4]}
     expected = [(int(d), int(s)) in gone for d, s in zip(due, seq, strict=True)]
-    assert once.dead(due, seq).tolist() == twice.dead(due, seq).tolist() == expected
+    assert once.cancelled_mask(due, seq).tolist() == twice.cancelled_mask(due, seq).tolist() == expected
     for each in (once, twice, backwards):
         each.close()
 
@@ -300,8 +300,10 @@ def test_many_rows_are_judged_as_few_are(tmp_path: Path) -> None:
     column = pa.array(due, pa.int64()).to_numpy()
     seq = pa.array(range(3000), pa.int64()).to_numpy()
     expected = [s in set(gone) for s in range(3000)]
-    assert r.dead(column, seq).tolist() == expected
-    assert [bool(x) for i in range(0, 3000, 100) for x in r.dead(column[i : i + 100], seq[i : i + 100])] == expected
+    assert r.cancelled_mask(column, seq).tolist() == expected
+    assert [
+        bool(x) for i in range(0, 3000, 100) for x in r.cancelled_mask(column[i : i + 100], seq[i : i + 100])
+    ] == expected
     r.close()
 
 
@@ -312,8 +314,8 @@ def test_a_reader_that_meets_the_end_finds_no_damage(tmp_path: Path) -> None:
     r.close()
     r._db = db  # as a reader sees it that looked just before
     with pytest.raises(ClosedError):
-        r_get([names.of_key("t", "a")])
+        r_get([name_of_key("t", "a")])
     r._db = None
     assert r.recover()
-    assert r.get([names.of_key("t", "a")])[0] is not None
+    assert r.get([name_of_key("t", "a")])[0] is not None
     r.close()

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from tests.unit.test_ready_log import Box
 
-from tarry.base.recent import Recent
+from tarry.base.lru_cache import LruCache
 from tarry.log.segment import SegmentReader
 
 
@@ -18,7 +18,7 @@ def rows(count: int) -> pa.RecordBatch:
 
 
 def test_the_oldest_make_room_and_one_is_always_kept() -> None:
-    frames: Recent[tuple[int, int], pa.RecordBatch] = Recent(rows(100).nbytes, lambda kept: kept.nbytes)
+    frames: LruCache[tuple[int, int], pa.RecordBatch] = LruCache(rows(100).nbytes, lambda kept: kept.nbytes)
     small, other, large = rows(40), rows(60), rows(1000)
     frames.put((0, 32), small)
     frames.put((0, 900), other)

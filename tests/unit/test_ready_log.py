@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.faults import FaultyFiles
 from tests.unit.test_wheel_wheel import batch
 
@@ -91,7 +92,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(STEPS, st.sampled_from([1, 7, 1000]), st.sampled_from([0, 3000, 1 << 20]), st.sampled_from([20, 400]))
 def test_every_reader_sees_every_row_wherever_it_is(steps: list[object], rows_max: int, cache: int, body: int) -> None:
     import tempfile

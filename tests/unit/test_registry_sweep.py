@@ -11,8 +11,8 @@ import pytest
 
 from tarry.base.message import UNNUMBERED, cancellations, numbered
 from tarry.log.files import OsFiles
-from tarry.names import Entry, Registry
-from tarry.names.keys import in_slice, of_id
+from tarry.names import Entry, Registry, digest_of_id
+from tarry.names.encoding import name_of_id
 from tarry.names.registry import RIPE_MS
 
 HISTORY_MS = 3_600_000
@@ -35,25 +35,25 @@ def cancel(registry: Registry, due_ms: int, seq: int) -> None:
     registry.apply(numbered(rows, seq + 1))
 
 
-def is_dead(registry: Registry, due_ms: int, seq: int) -> bool:
-    return bool(registry.dead(np.array([due_ms]), np.array([seq]))[0])
+def is_cancelled(registry: Registry, due_ms: int, seq: int) -> bool:
+    return bool(registry.cancelled_mask(np.array([due_ms]), np.array([seq]))[0])
 
 
 def test_a_sweep_that_finds_nothing_writes_nothing(registry: Registry) -> None:
     """Deletions of ranges slow every read down until they are merged away; a broker sweeps each second."""
-    registry.name({in_slice(of_id("a", "1"), NOW, DEDUPE_MS): Entry(1, NOW, NOW)})
+    registry.put({name_of_id(digest_of_id("a", "1"), NOW, DEDUPE_MS): Entry(1, NOW, NOW)})
     cancel(registry, NOW, 5)
     before = registry._db.latest_sequence_number()
     for second in range(100):
         registry.sweep(NOW + 1000 * second, NOW + 1000 * second)
     assert registry._db.latest_sequence_number() == before
-    assert registry.accepted_ids([of_id("a", "1")], NOW) == [Entry(1, NOW, NOW)]
-    assert is_dead(registry, NOW, 5)
+    assert registry.accepted_ids([digest_of_id("a", "1")], NOW) == [Entry(1, NOW, NOW)]
+    assert is_cancelled(registry, NOW, 5)
 
 
 def test_ids_are_forgotten_slice_by_slice(registry: Registry) -> None:
-    name = in_slice(of_id("a", "1"), NOW, DEDUPE_MS)
-    registry.name({name: Entry(1, NOW, NOW)})
+    name = name_of_id(digest_of_id("a", "1"), NOW, DEDUPE_MS)
+    registry.put({name: Entry(1, NOW, NOW)})
     registry.sweep(NOW, NOW + DEDUPE_MS)
     assert registry.get([name]) == [Entry(1, NOW, NOW)], "its window may not be over"
     registry.sweep(NOW, NOW + 3 * DEDUPE_MS)
@@ -64,7 +64,7 @@ def test_old_cancellations_are_forgotten_a_minute_at_a_time(registry: Registry) 
     cancel(registry, NOW, 5)
     cancel(registry, NOW + RIPE_MS // 2, 7)
     registry.sweep(NOW + HISTORY_MS + RIPE_MS // 2, NOW)
-    assert is_dead(registry, NOW, 5)
+    assert is_cancelled(registry, NOW, 5)
     registry.sweep(NOW + HISTORY_MS + RIPE_MS + 1, NOW)
-    assert not is_dead(registry, NOW, 5)
-    assert not is_dead(registry, NOW + RIPE_MS // 2, 7), "all that is old enough goes at once"
+    assert not is_cancelled(registry, NOW, 5)
+    assert not is_cancelled(registry, NOW + RIPE_MS // 2, 7), "all that is old enough goes at once"

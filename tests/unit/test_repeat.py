@@ -23,12 +23,12 @@ from tarry.repeat import (
     catch_up,
     first_due,
     following,
+    local_times,
     parse,
     read_state,
     series,
     state_json,
     to_json,
-    walls,
 )
 
 NOW = 1_767_225_600_000  # 2026-01-01T00:00:00Z, a Thursday
@@ -544,7 +544,7 @@ def test_growing_intervals_are_walked_to_their_cap_only(monkeypatch: pytest.Monk
 def test_a_herd_with_one_rule_is_one_search(monkeypatch: pytest.MonkeyPatch) -> None:
     rule = Repeat.cron("3 4 * * *", "Asia/Kolkata")
     expected = following(rule, NOW, 1)
-    monkeypatch.setattr(walls, "CronSim", None)  # any further search would fail
+    monkeypatch.setattr(local_times, "CronSim", None)  # any further search would fail
     assert {following(read_state(state_json(State(rule, n))).repeat, NOW, n) for n in range(1, 1000)} == {expected}
 
 

@@ -1,4 +1,4 @@
-"""Buckets: every row in exactly one piece, files bounded, labels that hold what they say."""
+"""Buckets: every row in exactly one slice, files bounded, labels that hold what they say."""
 
 from __future__ import annotations
 
@@ -37,27 +37,27 @@ def test_label_is_the_smallest_bucket_that_holds_both(first: str, last: str, exp
 @pytest.mark.parametrize("due_ms", [-1, -(2**62), ms("9999-12-31T23:59:59") + 1000, 2**62])
 def test_what_no_calendar_holds_goes_to_all(due_ms: int) -> None:
     assert label(due_ms, due_ms) == "all"
-    assert [p.bucket for p in cut(np.array([due_ms]), NOW_MS, rows_min=1, pieces_max=4)] == ["all"]
+    assert [p.bucket for p in cut(np.array([due_ms]), NOW_MS, rows_min=1, slices_max=4)] == ["all"]
 
 
 def test_buckets_widen_with_distance() -> None:
     minutes, hours, days = (np.array(n) for n in ([1, 20], [2, 3], [2, 3, 60, 61, 400]))
     distances = [*(minutes * MINUTE_MS), *(hours * HOUR_MS), *(days * DAY_MS)]
     due = np.array([NOW_MS + d for d in distances])
-    pieces = cut(due, NOW_MS, rows_min=1, pieces_max=100)
-    assert [p.stop - p.start for p in pieces] == [1, 1, 1, 1, 1, 1, 2, 1]
+    slices = cut(due, NOW_MS, rows_min=1, slices_max=100)
+    assert [p.stop - p.start for p in slices] == [1, 1, 1, 1, 1, 1, 2, 1]
     # The label says what is in the file, not which level cut it: one row fits the narrowest bucket.
-    assert pieces[0].bucket == "10m-20261121T1400"
-    assert pieces[6].bucket == "1mo-202701"
+    assert slices[0].bucket == "10m-20261121T1400"
+    assert slices[6].bucket == "1mo-202701"
 
 
 def test_small_neighbours_share_a_file() -> None:
     due = NOW_MS + np.arange(0, 60 * DAY_MS, 10 * MINUTE_MS)
-    pieces = cut(due, NOW_MS, rows_min=1, pieces_max=16)
-    assert len(pieces) <= 16
-    assert min(p.stop - p.start for p in pieces) >= len(due) // 16
-    assert len(cut(due, NOW_MS, rows_min=len(due), pieces_max=16)) == 1
-    assert cut(due[:0], NOW_MS, rows_min=1, pieces_max=16) == []
+    slices = cut(due, NOW_MS, rows_min=1, slices_max=16)
+    assert len(slices) <= 16
+    assert min(p.stop - p.start for p in slices) >= len(due) // 16
+    assert len(cut(due, NOW_MS, rows_min=len(due), slices_max=16)) == 1
+    assert cut(due[:0], NOW_MS, rows_min=1, slices_max=16) == []
 
 
 WIDTH = {"10m": timedelta(minutes=10), "1h": timedelta(hours=1), "1d": timedelta(days=1)}
@@ -76,17 +76,17 @@ def span(bucket: str) -> tuple[datetime, datetime]:
     st.integers(1, 20),
     st.integers(1, 16),
 )
-def test_pieces_tile_the_rows(values: list[int], rows_min: int, pieces_max: int) -> None:
+def test_pieces_tile_the_rows(values: list[int], rows_min: int, slices_max: int) -> None:
     due = np.sort(np.array(values))
-    pieces = cut(due, NOW_MS, rows_min=rows_min, pieces_max=pieces_max)
-    assert 1 <= len(pieces) <= pieces_max
-    assert [p.start for p in pieces] == [0, *(p.stop for p in pieces[:-1])]
-    assert pieces[-1].stop == len(due)
-    for piece in pieces:
-        assert piece.stop - piece.start >= min(rows_min, len(due))
-        if piece.bucket != "all":
-            start, end = span(piece.bucket)
-            assert start.timestamp() * 1000 <= due[piece.start] <= due[piece.stop - 1] < end.timestamp() * 1000
+    slices = cut(due, NOW_MS, rows_min=rows_min, slices_max=slices_max)
+    assert 1 <= len(slices) <= slices_max
+    assert [p.start for p in slices] == [0, *(p.stop for p in slices[:-1])]
+    assert slices[-1].stop == len(due)
+    for part in slices:
+        assert part.stop - part.start >= min(rows_min, len(due))
+        if part.bucket != "all":
+            start, end = span(part.bucket)
+            assert start.timestamp() * 1000 <= due[part.start] <= due[part.stop - 1] < end.timestamp() * 1000
 
 
 @given(st.lists(st.integers(0, 50), max_size=100), st.integers(1, 10), st.integers(1, 100))

@@ -9,7 +9,7 @@ from pyarrow import fs
 from tarry.store import StaleCommitError, Store, read_window, remove_orphans, remove_replaced, rewrite, stage
 from tarry.store.upkeep import expired, plan
 
-from .test_store_table import NOW_MS, rows, seqs, staged
+from .test_store_table import NOW_MS, before_the_next_commit, rows, seqs, staged
 
 
 def test_open_commit_replay_and_read(s3_uri: str) -> None:
@@ -27,14 +27,7 @@ def test_open_commit_replay_and_read(s3_uri: str) -> None:
 def test_of_two_drivers_one_commits(s3_uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
     store, other = Store.open(s3_uri), Store.open(s3_uri)
     mine, theirs = staged(store, 0, 10), staged(other, 0, 8)
-    write = Store._write
-
-    def late(self: Store, *args: object) -> None:
-        if self is other:
-            store.commit(mine, 0, 10)
-        write(self, *args)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(Store, "_write", late)
+    before_the_next_commit(monkeypatch, lambda: store.commit(mine, 0, 10))
     assert other.commit(theirs, 0, 8).committed_seq == 10
     assert seqs(store) == list(range(10))
 
@@ -84,7 +77,7 @@ def test_two_rewritings_of_the_same_files_do_not_both_succeed(s3_uri: str) -> No
 
 
 def test_checkpoints_and_their_clean_up(s3_uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tarry.store.table.CHECKPOINT_COMMITS", 4)
+    monkeypatch.setattr("tarry.store.publisher.CHECKPOINT_COMMITS", 4)
     store = Store.open(s3_uri)
     for start in range(9):
         store.commit(staged(store, start, start + 1), start, start + 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,10 +13,11 @@ import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 
-import tarry.store.table as store_table
+import tarry.store.publisher as store_publisher
+from tarry.api.jobs import StagedFile
 from tarry.base.errors import InvalidArgumentError, TarryError, UnavailableError
 from tarry.base.message import SCHEMA
-from tarry.store import StagedFile, StaleCommitError, Store, read_window, remove_orphans, stage
+from tarry.store import Commit, Publisher, StaleCommitError, Store, read_window, remove_orphans, stage
 
 NOW_MS = 1_795_264_000_000
 
@@ -36,6 +38,18 @@ def rows(start: int, stop: int, *, step_ms: int = 60_000) -> pa.Table:
 
 def staged(store: Store, start: int, stop: int) -> list[StagedFile]:
     return stage(rows(start, stop), store.root, f"intake-{start:020d}-{stop:020d}", NOW_MS, shard=store.shard)
+
+
+def before_the_next_commit(monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[], object]) -> None:
+    """Have something done when the next commit has been judged and is about to be written."""
+    write = Publisher.write
+
+    def late(publisher: Publisher, commit: Commit) -> None:
+        monkeypatch.setattr(Publisher, "write", write)
+        meanwhile()
+        write(publisher, commit)
+
+    monkeypatch.setattr(Publisher, "write", late)
 
 
 def seqs(store: Store) -> list[int]:
@@ -82,13 +96,7 @@ def test_a_second_driver_from_the_same_version_conflicts(store: Store, monkeypat
     other = Store.open(store.root)
     mine, theirs = staged(store, 0, 10), staged(other, 0, 8)
     # The other driver has checked its start; before it writes, this one commits.
-    write = Store._write
-
-    def late(self: Store, *args: object) -> None:
-        store.commit(mine, 0, 10)
-        write(self, *args)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(other, "_write", lambda *a: late(other, *a))
+    before_the_next_commit(monkeypatch, lambda: store.commit(mine, 0, 10))
     assert other.commit(theirs, 0, 8).committed_seq == 10
     assert seqs(store) == list(range(10))
 
@@ -96,13 +104,7 @@ def test_a_second_driver_from_the_same_version_conflicts(store: Store, monkeypat
 def test_a_second_driver_that_planned_further_is_stale(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     other = Store.open(store.root)
     mine, theirs = staged(store, 0, 10), staged(other, 0, 12)
-    write = Store._write
-
-    def late(*args: object) -> None:
-        store.commit(mine, 0, 10)
-        write(other, *args)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(other, "_write", late)
+    before_the_next_commit(monkeypatch, lambda: store.commit(mine, 0, 10))
     with pytest.raises(StaleCommitError):
         other.commit(theirs, 0, 12)
     assert seqs(other) == list(range(10))
@@ -216,7 +218,7 @@ def test_a_torn_newest_entry_did_not_happen(store: Store, how: str) -> None:
 @pytest.mark.parametrize("how", ["empty", "zeros", "half a line"])
 @pytest.mark.parametrize("what", ["checkpoint", "hint", "both"])
 def test_a_torn_checkpoint_is_made_anew(store: Store, monkeypatch: pytest.MonkeyPatch, how: str, what: str) -> None:
-    monkeypatch.setattr(store_table, "CHECKPOINT_COMMITS", 4)
+    monkeypatch.setattr(store_publisher, "CHECKPOINT_COMMITS", 4)
     commit_some(store, 5)
     checkpoint, hint = log_dir(store) / f"{4:020d}.checkpoint.parquet", log_dir(store) / "_last_checkpoint"
     for path in {"checkpoint": [checkpoint], "hint": [hint], "both": [checkpoint, hint]}[what]:
@@ -231,7 +233,7 @@ def test_a_torn_checkpoint_is_made_anew(store: Store, monkeypatch: pytest.Monkey
 def test_checkpoints_keep_the_number_and_old_versions_can_be_taken_up(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store_table, "CHECKPOINT_COMMITS", 4)
+    monkeypatch.setattr(store_publisher, "CHECKPOINT_COMMITS", 4)
     reader = Store.open(store.root)
     commit_some(store, 9)
     for version in range(8):  # what the retention of the log does after a day
@@ -244,7 +246,7 @@ def test_checkpoints_keep_the_number_and_old_versions_can_be_taken_up(
 def test_a_full_disk_fails_the_commit_and_a_later_one_succeeds(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     files = staged(store, 0, 10)
     with monkeypatch.context() as patch:
-        patch.setattr(store, "_write", lambda *a: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+        patch.setattr(Publisher, "write", lambda *a: (_ for _ in ()).throw(OSError(28, "No space left on device")))
         with pytest.raises(UnavailableError, match="No space"):
             store.commit(files, 0, 10)
     assert store.commit(files, 0, 10).committed_seq == 10

@@ -14,16 +14,20 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 import tarry.store.find as store_find
+from tarry.api.jobs import StagedFile
 from tarry.base.bulk import first_seq
 from tarry.base.message import SCHEMA, cancellations
-from tarry.store import FileColumns, Snapshot, StagedFile, StaleCommitError, Store, read_window, stage
+from tarry.store import FileColumns, Snapshot, StaleCommitError, Store, read_window, stage
 from tarry.store.find import find
 from tarry.store.layout import DAY_MS, HOUR_MS, MINUTE_MS, bucket_starts, buckets_between, label
 from tarry.store.rewrite import Rewritten, Work, rewrite
 from tarry.store.run import RunWriter
 from tarry.store.upkeep import BUCKETS_MIN, TIER_FILES, Cancelled, Memory, Sizes, expired, plan
+
+from .test_store_table import before_the_next_commit
 
 NOW_MS = 1_795_264_000_000
 LOWEST = -(2**63)
@@ -153,7 +157,7 @@ def test_how_many_buckets_lie_between(low_ms: int, high_ms: int, buckets: int) -
 # -- runs --------------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=examples(10), deadline=None)
 @given(data=st.data())
 def test_a_run_has_every_row_in_files_that_do_not_overlap(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
@@ -264,7 +268,7 @@ SPAN = st.tuples(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(SPAN, min_size=1, max_size=60))
 def test_plans_end_and_leave_few_files(spans: list[tuple[int, int, int]]) -> None:
     files = {f"f{i}": (NOW_MS + low, NOW_MS + low + width, size) for i, (low, width, size) in enumerate(spans)}
@@ -338,7 +342,7 @@ def test_a_month_is_cut_into_days_once_as_it_comes_near(stored: Stored) -> None:
 # -- what is in the store afterwards -----------------------------------------------------------------------------------
 
 
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=examples(5), deadline=None)
 @given(data=st.data())
 def test_no_message_is_lost_doubled_or_brought_back(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
@@ -483,16 +487,8 @@ def near_work(stored: Stored) -> Work:
 def test_two_rewritings_of_the_same_file_do_not_both_succeed(stored: Stored, monkeypatch: pytest.MonkeyPatch) -> None:
     work, other = near_work(stored), Store.open(stored.store.root)
     mine, theirs = rewrite(work), rewrite(work)
-    exchange = Store._exchange
-
-    def late(self: Store, *args: object) -> None:
-        # It has seen that the files are there; before it writes, they are replaced.
-        if stored.store.snapshot().files.path != list(mine.files):
-            monkeypatch.setattr(Store, "_exchange", exchange)
-            stored.store.replace(mine.removed, mine.files)
-        exchange(self, *args)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(Store, "_exchange", late)
+    # It has seen that the files are there; before it writes, they are replaced.
+    before_the_next_commit(monkeypatch, lambda: stored.store.replace(mine.removed, mine.files))
     with pytest.raises(StaleCommitError, match="not in the store"):
         other.replace(theirs.removed, theirs.files)
     assert len(stored.read()) == 90
@@ -504,28 +500,16 @@ def test_two_rewritings_of_the_same_file_do_not_both_succeed(stored: Stored, mon
 def test_an_append_and_a_rewriting_at_once_both_succeed(stored: Stored, monkeypatch: pytest.MonkeyPatch) -> None:
     result, other = rewrite(near_work(stored)), Store.open(stored.store.root)
     files = stage(messages([NOW_MS + 5], [90]), other.root, "intake-x", NOW_MS)
-    write, raced = Store._write, []
-
-    def late(self: Store, *args: object) -> None:
-        if not raced:
-            raced.append(stored.store.replace(result.removed, result.files))
-        write(self, *args)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(Store, "_write", late)
+    raced = list[Snapshot]()
+    before_the_next_commit(monkeypatch, lambda: raced.append(stored.store.replace(result.removed, result.files)))
     assert other.commit(files, 90, 91).committed_seq == 91
     assert len(raced) == 1
     assert len(stored.read()) == 91
     # The other way round.
     (work,) = plan(stored.store.snapshot(), NOW_MS, floor_ms=LOWEST)
-    last, exchange = rewrite(work), Store._exchange
+    last = rewrite(work)
     more = stage(messages([NOW_MS], [91]), other.root, "intake-x", NOW_MS)
-
-    def later(self: Store, *args: object) -> None:
-        if other.snapshot().committed_seq < 92:
-            other.commit(more, 91, 92)
-        exchange(self, *args)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(Store, "_exchange", later)
+    before_the_next_commit(monkeypatch, lambda: other.commit(more, 91, 92))
     assert stored.store.replace(last.removed, last.files).committed_seq == 92
     assert len(stored.read()) == 92
 

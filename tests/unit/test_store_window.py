@@ -15,13 +15,15 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 import tarry.store.parquet as store_parquet
 import tarry.store.window as store_window
+from tarry.api.jobs import StagedFile
 from tarry.base.errors import CorruptError, InvalidArgumentError
 from tarry.base.message import SCHEMA, cancellations, cancelled_seqs
-from tarry.base.recent import Recent
-from tarry.store import FileColumns, Snapshot, StagedFile, Store, next_due, read_window, stage
+from tarry.store import FileColumns, Snapshot, Store, next_due, read_window, stage
+from tarry.store.footers import FOOTERS
 
 store_stage = importlib.import_module("tarry.store.stage")  # the package's attribute of that name is the function
 NOW_MS = 1_795_264_000_000
@@ -157,7 +159,7 @@ many_files = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     many_files,
     st.integers(0, 13),
@@ -250,9 +252,7 @@ def test_files_that_a_foreign_writer_left_unsorted_still_come_in_order(tmp_path:
     assert keys(got) == sorted(zip(table["due_ms"].to_pylist(), table["seq"].to_pylist(), strict=True))
 
 
-def test_damage_anywhere_is_refused_with_the_file_or_changes_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_damage_anywhere_is_refused_with_the_file_or_changes_nothing(tmp_path: Path) -> None:
     # Parquet's own checksums cover the pages' contents. Of a page's header, only statistics are free to be anything.
     table = rows([NOW_MS + i for i in range(500)], range(500), body=os.urandom(200))
     (file,) = stage(table, str(tmp_path), "x", NOW_MS)
@@ -264,7 +264,7 @@ def test_damage_anywhere_is_refused_with_the_file_or_changes_nothing(
         damaged = bytearray(content)
         damaged[at] ^= 0xFF
         path.write_bytes(damaged)
-        monkeypatch.setattr(store_parquet, "_footers", Recent(1 << 20, store_parquet._size_of_footer))
+        FOOTERS.clear()
         try:
             assert read_rows(snapshot_of(tmp_path, [file])).equals(good), f"byte {at}: read, and not what was written"
         except CorruptError as error:

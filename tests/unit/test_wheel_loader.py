@@ -11,12 +11,13 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.unit.test_intake_intake import batch as unnumbered
 from tests.unit.test_wheel_wheel import batch, keys_of
 
 from tarry.base.clock import TestClock
 from tarry.base.types import Key
-from tarry.intake import Intake, Submission
+from tarry.intake import Intake, IntakeWriter, Segments, Submission
 from tarry.log.files import OsFiles
 from tarry.wheel.loader import Loader
 from tarry.wheel.wheel import Wheel
@@ -56,8 +57,9 @@ class Rig:
         self.clock = TestClock(NOW)
         self.store = store
         self.wheel = Wheel(Key(NOW - 60_000, 0), Key(NOW - 60_000, 0))
-        self.intake = Intake(OsFiles(), directory, segment_bytes_max=16_384, secret=b"x", publish=self.publish)
-        self.intake.recover(next_seq=store.committed_seq, durable=None)
+        segments = Segments.open(OsFiles(), directory, next_seq=store.committed_seq)
+        self.intake = Intake(segments)
+        self.writer = IntakeWriter(segments, self.intake, segment_bytes_max=16_384, secret=b"x", publish=self.publish)
         self.loader = Loader(self.wheel, self.intake, self.clock, store, horizon_ms=horizon_ms, bytes_max=bytes_max)
         self.accepted: list[Key] = list(store.keys)
         self.taken: list[Key] = []
@@ -70,7 +72,7 @@ class Rig:
 
     def arrive(self, *due: int, body: int = 50) -> None:
         first = self.intake.published_seq
-        self.intake.commit([Submission(unnumbered(list(due), body=body), lambda _: None)])
+        self.writer.commit([Submission(unnumbered(list(due), body=body), lambda _: None)])
         self.accepted += [Key(d, first + i) for i, d in enumerate(due)]
 
     def take(self, rows_max: int = 1000) -> int:
@@ -187,7 +189,7 @@ def test_what_is_excluded_is_left_out_until_it_is_passed(tmp_path: Path, rigs: l
     rig.loader.exclude(np.array([10, 3, 4], np.int64), NOW + 100)
     rig.run(NOW + 60_000, 1000)
     assert {k.seq for k in rig.accepted} - {k.seq for k in rig.taken} == {3, 4, 10}
-    assert not len(rig.loader._exclude), "and then forgotten"
+    assert not len(rig.loader.excluded), "and then forgotten"
 
 
 def test_large_bodies_are_read_a_few_at_a_time(tmp_path: Path, rigs: list[Rig]) -> None:
@@ -223,7 +225,7 @@ ARRIVALS = st.lists(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(ARRIVALS, ARRIVALS, st.sampled_from([2048, 20_000, 1 << 20]), st.sampled_from([50, 2000, 60_000]))
 def test_everything_leaves_once_whatever_the_horizon_and_the_memory(
     stored: list[tuple[int, int, int]], later: list[tuple[int, int, int]], bytes_max: int, horizon_ms: int

@@ -8,10 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from tests.examples import examples
 
 from tarry.base.message import SCHEMA
 from tarry.base.types import Key
-from tarry.wheel.wheel import PIECES_MAX, SLOT_MS, Piece, Wheel
+from tarry.wheel.run import Run
+from tarry.wheel.wheel import RUNS_MAX, SLOT_MS, Wheel
 
 NOW = 1_000_000
 
@@ -29,8 +31,8 @@ def batch(keys: list[Key], body: int = 10) -> pa.RecordBatch:
     )
 
 
-def keys_of(piece: pa.RecordBatch) -> list[Key]:
-    return [Key(*k) for k in zip(piece["due_ms"].to_pylist(), piece["seq"].to_pylist(), strict=True)]
+def keys_of(rows: pa.RecordBatch) -> list[Key]:
+    return [Key(*k) for k in zip(rows["due_ms"].to_pylist(), rows["seq"].to_pylist(), strict=True)]
 
 
 def loaded_wheel(now: int = NOW) -> Wheel:
@@ -47,7 +49,6 @@ class WheelMachine(RuleBasedStateMachine):
         self.wheel = loaded_wheel(now)
         self.model: list[Key] = []
         self.stored: set[int] = set()
-        self.joined = False  # from then on `bytes` is wrong: see test_joined_pieces_count_with_what_they_weigh
 
     def make(self, offsets: list[int]) -> list[Key]:
         keys = [Key(self.now + o, self.seq + i) for i, o in enumerate(offsets)]
@@ -63,22 +64,21 @@ class WheelMachine(RuleBasedStateMachine):
     )
     def arrives(self, offsets: list[int], stored: bool, body: int) -> None:
         keys = self.make(offsets)
-        mine = [k for k in keys if k.due_ms < self.wheel.loaded.due_ms]
+        below = [k for k in keys if k < self.wheel.loaded]
         before = min((k.due_ms for k in self.model), default=None)
         arrival = self.wheel.prepare(batch(keys, body), 100 * len(keys))
         with self.wheel.lock:
-            came = Piece.of(batch(mine, body), stored=True)
-            sooner = self.wheel.add(came) if stored else self.wheel.accept(arrival)
-        lowest = min((k.due_ms for k in mine), default=None)
+            run = Run.of(batch(below, body), stored=True)
+            sooner = self.wheel.add(run) if stored else self.wheel.accept(arrival)
+        lowest = min((k.due_ms for k in below), default=None)
         assert sooner == (lowest is not None and (before is None or lowest < before))
-        self.model += mine
+        self.model += below
         if stored:
-            self.stored |= {k.seq for k in mine}
+            self.stored |= {k.seq for k in below}
 
     @rule(count=st.integers(1, 3))
     def trickles(self, count: int) -> None:
-        self.joined = True
-        for _ in range(count * PIECES_MAX):
+        for _ in range(count * RUNS_MAX):
             self.arrives([4200], stored=False, body=1)
 
     @rule(by=st.sampled_from([0, 1, 500, 1000, 4000]))
@@ -95,7 +95,6 @@ class WheelMachine(RuleBasedStateMachine):
 
     @rule()
     def make_near(self) -> None:
-        self.joined = True
         self.wheel.make_near(self.now)
 
     @rule(ahead=st.sampled_from([-2000, 0, 1000, 60_000]))
@@ -134,11 +133,9 @@ class WheelMachine(RuleBasedStateMachine):
             return
         with self.wheel.lock:
             key = self.wheel.key_at_bytes(share * self.wheel.bytes)
-        below = sum(k < key for k in self.model)
-        # `arrives` uses rows of about two sizes, so a share of the bytes is bounded by shares of the rows.
-        assert below <= len(self.model)
-        if share > 0.9 and len(self.model) > 50:
-            assert below > 0
+        # How many bytes lie below it: test_the_key_at_some_bytes_has_so_many_below.
+        assert any(k < key for k in self.model)
+        assert key <= Key(max(self.model).due_ms, max(self.model).seq + 1)
 
     @invariant()
     def it_agrees_with_the_list(self) -> None:
@@ -146,15 +143,14 @@ class WheelMachine(RuleBasedStateMachine):
             return
         wheel = self.wheel
         assert wheel.rows == len(self.model)
-        assert sorted(k for p in wheel.pieces() for k in keys_of(p.batch)) == sorted(self.model)
+        assert sorted(k for run in wheel.runs() for k in keys_of(run.batch)) == sorted(self.model)
         assert wheel.next_due() == min((k.due_ms for k in self.model), default=None)
-        if not self.joined:
-            assert wheel.bytes == pytest.approx(sum(p.bytes for p in wheel.pieces()), abs=1)
+        assert wheel.bytes == pytest.approx(sum(run.bytes for run in wheel.runs()), abs=1)
         lowest = min(self.model, default=None)
         if lowest is not None and lowest < wheel.safe and wheel.next_fireable() is not None:
             assert wheel.next_fireable() == lowest.due_ms
-        if not self.model and not self.joined:
-            assert abs(wheel.bytes) < 1
+        if not self.model:
+            assert wheel.bytes == 0
 
     def teardown(self) -> None:
         if not hasattr(self, "wheel"):
@@ -166,47 +162,72 @@ class WheelMachine(RuleBasedStateMachine):
                 got += keys_of(due.batch)
         assert got == sorted(self.model)
         assert self.wheel.rows == 0
-        assert self.joined or abs(self.wheel.bytes) < 1
+        assert self.wheel.bytes == 0
 
 
 TestWheel = WheelMachine.TestCase
-TestWheel.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+TestWheel.settings = settings(max_examples=examples(60), stateful_step_count=25, deadline=None)
 
 KEYS = st.lists(st.builds(Key, st.integers(0, 5), st.integers(0, 1000)), min_size=1, max_size=40, unique=True)
 
 
 @given(KEYS, st.builds(Key, st.integers(-1, 6), st.integers(0, 1000)))
-def test_a_piece_is_sorted_and_counts_what_is_below(keys: list[Key], key: Key) -> None:
-    piece = Piece.of(batch(keys), stored=False)
-    assert keys_of(piece.batch) == sorted(keys)
-    assert piece.below(key) == sum(k < key for k in keys)
-    part = piece.slice(1, piece.rows)
+def test_a_run_is_sorted_and_counts_what_is_below(keys: list[Key], key: Key) -> None:
+    run = Run.of(batch(keys), stored=False)
+    assert keys_of(run.batch) == sorted(keys)
+    assert run.below(key) == sum(k < key for k in keys)
+    part = run.slice(1, run.rows)
     assert keys_of(part.batch) == sorted(keys)[1:]
-    assert part.bytes == pytest.approx(piece.bytes * (piece.rows - 1) / piece.rows)
+    assert part.bytes == pytest.approx(run.bytes * (run.rows - 1) / run.rows)
 
 
-def test_a_slot_of_many_small_pieces_is_joined() -> None:
+@given(
+    st.lists(st.tuples(st.integers(0, 5000), st.integers(1, 5000)), min_size=1, max_size=60),
+    st.floats(0.01, 0.99),
+    st.booleans(),
+)
+def test_the_key_at_some_bytes_has_so_many_below(rows: list[tuple[int, int]], share: float, near: bool) -> None:
     wheel = loaded_wheel()
-    for seq in range(20 * PIECES_MAX):
+    weights = {Key(NOW + offset, seq): size for seq, (offset, size) in enumerate(rows)}
+    with wheel.lock:
+        for key, size in weights.items():
+            wheel.add(Run.of(batch([key]), stored=key.seq % 2 == 0, size=size))
+    if near:
+        # Joined rows weigh what they weigh on the average.
+        wheel.make_near(NOW)
+        weights = {key: run.row_bytes for run in wheel.runs() for key in keys_of(run.batch)}
+    with wheel.lock:
+        key = wheel.key_at_bytes(share * wheel.bytes)
+    below = sorted(k for k in weights if k < key)
+    assert below
+    assert sum(weights[k] for k in below[:-1]) < share * wheel.bytes, "one row more than it should be, at the most"
+    if len(below) < len(weights):
+        following = min(k for k in weights if k >= key)
+        assert sum(weights[k] for k in [*below, following]) >= share * wheel.bytes - 1e-6
+
+
+def test_a_slot_of_many_small_runs_is_joined() -> None:
+    wheel = loaded_wheel()
+    for seq in range(20 * RUNS_MAX):
         with wheel.lock:
-            wheel.add(Piece.of(batch([Key(NOW + 30_000, seq)]), stored=seq % 2 == 0))
+            wheel.add(Run.of(batch([Key(NOW + 30_000, seq)]), stored=seq % 2 == 0))
         if seq % 200 == 0:
             wheel.join_small()
     wheel.join_small()
-    assert len(wheel.pieces()) < 2 * PIECES_MAX
-    assert wheel.rows == 20 * PIECES_MAX
+    assert len(wheel.runs()) < 2 * RUNS_MAX
+    assert wheel.rows == 20 * RUNS_MAX
 
 
 @pytest.mark.parametrize("how", ["many", "near"])
-def test_joined_pieces_count_with_what_they_weigh(how: str) -> None:
+def test_joined_runs_count_with_what_they_weigh(how: str) -> None:
     # Otherwise each message of a trickle leaves some bytes behind, until the wheel believes itself to be full.
     wheel = loaded_wheel()
     with wheel.lock:
-        for seq in range(2 * PIECES_MAX if how == "many" else PIECES_MAX // 2):
-            wheel.add(Piece.of(batch([Key(NOW + 2000, seq)]), stored=False, size=2000))
+        for seq in range(2 * RUNS_MAX if how == "many" else RUNS_MAX // 2):
+            wheel.add(Run.of(batch([Key(NOW + 2000, seq)]), stored=False, size=2000))
     wheel.join_small()
     wheel.make_near(NOW + 1000)
-    assert wheel.bytes == pytest.approx(sum(p.bytes for p in wheel.pieces()))
+    assert wheel.bytes == pytest.approx(sum(run.bytes for run in wheel.runs()))
     with wheel.lock:
         assert wheel.take_due(NOW + 2000, 1000) is not None
     assert wheel.rows == 0
@@ -218,26 +239,26 @@ def test_prepare_takes_what_is_below_and_lets_go_of_the_rest(limit_before: int) 
     wheel = Wheel(Key(NOW, 0), Key(0, 0))
     keys = [Key(NOW - 1, i) if i < limit_before else Key(NOW + 1, i) for i in range(100)]
     arrival = wheel.prepare(batch(keys, body=1000), 100_000)
-    assert arrival.limit_ms == NOW
+    assert arrival.limit.due_ms == NOW
     if not limit_before:
         assert arrival.parts == []
         return
-    [(number, piece)] = arrival.parts
+    [(number, run)] = arrival.parts
     assert number == (NOW - 1) // SLOT_MS
-    assert keys_of(piece.batch) == keys[:limit_before]
-    assert piece.bytes == pytest.approx(1000 * limit_before)
+    assert keys_of(run.batch) == keys[:limit_before]
+    assert run.bytes == pytest.approx(1000 * limit_before)
     if limit_before == 5:
-        assert piece.batch["body"].buffers()[2].size < 50_000, "a view would keep the whole batch in memory"
+        assert run.batch["body"].buffers()[2].size < 50_000, "a view would keep the whole batch in memory"
 
 
 def test_rows_kept_by_a_cut_do_not_keep_the_batch_they_came_with() -> None:
     wheel = loaded_wheel()
     with wheel.lock:
-        wheel.add(Piece.of(batch([Key(NOW + 30_000 + i, i) for i in range(100)], body=1000), stored=False))
+        wheel.add(Run.of(batch([Key(NOW + 30_000 + i, i) for i in range(100)], body=1000), stored=False))
         wheel.truncate(Key(NOW + 30_003, 0))
-    [piece] = wheel.pieces()
-    assert piece.rows == 3
-    assert piece.batch["body"].buffers()[2].size < 10_000
+    [run] = wheel.runs()
+    assert run.rows == 3
+    assert run.batch["body"].buffers()[2].size < 10_000
 
 
 @pytest.mark.parametrize(
@@ -255,7 +276,7 @@ def test_a_cut_leaves_at_least_one_row(sizes: list[int], share: float) -> None:
     wheel = loaded_wheel()
     with wheel.lock:
         for seq, size in enumerate(sizes):
-            wheel.add(Piece.of(batch([Key(NOW + 100 * seq, seq)], body=size), stored=False))
+            wheel.add(Run.of(batch([Key(NOW + 100 * seq, seq)], body=size), stored=False))
         wheel.truncate(wheel.key_at_bytes(share * wheel.bytes))
     assert wheel.rows >= 1
 
@@ -264,11 +285,11 @@ def test_rows_due_wait_for_what_the_loader_still_brings_from_below_them() -> Non
     wheel = Wheel(Key(NOW, 0), Key(0, 0))
     with wheel.lock:
         wheel.loaded = Key(NOW + 100, 0)
-        wheel.add(Piece.of(batch([Key(NOW + 5, 9)]), stored=False))
+        wheel.add(Run.of(batch([Key(NOW + 5, 9)]), stored=False))
         assert wheel.take_due(NOW + 50, 10) is None
         assert wheel.next_fireable() is None
         assert wheel.next_due() == NOW + 5
-        wheel.add(Piece.of(batch([Key(NOW + 1, 3)]), stored=True))
+        wheel.add(Run.of(batch([Key(NOW + 1, 3)]), stored=True))
         wheel.safe = wheel.loaded
         due = wheel.take_due(NOW + 50, 10)
     assert due is not None
@@ -281,7 +302,7 @@ def test_order_within_a_millisecond_is_the_order_of_arrival() -> None:
     rng = np.random.default_rng(1)
     with wheel.lock:
         for part in np.array_split(rng.permutation(5000), 40):
-            wheel.add(Piece.of(batch([Key(NOW, int(s)) for s in part]), stored=bool(part[0] % 2)))
+            wheel.add(Run.of(batch([Key(NOW, int(s)) for s in part]), stored=bool(part[0] % 2)))
         got: list[int] = []
         while (due := wheel.take_due(NOW, 512)) is not None:
             got += due.batch["seq"].to_pylist()

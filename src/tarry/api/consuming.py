@@ -103,6 +103,15 @@ class ConsumerGroup(Protocol):
         """Another consumer of the group."""
         ...
 
+    def wants(self, batch: pa.RecordBatch) -> Mask:
+        """Which of these rows of its topic's queue (:data:`tarry.api.views.QUEUED`) are for this group, and match its
+        filter: for whoever reads the queue by offsets.
+
+        Raises:
+            InvalidArgumentError: the filter is a condition that takes too long.
+        """
+        ...
+
     def listen(self, on_news: Callable[[], None]) -> Callable[[], None]:
         """Have ``on_news`` called whenever there may be something to hand out: from any thread, the dispatcher's above
         all, so it must be quick and not raise. What is returned ends that.

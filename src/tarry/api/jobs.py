@@ -51,3 +51,22 @@ class JobCancelled:
     outcome: Outcome
     cancelled: int
     rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class StagedFile:
+    """A file that is durably there but not in the table yet. ``path`` is relative to the table's root; bounds are
+    inclusive.
+    """
+
+    path: str
+    shard: int
+    bucket: str
+    rows: int
+    size: int
+    due_min_ms: int
+    due_max_ms: int
+    seq_min: int
+    seq_max: int
+    topic_min: str
+    topic_max: str

@@ -4,12 +4,15 @@ client.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
+import numpy.typing as npt
 
 from tarry.base import handle
+from tarry.base.types import Int64s
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -68,6 +71,66 @@ class Receipt:
     def __repr__(self) -> str:
         told = f"id={self.id!r}, seq={self.seq}, due_ms={self.due_ms}, handle={self.handle!r}"
         return f"Receipt({told}, outcome={self.outcome!r})"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Accepted:
+    """The answer to a batch of producers' rows, or to a chunk of one: they are durable.
+
+    Row ``row + i`` has seq ``first_seq + i`` and due time ``due_ms[i]``. Where that does not hold for each row, for
+    keys and ids, ``placed`` says where each one's message is (:data:`PLACED`); see :attr:`seqs` and :attr:`outcomes`.
+    """
+
+    first_seq: int
+    due_ms: Int64s = field(repr=False)
+    token: bytes = field(repr=False)
+    placed: npt.NDArray[np.void] | None = field(default=None, repr=False)
+    row: int = 0
+    """The chunk's first row in the whole of what was given."""
+
+    @property
+    def count(self) -> int:
+        """How many rows."""
+        return len(self.due_ms)
+
+    @property
+    def seqs(self) -> Int64s:
+        """Each row's message's number."""
+        if self.placed is not None:
+            return self.placed["seq"].astype(np.int64)
+        return np.arange(self.first_seq, self.first_seq + self.count)
+
+    @property
+    def outcomes(self) -> list[str]:
+        """What became of each row; see :class:`Receipt`."""
+        if self.placed is None:
+            return [OUTCOMES[0]] * self.count
+        return [OUTCOMES[outcome] for outcome in self.placed["outcome"].tolist()]
+
+    def handles(self) -> list[str]:
+        """What cancels or reschedules the rows."""
+        if self.placed is not None:
+            return [handle.encode(*entry[:5]) for entry in self.placed.tolist()]
+        return [
+            handle.encode(self.first_seq + i, due, self.first_seq, self.count, self.token)
+            for i, due in enumerate(self.due_ms.tolist())
+        ]
+
+    def receipts(self, ids: Iterable[str | None]) -> list[Receipt]:
+        """Receipts of the rows, whose producer gave them ``ids``."""
+        if self.placed is not None:
+            return [placed_receipt(id, entry) for id, entry in zip(ids, self.placed.tolist(), strict=True)]
+        first, rows, token = self.first_seq, self.count, self.token
+        return [
+            Receipt(id or id_of(seq), seq, due, first, rows, token)
+            for seq, due, id in zip(range(first, first + rows), self.due_ms.tolist(), ids, strict=True)
+        ]
+
+
+def placed_receipt(id: str | None, entry: tuple[int, int, int, int, bytes, int]) -> Receipt:
+    """The receipt of a row, from its entry of :data:`PLACED`."""
+    seq, due_ms, first_seq, rows, token, outcome = entry
+    return Receipt(id or id_of(seq), seq, due_ms, first_seq, rows, bytes(token), OUTCOMES[outcome])
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,9 @@ DELIVERY = pa.schema([*SCHEMA, ("offset", pa.int64()), ("lease", pa.int64()), ("
 first).
 """
 
+DEAD_LETTER = pa.schema([*SCHEMA, ("offset", pa.int64()), ("attempt", pa.int32())])
+"""A dead letter as one looks at it: the message, its place, and how many times it had been handed out."""
+
 PEEKED = pa.schema([*SCHEMA, ("offset", pa.int64())])
 """A message that is ready, and its place in the topic."""
 QUEUED = PEEKED

@@ -21,11 +21,10 @@ from tarry.base.types import Int64s
 
 SCHEDULE_PATH = [b"schedule"]
 CONSUME_PATH = [b"consume"]
-CURSOR_KEY = "tarry.cursor"
-"""In the metadata of a page's schema: what to ask on with; absent on the last page."""
-
-HANDLES_MAX = 65_536
-"""Most handles, or keys, in one command."""
+CONSUME, STAGE = "consume", "bulk-stage"
+"""The ``op`` of the commands that begin the two other streams."""
+STREAM_ERRORS = (pa.ArrowException, OSError)
+"""What pyarrow raises when the other side is gone, or sent what is no Arrow stream."""
 PAIRS_MAX = 65_536
 """Most (lease, offset) pairs that our client puts into one settling message."""
 ALIVE_S = 10.0

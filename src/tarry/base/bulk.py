@@ -15,12 +15,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from tarry.base.errors import CorruptError
 from tarry.base.message import UNNUMBERED, Kind, absent, kinds_of
-from tarry.base.types import Int64s
+from tarry.base.types import Int64s, Mask, at_or_after
 
 SEQ_MIN = 1 << 62
 """The lowest seq of a bulk job."""
@@ -46,12 +45,12 @@ def prefix_of(number: int) -> str:
     return f"bulk-{number}-"
 
 
-def among(seq: Int64s, numbers: Iterable[int]) -> npt.NDArray[np.bool_]:
-    """Which of these messages belong to one of these attempts."""
-    several = list(numbers)
-    if not several or not len(seq) or int(seq.max()) < SEQ_MIN:
+def among(seq: Int64s, numbers: Iterable[int]) -> Mask:
+    """Which of the messages with these seqs belong to one of these attempts."""
+    wanted = list(numbers)
+    if not wanted or not len(seq) or int(seq.max()) < SEQ_MIN:
         return np.zeros(len(seq), np.bool_)
-    return (seq >= SEQ_MIN) & np.isin((seq - SEQ_MIN) >> _SHIFT, several)
+    return (seq >= SEQ_MIN) & np.isin((seq - SEQ_MIN) >> _SHIFT, wanted)
 
 
 class CancelledJobs:
@@ -66,35 +65,35 @@ class CancelledJobs:
         return bool(self._since)
 
     def update(self, since: Mapping[int, tuple[int, int]]) -> None:
-        """These are cancelled, too."""
+        """Cancel these attempts, too, each from a place on."""
         self._since.update(since)
 
     def keep(self, numbers: Iterable[int]) -> None:
-        """Forget all others."""
+        """Forget all attempts but these."""
         several = set(numbers)
         for number in [n for n in list(self._since) if n not in several]:
             del self._since[number]
 
-    def mask(self, due_ms: Int64s, seq: Int64s) -> npt.NDArray[np.bool_]:
-        """Which of these messages are cancelled."""
-        gone = np.zeros(len(seq), np.bool_)
+    def mask(self, due_ms: Int64s, seq: Int64s) -> Mask:
+        """Which of the messages with these due times and seqs are cancelled with their job."""
+        cancelled = np.zeros(len(seq), np.bool_)
         if not self._since or not len(seq) or int(seq.max()) < SEQ_MIN:
-            return gone
+            return cancelled
         numbers = (seq - SEQ_MIN) >> _SHIFT
         for number in np.unique(numbers[seq >= SEQ_MIN]).tolist():
             if (since := self._since.get(number)) is not None:
-                gone |= (numbers == number) & ((due_ms > since[0]) | ((due_ms == since[0]) & (seq >= since[1])))
-        return gone
+                cancelled |= (numbers == number) & at_or_after(due_ms, seq, since)
+        return cancelled
 
     def to_wire(self) -> list[list[int]]:
-        """``[number, due_ms, seq]`` of each."""
+        """``[number, due_ms, seq]`` of each attempt: it is cancelled from that place on."""
         return [[number, *since] for number, since in sorted(self._since.items())]
 
     @classmethod
-    def of_wire(cls, told: Iterable[Sequence[int]]) -> CancelledJobs:
-        """From what :meth:`to_wire` gave."""
+    def of_wire(cls, wire: Iterable[Sequence[int]]) -> CancelledJobs:
+        """The object of which :meth:`to_wire` gave this."""
         jobs = cls()
-        jobs.update({number: (due_ms, seq) for number, due_ms, seq in told})
+        jobs.update({number: (due_ms, seq) for number, due_ms, seq in wire})
         return jobs
 
     def numbers(self) -> list[int]:
@@ -121,7 +120,7 @@ class JobRow(NamedTuple):
 def job_rows(
     kind: Kind, number: int, topics: Mapping[str, int], now_ms: int, since: tuple[int, int] | None = None
 ) -> pa.RecordBatch:
-    """Rows of UNNUMBERED that say so; due at once, as nothing waits for them."""
+    """Rows of UNNUMBERED for :class:`JobRow`, one a topic; due at once, as nothing waits for them."""
     count, place = len(topics), {} if since is None else {"since": since}
     columns = dict(absent(count))
     columns |= {
@@ -142,14 +141,14 @@ def read_job_rows(batch: pa.RecordBatch) -> list[JobRow]:
     """
     kinds = kinds_of(batch)
     rows = np.flatnonzero((kinds == Kind.JOB) | (kinds == Kind.JOB_CANCELLED))
-    found = []
+    job_rows = []
     for row in rows.tolist():
         body = batch.column("body")[row].as_py()
         try:
-            said = json.loads(body)
-            number, count = int(said["number"]), int(said["rows"])
-            since = (int(said["since"][0]), int(said["since"][1])) if "since" in said else None
+            fields = json.loads(body)
+            number, count = int(fields["number"]), int(fields["rows"])
+            since = (int(fields["since"][0]), int(fields["since"][1])) if "since" in fields else None
         except (ValueError, LookupError, TypeError) as error:
             raise CorruptError(f"a row about a bulk job is {body!r:.80}") from error
-        found.append(JobRow(Kind(int(kinds[row])), number, batch.column("topic")[row].as_py(), count, since))
-    return found
+        job_rows.append(JobRow(Kind(int(kinds[row])), number, batch.column("topic")[row].as_py(), count, since))
+    return job_rows

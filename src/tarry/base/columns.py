@@ -56,8 +56,8 @@ def lengths_of(column: pa.Array) -> pa.Array | None:
         first, end = 4 * column.offset, 4 * (column.offset + len(column))
         sizes = np.frombuffer(column.buffers()[1], np.int32)[first:end:4].astype(np.int64)
         return pa.array(sizes, mask=column.is_null().to_numpy(zero_copy_only=False))
-    known = (pa.types.is_string, pa.types.is_binary, pa.types.is_large_string, pa.types.is_large_binary)
-    return pc.binary_length(column).cast(pa.int64()) if any(test(kind) for test in known) else None
+    sized = (pa.types.is_string, pa.types.is_binary, pa.types.is_large_string, pa.types.is_large_binary)
+    return pc.binary_length(column).cast(pa.int64()) if any(test(kind) for test in sized) else None
 
 
 def cast(column: pa.Array, name: str, kind: pa.DataType) -> pa.Array:

@@ -39,6 +39,13 @@ class InvalidMessageError(InvalidArgumentError):
         super().__init__(text if row is None else f"row {row}: {text}")
         self.row = row
 
+    def of_row(self, row: int | None) -> InvalidMessageError:
+        """This error, about another row of what the caller knows; None: about his one message."""
+        text = _ROW.sub("", str(self))
+        self.row = row
+        self.args = (text if row is None else f"row {row}: {text}",)
+        return self
+
 
 class DelayTooLongError(InvalidMessageError):
     """The due time is beyond the one documented limit (``delay_ms_max``)."""
@@ -145,4 +152,4 @@ def from_wire(code: str, message: str) -> TarryError:
     return error
 
 
-_ROW = re.compile(r"row ([0-9]{1,18}): ")
+_ROW = re.compile(r"^row ([0-9]{1,18}): ")

@@ -1,6 +1,6 @@
-"""Counters, and a histogram that keeps percentiles of any number of values in 30 KB.
+"""A histogram that keeps percentiles of any number of values in 30 KB.
 
-The histogram is log-linear: up to 127 every value has its own bucket; above, each power of two is cut into 64 buckets,
+It is log-linear: up to 127 every value has its own bucket; above, each power of two is cut into 64 buckets,
 so that a bucket is never wider than 1/64 of the values in it.
 
     value          0 … 127   128 … 255   256 … 511   512 … 1023   …   up to 2**63 - 1
@@ -31,28 +31,6 @@ _WAITING_MAX = 512
 _FEW, _SPAN = 1024, 1 << 16
 
 
-class Counters:
-    """Named counts that only grow; thread-safe."""
-
-    def __init__(self, *names: str) -> None:
-        self._lock = threading.Lock()
-        self._counts: dict[str, int] = dict.fromkeys(names, 0)
-
-    def add(self, name: str, by: int = 1) -> None:
-        """Count ``by`` more of ``name``."""
-        # The lock, because ``+=`` on a dict entry is several steps and threads may switch between them.
-        with self._lock:
-            self._counts[name] = self._counts.get(name, 0) + by
-
-    def __getitem__(self, name: str) -> int:
-        return self._counts.get(name, 0)
-
-    def as_dict(self) -> dict[str, int]:
-        """All counts at one moment, as plain data."""
-        with self._lock:
-            return dict(self._counts)
-
-
 class Durations:
     """Values of which one comes at a time, often: noting one is an append, and a histogram is made of many at once."""
 
@@ -61,13 +39,13 @@ class Durations:
         self._histogram = Histogram()
 
     def note(self, value: int) -> None:
-        """Another one."""
+        """Record another value."""
         self._waiting.append(value)
         if len(self._waiting) >= _WAITING_MAX:
             self.histogram()
 
     def histogram(self) -> Histogram:
-        """Of all until now."""
+        """The histogram of all values until now."""
         # Appending and popping are atomic; another thread may pop what we counted on.
         values = []
         with suppress(IndexError):
@@ -131,8 +109,8 @@ class Histogram:
             if not self.count or self.min is None or self.max is None:
                 return [None] * len(percents)
             ranks = [max(1, int(np.ceil(p / 100 * self.count))) for p in percents]
-            found = np.searchsorted(np.cumsum(self._counts), ranks)
-            return [min(max(_bucket_end(int(b)), self.min), self.max) for b in found]
+            buckets = np.searchsorted(np.cumsum(self._counts), ranks)
+            return [min(max(_bucket_end(int(b)), self.min), self.max) for b in buckets]
 
     def counts_below(self, bounds: Sequence[int]) -> list[int]:
         """How many of the values are below each of ``bounds``. Where one cuts a bucket, those in the bucket are not."""
@@ -143,16 +121,16 @@ class Histogram:
     def merge(self, other: Histogram) -> None:
         """Count all that ``other`` has counted."""
         # A copy first: holding both locks could deadlock with a merge the other way round.
-        theirs = other.copy()
+        others = other.copy()
         with self._lock:
-            self._counts += theirs._counts
-            if theirs.min is not None and theirs.max is not None:
-                self._widen(theirs.min, theirs.max)
-            self.count += theirs.count
-            self.total += theirs.total
+            self._counts += others._counts
+            if others.min is not None and others.max is not None:
+                self._widen(others.min, others.max)
+            self.count += others.count
+            self.total += others.total
 
     def copy(self) -> Histogram:
-        """The same counts, from now on apart."""
+        """A copy, which later values do not change."""
         twin = Histogram()
         with self._lock:
             twin._counts = self._counts.copy()
@@ -175,9 +153,9 @@ class Histogram:
     def summary(self) -> dict[str, float | int | None]:
         """Count, mean, the usual percentiles, minimum and maximum, as plain data."""
         now = self.copy()
-        found = dict(zip((f"p{p:g}" for p in PERCENTILES), now.percentiles(PERCENTILES), strict=True))
+        percentiles = dict(zip((f"p{p:g}" for p in PERCENTILES), now.percentiles(PERCENTILES), strict=True))
         mean = round(now.total / now.count, 3) if now.count else None
-        return {"count": now.count, "mean": mean, **found, "min": now.min, "max": now.max}
+        return {"count": now.count, "mean": mean, **percentiles, "min": now.min, "max": now.max}
 
     def to_json(self) -> dict[str, Any]:
         """Everything, as plain data; :meth:`from_json` is its inverse. Empty buckets are left out."""

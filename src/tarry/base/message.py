@@ -158,7 +158,7 @@ def _field(name: str, values: list[Any], kind: pa.DataType) -> pa.Array:
 
 
 def absent_columns(rows: int) -> dict[str, pa.Array]:
-    """Each column of :data:`UNNUMBERED` as it is when a producer gives none."""
+    """Each column of :data:`UNNUMBERED` as it is when a producer leaves it out: nulls, and the kind of a message."""
     columns = {f.name: pa.nulls(rows, f.type) for f in UNNUMBERED}
     columns["kind"] = pa.array(np.full(rows, Kind.MESSAGE, np.int8), pa.int8())
     return columns
@@ -171,7 +171,7 @@ _absent_few = lru_cache(maxsize=_ABSENT_ROWS)(absent_columns)
 
 
 def absent(rows: int) -> dict[str, pa.Array]:
-    """:func:`absent_columns`, remembered for small batches."""
+    """:func:`absent_columns`, of which those for small batches are cached: Arrow arrays never change."""
     return _absent_few(rows) if rows <= _ABSENT_ROWS else absent_columns(rows)
 
 
@@ -215,15 +215,15 @@ def messages_only(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 def concat(batches: Iterable[pa.RecordBatch]) -> pa.RecordBatch:
     """One batch of many; a single one is passed through."""
-    several = list(batches)
-    return several[0] if len(several) == 1 else pa.concat_batches(several)
+    parts = list(batches)
+    return parts[0] if len(parts) == 1 else pa.concat_batches(parts)
 
 
 _FEW_ROWS = 256
 
 
 def count_topics(topics: pa.Array | pa.ChunkedArray, counts: Counter[str]) -> None:
-    """Add how often each topic is there."""
+    """Add to ``counts`` how often each topic is among ``topics``."""
     if len(topics) <= _FEW_ROWS:
         counts.update(topics.to_pylist())
         return

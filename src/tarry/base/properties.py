@@ -95,11 +95,11 @@ def _check_no_null_property(keys: pa.Array, items: pa.Array, starts: Int64s, end
 
 
 def _check_reserved(keys: pa.Array, starts: Int64s, ends: Int64s, empty: Any, known: Sequence[str]) -> None:
-    taken = pc.starts_with(keys, RESERVED).fill_null(False).to_numpy(zero_copy_only=False)
-    if known and taken.any():
-        taken = taken & ~pc.is_in(keys, value_set=pa.array(known, keys.type)).to_numpy(zero_copy_only=False)
-    if taken.any():
-        counts = np.concatenate([[0], np.cumsum(taken)])
+    is_reserved = pc.starts_with(keys, RESERVED).fill_null(False).to_numpy(zero_copy_only=False)
+    if known and is_reserved.any():
+        is_reserved = is_reserved & ~pc.is_in(keys, value_set=pa.array(known, keys.type)).to_numpy(zero_copy_only=False)
+    if is_reserved.any():
+        counts = np.concatenate([[0], np.cumsum(is_reserved)])
         bad = ~empty & (counts[ends] > counts[starts])
         if bad.any():
             row = int(np.argmax(bad))

@@ -31,11 +31,11 @@ def values_of(properties: pa.Array, name: str) -> tuple[Int64s, pa.Array] | None
 
 
 def texts_of(properties: pa.Array, name: str) -> list[str | None]:
-    """The property's value in each row."""
+    """The property's value in each row, None where it has none."""
     texts: list[str | None] = [None] * len(properties)
-    found = values_of(properties, name)
-    if found is not None:
-        for row, text in zip(found[0].tolist(), found[1].to_pylist(), strict=True):
+    values = values_of(properties, name)
+    if values is not None:
+        for row, text in zip(values[0].tolist(), values[1].to_pylist(), strict=True):
             texts[row] = text
     return texts
 

@@ -1,4 +1,7 @@
-"""The types that columns of numbers have everywhere, and the order of delivery: by due time, then by arrival."""
+"""The types that columns of numbers have everywhere, and the order of delivery: by due time, then by arrival.
+
+Functions on columns take ``due_ms`` and ``seq`` of the same rows: two arrays of one length.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,11 @@ import numpy.typing as npt
 
 Int64s: TypeAlias = npt.NDArray[np.int64]
 Int32s: TypeAlias = npt.NDArray[np.int32]
+Float64s: TypeAlias = npt.NDArray[np.float64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
 """One truth value a row."""
+Rows: TypeAlias = npt.NDArray[np.intp]
+"""Numbers of rows in a batch, as NumPy indexes with."""
 
 
 class Key(NamedTuple):
@@ -21,12 +27,25 @@ class Key(NamedTuple):
 
 
 def at_or_after(due_ms: Int64s, seq: Int64s, key: tuple[int, int]) -> Mask:
-    """Which of the rows with these due times and seqs (arrays of one length) stand at ``key`` or after it."""
+    """Which of the rows stand at ``key`` or after it."""
     mask: Mask = (due_ms > key[0]) | ((due_ms == key[0]) & (seq >= key[1]))
     return mask
 
 
 def before(due_ms: Int64s, seq: Int64s, key: tuple[int, int]) -> Mask:
-    """Which of the rows with these due times and seqs (arrays of one length) stand before ``key``."""
+    """Which of the rows stand before ``key``."""
     mask: Mask = (due_ms < key[0]) | ((due_ms == key[0]) & (seq < key[1]))
     return mask
+
+
+def count_before(due_ms: Int64s, seq: Int64s, key: tuple[int, int]) -> int:
+    """How many rows stand before ``key``, where the rows are in the order of delivery: by binary search."""
+    low = int(due_ms.searchsorted(key[0], "left"))
+    high = int(due_ms.searchsorted(key[0], "right"))
+    return low + int(seq[low:high].searchsorted(key[1], "left"))
+
+
+def is_in_order(due_ms: Int64s, seq: Int64s) -> bool:
+    """Whether the rows are in the order of delivery, no two at the same place."""
+    step = np.diff(due_ms)
+    return bool(((step > 0) | ((step == 0) & (np.diff(seq) > 0))).all())

@@ -12,30 +12,34 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 
 from tarry.api.admission import Limits, admit
-from tarry.api.jobs import Job, JobCancelled, JobState
+from tarry.api.jobs import Job, JobCancelled, JobState, StagedFile
 from tarry.api.outcome import Outcome
 from tarry.base.bulk import among, first_seq, job_rows, number_of, prefix_of
+from tarry.base.clock import Clock
 from tarry.base.errors import DiskFullError, InvalidArgumentError, InvalidMessageError, TarryError, UnavailableError
 from tarry.base.message import SCHEMA, Kind, cancellations, check_topic, chunks, count_topics, numbered
-from tarry.base.types import Key
+from tarry.base.types import Int64s, Key, Mask, before
 from tarry.base.waiting import wait_for
+from tarry.broker.acceptance import Acceptance
 from tarry.broker.commands.note import Note
+from tarry.broker.job_announcements import JobAnnouncements
 from tarry.broker.jobs import Jobs
-from tarry.broker.key_backfill import Naming
-from tarry.intake import NO_ROWS, Deed, Submission
-from tarry.store import StagedFile, remove_staged, stage, staging
+from tarry.broker.key_backfill import KeyBackfill
+from tarry.broker.scheduling import Scheduling
+from tarry.broker.store_view import StoreFollower
+from tarry.intake import NO_ROWS, Command, Submission
+from tarry.names import Registry
+from tarry.store import Snapshot, Store, read_window, remove_staged, stage, staging
 from tarry.store.jobs import count_job
-from tarry.wheel.wheel import Piece
-
-if TYPE_CHECKING:
-    from tarry.broker.recovery import Rooms
+from tarry.store.scan import Alive
+from tarry.wheel import Loader, Wheel
+from tarry.wheel.run import Run
 
 log = logging.getLogger(__name__)
 
@@ -43,34 +47,49 @@ CHUNK_BYTES = 32 << 20
 """So much is staged at once of what comes over the wire; sorting it takes about three times that."""
 CHUNK_FILES_MAX = 4
 TAKEN_WAIT_S = 30.0
+READ_ROWS = 8192
 LATE = ["seq", "due_ms", "topic"]
 STAGED_COLUMNS = ("topic", "due_ms", "id", "key", "tag", "properties", "body", "expire_ms", "tries")
 
 
 class Bulk:
-    """``carry_out`` gives a deed to the intake's writer; ``news`` has the loader look at the store. Thread-safe."""
+    """Any thread. ``on_news`` has the loader look at the store; ``commit_alone`` writes a command while nobody else
+    writes: before the broker serves.
+    """
 
     def __init__(
         self,
-        rooms: Rooms,
+        jobs: Jobs,
+        store: Store,
+        follower: StoreFollower,
+        wheel: Wheel,
+        loader: Loader,
+        registry: Registry,
+        announcements: JobAnnouncements,
+        scheduling: Scheduling,
+        acceptance: Acceptance,
+        key_backfill: KeyBackfill,
+        clock: Clock,
         limits: Limits,
-        carry_out: Callable[[Deed], None],
-        check_open: Callable[[], None],
-        check_disk: Callable[[], None],
-        news: Callable[[], None],
+        *,
+        on_news: Callable[[], None],
+        threaded: bool,
     ) -> None:
-        self._rooms = rooms
+        self._jobs = jobs
+        self._store = store
+        self._follower = follower
+        self._wheel = wheel
+        self._loader = loader
+        self._registry = registry
+        self._announcements = announcements
+        self._scheduling = scheduling
+        self._acceptance = acceptance
+        self._key_backfill = key_backfill
+        self._clock = clock
         self.limits = limits
-        self._carry_out = carry_out
-        self._check_open = check_open
-        self._check_disk = check_disk
-        self._news = news
-        self.naming = Naming(rooms, carry_out, threaded=rooms.broker.threaded)
+        self._on_news = on_news
+        self._threaded = threaded
         self._one = threading.Lock()  # one commit or cancellation of a job at a time
-
-    @property
-    def _jobs(self) -> Jobs:
-        return self._rooms.jobs
 
     # -- loading -----------------------------------------------------------------------------------------------------
 
@@ -81,10 +100,10 @@ class Bulk:
         Raises:
             InvalidArgumentError: no name for a job. OverloadedError: it is being committed; try again.
         """
-        self._check_open()
-        highest = int(self._rooms.view.snapshot.files.seq_max.max(initial=0))
+        self._acceptance.check_serving()
+        highest = int(self._follower.snapshot.files.seq_max.max(initial=0))
         above = number_of(highest) + 1 if highest >= first_seq(0) else 0
-        return self._jobs.begin(job, self._rooms.clock.now_ms(), number_min=above, attempt=attempt)
+        return self._jobs.begin(job, self._clock.now_ms(), number_min=above, attempt=attempt)
 
     def reserve(self, number: int, rows: int) -> int:
         """The first of ``rows`` seqs for messages of an attempt, which nobody else gets. Who asks is about to write
@@ -94,8 +113,7 @@ class Bulk:
             NotFoundError, StaleCommitError: it is not there, or not open. InvalidArgumentError: too many.
             DiskFullError: below the watermark.
         """
-        self._check_open()
-        self._check_disk()
+        self._acceptance.check_disk()
         return self._jobs.reserve(number, rows)
 
     def stage(self, number: int, batches: Iterable[pa.RecordBatch]) -> tuple[list[StagedFile], Counter[str]]:
@@ -107,7 +125,7 @@ class Bulk:
             :meth:`reserve`. Nothing of it is left then.
         """
         topics = Counter[str]()
-        with staging(self._rooms.store.root, "the job") as files:
+        with staging(self._store.root, "the job") as files:
             for chunk in chunks(map(self._admitted, batches), CHUNK_BYTES):
                 files += self._staged(number, chunk, topics)
         return files, topics
@@ -117,16 +135,21 @@ class Bulk:
         if "repeat" in names and batch.column("repeat").null_count < batch.num_rows:
             raise InvalidMessageError("repeat is not for bulk jobs: a series has one message pending at a time")
         given = batch.select([n for n in STAGED_COLUMNS if n in names])
-        return admit(given, self._rooms.clock.now_ms(), self.limits, again=True)
+        return admit(given, self._clock.now_ms(), self.limits, again=True)
 
     def _staged(self, number: int, chunk: Sequence[pa.RecordBatch], topics: Counter[str]) -> list[StagedFile]:
-        r, table = self._rooms, pa.Table.from_batches(chunk)
+        table = pa.Table.from_batches(chunk)
         start = self.reserve(number, table.num_rows)
         count_topics(table["topic"], topics)
         prefix = f"{prefix_of(number)}{start - first_seq(number)}"
-        store = r.store
+        store = self._store
         return stage(
-            numbered(table, start), store.root, prefix, r.clock.now_ms(), shard=store.shard, files_max=CHUNK_FILES_MAX
+            numbered(table, start),
+            store.root,
+            prefix,
+            self._clock.now_ms(),
+            shard=store.shard,
+            files_max=CHUNK_FILES_MAX,
         )
 
     def commit(
@@ -140,7 +163,7 @@ class Bulk:
             InvalidArgumentError: the files are not of this attempt. UnavailableError, DiskFullError, OverloadedError:
             not now; whether it is committed tells another try.
         """
-        self._check_open()
+        self._acceptance.check_serving()
         with self._one:
             if self._jobs.unannounced() is not None:
                 # This one, or another of which the outcome is in doubt: the store tells of the last one alone.
@@ -148,15 +171,15 @@ class Bulk:
             attempt = self._jobs.get(number)
             if attempt.state is JobState.COMMITTED:
                 # Of the store itself: the loader may not have taken the job's version up yet.
-                return attempt, self._rooms.store.snapshot().version
+                return attempt, self._store.snapshot().version
             attempt = self._jobs.open_one(number)
-            span = _checked(attempt, files, topics, self._rooms.store.shard)
+            span = _checked(attempt, files, topics, self._store.shard)
             if span is None:
-                self._jobs.done(number, self._rooms.clock.now_ms())
-                return self._jobs.get(number), self._rooms.store.snapshot().version
+                self._jobs.done(number, self._clock.now_ms())
+                return self._jobs.get(number), self._store.snapshot().version
             version = self._commit(attempt, files, dict(topics), span, keys)
             self.announce()
-            self.naming.start()
+            self._key_backfill.start()
             return self._jobs.get(number), version
 
     def _commit(
@@ -167,19 +190,19 @@ class Bulk:
         span: tuple[int, int],
         keys: int | None,
     ) -> int:
-        r, number = self._rooms, attempt.number
+        number = attempt.number
         # Under the gate: a look at the store that began before has ended, and none begins until the log knows.
-        with r.gate:
+        with self._announcements.gate:
             self._jobs.committing(number, topics, span, keys)
-            r.unannounced = number
+            self._announcements.unannounced = number
         try:
-            return r.store.commit_bulk(files, number).version
+            return self._store.commit_bulk(files, number).version
         except TarryError:
             # A commit that failed may have taken place, if only its answer was lost.
-            if r.store.bulk_number() == number:
-                return r.store.snapshot().version
+            if self._store.bulk_number() == number:
+                return self._store.snapshot().version
             self._jobs.reopen(number)
-            r.unannounced = None
+            self._announcements.unannounced = None
             raise
 
     def announce(self) -> None:
@@ -189,20 +212,21 @@ class Bulk:
         Raises:
             UnavailableError, DiskFullError, OverloadedError, ClosedError, FatalError: not now.
         """
-        if self._announce(self._carry_out):
-            self._news()
+        if self._announce(self._scheduling.carry_out):
+            self._on_news()
 
-    def announce_alone(self) -> None:
-        """The same before the intake's writer runs: what a crash has left between the two commits."""
-        intake = self._rooms.intake
+    def announce_before_serving(self, commit: Callable[[list[Submission]], None]) -> None:
+        """The same before the intake's writer runs, by ``commit``, the writer's: what a crash has left between the two
+        commits.
+        """
         try:
-            self._announce(lambda deed: intake.commit([Submission(NO_ROWS, lambda _: None, deed)]))
+            self._announce(lambda command: commit([Submission(NO_ROWS, lambda _: None, command)]))
         except DiskFullError as error:
-            log.warning("a bulk job that is in the store cannot be told of yet: %s", error)
+            log.warning("a bulk job that is in the store cannot be announced yet: %s", error)
 
     def announce_again(self) -> None:
         """What could not be told of, for a full disk, say. Nothing happens while a job is being committed."""
-        if self._rooms.unannounced is not None and self._one.acquire(blocking=False):
+        if self._announcements.unannounced is not None and self._one.acquire(blocking=False):
             try:
                 self.announce()
             except TarryError as error:
@@ -210,20 +234,17 @@ class Bulk:
             finally:
                 self._one.release()
 
-    def _announce(self, carry_out: Callable[[Deed], None]) -> bool:
-        r = self._rooms
+    def _announce(self, carry_out: Callable[[Command], None]) -> bool:
         attempt = self._jobs.unannounced()
-        if attempt is not None and r.store.bulk_number() != attempt.number:
+        if attempt is not None and self._store.bulk_number() != attempt.number:
             # The commit failed while the store could not be asked, or a full disk did not let us write so.
             self._jobs.reopen(attempt.number)
             attempt = None
         if attempt is not None:
-            rows = job_rows(Kind.JOB, attempt.number, attempt.topics, r.clock.now_ms())
+            rows = job_rows(Kind.JOB, attempt.number, attempt.topics, self._clock.now_ms())
             wait_for(lambda done: carry_out(Note(rows, done)))
-            if r.early == attempt.number:
-                r.early = None
-                r.loader.untaken.discard(attempt.number)
-        r.unannounced = None
+            self._announcements.announced(attempt.number)
+        self._announcements.unannounced = None
         return attempt is not None
 
     def abort(self, number: int) -> None:
@@ -232,12 +253,12 @@ class Bulk:
         Raises:
             NotFoundError: there is none.
         """
-        self._check_open()
+        self._acceptance.check_serving()
         with self._one:
             if self._jobs.get(number).state in (JobState.OPEN, JobState.ABORTED):
                 # Files first: where the disk is full, writing down that it was given up needs the room. A commit that
                 # comes in spite of all finds that files are missing. Files of tasks that still write become orphans.
-                store = self._rooms.store
+                store = self._store
                 remove_staged(store.root, store.shard, prefix_of(number))
             self._jobs.abort(number)
 
@@ -249,7 +270,7 @@ class Bulk:
         Raises:
             UnavailableError, DiskFullError, OverloadedError: not now; nothing was cancelled.
         """
-        self._check_open()
+        self._acceptance.check_serving()
         with self._one:
             attempt = self._jobs.last(job)
             if attempt is None:
@@ -268,44 +289,51 @@ class Bulk:
 
     def _wait_taken(self, number: int) -> None:
         end = time.monotonic() + TAKEN_WAIT_S
-        while self._rooms.loader.is_behind_with(number):
-            self._news()
-            if self._rooms.loader.is_behind_with(number):
-                if time.monotonic() > end or not self._rooms.broker.threaded:
+        while self._loader.is_behind_with(number):
+            self._on_news()
+            if self._loader.is_behind_with(number):
+                if time.monotonic() > end or not self._threaded:
                     raise UnavailableError(f"bulk job {number} is still being taken up; try again")
                 time.sleep(0.01)
 
     def _cancel(self, number: int) -> int:
-        r, now = self._rooms, self._rooms.clock.now_ms()
+        now = self._clock.now_ms()
         # From here on nothing of it fires or is cancelled alone; what falls due is kept aside. So it can be counted.
-        with r.loader.still, r.wheel.lock:
-            r.wheel.withdrawn.add_job(number)
-            since, safe, snapshot = r.wheel.fired, r.wheel.safe, r.view.snapshot
-            counts, late = _in_wheel(r, number, since)
+        with self._loader.still, self._wheel.lock:
+            self._wheel.tombstones.add_job(number)
+            since, safe, snapshot = self._wheel.fired, self._wheel.safe, self._follower.snapshot
+            counts, late = _in_wheel(self._wheel, number, since)
+            # Not all of them are in the registry: what is being cancelled alone, and what recovery found delivered.
+            others = np.concatenate([self._wheel.tombstones.seqs(), self._loader.excluded])
+
+        def alive(due_ms: Int64s, seq: Int64s) -> Mask:
+            return np.isin(seq, others, invert=True) & ~self._registry.cancelled_mask(due_ms, seq)
+
         try:
-            counts += count_job(snapshot, number, safe, lambda due, seq: ~r.registry.dead(due, seq))
+            late = pa.concat_batches([late, *_not_loaded(snapshot, number, safe, since, alive)])
+            counts += count_job(snapshot, number, max(safe, since), alive)
             total = int(counts.total() + late.num_rows)
             if total:
-                # Those that are late lie among what was delivered: they are cancelled one by one.
+                # Those that are late stand among what was delivered: they are cancelled one by one.
                 by_topic = counts or {late.column("topic")[0].as_py(): 0}
                 rows = [job_rows(Kind.JOB_CANCELLED, number, by_topic, now, since), cancellations(late, now)]
-                wait_for(lambda done: self._carry_out(Note(pa.concat_batches(rows), done)))
+                wait_for(lambda done: self._scheduling.carry_out(Note(pa.concat_batches(rows), done)))
         except BaseException:
             self._undo(number)
             raise
         if not total:
             self._undo(number)
             return 0
-        with r.wheel.lock:
+        with self._wheel.lock:
             moments = zip(late.column("seq").to_pylist(), late.column("due_ms").to_pylist(), strict=True)
-            r.wheel.withdrawn.settle_job(number, dict(moments))
+            self._wheel.tombstones.confirm_job(number, dict(moments))
         return total
 
     def _undo(self, number: int) -> None:
-        with self._rooms.wheel.lock:
-            for rows in self._rooms.wheel.withdrawn.undo_job(number):
-                self._rooms.wheel.add(Piece.of(rows, stored=True))
-            self._rooms.wheel.lock.notify_all()
+        with self._wheel.lock:
+            for rows in self._wheel.tombstones.revoke_job(number):
+                self._wheel.add(Run.of(rows, stored=True))
+            self._wheel.lock.notify_all()
 
     # -- asking --------------------------------------------------------------------------------------------------------
 
@@ -317,20 +345,34 @@ class Bulk:
         return [] if found is None else [found]
 
 
-def _in_wheel(rooms: Rooms, number: int, since: Key) -> tuple[Counter[str], pa.RecordBatch]:
+def _in_wheel(wheel: Wheel, number: int, since: Key) -> tuple[Counter[str], pa.RecordBatch]:
     """Living messages of a job in the wheel: how many of each topic from a place on, and those before it. What is at or
     above ``safe`` is counted in the store.
     """
-    counts, alone, late = Counter[str](), rooms.wheel.withdrawn.seqs(), list[pa.RecordBatch]()
-    for piece in rooms.wheel.pieces():
-        rows = piece.slice(0, piece.below(rooms.wheel.safe))
+    counts, alone, late = Counter[str](), wheel.tombstones.seqs(), list[pa.RecordBatch]()
+    for piece in wheel.runs():
+        rows = piece.slice(0, piece.below(wheel.safe))
         mine = among(rows.seq, [number])
         if mine.any():
             mine &= np.isin(rows.seq, alone, invert=True)
-            before = np.arange(rows.rows) < rows.below(since)
-            count_topics(rows.batch.column("topic").filter(pa.array(mine & ~before)), counts)
-            late.append(rows.batch.select(LATE).filter(pa.array(mine & before)))
+            earlier = np.arange(rows.rows) < rows.below(since)
+            count_topics(rows.batch.column("topic").filter(pa.array(mine & ~earlier)), counts)
+            late.append(rows.batch.select(LATE).filter(pa.array(mine & earlier)))
     return counts, pa.concat_batches(late or [_no_rows()])
+
+
+def _not_loaded(snapshot: Snapshot, number: int, safe: Key, since: Key, alive: Alive) -> Iterator[pa.RecordBatch]:
+    """Living messages of a job before ``since`` that are still to come into the wheel. There are some only soon after
+    a crash: what fell due last was in the ready log, and not all that was due before it (it was being cancelled then,
+    or was in another topic's frame, which was torn).
+    """
+    if safe >= since:
+        return
+    for batch in read_window(snapshot.of_jobs([number]), safe, since.due_ms + (since.seq > 0), batch_rows=READ_ROWS):
+        due, seq = batch.column("due_ms").to_numpy(), batch.column("seq").to_numpy()
+        rows = among(seq, [number]) & before(due, seq, since)
+        rows[rows] = alive(due[rows], seq[rows])
+        yield batch.select(LATE).filter(pa.array(rows))
 
 
 def _no_rows() -> pa.RecordBatch:

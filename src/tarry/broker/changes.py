@@ -9,28 +9,26 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
+from tarry.api import operations as ops
 from tarry.api.outcome import Outcome, Rescheduled
 from tarry.api.receipt import Receipt, id_of
 from tarry.base import handle
+from tarry.base.clock import Clock
 from tarry.base.errors import ForgedHandleError, InvalidArgumentError
 from tarry.base.message import SCHEMA, UNNUMBERED, check_topic
 from tarry.base.waiting import answer_of
 from tarry.broker.commands.cancel import Cancel, Target
 from tarry.broker.commands.move import Move
-from tarry.broker.commands.round import Round, places
-from tarry.broker.queries.locate import column, locate
-from tarry.intake import Deed
-from tarry.names import Entry
-from tarry.names import keys as names
+from tarry.broker.decisions import Decisions
+from tarry.broker.queries.messages import MessageFinder, column
+from tarry.broker.scheduling import Scheduling
+from tarry.intake import Command
+from tarry.names import Entry, Registry, name_of_key, name_of_series
 from tarry.repeat import read_state, state_json
-
-if TYPE_CHECKING:
-    from tarry.broker.recovery import Rooms
-
 
 Made = Callable[[pa.RecordBatch], pa.RecordBatch]
 """From a message as it was found (of SCHEMA, one row) to the one that takes its place (of UNNUMBERED, one row)."""
@@ -39,35 +37,48 @@ TARGETS_MAX = 4096
 
 
 class Changes:
-    """``submit`` gives a deed to the intake's writer, and may raise; ``round`` judges without writing."""
+    """Any thread."""
 
-    def __init__(self, rooms: Rooms, submit: Callable[[Deed], None], begin_round: Callable[[int], Round]) -> None:
-        self._rooms = rooms
-        self._submit = submit
-        self._begin_round = begin_round
+    def __init__(
+        self,
+        registry: Registry,
+        finder: MessageFinder,
+        decisions: Decisions,
+        scheduling: Scheduling,
+        clock: Clock,
+        secret: bytes,
+    ) -> None:
+        self._registry = registry
+        self._finder = finder
+        self._decisions = decisions
+        self._scheduling = scheduling
+        self._clock = clock
+        self._secret = secret
 
-    def cancel_many(self, handles: Sequence[str]) -> list[Outcome]:
+    def cancel(self, request: ops.Cancel) -> list[Outcome]:
         """An outcome for each handle, durable.
 
         Raises:
             InvalidArgumentError, ForgedHandleError: names the first bad handle; nothing was cancelled.
             OverloadedError, DiskFullError: not now; of more than 4,096, some were cancelled.
         """
+        handles = request.handles
         entries = [self._entry(text, place if len(handles) > 1 else None) for place, text in enumerate(handles)]
-        series = self._rooms.registry.get([names.of_series(e.seq) for e in entries])
+        series = self._registry.get([name_of_series(e.seq) for e in entries])
         # All at once: of many that are drawn at random, most row groups of the store have some.
-        rows = locate(self._rooms, [s or e for s, e in zip(series, entries, strict=True)])
+        rows = self._finder.find([s or e for s, e in zip(series, entries, strict=True)])
         targets = []
         for entry, current in zip(entries, series, strict=True):
             topic = column(rows, (current or entry).seq, "topic")
             targets.append(Target(entry.seq, entry.due_ms, None if topic is None else str(topic)))
         return self._cancelled(targets)
 
-    def cancel_keys(self, topic: str, keys: Sequence[str]) -> list[Outcome]:
+    def cancel_keys(self, request: ops.CancelKeys) -> list[Outcome]:
         """An outcome for each key, durable; "unknown" where no message of that key is remembered."""
+        topic, keys = request.topic, request.keys
         found = self._keyed(topic, keys)
         known = [
-            Target(entry.seq, entry.due_ms, topic, names.of_key(topic, key))
+            Target(entry.seq, entry.due_ms, topic, name_of_key(topic, key))
             for key, entry in zip(keys, found, strict=True)
             if entry is not None
         ]
@@ -80,20 +91,23 @@ class Changes:
             outcomes += self._carry_out(partial(Cancel, targets[start : start + TARGETS_MAX]))
         return outcomes
 
-    def reschedule(self, text: str, due_ms: int) -> Rescheduled:
-        """Move the message of a handle to another due time."""
+    def reschedule(self, request: ops.Reschedule) -> Rescheduled:
+        """Move a message to another due time."""
+        due_ms = self._scheduling.due_ms(request.time.get("delay"), request.time.get("due"))
+        if request.handle is not None:
+            return self._reschedule(request.handle, due_ms)
+        assert request.topic is not None and request.key is not None
+        return self.replace_key(request.topic, request.key, self._at(due_ms))
+
+    def _reschedule(self, text: str, due_ms: int) -> Rescheduled:
         entry = self._entry(text, None)
         while True:
-            series = names.of_series(entry.seq)
-            [current] = self._rooms.registry.get([series])
+            series = name_of_series(entry.seq)
+            [current] = self._registry.get([series])
             # Also where there is no series yet: its first occurrence may fall due while we look.
             moved = self._move(current or entry, series, self._at(due_ms))
             if moved is not None:
                 return moved
-
-    def reschedule_key(self, topic: str, key: str, due_ms: int) -> Rescheduled:
-        """Move the message of a key to another due time."""
-        return self.replace_key(topic, key, self._at(due_ms))
 
     def replace_key(self, topic: str, key: str, made: Made) -> Rescheduled:
         """Put another message, of any topic, in the place of the one that is pending under a key."""
@@ -101,47 +115,43 @@ class Changes:
             [entry] = self._keyed(topic, [key])
             if entry is None:
                 return Rescheduled(Outcome.UNKNOWN)
-            moved = self._move(entry, names.of_key(topic, key), made)
+            moved = self._move(entry, name_of_key(topic, key), made)
             if moved is not None:
                 return moved
 
-    def find_key(self, topic: str, key: str) -> Receipt | None:
+    def find_key(self, request: ops.FindKey) -> Receipt | None:
         """The receipt of the message that is pending under a key."""
-        [entry] = self._keyed(topic, [key])
-        if entry is None or self._judge(entry) is not Outcome.DONE:
+        [entry] = self._keyed(request.topic, [request.key])
+        if entry is None or self._decisions.outcome_of(entry) is not Outcome.DONE:
             return None
-        rows = locate(self._rooms, [entry], ("seq", "due_ms", "id"))
+        rows = self._finder.find([entry], ("seq", "due_ms", "id"))
         id = column(rows, entry.seq, "id") or id_of(entry.seq)
-        return Receipt(str(id), entry.seq, entry.due_ms, entry.seq, 1, handle.sign(self._rooms.secret, entry.seq, 1))
+        return Receipt(str(id), entry.seq, entry.due_ms, entry.seq, 1, handle.sign(self._secret, entry.seq, 1))
 
     def _at(self, due_ms: int) -> Made:
-        return lambda row: _at(row, due_ms, self._rooms.clock.now_ms())
+        return lambda row: _at(row, due_ms, self._clock.now_ms())
 
     def _move(self, entry: Entry, name: bytes, made: Made) -> Rescheduled | None:
-        rows = locate(self._rooms, [entry], SCHEMA.names)
+        rows = self._finder.find([entry], SCHEMA.names)
         row = rows.get(entry.seq)
         if row is None:
-            [current] = self._rooms.registry.get([name])
+            [current] = self._registry.get([name])
             if current is not None and current.seq != entry.seq:
                 return None
-            outcome = self._judge(entry)
+            outcome = self._decisions.outcome_of(entry)
             # Pending and nowhere: the due time of the handle is not that of the message.
             return Rescheduled(Outcome.UNKNOWN if outcome is Outcome.DONE else outcome)
         target = Target(entry.seq, entry.due_ms, str(column(rows, entry.seq, "topic")), name)
         anew = made(row)
-        moved: Rescheduled | None = self._carry_out(lambda done: Move(target, anew, done, self._rooms.secret))
+        moved: Rescheduled | None = self._carry_out(lambda done: Move(target, anew, done, self._secret))
         return moved
-
-    def _judge(self, entry: Entry) -> Outcome:
-        [outcome] = self._begin_round(0).outcomes(*places([entry]))
-        return outcome
 
     def _keyed(self, topic: str, keys: Sequence[str]) -> list[Entry | None]:
         check_topic(topic)
         for key in keys:
             if not isinstance(key, str) or not 1 <= len(key.encode()) <= 255:
                 raise InvalidArgumentError(f"key {key!r:.80}; allowed: a text of 1 to 255 bytes")
-        return self._rooms.registry.get([names.of_key(topic, key) for key in keys])
+        return self._registry.get([name_of_key(topic, key) for key in keys])
 
     def _entry(self, text: str, place: int | None) -> Entry:
         where = "" if place is None else f"handle {place}: "
@@ -149,12 +159,12 @@ class Changes:
             found = handle.decode(text)
         except InvalidArgumentError as error:
             raise InvalidArgumentError(f"{where}{error}") from error
-        if not handle.verify(found, self._rooms.secret):
+        if not handle.verify(found, self._secret):
             raise ForgedHandleError(f"{where}{text!r} was not made by this broker; allowed: its own handles")
         return Entry(found.seq, found.due_ms, 0)
 
-    def _carry_out(self, make: Callable[[Callable[[Any], None]], Deed]) -> Any:
-        return answer_of(lambda done: self._submit(make(done)))
+    def _carry_out(self, make: Callable[[Callable[[Any], None]], Command]) -> Any:
+        return answer_of(lambda done: self._scheduling.carry_out(make(done)))
 
 
 def _at(row: pa.RecordBatch, due_ms: int, now_ms: int) -> pa.RecordBatch:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import secrets
-import zlib
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 from tarry.base.errors import CorruptError, LockedError
 from tarry.log.files import Files
+from tarry.log.json_file import read_json, write_json
 
 VERSION = 2
 VERSIONS = (1, 2)
@@ -77,9 +75,7 @@ class Checkpoint:
 
     def write(self, files: Files, directory: Path) -> None:
         """Replace the checkpoint on disk, atomically and durably."""
-        fields: dict[str, Any] = {"version": VERSION, **asdict(self)}
-        fields["crc"] = _crc(fields)
-        files.replace(directory / "checkpoint.json", json.dumps(fields, indent=1).encode())
+        write_json(files, directory / "checkpoint.json", VERSION, asdict(self))
 
     @classmethod
     def read(cls, directory: Path) -> Checkpoint:
@@ -88,20 +84,9 @@ class Checkpoint:
         Raises:
             CorruptError: when it is damaged or of another version.
         """
-        path = directory / "checkpoint.json"
-        try:
-            fields = json.loads(path.read_text())
-            crc = fields.pop("crc")
-        except FileNotFoundError:
+        fields = read_json(directory / "checkpoint.json", VERSIONS)
+        if fields is None:
             return cls()
-        except (ValueError, KeyError, AttributeError, TypeError) as error:
-            raise CorruptError(f"{path} is damaged: {error}") from error
-        if crc != _crc(fields) or fields.pop("version") not in VERSIONS:
-            raise CorruptError(f"{path} is damaged or of another version; this program reads {VERSIONS}")
         fields["ready"] = tuple(fields["ready"])
         fields["intake"] = tuple(fields["intake"]) if fields["intake"] else None
         return cls(**fields)
-
-
-def _crc(fields: dict[str, Any]) -> int:
-    return zlib.crc32(json.dumps(fields, sort_keys=True).encode())

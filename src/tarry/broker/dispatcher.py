@@ -54,7 +54,9 @@ class Series(Protocol):
 class Dispatcher:
     """One thread calls :meth:`run`, or a test calls :meth:`step`."""
 
-    def __init__(self, wheel: Wheel, intake: Intake, ready: ReadyLog, loader: Loader, clock: Clock) -> None:
+    def __init__(
+        self, wheel: Wheel, intake: Intake, ready: ReadyLog, loader: Loader, series: Series, clock: Clock
+    ) -> None:
         self._wheel = wheel
         self._intake = intake
         self._ready = ready
@@ -62,8 +64,7 @@ class Dispatcher:
         self._clock = clock
         self._fire_lock = threading.Lock()
         self._stopped = False
-        self.series: Series | None = None
-        """Who gets the occurrences of series; set before anything is dispatched."""
+        self._series = series
 
     def step(self) -> bool:
         """Hand over one batch of due rows; whether there was one."""
@@ -80,8 +81,8 @@ class Dispatcher:
         if due is None:
             return None
         topics = self._ready.append(due) if due.batch.num_rows else []
-        if due.series is not None and self.series is not None:
-            self.series.take(due.series)
+        if due.series is not None:
+            self._series.take(due.series)
 
         def notify() -> None:
             for topic in topics:
@@ -141,7 +142,7 @@ class Dispatcher:
                     pending.append(notify)
                 # What is neither in the wheel nor in the ready log would be in neither after a crash. Nobody may add to
                 # it meanwhile, or it would never be empty.
-                if self.series is not None and not self.series.drain():
+                if not self._series.drain():
                     return None
                 return self._cut()
         finally:
@@ -161,7 +162,7 @@ class Dispatcher:
             passed = passed if low is None else min(passed, low)
             if passed > until + IDLE_CUT_MS:
                 until = passed
-            if self._wheel.advancing or self._wheel.withdrawn.kept_aside or self._loader.behind:
+            if self._wheel.advancing or self._wheel.tombstones.holds_rows or self._loader.behind:
                 return None
             seq, accepted = self._intake.published_seq, dict(self._intake.accepted)
             cancelled = dict(self._intake.cancelled)

@@ -11,7 +11,7 @@ import pyarrow as pa
 from tarry.base.errors import CorruptError, NotFoundError
 from tarry.base.message import SCHEMA
 from tarry.log import frame
-from tarry.log.frame import Room
+from tarry.log.frame import LogKind
 from tarry.log.segment import SegmentReader
 from tarry.queue import entries
 
@@ -89,15 +89,15 @@ def _dump_frame(
         yield from ({"what": "row", **row} for row in batch.to_pylist())
 
 
-def _file_header(reader: SegmentReader) -> tuple[tuple[Room, int] | None, str]:
+def _file_header(reader: SegmentReader) -> tuple[tuple[LogKind, int] | None, str]:
     try:
         return reader.file_header(), ""
     except CorruptError as error:
         return None, str(error)
 
 
-def _schema(room: Room | None) -> pa.Schema | None:
-    return None if room is None else entries.SCHEMA if room is Room.ACKS else SCHEMA
+def _schema(room: LogKind | None) -> pa.Schema | None:
+    return None if room is None else entries.SCHEMA if room is LogKind.ACKS else SCHEMA
 
 
 def _next_frame(reader: SegmentReader, position: int, size: int) -> int | None:

@@ -9,26 +9,25 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import datetime
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar, Unpack
 
+from tarry.api.calls import AsyncCalls
 from tarry.api.gathering import Cancelling
-from tarry.api.jobs import Job, JobCancelled
-from tarry.api.outcome import Outcome, Rescheduled
-from tarry.api.receipt import Receipt
-from tarry.api.rows import ID, Row, make_row, plain_row, to_batch
+from tarry.api.operation import Operation
+from tarry.api.outcome import Outcome
+from tarry.api.receipt import Accepted, Receipt
+from tarry.api.schedule import ID, MessageOptions, Row, make_row, plain_row, to_batch
 from tarry.base.clock import Clock
 from tarry.base.config import Config
 from tarry.base.delay import Delay
 from tarry.base.errors import ClosedError, InvalidMessageError, TarryError
-from tarry.broker import Accepted, Broker
+from tarry.broker import Broker
 
-if TYPE_CHECKING:
-    from tarry.api.rows import RepeatLike
+R = TypeVar("R")
 
 BATCHES_IN_FLIGHT = 2
 ROWS_MAX = 4096
@@ -50,7 +49,7 @@ def open(directory: str | Path, *, clock: Clock | None = None, **settings: Any) 
     return Broker.open(Config(data=Path(directory), pipeline="off", **settings), clock=clock)
 
 
-class AsyncBroker:
+class AsyncBroker(AsyncCalls):
     """A broker for tasks of the running event loop: scheduling, cancelling, moving. For the rest there is ``broker``,
     whose calls are quick or can be made in a thread. Closing it leaves the broker open.
     """
@@ -71,39 +70,11 @@ class AsyncBroker:
         *,
         delay: Delay | None = None,
         due: datetime | int | None = None,
-        id: str | None = None,
-        key: str | None = None,
-        tag: str | None = None,
-        properties: Mapping[str, str] | None = None,
-        ttl: float | str | timedelta | None = None,
-        tries: int | None = None,
-        on_key: str | None = "replace",
-        repeat: RepeatLike | None = None,
-        order_key: str | None = None,
-        late: str | None = None,
+        **options: Unpack[MessageOptions],
     ) -> Receipt:
         """As :meth:`tarry.broker.Broker.schedule`; returns when the message is durable."""
-        # Handing on fourteen arguments takes a twentieth of a call, and most have two.
-        plain = id is None and key is None and tag is None and properties is None and ttl is None and tries is None
-        if plain and repeat is None and order_key is None and late is None and on_key == "replace":
-            row = plain_row(topic, body, delay, due)
-        else:
-            row = make_row(
-                topic,
-                body,
-                delay=delay,
-                due=due,
-                id=id,
-                key=key,
-                tag=tag,
-                properties=properties,
-                ttl=ttl,
-                tries=tries,
-                on_key=on_key,
-                repeat=repeat,
-                order_key=order_key,
-                late=late,
-            )
+        # Handing on arguments that are not there takes a twentieth of a call.
+        row = make_row(topic, body, delay=delay, due=due, **options) if options else plain_row(topic, body, delay, due)
         future: asyncio.Future[Receipt] = self._loop.create_future()
         self._waiting.append((row, future))
         if not self._woken and self._in_flight < BATCHES_IN_FLIGHT:
@@ -117,41 +88,9 @@ class AsyncBroker:
         """As :meth:`tarry.broker.Broker.cancel`. Calls of several tasks are carried out together."""
         return await self._cancelling.cancel(handle)
 
-    async def cancel_many(self, handles: Sequence[str]) -> list[Outcome]:
-        """As :meth:`tarry.broker.Broker.cancel_many`."""
-        return await asyncio.to_thread(self.broker.cancel_many, handles)
-
-    async def cancel_key(self, topic: str, key: str) -> Outcome:
-        """As :meth:`tarry.broker.Broker.cancel_key`."""
-        return await asyncio.to_thread(self.broker.cancel_key, topic, key)
-
-    async def cancel_keys(self, topic: str, keys: Sequence[str]) -> list[Outcome]:
-        """As :meth:`tarry.broker.Broker.cancel_keys`."""
-        return await asyncio.to_thread(self.broker.cancel_keys, topic, keys)
-
-    async def reschedule(
-        self, handle: str, *, delay: Delay | None = None, due: datetime | int | None = None
-    ) -> Rescheduled:
-        """As :meth:`tarry.broker.Broker.reschedule`."""
-        return await asyncio.to_thread(self.broker.reschedule, handle, delay=delay, due=due)
-
-    async def reschedule_key(
-        self, topic: str, key: str, *, delay: Delay | None = None, due: datetime | int | None = None
-    ) -> Rescheduled:
-        """As :meth:`tarry.broker.Broker.reschedule_key`."""
-        return await asyncio.to_thread(self.broker.reschedule_key, topic, key, delay=delay, due=due)
-
-    async def cancel_job(self, job: str) -> JobCancelled:
-        """As :meth:`tarry.broker.Broker.cancel_job`."""
-        return await asyncio.to_thread(self.broker.cancel_job, job)
-
-    async def jobs(self, job: str | None = None, *, limit: int = 100) -> list[Job]:
-        """As :meth:`tarry.broker.Broker.jobs`."""
-        return await asyncio.to_thread(self.broker.jobs, job, limit=limit)
-
-    async def find_key(self, topic: str, key: str) -> Receipt | None:
-        """As :meth:`tarry.broker.Broker.find_key`."""
-        return await asyncio.to_thread(self.broker.find_key, topic, key)
+    async def call(self, operation: Operation[R]) -> R:
+        """Carry an operation out in a thread: it may wait for the disk."""
+        return await asyncio.to_thread(self.broker.call, operation)
 
     # -- sending -------------------------------------------------------------------------------------------------------
 
@@ -200,9 +139,7 @@ class AsyncBroker:
             self._again.extend(([entry], 1) for entry in rest)
         elif rest:
             self._again.append((rest, 1))
-        error.args = (str(error).partition(": ")[2],)
-        error.row = None
-        self._fail([entries[row]], error)
+        self._fail([entries[row]], error.of_row(None))
 
     def _fail(self, entries: Entries, error: TarryError) -> None:
         for _, future in entries:

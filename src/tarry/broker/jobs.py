@@ -46,7 +46,7 @@ class Jobs:
         self._lock = threading.RLock()
         self._left: dict[int, tuple[int, int]] = {}  # of each attempt: seqs that are reserved and not handed out
         self.cancelled = CancelledJobs()
-        """The attempts that were cancelled and may still have messages in the store."""
+        """The attempts that were cancelled and are not forgotten: of their messages, too, it is asked what became."""
         if self._path.exists():
             with self._read() as db:
                 if db.execute("pragma user_version").fetchone()[0] != VERSION:
@@ -175,19 +175,23 @@ class Jobs:
         self._update("state = ? where number = ?", (JobState.CANCELLED, number))
 
     def sweep(self, fired_until_ms: int, old_ms: int) -> None:
-        """Forget what was cancelled and has passed, and attempts of which all is older than ``old_ms``."""
+        """Forget attempts of which all is older than ``old_ms`` and due before ``fired_until_ms``.
+
+        After a long pause the broker may not have come to what is old: of a cancelled attempt it would then be
+        delivered. And what was cancelled is remembered for as long as what was delivered, or asking for one of its
+        messages would be answered with "delivered" as soon as the last of them is past.
+        """
         if not self._path.exists():
             return
         with self._lock, self._write() as db:
             db.execute(
                 "delete from attempt where max(begun_ms, coalesce(committed_ms, 0), coalesce(due_max_ms, 0)) < ? "
+                "and (due_max_ms is null or due_max_ms < ?) "
                 "and state != ? and number < (select max(number) from attempt)",
-                (old_ms, JobState.COMMITTING),
+                (old_ms, fired_until_ms, JobState.COMMITTING),
             )
-            living = db.execute(
-                "select number from attempt where state = ? and due_max_ms >= ?", (JobState.CANCELLED, fired_until_ms)
-            )
-            self.cancelled.keep(number for (number,) in living)
+            left = db.execute("select number from attempt where state = ?", (JobState.CANCELLED,))
+            self.cancelled.keep(number for (number,) in left)
 
     # -- asking ----------------------------------------------------------------------------------------------------
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -14,12 +13,12 @@ from tarry.base.bulk import among
 from tarry.base.errors import ClosedError, TarryError
 from tarry.base.waiting import wait_for
 from tarry.broker.commands.name import COLUMNS, Name
-from tarry.intake import Deed
+from tarry.broker.jobs import Jobs
+from tarry.broker.store_view import StoreFollower
+from tarry.intake import Command
+from tarry.names import Registry
 from tarry.store.parquet import groups, read_group
 from tarry.store.place import Place
-
-if TYPE_CHECKING:
-    from tarry.broker.recovery import Rooms
 
 log = logging.getLogger(__name__)
 
@@ -28,11 +27,21 @@ ROWS_MAX = 4096
 RETRY_S = 1.0
 
 
-class Naming:
+class KeyBackfill:
     """One job after the other; with threads, in one of its own. :meth:`stop` ends it between two writes."""
 
-    def __init__(self, rooms: Rooms, carry_out: Callable[[Deed], None], *, threaded: bool) -> None:
-        self._rooms = rooms
+    def __init__(
+        self,
+        jobs: Jobs,
+        store: StoreFollower,
+        registry: Registry,
+        carry_out: Callable[[Command], None],
+        *,
+        threaded: bool,
+    ) -> None:
+        self._jobs = jobs
+        self._store = store
+        self._registry = registry
         self._carry_out = carry_out
         self._threaded = threaded
         self._stopping = threading.Event()
@@ -41,7 +50,7 @@ class Naming:
 
     def start(self) -> None:
         """There may be jobs whose keys are not registered."""
-        if not self._rooms.jobs.unnamed():
+        if not self._jobs.unnamed():
             return
         if not self._threaded:
             self._all()
@@ -71,21 +80,21 @@ class Naming:
                 self._work.set()
 
     def _all(self) -> None:
-        for job in self._rooms.jobs.unnamed():
+        for job in self._jobs.unnamed():
             count = 0
             for rows in self._rows(job):
                 if self._stopping.is_set():
                     return
-                wait_for(lambda done, rows=rows: self._carry_out(Name(rows, self._rooms.registry, done)))  # type: ignore[misc]
+                wait_for(lambda done, rows=rows: self._carry_out(Name(rows, self._registry, done)))  # type: ignore[misc]
                 count += rows.num_rows
             if count:
                 # Before the job is done with: what a power failure takes of the registry is not in the log.
-                self._rooms.registry.sync()
-            self._rooms.jobs.named(job.number, count)
+                self._registry.sync()
+            self._jobs.named(job.number, count)
 
     def _rows(self, job: Job) -> Iterator[pa.RecordBatch]:
         # Not the loader's view: it may not have the job yet.
-        snapshot = self._rooms.store.snapshot().of_jobs([job.number])
+        snapshot = self._store.newest().of_jobs([job.number])
         place = Place.of(snapshot.root)
         for path in snapshot.files.path:
             for group in groups(place, path):
@@ -94,7 +103,7 @@ class Naming:
                 batch = read_group(place, path, group.number, COLUMNS)
                 mine = among(batch.column("seq").to_numpy(), [job.number])
                 mine &= batch.column("key").is_valid().to_numpy(zero_copy_only=False)
-                mine &= ~self._rooms.registry.dead(*(batch.column(n).to_numpy() for n in ("due_ms", "seq")))
+                mine &= ~self._registry.cancelled_mask(*(batch.column(n).to_numpy() for n in ("due_ms", "seq")))
                 rows = batch.filter(pa.array(mine))
                 for start in range(0, rows.num_rows, ROWS_MAX):
                     yield rows.slice(start, ROWS_MAX)

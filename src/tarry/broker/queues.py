@@ -5,20 +5,20 @@ Nothing is leased here. A reader that wants retention to wait for it is a group,
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tarry.api.operations import AdvanceGroup, FindOffset, FollowQueue, GetQueues, ReadCancellations, ReadQueue
+from tarry.api.operations.queues import Ends
 from tarry.api.views import CANCELLED, QUEUED
 from tarry.base.errors import InvalidArgumentError, NotFoundError
 from tarry.base.message import Kind, cancelled_seqs, chunks, concat
-from tarry.queue import Topic
-
-if TYPE_CHECKING:
-    from tarry.broker.recovery import Rooms
+from tarry.groups import ConsumerGroups
+from tarry.intake import Intake
+from tarry.queue import ReadyLog, Topic
 
 ROWS = 8192
 BYTES = 8 << 20
@@ -26,76 +26,71 @@ BYTES = 8 << 20
 
 
 class Queues:
-    """Thread-safe."""
+    """Any thread."""
 
-    _rooms: Rooms
+    def __init__(self, ready: ReadyLog, intake: Intake, groups: ConsumerGroups) -> None:
+        self._ready = ready
+        self._intake = intake
+        self._groups = groups
 
-    def _check_open(self) -> None:
-        raise NotImplementedError
-
-    def queue_state(self, topics: Sequence[str] | None = None) -> dict[str, tuple[int, int]]:
+    def state(self, request: GetQueues) -> Ends:
         """The first offset that is kept and the end of each topic's queue; a topic that is not known has (0, 0).
 
         What is below an end is durable when this returns: a power failure gives none of these offsets to another
         message, so they may be written down elsewhere.
         """
-        self._check_open()
-        ready = self._rooms.ready
+        ready = self._ready
         known = dict(ready.topics)
-        names = sorted(known) if topics is None else topics
+        names = sorted(known) if request.topics is None else request.topics
         found = {name: (known[name].first, known[name].end) if name in known else (0, 0) for name in names}
         ready.sync(ready.ticket())  # after the ends were looked at
         return found
 
-    def read_queue(self, topic: str, start: int, end: int) -> Iterator[pa.RecordBatch]:
+    def read(self, request: ReadQueue) -> Iterator[pa.RecordBatch]:
         """The messages with ``start <= offset < end`` that retention has kept, in order (:data:`QUEUED`).
 
         Raises:
             NotFoundError: there is no such topic. InvalidArgumentError: the range is not one of its queue.
         """
-        self._check_open()
-        queue = self._rooms.ready.topics.get(topic)
+        topic, start, end = request.topic, request.start, request.end
+        queue = self._ready.topics.get(topic)
         if queue is None:
             raise NotFoundError(f"no message of topic {topic!r} has become due yet")
         if not start <= end <= queue.end:
             raise InvalidArgumentError(f"offsets {start} to {end} of topic {topic!r}; allowed: up to {queue.end}")
         return map(concat, chunks(_read(queue, start, end), BYTES, ROWS))
 
-    def offset_at(self, topic: str, due_ms: int) -> int:
+    def offset_at(self, request: FindOffset) -> int:
         """The offset of the first message of a topic's queue, of those that are kept, that was due at a moment or
         later; its end where there is none.
         """
-        self._check_open()
-        queue = self._rooms.ready.topics.get(topic)
-        return 0 if queue is None else self._rooms.ready.first_due(queue, due_ms)
+        queue = self._ready.topics.get(request.topic)
+        return 0 if queue is None else self._ready.first_due(queue, request.due_ms)
 
-    def cancelled_between(self, start: int, end: int) -> Iterator[pa.RecordBatch]:
+    def read_cancellations(self, request: ReadCancellations) -> Iterator[pa.RecordBatch]:
         """What the cancellations with ``start <= seq < end`` of the intake name (:data:`CANCELLED`), without those that
         have fired and were deleted since.
         """
-        self._check_open()
-        for batch in self._rooms.intake.read(start, end):
+        for batch in self._intake.read(request.start, request.end):
             rows = batch.filter(pc.equal(batch.column("kind"), int(Kind.CANCEL)))
             if rows.num_rows:
                 yield pa.RecordBatch.from_arrays(
                     [pa.array(cancelled_seqs(rows)), rows.column("due_ms")], schema=CANCELLED
                 )
 
-    def follow_queue(self, topic: str, group: str, start: str | None = None) -> int:
+    def follow(self, request: FollowQueue) -> int:
         """Where a group stands: all below is settled. It is made, durably, when it is new (from the earliest message
         that is kept); ``start``, "earliest" or "latest", makes it begin there, also where it is not new.
         """
-        self._check_open()
-        return self._rooms.groups.follow(topic, group, start)
+        return self._groups.follow(request.topic, request.group, request.start)
 
-    def advance_group(self, topic: str, group: str, offset: int) -> int:
+    def advance(self, request: AdvanceGroup) -> int:
         """All below ``offset`` is settled for a group, durably; where it stands then. It never goes back.
 
         Raises:
             InvalidArgumentError: the queue does not reach that far.
         """
-        self._check_open()
-        return self._rooms.groups.advance(topic, group, offset)
+        return self._groups.advance(request.topic, request.group, request.offset)
 
 
 def _read(queue: Topic, start: int, end: int) -> Iterator[pa.RecordBatch]:

@@ -17,7 +17,7 @@ import numpy as np
 from tarry.base.errors import TarryError
 from tarry.base.waiting import answer_of
 from tarry.broker.commands.advance import Advance, Answer
-from tarry.intake import Deed
+from tarry.intake import Command
 from tarry.wheel.due import Due
 
 if TYPE_CHECKING:
@@ -34,13 +34,13 @@ RETRY_S = 0.25
 
 
 class Series:
-    """``submit`` gives a deed to the intake's writer; it may raise when nothing can be accepted now."""
+    """``submit`` gives a command to the intake's writer; it may raise when nothing can be accepted now."""
 
     def __init__(
         self,
         wheel: Wheel,
         ready: ReadyLog,
-        submit: Callable[[Deed], None],
+        submit: Callable[[Command], None],
         *,
         missed_after_ms: int,
         threaded: bool,

@@ -1,15 +1,14 @@
-"""The Python client. ``sync`` and ``aio`` are what people use.
+"""The Python client. ``sync`` and ``aio`` are what people use; both have the operations of :mod:`tarry.api.calls`.
 
-Producing: ``rows`` makes columns of messages, whose ``values`` it checks · ``producing`` sends many callers' messages
-together · ``many`` and ``bulk`` send iterables and tables · ``answers`` come back. Consuming: ``feed`` keeps a stream ·
-``delivery`` is what arrives · ``settling`` brings acks back · ``consumer`` and ``received`` are for people. ``changes``
-cancels and moves · ``groups`` is about groups, topics and dead letters. ``connection`` is below all of it, and what
-begins with ``aio`` is the same for asyncio.
+Producing: ``producing`` sends many callers' messages together · ``many`` and ``bulk`` send iterables and tables ·
+``answers`` come back. Consuming: ``feed`` keeps a stream · ``delivery`` is what arrives · ``settling`` brings acks
+back · ``consumer`` and ``received`` are for people. ``carrier`` carries all other operations; ``connection`` is below
+all of it.
 """
 
+from tarry.api.receipt import Accepted, Receipt, TopicPending
 from tarry.client.aio import AsyncClient
 from tarry.client.aio_consumer import AsyncConsumer
-from tarry.client.answers import Accepted, Receipt, TopicPending
 from tarry.client.consumer import Consumer
 from tarry.client.delivery import Delivery, DeliveryBatch
 from tarry.client.sync import Client

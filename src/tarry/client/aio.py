@@ -12,22 +12,25 @@ several batches under way at once, and all of a batch's tasks wake up by one cal
 from __future__ import annotations
 
 import asyncio
+import functools
 import threading
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from datetime import datetime
+from typing import Any, TypeVar, Unpack
 
-from tarry.api.rows import make_row
+from tarry.api.calls import AsyncCalls
+from tarry.api.gathering import Cancelling
+from tarry.api.operation import Operation
+from tarry.api.outcome import Outcome
+from tarry.api.receipt import Accepted, Receipt
+from tarry.api.schedule import MessageOptions, make_row
 from tarry.base.delay import Delay
-from tarry.base.errors import TarryError
+from tarry.base.errors import ClosedError, TarryError
 from tarry.base.message import Message
-from tarry.client.aio_changes import AsyncChanges
 from tarry.client.aio_consumer import AsyncConsumer
-from tarry.client.aio_groups import AsyncGroups
-from tarry.client.aio_looking import AsyncLooking
-from tarry.client.answers import Accepted, Receipt
 from tarry.client.bulk import CHUNK_ROWS, Progress
 from tarry.client.connection import Connection
 from tarry.client.consumer import check_seconds
@@ -35,18 +38,42 @@ from tarry.client.delivery import Delivery
 from tarry.client.producing import Producer
 from tarry.client.sync import Client
 
-if TYPE_CHECKING:
-    from tarry.api.rows import RepeatLike
+R = TypeVar("R")
+T = TypeVar("T")
+
+WAITING_CALLS_MAX = 32
+"""Calls other than schedule (long polls, above all) that one client has under way; more wait for their turn."""
 
 
-class AsyncClient(AsyncChanges, AsyncGroups, AsyncLooking):
+class AsyncClient(AsyncCalls):
     """As :class:`tarry.client.Client`, for one event loop: the one it is first used in."""
 
     def __init__(self, address: str = "localhost:7611", *, timeout: float = 30.0) -> None:
         """As :class:`tarry.client.Client`. ``timeout`` does not apply to :meth:`schedule`: use ``asyncio.timeout``."""
-        super().__init__(Client(address, timeout=timeout))
+        self.address = address
+        self._client = Client(address, timeout=timeout)
+        self._pool = ThreadPoolExecutor(WAITING_CALLS_MAX, thread_name_prefix="tarry-aio")
+        self._closed = False
+        self._cancelling = Cancelling(self.cancel_many)
         self._sender: _Sender | None = None
         self._consumers: weakref.WeakSet[AsyncConsumer] = weakref.WeakSet()
+
+    async def call(self, operation: Operation[R]) -> R:
+        """Have the broker carry an operation out; see :class:`tarry.api.calls.AsyncCalls`."""
+        return await self._in_thread(self._client.call, operation)
+
+    async def cancel(self, handle: str) -> Outcome:
+        """As :meth:`tarry.client.Client.cancel`. Calls of several tasks share a round trip."""
+        return await self._cancelling.cancel(handle)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError(f"the client of {self.address} is closed")
+
+    async def _in_thread(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+        self._check_open()
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._pool, functools.partial(function, *args, **kwargs))
 
     # -- producing -----------------------------------------------------------------------------------------------------
 
@@ -57,34 +84,10 @@ class AsyncClient(AsyncChanges, AsyncGroups, AsyncLooking):
         *,
         delay: Delay | None = None,
         due: datetime | int | None = None,
-        id: str | None = None,
-        key: str | None = None,
-        tag: str | None = None,
-        properties: Mapping[str, str] | None = None,
-        ttl: float | str | timedelta | None = None,
-        tries: int | None = None,
-        on_key: str | None = "replace",
-        repeat: RepeatLike | None = None,
-        order_key: str | None = None,
-        late: str | None = None,
+        **options: Unpack[MessageOptions],
     ) -> Receipt:
         """As :meth:`tarry.client.Client.schedule`. A cancelled call may have scheduled its message."""
-        row = make_row(
-            topic,
-            body,
-            delay=delay,
-            due=due,
-            id=id,
-            key=key,
-            tag=tag,
-            properties=properties,
-            ttl=ttl,
-            tries=tries,
-            on_key=on_key,
-            repeat=repeat,
-            order_key=order_key,
-            late=late,
-        )
+        row = make_row(topic, body, delay=delay, due=due, **options)
         if self._sender is None:
             self._check_open()
             self._sender = _Sender(self.address)
@@ -94,13 +97,13 @@ class AsyncClient(AsyncChanges, AsyncGroups, AsyncLooking):
 
     async def schedule_many(self, messages: Iterable[Message | Mapping[str, Any]]) -> list[Receipt]:
         """As :meth:`tarry.client.Client.schedule_many`; ``messages`` is read in another thread."""
-        return await self._call(self._client.schedule_many, messages)
+        return await self._in_thread(self._client.schedule_many, messages)
 
     async def schedule_batch(
         self, data: Any, *, chunk_rows: int = CHUNK_ROWS, progress: Progress | None = None
     ) -> list[Accepted]:
         """As :meth:`tarry.client.Client.schedule_batch`; ``progress`` is called in another thread."""
-        return await self._call(self._client.schedule_batch, data, chunk_rows=chunk_rows, progress=progress)
+        return await self._in_thread(self._client.schedule_batch, data, chunk_rows=chunk_rows, progress=progress)
 
     # -- consuming -----------------------------------------------------------------------------------------------------
 
@@ -129,7 +132,7 @@ class AsyncClient(AsyncChanges, AsyncGroups, AsyncLooking):
             auto_ack=auto_ack,
             start=start,
             broadcast=broadcast,
-            calls=self._calls,
+            calls=self._pool,
         )
         self._consumers.add(consumer)
         return consumer
@@ -146,7 +149,7 @@ class AsyncClient(AsyncChanges, AsyncGroups, AsyncLooking):
         broadcast: str | None = None,
     ) -> list[Delivery]:
         """As :meth:`tarry.client.Client.receive`."""
-        return await self._call(
+        return await self._in_thread(
             self._client.receive,
             topic,
             group=group,
@@ -159,7 +162,7 @@ class AsyncClient(AsyncChanges, AsyncGroups, AsyncLooking):
 
     async def flush(self) -> None:
         """As :meth:`tarry.client.Client.flush`."""
-        await self._call(self._client.flush)
+        await self._in_thread(self._client.flush)
 
     # -- the end -------------------------------------------------------------------------------------------------------
 
@@ -172,9 +175,9 @@ class AsyncClient(AsyncChanges, AsyncGroups, AsyncLooking):
             await consumer.close()
         loop = asyncio.get_running_loop()
         if self._sender is not None:
-            await loop.run_in_executor(self._calls, self._sender.close)
-        await loop.run_in_executor(self._calls, self._client.close)
-        self._calls.shutdown(wait=False)
+            await loop.run_in_executor(self._pool, self._sender.close)
+        await loop.run_in_executor(self._pool, self._client.close)
+        self._pool.shutdown(wait=False)
 
     async def __aenter__(self) -> AsyncClient:
         return self

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.flight as fl
 from pyarrow.interchange import from_dataframe
 
+from tarry.api.receipt import Accepted
 from tarry.api.wire import SCHEDULE_PATH, AcceptedAnswer, Goodbye, PlacedAnswer, as_bytes, decode_answer
 from tarry.base.errors import (
     InvalidArgumentError,
@@ -28,7 +29,7 @@ from tarry.base.errors import (
     UnavailableError,
 )
 from tarry.base.types import Int64s
-from tarry.client.answers import Accepted, accepted_of
+from tarry.client.answers import accepted_of
 from tarry.client.connection import FLIGHT_ERRORS, Connection
 
 CHUNKS_IN_FLIGHT = 4

@@ -19,12 +19,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from tarry.api.receipt import id_of
 from tarry.api.wire import Op
 from tarry.base.delay import Delay, due_from_delay
 from tarry.base.errors import InvalidArgumentError
 from tarry.base.message import ORDER_KEY
 from tarry.base.types import Int64s
-from tarry.client.answers import id_of
 
 if TYPE_CHECKING:
     from tarry.client.settling import Settler

@@ -8,9 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from tarry.api.rows import BODY, ID, Row, columns_of, rows_of, to_batch
+from tarry.api.receipt import Accepted, Receipt
+from tarry.api.schedule import BODY, ID, Row, columns_of, rows_of, to_batch
 from tarry.base.message import Message
-from tarry.client.answers import Accepted, Receipt
 
 MANY_ROWS = 4096
 """Messages in one chunk of schedule_many."""

@@ -24,10 +24,10 @@ from typing import Generic, TypeVar
 import pyarrow as pa
 import pyarrow.flight as fl
 
-from tarry.api.rows import BODY, COLUMNS, DUE_MS, ID, Row, to_batch
+from tarry.api.receipt import Receipt, id_of, placed_receipt
+from tarry.api.schedule import BODY, COLUMNS, DUE_MS, ID, Row, to_batch
 from tarry.api.wire import SCHEDULE_PATH, AcceptedAnswer, Goodbye, PlacedAnswer, as_bytes, decode_answer
 from tarry.base.errors import ClosedError, InvalidMessageError, TarryError, UnavailableError, from_wire
-from tarry.client.answers import Receipt, id_of, placed_receipt
 from tarry.client.connection import FLIGHT_ERRORS, Connection
 
 log = logging.getLogger(__name__)

@@ -16,32 +16,31 @@ import weakref
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from datetime import datetime
+from typing import Any, TypeVar, Unpack
 
-from tarry.api.rows import make_row
+from tarry.api.calls import Calls
+from tarry.api.operation import Operation
+from tarry.api.receipt import Accepted, Receipt
+from tarry.api.schedule import MessageOptions, make_row
 from tarry.base.delay import Delay
 from tarry.base.errors import InvalidArgumentError, TarryError, UnavailableError
 from tarry.base.message import Message
-from tarry.client.answers import Accepted, Receipt
 from tarry.client.bulk import CHUNK_ROWS, BulkStream, Progress, batches_of
-from tarry.client.changes import Changes
+from tarry.client.carrier import Carrier
 from tarry.client.connection import Connection
 from tarry.client.consumer import Consumer, check_seconds
 from tarry.client.delivery import Delivery, duration_ms
-from tarry.client.groups import Groups
-from tarry.client.looking import Looking
 from tarry.client.many import Chunks
 from tarry.client.producing import Producer
 from tarry.client.received import Receiver
 
-if TYPE_CHECKING:
-    from tarry.api.rows import RepeatLike
+R = TypeVar("R")
 
 _open_clients: weakref.WeakSet[Client] = weakref.WeakSet()
 
 
-class Client(Changes, Groups, Looking):
+class Client(Calls):
     """A connection to a broker; thread-safe, connects when first used, and again when it must."""
 
     def __init__(self, address: str = "localhost:7611", *, timeout: float = 30.0) -> None:
@@ -56,12 +55,17 @@ class Client(Changes, Groups, Looking):
         self._timeout_s = timeout
         self.address = address
         self._connection = Connection(address)
+        self._carrier = Carrier(self._connection, timeout)
         self._producer: Producer[Future[Receipt]] = Producer(self._connection, _resolve)
         self._receiver: Receiver | None = None
         self._lock = threading.Lock()
         self._consumers: weakref.WeakSet[Consumer] = weakref.WeakSet()
         self._closed = False
         _open_clients.add(self)
+
+    def call(self, operation: Operation[R]) -> R:
+        """Have the broker carry an operation out; see :class:`tarry.api.calls.Calls`."""
+        return self._carrier.call(operation)
 
     # -- producing -----------------------------------------------------------------------------------------------------
 
@@ -72,16 +76,7 @@ class Client(Changes, Groups, Looking):
         *,
         delay: Delay | None = None,
         due: datetime | int | None = None,
-        id: str | None = None,
-        key: str | None = None,
-        tag: str | None = None,
-        properties: Mapping[str, str] | None = None,
-        ttl: float | str | timedelta | None = None,
-        tries: int | None = None,
-        on_key: str | None = "replace",
-        repeat: RepeatLike | None = None,
-        order_key: str | None = None,
-        late: str | None = None,
+        **options: Unpack[MessageOptions],
     ) -> Receipt:
         """Schedule a message; when this returns, it is durable. Calls of several threads share a round trip.
 
@@ -91,18 +86,8 @@ class Client(Changes, Groups, Looking):
             delay: how long from now: seconds, a timedelta, "1h30m", an aware datetime, ``DelayLevel(n)`` (of the
                 broker's table). At once without ``delay`` and ``due``.
             due: the instant instead: an aware datetime, or UTC milliseconds.
-            id: the producer's name for this message: sent again within the broker's dedupe window, it is scheduled
-                once, and the second answer is the first one's.
-            key: the producer's name for a schedule in the topic; see ``on_key``.
-            on_key: what to do when a message of this key is pending: "replace" it, "keep" it (its receipt is the
-                answer), or "refuse" this one.
-            tag: a word that consumers filter by.
-            properties: texts by name.
-            ttl: for how long from now it is of use; the same forms as ``delay``.
-            late: what happens once that has passed before a consumer took it: "deliver", "drop", or "dead".
-            tries: how often it is delivered at most, before it is a dead letter.
-            repeat: a :class:`tarry.Repeat` (or its dict, or its JSON): it comes again by that rule.
-            order_key: messages of one order key are delivered one after the other by groups that keep order.
+            options: id, key, on_key, tag, properties, ttl, late, tries, repeat, order_key: see
+                :class:`tarry.api.schedule.MessageOptions`.
 
         Raises:
             KeyExistsError: ``on_key`` is "refuse", and a message of this key is pending; nothing was scheduled.
@@ -111,22 +96,7 @@ class Client(Changes, Groups, Looking):
             UnavailableError: there was no answer. The message **may have been accepted**; it is never sent twice by
                 itself. To schedule it again may make it come twice.
         """
-        row = make_row(
-            topic,
-            body,
-            delay=delay,
-            due=due,
-            id=id,
-            key=key,
-            tag=tag,
-            properties=properties,
-            ttl=ttl,
-            tries=tries,
-            on_key=on_key,
-            repeat=repeat,
-            order_key=order_key,
-            late=late,
-        )
+        row = make_row(topic, body, delay=delay, due=due, **options)
         future: Future[Receipt] = Future()
         self._producer.add(row, future)
         self._producer.pump()

@@ -68,7 +68,7 @@ class LeaseManager:
             held, by_lease = self._leases.find_each(leases, offsets)
             _, entries = self._settle(by_lease)
             answer = self._record(entries, ticket, 0, len(offsets), on_result)
-            # Room is made, or the next one's turn has come: news only where somebody may wait for that.
+            # LogKind is made, or the next one's turn has come: news only where somebody may wait for that.
             more = self._state.cursor < self._state.topic.end or self._upcoming.next_ms is not None
         if more or self.waits_for_acks:
             self._news.notify()

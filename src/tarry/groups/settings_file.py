@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import threading
-import zlib
 from pathlib import Path
 from typing import Any
 
 from tarry.api.groups import GroupSettings, TopicSettings, not_default
 from tarry.base.errors import CorruptError, DiskFullError, InvalidArgumentError
 from tarry.log.files import DISK_FULL, Files
+from tarry.log.json_file import read_json, write_json
 
 VERSION = 1
 FILE = "policies.json"
@@ -79,33 +78,22 @@ class SettingsFile:
 
     def _write(self, groups: dict[GroupKey, GroupSettings], topics: dict[str, TopicSettings]) -> None:
         fields: dict[str, Any] = {
-            "version": VERSION,
             "topics": {t: not_default(s, TopicSettings()) for t, s in topics.items()},
             "groups": [[t, g, not_default(s, GroupSettings.of(t))] for (t, g), s in groups.items()],
         }
-        fields["crc"] = _crc(fields)
         try:
-            self._files.replace(self._path, json.dumps(fields, indent=1).encode())
+            write_json(self._files, self._path, VERSION, fields)
         except OSError as error:
             if error.errno not in DISK_FULL:
                 raise
             raise DiskFullError(f"the disk of {self._path} is full: nothing was changed; try again later") from error
 
     def _read(self) -> None:
+        fields = read_json(self._path, [VERSION])
+        if fields is None:
+            return
         try:
-            fields = json.loads(self._path.read_text())
-            crc = fields.pop("crc")
-            if crc != _crc(fields) or fields["version"] != VERSION:
-                raise CorruptError(
-                    f"{self._path} is damaged or of another version; this program reads version {VERSION}"
-                )
             self._topics = {t: TopicSettings().changed(**s) for t, s in fields["topics"].items()}
             self._groups = {(t, g): GroupSettings.of(t).changed(**s) for t, g, s in fields["groups"]}
-        except FileNotFoundError:
-            return
         except (ValueError, KeyError, AttributeError, TypeError, InvalidArgumentError) as error:
             raise CorruptError(f"{self._path} is damaged: {error}") from error
-
-
-def _crc(fields: dict[str, Any]) -> int:
-    return zlib.crc32(json.dumps(fields, sort_keys=True).encode())

@@ -1,8 +1,13 @@
 """The intake: the log of what was accepted. Gives each message its seq, and finds by due time what is not in the store
 yet.
+
+``submission`` (what is given to the writer) → ``writer`` (decides, numbers, writes) → ``segments`` (the files, each
+with an ``index`` by due time) → ``intake`` (reads them).
 """
 
 from tarry.intake.intake import Intake
-from tarry.intake.submission import NO_ROWS, Accepted, Deed, Submission
+from tarry.intake.segments import Segments
+from tarry.intake.submission import NO_ROWS, Command, Submission
+from tarry.intake.writer import IntakeWriter
 
-__all__ = ["NO_ROWS", "Accepted", "Deed", "Intake", "Submission"]
+__all__ = ["NO_ROWS", "Command", "Intake", "IntakeWriter", "Segments", "Submission"]

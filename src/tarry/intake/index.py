@@ -18,7 +18,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tarry.base.types import Int64s, Key
+from tarry.base.message import SCHEMA
+from tarry.base.types import Int64s, Key, Mask, at_or_after, before
 from tarry.log.segment import SegmentReader
 
 _HEADER = struct.Struct("<8sIIqqqq")
@@ -35,11 +36,10 @@ class Window:
     seq_min: int
     seq_max: int
 
-    def select(self, due: Int64s, seq: Int64s) -> npt.NDArray[np.bool_]:
+    def select(self, due: Int64s, seq: Int64s) -> Mask:
         """Mask of the rows that are in the window."""
-        first = (due > self.after.due_ms) | ((due == self.after.due_ms) & (seq >= self.after.seq))
-        last = (due < self.until.due_ms) | ((due == self.until.due_ms) & (seq < self.until.seq))
-        mask: npt.NDArray[np.bool_] = first & last & (seq >= self.seq_min) & (seq < self.seq_max)
+        within = at_or_after(due, seq, self.after) & before(due, seq, self.until)
+        mask: Mask = within & (seq >= self.seq_min) & (seq < self.seq_max)
         return mask
 
 
@@ -74,7 +74,7 @@ class ActiveIndex:
         self.due_max_ms = np.iinfo(np.int64).min
 
     def add(self, first_seq: int, position: int, due_ms: Int64s) -> None:
-        """A frame was written."""
+        """Take up a frame that was written: the seq of its first row, its position in the file, its due times."""
         self.due_min_ms = min(self.due_min_ms, int(due_ms.min()))
         self.due_max_ms = max(self.due_max_ms, int(due_ms.max()))
         self._first_seq.append(first_seq)
@@ -118,13 +118,12 @@ class SealedIndex:
 
     def __init__(self, path: Path, log_path: Path, rebuild: Callable[[], ActiveIndex]) -> None:
         self.path = path
-        self._rebuild = rebuild
-        found = _read_header(path, log_path)
-        if found is None:
+        header = _read_header(path, log_path)
+        if header is None:
             write_index(path, rebuild(), log_path.stat().st_size)
-            found = _read_header(path, log_path)
-            assert found is not None
-        self.base, self.rows, self._frames = found
+            header = _read_header(path, log_path)
+            assert header is not None
+        self.base, self.rows, self._frames = header
         due = self._due()
         self.due_min_ms = int(due[0]) if self.rows else np.iinfo(np.int64).max
         self.due_max_ms = int(due[-1]) if self.rows else np.iinfo(np.int64).min
@@ -143,7 +142,7 @@ class SealedIndex:
         low = int(np.searchsorted(due, window.after.due_ms, "left"))
         high = int(np.searchsorted(due, window.until.due_ms, "right" if window.until.seq > 0 else "left"))
         row = self._row()
-        picked_due, picked_seq, taken = [], [], 0
+        picked_due, picked_seq, picked_rows = [], [], 0
         # In steps: a herd may put the whole segment into one millisecond, and all but `limit` of it is not wanted yet.
         for start in range(low, high, max(limit, 1)):
             stop = min(start + max(limit, 1), high)
@@ -152,8 +151,8 @@ class SealedIndex:
             mask = window.select(part_due, part_seq)
             picked_due.append(part_due[mask])
             picked_seq.append(part_seq[mask])
-            taken += int(mask.sum())
-            if taken >= limit:
+            picked_rows += int(mask.sum())
+            if picked_rows >= limit:
                 break
         if not picked_due:
             return np.empty(0, np.int64), np.empty(0, np.int64)
@@ -205,8 +204,6 @@ def index_of_log(path: Path, base: int) -> ActiveIndex:
     Raises:
         CorruptError: for a damaged frame.
     """
-    from tarry.base.message import SCHEMA
-
     index = ActiveIndex(base)
     with SegmentReader(path) as reader:
         for at, _, batch in reader.read_all(SCHEMA):

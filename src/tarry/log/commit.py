@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from tarry.base import affinity
-from tarry.base.errors import ClosedError, OverloadedError, TarryError
+from tarry.base.errors import ClosedError, FatalError, OverloadedError, TarryError
 
 T = TypeVar("T")
 
@@ -119,7 +119,5 @@ class GroupCommit(Generic[T]):
 
 
 def as_tarry_error(error: BaseException, what: str) -> TarryError:
-    """``error`` itself when it is ours, else a :class:`FatalError` that names what failed."""
-    from tarry.base.errors import FatalError
-
+    """``error`` itself when it is a Tarry error, else a :class:`FatalError` that names what failed."""
     return error if isinstance(error, TarryError) else FatalError(f"{what} failed: {error}; the broker has stopped")

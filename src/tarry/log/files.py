@@ -73,7 +73,9 @@ class Files(Protocol):
         ...
 
     def adopt(self, database: Closeable, directory: Path) -> None:
-        """The process has this open in that directory; it is gone when the process is."""
+        """Told that this process has opened a database in that directory. For files that stand for a process of their
+        own: when they crash, what the database has open ends, too.
+        """
         ...
 
 
@@ -125,7 +127,7 @@ class OsFiles:
 
     @cached_property
     def syncs_us(self) -> Durations:
-        """How long each sync took."""
+        """How long each sync took, in microseconds."""
         return Durations()
 
     def open_append(self, path: Path) -> AppendFile:

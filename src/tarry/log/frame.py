@@ -25,7 +25,7 @@ assert HEADER_BYTES == 64
 assert FILE_HEADER_BYTES == 32
 
 
-class Room(IntEnum):
+class LogKind(IntEnum):
     """Which log a file belongs to."""
 
     INTAKE = 1
@@ -35,7 +35,7 @@ class Room(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class FrameHeader:
-    """What a frame says of itself; meanings in ``docs/formats.md``."""
+    """The fields of a frame's header; what they mean is in ``docs/formats.md``."""
 
     body_bytes: int
     body_crc: int
@@ -93,7 +93,7 @@ def decode_header(data: bytes | memoryview, offset: int = 0) -> FrameHeader | No
 
 
 def body_is_valid(header: FrameHeader, body: bytes | memoryview) -> bool:
-    """Whether ``body`` is the whole body that ``header`` speaks of."""
+    """Whether ``body`` has the length and the checksum that ``header`` names."""
     return len(body) == header.body_bytes and zlib.crc32(body) == header.body_crc
 
 
@@ -117,27 +117,27 @@ def decode_body(
         ) from error
 
 
-def encode_file_header(room: Room, base: int) -> bytes:
+def encode_file_header(log_kind: LogKind, base: int) -> bytes:
     """The first 32 bytes of a segment file."""
-    head = struct.pack("<8sIIqI", FILE_MAGIC, VERSION, room, base, 0)
+    head = struct.pack("<8sIIqI", FILE_MAGIC, VERSION, log_kind, base, 0)
     return head + struct.pack("<I", zlib.crc32(head))
 
 
-def decode_file_header(data: bytes) -> tuple[Room, int] | None:
-    """Room and base of a segment file, or None where the header is invalid.
+def decode_file_header(data: bytes) -> tuple[LogKind, int] | None:
+    """Which log it is of, and its base of a segment file, or None where the header is invalid.
 
     Raises:
-        CorruptError: for a header of a version or a room that this program does not know.
+        CorruptError: for a header of a version or a log that this program does not know.
     """
     if len(data) < FILE_HEADER_BYTES:
         return None
-    magic, version, room, base, _, crc = FILE_HEADER.unpack_from(data)
+    magic, version, log_kind, base, _, crc = FILE_HEADER.unpack_from(data)
     if magic != FILE_MAGIC or crc != zlib.crc32(data[: FILE_HEADER_BYTES - 4]):
         return None
     if version != VERSION:
         raise CorruptError(f"log file of format version {version}; this program reads version {VERSION}")
-    if room not in tuple(Room):
+    if log_kind not in tuple(LogKind):
         raise CorruptError(
-            f"log file of room {room}; this program knows {', '.join(f'{r} {r.name.lower()}' for r in Room)}"
+            f"log file of kind {log_kind}; this program knows {', '.join(f'{r} {r.name.lower()}' for r in LogKind)}"
         )
-    return Room(room), base
+    return LogKind(log_kind), base

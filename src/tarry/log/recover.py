@@ -11,7 +11,7 @@ from pathlib import Path
 from tarry.base.errors import CorruptError
 from tarry.log import frame
 from tarry.log.files import Files
-from tarry.log.frame import Room
+from tarry.log.frame import LogKind
 from tarry.log.segment import Located, SegmentReader
 
 log = logging.getLogger(__name__)
@@ -19,7 +19,7 @@ _MAGIC = struct.pack("<I", frame.MAGIC)
 
 
 def recover_tail(
-    files: Files, path: Path, room: Room, base: int, *, durable_to: int = 0, start: int = 0
+    files: Files, path: Path, log_kind: LogKind, base: int, *, durable_to: int = 0, start: int = 0
 ) -> list[Located]:
     """Check the last segment of a log from ``start`` on, cut off a torn tail, and give the frames that are left.
 
@@ -32,7 +32,7 @@ def recover_tail(
     empty: list[Located] = []
     with SegmentReader(path) as reader:
         size = reader.size
-        if reader.file_header() != (room, base):
+        if reader.file_header() != (log_kind, base):
             if max(durable_to, _witness(reader, frame.FILE_HEADER_BYTES)) > 0:
                 raise CorruptError(f"{path} at offset 0: the file header is damaged")
             end, frames = 0, empty

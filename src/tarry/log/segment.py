@@ -13,7 +13,7 @@ import pyarrow as pa
 from tarry.base.errors import CorruptError
 from tarry.log import frame
 from tarry.log.files import AppendFile, Buffer, Files, sync_directory
-from tarry.log.frame import FrameHeader, Room
+from tarry.log.frame import FrameHeader, LogKind
 
 
 def segment_path(directory: Path, base: int, suffix: str = ".log") -> Path:
@@ -33,7 +33,7 @@ class SegmentWriter:
     a torn tail from damage.
     """
 
-    def __init__(self, files: Files, directory: Path, room: Room, base: int) -> None:
+    def __init__(self, files: Files, directory: Path, log_kind: LogKind, base: int) -> None:
         self.path = segment_path(directory, base)
         self.base = base
         self._failed: OSError | None = None
@@ -41,7 +41,7 @@ class SegmentWriter:
         self.durable = self._file.size
         if self._file.size == 0:
             try:
-                self.append([frame.encode_file_header(room, base)])
+                self.append([frame.encode_file_header(log_kind, base)])
             except OSError:
                 # Without its name, too: an empty last file would make the one before it look sealed.
                 self._file.close()
@@ -125,11 +125,11 @@ class SegmentReader:
     def size(self) -> int:
         return os.fstat(self._fd).st_size
 
-    def file_header(self) -> tuple[Room, int] | None:
-        """Room and base, or None where the file's first bytes are not a header.
+    def file_header(self) -> tuple[LogKind, int] | None:
+        """Which log it is of, and its base, or None where the file's first bytes are not a header.
 
         Raises:
-            CorruptError: for a sound header of a version or a room that this program does not know; names the file.
+            CorruptError: for a sound header of a version or a log that this program does not know; names the file.
         """
         try:
             return frame.decode_file_header(os.pread(self._fd, frame.FILE_HEADER_BYTES, 0))

@@ -1,10 +1,10 @@
 """What is known of messages by name: keys, ids, series, and what was cancelled. On disk, in bounded memory.
 
-All of it is derived from the intake log and the store, and made again when it is lost. ``names`` is how entries look ·
-``registry`` keeps them · ``rebuild`` makes them again. Format: ``docs/formats.md``.
+All of it is derived from the intake log and the store, and made again when it is lost. ``encoding`` is how entries
+look · ``registry`` keeps them · ``rebuild`` makes them again. Format: ``docs/formats.md``.
 """
 
-from tarry.names.keys import Entry
+from tarry.names.encoding import Entry, digest_of_id, name_of_key, name_of_series
 from tarry.names.registry import Registry
 
-__all__ = ["Entry", "Registry"]
+__all__ = ["Entry", "Registry", "digest_of_id", "name_of_key", "name_of_series"]

@@ -8,18 +8,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from tarry.base.message import SCHEMA
+from tarry.intake import Intake
 from tarry.names.registry import Registry
 from tarry.store import Snapshot
 from tarry.store.parquet import groups, read_group
 from tarry.store.place import Place
-
-if TYPE_CHECKING:
-    from tarry.intake import Intake
 
 log = logging.getLogger(__name__)
 

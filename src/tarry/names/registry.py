@@ -16,19 +16,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-from rocksdict import BlockBasedOptions, Cache, Options, Rdict, WriteBatch
+from rocksdict import BlockBasedOptions, Cache, Options, Rdict
+from rocksdict import WriteBatch as Changes
 
 from tarry.base import affinity
 from tarry.base.bulk import CancelledJobs
 from tarry.base.errors import ClosedError, CorruptError
 from tarry.base.message import Kind, cancelled_seqs, kinds_of
 from tarry.base.properties import has_none
-from tarry.base.types import Int64s
+from tarry.base.types import Int64s, Mask
 from tarry.log.files import Files
-from tarry.names import keys as names
-from tarry.names.keys import Entry
+from tarry.names import encoding
+from tarry.names.encoding import Entry
 from tarry.repeat import series_of
 
 log = logging.getLogger(__name__)
@@ -44,15 +44,23 @@ RIPE_MS = 60_000
 SWEPT_ROWS = 4096
 """Names that are looked at in one go."""
 VERSION = b"1"
-_VERSION = names.META + b"version"
-_COMPLETE = names.META + b"complete"
-_KNOWN_FROM = names.META + b"known_from_ms"
+_VERSION = encoding.META + b"version"
+_COMPLETE = encoding.META + b"complete"
+_KNOWN_FROM = encoding.META + b"known_from_ms"
 
 
 class Registry:
     """``history_ms``: for how long after its due time what became of a message is remembered."""
 
-    def __init__(self, files: Files, directory: Path, *, history_ms: int, dedupe_ms: int) -> None:
+    def __init__(
+        self,
+        files: Files,
+        directory: Path,
+        *,
+        history_ms: int,
+        dedupe_ms: int,
+        cancelled_jobs: CancelledJobs | None = None,
+    ) -> None:
         self._files = files
         self._directory = directory
         self._history_ms = history_ms
@@ -62,8 +70,10 @@ class Registry:
         self._closed = False
         self._latest_ms = -(1 << 62)  # when the last id was accepted
         self.known_from_ms = -(1 << 62)
-        """What was due before may have been cancelled without a trace here: it was lost, and made again later."""
-        self.cancelled_jobs = CancelledJobs()
+        """The registry was made again at that moment, after it was lost: what was due before may have been cancelled
+        without a trace here.
+        """
+        self.cancelled_jobs = CancelledJobs() if cancelled_jobs is None else cancelled_jobs
         """Bulk jobs that are cancelled as a whole."""
 
     @property
@@ -80,8 +90,8 @@ class Registry:
         try:
             self._open()
             if self._db.get(_VERSION) == VERSION and self._db.get(_COMPLETE) is not None:
-                known = self._db.get(_KNOWN_FROM)
-                self.known_from_ms = int(known) if known else self.known_from_ms
+                known_from = self._db.get(_KNOWN_FROM)
+                self.known_from_ms = int(known_from) if known_from else self.known_from_ms
                 self._latest_ms = self._last_slice_ms() + self._dedupe_ms
                 return True
             log.warning("%s is not whole, or of another version", self._directory)
@@ -91,7 +101,9 @@ class Registry:
         return False
 
     def begin(self, *, known_from_ms: int | None = None) -> None:
-        """Make an empty one, to be filled; :meth:`complete` says that it is. A crash before begins anew."""
+        """Make an empty registry, to be filled. Until :meth:`complete` it counts as damaged: after a crash, the next
+        start makes it again.
+        """
         self._discard()
         self._open()
         self._db.put(_VERSION, VERSION)
@@ -100,7 +112,7 @@ class Registry:
             self._db.put(_KNOWN_FROM, str(known_from_ms).encode())
 
     def complete(self) -> None:
-        """Everything is in that belongs in."""
+        """Record that the registry has everything that belongs into it, durably."""
         self._db.put(_COMPLETE, b"")
         self.sync()
 
@@ -126,9 +138,9 @@ class Registry:
 
     def _last_slice_ms(self) -> int:
         last = self._db.iter()
-        last.seek_for_prev(names.ID + b"\xff" * 8)
-        found = last.valid() and last.key()[:1] == names.ID
-        return names.slice_of(last.key()) if found else -(1 << 62)
+        last.seek_for_prev(encoding.ID + b"\xff" * 8)
+        has_ids = last.valid() and last.key()[:1] == encoding.ID
+        return encoding.slice_start_ms(last.key()) if has_ids else -(1 << 62)
 
     def _discard(self) -> None:
         self.close()
@@ -155,7 +167,7 @@ class Registry:
         Raises:
             CorruptError: the disk gave something else than was written.
         """
-        changes = WriteBatch(raw_mode=True)
+        changes = Changes(raw_mode=True)
         if not plain and (kinds := kinds_of(batch)).any():
             self._cancel(changes, batch.filter(pa.array(kinds == Kind.CANCEL)))
             batch = batch.filter(pa.array(kinds == Kind.MESSAGE))
@@ -167,13 +179,13 @@ class Registry:
             _put(changes, entries)
         self._write(changes)
 
-    def name(self, entries: Mapping[bytes, Entry]) -> None:
-        """Give names that are in no row of the intake. They are durable after :meth:`sync`."""
-        changes = WriteBatch(raw_mode=True)
+    def put(self, entries: Mapping[bytes, Entry]) -> None:
+        """Register names that are in no row of the intake. They are durable after :meth:`sync`."""
+        changes = Changes(raw_mode=True)
         _put(changes, entries.items())
         self._write(changes)
 
-    def _write(self, changes: WriteBatch) -> None:
+    def _write(self, changes: Changes) -> None:
         if not changes.is_empty():
             with self._lock:
                 if self._db is None:
@@ -181,38 +193,36 @@ class Registry:
                     self.complete()
             self._guarded(lambda: self._db.write(changes))
 
-    def _cancel(self, changes: WriteBatch, rows: pa.RecordBatch) -> None:
-        raw = names.places(rows.column("due_ms").to_numpy(), cancelled_seqs(rows))
-        for at in range(0, len(raw), names.PLACE_BYTES):
-            changes.put(names.CANCELLED + raw[at : at + names.PLACE_BYTES], b"")
+    def _cancel(self, changes: Changes, rows: pa.RecordBatch) -> None:
+        for key in encoding.cancellations(rows.column("due_ms").to_numpy(), cancelled_seqs(rows)):
+            changes.put(key, b"")
 
     def _named(self, batch: pa.RecordBatch, named: dict[str, list[str | None]]) -> list[tuple[bytes, Entry]]:
         topics = batch.column("topic").to_pylist()
         copies = _copies(batch)
         entries = zip(*(batch.column(n).to_numpy().tolist() for n in ("seq", "due_ms", "born_ms")), strict=True)
         rows = zip(topics, map(Entry._make, entries), named["key"], named["id"], named["repeat"], strict=True)
-        found = []
+        named_entries = []
         for row, (topic, entry, key, id, repeat) in enumerate(rows):
             if row in copies:
                 continue
             if key is not None:
-                found.append((names.of_key(topic, key), entry))
+                named_entries.append((encoding.name_of_key(topic, key), entry))
             if id is not None and self._dedupe_ms:
-                digest = names.of_id(topic, id)
+                digest = encoding.digest_of_id(topic, id)
                 self._latest_ms = max(self._latest_ms, entry.born_ms)
-                found.append((names.in_slice(digest, entry.born_ms, self._dedupe_ms), entry))
+                named_entries.append((encoding.name_of_id(digest, entry.born_ms, self._dedupe_ms), entry))
             if repeat is not None and (series := series_of(repeat)) is not None:
-                found.append((names.of_series(series), entry))
-        return found
+                named_entries.append((encoding.name_of_series(series), entry))
+        return named_entries
 
     def _newer(self, entries: list[tuple[bytes, Entry]]) -> list[tuple[bytes, Entry]]:
         newest: dict[bytes, Entry] = {}
         for name, entry in entries:
-            if name not in newest or names.is_newer(entry, newest[name]):
+            if name not in newest or entry.is_newer_than(newest[name]):
                 newest[name] = entry
-        known = self.get(list(newest))
-        found = zip(newest.items(), known, strict=True)
-        return [(n, e) for (n, e), old in found if old is None or not names.is_newer(old, e)]
+        pairs = zip(newest.items(), self.get(list(newest)), strict=True)
+        return [(n, e) for (n, e), old in pairs if old is None or not old.is_newer_than(e)]
 
     def sweep(self, fired_until_ms: int, now_ms: int, rows_max: int = 1 << 16) -> int:
         """Forget names whose messages are long delivered, ids whose window has passed, and old cancellations; how many
@@ -221,15 +231,15 @@ class Registry:
         if self._db is None:
             return 0
         old_ms, looked = max(fired_until_ms - self._history_ms, -(1 << 62)), 0
-        for about in (names.KEY, names.SERIES):
+        for about in (encoding.KEY, encoding.SERIES):
             for _ in range(0, rows_max, SWEPT_ROWS):
                 swept = self._sweep_names(about, old_ms)
                 looked += swept
                 if swept < SWEPT_ROWS:
                     break
-        ripe = names.of_cancelled(old_ms - RIPE_MS, 0)
-        self._forget(names.CANCELLED, names.of_cancelled(old_ms, 0), ripe)
-        low, high = names.slices_before(now_ms - 2 * self._dedupe_ms)
+        ripe = encoding.cancellation(old_ms - RIPE_MS, 0)
+        self._forget(encoding.CANCELLED, encoding.cancellation(old_ms, 0), ripe)
+        low, high = encoding.ids_before(now_ms - 2 * self._dedupe_ms)
         self._forget(low, high, high)
         return looked
 
@@ -240,16 +250,16 @@ class Registry:
         """
         if next(self._range(low, ripe, 1), None) is None:
             return
-        changes = WriteBatch(raw_mode=True)
+        changes = Changes(raw_mode=True)
         changes.delete_range(low, high)
         self._guarded(lambda: self._db.write(changes))
 
     def _sweep_names(self, about: bytes, old_ms: int) -> int:
-        due = list(self._range(names.UNTIL + about, names.until_end(about, old_ms), SWEPT_ROWS))
+        due = list(self._range(encoding.EXPIRY + about, encoding.expiries_end(about, old_ms), SWEPT_ROWS))
         if due:
-            changes, named = WriteBatch(raw_mode=True), [names.name_of(raw) for raw in due]
-            found = self.get([name for _, name in named])
-            for raw, (moment, name), entry in zip(due, named, found, strict=True):
+            changes, named = Changes(raw_mode=True), [encoding.decode_expiry(raw) for raw in due]
+            entries = self.get([name for _, name in named])
+            for raw, (moment, name), entry in zip(due, named, entries, strict=True):
                 # A name may have been given to a later message since; that one has an entry of its own here.
                 if entry is not None and moment == entry.due_ms:
                     changes.delete(name)
@@ -260,67 +270,68 @@ class Registry:
     # -- asking ------------------------------------------------------------------------------------------------------
 
     def get(self, wanted: Iterable[bytes]) -> list[Entry | None]:
-        """The entries of names (see ``names``)."""
-        several = list(wanted)
-        if self._db is None or not several:
-            return [None] * len(several)
-        found = self._guarded(lambda: self._db.get(several))
-        return [None if raw is None else names.decode(raw) for raw in found]
+        """The entries of names (:func:`tarry.names.encoding.name_of_key` and its like)."""
+        names = list(wanted)
+        if self._db is None or not names:
+            return [None] * len(names)
+        values = self._guarded(lambda: self._db.get(names))
+        return [None if raw is None else Entry.of_bytes(raw) for raw in values]
 
     def accepted_ids(self, digests: Sequence[bytes], now_ms: int) -> list[Entry | None]:
-        """The messages of ids (:func:`tarry.names.keys.of_id`) that were accepted within the dedupe window."""
+        """The messages of ids, by their :func:`tarry.names.encoding.digest_of_id`, that were accepted within the dedupe
+        window.
+        """
         window = self._dedupe_ms
         if not window:
             return [None] * len(digests)
         # This slice and the one before; and later ones, where the clock was set back.
         latest = max(now_ms, min(self._latest_ms, now_ms + 2 * window))
-        found: list[Entry | None] = [None] * len(digests)
+        latest_entries: list[Entry | None] = [None] * len(digests)
         for start in range((now_ms - window) // window, latest // window + 1):
-            entries = self.get([names.in_slice(d, start * window, window) for d in digests])
-            found = [one or other for one, other in zip(entries, found, strict=True)]
-        return [e if e is not None and e.born_ms > now_ms - window else None for e in found]
+            entries = self.get([encoding.name_of_id(d, start * window, window) for d in digests])
+            latest_entries = [one or other for one, other in zip(entries, latest_entries, strict=True)]
+        return [e if e is not None and e.born_ms > now_ms - window else None for e in latest_entries]
 
-    def dead(self, due_ms: Int64s, seq: Int64s) -> npt.NDArray[np.bool_]:
-        """Which of these messages are cancelled."""
-        return self._dead_alone(due_ms, seq) | self.cancelled_jobs.mask(due_ms, seq)
+    def cancelled_mask(self, due_ms: Int64s, seq: Int64s) -> Mask:
+        """Which of the messages with these due times and seqs are cancelled."""
+        return self._singly_cancelled(due_ms, seq) | self.cancelled_jobs.mask(due_ms, seq)
 
-    def _dead_alone(self, due_ms: Int64s, seq: Int64s) -> npt.NDArray[np.bool_]:
+    def _singly_cancelled(self, due_ms: Int64s, seq: Int64s) -> Mask:
         rows = len(seq)
         if self._db is None or not rows:
             return np.zeros(rows, np.bool_)
         if rows > GETS_MAX:
-            found = self._dead_between(due_ms, seq)
-            if found is not None:
-                return np.isin(seq, found)
-        raw = names.places(due_ms, seq)
-        wanted = [names.CANCELLED + raw[at : at + names.PLACE_BYTES] for at in range(0, len(raw), names.PLACE_BYTES)]
+            cancelled = self._cancelled_among(due_ms, seq)
+            if cancelled is not None:
+                return np.isin(seq, cancelled)
+        wanted = encoding.cancellations(due_ms, seq)
         return np.array([x is not None for x in self._guarded(lambda: self._db.get(wanted))], np.bool_)
 
-    def _dead_between(self, due_ms: Int64s, seq: Int64s) -> Int64s | None:
+    def _cancelled_among(self, due_ms: Int64s, seq: Int64s) -> Int64s | None:
         """The cancelled seqs in the span of these rows; None when there are far more of them than rows."""
         order = np.lexsort((seq, due_ms))[[0, -1]]
-        low, high = (names.of_cancelled(int(due_ms[i]), int(seq[i])) for i in order)
-        found = list(self._range(low, high + b"\0", 4 * len(seq)))
-        if len(found) == 4 * len(seq):
+        low, high = (encoding.cancellation(int(due_ms[i]), int(seq[i])) for i in order)
+        cancellations = list(self._range(low, high + b"\0", 4 * len(seq)))
+        if len(cancellations) == 4 * len(seq):
             return None
-        return np.array([int.from_bytes(raw[9:], "big") for raw in found], np.int64)
+        return np.array([int.from_bytes(raw[9:], "big") for raw in cancellations], np.int64)
 
-    def dead_between(self, after: tuple[int, int], until_ms: int, rows_max: int) -> tuple[Int64s, Int64s]:
+    def cancelled_between(self, after: tuple[int, int], until_ms: int, rows_max: int) -> tuple[Int64s, Int64s]:
         """Due times and seqs of the first cancelled messages from a place on and before a moment."""
-        low, high = names.of_cancelled(*after), names.of_cancelled(until_ms, 0)
-        found = b"" if self._db is None else b"".join(raw[1:] for raw in self._range(low, high, rows_max))
-        return names.placed(found)
+        low, high = encoding.cancellation(*after), encoding.cancellation(until_ms, 0)
+        places = b"" if self._db is None else b"".join(raw[1:] for raw in self._range(low, high, rows_max))
+        return encoding.decode_places(places)
 
     def _range(self, low: bytes, high: bytes, rows_max: int) -> Iterator[bytes]:
         def read() -> list[bytes]:
-            found: list[bytes] = []
+            keys: list[bytes] = []
             at = self._db.iter()
             at.seek(low)
-            while at.valid() and len(found) < rows_max and (raw := at.key()) < high:
-                found.append(raw)
+            while at.valid() and len(keys) < rows_max and (raw := at.key()) < high:
+                keys.append(raw)
                 at.next()
             at.status()
-            return found
+            return keys
 
         yield from self._guarded(read)
 
@@ -336,11 +347,11 @@ class Registry:
             raise CorruptError(f"{self._directory} is damaged: {error}; the next start makes it again") from error
 
 
-def _put(changes: WriteBatch, entries: Iterable[tuple[bytes, Entry]]) -> None:
+def _put(changes: Changes, entries: Iterable[tuple[bytes, Entry]]) -> None:
     for name, entry in entries:
-        changes.put(name, names.encode(entry))
-        if name[:1] != names.ID:
-            changes.put(names.until(entry.due_ms, name), b"")
+        changes.put(name, entry.to_bytes())
+        if name[:1] != encoding.ID:
+            changes.put(encoding.expiry(entry.due_ms, name), b"")
 
 
 def _copies(batch: pa.RecordBatch) -> set[int]:

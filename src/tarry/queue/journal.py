@@ -14,7 +14,7 @@ from tarry.base.errors import DiskFullError, OverloadedError, TarryError
 from tarry.log import frame
 from tarry.log.commit import GroupCommit, as_tarry_error
 from tarry.log.files import DISK_FULL, Files, sync_directory
-from tarry.log.frame import Room
+from tarry.log.frame import LogKind
 from tarry.log.recover import recover_tail
 from tarry.log.segment import SegmentReader, SegmentWriter, list_segments, segment_path
 from tarry.queue.entries import SCHEMA, Entry, from_batch, to_batch
@@ -104,12 +104,12 @@ class Journal:
         """
         bases = list_segments(directory)
         for base in bases[-1:]:
-            recover_tail(files, segment_path(directory, base), Room.ACKS, base)
+            recover_tail(files, segment_path(directory, base), LogKind.ACKS, base)
         # A last file whose snapshot is not whole died while rolling: the file before it has everything.
         while len(bases) > 1 and not _is_whole(segment_path(directory, bases[-1])):
             files.remove(segment_path(directory, bases.pop()))
-            recover_tail(files, segment_path(directory, bases[-1]), Room.ACKS, bases[-1])
-        writer = SegmentWriter(files, directory, Room.ACKS, bases[-1] if bases else 0)
+            recover_tail(files, segment_path(directory, bases[-1]), LogKind.ACKS, bases[-1])
+        writer = SegmentWriter(files, directory, LogKind.ACKS, bases[-1] if bases else 0)
         try:
             # Before anything is served: its writer may have died before the fsync.
             writer.sync()
@@ -224,7 +224,7 @@ class Journal:
         """
         old = self._writer
         try:
-            fresh = SegmentWriter(self._files, self._directory, Room.ACKS, old.base + 1)
+            fresh = SegmentWriter(self._files, self._directory, LogKind.ACKS, old.base + 1)
         except OSError as error:
             if error.errno not in DISK_FULL:
                 raise

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from tarry.base.lru_cache import LruCache
 from tarry.base.message import SCHEMA
-from tarry.base.recent import Recent
 from tarry.base.types import Int64s
 from tarry.log import frame
 from tarry.log.segment import SegmentReader, segment_path
@@ -28,9 +28,9 @@ class FramesReader:
     def __init__(self, directory: Path, writer: SegmentsWriter) -> None:
         self._directory = directory
         self._writer = writer
-        self._tables: Recent[tuple[int, str], tuple[Int64s, Int64s]] = Recent(TABLES_MAX, lambda _: 1)
+        self._tables: LruCache[tuple[int, str], tuple[Int64s, Int64s]] = LruCache(TABLES_MAX, lambda _: 1)
         # A consumer that lags takes a few rows at a time, a frame has thousands, and reading it is checking all of it.
-        self._read: Recent[tuple[int, int], pa.RecordBatch] = Recent(READ_BYTES_MAX, lambda rows: int(rows.nbytes))
+        self._read: LruCache[tuple[int, int], pa.RecordBatch] = LruCache(READ_BYTES_MAX, lambda rows: int(rows.nbytes))
 
     def read_frame(self, topic: str, segment: int, offset: int, rows_max: int) -> tuple[int, pa.RecordBatch]:
         """See :data:`tarry.queue.topic.ReadFrame`. ``rows_max`` says how many rows from ``offset`` on are of use: a

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tarry.base.errors import CorruptError
 from tarry.log.files import Files
-from tarry.log.frame import Room
+from tarry.log.frame import LogKind
 from tarry.log.recover import recover_tail
 from tarry.log.segment import SegmentWriter, list_segments, segment_path
 from tarry.queue.frame_table import FrameEntry, due_max_ms, load_frames, scan_frames
@@ -70,8 +70,8 @@ def recover_segments(files: Files, directory: Path, place: tuple[int, int]) -> R
     path = segment_path(directory, last)
     if bases:
         durable_to = place[1] if place[0] == last else 0
-        recover_tail(files, path, Room.READY, last, durable_to=durable_to, start=durable_to)
-    writer = SegmentWriter(files, directory, Room.READY, last)
+        recover_tail(files, path, LogKind.READY, last, durable_to=durable_to, start=durable_to)
+    writer = SegmentWriter(files, directory, LogKind.READY, last)
     try:
         frames = list(scan_frames(path))
         contents.add(last, frames, place)

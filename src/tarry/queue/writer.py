@@ -11,7 +11,7 @@ from typing import NamedTuple
 from tarry.base.message import concat
 from tarry.log import frame
 from tarry.log.files import Buffer, Files
-from tarry.log.frame import Room
+from tarry.log.frame import LogKind
 from tarry.log.segment import SegmentWriter
 from tarry.queue.frame_table import FrameEntry, due_max_ms, store_frames
 from tarry.queue.tail_cache import TailCache
@@ -142,7 +142,7 @@ class SegmentsWriter:
         old.sync()
         # Everything that can fail for a full disk comes before the first change of state.
         store_frames(old.path, self._frames)
-        fresh = SegmentWriter(self._files, self._directory, Room.READY, old.base + 1)
+        fresh = SegmentWriter(self._files, self._directory, LogKind.READY, old.base + 1)
         self.sealed_due_ms[old.base] = due_max_ms(self._frames)
         self._retired.append(old)
         self._frames = []

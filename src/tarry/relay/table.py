@@ -14,28 +14,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from deltalake import CommitProperties, DeltaTable, Schema, Transaction
-from deltalake.exceptions import CommitFailedError, DeltaError
-
+from tarry.api.jobs import StagedFile
 from tarry.base.clock import SystemClock
-from tarry.base.errors import InvalidArgumentError, UnavailableError
-from tarry.relay.ledger import Reached
+from tarry.base.errors import InvalidArgumentError
+from tarry.relay.files import Reached
 from tarry.relay.positions import At, Partition
-from tarry.store import Snapshot, StagedFile, StaleCommitError, Store
-from tarry.store.locallog import FILES_KEY
-from tarry.store.place import Place
-from tarry.store.table import _NO_HOOKS, CHECKPOINT_COMMITS, PARTITION_COLUMNS, TABLE_SCHEMA, _add_action, _wrapped
+from tarry.store import Commit, Publisher, Snapshot, StaleCommitError, Store
+from tarry.store.publisher import intake_id
 
-CONFLICTS_MAX = 5
 BEHIND_MS_MAX = 6 * 3_600_000
 """While delivery is further behind, the log is not cleaned up."""
 
 
-class RelayStore(Store):
+class RelayStore:
     """One relay's shard of a store. Thread-safe."""
 
-    delivered = Reached(0, 0)
-    """Up to where all shards have delivered, by their markers, as far as the driver knows."""
+    def __init__(self, uri: str, shard: int, *, create: bool) -> None:
+        self.delivered = Reached(0, 0)
+        """Up to where all shards have delivered, by their markers, as far as the driver knows."""
+        self._publisher = Publisher(uri, shard=shard, create=create, may_clean_up=self._may_clean_up)
+        self.table = Store(self._publisher)
+        """The same table as a broker's store is used: for its upkeep."""
 
     @classmethod
     def open_relay(cls, uri: str, *, shard: int = 0) -> RelayStore:
@@ -44,9 +43,8 @@ class RelayStore(Store):
         Raises:
             InvalidArgumentError: the shard is a broker's. Else as :meth:`tarry.store.Store.open`.
         """
-        store = cls.open(uri, shard=shard)
-        assert isinstance(store, RelayStore)
-        if store.version_of(f"intake-{shard}") is not None:
+        store = cls(uri, shard, create=True)
+        if store.version_of(intake_id(shard)) is not None:
             raise InvalidArgumentError(
                 f"shard {shard} of the store at {store.root} is a broker's; allowed: a store, or --store-shard, of the "
                 "relay's own"
@@ -60,24 +58,29 @@ class RelayStore(Store):
         Raises:
             UnavailableError: it cannot be read.
         """
-        place = Place.of(uri)
-        try:
-            return cls(place, DeltaTable(place.uri), shard)
-        except (DeltaError, OSError) as error:
-            raise _wrapped(f"cannot open the store at {place.uri}", error) from error
+        return cls(uri, shard, create=False)
+
+    @property
+    def root(self) -> str:
+        """Where the table is, as :func:`tarry.store.stage` takes it."""
+        return self._publisher.root
+
+    def snapshot(self) -> Snapshot:
+        """As :meth:`tarry.store.Store.snapshot`."""
+        return self._publisher.snapshot()
 
     def version_of(self, app_id: str) -> int | None:
         """The version of an app transaction in the newest version of the table; None where there is none."""
-        with self._lock:
-            self.snapshot()
-            told = self._table.transaction_version(app_id)
-            return None if told is None else int(told)
+        [version] = self._publisher.versions_of(app_id)
+        return version
 
     def known(self, partitions: Iterable[Partition]) -> tuple[int, dict[Partition, At]]:
         """The first free number, and where those of ``partitions`` are that were ever read."""
-        with self._lock:
-            self.snapshot()
-            return self._numbers(), {p: at for p in partitions if (at := self._at(p)) is not None}
+        asked = list(partitions)
+        names = [self._name(what, p) for p in asked for what in ("number", "offset")]
+        free, *versions = self._publisher.versions_of(self._numbers, *names)
+        read = zip(asked, versions[::2], versions[1::2], strict=True)
+        return free or 0, {p: At(n, offset) for p, n, offset in read if n is not None and offset is not None}
 
     def commit_records(
         self,
@@ -91,75 +94,53 @@ class RelayStore(Store):
             StaleCommitError: the table is at neither; nothing was committed. UnavailableError: the log cannot be
             written. Whether the commit took place shows at the next call.
         """
-        with self._lock:
-            for attempt in range(CONFLICTS_MAX):
-                before = self.snapshot()
-                if not moved or self._is_done(moved):
-                    return before
-                self._check_begin(moved, next_number)
-                self._check_present(files)
-                try:
-                    self._write_records(files, moved, next_number)
-                    break
-                except CommitFailedError as error:
-                    # Another driver, which shows above; or somebody has rewritten files, and nothing stands against it.
-                    if attempt == CONFLICTS_MAX - 1:
-                        raise UnavailableError(f"the commit to {self.root} failed: {error}") from error
-                except (DeltaError, OSError) as error:
-                    raise _wrapped(f"the commit to {self.root} failed", error) from error
-            snapshot = self.snapshot()
-            if snapshot.version // CHECKPOINT_COMMITS > before.version // CHECKPOINT_COMMITS:
-                self._checkpoint(snapshot.version)
-            return snapshot
 
-    def _checkpoint(self, version: int) -> None:
+        def judge(_: Snapshot) -> Commit | None:
+            if all(self._at(partition) == to for partition, (_, to) in moved.items()):
+                return None
+            self._check_begin(moved, next_number)
+            return Commit(files, versions=self._versions(moved, next_number))
+
+        return self._publisher.publish("the commit", judge)
+
+    # -- inside: of the version that the publisher read last ---------------------------------------------------------
+
+    def _may_clean_up(self) -> bool:
         # It takes away versions that are a day old. Delivery begins at the one that it has reached, which may be such
         # a one after a long pause, until its first batch is done.
-        if SystemClock().now_ms() - self.delivered.t < BEHIND_MS_MAX:
-            super()._checkpoint(version)
-
-    # -- inside ------------------------------------------------------------------------------------------------------
+        return SystemClock().now_ms() - self.delivered.t < BEHIND_MS_MAX
 
     def _name(self, what: str, partition: Partition) -> str:
-        return f"relay-{self.shard}-{what}/{partition[0]}/{partition[1]}"
+        return f"relay-{self._publisher.shard}-{what}/{partition[0]}/{partition[1]}"
 
-    def _numbers(self) -> int:
-        return int(self._table.transaction_version(f"relay-{self.shard}-numbers") or 0)
+    @property
+    def _numbers(self) -> str:
+        return f"relay-{self._publisher.shard}-numbers"
+
+    def _free_number(self) -> int:
+        return self._publisher.version_of(self._numbers) or 0
 
     def _at(self, partition: Partition) -> At | None:
-        number = self._table.transaction_version(self._name("number", partition))
-        offset = self._table.transaction_version(self._name("offset", partition))
-        return None if number is None or offset is None else At(int(number), int(offset))
-
-    def _is_done(self, moved: Mapping[Partition, tuple[int | None, At]]) -> bool:
-        return all(self._at(partition) == to for partition, (_, to) in moved.items())
+        number = self._publisher.version_of(self._name("number", partition))
+        offset = self._publisher.version_of(self._name("offset", partition))
+        return None if number is None or offset is None else At(number, offset)
 
     def _check_begin(self, moved: Mapping[Partition, tuple[int | None, At]], next_number: int) -> None:
         for partition, (begin, to) in moved.items():
             at = self._at(partition)
             here = begin == (None if at is None else at.offset)
-            new = self._numbers() <= to.number < next_number
+            new = self._free_number() <= to.number < next_number
             if not here or not (new or (at is not None and to.number == at.number)):
                 raise StaleCommitError(
                     f"the store has {partition[0]}/{partition[1]} at {at}, but the batch goes from {begin} to {to}: it "
                     "was planned from another state, or another relay is at work; nothing was committed"
                 )
 
-    def _write_records(
-        self, files: Sequence[StagedFile], moved: Mapping[Partition, tuple[int | None, At]], next_number: int
-    ) -> None:
-        now_ms = SystemClock().now_ms()
-        told = [Transaction(self._name("offset", p), to.offset) for p, (_, to) in moved.items()]
-        first = self._numbers()
-        new = [Transaction(self._name("number", p), to.number) for p, (_, to) in moved.items() if to.number >= first]
+    def _versions(self, moved: Mapping[Partition, tuple[int | None, At]], next_number: int) -> dict[str, int]:
+        versions = {self._name("offset", p): to.offset for p, (_, to) in moved.items()}
+        first = self._free_number()
+        new = {self._name("number", p): to.number for p, (_, to) in moved.items() if to.number >= first}
         if new:
             # Two drivers that take up different partitions at once would give both the same number.
-            told += [*new, Transaction(f"relay-{self.shard}-numbers", next_number)]
-        self._table.create_write_transaction(
-            [_add_action(file, now_ms) for file in files],
-            "append",
-            Schema.from_arrow(TABLE_SCHEMA),
-            PARTITION_COLUMNS,
-            commit_properties=CommitProperties(custom_metadata={FILES_KEY: str(len(files))}, app_transactions=told),
-            post_commithook_properties=_NO_HOOKS,
-        )
+            versions |= {**new, self._numbers: next_number}
+        return versions

@@ -7,14 +7,17 @@ rule and where the series stands (:class:`State`); the broker asks :func:`first_
 
 One file, one question:
 
-=============  =========================================================================
-``rule``       what is a rule, and is it valid?
-``text``       how is it written, by a producer and in a row?
-``series``     when is the next occurrence, and what of those that downtime has missed?
-``cron``       at which instants does a cron rule fire? (daylight saving is explained there)
-``walls``      which wall-clock times match a cron expression? (the ``cronsim`` library)
-``zones``      what do the clocks of a zone show?
-=============  =========================================================================
+===============  =========================================================================
+``rule``         what is a rule, and is it valid?
+``text``         how is it written, by a producer and in a row?
+``series``       when is the next occurrence, and what of those that downtime has missed?
+``cron``         at which instants does a cron rule fire? (daylight saving is explained there)
+``local_times``  which local times match a cron expression? (the ``cronsim`` library)
+``zones``        what do the clocks of a zone show?
+===============  =========================================================================
+
+What is cached in these modules are results of pure functions of short texts and numbers, which producers repeat; the
+zone database counts as constant while a process lives.
 """
 
 from tarry.repeat.rule import CRON_CHARS_MAX, FACTOR_MIN, LEAST_MS, MOST_MS, Missed, Repeat

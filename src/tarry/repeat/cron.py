@@ -26,7 +26,7 @@ from functools import lru_cache
 from typing import Protocol
 
 from tarry.base.errors import InvalidArgumentError
-from tarry.repeat.walls import Walls, walls
+from tarry.repeat.local_times import LocalTimes, local_times
 from tarry.repeat.zones import LAST_S, Zone, zone
 
 _NEVER_S = 50 * 366 * 86_400
@@ -52,48 +52,48 @@ class Cron(Protocol):
 class Fixed:
     """A rule at fixed times. Its instants rise with the wall times that they belong to: see ``Zone.instant``."""
 
-    def __init__(self, walls: Walls, zone: Zone) -> None:
-        self._walls, self._zone = walls, zone
+    def __init__(self, times: LocalTimes, zone: Zone) -> None:
+        self._times, self._zone = times, zone
 
     def next(self, instant: int) -> int | None:
-        wall = self._walls.next(self._zone.passed(instant))
+        wall = self._times.next(self._zone.passed(instant))
         return None if wall is None else self._zone.instant(wall)
 
     def last(self, after: int, by: int) -> int | None:
-        wall = self._walls.last(self._zone.passed(by))
-        found = None if wall is None else self._zone.instant(wall)
-        return found if found is not None and found > after else None
+        wall = self._times.last(self._zone.passed(by))
+        instant = None if wall is None else self._zone.instant(wall)
+        return instant if instant is not None and instant > after else None
 
     def count(self, after: int, by: int) -> int:
-        found = self._walls.count(self._zone.passed(after), self._zone.passed(by))
+        count = self._times.count(self._zone.passed(after), self._zone.passed(by))
         for at, before, behind in self._zone.shifts(after, by):
             if behind > before:  # all of the gap, and the moment at its end, are one firing
-                found -= max(0, self._walls.count(at + before - 1, at + behind) - 1)
-        return found
+                count -= max(0, self._times.count(at + before - 1, at + behind) - 1)
+        return count
 
 
 class Running:
     """A rule that fires whenever the clocks show a matching time."""
 
-    def __init__(self, walls: Walls, zone: Zone) -> None:
-        self._walls, self._zone = walls, zone
+    def __init__(self, times: LocalTimes, zone: Zone) -> None:
+        self._times, self._zone = times, zone
 
     def next(self, instant: int) -> int | None:
-        for after, by, offset in self._zone.pieces(instant, min(instant + _NEVER_S, LAST_S)):
-            wall = self._walls.next(after + offset)
+        for after, by, offset in self._zone.spans(instant, min(instant + _NEVER_S, LAST_S)):
+            wall = self._times.next(after + offset)
             if wall is not None and wall - offset <= by:
                 return wall - offset
         return None
 
     def last(self, after: int, by: int) -> int | None:
-        for begin, end, offset in reversed(list(self._zone.pieces(after, by))):
-            wall = self._walls.last(end + offset)
+        for begin, end, offset in reversed(list(self._zone.spans(after, by))):
+            wall = self._times.last(end + offset)
             if wall is not None and wall - offset > begin:
                 return wall - offset
         return None
 
     def count(self, after: int, by: int) -> int:
-        return sum(self._walls.count(a + offset, b + offset) for a, b, offset in self._zone.pieces(after, by))
+        return sum(self._times.count(a + offset, b + offset) for a, b, offset in self._zone.spans(after, by))
 
 
 @lru_cache(maxsize=4096)
@@ -103,10 +103,10 @@ def cron(expression: str, zone_name: str) -> Cron:
     Raises:
         InvalidArgumentError: the zone is not known (any more).
     """
-    found, where = walls(expression), zone(zone_name)
+    times, where = local_times(expression), zone(zone_name)
     if where is None:
         raise InvalidArgumentError(f"zone {zone_name!r} is not known; allowed: an IANA name such as 'Europe/Berlin'")
-    return Fixed(found, where) if found.fixed else Running(found, where)
+    return Fixed(times, where) if times.fixed else Running(times, where)
 
 
 # Many series share a rule and are due at the same instant: the herd of 9 o'clock is one search.
@@ -116,19 +116,19 @@ def next_firing(expression: str, zone_name: str, instant: int) -> int | None:
     # Before 1970 there is nothing to be due, and half of it has no calendar.
     if instant >= LAST_S:
         return None
-    found = cron(expression, zone_name).next(max(instant, -1))
-    return found if found is not None and found <= LAST_S else None
+    following = cron(expression, zone_name).next(max(instant, -1))
+    return following if following is not None and following <= LAST_S else None
 
 
 def last_firing(expression: str, zone_name: str, after: int, by: int) -> tuple[int, int]:
     """The last firing after ``after`` and not after ``by``, and how many there are; ``(after, 0)`` when none."""
-    found = cron(expression, zone_name)
-    last = found.last(after, by) if by > after else None
-    return (after, 0) if last is None else (last, found.count(after, by))
+    rule = cron(expression, zone_name)
+    last = rule.last(after, by) if by > after else None
+    return (after, 0) if last is None else (last, rule.count(after, by))
 
 
 def firing(expression: str, zone_name: str, after: int, by: int, number: int) -> int:
     """The ``number``-th firing after ``after``, counted from 1; there must be so many until ``by``."""
-    found = cron(expression, zone_name)
+    rule = cron(expression, zone_name)
     instants = range(after + 1, by + 1)
-    return instants[bisect_left(instants, number, key=lambda instant: found.count(after, instant))]
+    return instants[bisect_left(instants, number, key=lambda instant: rule.count(after, instant))]

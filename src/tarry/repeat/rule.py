@@ -13,7 +13,7 @@ from typing import Any, Literal, NoReturn, TypeAlias, get_args
 
 from tarry.base.delay import INT64_MAX, datetime_ms, due_from_delay, parse_duration_ms
 from tarry.base.errors import InvalidArgumentError
-from tarry.repeat.walls import closer_than, problem
+from tarry.repeat.local_times import closer_than, problem
 from tarry.repeat.zones import zone
 
 LEAST_MS = 1000
@@ -167,7 +167,7 @@ def check_least(repeat: Repeat, least_ms: int) -> Repeat:
 
 
 def refuse(field: str, value: object, allowed: str, why: str = "") -> NoReturn:
-    """Raises the error that says so."""
+    """Raise InvalidArgumentError, which names the field, its value and what is allowed."""
     why = f" ({why})" if why else ""
     raise InvalidArgumentError(f"repeat: {field} is {short(value)}{why}; allowed: {allowed}")
 
@@ -212,7 +212,7 @@ def _duration_ms(field: str, value: Any) -> int:
 
 
 def _moment_ms(value: Any) -> int | None:
-    """Rounded down: nothing may be due after the moment."""
+    """A moment in UTC milliseconds, rounded down: nothing may be due after it."""
     if isinstance(value, str):
         try:
             value = datetime.fromisoformat(value)

@@ -33,7 +33,7 @@ class Shift(NamedTuple):
     after: int
 
 
-class Piece(NamedTuple):
+class OffsetSpan(NamedTuple):
     """The instants after ``after`` up to and including ``by``, in all of which the clocks have the same ``offset``."""
 
     after: int
@@ -73,13 +73,13 @@ class Zone:
         for year in range(_year(after), _year(by) + 1):
             yield from (shift for shift in _shifts(self._name, year) if after < shift.at <= by)
 
-    def pieces(self, after: int, by: int) -> Iterator[Piece]:
+    def spans(self, after: int, by: int) -> Iterator[OffsetSpan]:
         """The instants after ``after`` up to and including ``by``, cut where the clocks are shifted. Lazy."""
         offset = self.offset(after)
         for shift in self.shifts(after, by):
-            yield Piece(after, shift.at - 1, offset)
+            yield OffsetSpan(after, shift.at - 1, offset)
             after, offset = shift.at - 1, shift.after
-        yield Piece(after, by, offset)
+        yield OffsetSpan(after, by, offset)
 
     def _turn(self, after: int, by: int) -> int:
         """The instant in (``after``, ``by``] from which on the offset is no longer what it was at ``after``."""
@@ -87,7 +87,7 @@ class Zone:
         instants = range(after + 1, by + 1)
         return instants[bisect_left(instants, True, key=lambda instant: self.offset(instant) != former)]
 
-    def _shifts(self, year: int) -> Iterator[Shift]:
+    def shifts_of(self, year: int) -> Iterator[Shift]:
         begin, end = (int(datetime(y, 1, 1, tzinfo=UTC).timestamp()) for y in (year, year + 1))
         before = self.offset(begin)
         for look in range(begin, end, _LOOK_S):
@@ -108,8 +108,8 @@ def zone(name: str) -> Zone | None:
 
 @lru_cache(maxsize=1024)
 def _shifts(name: str, year: int) -> tuple[Shift, ...]:
-    found = zone(name)
-    return () if found is None else tuple(found._shifts(year))
+    where = zone(name)
+    return () if where is None else tuple(where.shifts_of(year))
 
 
 def wall_clock(wall: int) -> datetime:

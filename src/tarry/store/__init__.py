@@ -1,7 +1,8 @@
 """The store: a Delta table of what is far in the future, bucketed and sorted by due time; format:
 ``docs/formats-store.md``.
 
-``layout`` (which rows share a file) → ``stage`` (write files) → ``table`` (publish them, take snapshots) → ``window``
+``layout`` (which rows share a file) → ``stage`` (write files) → ``publisher`` (the table's log: commits and
+snapshots) → ``table`` (which commit is right) → ``window``
 (read a span of due time in order). ``upkeep`` (what to rewrite) → ``rewrite`` (do it, by ``run``). The broker needs no
 Spark and no Java for any of it.
 """
@@ -9,17 +10,19 @@ Spark and no Java for any of it.
 from tarry.store.due import next_due
 from tarry.store.errors import StaleCommitError
 from tarry.store.orphans import remove_orphans, remove_replaced, remove_staged
+from tarry.store.publisher import Commit, Publisher
 from tarry.store.rewrite import Rewritten, Work, rewrite
 from tarry.store.snapshot import FileColumns, Snapshot
-from tarry.store.stage import StagedFile, stage, staging
+from tarry.store.stage import stage, staging
 from tarry.store.table import Store
 from tarry.store.window import read_window
 
 __all__ = [
+    "Commit",
     "FileColumns",
+    "Publisher",
     "Rewritten",
     "Snapshot",
-    "StagedFile",
     "StaleCommitError",
     "Store",
     "Work",

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tarry.base.types import Int64s, Key
+from tarry.base.types import Int64s, Key, Mask, at_or_after
 from tarry.store.parquet import Group, groups, read_group
 from tarry.store.place import Place
 from tarry.store.scan import Alive
@@ -28,17 +28,19 @@ def next_due(snapshot: Snapshot, from_ms: int, topics: set[str], *, alive: Alive
     Raises:
         CorruptError: a file is missing or damaged.
     """
-    firsts, found = Firsts(snapshot, Key(from_ms, _LOWEST), alive or _all_alive), dict[str, int]()
+    firsts, first_ms = Firsts(snapshot, Key(from_ms, _LOWEST), alive or _all_alive), dict[str, int]()
     while (frontier := firsts.frontier) is not None:
-        wanted = {topic for topic in topics if found.get(topic, frontier + 1) > frontier}
-        if not wanted:
+        missing = {topic for topic in topics if first_ms.get(topic, frontier + 1) > frontier}
+        if not missing:
             break
-        firsts.advance(wanted, found)
-    return found
+        firsts.advance(missing, first_ms)
+    return first_ms
 
 
 class Firsts:
-    """Goes through the store in due order, from ``after`` on, a file or row group at a time."""
+    """Looks for the first living messages of topics, through the store in due order from ``after`` on, a file or row
+    group at a time.
+    """
 
     def __init__(self, snapshot: Snapshot, after: Key, alive: Alive) -> None:
         files = snapshot.files
@@ -54,11 +56,13 @@ class Firsts:
 
     @property
     def frontier(self) -> int | None:
-        """All due times below were looked at; None: all there are."""
+        """All messages due before that were looked at; None: all messages were."""
         return self._waiting[0][0] if self._waiting else None
 
-    def advance(self, wanted: set[str], found: dict[str, int]) -> None:
-        """Look into what comes first, and note in ``found`` what is sooner than what it has of ``wanted``."""
+    def advance(self, wanted: set[str], first_ms: dict[str, int]) -> None:
+        """Look into what comes first; note in ``first_ms``, by topic, due times that are sooner than what it has of the
+        topics ``wanted``.
+        """
         _, file, number, group = heapq.heappop(self._waiting)
         low, high = self._topics[file] if group is None else (group.topic_min, group.topic_max)
         if low is not None and high is not None and not any(low <= topic <= high for topic in wanted):
@@ -70,21 +74,21 @@ class Firsts:
                     heapq.heappush(self._waiting, (bound, file, each.number, each))
             return
         batch = read_group(self._place, self._paths[file], number, COLUMNS)
-        note_firsts(batch, self._after, wanted, self._alive, found)
+        note_firsts(batch, self._after, wanted, self._alive, first_ms)
 
 
-def note_firsts(batch: pa.RecordBatch, after: Key, topics: set[str], alive: Alive, found: dict[str, int]) -> None:
+def note_firsts(batch: pa.RecordBatch, after: Key, topics: set[str], alive: Alive, first_ms: dict[str, int]) -> None:
     """Note the first living row of each of ``topics`` in a batch that has :data:`COLUMNS`, from ``after`` on."""
     due, seq = batch.column("due_ms").to_numpy(), batch.column("seq").to_numpy()
-    here = pc.is_in(batch.column("topic"), value_set=pa.array(sorted(topics))).to_numpy(zero_copy_only=False)
-    rows = np.flatnonzero(here & ((due > after[0]) | ((due == after[0]) & (seq >= after[1]))))
+    of_topics = pc.is_in(batch.column("topic"), value_set=pa.array(sorted(topics))).to_numpy(zero_copy_only=False)
+    rows = np.flatnonzero(of_topics & at_or_after(due, seq, after))
     rows = rows[np.lexsort((seq[rows], due[rows]))]
     first = _first_of_each(batch, rows)
     # Seldom is one of them cancelled, and only then all the others are asked about.
     if not alive(due[first], seq[first]).all():
         first = _first_of_each(batch, rows[alive(due[rows], seq[rows])])
     for topic, moment in zip(batch.column("topic").take(pa.array(first)).to_pylist(), due[first].tolist(), strict=True):
-        found[topic] = min(moment, found.get(topic, moment))
+        first_ms[topic] = min(moment, first_ms.get(topic, moment))
 
 
 def _first_of_each(batch: pa.RecordBatch, rows: Int64s) -> Int64s:
@@ -92,5 +96,5 @@ def _first_of_each(batch: pa.RecordBatch, rows: Int64s) -> Int64s:
     return rows[np.unique(codes, return_index=True)[1]]
 
 
-def _all_alive(due_ms: Int64s, seq: Int64s) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def _all_alive(due_ms: Int64s, seq: Int64s) -> Mask:
     return np.ones(len(seq), np.bool_)

@@ -36,13 +36,13 @@ def find(
 
 def _by_file(snapshot: Snapshot, due_ms: Int64s, seq: Int64s) -> dict[int, list[int]]:
     files = snapshot.files
-    found: dict[int, list[int]] = defaultdict(list)
+    rows_by_file: dict[int, list[int]] = defaultdict(list)
     for row, (due, number) in enumerate(zip(due_ms.tolist(), seq.tolist(), strict=True)):
         hits = (files.seq_min <= number) & (files.seq_max >= number)
         hits &= (files.due_min_ms <= due) & (files.due_max_ms >= due)
         for file in np.flatnonzero(hits).tolist():
-            found[file].append(row)
-    return found
+            rows_by_file[file].append(row)
+    return rows_by_file
 
 
 def _in_file(place: Place, path: str, due_ms: Int64s, seq: Int64s, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from tarry.base.bulk import among, first_seq
 from tarry.base.message import count_topics
-from tarry.base.types import Key
+from tarry.base.types import Key, at_or_after
 from tarry.store.parquet import groups, read_group
 from tarry.store.place import Place
 from tarry.store.scan import Alive
@@ -54,6 +54,6 @@ def count_job(snapshot: Snapshot, number: int, after: Key, alive: Alive) -> Coun
 
 def _count(batch: pa.RecordBatch, number: int, after: Key, alive: Alive, counts: Counter[str]) -> None:
     due, seq = batch.column("due_ms").to_numpy(), batch.column("seq").to_numpy()
-    which = among(seq, [number]) & ((due > after[0]) | ((due == after[0]) & (seq >= after[1])))
+    which = among(seq, [number]) & at_or_after(due, seq, after)
     which[which] = alive(due[which], seq[which])
     count_topics(batch.column("topic").filter(pa.array(which)), counts)

@@ -7,7 +7,7 @@ label tells its width by its prefix::
     1h-20261121T14      1d-20261121      1mo-202611      all
 
 :func:`cut` divides the sorted due times of one task; neighbours that are too small for a file of their own are put
-together, and the label is then the smallest bucket that holds all of the piece. All times are UTC.
+together, and the label is then the smallest bucket that holds all of the slice. All times are UTC.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _YEAR_10000_MS = 253_402_300_800_000
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class BucketSlice:
     """Rows ``[start, stop)`` of a task's sorted rows, and the label of the bucket that holds them."""
 
     start: int
@@ -59,14 +59,14 @@ def label(due_min_ms: int, due_max_ms: int) -> str:
     return ALL
 
 
-def cut(due_ms: Int64s, now_ms: int, *, rows_min: int, pieces_max: int) -> list[Piece]:
-    """Divide ascending ``due_ms`` into at most ``pieces_max`` pieces of at least ``rows_min`` rows (all, where there
+def cut(due_ms: Int64s, now_ms: int, *, rows_min: int, slices_max: int) -> list[BucketSlice]:
+    """Divide ascending ``due_ms`` into at most ``slices_max`` slices of at least ``rows_min`` rows (all, where there
     are fewer).
     """
     rows = len(due_ms)
     if rows == 0:
         return []
-    least = max(rows_min, -(-rows // pieces_max))
+    least = max(rows_min, -(-rows // slices_max))
     stops = []
     start = 0
     for stop in [*bucket_starts(due_ms, now_ms), rows]:
@@ -75,7 +75,9 @@ def cut(due_ms: Int64s, now_ms: int, *, rows_min: int, pieces_max: int) -> list[
             start = stop
     # What is left over is too small to stand alone: it goes with its neighbour before it.
     stops = [*stops[:-1], rows] if stops else [rows]
-    return [Piece(a, b, label(int(due_ms[a]), int(due_ms[b - 1]))) for a, b in zip([0, *stops], stops, strict=False)]
+    return [
+        BucketSlice(a, b, label(int(due_ms[a]), int(due_ms[b - 1]))) for a, b in zip([0, *stops], stops, strict=False)
+    ]
 
 
 def bucket_starts(due_ms: Int64s, now_ms: int, *, reach: int = 1) -> list[int]:
@@ -96,14 +98,14 @@ def bucket_starts(due_ms: Int64s, now_ms: int, *, reach: int = 1) -> list[int]:
 
 def buckets_between(due_min_ms: int, due_max_ms: int, now_ms: int) -> int:
     """How many buckets of an hour or more a file with these bounds lies in, by what is far and near at ``now_ms``."""
-    found, low = 0, due_min_ms
+    buckets, low = 0, due_min_ms
     for distance_ms, width_ms in ((DAY_MS, HOUR_MS), (_MONTH_MS, DAY_MS), (None, None)):
         high = due_max_ms if distance_ms is None else min(due_max_ms, now_ms + distance_ms - 1)
         if low > high:
             continue
         first, last = _number(np.array([low, high]), width_ms).tolist()
-        found, low = found + last - first + 1, high + 1
-    return int(found)
+        buckets, low = buckets + last - first + 1, high + 1
+    return int(buckets)
 
 
 def _number(due_ms: Int64s, width_ms: int | None) -> Int64s:

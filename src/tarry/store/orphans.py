@@ -47,10 +47,10 @@ def remove_staged(root: str, shard: int, prefix: str) -> list[str]:
     """
     place = Place.of(root)
     try:
-        found = place.filesystem.get_file_info(
+        infos = place.filesystem.get_file_info(
             fs.FileSelector(place.path(f"shard={shard}"), allow_not_found=True, recursive=True)
         )
-        paths = [info.path.removeprefix(f"{place.base}/") for info in found if info.base_name.startswith(prefix)]
+        paths = [info.path.removeprefix(f"{place.base}/") for info in infos if info.base_name.startswith(prefix)]
         place.remove(paths)
     except (OSError, pa.ArrowException) as error:
         log.warning("files %s* that were given up could not be removed: %s", prefix, error)
@@ -61,10 +61,10 @@ def remove_staged(root: str, shard: int, prefix: str) -> list[str]:
 def _remove(root: str, older_than_hours: int, *, everything: bool, what: str) -> list[str]:
     try:
         # A dry run, and deletion by ourselves: a real one would also write entries into the log.
-        found = DeltaTable(root).vacuum(
+        removable = DeltaTable(root).vacuum(
             older_than_hours, dry_run=True, enforce_retention_duration=False, full=everything
         )
-        paths = [path for path in found if path.endswith(".parquet")]
+        paths = [path for path in removable if path.endswith(".parquet")]
         place = Place.of(root)
         # The log speaks of a removed file for longer than the file is there.
         paths = [path for path, size in zip(paths, place.sizes(paths), strict=True) if size is not None]

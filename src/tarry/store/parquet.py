@@ -1,18 +1,13 @@
 """Reading the store's Parquet files: row groups and their bounds, with checksums verified.
 
-Parquet has checksums for pages and none for the footer, and its reader ends the process at some damaged footers. So the
-name of a file ends with the CRC-32 of its footer; a file of another name (a foreign writer's) is read without.
-
 A file is open only while one row group is read. A window that overlaps a thousand files thus holds no handles, and
-nothing is left open when a reader is abandoned. Footers are kept in a small cache of bounded bytes, because a herd
-reads one file group by group. Files are read with plain reads (``memory_map=False``: mapped pages would count as the
+nothing is left open when a reader is abandoned. Footers are kept (``footers.py``), because a herd reads one file group
+by group. Files are read with plain reads (``memory_map=False``: mapped pages would count as the
 broker's RSS) and without ``pre_buffer`` (which would read ahead a whole file's columns).
 """
 
 from __future__ import annotations
 
-import re
-import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,14 +19,9 @@ import pyarrow.parquet as pq
 
 from tarry.base.errors import CorruptError
 from tarry.base.message import SCHEMA
-from tarry.base.recent import Recent
+from tarry.store.footers import FOOTERS
 from tarry.store.place import Place
 
-FOOTER_BYTES_MAX = 2 << 20
-FOOTER_BYTES_NEAR = 64 << 10
-"""What is read at first, to have most footers in one read."""
-_TAIL_BYTES = 8
-_CHECKSUM = re.compile(r"-[0-9a-f]{32}-([0-9a-f]{8})\.parquet$")
 _LOWEST, _HIGHEST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 
 
@@ -49,14 +39,6 @@ class Group:
     topic_max: str | None
 
 
-def _size_of_footer(footer: Any) -> int:
-    return int(footer.serialized_size)
-
-
-# A store file never changes, so an entry never goes stale.
-_footers: Recent[str, Any] = Recent(FOOTER_BYTES_MAX, _size_of_footer)
-
-
 def groups(place: Place, relative: str) -> list[Group]:
     """The row groups of a file.
 
@@ -66,14 +48,14 @@ def groups(place: Place, relative: str) -> list[Group]:
     with _opened(place, relative) as file:
         footer = file.metadata
         at = {footer.schema.column(i).path: i for i in range(footer.num_columns)}
-        found = []
+        listed = []
         for number in range(footer.num_row_groups):
             group = footer.row_group(number)
             due = _bounds(group, at["due_ms"]) or (_LOWEST, _HIGHEST)
             seq = _bounds(group, at["seq"]) or (_LOWEST, _HIGHEST)
             topic = _bounds(group, at["topic"]) or (None, None)
-            found.append(Group(number, int(group.num_rows), *due, *seq, *topic))
-        return found
+            listed.append(Group(number, int(group.num_rows), *due, *seq, *topic))
+        return listed
 
 
 def read_group(place: Place, relative: str, number: int, columns: Sequence[str] = SCHEMA.names) -> pa.RecordBatch:
@@ -96,48 +78,19 @@ def _bounds(group: Any, column: int) -> tuple[Any, Any] | None:
     return (statistics.min, statistics.max) if statistics is not None and statistics.has_min_max else None
 
 
-def footer_checksum(content: pa.Buffer) -> int:
-    """CRC-32 of the footer of a whole Parquet file: its metadata, their length and the magic number."""
-    return zlib.crc32(content.slice(content.size - _footer_bytes(content)))
-
-
-def _footer_bytes(end: pa.Buffer) -> int:
-    return int.from_bytes(end.slice(end.size - _TAIL_BYTES, 4).to_pybytes(), "little") + _TAIL_BYTES
-
-
-def _footer(place: Place, path: str) -> Any:
-    found = _footers.get(path)
-    checksum = _CHECKSUM.search(path)
-    if found is not None or checksum is None:
-        return found
-    with place.filesystem.open_input_file(path) as file:
-        size = file.size()
-        near = file.read_at(min(size, FOOTER_BYTES_NEAR), max(0, size - FOOTER_BYTES_NEAR))
-        end = pa.py_buffer(near)
-        length = _footer_bytes(end) if end.size >= _TAIL_BYTES else size + 1
-        if length > size:
-            raise CorruptError(f"{path} is damaged: {size} bytes are no Parquet file")
-        if length > end.size:
-            end = pa.py_buffer(file.read_at(length, size - length))
-    footer = end.slice(end.size - length)
-    if zlib.crc32(footer) != int(checksum[1], 16):
-        raise CorruptError(f"{path} is damaged: the checksum of its footer does not hold")
-    return pq.read_metadata(pa.BufferReader(b"PAR1" + footer.to_pybytes()))
-
-
 @contextmanager
 def _opened(place: Place, relative: str) -> Iterator[Any]:
     path = place.path(relative)
     try:
         with pq.ParquetFile(
             path,
-            metadata=_footer(place, path),
+            metadata=FOOTERS.get(place, path),
             filesystem=place.filesystem,
             memory_map=False,
             pre_buffer=False,
             page_checksum_verification=True,
         ) as file:
-            _footers.put(path, file.metadata)
+            FOOTERS.put(path, file.metadata)
             yield file
     except FileNotFoundError as error:
         raise CorruptError(f"{path} is missing, though the store's log names it") from error

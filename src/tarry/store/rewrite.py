@@ -16,23 +16,21 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from tarry.api.jobs import StagedFile
 from tarry.base.bulk import SEQ_MIN, CancelledJobs
 from tarry.base.message import cancelled_seqs, messages_only
-from tarry.base.types import Int64s, Key
+from tarry.base.types import Int64s, Key, Mask
 from tarry.store.parquet import groups, read_group
 from tarry.store.place import Place
 from tarry.store.run import FILE_BYTES_MAX, RunWriter
 from tarry.store.snapshot import FileColumns, Snapshot
-from tarry.store.stage import StagedFile
 from tarry.store.window import read_window
 
 BATCH_ROWS = 8192
 _LOWEST, _HIGHEST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 _KEYS = ("due_ms", "seq")
-Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,17 +55,17 @@ class Work:
 
     @property
     def bytes(self) -> int:
-        """How much is read."""
+        """The bytes of ``files``, all of which are read."""
         return int(self.files.size.sum())
 
     def to_json(self) -> str:
-        """For another process."""
+        """As JSON, to be carried out or reported by another process."""
         plain: dict[str, Any] = {n: getattr(self, n) for n in self.__slots__ if n not in ("files", "against")}
         return json.dumps(plain | {"files": self.files.to_plain(), "against": self.against.to_plain()})
 
     @classmethod
     def of_json(cls, text: str) -> Work:
-        """From what :meth:`to_json` gave."""
+        """The object of which :meth:`to_json` gave the text."""
         plain = json.loads(text)
         for name in ("files", "against"):
             plain[name] = FileColumns.of_plain(plain[name])
@@ -85,21 +83,21 @@ class Rewritten:
 
     @property
     def rows(self) -> int:
-        """How many are left."""
+        """How many rows are left."""
         return sum(file.rows for file in self.files)
 
     @property
     def bytes(self) -> int:
-        """How much was written."""
+        """How many bytes were written."""
         return sum(file.size for file in self.files)
 
     def to_json(self) -> str:
-        """For another process."""
+        """As JSON, to be carried out or reported by another process."""
         return json.dumps(asdict(self))
 
     @classmethod
     def of_json(cls, text: str) -> Rewritten:
-        """From what :meth:`to_json` gave."""
+        """The object of which :meth:`to_json` gave the text."""
         plain = json.loads(text)
         files = tuple(StagedFile(**file) for file in plain["files"])
         return cls(tuple(plain["removed"]), files, plain["rows_read"], plain["bytes_read"])
@@ -130,8 +128,8 @@ def rewrite(work: Work) -> Rewritten:
     try:
         for batch in _sorted(work.root, work.files, work.floor_ms, _HIGHEST):
             rows = batch if work.cancellations else messages_only(batch)
-            gone = lost.mask(rows)
-            writer.add(rows.filter(pa.array(~gone)) if gone.any() else rows)
+            cancelled = lost.mask(rows)
+            writer.add(rows.filter(pa.array(~cancelled)) if cancelled.any() else rows)
         files = writer.finish()
     except BaseException:
         writer.abandon()
@@ -180,7 +178,7 @@ class _Cancelled:
         self._seq: Int64s = np.empty(0, np.int64)
         self._ended = False
 
-    def mask(self, rows: pa.RecordBatch) -> Bools:
+    def mask(self, rows: pa.RecordBatch) -> Mask:
         due, seq = rows.column("due_ms").to_numpy(), rows.column("seq").to_numpy()
         dead = self._jobs.mask(due, seq)
         if len(due):
@@ -218,32 +216,32 @@ class _Orphaned:
         self._messages = work.against
         self._place = Place.of(work.root)
 
-    def mask(self, rows: pa.RecordBatch) -> Bools:
+    def mask(self, rows: pa.RecordBatch) -> Mask:
         due, target = rows.column("due_ms").to_numpy(), cancelled_seqs(rows)
-        found = np.zeros(len(due), np.bool_)
+        has_message = np.zeros(len(due), np.bool_)
         if len(due) == 0:
-            return found
+            return has_message
         files = self._messages
         for i in np.flatnonzero((files.due_max_ms >= due[0]) & (files.due_min_ms <= due[-1])).tolist():
             if not _within(due, target, files, i).any():
                 continue
             for group in groups(self._place, files.path[i]):
-                wanted = ~found & (due >= group.due_min_ms) & (due <= group.due_max_ms)
+                wanted = ~has_message & (due >= group.due_min_ms) & (due <= group.due_max_ms)
                 wanted &= (target >= group.seq_min) & (target <= group.seq_max)
                 if not wanted.any():
                     continue
                 batch = read_group(self._place, files.path[i], group.number, _KEYS)
-                there = batch.column("due_ms").to_numpy(), batch.column("seq").to_numpy()
-                found |= wanted & _among(due, target, *there)
-        return ~found
+                pairs = batch.column("due_ms").to_numpy(), batch.column("seq").to_numpy()
+                has_message |= wanted & _among(due, target, *pairs)
+        return ~has_message
 
 
-def _within(due: Int64s, seq: Int64s, files: FileColumns, i: int) -> Bools:
+def _within(due: Int64s, seq: Int64s, files: FileColumns, i: int) -> Mask:
     within = (due >= files.due_min_ms[i]) & (due <= files.due_max_ms[i])
     return np.asarray(within & (seq >= files.seq_min[i]) & (seq <= files.seq_max[i]))
 
 
-def _among(due: Int64s, seq: Int64s, other_due: Int64s, other_seq: Int64s) -> Bools:
+def _among(due: Int64s, seq: Int64s, other_due: Int64s, other_seq: Int64s) -> Mask:
     """Which of the pairs are among the others; a seq has one due time."""
     order = np.argsort(other_seq)
     at = np.minimum(np.searchsorted(other_seq, seq, sorter=order), len(other_seq) - 1)

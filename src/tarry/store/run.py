@@ -14,17 +14,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tarry.api.jobs import StagedFile
 from tarry.store.layout import CANCELLED, bucket_starts, cut_by_size, label
 from tarry.store.place import Place
-from tarry.store.stage import (
-    GROUP_BYTES_MAX,
-    GROUP_ROWS_MAX,
-    StagedFile,
-    parquet_writer,
-    put,
-    row_bytes,
-    sync_names,
-)
+from tarry.store.stage import GROUP_BYTES_MAX, GROUP_ROWS_MAX, parquet_writer, put, row_bytes, sync_names
 
 FILE_BYTES_MAX = 256 << 20
 """Of the largest file, 1/32 is enough at the end of a bucket, 1/16 is the most of several buckets, 1/64 a row group."""

@@ -10,17 +10,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from tarry.base.criteria import Criteria
 from tarry.base.message import SCHEMA
-from tarry.base.types import Int64s, Key, at_or_after
-from tarry.base.wanted import Wanted
+from tarry.base.types import Int64s, Key, Mask, Rows, at_or_after, before, count_before
 from tarry.store.parquet import Group, groups, read_group
 from tarry.store.place import Place
 from tarry.store.snapshot import Snapshot
 
-Alive = Callable[[Int64s, Int64s], npt.NDArray[np.bool_]]
+Alive = Callable[[Int64s, Int64s], Mask]
 """``(due_ms, seq)`` → which of these rows are still pending."""
 
 
@@ -37,9 +36,9 @@ class Found:
 
 
 def scan(
-    snapshot: Snapshot, after: Key, until: Key, wanted: Wanted, alive: Alive, *, rows_max: int, deadline_s: float
+    snapshot: Snapshot, after: Key, until: Key, criteria: Criteria, alive: Alive, *, rows_max: int, deadline_s: float
 ) -> Found:
-    """The first ``rows_max`` wanted rows with ``after <= (due_ms, seq) < until``.
+    """The first ``rows_max`` rows that fulfil the criteria with ``after <= (due_ms, seq) < until``.
 
     Looks until ``deadline_s`` (of :func:`time.monotonic`), and then until it is past ``after`` at least: into each file
     and row group that spans that place once.
@@ -47,7 +46,7 @@ def scan(
     Raises:
         CorruptError: a file is missing or damaged.
     """
-    return _Scan(snapshot, after, until, wanted, alive, rows_max).run(deadline_s)
+    return _Scan(snapshot, after, until, criteria, alive, rows_max).run(deadline_s)
 
 
 def read_places(snapshot: Snapshot, place: Int64s, columns: Sequence[str] = SCHEMA.names) -> pa.RecordBatch:
@@ -61,9 +60,7 @@ def read_places(snapshot: Snapshot, place: Int64s, columns: Sequence[str] = SCHE
     return batch.take(pa.array(place[:, 2], pa.int64()))
 
 
-def first_alive(
-    rows: npt.NDArray[np.intp], due_ms: Int64s, seq: Int64s, alive: Alive, rows_max: int
-) -> npt.NDArray[np.intp]:
+def first_alive(rows: Rows, due_ms: Int64s, seq: Int64s, alive: Alive, rows_max: int) -> Rows:
     """Those of ``rows`` that are alive, in order, until there are ``rows_max``: to ask takes a look into an index."""
     kept, count = [rows[:0]], 0
     for low in range(0, len(rows), rows_max):
@@ -77,17 +74,19 @@ def first_alive(
 
 
 class _Scan:
-    def __init__(self, snapshot: Snapshot, after: Key, until: Key, wanted: Wanted, alive: Alive, rows_max: int) -> None:
+    def __init__(
+        self, snapshot: Snapshot, after: Key, until: Key, criteria: Criteria, alive: Alive, rows_max: int
+    ) -> None:
         files = snapshot.files
         self._place, self._paths = Place.of(snapshot.root), files.path
-        self._after, self._until, self._wanted, self._alive = after, until, wanted, alive
+        self._after, self._until, self._criteria, self._alive = after, until, criteria, alive
         self._rows_max = rows_max
         # (due_ms, seq), file, row group: lower bounds of what was not looked into. Row group -1 is a file as a whole.
         self._waiting: list[tuple[Key, int, int]] = []
         last = at_or_after(files.due_max_ms, files.seq_max, after)
         for i in np.flatnonzero(last & (files.due_min_ms <= until[0])).tolist():
             bounds = int(files.seq_min[i]), int(files.seq_max[i]), files.topic_min[i], files.topic_max[i]
-            if wanted.may_be_in(*bounds):
+            if criteria.may_be_in(*bounds):
                 self._waiting.append((max(Key(int(files.due_min_ms[i]), bounds[0]), after), i, -1))
         heapq.heapify(self._waiting)
         self._due: Int64s = np.empty(0, np.int64)
@@ -111,11 +110,11 @@ class _Scan:
             reached = last if reached is None else min(last, reached)
         if reached is None:
             return Found(self._due, self._seq, self._at, None)
-        known = int(np.sum((self._due < reached[0]) | ((self._due == reached[0]) & (self._seq < reached[1]))))
-        return Found(self._due[:known], self._seq[:known], self._at[:known], reached)
+        count = count_before(self._due, self._seq, reached)
+        return Found(self._due[:count], self._seq[:count], self._at[:count], reached)
 
     def _last(self) -> Key:
-        """Nothing from here on is of interest."""
+        """The place from which on rows are not wanted: the end, or that of the last row where there are enough."""
         if len(self._due) < self._rows_max:
             return self._until
         return Key(int(self._due[-1]), int(self._seq[-1]))
@@ -129,22 +128,20 @@ class _Scan:
 
     def _may_have(self, group: Group) -> bool:
         within = (group.due_max_ms, group.seq_max) >= self._after and (group.due_min_ms, group.seq_min) < self._until
-        return within and self._wanted.may_be_in(group.seq_min, group.seq_max, group.topic_min, group.topic_max)
+        return within and self._criteria.may_be_in(group.seq_min, group.seq_max, group.topic_min, group.topic_max)
 
     def _look(self, file: int, number: int) -> None:
-        columns = ["due_ms", "seq", *self._wanted.columns]
+        columns = ["due_ms", "seq", *self._criteria.columns]
         batch = read_group(self._place, self._paths[file], number, columns)
         due, seq = batch.column("due_ms").to_numpy(), batch.column("seq").to_numpy()
-        last = self._last()
-        hits = (due > self._after[0]) | ((due == self._after[0]) & (seq >= self._after[1]))
-        hits &= (due < last[0]) | ((due == last[0]) & (seq < last[1]))
-        rows = np.flatnonzero(hits & self._wanted.mask(batch))
+        hits = at_or_after(due, seq, self._after) & before(due, seq, self._last())
+        rows = np.flatnonzero(hits & self._criteria.mask(batch))
         rows = rows[np.lexsort((seq[rows], due[rows]))]  # a foreign writer's file may not be sorted
         rows = first_alive(rows, due, seq, self._alive, self._rows_max)
         if len(rows):
             self._keep(file, number, rows, due, seq)
 
-    def _keep(self, file: int, number: int, rows: npt.NDArray[np.intp], due: Int64s, seq: Int64s) -> None:
+    def _keep(self, file: int, number: int, rows: Rows, due: Int64s, seq: Int64s) -> None:
         place = np.column_stack([np.full(len(rows), file), np.full(len(rows), number), rows]).astype(np.int64)
         due, seq = np.concatenate([self._due, due[rows]]), np.concatenate([self._seq, seq[rows]])
         order = np.lexsort((seq, due))[: self._rows_max]

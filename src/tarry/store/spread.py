@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from tarry.base.types import Key
+from tarry.base.types import Float64s, Int64s, Key
 from tarry.store.parquet import Group, groups
 from tarry.store.place import Place
 from tarry.store.snapshot import Snapshot
@@ -27,7 +26,7 @@ Share = Callable[[str | None, str | None], float]
 
 
 class Bounds(NamedTuple):
-    """Of the messages of a file or row group, inclusive."""
+    """Bounds of the due times and seqs of the messages of a file or row group, inclusive."""
 
     due_min_ms: int
     due_max_ms: int
@@ -53,16 +52,16 @@ class Spread:
     until_ms: int
     start_ms: int
     unit_ms: int
-    counted: npt.NDArray[np.int64] = field(init=False)
-    guessed: npt.NDArray[np.float64] = field(init=False)
-    unsure: npt.NDArray[np.float64] = field(init=False)
+    counted: Int64s = field(init=False)
+    guessed: Float64s = field(init=False)
+    unsure: Float64s = field(init=False)
     herds: Counter[int] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         units = -(-(self.until_ms - self.start_ms) // self.unit_ms)
         self.counted, self.guessed, self.unsure = np.zeros(units, np.int64), np.zeros(units), np.zeros(units)
 
-    def count(self, due_ms: npt.NDArray[np.int64]) -> None:
+    def count(self, due_ms: Int64s) -> None:
         """Messages that are due then, one by one. What is overdue counts in the first unit."""
         due_ms = due_ms[due_ms < self.until_ms]
         self.counted += self._by_unit(due_ms)
@@ -70,24 +69,24 @@ class Spread:
         most = np.argsort(-rows, kind="stable")[:MOMENTS_MAX]
         self.herds.update(dict(zip(moments[most].tolist(), rows[most].tolist(), strict=True)))
 
-    def guess(self, due_ms: npt.NDArray[np.int64], weight: float) -> None:
+    def guess(self, due_ms: Int64s, weight: float) -> None:
         """Messages that are due then, if they are: each counts ``weight``, which may be negative."""
         rows = weight * self._by_unit(due_ms)
         self.guessed += rows
         self.unsure += abs(rows)
 
     def shrink(self, factor: float) -> None:
-        """Only this part of all until now is there; nobody knows which."""
-        gone = (self.counted + self.guessed) * (1 - factor)
-        self.guessed -= gone
-        self.unsure += gone
+        """Only this part of all messages added until now exists, and it is not known which."""
+        missing = (self.counted + self.guessed) * (1 - factor)
+        self.guessed -= missing
+        self.unsure += missing
 
-    def _by_unit(self, due_ms: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    def _by_unit(self, due_ms: Int64s) -> Int64s:
         unit = self._unit(due_ms[due_ms < self.until_ms])
         return np.asarray(np.bincount(unit, minlength=len(self.counted)), np.int64)
 
     def add(self, rows: int, bounds: Bounds, share: float) -> None:
-        """``share`` of ``rows`` messages that are somewhere within the bounds."""
+        """Add ``share`` (0 to 1) of ``rows`` messages, which are somewhere within the bounds."""
         if share == 0 or not rows or not self.overlaps(bounds):
             return
         low, high = max(bounds.due_min_ms, self.after[0]), min(bounds.due_max_ms, self.until_ms - 1)
@@ -111,19 +110,19 @@ class Spread:
         self.unsure[first : last + 1] += rows * share * parts
 
     def overlaps(self, bounds: Bounds) -> bool:
-        """Whether any of the messages may be asked for."""
+        """Whether any of the messages may lie between ``after`` and ``until_ms``."""
         return (bounds.due_max_ms, bounds.seq_max) >= self.after and bounds.due_min_ms < self.until_ms
 
     def holds(self, bounds: Bounds) -> bool:
-        """Whether all of them are asked for."""
+        """Whether all of the messages lie between ``after`` and ``until_ms``."""
         return (bounds.due_min_ms, bounds.seq_min) >= self.after and bounds.due_max_ms < self.until_ms
 
     def is_within_one_unit(self, bounds: Bounds) -> bool:
-        """Whether no more need be known of them to count them."""
+        """Whether all of the messages are due in the same unit, so that their number is enough to count them."""
         first, last = self._unit(np.array([bounds.due_min_ms, bounds.due_max_ms])).tolist()
         return bool(first == last) and self.holds(bounds)
 
-    def _unit(self, due_ms: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    def _unit(self, due_ms: Int64s) -> Int64s:
         return np.maximum((due_ms - self.start_ms) // self.unit_ms, 0)
 
 
@@ -140,8 +139,8 @@ def spread_store(snapshot: Snapshot, spread: Spread, share: Share, *, deadline_s
     for i in hits[np.argsort(-files.rows[hits], kind="stable")].tolist():
         bounds = Bounds(*(int(x[i]) for x in (files.due_min_ms, files.due_max_ms, files.seq_min, files.seq_max)))
         part = share(files.topic_min[i], files.topic_max[i])
-        known = part in (0, 1) and spread.is_within_one_unit(bounds)
-        if known or time.monotonic() >= deadline_s:
+        enough = part in (0, 1) and spread.is_within_one_unit(bounds)
+        if enough or time.monotonic() >= deadline_s:
             spread.add(int(files.rows[i]), bounds, part)
             counted += [files.path[i]] if part and not bounds.is_one_moment else []
             continue

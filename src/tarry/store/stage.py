@@ -12,7 +12,6 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +20,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from tarry.api.jobs import StagedFile
 from tarry.base.errors import DiskFullError, InvalidArgumentError
 from tarry.base.message import SCHEMA, Kind, cancelled_seqs, messages_only
 from tarry.base.types import Int64s
 from tarry.log.files import DISK_FULL
-from tarry.store.layout import CANCELLED, Piece, cut, cut_by_size
-from tarry.store.parquet import footer_checksum
+from tarry.store.footers import checksum_of
+from tarry.store.layout import CANCELLED, BucketSlice, cut, cut_by_size
 from tarry.store.place import Place, sync_file, sync_up
 
 FILES_MAX = 16
@@ -43,25 +43,6 @@ STAGE_BYTES_MAX = 1 << 30
 """Most bytes of one call: sorting needs them in one piece, and Arrow's 32-bit offsets end at 2 GiB."""
 
 _DELTA_ENCODED = dict.fromkeys(("seq", "due_ms", "born_ms"), "DELTA_BINARY_PACKED")
-
-
-@dataclass(frozen=True, slots=True)
-class StagedFile:
-    """A file that is durably there but not in the table yet. ``path`` is relative to the table's root; bounds are
-    inclusive.
-    """
-
-    path: str
-    shard: int
-    bucket: str
-    rows: int
-    size: int
-    due_min_ms: int
-    due_max_ms: int
-    seq_min: int
-    seq_max: int
-    topic_min: str
-    topic_max: str
 
 
 def stage(
@@ -91,9 +72,9 @@ def stage(
     place = Place.of(root)
     staged: list[StagedFile] = []
     try:
-        for batch, pieces in _pieces(messages, cancelled, now_ms, files_max):
-            for piece in pieces:
-                staged.append(_write(batch, piece, place, prefix, shard))
+        for batch, slices in _slices(messages, cancelled, now_ms, files_max):
+            for part in slices:
+                staged.append(_write(batch, part, place, prefix, shard))
         sync_names(place, staged)
     except BaseException:
         # A full disk must not be made fuller by every attempt. The file that failed is _write's to remove.
@@ -130,15 +111,15 @@ def sync_names(place: Place, staged: Iterable[StagedFile]) -> None:
             sync_up(directory, place.local)
 
 
-def _pieces(
+def _slices(
     messages: pa.RecordBatch, cancelled: pa.RecordBatch, now_ms: int, files_max: int
-) -> Iterator[tuple[pa.RecordBatch, list[Piece]]]:
+) -> Iterator[tuple[pa.RecordBatch, list[BucketSlice]]]:
     if messages.num_rows:
         due = messages.column("due_ms").to_numpy()
         rows_min = FILE_BYTES_MIN * messages.num_rows // max(messages.nbytes, 1)
-        yield messages, cut(due, now_ms, rows_min=rows_min, pieces_max=files_max)
+        yield messages, cut(due, now_ms, rows_min=rows_min, slices_max=files_max)
     if cancelled.num_rows:
-        yield cancelled, [Piece(0, cancelled.num_rows, CANCELLED)]
+        yield cancelled, [BucketSlice(0, cancelled.num_rows, CANCELLED)]
 
 
 def _by_kind(table: pa.Table) -> tuple[pa.RecordBatch, pa.RecordBatch]:
@@ -167,16 +148,16 @@ def _sorted(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch.take(pa.array(order))
 
 
-def _write(batch: pa.RecordBatch, piece: Piece, place: Place, prefix: str, shard: int) -> StagedFile:
-    rows = batch.slice(piece.start, piece.stop - piece.start)
+def _write(batch: pa.RecordBatch, part: BucketSlice, place: Place, prefix: str, shard: int) -> StagedFile:
+    rows = batch.slice(part.start, part.stop - part.start)
     content = _parquet(rows)
-    relative = put(content, place, shard, piece.bucket, prefix)
+    relative = put(content, place, shard, part.bucket, prefix)
     due, seq = rows.column("due_ms").to_numpy(), rows.column("seq").to_numpy()
     topic = pc.min_max(rows.column("topic")).as_py()
     return StagedFile(
         path=relative,
         shard=shard,
-        bucket=piece.bucket,
+        bucket=part.bucket,
         rows=rows.num_rows,
         size=content.size,
         due_min_ms=int(due[0]),
@@ -191,7 +172,7 @@ def _write(batch: pa.RecordBatch, piece: Piece, place: Place, prefix: str, shard
 def put(content: pa.Buffer, place: Place, shard: int, bucket: str, prefix: str) -> str:
     """Store a whole Parquet file under a new name, durably but for the names in directories; its path."""
     directory = f"shard={shard}/bucket={bucket}"
-    relative = f"{directory}/{prefix}-{uuid.uuid4().hex}-{footer_checksum(content):08x}.parquet"
+    relative = f"{directory}/{prefix}-{uuid.uuid4().hex}-{checksum_of(content):08x}.parquet"
     path = place.path(relative)
     place.filesystem.create_dir(place.path(directory), recursive=True)
     try:

@@ -31,6 +31,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tarry.base.bulk import first_seq
+from tarry.base.types import at_or_after
 from tarry.store.layout import HOUR_MS, buckets_between, label
 from tarry.store.rewrite import Rewritten, Work
 from tarry.store.run import FILE_BYTES_MAX
@@ -58,27 +59,27 @@ Cancelled = Sequence[Sequence[int]]
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Bytes at which a file counts as what, from the largest that one may be."""
+    """The sizes in bytes that tell small from large files, all derived from the largest that a file may be."""
 
     file: int = FILE_BYTES_MAX
 
     @property
     def full(self) -> int:
-        """Not merged any more where it is far."""
+        """From this size on, a file that is due far from now is not merged any more."""
         return self.file // 2
 
     @property
     def split(self) -> int:
-        """More is cut by bucket."""
+        """A file of more bytes that lies in several buckets is cut by bucket."""
         return self.file // 8
 
     @property
     def small(self) -> int:
-        """Less is merged whether it overlaps or not."""
+        """Files of fewer bytes are merged whether they overlap or not."""
         return self.file // 64
 
     def tier(self, size: int) -> int:
-        """The class of size of a small file."""
+        """The class of size of a small file: each is four times the one before."""
         tier, end = 0, self.file // 4096
         while size >= end:
             tier, end = tier + 1, end * TIER_GROWTH
@@ -96,7 +97,7 @@ class Memory:
     looked: dict[str, tuple[float, frozenset[int]]] = field(default_factory=dict)
 
     def note(self, work: Work, result: Rewritten) -> None:
-        """What came of a work that was planned with this memory."""
+        """Remember what came of a work that was planned with this memory."""
         sizes = Sizes(work.file_bytes_max)
         for file in result.files:
             wide = buckets_between(file.due_min_ms, file.due_max_ms, work.now_ms) >= BUCKETS_MIN
@@ -106,25 +107,25 @@ class Memory:
                 self.settled.add(file.path)
 
     def forget_all_but(self, paths: Iterable[str]) -> None:
-        """Of files that have gone nothing need be known."""
-        there = set(paths)
-        self.settled &= there
-        for path in self.looked.keys() - there:
+        """Forget files that are in the table no more."""
+        present = set(paths)
+        self.settled &= present
+        for path in self.looked.keys() - present:
             del self.looked[path]
 
 
 def expired(snapshot: Snapshot, floor_ms: int, cancelled_jobs: Cancelled = ()) -> list[str]:
     """Files of which no row is needed: all due before ``floor_ms``, or all of one cancelled bulk job."""
-    found = []
+    paths = []
     for files in (snapshot.files, snapshot.cancellations):
-        gone = files.due_max_ms < floor_ms
+        unneeded = files.due_max_ms < floor_ms
         for number, due_ms, seq in cancelled_jobs if files is snapshot.files else ():
             alone = (files.seq_min >= first_seq(number)) & (files.seq_max < first_seq(number + 1))
             # What lies before that place was delivered, and may be needed again after a crash.
-            after = (files.due_min_ms > due_ms) | ((files.due_min_ms == due_ms) & (files.seq_min >= seq))
-            gone = gone | (alone & after)
-        found += [files.path[i] for i in np.flatnonzero(gone)]
-    return found
+            after = at_or_after(files.due_min_ms, files.seq_min, (due_ms, seq))
+            unneeded = unneeded | (alone & after)
+        paths += [files.path[i] for i in np.flatnonzero(unneeded)]
+    return paths
 
 
 def plan(
@@ -143,20 +144,20 @@ def plan(
         floor_ms: messages due before it have fired durably. cancelled_jobs: as the broker tells them. memory:
         kept by the caller from plan to plan.
     """
-    gone = set(expired(snapshot, floor_ms, cancelled_jobs))
+    unneeded = set(expired(snapshot, floor_ms, cancelled_jobs))
     memory = memory or Memory()
-    planner = _Planner(snapshot.files, gone, Sizes(file_bytes_max), now_ms, memory)
-    other = _Planner(snapshot.cancellations, gone, Sizes(file_bytes_max), now_ms, memory)
+    planner = _Planner(snapshot.files, unneeded, Sizes(file_bytes_max), now_ms, memory)
+    other = _Planner(snapshot.cancellations, unneeded, Sizes(file_bytes_max), now_ms, memory)
     chosen = [
         *planner.messages(snapshot.cancellations, frozenset(number for number, _, _ in cancelled_jobs)),
         *other.cancellations(snapshot.files),
     ]
     works = []
     for reason, rows, cancellations in chosen[:WORKS_MAX]:
-        mine, others = snapshot.files, snapshot.cancellations
+        own, others = snapshot.files, snapshot.cancellations
         if cancellations:
-            mine, others = others, mine
-        files = mine.take(sorted(rows))
+            own, others = others, own
+        files = own.take(sorted(rows))
         within = (others.due_max_ms >= files.due_min_ms.min()) & (others.due_min_ms <= files.due_max_ms.max())
         against = others.take(np.flatnonzero(within).tolist())
         works.append(
@@ -183,10 +184,10 @@ _LOWEST, _HIGHEST = int(np.iinfo(np.int64).min), int(np.iinfo(np.int64).max)
 
 
 class _Planner:
-    def __init__(self, files: FileColumns, gone: set[str], sizes: Sizes, now_ms: int, memory: Memory) -> None:
+    def __init__(self, files: FileColumns, unneeded: set[str], sizes: Sizes, now_ms: int, memory: Memory) -> None:
         self._files, self._sizes, self._now_ms, self._memory = files, sizes, now_ms, memory
         self._size, self._low, self._high = files.size.tolist(), files.due_min_ms.tolist(), files.due_max_ms.tolist()
-        self._used = {i for i, path in enumerate(files.path) if path in gone}
+        self._used = {i for i, path in enumerate(files.path) if path in unneeded}
 
     def messages(self, cancellations: FileColumns, jobs: frozenset[int]) -> list[_Chosen]:
         chosen = [("near", rows, False) for rows in self._taken(self._near())]
@@ -202,9 +203,9 @@ class _Planner:
         return chosen + [("purge", [i], True) for i in self._left_behind(messages)]
 
     def _taken(self, works: Iterable[list[int]]) -> list[list[int]]:
-        found = list(works)
-        self._used.update(i for rows in found for i in rows)
-        return found
+        lists = list(works)
+        self._used.update(i for rows in lists for i in rows)
+        return lists
 
     @property
     def _free(self) -> list[int]:
@@ -212,10 +213,10 @@ class _Planner:
 
     def _by_bucket(self) -> dict[str, list[int]]:
         # By its bounds, not by its partition: a foreign writer may have put more into one.
-        found: dict[str, list[int]] = defaultdict(list)
+        rows: dict[str, list[int]] = defaultdict(list)
         for i in self._free:
-            found[label(self._low[i], self._high[i])].append(i)
-        return found
+            rows[label(self._low[i], self._high[i])].append(i)
+        return rows
 
     # -- the five reasons --------------------------------------------------------------------------------------------
 
@@ -250,22 +251,22 @@ class _Planner:
     def _suspects(self, cancellations: FileColumns, jobs: frozenset[int]) -> Iterator[int]:
         for i in self._free:
             share = self._cancelled_share(i, cancellations)
-            mine = frozenset(n for n in jobs if self._may_have(i, n))
-            if share < PURGE_SHARE and not mine:
+            its_jobs = frozenset(n for n in jobs if self._may_have(i, n))
+            if share < PURGE_SHARE and not its_jobs:
                 continue
             path = self._files.path[i]
             before, before_jobs = self._memory.looked.get(path, (0.0, frozenset()))
-            if share > 1.25 * before or not mine <= before_jobs:
-                self._memory.looked[path] = (share, mine | before_jobs)
+            if share > 1.25 * before or not its_jobs <= before_jobs:
+                self._memory.looked[path] = (share, its_jobs | before_jobs)
                 yield i
 
     def _left_behind(self, messages: FileColumns) -> Iterator[int]:
-        """Files of cancellations where there were more messages when one looked last."""
+        """Files of cancellations of which a quarter of the messages has gone since they were looked into."""
         for i in self._free:
-            there = _spread(messages, self._low[i], self._high[i])
+            messages_now = _spread(messages, self._low[i], self._high[i])
             before, _ = self._memory.looked.get(self._files.path[i], (np.inf, frozenset()))
-            if self._files.rows[i] >= LEFT_BEHIND_ROWS_MIN and there < (1 - PURGE_SHARE) * before:
-                self._memory.looked[self._files.path[i]] = (there, frozenset())
+            if self._files.rows[i] >= LEFT_BEHIND_ROWS_MIN and messages_now < (1 - PURGE_SHARE) * before:
+                self._memory.looked[self._files.path[i]] = (messages_now, frozenset())
                 yield i
 
     # -- their parts -------------------------------------------------------------------------------------------------
@@ -332,7 +333,7 @@ class _Planner:
         return bool(self._files.seq_min[i] < first_seq(job + 1) and self._files.seq_max[i] >= first_seq(job))
 
     def _cancelled_share(self, i: int, cancellations: FileColumns) -> float:
-        """Cancellations by messages in the span of a file, were all spread evenly."""
+        """About which share of the messages in the span of a file are cancelled, if all are spread evenly."""
         if len(cancellations) == 0:
             return 0.0
         bounds = self._low[i], self._high[i]

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from tarry.base.errors import InvalidArgumentError
 from tarry.base.message import SCHEMA
-from tarry.base.types import Int64s, Key
+from tarry.base.types import Int64s, Key, at_or_after, count_before, is_in_order
 from tarry.store.layout import cut_by_size
 from tarry.store.parquet import Group, groups, read_group
 from tarry.store.place import Place
@@ -50,8 +50,7 @@ class _Run:
         """How many of the rows come before ``bound``; all, when there is none."""
         if bound is None:
             return len(self.due_ms)
-        low, high = np.searchsorted(self.due_ms, bound[0], "left"), np.searchsorted(self.due_ms, bound[0], "right")
-        return int(low + np.searchsorted(self.seq[low:high], bound[1], "left"))
+        return count_before(self.due_ms, self.seq, bound)
 
     def take(self, rows: int) -> _Run:
         """Split off the first ``rows``."""
@@ -86,7 +85,7 @@ class _Merge:
         self._runs: list[_Run] = []
         # (due_ms, seq, file, row group); row group -1 is a file whose groups are not known yet. (due_ms, seq) is a
         # lower bound.
-        last = (files.due_max_ms > after[0]) | ((files.due_max_ms == after[0]) & (files.seq_max >= after[1]))
+        last = at_or_after(files.due_max_ms, files.seq_max, after)
         hits = np.flatnonzero(last & (files.due_min_ms < until_ms))
         self._waiting = [(*max((int(files.due_min_ms[i]), int(files.seq_min[i])), after), int(i), -1) for i in hits]
         heapq.heapify(self._waiting)
@@ -139,8 +138,7 @@ class _Merge:
 
 def _in_order(batch: pa.RecordBatch) -> _Run:
     run = _Run.of(batch)
-    step = np.diff(run.due_ms)
-    if ((step > 0) | ((step == 0) & (np.diff(run.seq) > 0))).all():
+    if is_in_order(run.due_ms, run.seq):
         return run
     return _Run.of(batch.take(pa.array(np.lexsort((run.seq, run.due_ms)))))
 

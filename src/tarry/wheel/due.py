@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from tarry.base.types import Int64s
+from tarry.base.types import Int64s, Mask
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +22,9 @@ class Due:
     bytes: int
     series: Due | None = None
 
-    def split(self, mask: npt.NDArray[np.bool_]) -> tuple[Due, Due]:
-        """The rows of the mask, and the others. Which came from the store is known for the whole only: the sum is
-        exact.
+    def split(self, mask: Mask) -> tuple[Due, Due]:
+        """The rows of the mask, and the others. How many came from the store is known for the whole only: it is shared
+        out by the number of rows, and only the sum is exact. So are the bytes.
         """
         rows, some = max(1, len(mask)), int(mask.sum())
         size = self.bytes * some // rows

@@ -4,7 +4,7 @@ Who has a message that is accepted while the loader works? Under the wheel's loc
 the end of the window and notes the intake's next seq. From then on an arrival below ``loaded`` goes to the wheel
 directly; what had a lower seq is read here. So each message is seen once.
 Cancelled messages are left out here; what is cancelled while it is below ``loaded``, the wheel itself leaves out
-(``withdrawn``): a cancellation is in one of the two from when it is decided. The store's snapshot and its
+(``tombstones``): a cancellation is in one of the two from when it is decided. The store's snapshot and its
 ``committed_seq`` are fixed during a load, and segments and snapshots change only between loads, in this same thread.
 """
 
@@ -17,30 +17,30 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from tarry.base.bulk import number_of
 from tarry.base.clock import Clock
 from tarry.base.message import messages_only
-from tarry.base.types import Int64s, Key
+from tarry.base.types import Int64s, Key, Mask
 from tarry.intake.index import Window
 from tarry.intake.intake import Intake
-from tarry.wheel.wheel import Piece, Wheel
+from tarry.wheel.run import Run
+from tarry.wheel.wheel import Wheel
 
 log = logging.getLogger(__name__)
 
-PIECE_ROWS = 8192
-PIECE_BYTES = 8 << 20
+LOAD_ROWS = 8192
+LOAD_BYTES = 8 << 20
 LATE_SHARE = 1.1
 """What is late may fill the wheel a little more than what is in time, so that it comes to its turn in a full one."""
 
 
-Dead = Callable[[Int64s, Int64s], npt.NDArray[np.bool_]]
+CancelledMask = Callable[[Int64s, Int64s], Mask]
 """Which of the messages with these due times and seqs are cancelled."""
 
 
-def none_dead(due_ms: Int64s, seq: Int64s) -> npt.NDArray[np.bool_]:
+def none_cancelled(due_ms: Int64s, seq: Int64s) -> Mask:
     """Nothing was ever cancelled."""
     return np.zeros(len(seq), np.bool_)
 
@@ -93,17 +93,16 @@ class Loader:
         *,
         horizon_ms: int,
         bytes_max: int,
-        dead: Dead = none_dead,
+        cancelled: CancelledMask = none_cancelled,
     ) -> None:
         self.view = view
-        self.loaded_rows = 0
         self.stored_rows = 0
         self._wheel = wheel
         self._intake = intake
         self._clock = clock
         self._horizon_ms = horizon_ms
         self._bytes_max = bytes_max
-        self._dead = dead
+        self._cancelled = cancelled
         self._row_bytes = 4096.0
         self._exclude: Int64s = np.empty(0, np.int64)
         self._exclude_due_ms = np.iinfo(np.int64).min
@@ -115,10 +114,10 @@ class Loader:
         """Bulk jobs that are committed, and not in the view yet. Guarded by the wheel's lock."""
         self._late: list[_Late] = []
         self.still = threading.RLock()
-        """Held while something is loaded; whoever holds it sees wheel and view fit together."""
+        """Held while something is loaded: whoever holds it sees a wheel and a view of the store that fit together."""
 
     def exclude(self, seqs: Int64s, due_max_ms: int) -> None:
-        """Leave these out, up to that due time: recovery found them in the ready log."""
+        """Leave the messages with these seqs out, up to that due time: recovery found them in the ready log."""
         self._exclude, self._exclude_due_ms = np.sort(seqs), due_max_ms
 
     @property
@@ -139,7 +138,7 @@ class Loader:
         return bool(self.untaken or self._late)
 
     def is_behind_with(self, number: int) -> bool:
-        """Whether it is with this job."""
+        """Whether messages of this job are still to be brought: see :attr:`behind`."""
         return number in self.untaken or any(number in late.numbers for late in self._late)
 
     def is_late(self, due_ms: int, seq: int) -> bool:
@@ -156,7 +155,7 @@ class Loader:
             bound = self._wheel.loaded
             if numbers:
                 until = bound.due_ms + (bound.seq > 0)
-                rows = view.read_jobs(numbers, until, self._piece_rows())
+                rows = view.read_jobs(numbers, until, self._load_rows())
                 self._late.append(_Late(set(numbers), rows, bound, Key(np.iinfo(np.int64).min, 0)))
                 self.untaken.difference_update(numbers)
 
@@ -199,10 +198,10 @@ class Loader:
             batch = next(late.rows, None)
             if batch is None:
                 return True
-            piece = Piece.of(batch, stored=True)
-            count = piece.below(late.bound)
+            run = Run.of(batch, stored=True)
+            count = run.below(late.bound)
             # First: whoever asks must not take for pending what the dispatcher is about to have.
-            late.position = Key(int(piece.due_ms[-1]), int(piece.seq[-1]) + 1)
+            late.position = Key(int(run.due_ms[-1]), int(run.seq[-1]) + 1)
             if count:
                 self.stored_rows += self._add(batch.slice(0, count), stored=True)
         return True
@@ -232,14 +231,14 @@ class Loader:
     def _load_window(self, after: Key, target: int, seq_max: int) -> Key:
         """Load from ``after`` to ``target``, or until memory is used up; the key below which everything is loaded."""
         position = after
-        for batch in self.view.read_window(after, target, PIECE_ROWS):
+        for batch in self.view.read_window(after, target, LOAD_ROWS):
             key = Key(batch.column("due_ms")[-1].as_py(), batch.column("seq")[-1].as_py() + 1)
             # `safe` moves only when both sides are in up to there; else a row of the store could be passed over.
             position = self._load_intake(position, key, seq_max, alone=False)
             if position < key:
                 # The intake alone filled the wheel: of the store's rows, those below that place belong to it too.
-                piece = Piece.of(batch, stored=True)
-                self.stored_rows += self._add(batch.slice(0, piece.below(position)), stored=True)
+                run = Run.of(batch, stored=True)
+                self.stored_rows += self._add(batch.slice(0, run.below(position)), stored=True)
                 return position
             self.stored_rows += self._add(batch, stored=True)
             self._reached(key)
@@ -251,10 +250,10 @@ class Loader:
         """Load the intake's rows up to ``until`` or until memory is used up; ``alone``: the store has none there."""
         while position < until:
             window = Window(position, until, self.view.committed_seq, seq_max)
-            due, seq, complete = self._intake.select(window, 4 * PIECE_ROWS)
+            due, seq, complete = self._intake.select(window, 4 * LOAD_ROWS)
             low = 0
             while low < len(seq):
-                part = seq[low : low + self._piece_rows()]
+                part = seq[low : low + self._load_rows()]
                 batch = self._intake.read_rows(part)
                 assert batch is not None
                 self._add(batch, stored=False)
@@ -268,25 +267,24 @@ class Loader:
                 return until
         return position
 
-    def _piece_rows(self) -> int:
-        """How many rows to read at once: bodies may be of any size, and a piece must be small beside the wheel."""
-        return max(1, min(PIECE_ROWS, int(min(PIECE_BYTES, self._bytes_max / 8) / self._row_bytes)))
+    def _load_rows(self) -> int:
+        """How many rows to read at once: bodies may be of any size, and what is read must be small beside the wheel."""
+        return max(1, min(LOAD_ROWS, int(min(LOAD_BYTES, self._bytes_max / 8) / self._row_bytes)))
 
     def _add(self, batch: pa.RecordBatch, *, stored: bool) -> int:
         batch = messages_only(batch)
-        dead = self._dead(batch.column("due_ms").to_numpy(), batch.column("seq").to_numpy())
-        if dead.any():
-            batch = batch.filter(pa.array(~dead))
+        cancelled = self._cancelled(batch.column("due_ms").to_numpy(), batch.column("seq").to_numpy())
+        if cancelled.any():
+            batch = batch.filter(pa.array(~cancelled))
         if len(self._exclude):
             keep = ~np.isin(batch.column("seq").to_numpy(), self._exclude)
             if not keep.all():
                 batch = batch.filter(pa.array(keep))
-        piece = Piece.of(batch, stored=stored)
-        self._row_bytes = max(64.0, (self._row_bytes + 3 * piece.row_bytes) / 4 if piece.rows else self._row_bytes)
+        run = Run.of(batch, stored=stored)
+        self._row_bytes = max(64.0, (self._row_bytes + 3 * run.row_bytes) / 4 if run.rows else self._row_bytes)
         with self._wheel.lock:
-            self._wheel.add(piece)
-        self.loaded_rows += piece.rows
-        return piece.rows
+            self._wheel.add(run)
+        return run.rows
 
     def next_unloaded_ms(self) -> int | None:
         """The lowest due time that is not in the wheel; None when there is nothing. Reads a little from disk."""

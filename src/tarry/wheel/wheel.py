@@ -12,84 +12,35 @@ import threading
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from tarry.base.message import concat
-from tarry.base.types import Int64s, Key
+from tarry.base.bulk import CancelledJobs
+from tarry.base.types import Key, Rows
 from tarry.wheel.due import Due
-from tarry.wheel.withdrawn import Withdrawn
+from tarry.wheel.run import Run, cut, join, merge
+from tarry.wheel.tombstones import Tombstones
 
 _HIGHEST = np.iinfo(np.int64).max
 SLOT_MS = 1000
 NEAR_MS = 1500
 """Slots that begin within this time are sorted into runs."""
-FEW_ROWS = 8
-PIECES_MAX = 64
+RUNS_MAX = 64
 """So many slices of one slot are joined at once, so that no later join has thousands of parts."""
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
-    """Rows sorted by (due time, seq), all from the intake or all from the store."""
-
-    batch: pa.RecordBatch
-    due_ms: Int64s
-    seq: Int64s
-    stored: bool
-    row_bytes: float
-
-    @classmethod
-    def of(cls, batch: pa.RecordBatch, *, stored: bool, size: float | None = None) -> Piece:
-        """Sort a batch, if it is not sorted. ``size``: its bytes, where they are known; to count them takes a while."""
-        due, seq = batch.column("due_ms").to_numpy(), batch.column("seq").to_numpy()
-        row_bytes = (batch.nbytes if size is None else size) / max(1, batch.num_rows)
-        if len(due) > FEW_ROWS:
-            if not _ascending(due, seq):
-                order = np.lexsort((seq, due))
-                batch, due, seq = batch.take(pa.array(order, pa.int64())), due[order], seq[order]
-        elif len(due) > 1:
-            # A steady stream comes in frames of a few rows, for which plain Python is several times as quick.
-            keys = list(zip(due.tolist(), seq.tolist(), strict=True))
-            places = sorted(range(len(keys)), key=keys.__getitem__)
-            if places != list(range(len(keys))):
-                batch = pa.concat_batches([batch.slice(place, 1) for place in places])
-                due, seq = due[places], seq[places]
-        return cls(batch, due, seq, stored, row_bytes)
-
-    def slice(self, low: int, high: int) -> Piece:
-        return Piece(
-            self.batch.slice(low, high - low), self.due_ms[low:high], self.seq[low:high], self.stored, self.row_bytes
-        )
-
-    def below(self, key: Key) -> int:
-        """How many rows come before ``key``."""
-        low = int(self.due_ms.searchsorted(key.due_ms, "left"))
-        high = int(self.due_ms.searchsorted(key.due_ms, "right"))
-        return low + int(self.seq[low:high].searchsorted(key.seq, "left"))
-
-    @property
-    def rows(self) -> int:
-        return len(self.due_ms)
-
-    @property
-    def bytes(self) -> float:
-        return self.row_bytes * self.rows
-
-
-@dataclass(frozen=True, slots=True)
 class Arrival:
-    """What came in, and of that the rows below ``limit_ms``, by slot."""
+    """What came in, and of that the rows below ``limit``, by slot."""
 
     batch: pa.RecordBatch
     size: int
-    limit_ms: int
-    parts: list[tuple[int, Piece]]
+    limit: Key
+    parts: list[tuple[int, Run]]
 
 
 @dataclass(slots=True)
 class _Slot:
-    pieces: list[Piece] = field(default_factory=list)
+    runs: list[Run] = field(default_factory=list)
     due_min_ms: int = _HIGHEST
 
 
@@ -98,10 +49,10 @@ class Wheel:
     lock's condition is what the dispatcher waits on.
     """
 
-    def __init__(self, loaded: Key, fired: Key) -> None:
+    def __init__(self, loaded: Key, fired: Key, cancelled_jobs: CancelledJobs | None = None) -> None:
         self.lock = threading.Condition()
         self.loaded = loaded
-        """Rows accepted from now on with a due time below ``loaded.due_ms`` belong here."""
+        """Rows accepted from now on that stand before it belong here."""
         self.safe = loaded
         """All pending rows below are here: ``loaded``, except while the loader is on its way there."""
         self.fired = fired
@@ -111,12 +62,12 @@ class Wheel:
         self.bytes = 0.0
         self.rows = 0
         self._slots: dict[int, _Slot] = {}
-        self._runs: list[tuple[int, int, int, Piece]] = []  # heap of (due, seq, tie, the run's rest)
+        self._near: list[tuple[int, int, int, Run]] = []  # heap of (due, seq, tie, the run's rest)
         self._crowded: set[int] = set()
         self._near_slot = loaded.due_ms // SLOT_MS
         self._ties = itertools.count()
-        self.withdrawn = Withdrawn()
-        """What was cancelled and is in here all the same."""
+        self.tombstones = Tombstones(CancelledJobs() if cancelled_jobs is None else cancelled_jobs)
+        """Messages that were cancelled and of which the rows are still here."""
         self.advancing: dict[int, int] = {}
         """Occurrences of series (due time by seq) that were taken and are not in the ready log yet."""
 
@@ -126,60 +77,67 @@ class Wheel:
 
         A few rows of a large batch are copied out, so that they do not keep all of it in memory for the length of the
         horizon.
+
+        The seq counts as well as the due time: where the wheel was cut among the messages of a bulk job that are due in
+        one millisecond, what arrives for the same millisecond has a lower seq than the cut, and the loader, which goes
+        on from the cut, would never bring it.
         """
-        limit = self.loaded.due_ms
-        below = (batch.column("due_ms").to_numpy() < limit).nonzero()[0]
+        limit, due = self.loaded, batch.column("due_ms").to_numpy()
+        is_below = due < limit.due_ms
+        if limit.seq:  # seldom: else the due time alone decides
+            is_below |= (due == limit.due_ms) & (batch.column("seq").to_numpy() < limit.seq)
+        below = is_below.nonzero()[0]
         if not len(below):
             return Arrival(batch, size, limit, [])
         if 2 * len(below) > batch.num_rows:
-            piece = Piece.of(batch, stored=False, size=size)
-            piece = piece.slice(0, len(below))
+            run = Run.of(batch, stored=False, size=size)
+            run = run.slice(0, len(below))
         else:
             few = batch.take(pa.array(below, pa.int64()))
-            piece = Piece.of(few, stored=False, size=size * len(below) // batch.num_rows)
-        return Arrival(batch, size, limit, _cut(piece))
+            run = Run.of(few, stored=False, size=size * len(below) // batch.num_rows)
+        return Arrival(batch, size, limit, cut(run, SLOT_MS))
 
     def accept(self, arrival: Arrival) -> bool:
         """Take the rows below ``loaded``; whether the next due time became sooner, so that the dispatcher must be
         woken.
         """
-        if arrival.limit_ms != self.loaded.due_ms:
+        if arrival.limit != self.loaded:
             # The loader moved it since: the rows between the two limits belong here now, or do no longer.
             arrival = self.prepare(arrival.batch, arrival.size)
         return self._take(arrival.parts)
 
-    def add(self, piece: Piece) -> bool:
+    def add(self, run: Run) -> bool:
         """Take all rows; whether the next due time became sooner."""
-        return self._take(_cut(piece))
+        return self._take(cut(run, SLOT_MS))
 
-    def _take(self, parts: list[tuple[int, Piece]]) -> bool:
+    def _take(self, parts: list[tuple[int, Run]]) -> bool:
         if not parts:
             return False
         before = self.next_due()
-        for number, piece in parts:
-            self.rows += piece.rows
-            self.bytes += piece.bytes
+        for number, run in parts:
+            self.rows += run.rows
+            self.bytes += run.bytes
             if number < self._near_slot:
-                self._push(piece)
+                self._push(run)
             else:
-                self._put(number, piece)
+                self._put(number, run)
         return before is None or int(parts[0][1].due_ms[0]) < before
 
-    def _put(self, number: int, piece: Piece) -> None:
+    def _put(self, number: int, run: Run) -> None:
         slot = self._slots.get(number)
         if slot is None:
             slot = self._slots[number] = _Slot()
-        slot.pieces.append(piece)
-        slot.due_min_ms = min(slot.due_min_ms, int(piece.due_ms[0]))
-        if len(slot.pieces) % PIECES_MAX == 0:
+        slot.runs.append(run)
+        slot.due_min_ms = min(slot.due_min_ms, int(run.due_ms[0]))
+        if len(slot.runs) % RUNS_MAX == 0:
             self._crowded.add(number)
 
-    def _push(self, piece: Piece) -> None:
-        heapq.heappush(self._runs, (int(piece.due_ms[0]), int(piece.seq[0]), next(self._ties), piece))
+    def _push(self, run: Run) -> None:
+        heapq.heappush(self._near, (int(run.due_ms[0]), int(run.seq[0]), next(self._ties), run))
 
     def next_due(self) -> int | None:
-        """The lowest due time here."""
-        run = self._runs[0][0] if self._runs else None
+        """The lowest due time here; None where nothing is."""
+        run = self._near[0][0] if self._near else None
         slot = self._next_in_slots()
         if run is None or slot is None:
             return slot if run is None else run
@@ -190,7 +148,7 @@ class Wheel:
 
     def next_fireable(self) -> int | None:
         """The lowest due time here that need not wait for the loader; None when there is none."""
-        heads = [Key(self._runs[0][0], self._runs[0][1])] if self._runs else []
+        heads = [Key(self._near[0][0], self._near[0][1])] if self._near else []
         if (slot := self._next_in_slots()) is not None:
             heads.append(Key(slot, 0))
         head = min(heads, default=None)
@@ -202,7 +160,7 @@ class Wheel:
         return bool(self._crowded)
 
     def join_small(self) -> None:
-        """Join the small pieces of each slot that has many, so that no later join has thousands of parts. Takes the
+        """Join the small runs of each slot that has many, so that no later join has thousands of parts. Takes the
         lock itself, and joins without it: whoever is on the way of a message waits for no copying.
         """
         while True:
@@ -210,19 +168,19 @@ class Wheel:
                 if not self._crowded:
                     return
                 slot = self._slots.get(number := self._crowded.pop())
-                pieces = [] if slot is None else list(slot.pieces)
-            small = [p for p in pieces if p.rows < 4 * PIECES_MAX]
-            if slot is None or len(small) <= PIECES_MAX // 2:
+                runs = [] if slot is None else list(slot.runs)
+            small = [run for run in runs if run.rows < 4 * RUNS_MAX]
+            if slot is None or len(small) <= RUNS_MAX // 2:
                 continue
-            joined = [p for p in pieces if p.rows >= 4 * PIECES_MAX] + _join(small)
+            joined = [run for run in runs if run.rows >= 4 * RUNS_MAX] + join(small)
             with self.lock:
                 # It may have fired, become near or been cut meanwhile; what was added came behind.
                 if self._slots.get(number) is slot:
-                    slot.pieces = joined + slot.pieces[len(pieces) :]
+                    slot.runs = joined + slot.runs[len(runs) :]
             # Freed together, hundreds of batches would keep the interpreter from all threads for milliseconds.
             small.clear()
-            while pieces:
-                pieces.pop()
+            while runs:
+                runs.pop()
 
     def make_near(self, now_ms: int) -> None:
         """Sort the slots that begin soon into runs. Takes the lock itself; sorts without it, so that nothing waits for
@@ -239,18 +197,18 @@ class Wheel:
                 if number is None:
                     return
                 slot = self._slots[number]
-                if len(slot.pieces) == 1:
+                if len(slot.runs) == 1:
                     del self._slots[number]
-                    self._push(slot.pieces[0])
+                    self._push(slot.runs[0])
                     self.lock.notify_all()
                     continue
-                pieces = list(slot.pieces)
-            runs = _join(pieces)
+                runs = list(slot.runs)
+            joined = join(runs)
             with self.lock:
                 # New rows for this slot have become runs of their own meanwhile; truncate() may have cut the slot.
-                if self._slots.get(number) is slot and len(slot.pieces) == len(pieces) and slot.pieces[0] is pieces[0]:
+                if self._slots.get(number) is slot and len(slot.runs) == len(runs) and slot.runs[0] is runs[0]:
                     del self._slots[number]
-                    for run in runs:
+                    for run in joined:
                         self._push(run)
                     self.lock.notify_all()
 
@@ -262,7 +220,7 @@ class Wheel:
         A slot that is due and not near yet (the loader was busy) is turned into runs here.
         """
         while (due := self._take_due(now_ms, rows_max)) is not None:
-            due = self.withdrawn.leave_out(due, self.fired) if self.withdrawn else due
+            due = self.tombstones.leave_out(due, self.fired) if self.tombstones else due
             if due.batch.num_rows:
                 return self._set_aside_series(due)
         return None
@@ -278,56 +236,45 @@ class Wheel:
         return replace(rest, series=series)
 
     def _take_due(self, now_ms: int, rows_max: int) -> Due | None:
-        while (soonest := self._next_in_slots()) is not None and soonest <= now_ms:
-            number = min(self._slots)
-            for piece in self._slots.pop(number).pieces:
-                self._push(piece)
-        taken: list[Piece] = []
-        while self._runs and self._runs[0][0] <= now_ms:
-            taken.append(heapq.heappop(self._runs)[3])
-        if not taken:
+        runs = self._pop_due_runs(now_ms)
+        counts, order = _first_rows(runs, min(Key(now_ms + 1, 0), self.safe), rows_max)
+        heads: list[Run] = []
+        for run, count in zip(runs, counts, strict=True):
+            if count:
+                heads.append(run.slice(0, count))
+            if count < run.rows:
+                self._push(run.slice(count, run.rows))
+        if not heads:
             return None
-        until = min(Key(now_ms + 1, 0), self.safe)
-        counts = [p.below(until) for p in taken]
-        order: npt.NDArray[np.intp] | None = None
-        if len(taken) > 1:
-            due = np.concatenate([p.due_ms[:n] for p, n in zip(taken, counts, strict=True)])
-            seq = np.concatenate([p.seq[:n] for p, n in zip(taken, counts, strict=True)])
-            order = np.lexsort((seq, due))
-            if len(order) > rows_max:
-                # Each run is sorted, so the first rows overall are a prefix of each run.
-                run = np.repeat(np.arange(len(taken)), counts)[order[:rows_max]]
-                counts = np.bincount(run, minlength=len(taken)).tolist()
-                order = None
-        else:
-            counts[0] = min(counts[0], rows_max)
-        first = [p.slice(0, n) for p, n in zip(taken, counts, strict=True) if n]
-        if not first:
-            for piece in taken:
-                self._push(piece)
-            return None
-        for piece, n in zip(taken, counts, strict=True):
-            if n < piece.rows:
-                self._push(piece.slice(n, piece.rows))
-        self.rows -= sum(p.rows for p in first)
-        self.bytes = self.bytes - sum(p.bytes for p in first) if self.rows else 0.0
-        last = max(Key(int(p.due_ms[-1]), int(p.seq[-1]) + 1) for p in first)
+        self.rows -= sum(head.rows for head in heads)
+        self.bytes = self.bytes - sum(head.bytes for head in heads) if self.rows else 0.0
+        last = max(Key(int(head.due_ms[-1]), int(head.seq[-1]) + 1) for head in heads)
         self.fired = max(self.fired, last)
-        return _merge(first, order)
+        return merge(heads, order)
+
+    def _pop_due_runs(self, now_ms: int) -> list[Run]:
+        """Take out the runs of which the first row is due."""
+        while (soonest := self._next_in_slots()) is not None and soonest <= now_ms:
+            for run in self._slots.pop(min(self._slots)).runs:
+                self._push(run)
+        runs: list[Run] = []
+        while self._near and self._near[0][0] <= now_ms:
+            runs.append(heapq.heappop(self._near)[3])
+        return runs
 
     def has_late(self, due_ms: int, seq: int) -> bool:
         """Whether this message, which is below :attr:`fired`, is here: it came late and is about to be taken."""
-        candidates = [p for due, *_, p in self._runs if due <= due_ms]
+        candidates = [run for due, *_, run in self._near if due <= due_ms]
         slot = self._slots.get(due_ms // SLOT_MS)
-        for piece in [*candidates, *(slot.pieces if slot is not None else ())]:
-            at = piece.below(Key(due_ms, seq))
-            if at < piece.rows and int(piece.seq[at]) == seq:
+        for run in [*candidates, *(slot.runs if slot is not None else ())]:
+            at = run.below(Key(due_ms, seq))
+            if at < run.rows and int(run.seq[at]) == seq:
                 return True
         return False
 
-    def pieces(self) -> list[Piece]:
-        """Everything that is here."""
-        return [p for s in self._slots.values() for p in s.pieces] + [p for *_, p in self._runs]
+    def runs(self) -> list[Run]:
+        """All rows that are here, as runs."""
+        return [run for s in self._slots.values() for run in s.runs] + [run for *_, run in self._near]
 
     def truncate(self, key: Key) -> None:
         """Forget the rows at or above ``key`` and move ``loaded`` back to it: the loader will bring them again.
@@ -337,15 +284,15 @@ class Wheel:
         for number in list(self._slots):
             if (number + 1) * SLOT_MS > key.due_ms:
                 slot = self._slots.pop(number)
-                kept = [p.slice(0, n) for p in slot.pieces if (n := p.below(key))]
+                kept = [run.slice(0, n) for run in slot.runs if (n := run.below(key))]
                 if kept:
-                    self._slots[number] = _Slot(_join(kept, copy=True), min(int(p.due_ms[0]) for p in kept))
-        runs, self._runs = self._runs, []
-        for run in _join([p.slice(0, n) for *_, p in runs if (n := p.below(key))], copy=True):
+                    self._slots[number] = _Slot(join(kept, copy=True), min(int(run.due_ms[0]) for run in kept))
+        near, self._near = self._near, []
+        for run in join([run.slice(0, n) for *_, run in near if (n := run.below(key))], copy=True):
             self._push(run)
-        everything = self.pieces()
-        self.rows = sum(p.rows for p in everything)
-        self.bytes = sum(p.bytes for p in everything)
+        everything = self.runs()
+        self.rows = sum(run.rows for run in everything)
+        self.bytes = sum(run.bytes for run in everything)
         self.loaded = min(self.loaded, key)
         self.safe = min(self.safe, key)
 
@@ -353,60 +300,31 @@ class Wheel:
         """The key below which the first rows, about ``size`` bytes of them, lie. Always leaves at least one row
         below.
         """
-        total = 0.0
-        pieces: list[Piece] = [p for *_, p in self._runs]
+        runs: list[Run] = [run for *_, run in self._near]
         for number in sorted(self._slots):
-            if pieces and total + sum(p.bytes for p in pieces) >= size:
+            if runs and sum(run.bytes for run in runs) >= size:
                 break
-            pieces += self._slots[number].pieces
-        due = np.concatenate([p.due_ms for p in pieces])
-        seq = np.concatenate([p.seq for p in pieces])
-        weight = np.concatenate([np.full(p.rows, p.row_bytes) for p in pieces])
+            runs += self._slots[number].runs
+        due = np.concatenate([run.due_ms for run in runs])
+        seq = np.concatenate([run.seq for run in runs])
+        weight = np.concatenate([np.full(run.rows, run.row_bytes) for run in runs])
         order = np.lexsort((seq, due))
         at = order[min(max(1, int(np.searchsorted(np.cumsum(weight[order]), size))), len(order) - 1)]
         return Key(int(due[at]), int(seq[at]) + (len(order) == 1))
 
 
-def _cut(piece: Piece) -> list[tuple[int, Piece]]:
-    """By slot, ascending."""
-    parts = []
-    low = 0
-    while low < piece.rows:
-        number = int(piece.due_ms[low]) // SLOT_MS
-        high = int(piece.due_ms.searchsorted((number + 1) * SLOT_MS, "left"))
-        parts.append((number, piece if high - low == piece.rows else piece.slice(low, high)))
-        low = high
-    return parts
-
-
-def _ascending(due: Int64s, seq: Int64s) -> bool:
-    step, order = np.diff(due), np.diff(seq)
-    return bool(((step > 0) | ((step == 0) & (order > 0))).all())
-
-
-def _join(pieces: list[Piece], *, copy: bool = False) -> list[Piece]:
-    """At most two pieces, one of rows from the intake and one from the store."""
-    joined = []
-    for stored in (False, True):
-        parts = [p for p in pieces if p.stored is stored]
-        if len(parts) == 1 and not copy:
-            joined += parts
-        elif parts:
-            # They weigh what they weighed: the wheel's sum counts on it.
-            size = sum(p.bytes for p in parts)
-            joined.append(Piece.of(pa.concat_batches([p.batch for p in parts]), stored=stored, size=size))
-    return joined
-
-
-def _merge(pieces: list[Piece], order: npt.NDArray[np.intp] | None) -> Due:
-    stored = sum(p.rows for p in pieces if p.stored)
-    size = int(sum(p.bytes for p in pieces))
-    if len(pieces) == 1:
-        return Due(pieces[0].batch, pieces[0].due_ms, stored, size)
-    batch = concat(p.batch for p in pieces)
-    due = np.concatenate([p.due_ms for p in pieces])
-    if order is None:
-        order = np.lexsort((np.concatenate([p.seq for p in pieces]), due))
-    if (order[1:] > order[:-1]).all():
-        return Due(batch, due, stored, size)  # sorted already, as small batches often are
-    return Due(batch.take(pa.array(order, pa.int64())), due[order], stored, size)
+def _first_rows(runs: list[Run], until: Key, rows_max: int) -> tuple[list[int], Rows | None]:
+    """How many rows of each run are among the first ``rows_max`` of all before ``until``; and what sorts those rows,
+    one run after the other, where that was found out on the way.
+    """
+    counts = [run.below(until) for run in runs]
+    if len(runs) < 2:
+        return [min(count, rows_max) for count in counts], None
+    due = np.concatenate([run.due_ms[:n] for run, n in zip(runs, counts, strict=True)])
+    seq = np.concatenate([run.seq[:n] for run, n in zip(runs, counts, strict=True)])
+    order = np.lexsort((seq, due))
+    if len(order) <= rows_max:
+        return counts, order
+    # Each run is sorted, so the first rows overall are a prefix of each run.
+    number = np.repeat(np.arange(len(runs)), counts)[order[:rows_max]]
+    return np.bincount(number, minlength=len(runs)).tolist(), None

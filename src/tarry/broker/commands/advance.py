@@ -17,9 +17,8 @@ from tarry.api.outcome import Outcome
 from tarry.base.errors import InvalidArgumentError, TarryError
 from tarry.base.message import UNNUMBERED, cancellations
 from tarry.base.types import Int64s
-from tarry.broker.commands.round import Round
-from tarry.names import Entry
-from tarry.names import keys as names
+from tarry.broker.commands.write_batch import WriteBatch
+from tarry.names import Entry, name_of_key, name_of_series
 from tarry.repeat import State, Step, catch_up, read_state, series_of, state_json
 
 log = logging.getLogger(__name__)
@@ -40,7 +39,7 @@ class Advance:
         self._missed_after_ms = missed_after_ms
         self._deliver = np.zeros(rows.num_rows, np.bool_)
 
-    def decide(self, round: Round) -> pa.RecordBatch | None:
+    def decide(self, batch: WriteBatch) -> pa.RecordBatch | None:
         """The next occurrences, and the cancellations of those that are left out."""
         rows = self._rows
         due, seq = rows.column("due_ms").to_numpy(), rows.column("seq").to_numpy()
@@ -48,8 +47,8 @@ class Advance:
         series = [
             s if (first := series_of(text)) is None else first for s, text in zip(seq.tolist(), texts, strict=True)
         ]
-        alive = round.pending(due, seq).tolist()
-        known = round.entries([names.of_series(s) for s in series])
+        alive = batch.pending(due, seq).tolist()
+        known = batch.entries([name_of_series(s) for s in series])
         steps: dict[int, Step] = {}
         states: dict[int, State] = {}
         for row, text in enumerate(texts):
@@ -67,41 +66,41 @@ class Advance:
                 log.error("series %d of topic %s ends: %s", series[row], rows.column("topic")[row], error)
                 self._deliver[row] = True
                 continue
-            steps[row] = catch_up(state.repeat, int(due[row]), state.n, round.now_ms, self._missed_after_ms)
+            steps[row] = catch_up(state.repeat, int(due[row]), state.n, batch.now_ms, self._missed_after_ms)
             self._deliver[row] = steps[row].deliver
-        return self._written(round, steps, states, series)
+        return self._written(batch, steps, states, series)
 
     def _written(
-        self, round: Round, steps: dict[int, Step], states: dict[int, State], series: list[int]
+        self, batch: WriteBatch, steps: dict[int, Step], states: dict[int, State], series: list[int]
     ) -> pa.RecordBatch | None:
         parts = []
         going = {row: step for row, step in steps.items() if step.next_due_ms is not None}
         if going:
-            parts.append(_successors(self._rows, going, states, series, round.now_ms))
-            self._register(round, parts[0], [series[row] for row in going])
+            parts.append(_successors(self._rows, going, states, series, batch.now_ms))
+            self._register(batch, parts[0], [series[row] for row in going])
         skipped = [row for row, step in steps.items() if not step.deliver]
         if skipped:
             gone = self._rows.select(["seq", "due_ms", "topic"]).take(pa.array(skipped, pa.int64()))
-            found = round.withdraw(gone.column("due_ms").to_numpy(), gone.column("seq").to_numpy())
+            found = batch.withdraw(gone.column("due_ms").to_numpy(), gone.column("seq").to_numpy())
             assert all(outcome is Outcome.DONE for outcome in found)
-            parts.append(cancellations(gone, round.now_ms))
+            parts.append(cancellations(gone, batch.now_ms))
         return pa.concat_batches(parts) if parts else None
 
-    def _register(self, round: Round, rows: pa.RecordBatch, series: list[int]) -> None:
+    def _register(self, batch: WriteBatch, rows: pa.RecordBatch, series: list[int]) -> None:
         topics, keys, dues = (rows.column(n).to_pylist() for n in ("topic", "key", "due_ms"))
-        numbers = range(round.next_seq, round.next_seq + rows.num_rows)
+        numbers = range(batch.next_seq, batch.next_seq + rows.num_rows)
         for seq, first, topic, key, due in zip(numbers, series, topics, keys, dues, strict=True):
-            entry = Entry(seq, due, round.now_ms)
-            round.new.add(seq)
-            round.names[names.of_series(first)] = entry
+            entry = Entry(seq, due, batch.now_ms)
+            batch.new.add(seq)
+            batch.names[name_of_series(first)] = entry
             if key is not None:
-                round.names[names.of_key(topic, key)] = entry
+                batch.names[name_of_key(topic, key)] = entry
 
-    def answer(self, first_seq: int) -> None:
+    def on_durable(self, first_seq: int) -> None:
         """It is durable."""
         self._done(self._deliver)
 
-    def refuse(self, error: TarryError) -> None:
+    def on_refused(self, error: TarryError) -> None:
         """Not now: the occurrences stay where they are."""
         self._done(error)
 

@@ -11,9 +11,8 @@ import pyarrow as pa
 from tarry.api.outcome import Outcome
 from tarry.base.errors import TarryError
 from tarry.base.message import cancellations
-from tarry.broker.commands.round import Round, places
-from tarry.names import Entry
-from tarry.names import keys as names
+from tarry.broker.commands.write_batch import WriteBatch, places
+from tarry.names import Entry, name_of_series
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,33 +36,33 @@ class Cancel:
         self._done = done
         self._outcomes: list[Outcome] = []
 
-    def decide(self, round: Round) -> pa.RecordBatch | None:
+    def decide(self, batch: WriteBatch) -> pa.RecordBatch | None:
         """The cancellations to write."""
-        due, seq = places(self._current(round))
+        due, seq = places(self._current(batch))
         # One after the other: where a message is named twice, the second one finds it cancelled.
         here = np.array([t.topic is not None for t in self._targets], np.bool_)
-        found = iter(round.withdraw(due[here], seq[here]))
-        gone = iter(round.outcomes(due[~here], seq[~here]))
+        found = iter(batch.withdraw(due[here], seq[here]))
+        gone = iter(batch.outcomes(due[~here], seq[~here]))
         self._outcomes = [next(found) if h else _without_row(next(gone)) for h in here.tolist()]
         rows = [i for i, o in enumerate(self._outcomes) if o is Outcome.DONE]
         if not rows:
             return None
         topics = pa.array([self._targets[i].topic for i in rows], pa.string())
         columns = [pa.array(seq[rows]), pa.array(due[rows]), topics]
-        return cancellations(pa.RecordBatch.from_arrays(columns, names=["seq", "due_ms", "topic"]), round.now_ms)
+        return cancellations(pa.RecordBatch.from_arrays(columns, names=["seq", "due_ms", "topic"]), batch.now_ms)
 
-    def _current(self, round: Round) -> list[Entry]:
-        named = [t.name or names.of_series(t.seq) for t in self._targets]
+    def _current(self, batch: WriteBatch) -> list[Entry]:
+        named = [t.name or name_of_series(t.seq) for t in self._targets]
         return [
             entry if entry is not None else Entry(target.seq, target.due_ms, 0)
-            for target, entry in zip(self._targets, round.entries(named), strict=True)
+            for target, entry in zip(self._targets, batch.entries(named), strict=True)
         ]
 
-    def answer(self, first_seq: int) -> None:
+    def on_durable(self, first_seq: int) -> None:
         """It is durable."""
         self._done(self._outcomes)
 
-    def refuse(self, error: TarryError) -> None:
+    def on_refused(self, error: TarryError) -> None:
         """Nothing was cancelled."""
         self._done(error)
 

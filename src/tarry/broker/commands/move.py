@@ -13,9 +13,8 @@ from tarry.base import handle
 from tarry.base.errors import TarryError
 from tarry.base.message import cancellations
 from tarry.broker.commands.cancel import Target
-from tarry.broker.commands.round import Round, places
-from tarry.names import Entry
-from tarry.names import keys as names
+from tarry.broker.commands.write_batch import WriteBatch, places
+from tarry.names import Entry, name_of_key
 
 
 class Move:
@@ -36,40 +35,40 @@ class Move:
         self._secret = secret
         self._answer: Rescheduled | None = None
 
-    def decide(self, round: Round) -> pa.RecordBatch | None:
+    def decide(self, batch: WriteBatch) -> pa.RecordBatch | None:
         """The message at its new time, and the cancellation of the former."""
         target = self._target
         if target.name is not None:
-            [entry] = round.entries([target.name])
+            [entry] = batch.entries([target.name])
             # No entry: the first occurrence of a series, or no series; the message that was found is still the one.
             if entry is not None and entry.seq != target.seq:
                 return None
         due, seq = places([Entry(target.seq, target.due_ms, 0)])
-        [outcome] = round.withdraw(due, seq)
+        [outcome] = batch.withdraw(due, seq)
         self._answer = Rescheduled(outcome)
         if outcome is not Outcome.DONE:
             return None
-        self._register(round)
+        self._register(batch)
         # The topic of the former: the one that comes may be in another.
         gone = pa.RecordBatch.from_arrays(
             [pa.array(seq), pa.array(due), pa.array([target.topic], pa.string())], names=["seq", "due_ms", "topic"]
         )
-        return pa.concat_batches([self._row, cancellations(gone, round.now_ms)])
+        return pa.concat_batches([self._row, cancellations(gone, batch.now_ms)])
 
-    def _register(self, round: Round) -> None:
+    def _register(self, batch: WriteBatch) -> None:
         row = {n: self._row.column(n)[0].as_py() for n in ("topic", "key", "id", "due_ms")}
-        entry = Entry(round.next_seq, row["due_ms"], round.now_ms)
-        round.new.add(entry.seq)
+        entry = Entry(batch.next_seq, row["due_ms"], batch.now_ms)
+        batch.new.add(entry.seq)
         if row["key"] is not None:
-            round.names[names.of_key(row["topic"], row["key"])] = entry
+            batch.names[name_of_key(row["topic"], row["key"])] = entry
         token = handle.sign(self._secret, entry.seq, 1)
         receipt = Receipt(row["id"], entry.seq, entry.due_ms, entry.seq, 1, token)
         self._answer = Rescheduled(Outcome.DONE, receipt)
 
-    def answer(self, first_seq: int) -> None:
+    def on_durable(self, first_seq: int) -> None:
         """It is durable."""
         self._done(self._answer)
 
-    def refuse(self, error: TarryError) -> None:
+    def on_refused(self, error: TarryError) -> None:
         """Nothing was changed."""
         self._done(error)

@@ -14,9 +14,8 @@ import pyarrow as pa
 from tarry.api.outcome import Outcome
 from tarry.base.errors import TarryError
 from tarry.base.message import cancellations
-from tarry.broker.commands.round import Round, places
-from tarry.names import Entry, Registry
-from tarry.names import keys as names
+from tarry.broker.commands.write_batch import WriteBatch, places
+from tarry.names import Entry, Registry, name_of_key
 
 COLUMNS = ("seq", "topic", "due_ms", "key", "born_ms")
 
@@ -30,43 +29,43 @@ class Name:
         self._done = done
         self._mine: dict[bytes, Entry] = {}
 
-    def decide(self, round: Round) -> pa.RecordBatch | None:
+    def decide(self, batch: WriteBatch) -> pa.RecordBatch | None:
         """The cancellations of what is replaced."""
         topics, keys = self._rows.column("topic").to_pylist(), self._rows.column("key").to_pylist()
         columns = (self._rows.column(name).to_pylist() for name in ("seq", "due_ms", "born_ms"))
         entries = [Entry(*values) for values in zip(*columns, strict=True)]
-        wanted = [names.of_key(topic, key) for topic, key in zip(topics, keys, strict=True)]
-        pending = round.pending(*places(entries)).tolist()
+        wanted = [name_of_key(topic, key) for topic, key in zip(topics, keys, strict=True)]
+        pending = batch.pending(*places(entries)).tolist()
         replaced: list[tuple[Entry, str]] = []
         for name, entry, known, topic, here in zip(
-            wanted, entries, round.entries(wanted), topics, pending, strict=True
+            wanted, entries, batch.entries(wanted), topics, pending, strict=True
         ):
             former = self._mine.get(name) or known
             if not here or (former is not None and former.seq == entry.seq):
                 continue
-            if former is not None and names.is_newer(former, entry):
+            if former is not None and former.is_newer_than(entry):
                 replaced.append((entry, topic))
                 continue
             if former is not None:
                 replaced.append((former, topic))
             self._mine[name] = entry
-        round.names.update(self._mine)
-        return self._withdrawn(round, replaced)
+        batch.names.update(self._mine)
+        return self._withdrawn(batch, replaced)
 
-    def _withdrawn(self, round: Round, replaced: list[tuple[Entry, str]]) -> pa.RecordBatch | None:
+    def _withdrawn(self, batch: WriteBatch, replaced: list[tuple[Entry, str]]) -> pa.RecordBatch | None:
         due, seq = places([entry for entry, _ in replaced])
-        done = np.array([o is Outcome.DONE for o in round.withdraw(due, seq)], np.bool_)
+        done = np.array([o is Outcome.DONE for o in batch.withdraw(due, seq)], np.bool_)
         if not done.any():
             return None
         topics = pa.array([topic for _, topic in replaced], pa.string()).filter(pa.array(done))
         columns = [pa.array(seq[done]), pa.array(due[done]), topics]
-        return cancellations(pa.RecordBatch.from_arrays(columns, names=["seq", "due_ms", "topic"]), round.now_ms)
+        return cancellations(pa.RecordBatch.from_arrays(columns, names=["seq", "due_ms", "topic"]), batch.now_ms)
 
-    def answer(self, first_seq: int) -> None:
+    def on_durable(self, first_seq: int) -> None:
         """It is durable what was replaced; who replaced it is made durable at the end, or done again."""
-        self._registry.name(self._mine)
+        self._registry.put(self._mine)
         self._done(None)
 
-    def refuse(self, error: TarryError) -> None:
+    def on_refused(self, error: TarryError) -> None:
         """Nothing was changed."""
         self._done(error)

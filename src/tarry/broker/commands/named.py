@@ -14,15 +14,13 @@ import pyarrow as pa
 
 from tarry.api.admission import OnKey
 from tarry.api.outcome import Outcome
-from tarry.api.receipt import OUTCOMES, PLACED
+from tarry.api.receipt import OUTCOMES, PLACED, Accepted
 from tarry.base import handle
 from tarry.base.columns import shown
 from tarry.base.errors import KeyExistsError, TarryError
 from tarry.base.message import cancellations
-from tarry.broker.commands.round import Round, places
-from tarry.intake import Accepted
-from tarry.names import Entry
-from tarry.names import keys as names
+from tarry.broker.commands.write_batch import WriteBatch, places
+from tarry.names import Entry, digest_of_id, name_of_key
 
 SCHEDULED, REPLACED, KEPT, DUPLICATE = range(len(OUTCOMES))
 
@@ -47,24 +45,24 @@ class Named:
         self._entries: list[Entry] = []
         self._outcomes = np.full(batch.num_rows, SCHEDULED, np.uint8)
 
-    def decide(self, round: Round) -> pa.RecordBatch | None:
+    def decide(self, batch: WriteBatch) -> pa.RecordBatch | None:
         """The rows to write.
 
         Raises:
             KeyExistsError: a row's key is pending, and its policy is to be refused then; nothing was decided.
         """
-        keys = self._names("key", names.of_key)
-        ids = self._names("id", names.of_id) if self._dedupe else [None] * len(keys)
-        known = self._known(round, keys, ids)
-        seqs, replaced, mine = self._judge(round, keys, ids, known)
+        keys = self._names("key", name_of_key)
+        ids = self._names("id", digest_of_id) if self._dedupe else [None] * len(keys)
+        known = self._known(batch, keys, ids)
+        seqs, replaced, mine = self._judge(batch, keys, ids, known)
         stored = np.array(seqs) >= 0
-        round.names.update(mine)
-        round.new.update(s for s in seqs if s >= 0)
+        batch.names.update(mine)
+        batch.new.update(s for s in seqs if s >= 0)
         kept = self._batch if stored.all() else self._batch.filter(pa.array(stored))
         if replaced:
-            targets = self._withdraw(round, replaced)
+            targets = self._withdraw(batch, replaced)
             if targets.num_rows:
-                kept = pa.concat_batches([kept, cancellations(targets, round.now_ms)])
+                kept = pa.concat_batches([kept, cancellations(targets, batch.now_ms)])
         return kept if kept.num_rows else None
 
     def _names(self, column: str, of: Callable[[str, str], bytes]) -> list[bytes | None]:
@@ -74,27 +72,27 @@ class Named:
         topics = self._batch.column("topic").to_pylist()
         return [None if v is None else of(t, v) for t, v in zip(topics, values.to_pylist(), strict=True)]
 
-    def _known(self, round: Round, keys: list[Any], ids: list[Any]) -> dict[bytes, Entry]:
+    def _known(self, batch: WriteBatch, keys: list[Any], ids: list[Any]) -> dict[bytes, Entry]:
         """The ids within their window, and the keys whose message is pending."""
         wanted = [n for n in ids if n is not None]
-        known = {n: e for n, e in zip(wanted, round.accepted_ids(wanted), strict=True) if e is not None}
+        known = {n: e for n, e in zip(wanted, batch.accepted_ids(wanted), strict=True) if e is not None}
         wanted = [n for n in keys if n is not None]
-        found = [(n, e) for n, e in zip(wanted, round.entries(wanted), strict=True) if e is not None]
+        found = [(n, e) for n, e in zip(wanted, batch.entries(wanted), strict=True) if e is not None]
         if not found:
             return known
-        pending = round.pending(*places([e for _, e in found])).tolist()
+        pending = batch.pending(*places([e for _, e in found])).tolist()
         known |= {n: e for (n, e), here in zip(found, pending, strict=True) if here}
         return known
 
     def _judge(
-        self, round: Round, keys: list[Any], ids: list[Any], known: dict[bytes, Entry]
+        self, batch: WriteBatch, keys: list[Any], ids: list[Any], known: dict[bytes, Entry]
     ) -> tuple[list[int], list[tuple[int, Entry]], dict[bytes, Entry]]:
         """For each row its seq, or -1 where it is not stored; the rows that replace others; what to register."""
         seqs: list[int] = []
         entries: list[Entry] = []
         replaced: list[tuple[int, Entry]] = []
         mine: dict[bytes, Entry] = {}
-        next_seq = round.next_seq
+        next_seq = batch.next_seq
         dues = self._batch.column("due_ms").to_pylist()
         for row, (key, id, policy, due) in enumerate(zip(keys, ids, self._policies, dues, strict=True)):
             if id is not None and (first := mine.get(id) or known.get(id)) is not None:
@@ -112,7 +110,7 @@ class Named:
                     seqs.append(-1)
                     continue
                 replaced.append((row, former))
-            entry = Entry(next_seq, due, round.now_ms)
+            entry = Entry(next_seq, due, batch.now_ms)
             if key is not None:
                 mine[key] = entry
             if id is not None:
@@ -123,16 +121,16 @@ class Named:
         self._entries = entries
         return seqs, replaced, mine
 
-    def _withdraw(self, round: Round, replaced: list[tuple[int, Entry]]) -> pa.RecordBatch:
+    def _withdraw(self, batch: WriteBatch, replaced: list[tuple[int, Entry]]) -> pa.RecordBatch:
         due, seq = places([e for _, e in replaced])
-        done = np.array([o is Outcome.DONE for o in round.withdraw(due, seq, alive=True)], np.bool_)
+        done = np.array([o is Outcome.DONE for o in batch.withdraw(due, seq, alive=True)], np.bool_)
         rows = np.array([row for row, _ in replaced], np.int64)
         # What fell due at the last moment was delivered, and is not replaced: this message comes besides.
         self._outcomes[rows[done]] = REPLACED
         topics = self._batch.column("topic").take(pa.array(rows[done], pa.int64()))
         return pa.RecordBatch.from_arrays([pa.array(seq[done]), pa.array(due[done]), topics], names=_TARGETS)
 
-    def answer(self, first_seq: int) -> None:
+    def on_durable(self, first_seq: int) -> None:
         """It is durable."""
         if not self._outcomes.any():
             # As nearly always: all are stored, one after the other, and need one token.
@@ -148,7 +146,7 @@ class Named:
         placed["token"] = np.frombuffer(tokens, "V8")
         self._done(Accepted(first_seq, due, handle.sign(self._secret, first_seq, len(seq)), placed))
 
-    def refuse(self, error: TarryError) -> None:
+    def on_refused(self, error: TarryError) -> None:
         """Nothing of it was accepted."""
         self._done(error)
 

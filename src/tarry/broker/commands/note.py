@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pyarrow as pa
 
 from tarry.base.errors import TarryError
-from tarry.broker.commands.round import Round
+from tarry.broker.commands.write_batch import WriteBatch
 
 
 class Note:
@@ -17,14 +17,14 @@ class Note:
         self._rows = rows
         self._done = done
 
-    def decide(self, round: Round) -> pa.RecordBatch | None:
+    def decide(self, batch: WriteBatch) -> pa.RecordBatch | None:
         """The rows to write."""
         return self._rows
 
-    def answer(self, first_seq: int) -> None:
+    def on_durable(self, first_seq: int) -> None:
         """They are durable."""
         self._done(None)
 
-    def refuse(self, error: TarryError) -> None:
+    def on_refused(self, error: TarryError) -> None:
         """They are not in the log."""
         self._done(error)

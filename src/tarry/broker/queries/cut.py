@@ -15,17 +15,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from tarry.base.types import Int64s, Key
+from tarry.broker.store_view import StoreFollower
+from tarry.intake import Intake
+from tarry.names import Registry
 from tarry.store import Snapshot
-from tarry.wheel.wheel import Piece
-
-if TYPE_CHECKING:
-    from tarry.broker.recovery import Rooms
+from tarry.wheel import Loader, Wheel
+from tarry.wheel.run import Run
 
 CUTS = 3
 """How often to try before segments are kept for it: nobody's looking delays their deletion for long."""
@@ -34,59 +35,73 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
+class Places:
+    """Where a pending message may be, and what says that it is pending no more."""
+
+    intake: Intake
+    wheel: Wheel
+    loader: Loader
+    store: StoreFollower
+    registry: Registry
+
+
+@dataclass(frozen=True, slots=True)
 class Cut:
     """``seq_max``: what is accepted from there on is not in it. ``gone``: seqs of rows that are there and not pending:
     cancelled while the wheel had them or just now, or found delivered by recovery.
     """
 
-    rooms: Rooms
+    intake: Intake
+    registry: Registry
     safe: Key
-    pieces: list[Piece]
+    pieces: list[Run]
     snapshot: Snapshot
     seq_max: int
     first_seq: int
     gone: Int64s
 
     @classmethod
-    def of(cls, rooms: Rooms) -> Cut:
+    def of(cls, places: Places) -> Cut:
         """How things are now."""
-        wheel = rooms.wheel
+        wheel, intake = places.wheel, places.intake
         # In this order: see above. The loader forgets what had fired once `safe` is beyond it.
-        first_seq, snapshot, fired = rooms.intake.first_seq, rooms.view.snapshot, rooms.loader.excluded
+        first_seq, snapshot, fired = intake.first_seq, places.store.snapshot, places.loader.excluded
         with wheel.lock:
-            # What is withdrawn later than this may be seen; what was is here, or in the registry already.
-            gone = np.concatenate([fired, wheel.withdrawn.seqs()]) if wheel.withdrawn else fired
-            return cls(rooms, wheel.safe, wheel.pieces(), snapshot, rooms.intake.published_seq, first_seq, gone)
+            # What is tombstones later than this may be seen; what was is here, or in the registry already.
+            gone = np.concatenate([fired, wheel.tombstones.seqs()]) if wheel.tombstones else fired
+            return cls(
+                intake, places.registry, wheel.safe, wheel.runs(), snapshot, intake.published_seq, first_seq, gone
+            )
 
     @property
     def is_whole(self) -> bool:
         """Whether what was read since could be read: no segment of the intake went away."""
-        return self.rooms.intake.first_seq == self.first_seq
+        return self.intake.first_seq == self.first_seq
 
     def alive_in_wheel(self, due_ms: Int64s, seq: Int64s) -> npt.NDArray[np.bool_]:
         """Which of these rows of the wheel are pending."""
         alive = np.isin(seq, self.gone, invert=True) if len(self.gone) else np.ones(len(seq), np.bool_)
-        return alive & ~self.rooms.registry.cancelled_jobs.mask(due_ms, seq)
+        return alive & ~self.registry.cancelled_jobs.mask(due_ms, seq)
 
     def alive(self, due_ms: Int64s, seq: Int64s) -> npt.NDArray[np.bool_]:
         """Which of these rows of the intake or the store are pending."""
-        return self.alive_in_wheel(due_ms, seq) & ~self.rooms.registry.dead(due_ms, seq)
+        return self.alive_in_wheel(due_ms, seq) & ~self.registry.cancelled_mask(due_ms, seq)
 
     def dead_between(self, after: tuple[int, int], until_ms: int, rows_max: int) -> tuple[Int64s, Int64s]:
         """Due times and seqs of what is cancelled from ``after`` on and before ``until_ms``, where intake and store
         have it; the first ``rows_max``.
         """
-        return self.rooms.registry.dead_between(after, until_ms, rows_max)
+        return self.registry.cancelled_between(after, until_ms, rows_max)
 
 
-def look_at(rooms: Rooms, look: Callable[[Cut], T]) -> T:
+def look_at(places: Places, look: Callable[[Cut], T]) -> T:
     """What ``look`` makes of a cut that stayed whole meanwhile.
 
     Raises:
         CorruptError: a file of the intake or the store is damaged.
     """
     for _ in range(CUTS):
-        cut = Cut.of(rooms)
+        cut = Cut.of(places)
         try:
             found = look(cut)
         except FileNotFoundError:
@@ -95,5 +110,5 @@ def look_at(rooms: Rooms, look: Callable[[Cut], T]) -> T:
             continue
         if cut.is_whole:
             return found
-    with rooms.intake.kept():
-        return look(Cut.of(rooms))
+    with places.intake.kept():
+        return look(Cut.of(places))

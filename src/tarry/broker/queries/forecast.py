@@ -10,26 +10,21 @@ import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping
 from itertools import accumulate
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from tarry.api.views import UNITS_MS, Forecast, Herd, Load
+from tarry.base.criteria import Criteria
 from tarry.base.delay import INT64_MAX
 from tarry.base.errors import InvalidArgumentError
 from tarry.base.message import check_topic, messages_only
 from tarry.base.types import Int64s, Key, Mask
-from tarry.base.wanted import Wanted
-from tarry.broker.queries.cut import Cut, look_at
+from tarry.broker.queries.cut import Cut, Places, look_at
 from tarry.intake.index import Window
-from tarry.intake.look import columns_between
 from tarry.store.scan import Alive
 from tarry.store.spread import Share, Spread, spread_store
-
-if TYPE_CHECKING:
-    from tarry.broker.recovery import Rooms
 
 UNITS = {"minute": 60, "hour": 48, "day": 31}
 """How many are forecast where nobody says until when."""
@@ -45,7 +40,7 @@ FOOTERS_S = 0.5
 
 
 def forecast(
-    rooms: Rooms, now_ms: int, pending: Mapping[str, int], topic: str | None, unit: str, until_ms: int | None
+    places: Places, now_ms: int, pending: Mapping[str, int], topic: str | None, unit: str, until_ms: int | None
 ) -> Forecast:
     """``pending`` is how much of each topic is pending: what cannot be told apart is shared out by it.
 
@@ -63,7 +58,7 @@ def forecast(
         raise InvalidArgumentError(
             f"until_ms is {until!r:.80}; allowed: after {now_ms} (now) and up to {last} ({UNITS_MAX} units: {unit})"
         )
-    spread = look_at(rooms, lambda cut: _spread(cut, pending, topic, start, unit, until))
+    spread = look_at(places, lambda cut: _spread(cut, pending, topic, start, unit, until))
     rows, unsure = _whole(np.maximum(spread.counted + spread.guessed, 0)), _whole(spread.unsure)
     moments = range(start, until, UNITS_MS[unit])
     loads = [Load(*load) for load in zip(moments, rows.tolist(), unsure.tolist(), strict=True)]
@@ -77,12 +72,12 @@ def _whole(parts: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
 
 
 def _spread(cut: Cut, pending: Mapping[str, int], topic: str | None, start: int, unit: str, until: int) -> Spread:
-    spread, wanted, share = Spread(cut.safe, until, start, UNITS_MS[unit]), Wanted(topic), _share(pending, topic)
+    spread, wanted, share = Spread(cut.safe, until, start, UNITS_MS[unit]), Criteria(topic), _share(pending, topic)
     spread_store(cut.snapshot, spread, share, deadline_s=time.monotonic() + FOOTERS_S)
     due, mine = _in_wheel(cut, wanted)
     rest = sum(pending.values()) - len(due)
     counted = [due[mine]]
-    if cut.rooms.intake.bytes_from(cut.snapshot.committed_seq) <= INTAKE_BYTES_MAX:
+    if cut.intake.bytes_from(cut.snapshot.committed_seq) <= INTAKE_BYTES_MAX:
         due, mine = _in_intake(cut, wanted)
         rest -= len(due)
         counted.append(due[mine])
@@ -112,7 +107,7 @@ def _share(pending: Mapping[str, int], topic: str | None) -> Share:
     return share
 
 
-def _in_wheel(cut: Cut, wanted: Wanted) -> tuple[Int64s, Mask]:
+def _in_wheel(cut: Cut, wanted: Criteria) -> tuple[Int64s, Mask]:
     """Due times of what is pending there, and which of it is wanted."""
     columns = ["due_ms", "seq", *wanted.columns]
     parts = [piece.batch.select(columns).slice(0, piece.below(cut.safe)) for piece in cut.pieces]
@@ -120,10 +115,10 @@ def _in_wheel(cut: Cut, wanted: Wanted) -> tuple[Int64s, Mask]:
     return _joined([_living(batch, wanted, cut.alive_in_wheel) for batch in batches])
 
 
-def _in_intake(cut: Cut, wanted: Wanted) -> tuple[Int64s, Mask]:
+def _in_intake(cut: Cut, wanted: Criteria) -> tuple[Int64s, Mask]:
     """The same, of what is not in the wheel; by reading all of it, without bodies."""
     window = Window(cut.safe, Key(INT64_MAX, 0), cut.snapshot.committed_seq, cut.seq_max)
-    start = max(window.seq_min, cut.rooms.intake.first_seq)
+    start = max(window.seq_min, cut.intake.first_seq)
     columns = ["due_ms", "seq", "kind", *wanted.columns]
 
     def alive(due_ms: Int64s, seq: Int64s) -> Mask:
@@ -131,11 +126,11 @@ def _in_intake(cut: Cut, wanted: Wanted) -> tuple[Int64s, Mask]:
         mask[mask] &= cut.alive(due_ms[mask], seq[mask])
         return mask
 
-    batches = columns_between(cut.rooms.intake, start, cut.seq_max, columns)
+    batches = cut.intake.columns_between(start, cut.seq_max, columns)
     return _joined([_living(messages_only(batch), wanted, alive) for batch in batches])
 
 
-def _living(batch: pa.RecordBatch, wanted: Wanted, alive: Alive) -> tuple[Int64s, Mask]:
+def _living(batch: pa.RecordBatch, wanted: Criteria, alive: Alive) -> tuple[Int64s, Mask]:
     due, seq = batch.column("due_ms").to_numpy(), batch.column("seq").to_numpy()
     mask = alive(due, seq)
     return due[mask], wanted.mask(batch)[mask]
@@ -154,7 +149,7 @@ def _spread_intake(cut: Cut, spread: Spread, share: Share) -> int:
     dead_due, dead_seq = cut.dead_between(cut.safe, spread.until_ms, DEAD_ROWS_MAX)
     after, until = cut.safe, Key(spread.until_ms, 0)
     while after < until:
-        due, seq, complete = cut.rooms.intake.select(Window(after, until, committed, cut.seq_max), INTAKE_ROWS)
+        due, seq, complete = cut.intake.select(Window(after, until, committed, cut.seq_max), INTAKE_ROWS)
         if part == 1 and not len(dead_due):
             spread.count(due)
         else:
@@ -163,7 +158,7 @@ def _spread_intake(cut: Cut, spread: Spread, share: Share) -> int:
     # A cancelled message is in the index twice, as itself and as its cancellation.
     mine = dead_due[dead_seq >= committed]
     spread.guess(mine, -2 * part)
-    return cut.seq_max - max(committed, cut.rooms.intake.first_seq) - 2 * len(mine)
+    return cut.seq_max - max(committed, cut.intake.first_seq) - 2 * len(mine)
 
 
 def _leave_out_dead(cut: Cut, spread: Spread, share: Share, rest: int) -> None:

@@ -9,36 +9,36 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tarry.api.operations import ListPending
 from tarry.api.outcome import Outcome
 from tarry.api.receipt import id_of
 from tarry.api.views import Event, History
 from tarry.base import handle
 from tarry.base.bulk import SEQ_MIN
+from tarry.base.criteria import derived_seq
 from tarry.base.dead_topics import dead_topic, is_dead_topic
 from tarry.base.errors import ForgedHandleError, InvalidArgumentError
 from tarry.base.message import SCHEMA, Kind, check_topic
 from tarry.base.reserved import ONLY, texts_of
 from tarry.base.types import Key, Mask
-from tarry.base.wanted import derived_seq
+from tarry.broker.queries.cut import Places
 from tarry.broker.queries.listing import Listing, list_pending
-from tarry.broker.queries.locate import locate
+from tarry.broker.queries.messages import MessageFinder
+from tarry.groups import ConsumerGroups
 from tarry.intake.index import Window
-from tarry.intake.look import read_columns
-from tarry.names import Entry
-from tarry.names import keys as names
+from tarry.names import Entry, digest_of_id, name_of_key, name_of_series
+from tarry.queue import ReadyLog
 from tarry.queue import search as finding
 from tarry.repeat import read_state
 from tarry.store.parquet import groups, read_group
 from tarry.store.place import Place
-
-if TYPE_CHECKING:
-    from tarry.broker.recovery import Rooms
 
 LOOK_S = 0.5
 """How long is looked for what no index leads to, at each place."""
@@ -57,9 +57,20 @@ NOT_RECORDED = (
 WHEN_DUE = "The moment in which it was put into its queue is not recorded: it is at its due time, or soon after."
 
 
-def history(
-    rooms: Rooms, judge: Callable[[Entry], Outcome], now_ms: int, retention_ms: int, what: str, topic: str | None
-) -> History:
+@dataclass(frozen=True, slots=True)
+class HistorySources:
+    """Where a message leaves traces. ``outcome_of`` says what cancelling it would come to now."""
+
+    places: Places
+    ready: ReadyLog
+    groups: ConsumerGroups
+    finder: MessageFinder
+    outcome_of: Callable[[Entry], Outcome]
+    secret: bytes
+    """That authenticates handles."""
+
+
+def history(sources: HistorySources, now_ms: int, retention_ms: int, what: str, topic: str | None) -> History:
     """The history of the message that a handle names, or of the messages of an id.
 
     Raises:
@@ -69,8 +80,8 @@ def history(
         raise InvalidArgumentError(f"what is {what!r:.80}; allowed: a handle, or an id")
     if topic is not None:
         check_topic(topic)
-    teller = _Teller(rooms, judge, now_ms)
-    entry = _entry(what, rooms.secret)
+    teller = _Timeline(sources, now_ms)
+    entry = _entry(what, sources.secret)
     if entry is not None:
         teller.tell(entry, None)
     else:
@@ -95,12 +106,18 @@ def _entry(text: str, secret: bytes) -> Entry | None:
     return Entry(found.seq, found.due_ms, 0)
 
 
-class _Teller:
+class _Timeline:
     """Collects events; each message is told once."""
 
-    def __init__(self, rooms: Rooms, judge: Callable[[Entry], Outcome], now_ms: int) -> None:
-        self._rooms = rooms
-        self._judge = judge
+    def __init__(self, sources: HistorySources, now_ms: int) -> None:
+        self._places = sources.places
+        self._intake = sources.places.intake
+        self._registry = sources.places.registry
+        self._store = sources.places.store
+        self._ready = sources.ready
+        self._groups = sources.groups
+        self._finder = sources.finder
+        self._outcome_of = sources.outcome_of
         self._now_ms = now_ms
         self._told: set[int] = set()
         self._searched: set[tuple[str, str | None]] = set()
@@ -124,12 +141,12 @@ class _Teller:
         for entry in pending:
             self.tell(entry, None)
         if topic is not None:
-            [recent] = self._rooms.registry.accepted_ids([names.of_id(topic, id)], self._now_ms)
+            [recent] = self._registry.accepted_ids([digest_of_id(topic, id)], self._now_ms)
             if recent is not None:
                 self.tell(recent, None)
         seq = derived_seq(id)
-        if seq is not None and self._rooms.intake.first_seq <= seq < self._rooms.intake.published_seq:
-            found = read_columns(self._rooms.intake, np.array([seq], np.int64), ["seq", "due_ms", "kind", "born_ms"])
+        if seq is not None and self._intake.first_seq <= seq < self._intake.published_seq:
+            found = self._intake.read_columns(np.array([seq], np.int64), ["seq", "due_ms", "kind", "born_ms"])
             if found.num_rows and found.column("kind")[0].as_py() == Kind.MESSAGE:
                 self.tell(_place_of(found), None)
         if not (complete and whole):
@@ -149,12 +166,12 @@ class _Teller:
                 mask = mask | ((batch.column("seq").to_numpy() == seq) & (batch.column("id").is_null().to_numpy(False)))
             return np.asarray(mask, np.bool_)
 
-        found, complete = finding.find(self._rooms.ready, wanted, topic=topic, deadline_s=time.monotonic() + LOOK_S)
+        found, complete = finding.find(self._ready, wanted, topic=topic, deadline_s=time.monotonic() + LOOK_S)
         # A dead letter has the id of what it is a copy of, and is told of with that.
         return [place for place in found if not is_dead_topic(place.topic.name) or topic is not None], complete
 
     def _pending(self, id: str, topic: str | None) -> tuple[list[Entry], bool]:
-        page = list_pending(self._rooms, Listing.of(topic, None, None, None, id, None, MESSAGES_MAX, None, False))
+        page = list_pending(self._places, Listing.of(ListPending(topic=topic, id=id, limit=MESSAGES_MAX, bodies=False)))
         rows = [_place_of(page.rows.slice(at, 1)) for at in range(page.rows.num_rows)]
         return rows, page.cursor is None
 
@@ -166,8 +183,8 @@ class _Teller:
             return
         self._told.add(entry.seq)
         # First the judgement: what falls due after it is seen as pending, which it was.
-        outcome = self._judge(entry)
-        row = place.row if place is not None else locate(self._rooms, [entry], _COLUMNS).get(entry.seq)
+        outcome = self._outcome_of(entry)
+        row = place.row if place is not None else self._finder.find([entry], _COLUMNS).get(entry.seq)
         if place is None and outcome is not Outcome.DONE:
             place = self._fallen_due(entry, None if row is None else str(row.column("topic")[0].as_py()))
             row = row if place is None else place.row
@@ -208,9 +225,9 @@ class _Teller:
             )
 
     def _where(self, entry: Entry) -> str:
-        if Key(entry.due_ms, entry.seq) < self._rooms.wheel.safe:
+        if Key(entry.due_ms, entry.seq) < self._places.wheel.safe:
             return "wheel"
-        in_store = entry.seq >= SEQ_MIN or entry.seq < self._rooms.view.snapshot.committed_seq
+        in_store = entry.seq >= SEQ_MIN or entry.seq < self._store.snapshot.committed_seq
         return "store" if in_store else "intake"
 
     # -- taken back --------------------------------------------------------------------------------------------------
@@ -224,7 +241,7 @@ class _Teller:
         at_ms, seq = found
         successor = None if said is None else self._moved(entry, said, at_ms, seq)
         if successor is None and said is not None and said["key"] is not None:
-            [keyed] = self._rooms.registry.get([names.of_key(said["topic"], said["key"])])
+            [keyed] = self._registry.get([name_of_key(said["topic"], said["key"])])
             if keyed is not None and keyed.seq > entry.seq and keyed.born_ms == at_ms:
                 self._add(at_ms, "replaced", entry.seq, by_seq=keyed.seq, due_ms=keyed.due_ms)
                 return
@@ -236,16 +253,16 @@ class _Teller:
 
     def _cancellation(self, entry: Entry) -> tuple[int, int] | None:
         """When it was cancelled, and the seq of that row: it has the due time of its target, in intake and store."""
-        intake, body = self._rooms.intake, entry.seq.to_bytes(8, "little", signed=True)
+        intake, body = self._intake, entry.seq.to_bytes(8, "little", signed=True)
         window = Window(Key(entry.due_ms, entry.seq), Key(entry.due_ms + 1, 0), entry.seq + 1, intake.published_seq)
         with intake.kept():
             _, seqs, _ = intake.select(window, CANCELS_MAX)
-            rows = read_columns(intake, seqs[:CANCELS_MAX], ["seq", "kind", "body", "born_ms"])
+            rows = intake.read_columns(seqs[:CANCELS_MAX], ["seq", "kind", "body", "born_ms"])
         found = _named(rows, body)
         return found if found is not None else self._stored_cancellation(entry, body)
 
     def _stored_cancellation(self, entry: Entry, body: bytes) -> tuple[int, int] | None:
-        snapshot, deadline = self._rooms.view.snapshot, time.monotonic() + LOOK_S
+        snapshot, deadline = self._store.snapshot, time.monotonic() + LOOK_S
         place = Place.of(snapshot.root)
         for path in reversed(snapshot.cancelled):
             for group in groups(place, path):
@@ -259,10 +276,10 @@ class _Teller:
 
     def _moved(self, entry: Entry, said: dict[str, Any], at_ms: int, cancellation: int) -> Entry | None:
         """The message at its new time: a reschedule writes it just before the cancellation of the former."""
-        intake, seq = self._rooms.intake, cancellation - 1
+        intake, seq = self._intake, cancellation - 1
         with intake.kept():
             here = intake.first_seq <= seq < intake.published_seq
-            rows = read_columns(intake, np.array([seq], np.int64), _SUCCESSOR) if here else None
+            rows = intake.read_columns(np.array([seq], np.int64), _SUCCESSOR) if here else None
         if rows is None:
             rows = self._stored(seq)
         if rows is None:
@@ -280,7 +297,7 @@ class _Teller:
 
     def _stored(self, seq: int) -> pa.RecordBatch | None:
         """A row of the store by its number alone: few files span it, but perhaps many of their row groups."""
-        snapshot, deadline = self._rooms.view.snapshot, time.monotonic() + LOOK_S
+        snapshot, deadline = self._store.snapshot, time.monotonic() + LOOK_S
         place, files = Place.of(snapshot.root), snapshot.files
         for file in np.flatnonzero((files.seq_min <= seq) & (files.seq_max >= seq)).tolist():
             for group in groups(place, files.path[file]):
@@ -295,7 +312,7 @@ class _Teller:
 
     def _fallen_due(self, entry: Entry, topic: str | None) -> finding.Place | None:
         found, _ = finding.find(
-            self._rooms.ready,
+            self._ready,
             lambda batch: np.asarray(batch.column("seq").to_numpy() == entry.seq),
             topic=topic,
             due_ms=entry.due_ms,
@@ -307,7 +324,7 @@ class _Teller:
         at_ms = max(said["due_ms"], said["born_ms"])
         self._add(at_ms, "due", entry.seq, topic=place.topic.name, offset=place.offset)
         self.unknown += [WHEN_DUE, NOT_RECORDED]
-        for group in self._rooms.groups.all(place.topic.name):
+        for group in self._groups.all(place.topic.name):
             # The state that it is in now, whenever it got there.
             self._add(self._now_ms, "group", entry.seq, group=group.name, **group.state_of(place.offset))
             self._dead(entry, place, group.name, said)
@@ -320,13 +337,13 @@ class _Teller:
             return np.array([t == text for t in texts_of(batch.column("properties"), "tarry.dead.seq")], np.bool_)
 
         name = dead_topic(place.topic.name, group)
-        found, complete = finding.find(self._rooms.ready, wanted, topic=name, deadline_s=time.monotonic() + LOOK_S)
+        found, complete = finding.find(self._ready, wanted, topic=name, deadline_s=time.monotonic() + LOOK_S)
         if not complete:
             self.unknown.append(f"Not all dead letters of group {group!r} were looked through.")
         for copy in found:
             properties = dict(copy.row.column("properties")[0].as_py())
             told = {n: properties.get(f"tarry.dead.{n}") for n in ("cause", "attempts")}
-            settled = not self._rooms.groups.has_dead_letter(place.topic.name, group, copy.offset)
+            settled = not self._groups.has_dead_letter(place.topic.name, group, copy.offset)
             at_ms = int(properties.get("tarry.dead.at_ms", copy.row.column("due_ms")[0].as_py()))
             self._add(
                 at_ms, "dead", entry.seq, group=group, **told, offset=copy.offset, kept="no" if settled else "yes"
@@ -345,7 +362,7 @@ class _Teller:
         if said["repeat"] is None:
             return
         first = read_state(said["repeat"]).series
-        [current] = self._rooms.registry.get([names.of_series(entry.seq if first is None else first)])
+        [current] = self._registry.get([name_of_series(entry.seq if first is None else first)])
         if current is not None and current.seq > entry.seq:
             self._add(current.due_ms, "next", entry.seq, by_seq=current.seq)
 

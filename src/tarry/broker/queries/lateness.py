@@ -14,6 +14,7 @@ from collections import deque
 
 import numpy as np
 
+from tarry.base.clock import Clock
 from tarry.base.histogram import Histogram
 from tarry.base.types import Int64s
 
@@ -30,13 +31,26 @@ MANY_ROWS = 1024
 class Lateness:
     """Histograms of milliseconds; thread-safe."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock) -> None:
+        self.handed_out = 0
+        """Messages given to consumers."""
+        self._clock = clock
         self._in_queue = Histogram()
         self._by_topic: dict[str, Histogram] = {}
         self._lock = threading.Lock()
         # Appending and popping are atomic.
         self._queued: deque[Int64s] = deque()
         self._delivered: deque[tuple[str, Int64s, int]] = deque()
+
+    def on_queued(self, due_ms: Int64s) -> None:
+        """From the ready log: these are in their queues."""
+        self.note_queued(due_ms, self._clock.now_ms())
+
+    def on_handed_out(self, due_ms: Int64s, now_ms: int, topic: str, since_ms: int | None) -> None:
+        """From a group: these were given to a consumer that has been waiting since then (None: or not)."""
+        self.handed_out += len(due_ms)
+        if since_ms is not None:
+            self.note_delivered(topic, due_ms, now_ms, since_ms)
 
     def note_queued(self, due_ms: Int64s, now_ms: int) -> None:
         """These were put into their queues."""

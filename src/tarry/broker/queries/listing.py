@@ -11,25 +11,22 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
+from tarry.api.operations import ListPending
 from tarry.api.views import Page
+from tarry.base.criteria import Criteria, derived_seq
 from tarry.base.errors import InvalidArgumentError
 from tarry.base.message import SCHEMA, check_topic
 from tarry.base.types import Int64s, Key
-from tarry.base.wanted import Wanted, derived_seq
 from tarry.broker.queries import cursor as cursors
 from tarry.broker.queries.cursor import Cursor
-from tarry.broker.queries.cut import CUTS, Cut, look_at
+from tarry.broker.queries.cut import CUTS, Cut, Places, look_at
 from tarry.broker.queries.sources import InIntake, InStore, InWheel, Source
-from tarry.names import keys as names
+from tarry.names import name_of_key
 from tarry.store.scan import Found
-
-if TYPE_CHECKING:
-    from tarry.broker.recovery import Rooms
 
 LIMIT_MAX = 1000
 FIND_S = 0.4
@@ -44,7 +41,7 @@ _LAST_MS = (1 << 63) - 1
 class Listing:
     """What is asked for, checked."""
 
-    wanted: Wanted
+    wanted: Criteria
     first: Key
     start: Cursor
     until: Key
@@ -52,21 +49,14 @@ class Listing:
     bodies: bool
 
     @classmethod
-    def of(
-        cls,
-        topic: str | None,
-        after_ms: int | None,
-        until_ms: int | None,
-        key: str | None,
-        id: str | None,
-        tag: str | None,
-        limit: int,
-        cursor: str | None,
-        bodies: bool,
-    ) -> Listing:
-        """Raises:
-        InvalidArgumentError: names the argument, its value and what is allowed.
+    def of(cls, request: ListPending) -> Listing:
+        """Check a request.
+
+        Raises:
+            InvalidArgumentError: names the argument, its value and what is allowed.
         """
+        topic, key, id, tag = request.topic, request.key, request.id, request.tag
+        after_ms, until_ms, limit, cursor = request.after_ms, request.until_ms, request.limit, request.cursor
         if topic is not None:
             check_topic(topic)
         for name, value in (("key", key), ("id", id), ("tag", tag)):
@@ -83,7 +73,7 @@ class Listing:
         start = Cursor(0, first) if cursor is None else cursors.decode(cursor)
         start = Cursor(start.step, max(start.key, first))
         until = Key(_LAST_MS if until_ms is None else until_ms, -_LAST_MS)
-        return cls(Wanted(topic, key, id, tag), first, start, until, limit, bodies)
+        return cls(Criteria(topic, key, id, tag), first, start, until, limit, request.bodies)
 
     def within(self, place: tuple[Key, Key]) -> Listing:
         """The same, of a part of the order only."""
@@ -94,25 +84,25 @@ class Listing:
 _NOWHERE = (Key(_LAST_MS, 0), Key(_LAST_MS, 0))
 
 
-def list_pending(rooms: Rooms, listing: Listing) -> Page:
+def list_pending(places: Places, listing: Listing) -> Page:
     """One page; raises as :func:`look_at` does."""
     for _ in range(CUTS):
-        place = _place_of_key(rooms, listing.wanted)
+        place = _place_of_key(places, listing.wanted)
         asked = listing if place is None else listing.within(place)
-        page = look_at(rooms, lambda cut, asked=asked: _page(cut, asked))  # type: ignore[misc]
-        if place == _place_of_key(rooms, listing.wanted):
+        page = look_at(places, lambda cut, asked=asked: _page(cut, asked))  # type: ignore[misc]
+        if place == _place_of_key(places, listing.wanted):
             break
     return page
 
 
-def _place_of_key(rooms: Rooms, wanted: Wanted) -> tuple[Key, Key] | None:
+def _place_of_key(places: Places, wanted: Criteria) -> tuple[Key, Key] | None:
     """Where the one message of a key is that is pending in a topic, if any; None where none is asked for.
 
     It may be replaced while it is looked for. Who finds it at the same place before and after has seen all there was.
     """
     if wanted.topic is None or wanted.key is None:
         return None
-    [entry] = rooms.registry.get([names.of_key(wanted.topic, wanted.key)])
+    [entry] = places.registry.get([name_of_key(wanted.topic, wanted.key)])
     if entry is None:
         return _NOWHERE
     return Key(entry.due_ms, entry.seq), Key(entry.due_ms, entry.seq + 1)
@@ -132,7 +122,7 @@ def _page(cut: Cut, listing: Listing) -> Page:
     return _look(cut, wanted, start, listing, began)
 
 
-def _look(cut: Cut, wanted: Wanted, start: Cursor, listing: Listing, began: float) -> Page:
+def _look(cut: Cut, wanted: Criteria, start: Cursor, listing: Listing, began: float) -> Page:
     after, until = start.key, listing.until
     sources: list[Source] = []
     found: list[Found] = []

@@ -7,31 +7,26 @@ only as far as the answer, wherever that is.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from tarry.base.message import Kind
 from tarry.base.types import Key
-from tarry.broker.queries.cut import Cut, look_at
+from tarry.broker.queries.cut import Cut, Places, look_at
 from tarry.intake.index import Window
-from tarry.intake.look import read_columns
 from tarry.store.due import COLUMNS, Firsts, note_firsts
-
-if TYPE_CHECKING:
-    from tarry.broker.recovery import Rooms
 
 BUDGET_S = 1.0
 ROWS = 8192
 _LAST = Key((1 << 63) - 1, 0)
 
 
-def next_due_by_topic(rooms: Rooms, topics: set[str]) -> dict[str, int]:
+def next_due_by_topic(places: Places, topics: set[str]) -> dict[str, int]:
     """The earliest pending due time of each of ``topics``; one that is not found within a time budget is left out.
 
     Raises as :func:`look_at` does.
     """
-    return look_at(rooms, lambda cut: _next_due(cut, topics)) if topics else {}
+    return look_at(places, lambda cut: _next_due(cut, topics)) if topics else {}
 
 
 def _next_due(cut: Cut, topics: set[str]) -> dict[str, int]:
@@ -79,10 +74,10 @@ class _Intake:
         cut, after = self._cut, self._after
         assert after is not None
         window = Window(after, _LAST, cut.snapshot.committed_seq, cut.seq_max)
-        due, seq, complete = cut.rooms.intake.select(window, ROWS)
+        due, seq, complete = cut.intake.select(window, ROWS)
         more = not complete or len(seq) > ROWS
         due, seq = due[:ROWS], seq[:ROWS]
         self._after = Key(int(due[-1]), int(seq[-1]) + 1) if more else None
-        batch = read_columns(cut.rooms.intake, seq, [*COLUMNS, "kind"])
+        batch = cut.intake.read_columns(seq, [*COLUMNS, "kind"])
         messages = batch.column("kind").to_numpy() == Kind.MESSAGE
         note_firsts(batch.filter(pa.array(messages)), after, wanted, cut.alive, found)

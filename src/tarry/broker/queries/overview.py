@@ -5,23 +5,27 @@ from __future__ import annotations
 import heapq
 from collections.abc import Collection, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tarry.api.receipt import TopicPending
+from tarry.broker.queries.lateness import Lateness
+from tarry.groups import ConsumerGroups
+from tarry.intake import Intake
 from tarry.log.files import Files, OsFiles
-
-if TYPE_CHECKING:
-    from tarry.broker.queries.lateness import Lateness
-    from tarry.broker.recovery import Rooms
+from tarry.queue import ReadyLog
+from tarry.store import Snapshot
+from tarry.wheel import Wheel
 
 SUMMED = ("accepted", "cancelled", "fired", "pending", "ready")
 
 
-def topics(rooms: Rooms, entries: Sequence[TopicPending], most: int, always: Collection[str]) -> dict[str, Any]:
+def topics(
+    intake: Intake, ready: ReadyLog, entries: Sequence[TopicPending], most: int, always: Collection[str]
+) -> dict[str, Any]:
     """``listed``: the ``most`` topics with the most messages ever accepted, and ``always``; ``sums`` of all, and how
     many there are.
     """
-    accepted, cancelled, fired = dict(rooms.intake.accepted), dict(rooms.intake.cancelled), rooms.ready.ends()
+    accepted, cancelled, fired = dict(intake.accepted), dict(intake.cancelled), ready.ends()
     rows: list[dict[str, Any]] = [
         {
             "topic": e.topic,
@@ -40,20 +44,19 @@ def topics(rooms: Rooms, entries: Sequence[TopicPending], most: int, always: Col
     return {"count": len(rows), "sums": {n: sum(r[n] for r in rows) for n in SUMMED}, "listed": listed}
 
 
-def groups(rooms: Rooms, most: int, always: Collection[tuple[str, str]]) -> dict[str, Any]:
+def groups(groups: ConsumerGroups, most: int, always: Collection[tuple[str, str]]) -> dict[str, Any]:
     """``listed``: the ``most`` groups that have the most messages left, and ``always``, as
     :class:`tarry.api.groups.GroupInfo` has them; ``lag`` of all, and how many there are.
     """
-    lags = [(group.unsettled, group) for group in rooms.groups.all()]
+    lags = [(group.unsettled, group) for group in groups.all()]
     listed = [group for _, group in heapq.nlargest(most, lags, key=lambda entry: entry[0])]
     listed += [g for _, g in lags if (g.topic_name, g.name) in always and g not in listed]
-    infos = [asdict(rooms.groups.info(group)) for group in listed]
+    infos = [asdict(groups.info(group)) for group in listed]
     return {"count": len(lags), "lag": sum(lag for lag, _ in lags), "listed": infos}
 
 
-def store(rooms: Rooms) -> dict[str, int]:
+def store(snapshot: Snapshot) -> dict[str, int]:
     """The store's files, as the broker sees them now."""
-    snapshot = rooms.view.snapshot
     files = snapshot.files
     return {
         "version": snapshot.version,
@@ -64,27 +67,26 @@ def store(rooms: Rooms) -> dict[str, int]:
     }
 
 
-def wheel(rooms: Rooms) -> dict[str, Any]:
+def wheel(wheel: Wheel) -> dict[str, Any]:
     """What is in memory."""
-    with rooms.wheel.lock:
+    with wheel.lock:
         return {
-            "rows": rooms.wheel.rows,
-            "bytes": int(rooms.wheel.bytes),
-            "loaded_until_ms": rooms.wheel.loaded.due_ms,
-            "next_due_ms": rooms.wheel.next_due(),
+            "rows": wheel.rows,
+            "bytes": int(wheel.bytes),
+            "loaded_until_ms": wheel.loaded.due_ms,
+            "next_due_ms": wheel.next_due(),
         }
 
 
-def intake(rooms: Rooms) -> dict[str, int]:
+def intake(intake: Intake, committed_seq: int) -> dict[str, int]:
     """What the intake holds that the store does not have."""
-    committed, end = rooms.loader.view.committed_seq, rooms.intake.published_seq
-    first = rooms.intake.first_seq
+    first, end = intake.first_seq, intake.published_seq
     return {
         "first_seq": first,
         "next_seq": end,
-        "waiting_rows": max(0, end - max(first, committed)),
-        "waiting_bytes": rooms.intake.bytes_from(committed),
-        "bytes": rooms.intake.bytes_from(first),
+        "waiting_rows": max(0, end - max(first, committed_seq)),
+        "waiting_bytes": intake.bytes_from(committed_seq),
+        "bytes": intake.bytes_from(first),
     }
 
 

@@ -10,11 +10,10 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
+from tarry.base.criteria import Criteria
 from tarry.base.types import Int64s, Key
-from tarry.base.wanted import Wanted
 from tarry.broker.queries.cut import Cut
 from tarry.intake.index import Window
-from tarry.intake.look import read_columns
 from tarry.store.scan import Found, first_alive, read_places, scan
 
 INTAKE_ROWS = 1024
@@ -45,7 +44,7 @@ class InWheel:
     """Rows in memory; ``place`` is (piece, row, 0)."""
 
     cut: Cut
-    wanted: Wanted
+    wanted: Criteria
 
     def find(self, after: Key, until: Key, rows_max: int, deadline_s: float) -> Found:
         until = min(until, self.cut.safe)
@@ -79,7 +78,7 @@ class InStore:
     """Rows of the store's snapshot at or above the cut."""
 
     cut: Cut
-    wanted: Wanted
+    wanted: Criteria
 
     def find(self, after: Key, until: Key, rows_max: int, deadline_s: float) -> Found:
         after = max(after, self.cut.safe)
@@ -98,7 +97,7 @@ class InIntake:
     """Rows of the intake at or above the cut that the snapshot does not have; ``place`` is (seq, 0, 0)."""
 
     cut: Cut
-    wanted: Wanted
+    wanted: Criteria
 
     def find(self, after: Key, until: Key, rows_max: int, deadline_s: float) -> Found:
         after = max(after, self.cut.safe)
@@ -125,7 +124,7 @@ class InIntake:
         if (one := self.wanted.seq) is not None:
             # By its number: no search.
             return np.array([one] if window.seq_min <= one < window.seq_max else [], np.int64), window.until
-        due, seq, complete = self.cut.rooms.intake.select(window, rows)
+        due, seq, complete = self.cut.intake.select(window, rows)
         if complete and len(seq) <= rows:
             return seq, window.until
         due, seq = due[:rows], seq[:rows]
@@ -134,7 +133,7 @@ class InIntake:
     def _filtered(self, window: Window, seq: Int64s, rows_max: int) -> Int64s:
         """(due_ms, seq) of the first of these that are wanted and pending."""
         columns = ["seq", "due_ms", "kind", *self.wanted.columns]
-        batch = read_columns(self.cut.rooms.intake, seq, columns)
+        batch = self.cut.intake.read_columns(seq, columns)
         due, seq = batch.column("due_ms").to_numpy(), batch.column("seq").to_numpy()
         rows = np.flatnonzero(self.wanted.mask(batch) & window.select(due, seq))
         rows = rows[np.lexsort((seq[rows], due[rows]))]
@@ -145,7 +144,7 @@ class InIntake:
         return np.arange(len(place), dtype=np.int64) // INTAKE_UNIT_ROWS
 
     def read(self, place: Int64s, columns: Sequence[str]) -> pa.RecordBatch:
-        batch = read_columns(self.cut.rooms.intake, place[:, 0], columns)
+        batch = self.cut.intake.read_columns(place[:, 0], columns)
         if batch.num_rows < len(place):
             raise FileNotFoundError("rows of the intake went away")  # with their segment: the cut is not whole
         return batch.take(pa.array(np.argsort(np.argsort(place[:, 0])), pa.int64()))

@@ -28,11 +28,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.flight as fl
 
+from tarry.api.consuming import Subscription
 from tarry.api.views import DELIVERY
 from tarry.api.wire import (
     ALIVE_S,
     GOODBYE,
     SETTLED,
+    STREAM_ERRORS,
     Op,
     Settle,
     as_bytes,
@@ -41,8 +43,6 @@ from tarry.api.wire import (
 )
 from tarry.base import affinity
 from tarry.base.errors import InvalidArgumentError, NotFoundError, TarryError, UnavailableError
-from tarry.fronts.flight.core import Subscription
-from tarry.fronts.flight.put import STREAM_ERRORS
 
 log = logging.getLogger(__name__)
 

@@ -17,9 +17,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from tarry.api.local import LocalBroker
 from tarry.api.wire import parse_address
 from tarry.base.errors import UnavailableError
-from tarry.fronts.flight.core import Core
 from tarry.fronts.flight.server import Service
 
 log = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ class FlightFront:
         self.port: int = service.port
 
     @classmethod
-    def start(cls, broker: Core, address: str) -> FlightFront:
+    def start(cls, broker: LocalBroker, address: str) -> FlightFront:
         """Serve ``broker`` on ``"HOST:PORT"``; port 0 takes a free one, see :attr:`port`.
 
         Raises:

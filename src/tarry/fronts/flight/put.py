@@ -19,10 +19,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.flight as fl
 
-from tarry.api.wire import Answer, encode_accepted, encode_placed, encode_refused
+from tarry.api.local import LocalBroker
+from tarry.api.wire import STREAM_ERRORS, Answer, encode_accepted, encode_placed, encode_refused
 from tarry.base import affinity
 from tarry.base.errors import InvalidArgumentError, TarryError, UnavailableError
-from tarry.fronts.flight.core import Core
 
 log = logging.getLogger(__name__)
 
@@ -34,9 +34,6 @@ UNANSWERED_MAX = 256
 _BY_THE_BROKER = frozenset(("delay_ms", "delay_level", "repeat"))
 """Columns by which a due time may be another than the batch says in ``due_ms``."""
 
-STREAM_ERRORS = (pa.ArrowException, OSError)
-"""What pyarrow raises when the other side is gone, or sent what is no Arrow stream."""
-
 
 @dataclass(slots=True)
 class _Slot:
@@ -47,8 +44,10 @@ class _Slot:
 class PutStream:
     """Made for one call; :meth:`run` is the call."""
 
-    def __init__(self, core: Core, reader: fl.MetadataRecordBatchReader, writer: fl.FlightMetadataWriter) -> None:
-        self._core = core
+    def __init__(
+        self, broker: LocalBroker, reader: fl.MetadataRecordBatchReader, writer: fl.FlightMetadataWriter
+    ) -> None:
+        self._broker = broker
         self._reader = reader
         self._writer = writer
         self._changed = threading.Condition()
@@ -113,7 +112,7 @@ class PutStream:
             if batch is None:
                 raise InvalidArgumentError("a message without a record batch; allowed: batches")
             # Which also checks that the memory behind the batch is what it claims to be.
-            self._core.submit(batch, done, lead=lead)
+            self._broker.submit(batch, done, lead=lead)
         except TarryError as error:
             done(error)
         except Exception:

@@ -2,16 +2,23 @@
 
 ::
 
-    front       the thread and its loop; puts the parts together
-    service     which call goes where               caller     headers: who calls, and the signature
-    routes      topics to queues                    telemetry  settings and commands        clients   who is there
-    sending     one batch a loop turn               draft      what is checked of a message
-    receiving   long polls                          lines      who waits for a group        rows      messages out
-    settling    ack, not yet, never                 recalling  withdraw a delayed message   offsets   pulling
-    halves      undecided transactions, on disk     checks     asking producers about them
-    groups, topics, dead, names, properties, handles, refusal, stubs
+    front           the thread and its event loop; starts and stops            certificate   TLS
+    common/         what every protocol of RocketMQ shares
+      names, properties, draft, refusal   what topics and messages are called, may be, and why one is refused
+      groups, topics                      made when they are first named       dead_letters  %DLQ% names
+      send_queue                          one batch a loop turn                receive_queue who waits for a group
+      half_messages                       undecided transactions, on disk      threads       what may wait for the disk
+      stubs                               the protobuf messages of v5
+    v5/             apache.rocketmq.v2.MessagingService
+      components, service                 the parts, put together; which call goes where
+      authentication                      who calls, and the signature         clients       who is there
+      telemetry                           settings and commands                routes        topics to queues
+      drafting, sending, answer_bytes     messages in                          recalling     withdraw a delayed message
+      receiving, messages, message_bytes  long polls, messages out             settling      done, not yet, never
+      transactions, transaction_checks    decisions, and asking for them       offsets       pulling
+      resources, handles                  names and handles on the wire
 
-Everything is on the loop's thread, but for calls that may wait for the disk (``aside``).
+Everything is on the loop's thread, but for calls that may wait for the disk (``run_in_thread``).
 """
 
 from tarry.fronts.rocketmq.front import RocketMQFront

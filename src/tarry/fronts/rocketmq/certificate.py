@@ -22,8 +22,8 @@ from tarry.base.errors import InvalidArgumentError
 YEARS = 20
 
 
-def context_of(certificate: str | None, key: str | None, data: Path, now_ms: int) -> ssl.SSLContext:
-    """For a server. Without a certificate, the one in ``data``, made when there is none.
+def server_context(certificate: str | None, key: str | None, data: Path, now_ms: int) -> ssl.SSLContext:
+    """TLS for a server. Without a certificate, with that in the directory ``data``, which is made when there is none.
 
     Raises:
         InvalidArgumentError: the files are no certificate and its key.
@@ -33,7 +33,7 @@ def context_of(certificate: str | None, key: str | None, data: Path, now_ms: int
             f"rocketmq_tls_certificate is {certificate!r}, rocketmq_tls_key {key!r}; allowed: both or neither"
         )
     if certificate is None or key is None:
-        certificate, key = _own(data / "rocketmq", now_ms)
+        certificate, key = _own_certificate(data / "rocketmq", now_ms)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
@@ -45,7 +45,8 @@ def context_of(certificate: str | None, key: str | None, data: Path, now_ms: int
     return context
 
 
-def _own(directory: Path, now_ms: int) -> tuple[str, str]:
+def _own_certificate(directory: Path, now_ms: int) -> tuple[str, str]:
+    """The paths of a certificate and of its key."""
     certificate, key = directory / "certificate.pem", directory / "key.pem"
     if not (certificate.exists() and key.exists()):
         directory.mkdir(parents=True, exist_ok=True)
@@ -57,11 +58,11 @@ def _own(directory: Path, now_ms: int) -> tuple[str, str]:
                 serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
             ),
         )
-        _write(certificate, _signed(secret, now_ms).public_bytes(serialization.Encoding.PEM))
+        _write(certificate, _self_signed(secret, now_ms).public_bytes(serialization.Encoding.PEM))
     return str(certificate), str(key)
 
 
-def _signed(secret: ec.EllipticCurvePrivateKey, now_ms: int) -> x509.Certificate:
+def _self_signed(secret: ec.EllipticCurvePrivateKey, now_ms: int) -> x509.Certificate:
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "tarry")])
     hosts = [x509.DNSName("localhost"), *(x509.IPAddress(ipaddress.ip_address(a)) for a in ("127.0.0.1", "::1"))]
     begin = datetime.fromtimestamp(now_ms / 1000, UTC) - timedelta(days=1)

@@ -1,0 +1,94 @@
+"""A broker in the same process, as a front sees it: all operations, batches to schedule, and consumers that never
+wait."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Protocol, TypeVar
+
+import pyarrow as pa
+
+from tarry.api.consuming import ConsumerGroup, Subscription
+from tarry.api.jobs import StagedFile
+from tarry.api.operation import Operation
+from tarry.api.operations.delivery import Subscribe
+from tarry.api.outcome import Rescheduled
+from tarry.api.receipt import Accepted
+from tarry.base.clock import Clock
+from tarry.base.config import Config
+from tarry.base.errors import TarryError
+
+R = TypeVar("R")
+
+OnAccepted = Callable[[Accepted | TarryError], None]
+"""Called once with the answer to a batch, from the thread that made it durable: quick, and never raises."""
+
+
+class LocalBroker(Protocol):
+    """Any thread. :class:`tarry.api.calls.Calls` has the operations as methods, where that is handier."""
+
+    @property
+    def config(self) -> Config: ...
+    @property
+    def clock(self) -> Clock: ...
+
+    def call(self, operation: Operation[R]) -> R:
+        """Carry an operation out, and wait for its result; it may wait for the disk.
+
+        Raises:
+            TarryError: it was refused.
+        """
+        ...
+
+    # -- scheduling ----------------------------------------------------------------------------------------------------
+
+    def submit(self, data: pa.RecordBatch | pa.Table, on_result: OnAccepted, *, lead: bool = False) -> None:
+        """Schedule a batch, all of it or nothing (columns: :func:`tarry.api.admission.admit`). With ``lead``, the
+        caller's thread may be the one that writes, and this returns when the disk has answered.
+
+        Raises:
+            InvalidMessageError, OverloadedError, DiskFullError, ClosedError, FatalError: nothing was accepted, and
+            ``on_result`` is not called.
+        """
+        ...
+
+    def submit_checked(self, batch: pa.RecordBatch, on_result: OnAccepted) -> None:
+        """:meth:`submit` for a batch of :data:`tarry.base.message.UNNUMBERED` whose rows the caller has checked one by
+        one (:func:`tarry.api.admission.assembled`).
+        """
+        ...
+
+    def replace_key(self, topic: str, key: str, successor: Callable[[pa.RecordBatch], pa.RecordBatch]) -> Rescheduled:
+        """Put another message in the place of the one that is pending under a key, both in one decision and durably:
+        ``successor`` gets that one (one row of :data:`tarry.base.message.SCHEMA`) and gives the other (one row of
+        :data:`tarry.base.message.UNNUMBERED`, of any topic, checked already).
+
+        Raises:
+            OverloadedError, DiskFullError: not now; nothing was changed.
+        """
+        ...
+
+    def stage_job(self, number: int, batches: Iterable[pa.RecordBatch]) -> tuple[list[StagedFile], Counter[str]]:
+        """Write batches as files of an attempt of a bulk job, for its commit; and how many messages of each topic."""
+        ...
+
+    # -- consuming -----------------------------------------------------------------------------------------------------
+
+    def open_subscription(self, request: Subscribe) -> Subscription:
+        """A consumer of a group, which is made (durably) when it is new."""
+        ...
+
+    def group(self, topic: str, name: str, *, start: str | None = None, broadcast: str | None = None) -> ConsumerGroup:
+        """The group of that name, made (durably) when it is new. ``broadcast``: a consumer's name; then it is that
+        consumer's own group, ``name@consumer``, from the latest.
+        """
+        ...
+
+    def find_group(self, topic: str, name: str) -> ConsumerGroup:
+        """A group that is there.
+
+        Raises:
+            NotFoundError: there is none of that name.
+        """
+        ...

@@ -1,0 +1,252 @@
+"""What an operation is: a request as typed, frozen data, its form on the wire, and its result's.
+
+A request is a dataclass; its fields are the arguments, with their defaults. ``wire`` says what it is called there and
+how its result travels:
+
+    @dataclass(frozen=True, slots=True)
+    class Seek(Operation[int]):
+        wire = Action("seek", "have a group go on from a time", named("ahead"))
+        topic: str
+        group: str
+        to: Int64 | str
+
+On the wire it is a JSON object of the fields that are not at their defaults. A field whose Python type is none of
+JSON's is ``Annotated`` with a :class:`Form`. Everything that offers operations is made of this: a broker maps the
+class to what carries it out, a client sends it, :func:`sync` and :func:`awaited` make methods of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import MISSING, Field, asdict, dataclass, fields
+from functools import cache, wraps
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    Concatenate,
+    Generic,
+    ParamSpec,
+    Protocol,
+    Self,
+    TypeVar,
+    get_args,
+    get_origin,
+)
+from typing import get_type_hints as hints_of
+
+import numpy as np
+import pyarrow as pa
+from annotated_types import Ge, Lt
+
+from tarry.base.errors import InvalidArgumentError, TarryError
+from tarry.base.types import Int64s
+
+P = ParamSpec("P")
+R = TypeVar("R")
+D = TypeVar("D")
+
+# What the broker refuses (no group name, prefetch 0) it refuses itself; here a value must only be one that it can take.
+Int64 = Annotated[int, Ge(-(1 << 63)), Lt(1 << 63)]
+Natural = Annotated[int, Ge(0), Lt(1 << 62)]
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How a field's value is written as JSON: as what type, and how to get there and back."""
+
+    type: Any
+    encode: Callable[[Any], Any]
+    decode: Callable[[Any], Any]
+
+
+def _array(values: list[int] | None) -> Int64s | None:
+    return None if values is None else np.array(values, np.int64)
+
+
+def _list(values: Any) -> list[int] | None:
+    if values is None:
+        return None
+    try:
+        # Also of numpy's integers, one by one.
+        return np.asarray(values).astype(np.int64, casting="same_kind").tolist() if len(values) else []
+    except (TypeError, ValueError) as error:
+        raise InvalidArgumentError(f"{values!r:.80} is given; allowed: whole numbers") from error
+
+
+def int64s(items: Any) -> Form:
+    """The form of an array of int64: a JSON array whose type is ``items``."""
+    return Form(items, _list, _array)
+
+
+@dataclass(frozen=True, slots=True)
+class Codec(Generic[R]):
+    """A result as JSON, and back. ``decode`` raises KeyError, TypeError or ValueError for what is no such result."""
+
+    encode: Callable[[R], Any]
+    decode: Callable[[Any], R]
+
+
+def named(name: str) -> Codec[Any]:
+    """One value, in an object under this name."""
+    return Codec(lambda value: {name: value}, lambda answer: answer[name])
+
+
+def data(kind: type[D]) -> Codec[D]:
+    """A dataclass as an object of its fields. What a newer broker says beyond is left out."""
+    names = [f.name for f in _fields(kind)]
+    return Codec(_plain, lambda answer: kind(**{name: answer[name] for name in names}))
+
+
+def _plain(value: Any) -> dict[str, Any]:
+    return asdict(value)
+
+
+def many(codec: Codec[D]) -> Codec[list[D]]:
+    """A list of such."""
+    return Codec(
+        lambda values: [codec.encode(value) for value in values],
+        lambda answer: [codec.decode(value) for value in answer],
+    )
+
+
+PLAIN: Codec[dict[str, Any]] = Codec(dict, dict)
+"""A result that is a JSON object already."""
+NOTHING: Codec[None] = Codec(lambda _: {}, lambda _: None)
+"""No result but that it was done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Action(Generic[R]):
+    """An operation that is answered by one JSON value: Flight's DoAction."""
+
+    name: str
+    about: str
+    """What it is for, in a few words."""
+    codec: Codec[R]
+
+
+@dataclass(frozen=True, slots=True)
+class Rows(Generic[R]):
+    """An operation that is answered by record batches: Flight's DoGet, whose ticket is the request's JSON with ``op``.
+
+    ``encode`` gives the schema, which may have metadata, and the batches; ``decode`` makes the result of all of them.
+    """
+
+    name: str
+    encode: Callable[[R], tuple[pa.Schema, Iterable[pa.RecordBatch]]]
+    decode: Callable[[pa.Table], R]
+
+
+def one_batch(schema: pa.Schema) -> tuple[Callable[[pa.RecordBatch], Any], Callable[[pa.Table], pa.RecordBatch]]:
+    """``encode`` and ``decode`` of a result that is one record batch."""
+
+    def decode(table: pa.Table) -> pa.RecordBatch:
+        batches = table.combine_chunks().to_batches()
+        return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
+
+    return lambda batch: (schema, [batch]), decode
+
+
+class Request:
+    """What is asked for, as a dataclass, and its form as JSON."""
+
+    __slots__ = ()
+
+    def to_wire(self) -> dict[str, Any]:
+        """The request as JSON: its fields but those at their defaults."""
+        forms = _forms(type(self))
+        values = ((f, getattr(self, f.name)) for f in _fields(self))
+        return {
+            f.name: forms[f.name].encode(value) if f.name in forms else value
+            for f, value in values
+            if value is not f.default
+        }
+
+    @classmethod
+    def from_wire(cls, values: Mapping[str, Any]) -> Self:
+        """The request that :meth:`to_wire` described, of values of the types of :meth:`wire_fields`."""
+        forms = _forms(cls)
+        return cls(**{name: forms[name].decode(value) if name in forms else value for name, value in values.items()})
+
+    @classmethod
+    def wire_fields(cls) -> dict[str, tuple[Any, Any]] | None:
+        """Each field's type as JSON, and its default (``...`` where there is none); None: any object will do."""
+        hints, forms = hints_of(cls, include_extras=True), _forms(cls)
+        return {f.name: (forms[f.name].type if f.name in forms else hints[f.name], _default(f)) for f in _fields(cls)}
+
+
+class Operation(Request, Generic[R]):
+    """A request whose result is ``R``; see the module."""
+
+    __slots__ = ()
+    wire: ClassVar[Action[Any] | Rows[Any]]
+
+
+def _default(of: Field[Any]) -> Any:
+    return ... if of.default is MISSING else of.default
+
+
+def _fields(of: Any) -> tuple[Field[Any], ...]:
+    return fields(of)
+
+
+def _forms(kind: Any) -> dict[str, Form]:
+    """The fields of a request's class that have a form of their own."""
+    return _forms_of_class(kind)
+
+
+@cache
+def _forms_of_class(kind: Any) -> dict[str, Form]:
+    hints = hints_of(kind, include_extras=True)
+    return {f.name: form for f in fields(kind) if (form := _form(hints[f.name]))}
+
+
+def _form(hint: Any) -> Form | None:
+    marks = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
+    return next((mark for mark in marks if isinstance(mark, Form)), None)
+
+
+class Caller(Protocol):
+    """Carries operations out: a broker, or a client of one."""
+
+    def call(self, operation: Operation[R]) -> R:
+        """Carry it out, and wait for its result.
+
+        Raises:
+            TarryError: it was refused, or there was no answer.
+        """
+        ...
+
+
+def sync(request: Callable[P, Operation[R]]) -> Callable[Concatenate[Any, P], R]:
+    """A method of a :class:`Caller` with the arguments of ``request``, which makes the operation."""
+
+    @wraps(request)
+    def method(self: Caller, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.call(request(*args, **kwargs))
+
+    return method
+
+
+def awaited(request: Callable[P, Operation[R]]) -> Callable[Concatenate[Any, P], Awaitable[R]]:
+    """:func:`sync` for asyncio: ``call`` is awaited."""
+
+    @wraps(request)
+    async def method(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        result: R = await self.call(request(*args, **kwargs))
+        return result
+
+    return method
+
+
+def decoded(decode: Callable[[], R], answer: Any) -> R:
+    """What ``decode`` makes of a broker's ``answer``.
+
+    Raises:
+        TarryError: the answer is none that it can read.
+    """
+    try:
+        return decode()
+    except (InvalidArgumentError, TypeError, KeyError, ValueError) as error:
+        raise TarryError(f"the broker's answer could not be read: {answer!r:.80}") from error

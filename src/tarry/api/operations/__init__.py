@@ -1,0 +1,101 @@
+"""The operations, each as its request: one file a subject, all of them in :data:`OPERATIONS`.
+
+``messages`` cancels and moves · ``delivery`` receives and settles · ``groups`` · ``dead_letters`` · ``queries`` change
+nothing · ``jobs`` are bulk jobs · ``queues`` are read by offsets · ``pipeline`` is for Spark. To schedule is a stream
+of batches: :mod:`tarry.api.schedule`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tarry.api.operation import Operation
+from tarry.api.operations.dead_letters import ListDeadLetters, Purge, Respawn
+from tarry.api.operations.delivery import Ack, Extend, Nack, Receive
+from tarry.api.operations.groups import (
+    DeleteGroup,
+    GetGroup,
+    GetTopic,
+    HasTopic,
+    ListGroups,
+    PauseGroup,
+    ResumeGroup,
+    Seek,
+    SetGroup,
+    SetTopic,
+)
+from tarry.api.operations.jobs import AbortJob, BeginJob, CancelJob, CommitJob, ListJobs, ReserveSeqs
+from tarry.api.operations.messages import Cancel, CancelKeys, FindKey, Reschedule
+from tarry.api.operations.pipeline import AnnounceStore, GetIntakeState, ReadIntake, SetPipelineStatus
+from tarry.api.operations.queries import (
+    GetForecast,
+    GetHistory,
+    GetOverview,
+    GetPending,
+    GetStatus,
+    ListPending,
+    Peek,
+    Ping,
+)
+from tarry.api.operations.queues import AdvanceGroup, FindOffset, FollowQueue, GetQueues, ReadCancellations, ReadQueue
+
+__all__ = [
+    "OPERATIONS",
+    "AbortJob",
+    "Ack",
+    "AdvanceGroup",
+    "AnnounceStore",
+    "BeginJob",
+    "Cancel",
+    "CancelJob",
+    "CancelKeys",
+    "CommitJob",
+    "DeleteGroup",
+    "Extend",
+    "FindKey",
+    "FindOffset",
+    "FollowQueue",
+    "GetForecast",
+    "GetGroup",
+    "GetHistory",
+    "GetIntakeState",
+    "GetOverview",
+    "GetPending",
+    "GetQueues",
+    "GetStatus",
+    "GetTopic",
+    "HasTopic",
+    "ListDeadLetters",
+    "ListGroups",
+    "ListJobs",
+    "ListPending",
+    "Nack",
+    "PauseGroup",
+    "Peek",
+    "Ping",
+    "Purge",
+    "ReadCancellations",
+    "ReadIntake",
+    "ReadQueue",
+    "Receive",
+    "Reschedule",
+    "ReserveSeqs",
+    "Respawn",
+    "ResumeGroup",
+    "Seek",
+    "SetGroup",
+    "SetPipelineStatus",
+    "SetTopic",
+]
+
+OPERATIONS: tuple[type[Operation[Any]], ...] = (
+    *(Cancel, CancelKeys, Reschedule, FindKey),
+    *(Receive, Ack, Nack, Extend),
+    *(SetGroup, GetGroup, ListGroups, DeleteGroup, PauseGroup, ResumeGroup, Seek, SetTopic, GetTopic, HasTopic),
+    *(ListDeadLetters, Respawn, Purge),
+    *(GetPending, ListPending, Peek, GetForecast, GetHistory, GetStatus, GetOverview, Ping),
+    *(ListJobs, CancelJob, BeginJob, ReserveSeqs, CommitJob, AbortJob),
+    *(GetQueues, ReadQueue, ReadCancellations, FindOffset, FollowQueue, AdvanceGroup),
+    *(GetIntakeState, ReadIntake, AnnounceStore, SetPipelineStatus),
+)
+"""All that are on the wire."""

@@ -1,0 +1,64 @@
+"""Dead letters: messages of a group whose tries are used up, or whose time has passed, kept until somebody decides."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
+from typing import Annotated
+
+import pyarrow as pa
+from annotated_types import Ge, Le, MaxLen
+
+from tarry.api.operation import Action, Int64, Natural, Operation, Rows, int64s, named, one_batch
+from tarry.api.operations.messages import HANDLES_MAX
+from tarry.api.views import DEAD_LETTER
+from tarry.base.types import Int64s
+
+PAGE_ROWS_MAX = 10_000
+"""Most dead letters in one answer."""
+
+Offsets = Annotated[Sequence[int] | Int64s | None, int64s(Annotated[list[Int64], MaxLen(HANDLES_MAX)] | None)]
+
+
+@dataclass(frozen=True, slots=True)
+class ListDeadLetters(Operation[pa.RecordBatch]):
+    """Up to ``limit`` (at most 10,000) dead letters of a group, oldest first, behind the one at offset ``after``: to
+    turn the page, give the last one's.
+
+    Returns:
+        :data:`tarry.api.views.DEAD_LETTER`: the columns of a message, ``offset``, and ``attempt``: how often it had
+        been handed out. Why each is there say its properties "tarry.dead.cause" and others.
+    """
+
+    wire = Rows("dead-letters", *one_batch(DEAD_LETTER))
+    topic: str
+    group: str
+    _: KW_ONLY
+    limit: Annotated[int, Ge(1), Le(PAGE_ROWS_MAX)] = 100
+    after: Int64 | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Respawn(Operation[int]):
+    """Schedule dead letters in their topic again, for this group alone, as first tries: those at ``offsets``, or the
+    oldest ``limit``, or all; at a pace of ``per_second``, or at once. How many, durably.
+    """
+
+    wire = Action("respawn", "schedule dead letters again, for their group", named("respawned"))
+    topic: str
+    group: str
+    _: KW_ONLY
+    offsets: Offsets = None
+    limit: Natural | None = None
+    per_second: float | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Purge(Operation[int]):
+    """Let go of dead letters, durably: those at ``offsets``, or all. How many."""
+
+    wire = Action("purge", "let go of dead letters", named("purged"))
+    topic: str
+    group: str
+    _: KW_ONLY
+    offsets: Offsets = None

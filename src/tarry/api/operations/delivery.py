@@ -1,0 +1,139 @@
+"""Receiving messages of a group, and settling them: acknowledge, give back, extend a lease."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+from typing import Annotated
+
+import pyarrow as pa
+
+from tarry.api.groups import Start
+from tarry.api.operation import Action, Int64, Natural, Operation, Request, Rows, int64s, named, one_batch
+from tarry.api.views import DELIVERY
+from tarry.base.errors import InvalidArgumentError
+from tarry.base.types import Int64s
+
+Column = Annotated[Int64s, int64s(list[Int64])]
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribe(Request):
+    """A consumer of a group that may hold up to ``prefetch`` unsettled messages; a stream's command on the wire.
+
+    Args:
+        lease_ms: how long a message is this consumer's; None: as the group's settings say.
+        start: where a group that is new begins; "earliest" without it.
+        broadcast: this consumer's own name: it gets all messages, as a group of its own, ``group@broadcast``, which
+            begins at the latest.
+    """
+
+    topic: str
+    group: str
+    _: KW_ONLY
+    prefetch: Natural = 1000
+    lease_ms: Natural | None = None
+    start: Start | None = None
+    broadcast: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.prefetch < 1:
+            raise InvalidArgumentError(f"prefetch is {self.prefetch}; allowed: 1 or more")
+        if self.lease_ms is not None and self.lease_ms < 1:
+            raise InvalidArgumentError(f"lease_ms is {self.lease_ms}; allowed: 1 or more")
+
+
+@dataclass(frozen=True, slots=True)
+class Receive(Operation[pa.RecordBatch]):
+    """Up to ``max_messages`` ready messages (:data:`tarry.api.views.DELIVERY`), waiting up to ``wait_ms`` for the
+    first; maybe none. Those of a broadcast are settled under the consumer's own group. The rest as in
+    :class:`Subscribe`.
+    """
+
+    wire = Rows("receive", *one_batch(DELIVERY))
+    topic: str
+    group: str
+    _: KW_ONLY
+    max_messages: Natural = 1
+    wait_ms: Natural = 0
+    lease_ms: Natural | None = None
+    start: Start | None = None
+    broadcast: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.max_messages < 1 or self.wait_ms < 0:
+            raise InvalidArgumentError(
+                f"max_messages is {self.max_messages}, wait_ms {self.wait_ms}; allowed: 1 or more, 0 or more"
+            )
+
+    @property
+    def subscription(self) -> Subscribe:
+        """The consumer that receives them."""
+        return Subscribe(
+            self.topic,
+            self.group,
+            prefetch=self.max_messages,
+            lease_ms=self.lease_ms,
+            start=self.start,
+            broadcast=self.broadcast,
+        )
+
+
+def _check_pairs(leases: Int64s, offsets: Int64s) -> None:
+    if len(leases) != len(offsets):
+        raise InvalidArgumentError(f"{len(leases)} leases and {len(offsets)} offsets; allowed: the same number of both")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ack(Operation[int]):
+    """Settle messages for good, durably: those of ``offsets``, each under the lease that it was handed out with. How
+    many.
+
+    Raises:
+        StaleLeaseError: when some leases were stale; the others are settled all the same.
+        NotFoundError: there is no such group.
+    """
+
+    wire = Action("ack", "settle messages for good", named("settled"))
+    topic: str
+    group: str
+    leases: Column
+    offsets: Column
+
+    def __post_init__(self) -> None:
+        _check_pairs(self.leases, self.offsets)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Nack(Operation[int]):
+    """Give messages back, to come again after ``delay_ms`` (None: the group's back-off); otherwise as :class:`Ack`.
+    When that was a message's last try, it goes to the dead letters.
+    """
+
+    wire = Action("nack", "give messages back, to come again", named("settled"))
+    topic: str
+    group: str
+    leases: Column
+    offsets: Column
+    delay_ms: Natural | None = None
+
+    def __post_init__(self) -> None:
+        _check_pairs(self.leases, self.offsets)
+        if self.delay_ms is not None and self.delay_ms < 0:
+            raise InvalidArgumentError(f"delay_ms is {self.delay_ms}; allowed: 0 or more")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Extend(Operation[int]):
+    """Hold messages for ``lease_ms`` more from now; how many are still held. Extends whole batches as handed out."""
+
+    wire = Action("extend", "hold messages for longer", named("settled"))
+    topic: str
+    group: str
+    leases: Column
+    offsets: Column
+    lease_ms: Natural
+
+    def __post_init__(self) -> None:
+        _check_pairs(self.leases, self.offsets)
+        if self.lease_ms < 1:
+            raise InvalidArgumentError(f"lease_ms is {self.lease_ms}; allowed: 1 or more")

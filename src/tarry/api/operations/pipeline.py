@@ -1,0 +1,60 @@
+"""What the data pipeline asks of a broker: where the intake stands, its messages, and that the store has news."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from tarry.api.operation import NOTHING, PLAIN, Action, Natural, Operation, Rows
+from tarry.api.operations.queues import batches, check_range
+from tarry.base.message import SCHEMA
+
+
+@dataclass(frozen=True, slots=True)
+class GetIntakeState(Operation[dict[str, Any]]):
+    """What the schedule query plans with; the fields are described in ``docs/formats-flight.md``."""
+
+    wire = Action("intake-state", "what the schedule query plans with", PLAIN)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadIntake(Operation[Iterator[pa.RecordBatch]]):
+    """Messages (:data:`tarry.base.message.SCHEMA`) with ``start <= seq < end``, in order, without those that have fired
+    and were deleted since.
+    """
+
+    wire = Rows("intake", *batches(SCHEMA))
+    start: Natural
+    end: Natural
+
+    def __post_init__(self) -> None:
+        check_range(self.start, self.end)
+
+
+@dataclass(frozen=True, slots=True)
+class AnnounceStore(Operation[None]):
+    """The store has a new version: the broker takes it up soon."""
+
+    wire = Action("store-committed", "the store has a new version", NOTHING)
+
+
+@dataclass(frozen=True, slots=True)
+class SetPipelineStatus(Operation[None]):
+    """What the pipeline, or its supervisor, reports of itself; merged into ``status()["pipeline"]``."""
+
+    wire = Action("pipeline-status", "what the pipeline says of itself", NOTHING)
+    status: Mapping[str, Any]
+
+    def to_wire(self) -> dict[str, Any]:
+        return dict(self.status)
+
+    @classmethod
+    def from_wire(cls, values: Mapping[str, Any]) -> SetPipelineStatus:
+        return cls(values)
+
+    @classmethod
+    def wire_fields(cls) -> None:
+        return None

@@ -1,0 +1,180 @@
+"""Looking at a broker without changing it: what is pending, ready, to come; what happened to a message; health."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, asdict, dataclass
+from typing import Annotated, Any
+
+import pyarrow as pa
+
+from tarry.api.operation import PLAIN, Action, Codec, Form, Int64, Natural, Operation, Rows, data, many, one_batch
+from tarry.api.receipt import TopicPending
+from tarry.api.views import PEEKED, Event, Forecast, Herd, History, Load, Page
+
+CURSOR_KEY = "tarry.cursor"
+"""In the metadata of a page's schema: what to ask on with; absent on the last page."""
+
+
+@dataclass(frozen=True, slots=True)
+class GetPending(Operation[list[TopicPending]]):
+    """What is pending, by topic: exact counts, and when the next falls due, which may read a little from disk (None:
+    none was found soon).
+    """
+
+    wire = Action("pending", "what is pending, by topic", many(data(TopicPending)))
+    _: KW_ONLY
+    next_due: bool = True
+
+
+def _page(table: pa.Table) -> Page:
+    rows = one_batch(table.schema)[1](table)
+    cursor = (rows.schema.metadata or {}).get(CURSOR_KEY.encode())
+    return Page(rows.replace_schema_metadata(None), None if cursor is None else cursor.decode())
+
+
+def _page_rows(page: Page) -> tuple[pa.Schema, list[pa.RecordBatch]]:
+    # The cursor is in the schema: nothing comes after the rows.
+    metadata = {} if page.cursor is None else {CURSOR_KEY: page.cursor}
+    rows = page.rows.replace_schema_metadata(metadata)
+    return rows.schema, [rows]
+
+
+@dataclass(frozen=True, slots=True)
+class ListPending(Operation[Page]):
+    """What is pending, in the order in which it falls due, a page at a time.
+
+    A message that is pending all the while is on exactly one page, whatever is scheduled, cancelled, moved and
+    delivered meanwhile. A page may have few rows, or none, and still a cursor: then there is more to look through.
+
+    Args:
+        after_ms, until_ms: due at the first or later, and before the second (UTC milliseconds).
+        topic, key, id, tag: only these; all that is given must hold. The message of a key in a topic (the one that
+            find_key finds) and that of an id that the broker made are found at once, others by looking through all that
+            the other arguments leave.
+        limit: most messages of the page; 1 to 1,000.
+        cursor: that of the page before; the other arguments must be the same. It outlives restarts of the broker.
+        bodies: without, bodies are left out (empty), and not read.
+    """
+
+    wire = Rows("list-pending", _page_rows, _page)
+    _: KW_ONLY
+    topic: str | None = None
+    after_ms: Int64 | None = None
+    until_ms: Int64 | None = None
+    key: str | None = None
+    id: str | None = None
+    tag: str | None = None
+    limit: Natural = 100
+    cursor: str | None = None
+    bodies: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Peek(Operation[pa.RecordBatch]):
+    """What is ready, without taking it (columns: :data:`tarry.api.views.PEEKED`): the oldest messages that ``group``
+    has not settled, those in its consumers' hands and those that wait for another try included.
+
+    Without a group: of the group that has the most of them; where the topic has no group, of all that is kept.
+
+    Raises:
+        InvalidArgumentError: ``limit`` is not 1 to 1,000. NotFoundError: the topic has no such group.
+    """
+
+    wire = Rows("peek", *one_batch(PEEKED))
+    topic: str
+    _: KW_ONLY
+    group: str | None = None
+    limit: Natural = 10
+
+
+def _forecast(answer: Any) -> Forecast:
+    herd = answer["herd"]
+    loads = [Load(*load) for load in answer["loads"]]
+    return Forecast(answer["unit"], answer["now_ms"], answer["until_ms"], loads, None if herd is None else Herd(**herd))
+
+
+def _forecast_to_json(forecast: Forecast) -> dict[str, Any]:
+    return {**asdict(forecast), "loads": [[load.from_ms, load.rows, load.unsure] for load in forecast.loads]}
+
+
+@dataclass(frozen=True, slots=True)
+class GetForecast(Operation[Forecast]):
+    """How many messages fall due in each minute, hour or day of UTC from now on.
+
+    What is near is counted; of what is far only statistics are read: what lies in one file or row group together is
+    spread over its span evenly, and counts as unsure.
+
+    Args:
+        unit: "minute", "hour" or "day".
+        until_ms: the default is an hour, two days, or 31 days ahead; at most 10,000 units.
+    """
+
+    wire = Action("forecast", "how many messages fall due when", Codec(_forecast_to_json, _forecast))
+    _: KW_ONLY
+    topic: str | None = None
+    unit: str = "hour"
+    until_ms: Natural | None = None
+
+
+def _history(answer: Any) -> History:
+    return History(answer["what"], [Event(**event) for event in answer["events"]], answer["unknown"])
+
+
+@dataclass(frozen=True, slots=True)
+class GetHistory(Operation[History]):
+    """What happened to the message of a handle, or to the messages of an id: a time line, and what is not known.
+
+    Args:
+        what: a handle as it was given when the message was accepted, or an id (a producer's, or the broker's).
+        topic: of an id: only of this topic, where it is also found shortly after it was accepted.
+
+    Raises:
+        InvalidArgumentError: ``what`` is no text, or ``topic`` no topic. ForgedHandleError: another broker's handle.
+    """
+
+    wire = Action("history", "what happened to a message", Codec(asdict, _history))
+    what: str
+    _: KW_ONLY
+    topic: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GetStatus(Operation[dict[str, Any]]):
+    """Health and counters, as plain data."""
+
+    wire = Action("status", "health and counters", PLAIN)
+
+
+def _lists(pairs: Sequence[tuple[str, str]]) -> list[list[str]]:
+    return [list(pair) for pair in pairs]
+
+
+def _pairs(lists: Sequence[Sequence[str]]) -> tuple[tuple[str, str], ...]:
+    return tuple((topic, group) for topic, group in lists)
+
+
+@dataclass(frozen=True, slots=True)
+class GetOverview(Operation[dict[str, Any]]):
+    """All figures at one moment, as plain data: those of :class:`GetStatus`, and ``now_ms``, ``disk``, ``topics``,
+    ``groups``, ``intake``, ``store`` and ``lateness`` (histograms; see :class:`tarry.base.histogram.Histogram`).
+
+    Args:
+        most: how many topics, and groups, are listed one by one; ``always`` and ``always_groups`` (topic and group)
+        are, besides.
+        next_due: with the next due time of each topic, which may read from disk.
+    """
+
+    wire = Action("overview", "all figures at one moment", PLAIN)
+    _: KW_ONLY
+    most: Natural = 100
+    next_due: bool = False
+    always: Annotated[Sequence[str], Form(list[str], list, tuple)] = ()
+    always_groups: Annotated[Sequence[tuple[str, str]], Form(list[list[str]], _lists, _pairs)] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Ping(Operation[dict[str, Any]]):
+    """The broker's clock (``now_ms``) and ``version``."""
+
+    wire = Action("ping", "is the broker there?", PLAIN)

@@ -1,0 +1,128 @@
+"""Queues by their offsets, for readers that keep their own, as a Spark query does: ranges, and how far a group has
+come."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import pyarrow as pa
+
+from tarry.api.groups import Start
+from tarry.api.operation import Action, Codec, Form, Int64, Natural, Operation, Rows, named
+from tarry.api.views import CANCELLED, QUEUED
+from tarry.base.errors import InvalidArgumentError
+
+Ends = dict[str, tuple[int, int]]
+"""By topic: the first offset that is kept, and the end of its queue."""
+
+
+def batches(schema: pa.Schema) -> tuple[Any, Any]:
+    """``encode`` and ``decode`` of a result that is an iterator of batches."""
+
+    def encode(rows: Iterable[pa.RecordBatch]) -> tuple[pa.Schema, Iterable[pa.RecordBatch]]:
+        return schema, rows
+
+    return encode, lambda table: iter(table.to_batches())
+
+
+def check_range(start: int, end: int) -> None:
+    """
+    Raises:
+        InvalidArgumentError: it ends before it starts.
+    """
+    if start > end:
+        raise InvalidArgumentError(f"start is {start}, end {end}; allowed: start up to end")
+
+
+def _ends(answer: Mapping[str, Any]) -> Ends:
+    return {name: (ends["first"], ends["end"]) for name, ends in answer["topics"].items()}
+
+
+@dataclass(frozen=True, slots=True)
+class GetQueues(Operation[Ends]):
+    """The first offset that is kept and the end of each topic's queue; a topic that is not known has (0, 0). Without
+    ``topics``: of all.
+
+    What is below an end is durable when this returns: a power failure gives none of these offsets to another message,
+    so they may be written down elsewhere.
+    """
+
+    wire = Action(
+        "queue-state",
+        "first offset and end of queues, durable",
+        Codec(
+            lambda ends: {"topics": {name: {"first": first, "end": end} for name, (first, end) in ends.items()}}, _ends
+        ),
+    )
+    topics: Annotated[Sequence[str] | None, Form(list[str] | None, lambda t: t and list(t), lambda t: t)] = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReadQueue(Operation[Iterator[pa.RecordBatch]]):
+    """The messages of a topic's queue with ``start <= offset < end`` that retention has kept, in order
+    (:data:`tarry.api.views.QUEUED`).
+
+    Raises:
+        NotFoundError: there is no such topic. InvalidArgumentError: the range is not one of its queue.
+    """
+
+    wire = Rows("queue", *batches(QUEUED))
+    topic: str
+    start: Natural
+    end: Natural
+
+    def __post_init__(self) -> None:
+        check_range(self.start, self.end)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadCancellations(Operation[Iterator[pa.RecordBatch]]):
+    """What the cancellations with ``start <= seq < end`` of the intake name (:data:`tarry.api.views.CANCELLED`),
+    without those that have fired and were deleted since.
+    """
+
+    wire = Rows("cancelled", *batches(CANCELLED))
+    start: Natural
+    end: Natural
+
+    def __post_init__(self) -> None:
+        check_range(self.start, self.end)
+
+
+@dataclass(frozen=True, slots=True)
+class FindOffset(Operation[int]):
+    """The offset of the first message of a topic's queue, of those that are kept, that was due at ``due_ms`` or later;
+    its end where there is none.
+    """
+
+    wire = Action("queue-offset", "the first offset due at a moment or later", named("offset"))
+    topic: str
+    due_ms: Int64
+
+
+@dataclass(frozen=True, slots=True)
+class FollowQueue(Operation[int]):
+    """Where a group stands: all below is settled. It is made, durably, when it is new (from the earliest message that
+    is kept); ``start``, "earliest" or "latest", makes it begin there, also where it is not new.
+    """
+
+    wire = Action("queue-follow", "where a group stands, which is made if it is new", named("offset"))
+    topic: str
+    group: str
+    start: Start | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AdvanceGroup(Operation[int]):
+    """All below ``offset`` is settled for a group, durably; where it stands then. It never goes back.
+
+    Raises:
+        InvalidArgumentError: the queue does not reach that far.
+    """
+
+    wire = Action("queue-advance", "settle for a group all below an offset", named("offset"))
+    topic: str
+    group: str
+    offset: Natural

@@ -1,0 +1,60 @@
+"""Requests as they come over a wire, checked strictly: types, unknown and missing fields; a refusal names the field."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, TypeVar, cast
+
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+
+from tarry.api.operation import Request
+from tarry.api.wire import decode_json
+from tarry.base.errors import InvalidArgumentError
+
+Q = TypeVar("Q", bound=Request)
+
+
+def parse(kind: type[Q], raw: bytes) -> Q:
+    """The request of this kind that ``raw``, a JSON object, makes.
+
+    Raises:
+        InvalidArgumentError: names the field and what is allowed.
+    """
+    return from_json(kind, decode_json(raw))
+
+
+def from_json(kind: type[Q], values: Any) -> Q:
+    """:func:`parse` of what was decoded already."""
+    if not isinstance(values, dict):
+        raise InvalidArgumentError(f"a command is {type(values).__name__}: {values!r:.80}; allowed: a JSON object")
+    model = _model(cast(Any, kind))
+    if model is None:
+        return kind.from_wire(values)
+    try:
+        checked = model.model_validate(values)
+    except ValidationError as error:
+        raise InvalidArgumentError(_text(model, error)) from None
+    return kind.from_wire({name: getattr(checked, name) for name in checked.model_fields_set})
+
+
+@cache
+def _model(kind: Any) -> type[BaseModel] | None:
+    """What checks the fields; of a class, so it is made once."""
+    wire_fields = kind.wire_fields()
+    if wire_fields is None:
+        return None
+    config = ConfigDict(strict=True, extra="forbid", frozen=True)
+    return create_model(kind.__name__, __config__=config, **wire_fields)
+
+
+def _text(model: type[BaseModel], error: ValidationError) -> str:
+    first = error.errors(include_url=False, include_context=False)[0]
+    # Of a field of several types, the name is followed by that of a type.
+    named = [str(part) for place, part in enumerate(first["loc"]) if not place or isinstance(part, int)]
+    field = ".".join(named)
+    fields = ", ".join(model.model_fields)
+    if first["type"] == "missing":
+        return f"{field} is missing; the fields are: {fields}"
+    if first["type"] == "extra_forbidden":
+        return f"{field} is not a field; allowed: {fields}"
+    return f"{field} is {first['input']!r:.80}; {first['msg']}"

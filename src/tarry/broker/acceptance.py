@@ -1,0 +1,68 @@
+"""Whether anything may be accepted now: there is room in memory and on disk, or producers are refused and may try
+again."""
+
+from __future__ import annotations
+
+import time
+
+from tarry.base.config import Config
+from tarry.base.errors import DiskFullError, OverloadedError
+from tarry.broker.health import Health
+from tarry.log.files import Files
+from tarry.wheel import Wheel
+
+FREE_CHECK_S = 0.2
+"""How old the knowledge of free disk may be: to ask the system takes longer than the rest of a small batch."""
+
+
+class Acceptance:
+    """Any thread."""
+
+    def __init__(self, config: Config, files: Files, health: Health, wheel: Wheel) -> None:
+        self._config = config
+        self._files = files
+        self._health = health
+        self._wheel = wheel
+        self._checked_s = -1.0
+        self._free_bytes = 0
+
+    @property
+    def free_bytes(self) -> int:
+        """Free disk below the data directory, now."""
+        return self._files.free_bytes(self._config.data)
+
+    def check_serving(self) -> None:
+        """
+        Raises:
+            ClosedError, FatalError: the broker does not serve any more.
+        """
+        self._health.check_serving()
+
+    def check(self) -> None:
+        """
+        Raises:
+            ClosedError, FatalError: the broker does not serve. OverloadedError: too much is due at once.
+            DiskFullError: free disk is below the watermark.
+        """
+        # The loader gives up the wheel's far end when it is crowded. What cannot be given up is due at once, or was
+        # made to be by a clock that was set back; then producers must wait for consumers.
+        bytes_max = 4 * self._config.wheel_bytes_max
+        if self._wheel.bytes > bytes_max:
+            self._health.check_serving()
+            raise OverloadedError(
+                f"{int(self._wheel.bytes) >> 20} MiB of messages are due at once; "
+                f"allowed: {bytes_max >> 20} MiB (4 * wheel_bytes_max); try again"
+            )
+        self.check_disk()
+
+    def check_disk(self) -> None:
+        """As :meth:`check`, for what takes no memory."""
+        self._health.check_serving()
+        now_s = time.monotonic()
+        if now_s - self._checked_s > FREE_CHECK_S:
+            self._checked_s, self._free_bytes = now_s, self.free_bytes
+        if self._free_bytes < self._config.disk_free_bytes_min:
+            raise DiskFullError(
+                f"{self._free_bytes >> 20} MiB of disk are free under {self._config.data}; producers are refused below "
+                f"{self._config.disk_free_bytes_min >> 20} MiB (disk_free_bytes_min); try again later"
+            )

@@ -1,0 +1,120 @@
+"""One commit of the intake: what was decided in it so far, and whether a message is still pending.
+
+A message is *pending* until the dispatcher takes it. The dispatcher takes under the wheel's lock, and so is decided
+here: what is cancelled under that lock is never handed on. It is undone if the disk refuses the commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tarry.api.outcome import Outcome
+from tarry.base.bulk import SEQ_MIN
+from tarry.base.types import Int64s, Key, Mask, at_or_after
+from tarry.names import Entry, Registry
+from tarry.wheel import Loader, Wheel
+from tarry.wheel.run import Run
+
+LOCKED_ROWS = 1024
+"""Messages that are judged while the dispatcher waits."""
+_OUTCOMES = (Outcome.DONE, Outcome.DELIVERED, Outcome.CANCELLED, Outcome.UNKNOWN)
+_DONE, _DELIVERED, _CANCELLED, _UNKNOWN = range(4)
+
+
+@dataclass(slots=True)
+class WriteBatch:
+    """``next_seq``: of the next row that is written. ``known_from_ms``: what was due before that is forgotten."""
+
+    wheel: Wheel
+    loader: Loader
+    registry: Registry
+    now_ms: int
+    next_seq: int
+    known_from_ms: int
+    names: dict[bytes, Entry] = field(default_factory=dict)
+    new: set[int] = field(default_factory=set)
+
+    def entries(self, names: Sequence[bytes]) -> list[Entry | None]:
+        """What is registered under names, by this commit or before it."""
+        return [self.names.get(n, e) for n, e in zip(names, self.registry.get(names), strict=True)]
+
+    def accepted_ids(self, digests: Sequence[bytes]) -> list[Entry | None]:
+        """The messages of ids that were accepted within the dedupe window."""
+        known = self.registry.accepted_ids(digests, self.now_ms)
+        return [self.names.get(d, e) for d, e in zip(digests, known, strict=True)]
+
+    def pending(self, due_ms: Int64s, seq: Int64s) -> Mask:
+        """Which of these messages are pending now. They may be taken before anything is made of the answer."""
+        return np.array([outcome is Outcome.DONE for outcome in self.outcomes(due_ms, seq)], np.bool_)
+
+    def outcomes(self, due_ms: Int64s, seq: Int64s) -> list[Outcome]:
+        """What cancelling would come to now: "done" where they are pending."""
+        return self._judge(due_ms, seq, withdraw=False)
+
+    def withdraw(self, due_ms: Int64s, seq: Int64s, *, alive: bool = False) -> list[Outcome]:
+        """Cancel those that are pending. They must exist; "done" is to be written in this commit. ``alive``: no earlier
+        one has cancelled any of them.
+        """
+        return self._judge(due_ms, seq, withdraw=True, alive=alive)
+
+    def _judge(self, due_ms: Int64s, seq: Int64s, *, withdraw: bool, alive: bool = False) -> list[Outcome]:
+        # Before the lock: it may read from disk, and only this thread changes it.
+        cancelled_before = np.zeros(len(seq), np.bool_) if alive else self.registry.cancelled_mask(due_ms, seq)
+        found: list[Outcome] = []
+        for start in range(0, len(seq), LOCKED_ROWS):
+            part = slice(start, start + LOCKED_ROWS)
+            with self.wheel.lock:
+                cancelled, pending = self._state(due_ms[part], seq[part], cancelled_before[part])
+                if withdraw:
+                    # Where one is named twice, the second time finds it cancelled.
+                    again = pending & _seen_before(seq[part])
+                    cancelled, pending = cancelled | again, pending & ~again
+                    self.wheel.tombstones.add(seq[part][pending].tolist(), due_ms[part][pending].tolist())
+            past = np.where(due_ms[part] < self.known_from_ms, _UNKNOWN, _DELIVERED)
+            codes = np.where(cancelled, _CANCELLED, np.where(pending, _DONE, past))
+            found += [_OUTCOMES[code] for code in codes.tolist()]
+        return found
+
+    def _state(self, due_ms: Int64s, seq: Int64s, cancelled_before: Mask) -> tuple[Mask, Mask]:
+        """Which of them are cancelled, and which are pending."""
+        cancelled = cancelled_before | self.wheel.tombstones.mask(due_ms, seq)
+        # Nothing at or above `fired` was ever taken. Below it are: what came late; the current occurrence of a series;
+        # and, soon after a recovery, what the loader has not come to, if it is not among what was found fired.
+        fired = self.wheel.fired
+        pending = at_or_after(due_ms, seq, fired)
+        for row in np.flatnonzero(~(pending | cancelled)).tolist():
+            pending[row] = self._is_late(int(due_ms[row]), int(seq[row]))
+        return cancelled, pending & ~cancelled
+
+    def _is_late(self, due_ms: int, seq: int) -> bool:
+        if seq in self.new or seq in self.wheel.advancing or self.wheel.has_late(due_ms, seq):
+            return True
+        if seq >= SEQ_MIN and self.loader.is_late(due_ms, seq):
+            return True
+        return Key(due_ms, seq) >= self.wheel.safe and not self.loader.excludes(seq)
+
+    def on_durable(self) -> None:
+        """All of it is durable, and the registry has it."""
+        with self.wheel.lock:
+            self.wheel.tombstones.confirm(self.wheel.loaded)
+
+    def on_refused(self) -> None:
+        """Nothing of it came to pass."""
+        with self.wheel.lock:
+            for rows in self.wheel.tombstones.revoke():
+                self.wheel.add(Run.of(rows, stored=False))
+            self.wheel.lock.notify_all()
+
+
+def _seen_before(values: Int64s) -> Mask:
+    again = np.ones(len(values), np.bool_)
+    again[np.unique(values, return_index=True)[1]] = False
+    return again
+
+
+def places(entries: Sequence[Entry]) -> tuple[Int64s, Int64s]:
+    """Due times and seqs of entries."""
+    return np.array([e.due_ms for e in entries], np.int64), np.array([e.seq for e in entries], np.int64)

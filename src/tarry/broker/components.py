@@ -1,0 +1,76 @@
+"""The parts of an open broker, each made once, in the order of :mod:`tarry.broker.construction`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tarry.broker.acceptance import Acceptance
+from tarry.broker.bulk import Bulk
+from tarry.broker.changes import Changes
+from tarry.broker.consumers import Consumers
+from tarry.broker.directory import DirectoryLock
+from tarry.broker.dispatcher import Dispatcher
+from tarry.broker.health import Health
+from tarry.broker.jobs import Jobs
+from tarry.broker.key_backfill import KeyBackfill
+from tarry.broker.loops import Loops
+from tarry.broker.pipeline import Pipeline
+from tarry.broker.progress import Progress
+from tarry.broker.queries.lateness import Lateness
+from tarry.broker.queries.queries import Queries
+from tarry.broker.queues import Queues
+from tarry.broker.scheduling import Scheduling
+from tarry.broker.series import Series
+from tarry.broker.status import Status
+from tarry.broker.store_view import StoreFollower
+from tarry.groups import ConsumerGroups
+from tarry.intake import Intake, IntakeWriter, Segments, Submission
+from tarry.log.commit import GroupCommit
+from tarry.names import Registry
+from tarry.queue import Journal, ReadyLog
+from tarry.store import Store
+from tarry.wheel import Loader, Wheel
+
+
+@dataclass(frozen=True, slots=True)
+class Components:
+    """See the parts' own descriptions."""
+
+    lock: DirectoryLock
+    secret: bytes
+    health: Health
+    store: Store
+    segments: Segments
+    intake: Intake
+    writer: IntakeWriter
+    commits: GroupCommit[Submission]
+    registry: Registry
+    ready: ReadyLog
+    journal: Journal
+    wheel: Wheel
+    loader: Loader
+    dispatcher: Dispatcher
+    series: Series
+    groups: ConsumerGroups
+    jobs: Jobs
+    follower: StoreFollower
+    lateness: Lateness
+    acceptance: Acceptance
+    scheduling: Scheduling
+    changes: Changes
+    consumers: Consumers
+    queues: Queues
+    key_backfill: KeyBackfill
+    bulk: Bulk
+    progress: Progress
+    pipeline: Pipeline
+    status: Status
+    queries: Queries
+    loops: Loops
+
+    def close(self) -> None:
+        """Close the files, and let go of the directory."""
+        self.intake.close()
+        self.registry.close()
+        self.ready.close()
+        self.lock.release()

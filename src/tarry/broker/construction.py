@@ -1,0 +1,329 @@
+"""Opening a data directory: the parts of a broker are made in order, after a clean stop and after a crash alike.
+
+Lock → checkpoint → store → validate and cut the logs' tails → find what fired since the checkpoint → what arrived since
+the checkpoint and was due before it → groups. The loader then brings the window from ``fired_until_ms`` on, without
+what was found fired. Its time depends on the tail and the window, not on what is pending.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from contextlib import ExitStack
+
+import numpy as np
+import pyarrow as pa
+
+from tarry.api.admission import Limits
+from tarry.base.clock import Clock
+from tarry.base.config import Config
+from tarry.base.delay import parse_levels
+from tarry.base.errors import CorruptError
+from tarry.base.types import Int64s, Key
+from tarry.broker.acceptance import Acceptance
+from tarry.broker.bulk import Bulk
+from tarry.broker.changes import Changes
+from tarry.broker.components import Components
+from tarry.broker.consumers import Consumers
+from tarry.broker.decisions import Decisions
+from tarry.broker.directory import Checkpoint, DirectoryLock, read_secret
+from tarry.broker.dispatcher import Dispatcher
+from tarry.broker.health import Health
+from tarry.broker.job_announcements import JobAnnouncements
+from tarry.broker.jobs import Jobs
+from tarry.broker.key_backfill import KeyBackfill
+from tarry.broker.loops import Loops
+from tarry.broker.pipeline import Pipeline
+from tarry.broker.progress import Progress
+from tarry.broker.publishing import Publisher
+from tarry.broker.queries.cut import Places
+from tarry.broker.queries.history import HistorySources
+from tarry.broker.queries.lateness import Lateness
+from tarry.broker.queries.messages import MessageFinder
+from tarry.broker.queries.queries import Queries
+from tarry.broker.queues import Queues
+from tarry.broker.scheduling import Scheduling
+from tarry.broker.series import Series
+from tarry.broker.status import Status
+from tarry.broker.store_view import StoreFollower, View
+from tarry.groups import ConsumerGroups, GroupRegistry
+from tarry.intake import Intake, IntakeWriter, Segments, Submission
+from tarry.intake.intake import tally
+from tarry.log.commit import GroupCommit, as_tarry_error
+from tarry.log.files import Files
+from tarry.names import Registry
+from tarry.names.rebuild import rebuild
+from tarry.queue import Journal, ReadyLog
+from tarry.store import Store
+from tarry.wheel import Loader, Wheel
+from tarry.wheel.run import Run
+
+
+def open_components(config: Config, clock: Clock, files: Files, health: Health, *, threaded: bool) -> Components:
+    """Open every part of a data directory, in order; on failure nothing stays open or locked.
+
+    Raises:
+        LockedError: another broker has it open. CorruptError: it is damaged.
+    """
+    with ExitStack() as undo:
+        components = _open(config, clock, files, health, undo, threaded=threaded)
+        undo.pop_all()
+        return components
+
+
+def _open(config: Config, clock: Clock, files: Files, health: Health, undo: ExitStack, *, threaded: bool) -> Components:
+    data = config.data
+    lock = DirectoryLock(data)
+    undo.callback(lock.release)
+    checkpoint = Checkpoint.read(data)
+    store = Store.open(config.store_uri, shard=config.shard)
+    view = View(store.snapshot())
+    secret = read_secret(files, data)
+    jobs = Jobs(data)
+    registry = Registry(
+        files,
+        data / "registry",
+        history_ms=config.retention_ms,
+        dedupe_ms=config.dedupe_ms,
+        cancelled_jobs=jobs.cancelled,
+    )
+    undo.callback(registry.close)
+    next_seq = max(checkpoint.fired_seq, view.committed_seq)
+    segments = Segments.open(files, data / "intake", next_seq=next_seq, durable=checkpoint.intake)
+    intake = Intake(segments)
+    undo.callback(intake.close)
+    _check_store(checkpoint, intake, view, config)
+    lateness = Lateness(clock)
+    ready = ReadyLog.open(
+        files,
+        data / "ready",
+        segment_bytes_max=config.segment_bytes_max,
+        cache_bytes_max=config.ready_cache_bytes_max,
+        place=checkpoint.ready,
+        ends=checkpoint.offsets,
+        stored_rows=checkpoint.stored_rows,
+        on_append=lateness.on_queued,
+    )
+    undo.callback(ready.close)
+    fired, fired_due_ms = _fired_since(ready, checkpoint)
+    wheel = Wheel(Key(checkpoint.fired_until_ms, 0), Key(fired_due_ms + 1, 0), jobs.cancelled)
+    loader = Loader(
+        wheel,
+        intake,
+        clock,
+        view,
+        horizon_ms=config.horizon_ms,
+        bytes_max=config.wheel_bytes_max,
+        cancelled=registry.cancelled_mask,
+    )
+    loader.exclude(fired, fired_due_ms)
+    announcements = JobAnnouncements(jobs, loader, clock)
+    decisions = Decisions(wheel, loader, registry, clock, config.retention_ms)
+
+    def register(batch: pa.RecordBatch, plain: bool = False) -> None:
+        """Take up what rows of the intake say of names, cancellations and bulk jobs: in order, and again after a
+        crash. ``plain``: all of them are messages.
+        """
+        registry.apply(batch, plain=plain)
+        if not plain:
+            announcements.apply(batch)
+
+    writer = IntakeWriter(
+        segments,
+        intake,
+        segment_bytes_max=config.segment_bytes_max,
+        secret=secret,
+        publish=Publisher(wheel, loader.wake, config.wheel_bytes_max).publish,
+        begin_batch=decisions.begin_batch,
+        register=register,
+    )
+    commits: GroupCommit[Submission] = GroupCommit(
+        "tarry-intake",
+        writer.commit,
+        lambda error, submissions: _refuse_all(health, error, submissions),
+        weight_max=config.inflight_bytes_max,
+        threaded=threaded,
+    )
+    undo.callback(commits.close)
+    limits = Limits(
+        config.delay_ms_max,
+        config.body_bytes_max,
+        config.properties_bytes_max,
+        levels=parse_levels(config.delay_levels),
+        repeat_ms_min=config.repeat_ms_min,
+    )
+    acceptance = Acceptance(config, files, health, wheel)
+    scheduling = Scheduling(acceptance, commits, clock, limits, secret, dedupe=config.dedupe_ms > 0)
+    series = Series(wheel, ready, scheduling.carry_out, missed_after_ms=config.missed_after_ms, threaded=threaded)
+    dispatcher = Dispatcher(wheel, intake, ready, loader, series, clock)
+    group_registry = GroupRegistry()
+
+    def sync_ready(ticket: int | None) -> None:
+        ready.sync(ready.ticket() if ticket is None else ticket)
+
+    journal = Journal.open(
+        files,
+        data / "acks",
+        segment_bytes_max=config.segment_bytes_max,
+        sync_ready=sync_ready,
+        snapshot=group_registry.entries,
+        on_fatal=health.fail,
+        threaded=threaded,
+    )
+    undo.callback(journal.close)
+    groups = ConsumerGroups.open(
+        config, clock, files, ready, journal, group_registry, lateness.on_handed_out, scheduling.put
+    )
+    # Last: to open it changes files, and a directory that is refused is left as it was found.
+    if not registry.recover() and checkpoint.registry:
+        # Not the clock alone: it may have been set back, or show the moment of what fell due last. What was cancelled
+        # and due before `fired_until_ms` may have left the intake without a trace.
+        known_from_ms = max(clock.now_ms(), checkpoint.fired_until_ms)
+        rebuild(registry, intake, view.snapshot, checkpoint.fired_seq, known_from_ms=known_from_ms)
+    _take_up_arrivals(checkpoint, intake, registry, wheel, fired, register)
+    # After it: where the crash came when the log told of the job and `jobs` did not know it yet, it does now. Taken for
+    # one that is still to be told of, it would stay among the untaken, and the loader would bring it a second time.
+    attempt = jobs.unannounced()
+    if attempt is not None:
+        announcements.unannounced = attempt.number
+        if store.bulk_number() == attempt.number:
+            announcements.found_in_store(attempt.number)
+    # What they brought below `fired_until_ms` the loader would pass over.
+    loader.take_up(view, announcements.to_load)
+    announcements.hold_checkpoints()
+
+    follower = StoreFollower(store, loader, announcements)
+    places = Places(intake, wheel, loader, follower, registry)
+    finder = MessageFinder(intake, wheel, loader, follower)
+    changes = Changes(registry, finder, decisions, scheduling, clock, secret)
+    progress = Progress(
+        config, clock, files, checkpoint, dispatcher, intake, ready, groups, registry, follower, jobs, announcements
+    )
+    key_backfill = KeyBackfill(jobs, follower, registry, scheduling.carry_out, threaded=threaded)
+
+    def take_up_news() -> None:
+        follower.announce()
+        if not threaded:
+            follower.take_up()
+            progress.delete_stored()
+            loader.step()
+
+    bulk = Bulk(
+        jobs,
+        store,
+        follower,
+        wheel,
+        loader,
+        registry,
+        announcements,
+        scheduling,
+        acceptance,
+        key_backfill,
+        clock,
+        limits,
+        on_news=take_up_news,
+        threaded=threaded,
+    )
+    pipeline = Pipeline(config, clock, intake, follower, jobs, progress, follower.announce)
+    status = Status(clock, health, intake, ready, wheel, follower, progress, pipeline, lateness)
+    queries = Queries(
+        config,
+        clock,
+        files,
+        places,
+        ready,
+        groups,
+        HistorySources(places, ready, groups, finder, decisions.outcome_of, secret),
+        lateness,
+        acceptance,
+        status.read,
+    )
+    loops = Loops(config, clock, health, segments, wheel, loader, dispatcher, series, ready, follower, progress, bulk)
+    return Components(
+        lock=lock,
+        secret=secret,
+        health=health,
+        store=store,
+        segments=segments,
+        intake=intake,
+        writer=writer,
+        commits=commits,
+        registry=registry,
+        ready=ready,
+        journal=journal,
+        wheel=wheel,
+        loader=loader,
+        dispatcher=dispatcher,
+        series=series,
+        groups=groups,
+        jobs=jobs,
+        follower=follower,
+        lateness=lateness,
+        acceptance=acceptance,
+        scheduling=scheduling,
+        changes=changes,
+        consumers=Consumers(groups, config.lease_ms),
+        queues=Queues(ready, intake, groups),
+        key_backfill=key_backfill,
+        bulk=bulk,
+        progress=progress,
+        pipeline=pipeline,
+        status=status,
+        queries=queries,
+        loops=loops,
+    )
+
+
+def _refuse_all(health: Health, error: BaseException, submissions: list[Submission]) -> None:
+    health.fail(error)
+    for submission in submissions:
+        submission.refuse(as_tarry_error(error, "writing the intake"))
+
+
+def _check_store(checkpoint: Checkpoint, intake: Intake, view: View, config: Config) -> None:
+    has = f"the store {config.store_uri} has the messages below seq {view.committed_seq}"
+    if view.committed_seq < checkpoint.committed_seq:
+        raise CorruptError(
+            f"{has}, but it had those below {checkpoint.committed_seq}, and the intake relied on it: "
+            "it was replaced, or restored from an older copy"
+        )
+    if view.committed_seq > intake.published_seq:
+        raise CorruptError(
+            f"{has}, but the intake ends at {intake.published_seq}: it is not this directory's store, "
+            "or the intake was restored from an older copy"
+        )
+
+
+def _fired_since(ready: ReadyLog, checkpoint: Checkpoint) -> tuple[Int64s, int]:
+    seqs, due_max = [np.empty(0, np.int64)], checkpoint.fired_until_ms - 1
+    for batch in ready.rows_after(*checkpoint.ready):
+        # Copies: a view would keep the bodies of the whole batch in memory.
+        seqs.append(batch.column("seq").to_numpy().copy())
+        due_max = max(due_max, int(batch.column("due_ms").to_numpy().max()))
+    return np.sort(np.concatenate(seqs)), due_max
+
+
+def _take_up_arrivals(
+    checkpoint: Checkpoint,
+    intake: Intake,
+    registry: Registry,
+    wheel: Wheel,
+    fired: Int64s,
+    register: Callable[[pa.RecordBatch], None],
+) -> None:
+    """Count and register what was accepted since the checkpoint; what of it was due before the checkpoint's
+    ``fired_until_ms``, and did not fire (``fired``: seqs, ascending), is late and goes into the wheel.
+    """
+    intake.accepted, intake.cancelled = Counter(checkpoint.accepted), Counter(checkpoint.cancelled)
+    late: list[pa.RecordBatch] = []
+    for batch in intake.read(max(checkpoint.fired_seq, intake.first_seq), intake.published_seq):
+        register(batch)
+        messages = tally(batch, intake.accepted, intake.cancelled)
+        due, seq = messages.column("due_ms").to_numpy(), messages.column("seq").to_numpy()
+        rows = (due < checkpoint.fired_until_ms) & ~np.isin(seq, fired)
+        if rows.any():
+            late.append(messages.filter(pa.array(rows)))
+    for batch in late:
+        # Only now: a cancellation comes after what it cancels.
+        dead = registry.cancelled_mask(batch.column("due_ms").to_numpy(), batch.column("seq").to_numpy())
+        wheel.add(Run.of(batch.filter(pa.array(~dead)), stored=False))

@@ -1,0 +1,48 @@
+"""Consuming by calls: a consumer of a group, messages that are received, and their settlement."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from tarry.api.operations import Ack, Extend, Nack, Receive
+from tarry.api.operations.delivery import Subscribe
+from tarry.api.views import DELIVERY
+from tarry.base.waiting import wait_for
+from tarry.groups import ConsumerGroups, Subscription
+
+
+class Consumers:
+    """Any thread. ``lease_ms`` is the lease of groups that have none of their own."""
+
+    def __init__(self, groups: ConsumerGroups, lease_ms: int) -> None:
+        self._groups = groups
+        self._lease_ms = lease_ms
+
+    def subscribe(self, request: Subscribe) -> Subscription:
+        """A consumer of a group, which is made (durably) when it is new."""
+        group = self._groups.get_or_create(
+            request.topic, request.group, start=request.start, broadcast=request.broadcast
+        )
+        lease_ms = request.lease_ms or group.settings.lease_ms or self._lease_ms
+        return group.subscribe(prefetch=request.prefetch, lease_ms=lease_ms)
+
+    def receive(self, request: Receive) -> pa.RecordBatch:
+        """Lease ready messages, waiting for the first."""
+        subscription = self.subscribe(request.subscription)
+        batch = subscription.fetch(request.max_messages, request.wait_ms / 1000)
+        return pa.RecordBatch.from_pylist([], schema=DELIVERY) if batch is None else batch
+
+    def ack(self, request: Ack) -> int:
+        """Settle for good, durably; how many."""
+        group = self._groups.find(request.topic, request.group)
+        return wait_for(lambda on_result: group.ack(request.leases, request.offsets, on_result))
+
+    def nack(self, request: Nack) -> int:
+        """Give back, durably; how many."""
+        group = self._groups.find(request.topic, request.group)
+        return wait_for(lambda on_result: group.nack(request.leases, request.offsets, request.delay_ms, on_result))
+
+    def extend(self, request: Extend) -> int:
+        """Hold for longer; how many are held still."""
+        group = self._groups.find(request.topic, request.group)
+        return group.extend(request.leases, request.offsets, request.lease_ms)

@@ -1,0 +1,171 @@
+"""What a broker does by itself, each in a thread of its own; or all of it at once in :meth:`Loops.step`, for tests."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from tarry.base.clock import Clock
+from tarry.base.config import Config
+from tarry.broker.bulk import Bulk
+from tarry.broker.dispatcher import Dispatcher
+from tarry.broker.health import Health
+from tarry.broker.progress import Progress
+from tarry.broker.series import Series
+from tarry.broker.store_view import StoreFollower
+from tarry.intake import Segments
+from tarry.log.files import DISK_FULL
+from tarry.queue import ReadyLog
+from tarry.wheel import Loader, Wheel
+
+log = logging.getLogger(__name__)
+
+FLUSH_S = 0.05
+"""How long due rows wait to share a frame of the ready log; nobody waits for them."""
+LOOK_S = 0.25
+"""How often the loader looks at the clock."""
+STORE_POLL_S = 5.0
+"""How often the store is looked at without news of it."""
+
+
+class Loops:
+    """Started with :meth:`start`; they end when the broker's health says so, and :meth:`join` waits for that."""
+
+    def __init__(
+        self,
+        config: Config,
+        clock: Clock,
+        health: Health,
+        segments: Segments,
+        wheel: Wheel,
+        loader: Loader,
+        dispatcher: Dispatcher,
+        series: Series,
+        ready: ReadyLog,
+        store: StoreFollower,
+        progress: Progress,
+        bulk: Bulk,
+    ) -> None:
+        self._config = config
+        self._clock = clock
+        self._health = health
+        self._segments = segments
+        self._wheel = wheel
+        self._loader = loader
+        self._dispatcher = dispatcher
+        self._series = series
+        self._ready = ready
+        self._store = store
+        self._progress = progress
+        self._bulk = bulk
+        self._threads: list[threading.Thread] = []
+
+    def start(self) -> None:
+        """Begin to do what is due."""
+        loops = {
+            "tarry-dispatch": self._dispatcher.run,
+            "tarry-series": self._series.run,
+            "tarry-load": self._load,
+            "tarry-keep": self._keep,
+        }
+        self._threads = [self._thread(name, loop) for name, loop in loops.items()]
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """Have them end; :meth:`join` waits."""
+        self._loader.wake.set()
+        self._dispatcher.stop()
+        self._series.stop()
+
+    def join(self) -> None:
+        """Wait until all of them have ended."""
+        for thread in self._threads:
+            thread.join()
+
+    def _thread(self, name: str, loop: Callable[[], None]) -> threading.Thread:
+        def run() -> None:
+            try:
+                loop()
+            except BaseException as error:  # noqa: BLE001  a dead thread must not look like a quiet one
+                if not self._health.ending.is_set():
+                    self._health.fail(error)
+
+        return threading.Thread(target=run, name=name, daemon=True)
+
+    def _load(self) -> None:
+        polled_s = 0.0
+        while not self._health.ending.is_set():
+            self._loader.wake.clear()
+            if time.monotonic() - polled_s > STORE_POLL_S:
+                polled_s = time.monotonic()
+                self._store.expect_news()
+            self._take_up_store()
+            self._loader.step()
+            room = self._loader.short and self._wheel.bytes < 0.5 * self._config.wheel_bytes_max
+            if not self.try_disk(self._segments.seal) and not room:
+                self._loader.wake.wait(LOOK_S)
+
+    def _keep(self) -> None:
+        due_s = time.monotonic()
+        while not self._health.ending.is_set():
+            if self._ready.dirty.wait(max(0.0, min(due_s - time.monotonic(), LOOK_S))):
+                self._health.ending.wait(FLUSH_S)
+                self.try_disk(self._ready.flush)
+            if time.monotonic() >= due_s:
+                self._bulk.announce_again()
+                written = self.try_disk(self._progress.checkpoint)
+                due_s = time.monotonic() + (self._config.checkpoint_interval_ms / 1000 if written else 0.05)
+
+    def try_disk(self, work: Callable[[], Any]) -> Any:
+        """A full disk stops neither hand-out nor broker: what could not be written stays queued for the next try."""
+        try:
+            return work()
+        except OSError as error:
+            if error.errno not in DISK_FULL:
+                raise
+            log.warning("the disk is full: %s; trying again", error)
+            self._health.ending.wait(LOOK_S)
+            return False
+
+    # -- without threads -----------------------------------------------------------------------------------------------
+
+    def step(self) -> None:
+        """Do all that is to be done at the clock's time."""
+        while self._segments.seal():
+            pass
+        self._take_up_store()
+        self._loader.step()
+        while self._dispatcher.step() or self._load_more() or (self._series.waiting and self._series.step()):
+            pass
+        self._ready.flush()
+        self._progress.checkpoint()
+
+    def load_step(self) -> None:
+        """Take up the store's news, and load what it brought."""
+        self._take_up_store()
+        self._loader.step()
+
+    def _take_up_store(self) -> None:
+        self._store.take_up()
+        self._progress.delete_stored()
+
+    def _load_more(self) -> bool:
+        """After a dispatch made room, load on; whether something is due now."""
+        if not self._loader.short:
+            return False
+        self._loader.step()
+        with self._wheel.lock:
+            due_ms = self._wheel.next_fireable()
+        return due_ms is not None and due_ms <= self._clock.now_ms()
+
+    def next_event_ms(self) -> int | None:
+        """When :meth:`step` will have something to deliver at the earliest (a lower bound); None when nothing is
+        pending.
+        """
+        with self._wheel.lock:
+            moments = [self._wheel.next_due(), self._loader.next_unloaded_ms()]
+        return min((m for m in moments if m is not None), default=None)

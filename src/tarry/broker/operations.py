@@ -1,0 +1,98 @@
+"""Which part of a broker carries out which operation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+from tarry.api import operations as ops
+from tarry.api.jobs import Job
+from tarry.api.operation import Operation
+from tarry.broker.components import Components
+from tarry.groups import ConsumerGroups
+
+Handlers = dict[type[Operation[Any]], Callable[[Any], Any]]
+
+
+def handlers(parts: Components) -> Handlers:
+    """For each kind of operation, what carries it out: a test holds that none is left out."""
+    changes, groups, queries = parts.changes, parts.groups, parts.queries
+    consumers, queues, bulk, pipeline = parts.consumers, parts.queues, parts.bulk, parts.pipeline
+    jobs = JobOperations(parts)
+    return {
+        ops.Cancel: changes.cancel,
+        ops.CancelKeys: changes.cancel_keys,
+        ops.Reschedule: changes.reschedule,
+        ops.FindKey: changes.find_key,
+        ops.Receive: consumers.receive,
+        ops.Ack: consumers.ack,
+        ops.Nack: consumers.nack,
+        ops.Extend: consumers.extend,
+        ops.SetGroup: lambda r: groups.set(r.topic, r.group, r.start, **r.settings),
+        ops.GetGroup: lambda r: groups.info(groups.find(r.topic, r.group)),
+        ops.ListGroups: lambda r: [groups.info(group) for group in groups.all(r.topic)],
+        ops.DeleteGroup: lambda r: groups.delete(r.topic, r.group),
+        ops.PauseGroup: lambda r: _pause(groups, r, paused=True),
+        ops.ResumeGroup: lambda r: _pause(groups, r, paused=False),
+        ops.Seek: lambda r: groups.seek(r.topic, r.group, r.to),
+        ops.SetTopic: lambda r: groups.set_topic(r.topic, **r.settings),
+        ops.GetTopic: lambda r: groups.topic_info(r.topic),
+        ops.HasTopic: lambda r: r.topic in parts.intake.accepted or groups.has_topic(r.topic),
+        ops.ListDeadLetters: lambda r: groups.dead_letters(r.topic, r.group, r.limit, r.after),
+        ops.Respawn: lambda r: groups.respawn(r.topic, r.group, r.offsets, r.limit, r.per_second),
+        ops.Purge: lambda r: groups.purge(r.topic, r.group, r.offsets),
+        ops.GetPending: queries.pending,
+        ops.ListPending: queries.list_pending,
+        ops.Peek: queries.peek,
+        ops.GetForecast: queries.forecast,
+        ops.GetHistory: queries.history,
+        ops.GetOverview: queries.overview,
+        ops.GetStatus: lambda _: parts.status.read(),
+        ops.Ping: lambda _: parts.status.ping(),
+        ops.ListJobs: lambda r: bulk.list(r.job, r.limit),
+        ops.CancelJob: lambda r: bulk.cancel(r.job),
+        ops.BeginJob: jobs.begin,
+        ops.ReserveSeqs: lambda r: bulk.reserve(r.number, r.rows),
+        ops.CommitJob: jobs.commit,
+        ops.AbortJob: lambda r: bulk.abort(r.number),
+        ops.GetQueues: queues.state,
+        ops.ReadQueue: queues.read,
+        ops.ReadCancellations: queues.read_cancellations,
+        ops.FindOffset: queues.offset_at,
+        ops.FollowQueue: queues.follow,
+        ops.AdvanceGroup: queues.advance,
+        ops.GetIntakeState: pipeline.intake_state,
+        ops.ReadIntake: pipeline.read_intake,
+        ops.AnnounceStore: pipeline.announce_store,
+        ops.SetPipelineStatus: pipeline.set_status,
+    }
+
+
+def _pause(groups: ConsumerGroups, request: ops.PauseGroup | ops.ResumeGroup, *, paused: bool) -> None:
+    groups.find(request.topic, request.group)  # to pause makes no group
+    groups.set(request.topic, request.group, None, paused=paused)
+
+
+class JobOperations:
+    """The operations of whoever loads a bulk job: what they are told beside the job itself."""
+
+    def __init__(self, parts: Components) -> None:
+        self._bulk = parts.bulk
+        self._pipeline = parts.pipeline
+
+    def begin(self, request: ops.BeginJob) -> dict[str, Any]:
+        """An attempt, with the place and the limits of its messages."""
+        job = self._bulk.begin(request.job, request.attempt)
+        state = self._pipeline.intake_state(ops.GetIntakeState())
+        about = {name: state[name] for name in ("store_uri", "shard", "now_ms")}
+        return {**_plain(job), **about, "limits": asdict(self._bulk.limits)}
+
+    def commit(self, request: ops.CommitJob) -> dict[str, Any]:
+        """The committed attempt, and the version of the store."""
+        job, version = self._bulk.commit(request.number, request.files, request.topics, request.keys)
+        return {**_plain(job), "version": version}
+
+
+def _plain(job: Job) -> dict[str, Any]:
+    return asdict(job)

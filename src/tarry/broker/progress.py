@@ -1,0 +1,104 @@
+"""Progress made durable: the checkpoint that recovery starts from, and what it makes superfluous, deleted."""
+
+from __future__ import annotations
+
+import time
+
+from tarry.base.clock import Clock
+from tarry.base.config import Config
+from tarry.broker.directory import Checkpoint
+from tarry.broker.dispatcher import Dispatcher
+from tarry.broker.job_announcements import JobAnnouncements
+from tarry.broker.jobs import Jobs
+from tarry.broker.store_view import StoreFollower
+from tarry.groups import ConsumerGroups
+from tarry.intake import Intake
+from tarry.log.files import Files
+from tarry.names import Registry
+from tarry.queue import ReadyLog
+
+JOBS_SWEEP_S = 600.0
+"""How often old bulk jobs are forgotten."""
+
+
+class Progress:
+    """:meth:`checkpoint` is called by one thread at a time. ``last`` is the checkpoint on disk."""
+
+    def __init__(
+        self,
+        config: Config,
+        clock: Clock,
+        files: Files,
+        last: Checkpoint,
+        dispatcher: Dispatcher,
+        intake: Intake,
+        ready: ReadyLog,
+        groups: ConsumerGroups,
+        registry: Registry,
+        store: StoreFollower,
+        jobs: Jobs,
+        announcements: JobAnnouncements,
+    ) -> None:
+        self.last = last
+        self._config = config
+        self._clock = clock
+        self._files = files
+        self._dispatcher = dispatcher
+        self._intake = intake
+        self._ready = ready
+        self._groups = groups
+        self._registry = registry
+        self._store = store
+        self._jobs = jobs
+        self._announcements = announcements
+        self._swept_s = -1e9
+
+    def checkpoint(self) -> bool:
+        """Make progress durable and delete what it makes superfluous; False when no consistent cut could be made
+        now.
+        """
+        cut = self._dispatcher.progress()
+        if cut is None:
+            return False
+        checkpoint = Checkpoint(
+            cut.fired_until_ms,
+            cut.fired_seq,
+            cut.ready,
+            self._intake.position,
+            cut.accepted,
+            cut.offsets,
+            cut.stored_rows,
+            self._store.snapshot.committed_seq,
+            cut.cancelled,
+            registry=self._registry.exists,
+        )
+        if checkpoint != self.last:
+            self._ready.sync(cut.ticket)
+            self._registry.sync()
+            checkpoint.write(self._files, self._config.data)
+            self.last = checkpoint
+            self._announcements.forget_below(checkpoint.fired_seq)
+        self._sweep(cut.fired_until_ms)
+        return True
+
+    def _sweep(self, fired_until_ms: int) -> None:
+        now_ms, retention_ms = self._clock.now_ms(), self._config.retention_ms
+        self._registry.sweep(fired_until_ms, now_ms)
+        if time.monotonic() - self._swept_s > JOBS_SWEEP_S:
+            self._swept_s = time.monotonic()
+            self._jobs.sweep(fired_until_ms, now_ms - retention_ms)
+        self._groups.retry_copies()
+        self._ready.delete_consumed(now_ms, retention_ms, self._groups.retention_guard)
+
+    def delete_stored(self) -> None:
+        """Delete the segments of the intake of which the store has everything, or everything has fired, by what the
+        checkpoint on disk says.
+        """
+        done = self.last
+        self._intake.delete_below(done.committed_seq, done.fired_seq, done.fired_until_ms)
+
+    @property
+    def expire_until_ms(self) -> int:
+        """What was due before that is not needed of the store any more."""
+        done = self.last
+        return min([done.fired_until_ms, *self._announcements.needed_ms(done.fired_seq)])

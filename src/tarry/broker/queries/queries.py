@@ -1,0 +1,118 @@
+"""The operations that change nothing, carried out: pages of what is pending, peeks, forecasts, histories, figures."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+
+from tarry.api.operations import GetForecast, GetHistory, GetOverview, GetPending, ListPending, Peek
+from tarry.api.receipt import TopicPending
+from tarry.api.views import Forecast, History, Page
+from tarry.base.clock import Clock
+from tarry.base.config import Config
+from tarry.broker.acceptance import Acceptance
+from tarry.broker.queries import overview
+from tarry.broker.queries.cut import Places
+from tarry.broker.queries.forecast import forecast
+from tarry.broker.queries.history import HistorySources, history
+from tarry.broker.queries.lateness import Lateness
+from tarry.broker.queries.listing import Listing, list_pending
+from tarry.broker.queries.next_due import next_due_by_topic
+from tarry.broker.queries.peek import peek
+from tarry.groups import ConsumerGroups
+from tarry.log.files import Files
+from tarry.queue import ReadyLog
+
+QUERIES_MAX = 4
+"""So many are carried out at a time, others wait: each may need some tens of megabytes, and none is in a hurry."""
+
+
+class Queries:
+    """Any thread. ``status`` gives the broker's health and counters."""
+
+    def __init__(
+        self,
+        config: Config,
+        clock: Clock,
+        files: Files,
+        places: Places,
+        ready: ReadyLog,
+        groups: ConsumerGroups,
+        history_sources: HistorySources,
+        lateness: Lateness,
+        acceptance: Acceptance,
+        status: Callable[[], dict[str, Any]],
+    ) -> None:
+        self._config = config
+        self._clock = clock
+        self._files = files
+        self._places = places
+        self._ready = ready
+        self._groups = groups
+        self._history_sources = history_sources
+        self._lateness = lateness
+        self._acceptance = acceptance
+        self._status = status
+        self._slots = threading.BoundedSemaphore(QUERIES_MAX)
+
+    def pending(self, request: GetPending) -> list[TopicPending]:
+        """Every topic: exact counts in O(topics), and the next due times."""
+        intake, topics = self._places.intake, dict(self._ready.topics)
+        accepted = Counter(intake.accepted)
+        accepted.subtract(intake.cancelled)
+        names = sorted(accepted.keys() | topics.keys())
+        counts = {n: max(0, accepted.get(n, 0) - (topics[n].end if n in topics else 0)) for n in names}
+        moments = (
+            next_due_by_topic(self._places, {n for n, count in counts.items() if count}) if request.next_due else {}
+        )
+        return [TopicPending(n, counts[n], moments.get(n), self._ready_count(n)) for n in names]
+
+    def _ready_count(self, name: str) -> int:
+        topic = self._ready.topics.get(name)
+        if topic is None:
+            return 0
+        unsettled = self._groups.unsettled(name)
+        return topic.end - topic.first if unsettled is None else unsettled
+
+    def list_pending(self, request: ListPending) -> Page:
+        """A page."""
+        with self._slots:
+            return list_pending(self._places, Listing.of(request))
+
+    def peek(self, request: Peek) -> pa.RecordBatch:
+        """What is ready, not taken."""
+        with self._slots:
+            return peek(self._ready, self._groups, request.topic, request.group, request.limit)
+
+    def forecast(self, request: GetForecast) -> Forecast:
+        """The load to come."""
+        pending = {entry.topic: entry.pending for entry in self.pending(GetPending(next_due=False))}
+        with self._slots:
+            return forecast(self._places, self._clock.now_ms(), pending, request.topic, request.unit, request.until_ms)
+
+    def history(self, request: GetHistory) -> History:
+        """What happened to a message."""
+        with self._slots:
+            return history(
+                self._history_sources, self._clock.now_ms(), self._config.retention_ms, request.what, request.topic
+            )
+
+    def overview(self, request: GetOverview) -> dict[str, Any]:
+        """All figures at one moment."""
+        places, snapshot = self._places, self._places.store.snapshot
+        pending = self.pending(GetPending(next_due=request.next_due))
+        return {
+            **self._status(),
+            "now_ms": self._clock.now_ms(),
+            "disk": {"free_bytes": self._acceptance.free_bytes, "free_bytes_min": self._config.disk_free_bytes_min},
+            "topics": overview.topics(places.intake, self._ready, pending, request.most, request.always),
+            "groups": overview.groups(self._groups, request.most, request.always_groups),
+            "wheel": overview.wheel(places.wheel),
+            "intake": overview.intake(places.intake, snapshot.committed_seq),
+            "store": overview.store(snapshot),
+            "lateness": {**overview.lateness(self._lateness), "fsync_us": overview.fsyncs(self._files)},
+        }

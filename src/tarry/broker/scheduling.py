@@ -1,0 +1,135 @@
+"""How messages are scheduled: checked, given to the intake's writer, and answered when they are durable."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, Unpack
+
+import pyarrow as pa
+
+from tarry.api.admission import Limits, OnKey, admit, key_policies
+from tarry.api.receipt import Accepted, Receipt
+from tarry.api.schedule import MessageOptions, make_row, to_batch
+from tarry.base.clock import Clock
+from tarry.base.delay import Delay, check_due, datetime_ms, due_from_delay
+from tarry.base.errors import InvalidArgumentError, InvalidMessageError, TarryError
+from tarry.base.waiting import answer_of
+from tarry.broker.acceptance import Acceptance
+from tarry.broker.commands.named import Named
+from tarry.intake import NO_ROWS, Command, Submission
+from tarry.log.commit import GroupCommit
+
+OnAccepted = Callable[[Accepted | TarryError], None]
+
+
+class Scheduling:
+    """Any thread. ``dedupe``: ids are remembered; ``secret`` signs handles."""
+
+    def __init__(
+        self,
+        acceptance: Acceptance,
+        commits: GroupCommit[Submission],
+        clock: Clock,
+        limits: Limits,
+        secret: bytes,
+        *,
+        dedupe: bool,
+    ) -> None:
+        self._acceptance = acceptance
+        self._commits = commits
+        self._clock = clock
+        self._limits = limits
+        self._secret = secret
+        self._dedupe = dedupe
+
+    def submit(self, data: pa.RecordBatch | pa.Table, on_result: OnAccepted, *, lead: bool = False) -> None:
+        """Schedule a batch, all of it or nothing; see :meth:`tarry.api.local.LocalBroker.submit`."""
+        self._acceptance.check()
+        batch = admit(data, self._clock.now_ms(), self._limits)
+        self._submit(batch, key_policies(data) if self._has_names(batch) else None, on_result, lead=lead)
+
+    def submit_checked(self, batch: pa.RecordBatch, on_result: OnAccepted) -> None:
+        """:meth:`submit` for a batch of :data:`tarry.base.message.UNNUMBERED` whose rows the caller has checked."""
+        self._acceptance.check()
+        self._submit(batch, None, on_result, lead=False)
+
+    def put(self, batch: pa.RecordBatch, on_result: OnAccepted) -> None:
+        """Schedule what the broker itself makes (dead letters, say): a batch of UNNUMBERED, without dedupe and key
+        policy. Raises as :meth:`submit`.
+        """
+        self._acceptance.check()
+        self._commits.submit(Submission(batch, on_result), _size(batch))
+
+    def carry_out(self, command: Command) -> None:
+        """Have the intake's writer decide and answer a command.
+
+        Raises:
+            OverloadedError, DiskFullError, ClosedError, FatalError: not now; it is not answered.
+        """
+        self._acceptance.check_disk()
+        self._commits.submit(Submission(NO_ROWS, _nobody, command), 256, lead=False)
+
+    def _submit(
+        self, batch: pa.RecordBatch, policies: list[OnKey] | None, on_result: OnAccepted, *, lead: bool
+    ) -> None:
+        command = None
+        if self._has_names(batch):
+            command = Named(batch, policies, on_result, secret=self._secret, dedupe=self._dedupe)
+        self._commits.submit(Submission(batch, on_result, command), _size(batch), lead=lead)
+
+    def _has_names(self, batch: pa.RecordBatch) -> bool:
+        rows = batch.num_rows
+        has_ids = self._dedupe and batch.column("id").null_count < rows
+        return bool(has_ids or batch.column("key").null_count < rows)
+
+    def schedule_batch(self, data: pa.RecordBatch | pa.Table) -> Accepted:
+        """:meth:`submit`, and wait until it is durable."""
+
+        def begin(on_result: OnAccepted) -> None:
+            self.submit(data, on_result)
+
+        return answer_of(begin)
+
+    def schedule(
+        self,
+        topic: str,
+        body: bytes | str,
+        *,
+        delay: Delay | None = None,
+        due: datetime | int | None = None,
+        **options: Unpack[MessageOptions],
+    ) -> Receipt:
+        """Schedule one message, and wait until it is durable."""
+        row = make_row(topic, body, delay=delay, due=due, **options)
+        try:
+            [receipt] = self.schedule_batch(to_batch([row])).receipts([options.get("id")])
+        except InvalidMessageError as error:
+            raise error.of_row(None) from None
+        return receipt
+
+    def due_ms(self, delay: Delay | None, due: datetime | int | None) -> int:
+        """The instant that ``delay`` from now, or ``due``, means, by this broker's clock, delay levels and limit.
+
+        Raises:
+            InvalidArgumentError: not exactly one of them is given, or it is not allowed.
+        """
+        if (delay is None) == (due is None):
+            raise InvalidArgumentError(f"delay is {delay!r} and due {due!r}; allowed: one of them")
+        now_ms = self._clock.now_ms()
+        if due is None:
+            due_ms = due_from_delay(0 if delay is None else delay, now_ms, self._limits.levels)
+        else:
+            due_ms = datetime_ms(due) if isinstance(due, datetime) else int(due)
+        if due_ms < 0:
+            raise InvalidArgumentError(f"due is {due_ms}; allowed: 0 or more (milliseconds since 1970)")
+        return check_due(due_ms, now_ms, self._limits.delay_ms_max)
+
+
+def _size(batch: pa.RecordBatch) -> int:
+    # About its memory; to ask for nbytes of a small batch takes longer than the rest of what is done with it.
+    return int(batch.num_rows * 128 + batch.column("body").nbytes)
+
+
+def _nobody(_: Any) -> None:
+    raise AssertionError("a command answers its own caller")  # pragma: no cover

@@ -1,0 +1,69 @@
+"""A broker's health and counters, as plain data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tarry import __version__
+from tarry.base.clock import Clock
+from tarry.broker.health import Health
+from tarry.broker.pipeline import Pipeline
+from tarry.broker.progress import Progress
+from tarry.broker.queries.lateness import Lateness
+from tarry.broker.store_view import StoreFollower
+from tarry.intake import Intake
+from tarry.queue import ReadyLog
+from tarry.wheel import Wheel
+
+
+class Status:
+    """Any thread."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        health: Health,
+        intake: Intake,
+        ready: ReadyLog,
+        wheel: Wheel,
+        store: StoreFollower,
+        progress: Progress,
+        pipeline: Pipeline,
+        lateness: Lateness,
+    ) -> None:
+        self._clock = clock
+        self._health = health
+        self._intake = intake
+        self._ready = ready
+        self._wheel = wheel
+        self._store = store
+        self._progress = progress
+        self._pipeline = pipeline
+        self._lateness = lateness
+        self._started_ms = clock.now_ms()
+
+    def read(self) -> dict[str, Any]:
+        """All of it, now."""
+        wheel, intake, last, snapshot = self._wheel, self._intake, self._progress.last, self._store.snapshot
+        fatal = self._health.fatal
+        return {
+            "version": __version__,
+            "state": self._health.state,
+            "fatal": str(fatal) if fatal else None,
+            "uptime_ms": self._clock.now_ms() - self._started_ms,
+            "accepted": sum(intake.accepted.values()),
+            "fired": sum(self._ready.ends().values()),
+            "fired_from_store": self._ready.stored_rows,
+            "handed_out": self._lateness.handed_out,
+            "lateness_ms": self._lateness.delivered().summary(),
+            "queue_lateness_ms": self._lateness.queued().summary(),
+            "wheel": {"rows": wheel.rows, "bytes": int(wheel.bytes), "loaded_until_ms": wheel.loaded.due_ms},
+            "intake": {"first_seq": intake.first_seq, "next_seq": intake.published_seq},
+            "store": {"version": snapshot.version, "committed_seq": snapshot.committed_seq},
+            "checkpoint": {"fired_until_ms": last.fired_until_ms, "fired_seq": last.fired_seq},
+            "pipeline": self._pipeline.status,
+        }
+
+    def ping(self) -> dict[str, Any]:
+        """The clock and the version."""
+        return {"now_ms": self._clock.now_ms(), "version": __version__}

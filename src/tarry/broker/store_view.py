@@ -1,0 +1,88 @@
+"""The store as the broker reads it: the snapshot that the loader has, and when a newer one is taken up."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from tarry.base.errors import UnavailableError
+from tarry.base.types import Key
+from tarry.broker.job_announcements import JobAnnouncements
+from tarry.store import Snapshot, Store, read_window
+from tarry.store.jobs import read_jobs
+from tarry.wheel import Loader
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A snapshot of the store, as :class:`tarry.wheel.loader.StoreView` wants it."""
+
+    snapshot: Snapshot
+
+    @property
+    def version(self) -> int:
+        return self.snapshot.version
+
+    @property
+    def committed_seq(self) -> int:
+        return self.snapshot.committed_seq
+
+    def read_window(self, after: Key, until_ms: int, batch_rows: int) -> Iterator[pa.RecordBatch]:
+        return read_window(self.snapshot, after, until_ms, batch_rows=batch_rows)
+
+    def read_jobs(self, numbers: Sequence[int], until_ms: int, batch_rows: int) -> Iterator[pa.RecordBatch]:
+        return read_jobs(self.snapshot, numbers, until_ms, batch_rows)
+
+    def first_due_ms(self, after: Key) -> int | None:
+        """The lowest due time from ``after`` on; None when nothing is left."""
+        first = next(read_window(self.snapshot, after, np.iinfo(np.int64).max, batch_rows=1), None)
+        return None if first is None else int(first.column("due_ms")[0].as_py())
+
+
+class StoreFollower:
+    """:meth:`take_up` is the loader's thread's; the rest is anybody's."""
+
+    def __init__(self, store: Store, loader: Loader, announcements: JobAnnouncements) -> None:
+        self._store = store
+        self._loader = loader
+        self._announcements = announcements
+        self._has_news = True
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The snapshot that the loader reads."""
+        view = self._loader.view
+        assert isinstance(view, View)
+        return view.snapshot
+
+    def newest(self) -> Snapshot:
+        """The store's newest snapshot, which the loader may not have."""
+        return self._store.snapshot()
+
+    def expect_news(self) -> None:
+        """The next :meth:`take_up` looks at the store."""
+        self._has_news = True
+
+    def announce(self) -> None:
+        """The store has a new version: take it up soon."""
+        self.expect_news()
+        self._loader.wake.set()
+
+    def take_up(self) -> None:
+        """Have the loader read the newest snapshot, where there may be news."""
+        with self._announcements.gate:
+            # A bulk job must be in the log before any of it fires; meanwhile, what we have of the store is good enough.
+            if self._has_news and self._announcements.unannounced is None:
+                self._has_news = False
+                try:
+                    untaken = list(self._loader.untaken)
+                    self._loader.take_up(View(self._store.snapshot()), untaken)
+                except UnavailableError as error:
+                    # What is committed is read from the snapshot that we have; the next look may find the store again.
+                    log.warning("the store cannot be read: %s", error)

@@ -1,0 +1,32 @@
+"""Dead letters as RocketMQ's users look for them: ``%DLQ%GROUP``, all topics of a group together.
+
+In the broker each topic of a group has dead letters of its own (:func:`tarry.base.dead_topics.dead_topic`). To clients
+these are the queues of ``%DLQ%GROUP``: a queue's broker name is the topic that it stands for. The name is that of
+``MixAll.getDLQTopic`` of apache/rocketmq.
+"""
+
+from __future__ import annotations
+
+from tarry.api.local import LocalBroker
+from tarry.api.operations import HasTopic, ListGroups
+from tarry.base.dead_topics import dead_topic
+from tarry.fronts.rocketmq.common.names import DEAD_PREFIX
+
+
+def is_alias(topic: str) -> bool:
+    """Whether a topic's name stands for all dead letters of a group."""
+    return topic.startswith(DEAD_PREFIX) and "/" not in topic
+
+
+def dead_topics_of(broker: LocalBroker, alias: str) -> list[str]:
+    """The topics that exist of those that a name stands for, sorted. It looks at all groups, so it may take a while."""
+    group = alias.removeprefix(DEAD_PREFIX)
+    topics = (dead_topic(info.topic, group) for info in broker.call(ListGroups()) if info.group == group)
+    return sorted(topic for topic in topics if broker.call(HasTopic(topic)))
+
+
+def actual_topic(topic: str, queue: str) -> str:
+    """The topic to read: the one that was asked for; or, where that stands for several, the one that is the broker name
+    of the ``queue`` that was asked for.
+    """
+    return queue if is_alias(topic) and queue.startswith(DEAD_PREFIX) else topic

@@ -1,0 +1,153 @@
+"""A message that a producer sends: what it is once it is checked, and the checks that no protocol has for itself.
+
+Checks, codes and their order are RocketMQ's (``SendMessageActivity`` and ``GrpcValidator`` of apache/rocketmq's proxy;
+``HookUtils.handleScheduleMessage`` for the order of delays), but for the longest delay, which is the broker's, and for
+properties that name a delay: RocketMQ refuses them from gRPC clients, and here they count as they do there from its
+other clients.
+
+Each check raises a Refusal with RocketMQ's code.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from tarry.base.delay import DelayLevel, check_due, due_from_delay
+from tarry.base.errors import DelayTooLongError, InvalidArgumentError
+from tarry.base.message import RESERVED
+from tarry.fronts.rocketmq.common.properties import DELAYS, RESERVED_NAMES
+from tarry.fronts.rocketmq.common.refusal import Code, Refusal
+
+PROPERTIES_MAX = 128
+PROPERTIES_BYTES_MAX = 16 << 10
+GROUP_BYTES_MAX = 64
+ID_BYTES_MAX = 255
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
+
+
+class Rules(NamedTuple):
+    """What the broker allows of a message."""
+
+    body_bytes_max: int
+    properties_bytes_max: int
+    """Of properties, tag, keys, host and trace together; not above :data:`PROPERTIES_BYTES_MAX`."""
+    delay_ms_max: int
+    levels: tuple[int, ...]
+    """What the delay levels mean, in milliseconds."""
+
+
+class Draft(NamedTuple):
+    """One message, checked, and not accepted yet."""
+
+    topic: str
+    due_ms: int
+    body: bytes
+    id: str
+    tag: str | None
+    properties: list[tuple[str, str]]
+    order_key: str | None
+    half: bool
+    """It belongs to a transaction that is not decided."""
+    recovery_ms: int | None
+    """How long its transaction may stay undecided before its producer is asked."""
+    delayed: bool
+
+
+def check_body(body: bytes, bytes_max: int) -> None:
+    """The body, unpacked."""
+    if not body:
+        raise Refusal(Code.MESSAGE_BODY_EMPTY, "the message's body is empty; allowed: 1 byte and more")
+    if len(body) > bytes_max:
+        raise Refusal(Code.MESSAGE_BODY_TOO_LARGE, f"the message's body has {len(body)} bytes; allowed: {bytes_max}")
+
+
+def unpack_body(body: bytes, bytes_max: int) -> bytes:
+    """A body of gzip, or of zlib, which some clients send under gzip's name. It may have a byte more than
+    ``bytes_max``, which :func:`check_body` refuses; not more, for a bomb says nothing of its size.
+    """
+    unpack = zlib.decompressobj(zlib.MAX_WBITS | 32)
+    try:
+        plain = unpack.decompress(body, bytes_max + 1)
+    except zlib.error as error:
+        raise Refusal(Code.MESSAGE_CORRUPTED, f"the body's encoding is GZIP, and it is none: {error}") from error
+    if len(plain) <= bytes_max and not unpack.eof:
+        raise Refusal(Code.MESSAGE_CORRUPTED, f"the body is {len(body)} bytes of gzip that ends too early")
+    return plain
+
+
+def check_properties(user: Mapping[str, str]) -> int:
+    """The user's properties; how many bytes they have."""
+    if len(user) > PROPERTIES_MAX:
+        raise Refusal(
+            Code.MESSAGE_PROPERTIES_TOO_LARGE, f"the message has {len(user)} properties; allowed: {PROPERTIES_MAX}"
+        )
+    size = 0
+    for name, value in user.items():
+        if name in RESERVED_NAMES or name.startswith(RESERVED):
+            raise Refusal(Code.ILLEGAL_MESSAGE_PROPERTY_KEY, f"property {name!r:.300} is used by the system")
+        if _CONTROL.search(name) or _CONTROL.search(value):
+            raise Refusal(
+                Code.ILLEGAL_MESSAGE_PROPERTY_KEY, f"property {name!r:.300} = {value!r:.300} has a control character"
+            )
+        size += len(name.encode()) + len(value.encode())
+    return size
+
+
+def check_tag(tag: str) -> str:
+    """The tag; empty: there is none."""
+    if not tag:
+        return tag
+    if not tag.strip() or "|" in tag or _CONTROL.search(tag):
+        raise Refusal(Code.ILLEGAL_MESSAGE_TAG, f"tag {tag!r:.300}; allowed: not blank, no '|', no control characters")
+    if len(tag.encode()) > ID_BYTES_MAX:
+        raise Refusal(Code.ILLEGAL_MESSAGE_TAG, f"the tag has {len(tag.encode())} bytes; allowed: {ID_BYTES_MAX}")
+    return tag
+
+
+def check_keys(keys: list[str]) -> None:
+    """The keys that the user looks messages up by."""
+    for key in keys:
+        if not key.strip() or _CONTROL.search(key):
+            raise Refusal(Code.ILLEGAL_MESSAGE_KEY, f"key {key!r:.300}; allowed: not blank, no control characters")
+
+
+def check_order_key(group: str) -> None:
+    """An ordering key: a message group of v5, a sharding key of v4."""
+    if not group.strip() or len(group.encode()) >= GROUP_BYTES_MAX or _CONTROL.search(group):
+        raise Refusal(
+            Code.ILLEGAL_MESSAGE_GROUP,
+            f"message group {group!r:.300}; allowed: not blank, below {GROUP_BYTES_MAX} bytes, no control characters",
+        )
+
+
+def due_ms_of(user: Mapping[str, str], timestamp_ms: int | None, now_ms: int, rules: Rules) -> int | None:
+    """When a message is due by its properties, or else at ``timestamp_ms``; None: no delay is asked for."""
+    named = next((name for name in DELAYS if name in user), None) if user else None
+    if named is None and timestamp_ms is None:
+        return None
+    try:
+        if named == "DELAY" and (level := _number(named, user)) > 0:
+            return due_from_delay(DelayLevel(level), now_ms, rules.levels)
+        named = next((name for name in DELAYS[1:] if name in user), None)
+        due_ms = _moment(named, user, now_ms) if named else timestamp_ms or 0
+        return check_due(max(due_ms, 0), now_ms, rules.delay_ms_max)
+    except (DelayTooLongError, InvalidArgumentError) as error:
+        raise Refusal(Code.ILLEGAL_DELIVERY_TIME, str(error)) from error
+
+
+def _moment(name: str, user: Mapping[str, str], now_ms: int) -> int:
+    """The due time that a property other than DELAY asks for."""
+    number = _number(name, user)
+    if name == "TIMER_DELIVER_MS":
+        return number
+    return now_ms + max(0, number * 1000 if name == "TIMER_DELAY_SEC" else number)
+
+
+def _number(name: str, user: Mapping[str, str]) -> int:
+    text = user[name]
+    if not re.fullmatch("[+-]?[0-9]{1,18}", text):
+        raise Refusal(Code.ILLEGAL_DELIVERY_TIME, f"property {name} is {text!r:.300}; allowed: a whole number")
+    return int(text)

@@ -1,0 +1,131 @@
+"""Consumer groups, made when a client first names them, each with the queue of the receives that wait for it.
+
+In RocketMQ a group reads several topics; here each topic has its own group of that name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from tarry.api.filter import EVERYTHING, parse_filter
+from tarry.api.groups import GroupInfo
+from tarry.api.local import LocalBroker
+from tarry.api.operations import GetGroup, GetTopic, SetGroup
+from tarry.base.dead_topics import is_dead_topic
+from tarry.base.errors import InvalidArgumentError, NotFoundError
+from tarry.fronts.rocketmq.common.receive_queue import ReceiveQueue
+from tarry.fronts.rocketmq.common.refusal import Code, Refusal
+from tarry.fronts.rocketmq.common.threads import RunInThread
+
+TRIES = 17
+"""Of a group that is made here: RocketMQ's 16 retries after the first try."""
+RETRY = "rocketmq"
+_FILTERS_MAX = 4096
+
+
+class GroupRegistry:
+    """On the loop's thread."""
+
+    def __init__(self, broker: LocalBroker, loop: asyncio.AbstractEventLoop, run_in_thread: RunInThread) -> None:
+        self._broker = broker
+        self._loop = loop
+        self._run_in_thread = run_in_thread
+        self._queues: dict[tuple[str, str], ReceiveQueue] = {}
+        """By topic and group."""
+        self._being_made: dict[tuple[str, str], asyncio.Future[None]] = {}
+        self._filters: dict[tuple[str, bool], str] = {}
+
+    def find_queue(self, topic: str, group: str, filter: str) -> ReceiveQueue | None:
+        """What :meth:`prepare_queue` would give, if there is nothing to be made or changed for it."""
+        queue = self._open_queue(topic, group)
+        return queue if queue is not None and filter == _filter_of(queue) else None
+
+    async def prepare_queue(self, topic: str, group: str, filter: str) -> ReceiveQueue:
+        """The queue of a group, which is made if there is none. From now on the group wants what ``filter`` (see
+        :meth:`filter_text`) says: as in RocketMQ, the filter of the last consumer counts for all.
+
+        Raises:
+            Refusal: the group could not be made or changed.
+        """
+        queue = self._open_queue(topic, group)
+        if queue is None:
+            await self._prepare_group(topic, group)
+            # Another call may have been quicker.
+            queue = self._open_queue(topic, group)
+            if queue is None:
+                queue = self._queues[topic, group] = ReceiveQueue(self._loop, self._broker.group(topic, group))
+        if filter != _filter_of(queue):
+            await self._run_in_thread(lambda: self._broker.call(SetGroup.of(topic, group, filter=filter)))
+        return queue
+
+    def waiting_receives(self, topic: str, group: str) -> int:
+        """How many receives wait for messages of a group. Any thread."""
+        queue = self._queues.get((topic, group))
+        return 0 if queue is None else len(queue)
+
+    def filter_text(self, expression: str, *, sql: bool) -> str:
+        """A filter as the broker writes it, from RocketMQ's: a tag expression, or with ``sql`` a condition.
+
+        Raises:
+            Refusal: ILLEGAL_FILTER_EXPRESSION.
+        """
+        key = (expression, sql)
+        text = self._filters.get(key)
+        if text is None:
+            text = expression.strip() or EVERYTHING
+            if sql and text != EVERYTHING:
+                text = f"sql:{text}"
+            try:
+                text = parse_filter(text).text
+            except InvalidArgumentError as error:
+                raise Refusal(Code.ILLEGAL_FILTER_EXPRESSION, str(error)) from error
+            if len(self._filters) >= _FILTERS_MAX:
+                self._filters.clear()
+            self._filters[key] = text
+        return text
+
+    async def describe(self, topics: list[str], group: str) -> tuple[str, int, bool]:
+        """What a consumer of a group is told: its back-off (:mod:`tarry.api.retry`), its tries (0: no limit), and
+        whether it keeps the order of ordering keys. Of a group that does not exist: what it will be made with.
+        """
+
+        def describe() -> tuple[str, int, bool]:
+            infos = [info for topic in topics if (info := self._find_info(topic, group)) is not None]
+            retry, tries = (infos[0].retry, infos[0].tries) if infos else (RETRY, TRIES)
+            ordered = any(i.ordered for i in infos) or any(self._broker.call(GetTopic(t)).ordered for t in topics)
+            return retry, tries, ordered
+
+        return await self._run_in_thread(describe)
+
+    def close(self) -> None:
+        """Nobody is served any more."""
+        for queue in self._queues.values():
+            queue.close()
+
+    def _open_queue(self, topic: str, group: str) -> ReceiveQueue | None:
+        queue = self._queues.get((topic, group))
+        return None if queue is None or queue.group.closed else queue
+
+    async def _prepare_group(self, topic: str, group: str) -> None:
+        key = (topic, group)
+        if key not in self._being_made:
+            self._being_made[key] = self._run_in_thread(lambda: self._make_if_new(topic, group))
+            self._being_made[key].add_done_callback(lambda _: self._being_made.pop(key, None))
+        # Others may wait for the same group: who leaves does not cancel it.
+        await asyncio.shield(self._being_made[key])
+
+    def _make_if_new(self, topic: str, group: str) -> None:
+        if self._find_info(topic, group) is None:
+            # A dead letter is tried for ever.
+            tries = None if is_dead_topic(topic) else TRIES
+            self._broker.call(SetGroup.of(topic, group, retry=RETRY, tries=tries))
+
+    def _find_info(self, topic: str, group: str) -> GroupInfo | None:
+        try:
+            return self._broker.call(GetGroup(topic, group))
+        except NotFoundError:
+            return None
+
+
+def _filter_of(queue: ReceiveQueue) -> str:
+    return queue.group.settings.filter or EVERYTHING

@@ -1,0 +1,136 @@
+"""Messages whose transaction is not decided yet, "half messages" in RocketMQ: durable, and seen by no consumer.
+
+A half message is a message of the topic ``tarry.halves`` under the transaction's id as its key, and a series: each
+occurrence is a moment at which a producer is asked what became of the transaction. So what is undecided is on disk,
+exactly one occurrence is pending at a time, and no list of open transactions has to be kept in memory or rebuilt.
+
+Commit moves the half message to its real topic, rollback cancels it: each is one decision of the intake's writer and
+one frame on disk, so there is no moment at which a crash could leave both or none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import sha256
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tarry.api.local import LocalBroker
+from tarry.api.operations import CancelKeys
+from tarry.api.outcome import Outcome
+from tarry.base.message import ORDER_KEY, PROPERTIES, UNNUMBERED
+from tarry.base.properties import with_property
+from tarry.fronts.rocketmq.common.draft import Draft
+from tarry.fronts.rocketmq.common.names import HALF_MESSAGES
+from tarry.fronts.rocketmq.common.properties import DELIVER_MS, MESSAGE_ID, REAL_TOPIC, SHARDING_KEY, map_of
+from tarry.fronts.rocketmq.common.refusal import Code, Refusal
+from tarry.repeat import Repeat, to_json
+
+_ID_CHARACTERS = 40
+_REMEMBERED = (REAL_TOPIC, MESSAGE_ID, SHARDING_KEY, DELIVER_MS)
+"""Properties of a half message that its message does not have."""
+
+
+class HalfMessages:
+    """Any thread. A transaction is asked about after ``first_ms``, then each ``every_ms``, up to ``times`` times."""
+
+    def __init__(self, broker: LocalBroker, *, first_ms: int, every_ms: int, times: int) -> None:
+        self._broker = broker
+        self._first_ms = first_ms
+        self._repeat = to_json(Repeat(every_ms=every_ms, times=times, missed="last"))
+
+    @staticmethod
+    def transaction_id(draft: Draft) -> str:
+        """Of a half message: the same for a message that is sent again, whose half message is there already."""
+        return sha256(f"{draft.topic}\0{draft.id}".encode()).hexdigest()[:_ID_CHARACTERS]
+
+    def rows(self, drafts: Sequence[Draft]) -> pa.RecordBatch:
+        """Columns for :meth:`LocalBroker.submit`, a row a draft, half messages and others."""
+        halves = [draft.half for draft in drafts]
+        columns: dict[str, Any] = {
+            "topic": [HALF_MESSAGES if d.half else d.topic for d in drafts],
+            "due_ms": [self._first_due_ms(d) if d.half else d.due_ms for d in drafts],
+            "id": [self.transaction_id(d) if d.half else d.id for d in drafts],
+            "key": [self.transaction_id(d) if d.half else None for d in drafts],
+            "on_key": ["keep" if half else None for half in halves],
+            "tag": [d.tag for d in drafts],
+            "order_key": [None if d.half else d.order_key for d in drafts],
+            "repeat": [self._repeat if half else None for half in halves],
+        }
+        arrays = {
+            name: pa.array(values, pa.int64() if name == "due_ms" else pa.string()) for name, values in columns.items()
+        }
+        arrays["body"] = pa.array([d.body for d in drafts], pa.binary())
+        arrays["properties"] = map_of([d.properties + (_remembered(d) if d.half else []) for d in drafts])
+        return pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays))
+
+    def commit(self, transaction_id: str, message_id: str) -> None:
+        """Have the message delivered, durably when this returns; it may wait for the disk.
+
+        Raises:
+            Refusal: NOT_FOUND: it was decided before, the other way or by itself.
+        """
+        _refuse_unless_done(
+            self._broker.replace_key(HALF_MESSAGES, transaction_id, self._committed).outcome, transaction_id, message_id
+        )
+
+    def rollback(self, transaction_id: str, message_id: str) -> None:
+        """Have the message forgotten; otherwise as :meth:`commit`."""
+        [outcome] = self._broker.call(CancelKeys(HALF_MESSAGES, [transaction_id]))
+        _refuse_unless_done(outcome, transaction_id, message_id)
+
+    def _first_due_ms(self, draft: Draft) -> int:
+        first_ms = self._first_ms if draft.recovery_ms is None else draft.recovery_ms
+        return self._broker.clock.now_ms() + first_ms
+
+    def _committed(self, half: pa.RecordBatch) -> pa.RecordBatch:
+        """The message of a half message (one row of SCHEMA), as it is stored when its transaction is committed (one row
+        of UNNUMBERED).
+        """
+        remembered = dict(half.column("properties")[0].as_py() or ())
+        now_ms = self._broker.clock.now_ms()
+        rest = [(name, value) for name, value in remembered.items() if name not in _REMEMBERED]
+        properties = pa.array([rest], PROPERTIES)
+        if SHARDING_KEY in remembered:
+            properties = with_property(properties, ORDER_KEY, pa.array([remembered[SHARDING_KEY]], pa.string()))
+        changed = {
+            "topic": pa.array([remembered[REAL_TOPIC]], pa.string()),
+            "due_ms": pa.array(np.array([max(now_ms, int(remembered.get(DELIVER_MS, 0)))], np.int64)),
+            "id": pa.array([remembered[MESSAGE_ID]], pa.string()),
+            "key": pa.nulls(1, pa.string()),
+            "properties": properties,
+            "born_ms": pa.array(np.array([now_ms], np.int64)),
+            "repeat": pa.nulls(1, pa.string()),
+        }
+        return pa.RecordBatch.from_arrays(
+            [changed[f.name] if f.name in changed else half.column(f.name) for f in UNNUMBERED], schema=UNNUMBERED
+        )
+
+
+def check_transaction_id(transaction_id: str) -> None:
+    """
+    Raises:
+        Refusal: INVALID_TRANSACTION_ID.
+    """
+    if not transaction_id.strip():
+        raise Refusal(Code.INVALID_TRANSACTION_ID, "transaction_id is empty; allowed: one that a send returned")
+
+
+def _refuse_unless_done(outcome: Outcome, transaction_id: str, message_id: str) -> None:
+    if outcome is not Outcome.DONE:
+        raise Refusal(
+            Code.NOT_FOUND,
+            f"no undecided transaction {transaction_id!r:.100} of message {message_id!r:.100}: {outcome}",
+        )
+
+
+def _remembered(draft: Draft) -> list[tuple[str, str]]:
+    """What a half message has to remember of its message."""
+    properties = [(REAL_TOPIC, draft.topic), (MESSAGE_ID, draft.id)]
+    if draft.order_key is not None:
+        properties.append((SHARDING_KEY, draft.order_key))
+    if draft.delayed:
+        properties.append((DELIVER_MS, str(draft.due_ms)))
+    return properties

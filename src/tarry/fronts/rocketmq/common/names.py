@@ -1,0 +1,67 @@
+"""Names of topics and groups as the broker has them.
+
+A name in a namespace is ``NAMESPACE%NAME``, as RocketMQ's remoting clients write it. Source: ``NamespaceUtil``,
+``Validators`` and ``TopicValidator`` of apache/rocketmq.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+from tarry.fronts.rocketmq.common.refusal import Code, Refusal
+
+HALF_MESSAGES = "tarry.halves"
+"""The topic of messages whose transaction is not decided."""
+SEPARATOR = "%"
+"""Between a namespace and a name."""
+DEAD_PREFIX = "%DLQ%"
+"""Of the topic of a group's dead letters."""
+_NAME = re.compile(r"[A-Za-z0-9_|%-][A-Za-z0-9._|%/-]*\Z")
+_NAME_CHARACTERS_MAX = 255
+_SYSTEM = frozenset(
+    {
+        "TBW102", "SCHEDULE_TOPIC_XXXX", "BenchmarkTest", "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRACE_TOPIC",
+        "RMQ_SYS_TRANS_OP_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC", "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT",
+    }
+)  # fmt: skip
+_ALLOWED = f"1 to {_NAME_CHARACTERS_MAX} of A-Z a-z 0-9 . _ % | / -, no system name"
+
+
+# Each call of a client names a topic, and few are named often: what was checked is not checked again.
+
+
+@lru_cache(maxsize=4096)
+def topic_name(name: str, space: str) -> str:
+    """The broker's name of a topic in the namespace ``space`` (empty: none).
+
+    Raises:
+        Refusal: ILLEGAL_TOPIC.
+    """
+    full = _full_name(name, space)
+    if _is_bad(name, full) or name in _SYSTEM or name.startswith("rmq_sys_"):
+        raise Refusal(Code.ILLEGAL_TOPIC, f"topic {full!r:.300}; allowed: {_ALLOWED}")
+    return full
+
+
+@lru_cache(maxsize=4096)
+def group_name(name: str, space: str) -> str:
+    """The same of a consumer group.
+
+    Raises:
+        Refusal: ILLEGAL_CONSUMER_GROUP.
+    """
+    full = _full_name(name, space)
+    if _is_bad(name, full):
+        raise Refusal(Code.ILLEGAL_CONSUMER_GROUP, f"consumer group {full!r:.300}; allowed: {_ALLOWED}")
+    return full
+
+
+def _full_name(name: str, space: str) -> str:
+    # Dead letters: the group's name is what is in the namespace.
+    prefix, bare = (DEAD_PREFIX, name[len(DEAD_PREFIX) :]) if name.startswith(DEAD_PREFIX) else ("", name)
+    return f"{prefix}{space}{SEPARATOR}{bare}" if space else name
+
+
+def _is_bad(name: str, full: str) -> bool:
+    return len(full) > _NAME_CHARACTERS_MAX or not _NAME.match(full) or name.startswith("tarry.")

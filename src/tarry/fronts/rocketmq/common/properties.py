@@ -1,0 +1,70 @@
+"""What RocketMQ's messages have and Tarry's have no column for, as properties under RocketMQ's own names.
+
+No user may set one of these names (``MessageConst`` of apache/rocketmq), so they cannot be mistaken; and who reads the
+messages in another way (SQL filters, Spark, Flight) finds them under the names that RocketMQ's documents use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+
+import pyarrow as pa
+
+KEYS, TRACE_CONTEXT, BORN_HOST, BORN_TIMESTAMP = "KEYS", "TRACE_CONTEXT", "__BORNHOST", "BORN_TIMESTAMP"
+TRANSACTION = "TRAN_MSG"
+REAL_TOPIC, MESSAGE_ID, SHARDING_KEY, DELIVER_MS = "REAL_TOPIC", "UNIQ_KEY", "__SHARDINGKEY", "TIMER_DELIVER_MS"
+"""Of a message whose transaction is not decided: where it goes, in which order, and when."""
+
+DELAYS = ("DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
+"""What a producer may ask a delay with, in the order in which they count."""
+
+RESERVED_NAMES = frozenset(
+    {
+        "TRACE_ON", "MSG_REGION", "KEYS", "TAGS", "WAIT", "RETRY_TOPIC", "REAL_TOPIC", "REAL_QID", "TRAN_MSG", "PGROUP",
+        "MIN_OFFSET", "MAX_OFFSET", "BUYER_ID", "ORIGIN_MESSAGE_ID", "TRANSFER_FLAG", "CORRECTION_FLAG", "MQ2_FLAG",
+        "RECONSUME_TIME", "UNIQ_KEY", "POP_CK", "POP_CK_OFFSET", "MAX_RECONSUME_TIMES", "CONSUME_START_TIME",
+        "1ST_POP_TIME", "TRAN_PREPARED_QUEUE_OFFSET", "DUP_INFO", "EXTEND_UNIQ_INFO", "INSTANCE_ID", "CORRELATION_ID",
+        "REPLY_TO_CLIENT", "TTL", "ARRIVE_TIME", "PUSH_REPLY_TIME", "CLUSTER", "MSG_TYPE", "INNER_MULTI_QUEUE_OFFSET",
+        "TIMER_ENQUEUE_MS", "TIMER_DEQUEUE_MS", "TIMER_ROLL_TIMES", "TIMER_OUT_MS", "TIMER_DEL_UNIQKEY",
+        "TIMER_DELAY_LEVEL", "__BORNHOST", "BORN_TIMESTAMP", "DLQ_ORIGIN_TOPIC", "DLQ_ORIGIN_MESSAGE_ID", "__CRC32#",
+        "__SHARDINGKEY", "TRACE_CONTEXT", "__transactionId__", "CHECK_IMMUNITY_TIME_IN_SECONDS",
+        "TRANSACTION_CHECK_TIMES",
+    }
+)  # fmt: skip
+_KEY_SEPARATOR = "\x1f"
+"""No key has it: control characters are refused."""
+
+
+def map_of(rows: Sequence[Sequence[tuple[str, str]]]) -> pa.MapArray:
+    """The properties of many messages, as a column of :data:`tarry.base.message.PROPERTIES`: from flat columns, since a
+    list of pairs a row takes several times as long.
+    """
+    pairs = [pair for row in rows for pair in row]
+    ends = pa.array([0, *accumulate(map(len, rows))], pa.int32())
+    names, values = (pa.array([pair[side] for pair in pairs], pa.string()) for side in (0, 1))
+    return pa.MapArray.from_arrays(ends, names, values)
+
+
+def join_keys(keys: Sequence[str]) -> str:
+    """Keys as one text: with blanks between them, as RocketMQ has them, where none has a blank itself."""
+    if any(" " in key for key in keys):
+        return _KEY_SEPARATOR + _KEY_SEPARATOR.join(keys)
+    return " ".join(keys)
+
+
+def split_keys(text: str) -> list[str]:
+    """The keys of :func:`join_keys`."""
+    return text[1:].split(_KEY_SEPARATOR) if text.startswith(_KEY_SEPARATOR) else text.split(" ")
+
+
+def born_ms_of(properties: Mapping[str, str], accepted_ms: int) -> int:
+    """When its producer made a message; where it does not say so, when it was accepted."""
+    text = properties.get(BORN_TIMESTAMP, "")
+    # Producers of other fronts may have put any text there.
+    return int(text) if text.isdecimal() and text.isascii() and len(text) < 15 else accepted_ms
+
+
+def user_properties(properties: Mapping[str, str]) -> dict[str, str]:
+    """What a consumer sees as the user's own."""
+    return {n: v for n, v in properties.items() if n not in RESERVED_NAMES and not n.startswith("tarry.")}

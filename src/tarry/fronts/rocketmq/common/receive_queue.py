@@ -1,0 +1,157 @@
+"""Receives that wait for messages of a group: first come, first served, without a thread for any of them.
+
+A receive costs both ends far more than a message in it. So when a queue of receives has taken all messages that there
+were, the group is asked again only after ``GATHER_S``: a receive that comes rarely is served at once, and under load a
+receive gets several messages.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import pyarrow as pa
+
+from tarry.api.consuming import ConsumerGroup, Subscription
+from tarry.base.errors import TarryError
+from tarry.base.types import Int64s
+
+GATHER_S = 0.004
+"""How long messages gather after all that there were have been handed out."""
+
+Received: TypeAlias = pa.RecordBatch | TarryError | None
+"""What a receive ends with: messages (:data:`tarry.api.views.DELIVERY`), why there are none, or None: the group was
+deleted or the front stops, so there is nothing to wait for any more.
+"""
+
+
+@dataclass(slots=True, eq=False)
+class Waiter:
+    """A receive that waits. ``on_result`` is called once, on the loop's thread; the waiter has left the queue then."""
+
+    subscription: Subscription
+    rows_max: int
+    on_result: Callable[[Received], None]
+
+
+class ReceiveQueue:
+    """The receives that wait for one group. On the loop's thread, but for the group's own call-backs. It listens to the
+    group until :meth:`close`.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, group: ConsumerGroup) -> None:
+        self.group = group
+        self._loop = loop
+        self._waiting: dict[Waiter, None] = {}  # in the order in which they came
+        self._planned = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._emptied_s = 0.0
+        """When the last message that there was was handed out, as the loop's time."""
+        self._stop_listening = group.listen(self._on_news)
+
+    def __len__(self) -> int:
+        """How many receives wait."""
+        return len(self._waiting)
+
+    def add(self, waiter: Waiter) -> None:
+        """Wait. ``on_result`` may be called before this returns."""
+        # In the queue before anybody looks: what becomes ready after the look is announced to who is in it.
+        self._waiting[waiter] = None
+        if not self._planned and next(iter(self._waiting)) is waiter:
+            self._planned = True
+            self._plan()
+
+    def remove(self, waiter: Waiter) -> None:
+        """Wait no more: ``on_result`` is not called any more. Nothing where it has left the queue already."""
+        self._waiting.pop(waiter, None)
+
+    def receive(self, subscription: Subscription, rows_max: int) -> asyncio.Future[pa.RecordBatch | None]:
+        """Up to ``rows_max`` messages, when there are any; None: see :data:`Received`. Cancel the future to leave.
+
+        Raises:
+            TarryError: when it is awaited; see :meth:`Subscription.poll`.
+        """
+        future: asyncio.Future[pa.RecordBatch | None] = self._loop.create_future()
+
+        def on_result(received: Received) -> None:
+            if future.done():
+                give_back(self.group, received)  # it was cancelled, and its call-back below has not run yet
+            elif isinstance(received, TarryError):
+                future.set_exception(received)
+            else:
+                future.set_result(received)
+
+        waiter = Waiter(subscription, rows_max, on_result)
+        future.add_done_callback(lambda _: self.remove(waiter))
+        self.add(waiter)
+        return future
+
+    def close(self) -> None:
+        """Nobody is served any more: who waits gets None."""
+        self._stop_listening()
+        self._release_all()
+
+    def _on_news(self) -> None:
+        # From any thread, often from the dispatcher's, between two messages: nothing is looked at here.
+        if self._waiting and not self._planned:
+            self._planned = True
+            try:
+                self._loop.call_soon_threadsafe(self._plan)
+            except RuntimeError:
+                return  # the loop is closed: the front has stopped
+
+    def _plan(self) -> None:
+        wait_s = self._emptied_s + GATHER_S - self._loop.time()
+        if wait_s > 0:
+            self._serve_later(wait_s)
+        else:
+            self._serve()
+
+    def _serve_later(self, wait_s: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(wait_s, self._serve)
+
+    def _serve(self) -> None:
+        self._planned = False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for waiter in list(self._waiting):
+            if waiter not in self._waiting:
+                continue  # the call-back of another one has made it leave
+            if self.group.closed:
+                self._release_all()
+                return
+            received: Received
+            try:
+                received, again_s = waiter.subscription.poll(waiter.rows_max)
+            except TarryError as error:
+                received, again_s = error, None
+            if received is None:
+                if again_s is not None:
+                    self._serve_later(again_s)
+                return
+            if isinstance(received, pa.RecordBatch) and received.num_rows < waiter.rows_max:
+                self._emptied_s = self._loop.time()
+            del self._waiting[waiter]
+            waiter.on_result(received)
+
+    def _release_all(self) -> None:
+        waiting, self._waiting = self._waiting, {}
+        for waiter in waiting:
+            waiter.on_result(None)
+
+
+def leases_of(batch: pa.RecordBatch) -> tuple[Int64s, Int64s]:
+    """What to settle these rows with: leases and offsets, an array of each with one entry a row."""
+    leases, offsets = (batch.column(name).to_numpy() for name in ("lease", "offset"))
+    return leases, offsets
+
+
+def give_back(group: ConsumerGroup, received: Received) -> None:
+    """Nobody took these messages: they are for others at once."""
+    if isinstance(received, pa.RecordBatch) and received.num_rows:
+        group.nack(*leases_of(received), 0)

@@ -1,0 +1,32 @@
+"""Threads for what may wait for the disk, so that the event loop never does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Executor
+from typing import TypeVar
+
+from tarry.base.errors import TarryError
+from tarry.fronts.rocketmq.common.refusal import Refusal
+
+R = TypeVar("R")
+
+
+class RunInThread:
+    """Called with some work, runs it in a thread of ``pool``. What is returned is awaited on the loop's thread, and has
+    the result; a TarryError that the work raises becomes a :class:`Refusal`.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, pool: Executor) -> None:
+        self._loop = loop
+        self._pool = pool
+
+    def __call__(self, work: Callable[[], R]) -> asyncio.Future[R]:
+        def run() -> R:
+            try:
+                return work()
+            except TarryError as error:
+                raise Refusal.of(error) from error
+
+        return self._loop.run_in_executor(self._pool, run)

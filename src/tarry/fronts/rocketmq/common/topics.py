@@ -1,0 +1,55 @@
+"""Which topics there are, and what must be settled about one before a message may go into it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+
+from tarry.api.groups import TopicInfo
+from tarry.api.local import LocalBroker
+from tarry.api.operations import HasTopic, SetTopic
+from tarry.fronts.rocketmq.common.refusal import Code, Refusal
+from tarry.fronts.rocketmq.common.threads import RunInThread
+
+
+class TopicRegistry:
+    """On the loop's thread. ``create``: a topic comes into being when a client names it."""
+
+    def __init__(self, broker: LocalBroker, run_in_thread: RunInThread, *, create: bool) -> None:
+        self._broker = broker
+        self._run_in_thread = run_in_thread
+        self._create = create
+        self._ordered: set[str] = set()
+        """Topics whose groups keep the order of ordering keys, as far as this front has seen to it."""
+        self._being_ordered: dict[str, asyncio.Future[TopicInfo]] = {}
+
+    def check(self, topic: str) -> None:
+        """
+        Raises:
+            Refusal: TOPIC_NOT_FOUND: there is no such topic, and naming it does not make it.
+        """
+        if not self._create and not self._broker.call(HasTopic(topic)):
+            raise Refusal(
+                Code.TOPIC_NOT_FOUND,
+                f"topic {topic!r} does not exist, and topics are not made by being named (rocketmq_create_topics)",
+            )
+
+    def prepare(self, topic: str, *, ordered: bool) -> Awaitable[None] | None:
+        """What to wait for before a message may be accepted for the topic; None: nothing. ``ordered``: the message has
+        an ordering key; the first such one makes all groups of the topic keep the order of those keys, durably and
+        before it is accepted.
+
+        Raises:
+            Refusal: TOPIC_NOT_FOUND.
+        """
+        self.check(topic)
+        return self._make_ordered(topic) if ordered and topic not in self._ordered else None
+
+    async def _make_ordered(self, topic: str) -> None:
+        if topic not in self._being_ordered:
+            change = self._run_in_thread(lambda: self._broker.call(SetTopic.of(topic, ordered=True)))
+            self._being_ordered[topic] = change
+            change.add_done_callback(lambda _: self._being_ordered.pop(topic, None))
+        # Others may wait for the same change: who leaves does not cancel it.
+        await asyncio.shield(self._being_ordered[topic])
+        self._ordered.add(topic)

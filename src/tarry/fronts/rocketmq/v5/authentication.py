@@ -1,0 +1,105 @@
+"""Who calls: what the headers of a request say of its client, and whether its signature is good.
+
+Source: ``Signature`` of apache/rocketmq-clients. The signed time is the client's local time under the name of UTC, so
+its age says nothing and is not checked.
+"""
+
+from __future__ import annotations
+
+import hmac
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import sha1
+from pathlib import Path
+
+from loopgrpc import Call
+from tarry.base.errors import InvalidArgumentError
+from tarry.fronts.rocketmq.common.refusal import Code, Refusal
+
+_AUTHORIZATION = re.compile(
+    r"MQv2-HMAC-SHA1\s+Credential=([^,/\s]*)[^,]*,\s*SignedHeaders=x-mq-date-time\s*,\s*Signature=([0-9A-Fa-f]+)\s*\Z"
+)
+
+CALLERS_MAX = 10_000
+"""Callers that are remembered, so that the headers of not every call are read anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """A client, by its headers."""
+
+    id: str
+    namespace: str
+    """Empty: none."""
+
+
+class Authenticator:
+    """``keys``: secret by access key; without any, everybody is let in."""
+
+    def __init__(self, keys: Mapping[str, str]) -> None:
+        self._callers: dict[tuple[bytes, bytes], Caller] = {}
+        self._keys = {key: secret.encode() for key, secret in keys.items()}
+
+    def authenticate(self, call: Call) -> Caller:
+        """Who calls.
+
+        Raises:
+            Refusal: CLIENT_ID_REQUIRED; UNAUTHORIZED.
+        """
+        if self._keys:
+            self._check_signature(call.metadata)
+        headers = call.value(b"x-mq-client-id"), call.value(b"x-mq-namespace")
+        caller = self._callers.get(headers)
+        return self._remember(*headers) if caller is None else caller
+
+    def _remember(self, id: bytes, namespace: bytes) -> Caller:
+        if not id:
+            raise Refusal(Code.CLIENT_ID_REQUIRED, "the header x-mq-client-id is missing or empty; it is needed")
+        if len(self._callers) >= CALLERS_MAX:
+            self._callers.clear()
+        caller = self._callers[id, namespace] = Caller(id.decode("latin-1"), namespace.decode("latin-1"))
+        return caller
+
+    def _check_signature(self, headers: Mapping[str, str]) -> None:
+        match = _AUTHORIZATION.match(headers.get("authorization", ""))
+        if match is None:
+            raise Refusal(
+                Code.UNAUTHORIZED,
+                "the header authorization is missing or none; needed: MQv2-HMAC-SHA1 Credential=ACCESS_KEY, "
+                "SignedHeaders=x-mq-date-time, Signature=HEX",
+            )
+        key, signature = match[1], match[2].lower()
+        # An unknown key is compared, too, so that the time taken does not tell which there are.
+        secret = self._keys.get(key, b"")
+        expected = hmac.new(secret, headers.get("x-mq-date-time", "").encode("latin-1"), sha1).hexdigest()
+        if not hmac.compare_digest(signature.encode(), expected.encode()) or key not in self._keys:
+            raise Refusal(
+                Code.UNAUTHORIZED, f"the signature of access key {key!r:.80} is wrong, or there is no such key"
+            )
+
+
+def read_keys(path: Path) -> dict[str, str]:
+    """Secrets by access keys, from a file: each line ``ACCESS_KEY SECRET``; ``#`` begins a comment.
+
+    Raises:
+        InvalidArgumentError: it cannot be read, or a line is none.
+    """
+    try:
+        lines = path.read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidArgumentError(f"rocketmq_keys {str(path)!r}: {error}") from error
+    keys: dict[str, str] = {}
+    for number, line in enumerate(lines, 1):
+        words = line.partition("#")[0].split()
+        if not words:
+            continue
+        # What is in the file is not repeated: it would be in the log.
+        if len(words) != 2 or not re.fullmatch(r"[^,/\s]+", words[0]) or words[0] in keys:
+            raise InvalidArgumentError(
+                f"rocketmq_keys {str(path)!r}, line {number}; allowed: ACCESS_KEY SECRET, each key once"
+            )
+        keys[words[0]] = words[1]
+    if not keys:
+        raise InvalidArgumentError(f"rocketmq_keys {str(path)!r} has no keys; needed: lines of ACCESS_KEY SECRET")
+    return keys

@@ -1,0 +1,192 @@
+"""The clients that are there: what they said of themselves, their telemetry streams, and what push consumers hold.
+
+A push consumer's messages stay its own as long as it is there, however long its listener takes: such clients rely on
+that, and ask for no invisible time. A client is gone when it says so, or when its streams have ended and it has not
+called for a while; then what it held is handed to others at once. Source: ``ReceiptHandleManager`` and
+``ClientActivity`` of apache/rocketmq's proxy.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Iterable
+from typing import Any
+
+from tarry.api.consuming import ConsumerGroup, Subscription
+from tarry.base.errors import TarryError
+from tarry.base.types import Int64s
+from tarry.fronts.rocketmq.v5.resources import topic_of
+
+log = logging.getLogger(__name__)
+
+LEASE_MS = 60_000
+"""Of a push consumer's messages."""
+RENEW_S = LEASE_MS / 3000
+"""How often such leases are renewed."""
+HELD_MS_MAX = 3 * 3_600_000
+"""And for how long at most: a listener that never comes back must not keep a message for ever. RocketMQ's
+(``renewMaxTimeMillis`` of ``ProxyConfig``).
+"""
+HELD_MAX = 2048
+"""Messages that a push consumer has and has not acknowledged: beyond that it gets more as it acknowledges. Java's keeps
+them in a list through which each acknowledgement goes; with 65,536 in it, a herd takes it an eighth longer. Its own
+bound is 1,024, if it is not told otherwise.
+"""
+LOST_S = 5.0
+"""How long a client whose stream was cut may take to come back."""
+SILENT_S = 60.0
+"""How long one that never had a stream may be silent; heartbeats come each 10 s."""
+SWEEP_S = 1.0
+"""How often clients that are gone are looked for."""
+CLIENTS_MAX = 100_000
+COMMANDS_MAX = 1_000
+"""Commands that wait for a client that does not read."""
+
+Stream = asyncio.Queue[Any]
+"""Commands for a client (``TelemetryCommand``); a GrpcError or None ends it. Of at most :data:`COMMANDS_MAX`."""
+Attempt = tuple[str, Int64s, Int64s]
+"""What was handed out for one receive of a push consumer: the attempt's id, leases and offsets."""
+
+
+def end_stream(stream: Stream, end: Any = None) -> None:
+    """Put the end into a stream, in the place of a command if there is no room for it."""
+    if stream.full():
+        stream.get_nowait()
+    stream.put_nowait(end)
+
+
+class Client:
+    """One client. On the loop's thread."""
+
+    __slots__ = (
+        "_subscriptions", "_was_streaming", "attempts", "id", "last_call_s", "namespace", "settings", "streams",
+        "waiting_receives",
+    )  # fmt: skip
+
+    def __init__(self, id: str, namespace: str, now_s: float) -> None:
+        self.id = id
+        self.namespace = namespace
+        self.settings: Any = None
+        """Its ``Settings`` as they were answered; None: it has sent none."""
+        self.streams: list[Stream] = []
+        self.attempts: dict[tuple[str, str, int], Attempt] = {}
+        """What was handed out last, by topic, group and queue."""
+        self.waiting_receives = 0
+        self.last_call_s = now_s
+        """As the loop's time; a stream or a receive that ends counts as a call."""
+        self._was_streaming = False
+        self._subscriptions: dict[tuple[str, str], Subscription] = {}
+        """What it holds as a push consumer, by topic and group."""
+
+    def add_stream(self) -> Stream:
+        """A telemetry stream of the client begins."""
+        stream: Stream = asyncio.Queue(COMMANDS_MAX)
+        self.streams.append(stream)
+        self._was_streaming = True
+        return stream
+
+    def is_present(self, now_s: float) -> bool:
+        """Whether it may still do something with what it holds."""
+        if self.streams or self.waiting_receives:
+            return True
+        return now_s - self.last_call_s < (LOST_S if self._was_streaming else SILENT_S)
+
+    def is_push_consumer_of(self, topic: str, group: str) -> bool:
+        """Whether it has received messages of the group as a push consumer."""
+        return (topic, group) in self._subscriptions
+
+    def push_subscription(self, group: ConsumerGroup) -> Subscription:
+        """The one with which it receives messages of the group as a push consumer."""
+        key = (group.topic_name, group.name)
+        subscription = self._subscriptions.get(key)
+        if subscription is None or subscription.group is not group or subscription.closed:
+            subscription = self._subscriptions[key] = group.subscribe(prefetch=HELD_MAX, lease_ms=LEASE_MS)
+        return subscription
+
+    def renew_leases(self) -> None:
+        """It is still there, and keeps what it holds."""
+        for subscription in self._subscriptions.values():
+            subscription.renew(HELD_MS_MAX)
+
+    def give_up_leases(self) -> None:
+        """What it holds is for others."""
+        for subscription in self._subscriptions.values():
+            try:
+                subscription.close()
+            except TarryError as error:
+                log.warning("what client %r held comes again with its leases: %s", self.id, error)
+        self._subscriptions.clear()
+
+    def published_topics(self) -> Iterable[str]:
+        """The topics that it publishes to, by its settings."""
+        if self.settings is None or not self.settings.HasField("publishing"):
+            return ()
+        return {topic_of(topic, self.namespace) for topic in self.settings.publishing.topics}
+
+
+class ClientRegistry:
+    """On the loop's thread."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._clients: dict[tuple[str, str], Client] = {}
+        """By namespace and id."""
+        self._renewed_s = loop.time()
+        self._timer = loop.call_later(SWEEP_S, self._sweep)
+
+    def __len__(self) -> int:
+        return len(self._clients)
+
+    def get_or_create(self, id: str, namespace: str) -> Client:
+        """The client, which has just called."""
+        now_s = self._loop.time()
+        client = self._clients.get((namespace, id))
+        if client is None:
+            client = Client(id, namespace, now_s)
+            if len(self._clients) < CLIENTS_MAX:
+                self._clients[namespace, id] = client
+        client.last_call_s = now_s
+        return client
+
+    def find(self, id: str, namespace: str) -> Client | None:
+        """A client that has called before and is there."""
+        return self._clients.get((namespace, id))
+
+    def remove_stream(self, client: Client, stream: Stream) -> None:
+        """A telemetry stream of a client has ended."""
+        client.streams.remove(stream)
+        client.last_call_s = self._loop.time()
+
+    def remove(self, client: Client) -> None:
+        """It has said goodbye, or was given up: what it holds is for others."""
+        self._clients.pop((client.namespace, client.id), None)
+        client.give_up_leases()
+
+    def producer_stream(self, topic: str) -> Stream | None:
+        """The stream of one of the producers that publish to a topic, any of them; None: there is none that reads."""
+        streams = [
+            client.streams[-1]
+            for client in self._clients.values()
+            if client.streams and not client.streams[-1].full() and topic in client.published_topics()
+        ]
+        return random.choice(streams) if streams else None
+
+    def close(self) -> None:
+        """The front stops: all streams end."""
+        self._timer.cancel()
+        for client in self._clients.values():
+            for stream in client.streams:
+                end_stream(stream)
+
+    def _sweep(self) -> None:
+        now_s = self._loop.time()
+        renew = now_s - self._renewed_s > RENEW_S
+        self._renewed_s = now_s if renew else self._renewed_s
+        for client in list(self._clients.values()):
+            if not client.is_present(now_s):
+                self.remove(client)
+            elif renew:
+                client.renew_leases()
+        self._timer = self._loop.call_later(SWEEP_S, self._sweep)

@@ -1,0 +1,97 @@
+"""The parts of the v5 service, put together."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from tarry.api.local import LocalBroker
+from tarry.base.config import Config
+from tarry.base.delay import parse_levels
+from tarry.fronts.rocketmq.common.draft import PROPERTIES_BYTES_MAX, Rules
+from tarry.fronts.rocketmq.common.groups import GroupRegistry
+from tarry.fronts.rocketmq.common.half_messages import HalfMessages
+from tarry.fronts.rocketmq.common.send_queue import SendQueue
+from tarry.fronts.rocketmq.common.threads import RunInThread
+from tarry.fronts.rocketmq.common.topics import TopicRegistry
+from tarry.fronts.rocketmq.v5.authentication import Authenticator, read_keys
+from tarry.fronts.rocketmq.v5.clients import ClientRegistry
+from tarry.fronts.rocketmq.v5.offsets import Offsets
+from tarry.fronts.rocketmq.v5.recalling import Recaller
+from tarry.fronts.rocketmq.v5.receiving import Receiver
+from tarry.fronts.rocketmq.v5.routes import ListeningAddress, Routes
+from tarry.fronts.rocketmq.v5.sending import Sender
+from tarry.fronts.rocketmq.v5.service import Service
+from tarry.fronts.rocketmq.v5.settling import Settler
+from tarry.fronts.rocketmq.v5.telemetry import Telemetry
+from tarry.fronts.rocketmq.v5.transaction_checks import TransactionChecks
+from tarry.fronts.rocketmq.v5.transactions import Transactions
+
+
+class Components:
+    """On the loop's thread, until :meth:`close`; :attr:`service` answers the calls."""
+
+    def __init__(
+        self,
+        broker: LocalBroker,
+        loop: asyncio.AbstractEventLoop,
+        run_in_thread: RunInThread,
+        address: ListeningAddress,
+    ) -> None:
+        config, clock, host = broker.config, broker.clock, address.host
+        self._clients = ClientRegistry(loop)
+        self.groups = GroupRegistry(broker, loop, run_in_thread)
+        topics = TopicRegistry(broker, run_in_thread, create=config.rocketmq_create_topics == "on")
+        half_messages = HalfMessages(
+            broker,
+            first_ms=config.rocketmq_check_first_ms,
+            every_ms=config.rocketmq_check_ms,
+            times=config.rocketmq_checks_max,
+        )
+        self._transaction_checks = TransactionChecks(broker, loop, self._clients, host)
+        telemetry = Telemetry(self._clients, self.groups, body_bytes_max=config.body_bytes_max)
+        routes = Routes(broker, topics, run_in_thread, address)
+        send_queue = SendQueue(broker, loop, half_messages)
+        sender = Sender(clock, loop, _rules(config), topics, send_queue)
+        receiver = Receiver(clock, loop, self.groups, topics, self._clients, host)
+        settler = Settler(broker, loop, self._clients)
+        offsets = Offsets(broker, loop, self.groups, topics, run_in_thread, host)
+        self.service = Service(
+            Authenticator(_keys(config)),
+            message_methods={
+                "QueryRoute": routes.route,
+                "QueryAssignment": routes.assignment,
+                "Heartbeat": telemetry.heartbeat,
+                "NotifyClientTermination": telemetry.goodbye,
+                "ChangeInvisibleDuration": settler.change,
+                "ForwardMessageToDeadLetterQueue": settler.reject,
+                "EndTransaction": Transactions(half_messages, run_in_thread).end,
+                "RecallMessage": Recaller(broker, run_in_thread).recall,
+                "UpdateOffset": offsets.update,
+                "GetOffset": offsets.get,
+                "QueryOffset": offsets.query,
+            },
+            bytes_methods={
+                "SendMessage": lambda caller, request, call: sender.send(caller, request, call.peer),
+                "AckMessage": lambda caller, request, _: settler.ack(caller, request),
+            },
+            promise_methods={"ReceiveMessage": receiver.receive},
+            stream_methods={"PullMessage": offsets.pull},
+            telemetry=telemetry.stream,
+        )
+
+    def close(self) -> None:
+        """Who waits is let go."""
+        self._transaction_checks.close()
+        self.groups.close()
+        self._clients.close()
+
+
+def _rules(config: Config) -> Rules:
+    properties_bytes_max = min(config.properties_bytes_max, PROPERTIES_BYTES_MAX)
+    levels = parse_levels(config.delay_levels)
+    return Rules(config.body_bytes_max, properties_bytes_max, config.delay_ms_max, levels)
+
+
+def _keys(config: Config) -> dict[str, str]:
+    return {} if config.rocketmq_keys is None else read_keys(Path(config.rocketmq_keys))

@@ -1,0 +1,135 @@
+"""A protobuf ``Message`` that a producer sends, checked: see :mod:`tarry.fronts.rocketmq.common.draft`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tarry.fronts.rocketmq.common.draft import (
+    ID_BYTES_MAX,
+    Draft,
+    Rules,
+    check_body,
+    check_keys,
+    check_order_key,
+    check_properties,
+    check_tag,
+    due_ms_of,
+    unpack_body,
+)
+from tarry.fronts.rocketmq.common.properties import (
+    BORN_HOST,
+    BORN_TIMESTAMP,
+    DELAYS,
+    KEYS,
+    TRACE_CONTEXT,
+    TRANSACTION,
+    join_keys,
+)
+from tarry.fronts.rocketmq.common.refusal import Code, Refusal
+from tarry.fronts.rocketmq.common.stubs import definition
+
+RECOVERY_S_MAX = 3_600
+"""The longest wait before an undecided transaction is asked about that a producer may want."""
+
+_TYPE = definition.MessageType
+# As plain numbers: an enum's attribute takes as long to look up as the rest of a check.
+_UNSPECIFIED, _NORMAL, _FIFO = int(_TYPE.MESSAGE_TYPE_UNSPECIFIED), int(_TYPE.NORMAL), int(_TYPE.FIFO)
+_DELAY, _TRANSACTION, _GZIP = int(_TYPE.DELAY), int(_TYPE.TRANSACTION), int(definition.Encoding.GZIP)
+_TYPES = frozenset((_UNSPECIFIED, _NORMAL, _FIFO, _DELAY, _TRANSACTION))
+
+
+def draft_of(message: Any, topic: str, now_ms: int, rules: Rules, peer: str) -> Draft:
+    """Check a ``Message``. ``topic``: its topic's name in the broker. ``peer``: the caller's address.
+
+    Raises:
+        Refusal: with the code that RocketMQ gives.
+    """
+    system = message.system_properties
+    body = message.body
+    if system.body_encoding == _GZIP:
+        body = unpack_body(body, rules.body_bytes_max)
+    check_body(body, rules.body_bytes_max)
+    user = message.user_properties
+    size = check_properties(user) if user else 0
+    tag = check_tag(system.tag)
+    keys = [key for key in system.keys if key]
+    if keys:
+        check_keys(keys)
+        size += sum(len(key.encode()) for key in keys)
+    size += len(tag.encode()) + _bytes_of_others(system)
+    if size > rules.properties_bytes_max:
+        raise Refusal(
+            Code.MESSAGE_PROPERTIES_TOO_LARGE,
+            f"properties, tag, keys, host and trace have {size} bytes; allowed: {rules.properties_bytes_max}",
+        )
+    id = system.message_id
+    if not id.strip() or len(id.encode()) > ID_BYTES_MAX:
+        raise Refusal(Code.ILLEGAL_MESSAGE_ID, f"message_id {id!r:.300}; allowed: 1 to {ID_BYTES_MAX} bytes, not blank")
+    kind = system.message_type
+    timestamp_ms = ceil_ms(system.delivery_timestamp) if system.HasField("delivery_timestamp") else None
+    due_ms = due_ms_of(user, timestamp_ms, now_ms, rules)
+    order_key = system.message_group or None
+    if order_key is not None:
+        check_order_key(order_key)
+    _check_type(kind, delayed=due_ms is not None, grouped=order_key is not None)
+    return Draft(
+        topic,
+        now_ms if due_ms is None else due_ms,
+        body,
+        id,
+        tag or None,
+        _properties(system, user, keys, peer),
+        order_key,
+        kind == _TRANSACTION,
+        _recovery_ms(system) if kind == _TRANSACTION else None,
+        due_ms is not None,
+    )
+
+
+def _bytes_of_others(system: Any) -> int:
+    """Bytes of what a client says of itself, which is kept with the properties."""
+    trace = system.trace_context if system.HasField("trace_context") else ""
+    return len(system.born_host.encode()) + len(trace.encode())
+
+
+def _check_type(kind: int, *, delayed: bool, grouped: bool) -> None:
+    if kind not in _TYPES:
+        known = kind in _TYPE.values()
+        raise Refusal(Code.UNSUPPORTED, f"message type {_TYPE.Name(kind) if known else kind} is not supported")
+    if kind == _DELAY and not delayed:
+        raise Refusal(Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE, "a message of type DELAY needs a delivery timestamp")
+    if kind == _FIFO and not grouped:
+        raise Refusal(Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE, "a message of type FIFO needs a message group")
+
+
+def ceil_ms(timestamp: Any) -> int:
+    """Milliseconds of a ``Timestamp`` or a ``Duration``, rounded up: a due time must not come early."""
+    return int(timestamp.seconds * 1000 - (-timestamp.nanos // 1_000_000))
+
+
+def _recovery_ms(system: Any) -> int | None:
+    if not system.HasField("orphaned_transaction_recovery_duration"):
+        return None
+    recovery = system.orphaned_transaction_recovery_duration
+    if not 0 <= recovery.seconds <= RECOVERY_S_MAX:
+        raise Refusal(
+            Code.BAD_REQUEST,
+            f"orphaned_transaction_recovery_duration is {recovery.seconds} s; allowed: 0 to {RECOVERY_S_MAX}",
+        )
+    return ceil_ms(recovery)
+
+
+def _properties(system: Any, user: Mapping[str, str], keys: list[str], peer: str) -> list[tuple[str, str]]:
+    properties = [(name, value) for name, value in user.items() if name not in DELAYS] if user else []
+    if keys:
+        properties.append((KEYS, join_keys(keys)))
+    if system.HasField("trace_context"):
+        properties.append((TRACE_CONTEXT, system.trace_context))
+    properties.append((BORN_HOST, system.born_host or peer))
+    if system.HasField("born_timestamp"):
+        born = system.born_timestamp
+        properties.append((BORN_TIMESTAMP, str(born.seconds * 1000 + born.nanos // 1_000_000)))
+    if system.message_type == _TRANSACTION:
+        properties.append((TRANSACTION, "true"))
+    return properties

@@ -1,0 +1,88 @@
+"""The texts that clients give back: receipt handles (of a delivery) and recall handles (of a delayed message).
+
+A receipt handle is base64url of ``version u8 = 1 · lease i64 · offset i64 · topic · crc32 u32``, little-endian; the
+topic is empty where the request that uses it names it. It needs no signature: what names no lease that is held now
+settles nothing.
+
+A recall handle is ``HANDLE.CRC.ID``: the handle that any Tarry client would get (signed, :mod:`tarry.base.handle`), the
+CRC-32 of the topic's name in hex, so that the handle of one topic is refused in another, and the message id in
+base64url, which the answer to a recall has to give. ``HANDLE`` alone is taken, too.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import struct
+import zlib
+from typing import NamedTuple
+
+from tarry.fronts.rocketmq.common.refusal import Code, Refusal
+
+_RECEIPT = struct.Struct("<Bqq")
+_CRC = struct.Struct("<I")
+_VERSION = 1
+_ALLOWED = "one that came with a message"
+
+
+class Receipt(NamedTuple):
+    """A delivery: the lease and the message's offset in its topic."""
+
+    lease: int
+    offset: int
+    topic: str = ""
+    """Where the message is, if the topic that the client knows stands for several."""
+
+
+def receipt_handle(lease: int, offset: int, topic: str = "") -> str:
+    """The text of a delivery."""
+    body = _RECEIPT.pack(_VERSION, lease, offset) + topic.encode()
+    return base64.urlsafe_b64encode(body + _CRC.pack(zlib.crc32(body))).decode("ascii")
+
+
+def read_receipt(text: str) -> Receipt:
+    """What :func:`receipt_handle` made.
+
+    Raises:
+        Refusal: INVALID_RECEIPT_HANDLE: it is none.
+    """
+    try:
+        raw = base64.b64decode(text, altchars=b"-_", validate=True)
+    except (binascii.Error, ValueError):
+        raw = b""
+    body = raw[: -_CRC.size]
+    if len(body) < _RECEIPT.size or _CRC.pack(zlib.crc32(body)) != raw[-_CRC.size :]:
+        raise Refusal(
+            Code.INVALID_RECEIPT_HANDLE, f"receipt handle {text!r:.100} is none or damaged; allowed: {_ALLOWED}"
+        )
+    version, lease, offset = _RECEIPT.unpack(body[: _RECEIPT.size])
+    if version != _VERSION:
+        raise Refusal(Code.INVALID_RECEIPT_HANDLE, f"receipt handle of version {version}; allowed: {_VERSION}")
+    return Receipt(lease, offset, body[_RECEIPT.size :].decode(errors="replace"))
+
+
+def recall_handle(handle: str, topic: str, id: str) -> str:
+    """The text of a delayed message."""
+    return (
+        f"{handle}.{zlib.crc32(topic.encode()):08x}.{base64.urlsafe_b64encode(id.encode()).decode('ascii').rstrip('=')}"
+    )
+
+
+def read_recall(text: str, topic: str) -> tuple[str, str]:
+    """The broker's handle and the message id.
+
+    Raises:
+        Refusal: BAD_REQUEST: it is none, or of another topic.
+    """
+    handle, _, rest = text.partition(".")
+    if not rest:
+        return handle, ""
+    crc, _, packed = rest.partition(".")
+    if crc != f"{zlib.crc32(topic.encode()):08x}":
+        raise Refusal(Code.BAD_REQUEST, f"recall handle {text!r:.200} is none, or not of topic {topic!r}")
+    try:
+        return handle, base64.urlsafe_b64decode(packed + "=" * (-len(packed) % 4)).decode()
+    except (binascii.Error, ValueError) as error:
+        raise Refusal(
+            Code.BAD_REQUEST, f"recall handle {text!r:.200} is damaged; allowed: one that a send returned"
+        ) from error

@@ -1,0 +1,157 @@
+"""Consumers that keep their own offsets: PullMessage and the calls about offsets. Nothing is leased."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pyarrow as pa
+
+from loopgrpc import Call
+from tarry.api.consuming import ConsumerGroup
+from tarry.api.local import LocalBroker
+from tarry.api.operations import AdvanceGroup, FindOffset, FollowQueue, GetQueues, ReadQueue
+from tarry.base.errors import InvalidArgumentError, NotFoundError
+from tarry.fronts.rocketmq.common.groups import GroupRegistry
+from tarry.fronts.rocketmq.common.refusal import OK, Code, Refusal
+from tarry.fronts.rocketmq.common.stubs import definition, service
+from tarry.fronts.rocketmq.common.threads import RunInThread
+from tarry.fronts.rocketmq.common.topics import TopicRegistry
+from tarry.fronts.rocketmq.v5.authentication import Caller
+from tarry.fronts.rocketmq.v5.messages import messages_of
+from tarry.fronts.rocketmq.v5.receiving import BATCH_MAX, poll_s
+from tarry.fronts.rocketmq.v5.resources import filter_of, group_of, topic_of
+
+_POLICY = definition.QueryOffsetPolicy
+_EMPTY = definition.Status(code=Code.MESSAGE_NOT_FOUND, message="no new message")
+
+
+class Offsets:
+    """On the loop's thread. ``host``: what the broker calls itself."""
+
+    def __init__(
+        self,
+        broker: LocalBroker,
+        loop: asyncio.AbstractEventLoop,
+        groups: GroupRegistry,
+        topics: TopicRegistry,
+        run_in_thread: RunInThread,
+        host: str,
+    ) -> None:
+        self._broker = broker
+        self._loop = loop
+        self._groups = groups
+        self._topics = topics
+        self._run_in_thread = run_in_thread
+        self._host = host
+
+    async def pull(self, caller: Caller, request: Any, call: Call) -> AsyncIterator[bytes]:
+        """PullMessage: what is in the queue from an offset on, and where to go on.
+
+        Raises:
+            Refusal: ILLEGAL_OFFSET.
+        """
+        topic, name = self._names(caller, request)
+        start, rows_max = request.offset, max(1, min(request.batch_size, BATCH_MAX))
+        filter = filter_of(self._groups, request.filter_expression)
+        group = (await self._groups.prepare_queue(topic, name, filter)).group
+        first, end = await self._wait(group, start, poll_s(request, call, self._loop.time()))
+        if not 0 <= start <= end:
+            raise Refusal(Code.ILLEGAL_OFFSET, f"offset {start} of topic {topic!r}; allowed: {first} to {end}")
+        begin = max(first, start)
+        stop = min(end, begin + rows_max)
+
+        def read() -> list[Any]:
+            batches = self._broker.call(ReadQueue(topic, begin, stop)) if begin < stop else iter(())
+            # What the group does not want is passed over, and counts as pulled.
+            wanted = [batch.filter(pa.array(group.wants(batch))) for batch in batches]
+            return [m for batch in wanted for m in messages_of(batch, request.message_queue.topic, self._host)]
+
+        messages = await self._run_in_thread(read)
+        yield service.PullMessageResponse(status=OK if messages else _EMPTY).SerializeToString()
+        for message in messages:
+            yield service.PullMessageResponse(message=message).SerializeToString()
+        yield service.PullMessageResponse(next_offset=stop).SerializeToString()
+
+    async def _wait(self, group: ConsumerGroup, offset: int, wait_s: float) -> tuple[int, int]:
+        """The first offset and the end of the group's queue, once it reaches beyond ``offset``, or after ``wait_s``."""
+        news = asyncio.Event()
+
+        def on_news() -> None:
+            self._loop.call_soon_threadsafe(news.set)
+
+        # Before the first look, so that what comes after it is noticed.
+        stop_listening = group.listen(on_news)
+        until_s = self._loop.time() + wait_s
+        try:
+            while True:
+                news.clear()
+                first, end = await self._run_in_thread(lambda: self._ends(group.topic_name))
+                if end > offset:
+                    return first, end
+                try:
+                    async with asyncio.timeout_at(until_s):
+                        await news.wait()
+                except TimeoutError:
+                    return first, end
+        finally:
+            stop_listening()
+
+    def _ends(self, topic: str) -> tuple[int, int]:
+        """The first offset that is kept and the end of a queue. It may wait for the disk."""
+        return self._broker.call(GetQueues([topic]))[topic]
+
+    async def update(self, caller: Caller, request: Any) -> Any:
+        """UpdateOffset: all below is done with, durably. It never goes back.
+
+        Raises:
+            Refusal: ILLEGAL_OFFSET: the queue does not reach that far.
+        """
+        topic, group = self._names(caller, request)
+
+        def advance() -> None:
+            try:
+                self._broker.call(AdvanceGroup(topic, group, request.offset))
+            except InvalidArgumentError as error:
+                raise Refusal(Code.ILLEGAL_OFFSET, str(error)) from error
+
+        await self._run_in_thread(advance)
+        return service.UpdateOffsetResponse(status=OK)
+
+    async def get(self, caller: Caller, request: Any) -> Any:
+        """GetOffset: where a group stands.
+
+        Raises:
+            Refusal: OFFSET_NOT_FOUND: there is no such group.
+        """
+        topic, group = self._names(caller, request)
+
+        def look_up() -> int:
+            try:
+                self._broker.find_group(topic, group)
+            except NotFoundError as error:
+                raise Refusal(Code.OFFSET_NOT_FOUND, str(error)) from error
+            return self._broker.call(FollowQueue(topic, group))
+
+        return service.GetOffsetResponse(status=OK, offset=await self._run_in_thread(look_up))
+
+    async def query(self, caller: Caller, request: Any) -> Any:
+        """QueryOffset: the first one that is kept, the next one, or the first that was due at a moment or later."""
+        topic = topic_of(request.message_queue.topic, caller.namespace)
+        self._topics.check(topic)
+        policy = request.query_offset_policy
+
+        def look_up() -> int:
+            first, end = self._ends(topic)
+            if policy == _POLICY.TIMESTAMP:
+                at = request.timestamp
+                return self._broker.call(FindOffset(topic, at.seconds * 1000 + at.nanos // 1_000_000))
+            return first if policy == _POLICY.BEGINNING else end
+
+        return service.QueryOffsetResponse(status=OK, offset=await self._run_in_thread(look_up))
+
+    def _names(self, caller: Caller, request: Any) -> tuple[str, str]:
+        topic = topic_of(request.message_queue.topic, caller.namespace)
+        self._topics.check(topic)
+        return topic, group_of(request.group, caller.namespace)

@@ -1,0 +1,39 @@
+"""RecallMessage: a delayed message is withdrawn, and the answer says truly whether it was."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tarry.api.local import LocalBroker
+from tarry.api.operations import Cancel
+from tarry.api.outcome import Outcome
+from tarry.fronts.rocketmq.common.refusal import OK, Code, Refusal
+from tarry.fronts.rocketmq.common.stubs import service
+from tarry.fronts.rocketmq.common.threads import RunInThread
+from tarry.fronts.rocketmq.v5.authentication import Caller
+from tarry.fronts.rocketmq.v5.handles import read_recall
+from tarry.fronts.rocketmq.v5.resources import topic_of
+
+
+class Recaller:
+    """On the loop's thread."""
+
+    def __init__(self, broker: LocalBroker, run_in_thread: RunInThread) -> None:
+        self._broker = broker
+        self._run_in_thread = run_in_thread
+
+    async def recall(self, caller: Caller, request: Any) -> Any:
+        """OK: no consumer will get it, durably. RocketMQ (``RecallMessageActivity``) says so of any
+        handle that is well-formed.
+
+        What is refused is NOT_FOUND: clients take MESSAGE_NOT_FOUND, the code of an empty receive, for success.
+
+        Raises:
+            Refusal: BAD_REQUEST: it is no handle of this topic. NOT_FOUND: delivered, cancelled, or unknown.
+        """
+        topic = topic_of(request.topic, caller.namespace)
+        handle, id = read_recall(request.recall_handle, topic)
+        [outcome] = await self._run_in_thread(lambda: self._broker.call(Cancel([handle])))
+        if outcome is not Outcome.DONE:
+            raise Refusal(Code.NOT_FOUND, f"message {id!r:.300} of topic {topic!r} is not recalled: {outcome}")
+        return service.RecallMessageResponse(status=OK, message_id=id)

@@ -1,0 +1,262 @@
+"""ReceiveMessage: wait for messages of a group, and stream them to the client.
+
+Source: ``ReceiveMessageActivity`` and ``ReceiveMessageResponseStreamWriter`` of apache/rocketmq's proxy.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from itertools import islice
+from typing import Any
+
+import pyarrow as pa
+
+from loopgrpc import Call, Promise, Responses, framed
+from tarry.base.clock import Clock
+from tarry.base.errors import TarryError
+from tarry.fronts.rocketmq.common.dead_letters import actual_topic
+from tarry.fronts.rocketmq.common.groups import GroupRegistry
+from tarry.fronts.rocketmq.common.receive_queue import Received, ReceiveQueue, Waiter, give_back, leases_of
+from tarry.fronts.rocketmq.common.refusal import OK, Code, Refusal, refused
+from tarry.fronts.rocketmq.common.stubs import definition, service
+from tarry.fronts.rocketmq.common.topics import TopicRegistry
+from tarry.fronts.rocketmq.v5.authentication import Caller
+from tarry.fronts.rocketmq.v5.clients import Client, ClientRegistry
+from tarry.fronts.rocketmq.v5.drafting import ceil_ms
+from tarry.fronts.rocketmq.v5.message_bytes import deliveries
+from tarry.fronts.rocketmq.v5.resources import filter_of, group_of, topic_of
+from tarry.fronts.rocketmq.v5.routes import QUEUES
+
+BATCH_MAX = 1024
+CHUNK_ROWS, PIECE_BYTES_MAX = 32, 1 << 18
+"""Up to so many messages are an answer in one piece, and are all for others when the client leaves before it has taken
+that whole. Of more, so many are given to the stream at once, and what it has not taken then is for others.
+"""
+INVISIBLE_MS = (10_000, 12 * 3_600_000)
+"""What a simple consumer may ask for, at least and at most; RocketMQ's (``ProxyConfig``)."""
+POLL_S, POLL_S_MAX = 15.0, 60.0
+"""How long a receive waits for a message that does not say, and at most."""
+ANSWER_S = 0.2
+"""How long before the client's deadline it is told that there is nothing."""
+
+_STARTED = service.ReceiveMessageResponse(status=OK).SerializeToString()
+_EMPTY = definition.Status(code=Code.MESSAGE_NOT_FOUND, message="no new message")
+
+
+class Receiver:
+    """On the loop's thread. ``host``: what the broker calls itself."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        loop: asyncio.AbstractEventLoop,
+        groups: GroupRegistry,
+        topics: TopicRegistry,
+        clients: ClientRegistry,
+        host: str,
+    ) -> None:
+        self.clock = clock
+        self.loop = loop
+        self.host = host
+        self._groups = groups
+        self._topics = topics
+        self._clients = clients
+        self._preparations: set[asyncio.Task[ReceiveQueue]] = set()
+        """The loop itself keeps no task alive."""
+
+    def receive(self, caller: Caller, request: Any, call: Call) -> Promise:
+        """The answers of one ReceiveMessage, in RocketMQ's order: status, messages, the moment.
+
+        Raises:
+            Refusal: nothing was handed out.
+        """
+        asked = topic_of(request.message_queue.topic, caller.namespace)
+        group = group_of(request.group, caller.namespace)
+        self._topics.check(asked)
+        topic = actual_topic(asked, request.message_queue.broker.name)
+        lease_ms = 0 if request.auto_renew else _invisible_ms(request)
+        filter = filter_of(self._groups, request.filter_expression)
+        queue = self._groups.find_queue(topic, group, filter)
+        client = self._clients.get_or_create(caller.id, caller.namespace)
+        receive = Receive(self, client, request, asked, lease_ms, call)
+        if queue is not None:
+            receive.wait(queue)
+        else:
+            preparation = self.loop.create_task(self._groups.prepare_queue(topic, group, filter))
+            self._preparations.add(preparation)
+            preparation.add_done_callback(self._preparations.discard)
+            preparation.add_done_callback(receive.on_prepared)
+        return receive.answer
+
+
+class Receive:
+    """One call on its way. It ends once: served, late, refused, or left by its client.
+
+    ``asked``: the topic that the client named; ``lease_ms``: of a simple consumer.
+    """
+
+    __slots__ = (
+        "_asked", "_batch", "_client", "_lease_ms", "_queue", "_receiver", "_request", "_sent_rows", "_timer",
+        "_until_s", "_waiter", "answer",
+    )  # fmt: skip
+
+    def __init__(self, receiver: Receiver, client: Client, request: Any, asked: str, lease_ms: int, call: Call) -> None:
+        self.answer = Promise()
+        self._request = request
+        self._receiver = receiver
+        self._client = client
+        self._asked = asked
+        self._lease_ms = lease_ms
+        now_s = receiver.loop.time()
+        self._until_s = now_s + poll_s(request, call, now_s)
+        self._queue: ReceiveQueue | None = None
+        self._waiter: Waiter | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._batch: pa.RecordBatch | None = None
+        """What was handed out for it, until it is given back."""
+        self._sent_rows = 0
+        """How many of a large batch are on the wire, or in the stream's hands."""
+        client.waiting_receives += 1
+        call.on_done(self._on_call_end)
+
+    def on_prepared(self, preparation: asyncio.Task[ReceiveQueue]) -> None:
+        """Its group was looked up, or made."""
+        error = None if preparation.cancelled() else preparation.exception()
+        if self.answer.done():
+            return
+        if preparation.cancelled():
+            self._leave()  # the front stops
+        elif error is not None:
+            self._refuse(error)
+        else:
+            self.wait(preparation.result())
+
+    def wait(self, queue: ReceiveQueue) -> None:
+        """Wait in the queue of its group; it may be answered before this returns."""
+        try:
+            self._wait(queue)
+        except Exception as error:  # noqa: BLE001  whatever it is, the client gets an answer
+            self._refuse(error)
+
+    def _wait(self, queue: ReceiveQueue) -> None:
+        self._queue = queue
+        rows_max = max(1, min(self._request.batch_size, BATCH_MAX))
+        if self._request.auto_renew:
+            subscription = self._client.push_subscription(queue.group)
+            self._give_back_lost_attempt(queue)
+        else:
+            subscription = queue.group.subscribe(prefetch=rows_max, lease_ms=self._lease_ms)
+        self._waiter = Waiter(subscription, rows_max, self._on_received)
+        queue.add(self._waiter)
+        if not self.answer.done():
+            self._timer = self._receiver.loop.call_at(self._until_s, self._on_timeout)
+
+    def _attempt_key(self, queue: ReceiveQueue) -> tuple[str, str, int]:
+        """Where the client's last attempt is kept: it asks for each of its queues by itself."""
+        return queue.group.topic_name, queue.group.name, self._request.message_queue.id % QUEUES
+
+    def _give_back_lost_attempt(self, queue: ReceiveQueue) -> None:
+        """A push consumer that asks once more with the same id did not get what was handed out for that, and would
+        never settle it.
+        """
+        attempt = self._client.attempts.pop(self._attempt_key(queue), None)
+        if attempt is not None and attempt[0] == self._request.attempt_id:
+            queue.group.nack(attempt[1], attempt[2], 0)
+
+    def _on_received(self, received: Received) -> None:
+        try:
+            if isinstance(received, TarryError):
+                raise received
+            self._batch = received
+            self._end(_nothing(self._receiver.clock.now_ms()) if received is None else self._answers(received))
+        except Exception as error:  # noqa: BLE001  as above
+            self._give_back()
+            self._refuse(error)
+
+    def _refuse(self, error: BaseException) -> None:
+        if not self.answer.done():
+            self._end(refused(service.ReceiveMessageResponse, error, "ReceiveMessage"))
+
+    def _answers(self, batch: pa.RecordBatch) -> Responses:
+        request, queue = self._request, self._queue
+        assert queue is not None
+        if request.auto_renew and request.attempt_id:
+            self._client.attempts[self._attempt_key(queue)] = request.attempt_id, *leases_of(batch)
+        actual = queue.group.topic_name
+        messages = deliveries(
+            batch, request.message_queue.topic, self._receiver.host, "" if actual == self._asked else actual
+        )
+        if batch.num_rows <= CHUNK_ROWS and batch.nbytes <= PIECE_BYTES_MAX:
+            return framed([_STARTED, *messages, _moment(self._receiver.clock.now_ms())])
+        return self._chunks(messages)
+
+    async def _chunks(self, messages: Iterator[bytes]) -> AsyncIterator[bytes]:
+        while part := list(islice(messages, CHUNK_ROWS)):
+            yield framed([_STARTED, *part] if not self._sent_rows else part)
+            self._sent_rows += len(part)
+        yield _moment(self._receiver.clock.now_ms())
+
+    def _on_timeout(self) -> None:
+        self._leave_queue()
+        self._end(_nothing(self._receiver.clock.now_ms()))
+
+    def _on_call_end(self, call: Call) -> None:
+        if not call.cancelled:
+            return
+        if self.answer.done():
+            self._give_back()
+        else:
+            self._leave()
+
+    def _leave(self) -> None:
+        self._leave_queue()
+        self._end(b"")
+
+    def _leave_queue(self) -> None:
+        if self._queue is not None and self._waiter is not None:
+            self._queue.remove(self._waiter)
+
+    def _end(self, answer: Responses) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        # They refer to this object, too. A circle is freed by the collector alone: such gather until it stops the
+        # process for long.
+        self._timer = self._waiter = None
+        self._client.waiting_receives -= 1
+        self._client.last_call_s = self._receiver.loop.time()
+        self.answer.set_result(answer)
+
+    def _give_back(self) -> None:
+        """The client went away: what it did not get, or not whole, is for others."""
+        batch, self._batch = self._batch, None
+        if batch is not None and self._queue is not None:
+            give_back(self._queue.group, batch.slice(self._sent_rows))
+
+
+def _nothing(now_ms: int) -> Responses:
+    return framed([service.ReceiveMessageResponse(status=_EMPTY).SerializeToString(), _moment(now_ms)])
+
+
+def _moment(now_ms: int) -> bytes:
+    """When that was, as the last of the answers."""
+    moment = service.ReceiveMessageResponse()
+    moment.delivery_timestamp.FromMilliseconds(now_ms)
+    answer: bytes = moment.SerializeToString()
+    return answer
+
+
+def poll_s(request: Any, call: Call, now_s: float) -> float:
+    """For how many seconds a request that polls may wait; ``now_s`` is the loop's time."""
+    timeout = request.long_polling_timeout
+    wait_s = timeout.seconds + timeout.nanos / 1e9 if request.HasField("long_polling_timeout") else POLL_S
+    wait_s = max(0.0, min(wait_s, POLL_S_MAX))
+    return wait_s if call.deadline is None else max(0.0, min(wait_s, call.deadline - now_s - ANSWER_S))
+
+
+def _invisible_ms(request: Any) -> int:
+    low, high = INVISIBLE_MS
+    invisible_ms = ceil_ms(request.invisible_duration)
+    if not low <= invisible_ms <= high:
+        raise Refusal(Code.ILLEGAL_INVISIBLE_TIME, f"invisible_duration is {invisible_ms} ms; allowed: {low} to {high}")
+    return invisible_ms

@@ -1,0 +1,41 @@
+"""Topics and groups as v5 has them, ``Resource``, and their names in the broker."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tarry.fronts.rocketmq.common.groups import GroupRegistry
+from tarry.fronts.rocketmq.common.names import group_name, topic_name
+from tarry.fronts.rocketmq.common.stubs import definition
+
+
+def topic_of(resource: Any, space: str) -> str:
+    """The broker's name of a topic; ``space`` is the client's namespace, where the resource has none of its own.
+
+    Raises:
+        Refusal: ILLEGAL_TOPIC.
+    """
+    return topic_name(resource.name, resource.resource_namespace or space)
+
+
+def group_of(resource: Any, space: str) -> str:
+    """The same of a consumer group.
+
+    Raises:
+        Refusal: ILLEGAL_CONSUMER_GROUP.
+    """
+    return group_name(resource.name, resource.resource_namespace or space)
+
+
+def copy_of(resource: Any) -> Any:
+    """A topic or a group as the client named it, for an answer."""
+    return definition.Resource(resource_namespace=resource.resource_namespace, name=resource.name)
+
+
+def filter_of(groups: GroupRegistry, expression: Any) -> str:
+    """A ``FilterExpression`` as the broker writes filters.
+
+    Raises:
+        Refusal: ILLEGAL_FILTER_EXPRESSION.
+    """
+    return groups.filter_text(expression.expression, sql=expression.type == definition.FilterType.SQL)

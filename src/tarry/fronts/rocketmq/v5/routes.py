@@ -1,0 +1,92 @@
+"""QueryRoute and QueryAssignment: where a topic's queues are.
+
+There is one broker, and to producers and simple consumers a topic has one queue. Push consumers are given several,
+which all stand for the same: such a client has one call open for each of its queues, and takes the next messages only
+when that call is answered and made again. With one, delivery would wait for the client's way there and back.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tarry.api.local import LocalBroker
+from tarry.fronts.rocketmq.common.dead_letters import dead_topics_of, is_alias
+from tarry.fronts.rocketmq.common.refusal import OK
+from tarry.fronts.rocketmq.common.stubs import definition, service
+from tarry.fronts.rocketmq.common.threads import RunInThread
+from tarry.fronts.rocketmq.common.topics import TopicRegistry
+from tarry.fronts.rocketmq.v5.authentication import Caller
+from tarry.fronts.rocketmq.v5.resources import group_of, topic_of
+
+BROKER = "tarry"
+_TYPES = [
+    definition.MessageType.NORMAL,
+    definition.MessageType.FIFO,
+    definition.MessageType.DELAY,
+    definition.MessageType.TRANSACTION,
+]
+_ANY_QUEUE = -1
+QUEUES = 4
+"""Of a topic, to push consumers."""
+
+
+class ListeningAddress:
+    """Where the front listens. ``port``: the one asked for, until the server listens and knows which it is."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self.host = host
+        self.port = port
+
+    def endpoints(self) -> Any:
+        """As ``Endpoints``."""
+        bare = self.host.strip("[]")
+        kind = definition.AddressScheme
+        scheme = kind.IPv6 if ":" in bare else kind.IPv4 if bare.replace(".", "").isdigit() else kind.DOMAIN_NAME
+        return definition.Endpoints(scheme=scheme, addresses=[definition.Address(host=bare, port=self.port)])
+
+
+class Routes:
+    """On the loop's thread. ``address``: for clients that do not say how they came."""
+
+    def __init__(
+        self, broker: LocalBroker, topics: TopicRegistry, run_in_thread: RunInThread, address: ListeningAddress
+    ) -> None:
+        self._broker = broker
+        self._topics = topics
+        self._run_in_thread = run_in_thread
+        self._address = address
+
+    async def route(self, caller: Caller, request: Any) -> Any:
+        """QueryRoute: the broker is where the client found it, which may be behind a proxy."""
+        names = await self._queue_names(topic_of(request.topic, caller.namespace), request)
+        queues = [self._queue(request, name, number, _TYPES) for number, name in enumerate(names)]
+        return service.QueryRouteResponse(status=OK, message_queues=queues)
+
+    async def assignment(self, caller: Caller, request: Any) -> Any:
+        """QueryAssignment: every consumer of a group reads all queues."""
+        group_of(request.group, caller.namespace)
+        names = await self._queue_names(topic_of(request.topic, caller.namespace), request)
+        numbers = [_ANY_QUEUE] if is_alias(request.topic.name) else range(QUEUES)
+        assignments = [
+            definition.Assignment(message_queue=self._queue(request, name, number, []))
+            for name in names
+            for number in numbers
+        ]
+        return service.QueryAssignmentResponse(status=OK, assignments=assignments)
+
+    async def _queue_names(self, topic: str, request: Any) -> list[str]:
+        """The broker names of a topic's queues."""
+        if is_alias(topic):
+            return await self._run_in_thread(lambda: dead_topics_of(self._broker, topic)) or [BROKER]
+        self._topics.check(topic)
+        return [BROKER]
+
+    def _queue(self, request: Any, name: str, number: int, types: list[int]) -> Any:
+        endpoints = request.endpoints if request.endpoints.addresses else self._address.endpoints()
+        return definition.MessageQueue(
+            topic=request.topic,
+            id=number,
+            permission=definition.Permission.READ_WRITE,
+            broker=definition.Broker(name=name, id=0, endpoints=endpoints),
+            accept_message_types=types,
+        )

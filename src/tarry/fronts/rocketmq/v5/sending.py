@@ -1,0 +1,109 @@
+"""SendMessage: check the messages of a request, have them accepted, and answer for each of them.
+
+Source: ``SendMessageActivity`` of apache/rocketmq's proxy.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from typing import Any
+
+from loopgrpc import Promise
+from tarry.base.clock import Clock
+from tarry.fronts.rocketmq.common.draft import Draft, Rules
+from tarry.fronts.rocketmq.common.half_messages import HalfMessages
+from tarry.fronts.rocketmq.common.refusal import OK, Code, Refusal, overall
+from tarry.fronts.rocketmq.common.send_queue import SendQueue
+from tarry.fronts.rocketmq.common.stubs import service
+from tarry.fronts.rocketmq.common.topics import TopicRegistry
+from tarry.fronts.rocketmq.v5.answer_bytes import send_answer
+from tarry.fronts.rocketmq.v5.authentication import Caller
+from tarry.fronts.rocketmq.v5.drafting import draft_of
+from tarry.fronts.rocketmq.v5.handles import recall_handle
+from tarry.fronts.rocketmq.v5.resources import topic_of
+
+MESSAGES_MAX = 1024
+"""Of one request."""
+
+
+class SendCall:
+    """One SendMessage on its way: the entries of its answer, as they come in, and who waits for it."""
+
+    __slots__ = ("_answer", "_entries", "_missing")
+
+    def __init__(self, answer: Promise | asyncio.Future[bytes], rows: int) -> None:
+        self._answer = answer
+        self._entries: list[Any] = [None] * rows
+        self._missing = rows
+
+    def on_accepted(self, place: int, draft: Draft, seq: int, handle: str) -> None:
+        """See :class:`tarry.fronts.rocketmq.common.send_queue.SendRequest`."""
+        recall = transaction = ""
+        if draft.half:
+            transaction = HalfMessages.transaction_id(draft)
+        elif handle:
+            recall = recall_handle(handle, draft.topic, draft.id)
+        if len(self._entries) > 1:
+            self._add_entry(
+                place,
+                service.SendResultEntry(
+                    status=OK, message_id=draft.id, offset=seq, recall_handle=recall, transaction_id=transaction
+                ),
+            )
+        elif not self._answer.done():
+            self._answer.set_result(send_answer(draft.id, seq, recall, transaction))
+
+    def on_refused(self, place: int, draft: Draft, refusal: Refusal) -> None:
+        """See :class:`tarry.fronts.rocketmq.common.send_queue.SendRequest`."""
+        self._add_entry(place, service.SendResultEntry(status=refusal.status(), message_id=draft.id))
+
+    def _add_entry(self, place: int, entry: Any) -> None:
+        self._entries[place] = entry
+        self._missing -= 1
+        if not self._missing and not self._answer.done():
+            status = overall({e.status.code for e in self._entries})
+            answer = service.SendMessageResponse(status=status, entries=self._entries)
+            self._answer.set_result(answer.SerializeToString())
+
+
+class Sender:
+    """On the loop's thread."""
+
+    def __init__(
+        self, clock: Clock, loop: asyncio.AbstractEventLoop, rules: Rules, topics: TopicRegistry, queue: SendQueue
+    ) -> None:
+        self._clock = clock
+        self._loop = loop
+        self._rules = rules
+        self._topics = topics
+        self._queue = queue
+
+    def send(self, caller: Caller, request: Any, peer: str) -> Promise | Awaitable[bytes]:
+        """SendMessage; ``peer`` is the client's address.
+
+        Raises:
+            Refusal: nothing of the request was accepted.
+        """
+        messages = request.messages
+        if not 1 <= len(messages) <= MESSAGES_MAX:
+            raise Refusal(
+                Code.MESSAGE_CORRUPTED, f"the request has {len(messages)} messages; allowed: 1 to {MESSAGES_MAX}"
+            )
+        now_ms, rules = self._clock.now_ms(), self._rules
+        drafts = [draft_of(m, topic_of(m.topic, caller.namespace), now_ms, rules, peer) for m in messages]
+        topic = drafts[0].topic
+        if any(draft.topic != topic for draft in drafts):
+            raise Refusal(Code.MESSAGE_CORRUPTED, "the messages of a request are for one topic; these are for several")
+        preparation = self._topics.prepare(topic, ordered=any(draft.order_key is not None for draft in drafts))
+        if preparation is not None:
+            return self._send_after(preparation, drafts)
+        answer = Promise()
+        self._queue.add(drafts, SendCall(answer, len(drafts)))
+        return answer
+
+    async def _send_after(self, preparation: Awaitable[None], drafts: list[Draft]) -> bytes:
+        await preparation
+        answer: asyncio.Future[bytes] = self._loop.create_future()
+        self._queue.add(drafts, SendCall(answer, len(drafts)))
+        return await answer

@@ -1,0 +1,245 @@
+"""What consumers say of messages that they hold: done (AckMessage), not yet (ChangeInvisibleDuration), or never
+(ForwardMessageToDeadLetterQueue).
+
+Acknowledgements are settled together, group by group, and answered when they are durable. While some are on their way
+to the disk, more gather; those that nobody waits for gather for ``GATHER_S`` in any case.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from loopgrpc import Promise
+from tarry.api.consuming import ConsumerGroup, OnResult
+from tarry.api.local import LocalBroker
+from tarry.base.errors import NotFoundError, TarryError
+from tarry.base.types import Int64s
+from tarry.fronts.rocketmq.common.refusal import OK, Code, Refusal, overall
+from tarry.fronts.rocketmq.common.stubs import service
+from tarry.fronts.rocketmq.v5.answer_bytes import ack_answer
+from tarry.fronts.rocketmq.v5.authentication import Caller
+from tarry.fronts.rocketmq.v5.clients import Client, ClientRegistry
+from tarry.fronts.rocketmq.v5.drafting import ceil_ms
+from tarry.fronts.rocketmq.v5.handles import Receipt, read_receipt, receipt_handle
+from tarry.fronts.rocketmq.v5.receiving import INVISIBLE_MS
+from tarry.fronts.rocketmq.v5.resources import group_of, topic_of
+
+log = logging.getLogger(__name__)
+
+ENTRIES_MAX = 4096
+GATHER_S = 0.01
+"""A push consumer has given its thread to the next message long before it is answered: fewer and larger steps cost it
+nothing, and leave the processor to what is due.
+"""
+_STALE = "the receipt handle is stale: its time is up, it was settled before, or it was never given"
+
+
+class AckCall:
+    """One AckMessage on its way: the statuses of its entries, as they come in, and who waits for the answer."""
+
+    __slots__ = ("_entries", "_missing", "_statuses", "answer")
+
+    def __init__(self, entries: Any) -> None:
+        self.answer = Promise()
+        self._entries = entries
+        self._statuses: list[Any] = [None] * len(entries)
+        self._missing = len(entries)
+
+    def set_status(self, place: int, status: Any) -> None:
+        """What became of one entry."""
+        self._statuses[place] = status
+        self._missing -= 1
+        if not self._missing:
+            if len(self._statuses) == 1 and status is OK:
+                [entry] = self._entries
+                self.answer.set_result(ack_answer(entry.message_id, entry.receipt_handle))
+                return
+            entries = [
+                service.AckMessageResultEntry(message_id=e.message_id, receipt_handle=e.receipt_handle, status=s)
+                for e, s in zip(self._entries, self._statuses, strict=True)
+            ]
+            status = overall({s.code for s in self._statuses})
+            self.answer.set_result(service.AckMessageResponse(status=status, entries=entries).SerializeToString())
+
+
+PendingAck = tuple[Receipt, AckCall, int]
+"""A delivery that is acknowledged, the call that says so, and the entry's place there."""
+
+
+class Settler:
+    """On the loop's thread."""
+
+    def __init__(self, broker: LocalBroker, loop: asyncio.AbstractEventLoop, clients: ClientRegistry) -> None:
+        self._broker = broker
+        self._loop = loop
+        self._clients = clients
+        self._gathered: dict[ConsumerGroup, list[PendingAck]] = {}
+        self._urgent = False
+        """Somebody may wait for one of those."""
+        self._planned = False
+        """For the loop's next turn."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._in_flight = 0
+        """Groups whose acknowledgements are on their way to the disk."""
+        self._stale = Refusal(Code.INVALID_RECEIPT_HANDLE, _STALE)
+
+    # -- done --------------------------------------------------------------------------------------------------------
+
+    def ack(self, caller: Caller, request: Any) -> Promise:
+        """AckMessage.
+
+        Raises:
+            Refusal: nothing was settled.
+        """
+        entries = request.entries
+        if not 1 <= len(entries) <= ENTRIES_MAX:
+            raise Refusal(Code.BAD_REQUEST, f"the request has {len(entries)} entries; allowed: 1 to {ENTRIES_MAX}")
+        topic, name = topic_of(request.topic, caller.namespace), group_of(request.group, caller.namespace)
+        client = self._clients.find(caller.id, caller.namespace)
+        call = AckCall(entries)
+        for place, entry in enumerate(entries):
+            try:
+                receipt = read_receipt(entry.receipt_handle)
+                group = self._find_group(receipt.topic or topic, name)
+            except Refusal as refusal:
+                call.set_status(place, refusal.status())
+                continue
+            self._gathered.setdefault(group, []).append((receipt, call, place))
+            self._urgent = self._urgent or not _is_push_consumer(client, group) or group.waits_for_acks
+        self._plan()
+        return call.answer
+
+    def _plan(self) -> None:
+        if not self._gathered or self._in_flight or self._planned:
+            return
+        if self._urgent:
+            self._planned = True
+            self._loop.call_soon(self._settle)
+        elif self._timer is None:
+            self._timer = self._loop.call_later(GATHER_S, self._settle)
+
+    def _settle(self) -> None:
+        self._planned = False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._in_flight or not self._gathered:
+            return  # the timer and another plan came in the same turn
+        self._urgent = False
+        gathered, self._gathered = self._gathered, {}
+        self._in_flight = len(gathered)
+        for group, acks in gathered.items():
+            leases, offsets = _columns([receipt for receipt, _, _ in acks])
+            settled: list[bool] = []
+            try:
+                # Filled before the loop can turn, whenever the result is announced.
+                settled += group.ack_each(leases, offsets, self._forward_result(acks, settled)).tolist()
+            except TarryError as error:
+                self._on_settled(acks, settled, error)
+            except Exception as error:
+                # Who waits is answered, and later ones are not kept waiting for these.
+                log.exception("acknowledging %d messages of %s failed", len(acks), group.name)
+                self._on_settled(acks, settled, TarryError(f"acknowledging failed: {error}; see the server's log"))
+
+    def _forward_result(self, acks: list[PendingAck], settled: list[bool]) -> OnResult:
+        """A call-back for any thread that calls :meth:`_on_settled` on the loop's."""
+
+        def on_result(error: TarryError | None) -> None:
+            self._loop.call_soon_threadsafe(self._on_settled, acks, settled, error)
+
+        return on_result
+
+    def _on_settled(self, acks: list[PendingAck], settled: list[bool], error: TarryError | None) -> None:
+        """``settled``: of each of ``acks``, whether its lease held; it may be empty where there is an error."""
+        self._in_flight -= 1
+        self._plan()
+        failed = None if error is None else Refusal.of(error).status()
+        stale = self._stale.status()
+        for row, (_, call, place) in enumerate(acks):
+            call.set_status(place, failed or (OK if settled[row] else stale))
+
+    # -- not yet -----------------------------------------------------------------------------------------------------
+
+    async def change(self, caller: Caller, request: Any) -> Any:
+        """ChangeInvisibleDuration: a push consumer's is a try that failed, to come again after that time, durably;
+        another's holds the message for so long from now, under a new handle.
+
+        Raises:
+            Refusal: ILLEGAL_INVISIBLE_TIME; INVALID_RECEIPT_HANDLE.
+        """
+        wait_ms = ceil_ms(request.invisible_duration)
+        group, receipt = self._delivery_of(caller, request, wait_ms)
+        if _is_push_consumer(self._clients.find(caller.id, caller.namespace), group) and not request.suspend:
+            await self._durably(lambda on_result: group.nack(*_columns([receipt]), wait_ms, on_result))
+            return service.ChangeInvisibleDurationResponse(status=OK, receipt_handle=request.receipt_handle)
+        lease = group.change_lease(receipt.lease, receipt.offset, wait_ms)
+        if lease is None:
+            raise self._stale
+        handle = receipt_handle(lease, receipt.offset, receipt.topic)
+        return service.ChangeInvisibleDurationResponse(status=OK, receipt_handle=handle)
+
+    # -- never -------------------------------------------------------------------------------------------------------
+
+    async def reject(self, caller: Caller, request: Any) -> Any:
+        """ForwardMessageToDeadLetterQueue: the client has tried often enough.
+
+        Raises:
+            Refusal: INVALID_RECEIPT_HANDLE.
+        """
+        group, receipt = self._delivery_of(caller, request, 0)
+        await self._durably(lambda on_result: group.reject(*_columns([receipt]), on_result))
+        return service.ForwardMessageToDeadLetterQueueResponse(status=OK)
+
+    def _delivery_of(self, caller: Caller, request: Any, wait_ms: int) -> tuple[ConsumerGroup, Receipt]:
+        """What a request about one delivery is about, once all that it says is checked."""
+        topic, name = topic_of(request.topic, caller.namespace), group_of(request.group, caller.namespace)
+        if not 0 <= wait_ms <= INVISIBLE_MS[1]:
+            raise Refusal(
+                Code.ILLEGAL_INVISIBLE_TIME, f"invisible_duration is {wait_ms} ms; allowed: 0 to {INVISIBLE_MS[1]}"
+            )
+        receipt = read_receipt(request.receipt_handle)
+        return self._find_group(receipt.topic or topic, name), receipt
+
+    async def _durably(self, begin: Callable[[OnResult], int]) -> None:
+        """Wait for what ``begin`` begins to be durable.
+
+        Raises:
+            Refusal: why it is not.
+        """
+        future: asyncio.Future[None] = self._loop.create_future()
+
+        def on_result(error: TarryError | None) -> None:
+            self._loop.call_soon_threadsafe(finish, error)
+
+        def finish(error: TarryError | None) -> None:
+            if future.done():
+                return
+            if error is None:
+                future.set_result(None)
+            else:
+                future.set_exception(Refusal.of(error))
+
+        begin(on_result)
+        await future
+
+    def _find_group(self, topic: str, name: str) -> ConsumerGroup:
+        try:
+            return self._broker.find_group(topic, name)
+        except NotFoundError:
+            raise self._stale from None
+        except TarryError as error:
+            raise Refusal.of(error) from error
+
+
+def _is_push_consumer(client: Client | None, group: ConsumerGroup) -> bool:
+    return client is not None and client.is_push_consumer_of(group.topic_name, group.name)
+
+
+def _columns(receipts: list[Receipt]) -> tuple[Int64s, Int64s]:
+    """Leases and offsets, an array of each with one entry a receipt."""
+    return np.array([r.lease for r in receipts], np.int64), np.array([r.offset for r in receipts], np.int64)

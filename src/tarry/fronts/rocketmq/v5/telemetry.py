@@ -1,0 +1,149 @@
+"""Telemetry: each client's stream of settings and commands; heartbeats, and goodbyes.
+
+Source: ``ClientActivity`` and ``GrpcClientSettingsManager`` of apache/rocketmq's proxy.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from typing import Any
+
+import numpy as np
+from google.protobuf.message import DecodeError
+
+from loopgrpc import GrpcError, StatusCode
+from tarry.api.retry import parse_retry
+from tarry.fronts.rocketmq.common.groups import GroupRegistry
+from tarry.fronts.rocketmq.common.refusal import OK, Code, Refusal
+from tarry.fronts.rocketmq.common.stubs import definition, service
+from tarry.fronts.rocketmq.v5.authentication import Caller
+from tarry.fronts.rocketmq.v5.clients import Client, ClientRegistry, Stream, end_stream
+from tarry.fronts.rocketmq.v5.resources import group_of, topic_of
+
+log = logging.getLogger(__name__)
+
+RECEIVE_BATCH = 32
+LONG_POLLING_S = 20
+REQUEST_TIMEOUT_S = 3
+PUBLISH_ATTEMPTS = 3
+RETRY_STEPS_MAX = 64
+"""Steps of the back-off that a client is told."""
+
+
+class Telemetry:
+    """On the loop's thread."""
+
+    def __init__(self, clients: ClientRegistry, groups: GroupRegistry, *, body_bytes_max: int) -> None:
+        self._clients = clients
+        self._groups = groups
+        self._body_bytes_max = body_bytes_max
+
+    async def stream(self, caller: Caller, commands: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        """Answer what a client says, and send what is for it, until either ends the stream."""
+        client = self._clients.get_or_create(caller.id, caller.namespace)
+        stream = client.add_stream()
+        reader = asyncio.get_running_loop().create_task(self._read(client, commands, stream))
+        try:
+            while (command := await stream.get()) is not None:
+                if isinstance(command, GrpcError):
+                    raise command
+                yield command.SerializeToString()
+        finally:
+            reader.cancel()
+            self._clients.remove_stream(client, stream)
+
+    async def _read(self, client: Client, commands: AsyncIterator[bytes], stream: Stream) -> None:
+        end: GrpcError | None = None
+        try:
+            async for data in commands:
+                answer = await self._answer(client, service.TelemetryCommand.FromString(data))
+                if answer is not None:
+                    await stream.put(answer)  # who does not read is not listened to
+        except DecodeError as error:
+            end = GrpcError(StatusCode.INVALID_ARGUMENT, f"what came is no TelemetryCommand: {error}")
+        except Refusal as refusal:
+            end = GrpcError(StatusCode.INVALID_ARGUMENT, f"{refusal.code}: {refusal.text}")
+        except Exception:
+            log.exception("a telemetry stream of client %r failed", client.id)
+            end = GrpcError(StatusCode.INTERNAL, "the stream failed: see the server's log")
+        finally:
+            end_stream(stream, end)
+
+    async def _answer(self, client: Client, command: Any) -> Any:
+        client = self._clients.get_or_create(client.id, client.namespace)
+        if command.WhichOneof("command") != "settings":
+            return None  # reports that we asked for, or did not
+        settings = await self._settings(client, command.settings)
+        client.settings = settings
+        return service.TelemetryCommand(status=OK, settings=settings)
+
+    async def _settings(self, client: Client, given: Any) -> Any:
+        """What a client shall go by: what it said of itself, and what is for the server to say. The answer is whole for
+        any group, also one that does not exist: some clients wait for ever otherwise.
+
+        Raises:
+            Refusal: it names what cannot be.
+        """
+        kind = given.WhichOneof("pub_sub")
+        if kind is None:
+            raise Refusal(Code.BAD_REQUEST, "the settings have neither publishing nor subscription; one is needed")
+        settings = definition.Settings()
+        settings.CopyFrom(given)
+        settings.metric.Clear()
+        settings.metric.on = False
+        settings.request_timeout.seconds = settings.request_timeout.seconds or REQUEST_TIMEOUT_S
+        if kind == "publishing":
+            for topic in given.publishing.topics:
+                topic_of(topic, client.namespace)
+            self._publishing(settings)
+        else:
+            await self._subscription(client, settings)
+        return settings
+
+    def _publishing(self, settings: Any) -> None:
+        settings.publishing.max_body_size = min(self._body_bytes_max, 2**31 - 1)
+        settings.publishing.validate_message_type = False
+        policy = settings.backoff_policy
+        policy.Clear()
+        policy.max_attempts = PUBLISH_ATTEMPTS
+        policy.exponential_backoff.initial.FromMilliseconds(10)
+        policy.exponential_backoff.max.FromSeconds(1)
+        policy.exponential_backoff.multiplier = 2
+
+    async def _subscription(self, client: Client, settings: Any) -> None:
+        subscription = settings.subscription
+        group = group_of(subscription.group, client.namespace)
+        topics = [topic_of(entry.topic, client.namespace) for entry in subscription.subscriptions]
+        retry, tries, ordered = await self._groups.describe(topics, group)
+        settings.backoff_policy.CopyFrom(retry_policy(retry, tries))
+        subscription.fifo = ordered
+        subscription.receive_batch_size = RECEIVE_BATCH
+        subscription.long_polling_timeout.seconds = LONG_POLLING_S
+
+    def heartbeat(self, caller: Caller, request: Any) -> Any:
+        """Heartbeat: also of clients that have sent no settings, since some do not after a restart of ours."""
+        if request.HasField("group"):
+            group_of(request.group, caller.namespace)
+        self._clients.get_or_create(caller.id, caller.namespace)
+        return service.HeartbeatResponse(status=OK)
+
+    def goodbye(self, caller: Caller, _: Any) -> Any:
+        """NotifyClientTermination: what it holds is for others at once."""
+        client = self._clients.find(caller.id, caller.namespace)
+        if client is not None:
+            self._clients.remove(client)
+        return service.NotifyClientTerminationResponse(status=OK)
+
+
+def retry_policy(retry: str, tries: int) -> Any:
+    """A group's back-off (:mod:`tarry.api.retry`) as a ``RetryPolicy``: always a list of delays, for some versions of
+    Java's client take no other. ``tries``: 0 is no limit.
+    """
+    steps = max(1, min(tries - 1 if tries else RETRY_STEPS_MAX, RETRY_STEPS_MAX))
+    delays = parse_retry(retry).delays_ms(np.arange(1, steps + 1, dtype=np.int32), np.random.default_rng(0))
+    policy = definition.RetryPolicy(max_attempts=tries or 2**31 - 1)
+    for delay_ms in delays.tolist():
+        policy.customized_backoff.next.add().FromMilliseconds(delay_ms)
+    return policy

@@ -1,0 +1,253 @@
+"""The segment files of the intake, in seq order: written, rolled, sealed, deleted, and opened again after a crash.
+
+A segment is *active* while it is written; its index is in memory. Then it is *rolled*: the next one is written. It is
+*sealed* when its index is on disk, and goes when nobody needs its messages from here.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from tarry.base.errors import CorruptError
+from tarry.base.types import Int64s
+from tarry.intake.index import ActiveIndex, FrameTable, SealedIndex, index_of_log, write_index
+from tarry.log import frame
+from tarry.log.files import Buffer, Files
+from tarry.log.frame import LogKind
+from tarry.log.recover import recover_tail
+from tarry.log.segment import SegmentWriter, list_segments, segment_path
+
+log = logging.getLogger(__name__)
+
+
+class SegmentFrames(NamedTuple):
+    """A segment file, which has the messages with ``base <= seq < end_seq``, and where its frames are."""
+
+    path: Path
+    frames: FrameTable
+    base: int
+    end_seq: int
+
+
+class WrittenFrame(NamedTuple):
+    """A frame in the active segment: the seq of its first row, its position in the file, its rows' due times."""
+
+    first_seq: int
+    position: int
+    due_ms: Int64s
+
+
+@dataclass(slots=True)
+class _Rolled:
+    """A segment that is no longer written; its index is in memory until :meth:`Segments.seal` has put it on disk."""
+
+    path: Path
+    index: ActiveIndex | SealedIndex
+    log_bytes: int
+
+    @property
+    def is_sealed(self) -> bool:
+        return isinstance(self.index, SealedIndex)
+
+
+@dataclass(frozen=True, slots=True)
+class _Active:
+    writer: SegmentWriter
+    index: ActiveIndex
+
+
+class Segments:
+    """One thread writes (:meth:`append`, :meth:`sync`, :meth:`add`, :meth:`roll`); any thread calls the rest."""
+
+    def __init__(self, files: Files, directory: Path, rolled: list[_Rolled], active: _Active) -> None:
+        self._files = files
+        self._directory = directory
+        self._lock = threading.Lock()  # guards which segments there are, not their contents
+        self._rolled = rolled
+        self._active = active
+        self._keepers = 0
+
+    @classmethod
+    def open(cls, files: Files, directory: Path, *, next_seq: int, durable: tuple[int, int] | None = None) -> Segments:
+        """Open what is on disk, or start at ``next_seq``; ``durable`` is (base, length) that a checkpoint knows to be
+        on disk.
+
+        Raises:
+            CorruptError: for damage in what was acknowledged, or a segment that is missing.
+        """
+        bases = list_segments(directory)
+        if durable is not None and durable[1] > frame.FILE_HEADER_BYTES and durable[0] not in bases:
+            missing = segment_path(directory, durable[0])
+            raise CorruptError(f"{missing} is missing; {durable[1]} bytes of it had been durable")
+        if not bases:
+            bases = [next_seq]
+            SegmentWriter(files, directory, LogKind.INTAKE, next_seq).close()
+        rolled = []
+        for base in bases[:-1]:
+            path = segment_path(directory, base)
+            rolled.append(_Rolled(path, _sealed_index(path, base), path.stat().st_size))
+        last = segment_path(directory, bases[-1])
+        durable_bytes = durable[1] if durable is not None and durable[0] == bases[-1] else 0
+        recover_tail(files, last, LogKind.INTAKE, bases[-1], durable_to=durable_bytes)
+        index = index_of_log(last, bases[-1])
+        _check_unbroken(rolled, index.base)
+        writer = SegmentWriter(files, directory, LogKind.INTAKE, bases[-1])
+        # What is in the file now is about to be served, so it must be durable even if its writer died before the fsync.
+        writer.sync()
+        return cls(files, directory, rolled, _Active(writer, index))
+
+    @property
+    def directory(self) -> Path:
+        """Where the files are."""
+        return self._directory
+
+    # -- writing -----------------------------------------------------------------------------------------------------
+
+    @property
+    def position(self) -> tuple[int, int]:
+        """Base and durable length of the active segment."""
+        writer = self._active.writer
+        return writer.base, writer.durable
+
+    @property
+    def active_bytes(self) -> int:
+        """The length of the active segment, durable or not."""
+        return self._active.writer.size
+
+    def append(self, buffers: Sequence[Buffer]) -> None:
+        """As :meth:`tarry.log.segment.SegmentWriter.append`."""
+        self._active.writer.append(buffers)
+
+    def sync(self) -> None:
+        """As :meth:`tarry.log.segment.SegmentWriter.sync`."""
+        self._active.writer.sync()
+
+    def add(self, frames: Sequence[WrittenFrame]) -> None:
+        """From now on readers see these frames, which are durable."""
+        index = self._active.index
+        for written in frames:
+            index.add(written.first_seq, written.position, written.due_ms)
+
+    def roll(self, next_seq: int) -> None:
+        """Begin the next segment with ``next_seq``. Where that fails, the active one goes on."""
+        former = self._active
+        try:
+            writer = SegmentWriter(self._files, self._directory, LogKind.INTAKE, next_seq)
+        except OSError as error:
+            # All submissions were answered. The file that there is goes on; the next commit tries again, or finds the
+            # disk as bad as it is.
+            log.warning("%s: the next segment could not be begun: %s", self._directory, error)
+            return
+        with self._lock:
+            self._rolled.append(_Rolled(former.writer.path, former.index, former.writer.size))
+            self._active = _Active(writer, ActiveIndex(next_seq))
+        former.writer.close()
+
+    def seal(self) -> bool:
+        """Put the index of one rolled segment on disk and forget it in memory. Whether there was one."""
+        with self._lock:
+            segment = next((s for s in self._rolled if not s.is_sealed), None)
+        if segment is None:
+            return False
+        assert isinstance(segment.index, ActiveIndex)
+        write_index(segment.path.with_suffix(".idx"), segment.index, segment.log_bytes)
+        sealed = _sealed_index(segment.path, segment.index.base)
+        with self._lock:
+            segment.index = sealed
+        return True
+
+    def close(self) -> None:
+        """Close the active segment without syncing it."""
+        self._active.writer.close()
+
+    # -- what there is -----------------------------------------------------------------------------------------------
+
+    @property
+    def first_seq(self) -> int:
+        """The lowest seq that is still here (or will be the first)."""
+        with self._lock:
+            return self._rolled[0].index.base if self._rolled else self._active.index.base
+
+    @property
+    def end_seq(self) -> int:
+        """The seq after the last one here."""
+        return self._active.index.end_seq
+
+    def indexes(self) -> list[ActiveIndex | SealedIndex]:
+        """The indexes of all segments, in seq order."""
+        with self._lock:
+            return [*(s.index for s in self._rolled), self._active.index]
+
+    def frames_between(self, start: int, end: int) -> list[SegmentFrames]:
+        """The segments that have messages with ``start <= seq < end``, in seq order."""
+        with self._lock:
+            files = [(s.path, s.index) for s in self._rolled] + [(self._active.writer.path, self._active.index)]
+        hits = [(path, index) for path, index in files if index.base < end and index.end_seq > start]
+        return [SegmentFrames(path, index.frames(), index.base, index.end_seq) for path, index in hits]
+
+    def bytes_from(self, seq: int) -> int:
+        """About how many bytes of log hold the messages from ``seq`` on."""
+        with self._lock:
+            sizes = [(s.index.base, s.index.end_seq, s.log_bytes) for s in self._rolled]
+            active = self._active
+        sizes.append((active.index.base, active.index.end_seq, active.writer.size))
+        return sum(size * (end - max(seq, base)) // (end - base) for base, end, size in sizes if end > max(seq, base))
+
+    # -- deletion ----------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Nothing is deleted meanwhile. For what is short: the disk fills until it ends."""
+        with self._lock:
+            self._keepers += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._keepers -= 1
+
+    def delete_below(self, committed_seq: int, fired_seq: int, fired_until_ms: int) -> int:
+        """Delete segments of which each message is in the store's snapshot, or fired with the ready log durable. How
+        many.
+        """
+        deleted = 0
+        while True:
+            with self._lock:
+                first = self._rolled[0] if self._rolled and not self._keepers else None
+                if first is None or not first.is_sealed or first.index.end_seq > fired_seq:
+                    return deleted
+                # `fired_seq` bounds both ways: recovery reads the intake itself from there on.
+                if first.index.end_seq > committed_seq and first.index.due_max_ms >= fired_until_ms:
+                    return deleted
+                self._rolled.pop(0)
+            self._files.remove(first.path)
+            self._files.remove(first.path.with_suffix(".idx"))
+            deleted += 1
+
+
+def _check_unbroken(rolled: Sequence[_Rolled], active_base: int) -> None:
+    bases = [*(s.index.base for s in rolled), active_base]
+    for segment, following in zip(rolled, bases[1:], strict=True):
+        end = segment.index.end_seq
+        if end != following:
+            raise CorruptError(
+                f"{segment.path} ends at seq {end}, the next segment begins at {following}: one is missing"
+            )
+
+
+def _sealed_index(path: Path, base: int) -> SealedIndex:
+    return SealedIndex(path.with_suffix(".idx"), path, _rebuilder(path, base))
+
+
+def _rebuilder(path: Path, base: int) -> Callable[[], ActiveIndex]:
+    def rebuild() -> ActiveIndex:
+        log.warning("%s: the due index is missing or damaged; making it again", path)
+        return index_of_log(path, base)
+
+    return rebuild

@@ -1,0 +1,44 @@
+"""Small durable files: a JSON object with a version and a checksum, replaced as a whole. In ``docs/formats.md``."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tarry.base.errors import CorruptError
+from tarry.log.files import Files
+
+
+def write_json(files: Files, path: Path, version: int, fields: Mapping[str, Any]) -> None:
+    """Replace the file, atomically and durably."""
+    content: dict[str, Any] = {"version": version, **fields}
+    content["crc"] = _crc(content)
+    files.replace(path, json.dumps(content, indent=1).encode())
+
+
+def read_json(path: Path, versions: Sequence[int]) -> dict[str, Any] | None:
+    """The fields that :func:`write_json` was given; None where there is no file.
+
+    Raises:
+        CorruptError: it is damaged, or its version is none of ``versions``.
+    """
+    try:
+        content = json.loads(path.read_text())
+        crc = content.pop("crc")
+        sound = crc == _crc(content) and content.pop("version") in versions
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, AttributeError, TypeError) as error:
+        raise CorruptError(f"{path} is damaged: {error}") from error
+    if not sound:
+        readable = " or ".join(map(str, versions))
+        raise CorruptError(f"{path} is damaged or of another version; this program reads version {readable}")
+    fields: dict[str, Any] = content
+    return fields
+
+
+def _crc(fields: Mapping[str, Any]) -> int:
+    return zlib.crc32(json.dumps(fields, sort_keys=True).encode())

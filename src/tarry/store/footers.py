@@ -1,0 +1,87 @@
+"""Footers of the store's Parquet files: their checksums verified, and those used last kept for the whole process.
+
+Parquet has checksums for pages and none for the footer, and its reader ends the process at some damaged footers. So the
+name of a file ends with the CRC-32 of its footer; a file of another name (a foreign writer's) is read without.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tarry.base.errors import CorruptError
+from tarry.base.lru_cache import LruCache
+from tarry.store.place import Place
+
+BYTES_MAX = 2 << 20
+BYTES_NEAR = 64 << 10
+"""What is read at first, to have most footers in one read."""
+_TAIL_BYTES = 8
+_CHECKSUM = re.compile(r"-[0-9a-f]{32}-([0-9a-f]{8})\.parquet$")
+
+
+def _size(footer: Any) -> int:
+    return int(footer.serialized_size)
+
+
+class Footers:
+    """The footers of files, by their paths. A file of the store never changes, so an entry never goes stale."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._cache: LruCache[str, Any] = LruCache(bytes_max, _size)
+
+    def get(self, place: Place, path: str) -> Any:
+        """A file's footer (a ``pyarrow.parquet.FileMetaData``); None where it has to be read without a checksum.
+
+        Raises:
+            CorruptError: the footer does not match its checksum. FileNotFoundError, OSError: the file cannot be read.
+        """
+        footer = self._cache.get(path)
+        checksum = _CHECKSUM.search(path)
+        if footer is not None or checksum is None:
+            return footer
+        return _read(place, path, int(checksum[1], 16))
+
+    def put(self, path: str, footer: Any) -> None:
+        """Keep a footer that was read."""
+        self._cache.put(path, footer)
+
+    def clear(self) -> None:
+        """Forget all: for tests that change files."""
+        self._cache.clear()
+
+
+FOOTERS = Footers(BYTES_MAX)
+"""The footers of this process. One for all who read, because a broker's window reader, its queries and Spark's tasks
+(which begin with nothing but a path) come to the same files one after the other, and because what bounds its memory is
+the process. It holds nothing but what is in files that never change, so nobody can tell whether it is shared.
+"""
+
+
+def checksum_of(content: pa.Buffer) -> int:
+    """CRC-32 of the footer of a whole Parquet file: its metadata, their length and the magic number."""
+    return zlib.crc32(content.slice(content.size - _footer_bytes(content)))
+
+
+def _footer_bytes(end: pa.Buffer) -> int:
+    return int.from_bytes(end.slice(end.size - _TAIL_BYTES, 4).to_pybytes(), "little") + _TAIL_BYTES
+
+
+def _read(place: Place, path: str, checksum: int) -> Any:
+    with place.filesystem.open_input_file(path) as file:
+        size = file.size()
+        near = file.read_at(min(size, BYTES_NEAR), max(0, size - BYTES_NEAR))
+        end = pa.py_buffer(near)
+        length = _footer_bytes(end) if end.size >= _TAIL_BYTES else size + 1
+        if length > size:
+            raise CorruptError(f"{path} is damaged: {size} bytes are no Parquet file")
+        if length > end.size:
+            end = pa.py_buffer(file.read_at(length, size - length))
+    footer = end.slice(end.size - length)
+    if zlib.crc32(footer) != checksum:
+        raise CorruptError(f"{path} is damaged: the checksum of its footer does not hold")
+    return pq.read_metadata(pa.BufferReader(b"PAR1" + footer.to_pybytes()))

@@ -1,0 +1,318 @@
+"""The Delta log of a store: its newest version, made durable before anybody acts on it, and commits on top of it.
+
+A commit changes files and app transactions together: numbers by name, which say what of a source is in the table. What
+may be committed is judged on the newest version, and judged anew when another driver came in between; of two that race
+from one version with the same app transaction, the second one's commit conflicts.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema, Transaction
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.transaction import AddAction, RemoveAction
+
+from tarry.api.jobs import StagedFile
+from tarry.base.clock import Clock, SystemClock
+from tarry.base.errors import CorruptError, InvalidArgumentError, UnavailableError
+from tarry.base.message import SCHEMA
+from tarry.store.errors import StaleCommitError
+from tarry.store.locallog import FILES_KEY, REMOVED_KEY, mend, sync_checkpoint, sync_entries
+from tarry.store.place import Place, sync_up
+from tarry.store.snapshot import FileColumns, Snapshot
+
+log = logging.getLogger(__name__)
+
+PARTITION_COLUMNS = ["shard", "bucket"]
+TABLE_SCHEMA = pa.schema([*SCHEMA, ("shard", pa.int32()), ("bucket", pa.string())])
+CHECKPOINT_COMMITS = 50
+CONFLICTS_MAX = 20
+"""How often a commit is tried that conflicts with others and is not stale."""
+LOG_RETENTION, FILE_RETENTION = "delta.logRetentionDuration", "delta.deletedFileRetentionDuration"
+_PROPERTIES = {
+    "delta.checkpointInterval": str(CHECKPOINT_COMMITS),
+    LOG_RETENTION: "interval 1 days",
+    FILE_RETENTION: "interval 1 days",
+    "delta.dataSkippingStatsColumns": "due_ms,seq,topic",
+}
+# Checkpoints and the clean-up of old entries are made here, each durable before the next: see locallog.py.
+_NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """What a commit changes: ``files`` come, the files ``removed`` (paths in the table) go, and the app transactions
+    get these versions. ``info`` is for people who read the log.
+    """
+
+    files: Sequence[StagedFile] = ()
+    removed: Sequence[str] = ()
+    versions: Mapping[str, int] = field(default_factory=dict)
+    info: Mapping[str, str] = field(default_factory=dict)
+
+
+class Publisher:
+    """The log of one shard of a store. Thread-safe; any number of processes may have the same store open.
+
+    ``may_clean_up`` is asked before a checkpoint is made, which takes away versions that are older than their
+    retention.
+    """
+
+    def __init__(
+        self,
+        uri: str,
+        *,
+        shard: int,
+        create: bool = True,
+        clock: Clock | None = None,
+        may_clean_up: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """Open the store at a path or URI. With ``create``, create it if it is not there and mend, on a local disk,
+        what a power failure left; without, only look: beside a driver that may be writing at this moment.
+
+        Raises:
+            InvalidArgumentError: there is a Delta table that is not a Tarry store.
+            CorruptError: the table cannot be read.
+            UnavailableError: the place cannot be reached or written.
+        """
+        self._place = Place.of(uri)
+        if create and self._place.local is not None:
+            mend(self._place.local)
+        try:
+            self._table = _open_or_create(self._place) if create else DeltaTable(self._place.uri)
+        except (DeltaError, OSError) as error:
+            raise _wrapped(f"cannot open the store at {self._place.uri}", error) from error
+        self._shard = shard
+        self._clock = clock or SystemClock()
+        self._may_clean_up = may_clean_up
+        self._lock = threading.RLock()
+        self._snapshot: Snapshot | None = None
+        self._synced_version = max(-1, int(self._table.version()) - 1)
+
+    @property
+    def root(self) -> str:
+        """Where the table is, as :func:`tarry.store.stage` takes it."""
+        return self._place.uri
+
+    @property
+    def shard(self) -> int:
+        """Which part of the store this is."""
+        return self._shard
+
+    def snapshot(self) -> Snapshot:
+        """The newest version, made durable before it is returned. Cheap when nothing has changed.
+
+        Raises:
+            UnavailableError: the place cannot be reached.
+        """
+        with self._lock:
+            try:
+                self._update()
+            except (DeltaError, OSError) as error:
+                raise _wrapped(f"cannot read the log of the store at {self.root}", error) from error
+            version = int(self._table.version())
+            if self._snapshot is None or self._snapshot.version != version:
+                # Seen is not durable: the driver that wrote it may not have synced it yet, or may have died before.
+                if self._place.local is not None:
+                    sync_entries(self._place.local, self._synced_version + 1, version)
+                self._synced_version = version
+                actions = pa.table(self._table.get_add_actions(flatten=True))
+                committed_seq = self._table.transaction_version(intake_id(self._shard)) or 0
+                files = FileColumns.of_actions(actions, self._shard)
+                self._snapshot = Snapshot(self.root, version, int(committed_seq), *files)
+            return self._snapshot
+
+    def versions_of(self, *app_ids: str) -> list[int | None]:
+        """The versions of app transactions in the newest version of the table; None for one that there is not.
+
+        Raises:
+            UnavailableError: the place cannot be reached.
+        """
+        with self._lock:
+            self.snapshot()
+            return [self.version_of(app_id) for app_id in app_ids]
+
+    def version_of(self, app_id: str) -> int | None:
+        """The version of an app transaction in the version of the table that was read last."""
+        version = self._table.transaction_version(app_id)
+        return None if version is None else int(version)
+
+    def publish(self, what: str, judge: Callable[[Snapshot], Commit | None]) -> Snapshot:
+        """Commit what ``judge`` says of the newest snapshot, durably. It gives None where nothing is left to be done,
+        or raises. The snapshot with it; ``what`` names the commit in errors.
+
+        Delta's conflict detection is coarse: whoever removes files makes every commit fail that began before, also one
+        that only adds. So a conflict is judged anew, and tried again where nothing stands against it.
+
+        Raises:
+            InvalidArgumentError: a file is of another shard. StaleCommitError: a file has gone; nothing was committed.
+            UnavailableError: the log cannot be written. Whether the commit took place shows at the next
+            :meth:`snapshot`.
+        """
+        with self._lock:
+            for attempt in range(CONFLICTS_MAX):
+                before = self.snapshot()
+                commit = judge(before)
+                if commit is None:
+                    return before
+                self._check_present(commit.files)
+                try:
+                    self.write(commit)
+                except CommitFailedError as error:
+                    if attempt == CONFLICTS_MAX - 1:
+                        raise UnavailableError(f"{what} to {self.root} failed: {error}") from error
+                    continue
+                except (DeltaError, OSError) as error:
+                    raise _wrapped(f"{what} to {self.root} failed", error) from error
+                break
+            snapshot = self.snapshot()
+            if snapshot.version // CHECKPOINT_COMMITS > before.version // CHECKPOINT_COMMITS and self._may_clean_up():
+                self._checkpoint(snapshot.version)
+            return snapshot
+
+    def write(self, commit: Commit) -> None:
+        """Write a commit on top of the version that was read last. Its entry is not synced yet; :meth:`publish` is for
+        everybody who does not know better.
+
+        Raises:
+            CommitFailedError: another one came first, which it conflicts with.
+        """
+        now_ms = self._clock.now_ms()  # from then on a reader of an older version has the retention's time
+        info = {FILES_KEY: str(len(commit.files)), **commit.info}
+        removals = self._removals(commit.removed, now_ms)
+        if removals or not commit.versions:
+            info[REMOVED_KEY] = str(len(removals))
+        self._table.create_write_transaction(
+            [*(add_action(file, now_ms) for file in commit.files), *removals],
+            "append",
+            Schema.from_arrow(TABLE_SCHEMA),
+            PARTITION_COLUMNS,
+            commit_properties=CommitProperties(
+                custom_metadata=info,
+                app_transactions=[Transaction(*each) for each in commit.versions.items()] or None,
+            ),
+            post_commithook_properties=_NO_HOOKS,
+        )
+
+    def configuration(self) -> dict[str, str]:
+        """The properties of the table, in the version that was read last."""
+        with self._lock:
+            return {k: v for k, v in self._table.metadata().configuration.items() if v is not None}
+
+    def configure(self, properties: dict[str, str]) -> None:
+        """Set properties of the table. One commit, if one of them is new.
+
+        Raises:
+            UnavailableError: the log cannot be written.
+        """
+        with self._lock:
+            self.snapshot()
+            if not properties.items() <= self.configuration().items():
+                try:
+                    self._table.alter.set_table_properties(properties)
+                except (DeltaError, OSError) as error:
+                    raise _wrapped(f"cannot set the retention of the store {self.root}", error) from error
+                self.snapshot()
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _update(self) -> None:
+        try:
+            self._table.update_incremental()
+        except DeltaError:
+            # The entries after our version may have been cleaned up behind a checkpoint: begin anew.
+            self._table = DeltaTable(self.root)
+
+    def _check_present(self, files: Sequence[StagedFile]) -> None:
+        # A driver that slept for hours may find its files removed as orphans; a worker on another machine may have
+        # written them to its own disk. Naming a file that is not there would lose its messages.
+        for file, size in zip(files, self._place.sizes(f.path for f in files), strict=True):
+            if size != file.size:
+                is_there = "missing" if size is None else f"{size} bytes long"
+                raise StaleCommitError(
+                    f"staged file {file.path} under {self.root} is {is_there}; "
+                    f"expected: {file.size} bytes; nothing was committed"
+                )
+
+    def _removals(self, removed: Sequence[str], now_ms: int) -> list[RemoveAction]:
+        if not removed:
+            return []
+        entries = pa.table(self._table.get_add_actions(flatten=True)).select(
+            ["path", "size_bytes", "partition.shard", "partition.bucket"]
+        )
+        hits = entries.filter(pc.is_in(entries["path"], value_set=pa.array(list(removed), pa.string())))
+        return [
+            RemoveAction(path, True, now_ms, size, {"shard": str(shard), "bucket": bucket})
+            for path, size, shard, bucket in zip(*(column.to_pylist() for column in hits.columns), strict=True)
+        ]
+
+    def _checkpoint(self, version: int) -> None:
+        try:
+            self._table.create_checkpoint()
+            if self._place.local is not None:
+                sync_checkpoint(self._place.local, version)
+            self._table.cleanup_metadata()
+        except (DeltaError, OSError) as error:
+            # The commit itself is durable; without a checkpoint, opening only takes longer.
+            log.warning("no checkpoint of the store at version %d: %s", version, error)
+
+
+def intake_id(shard: int) -> str:
+    """The app transaction of which the version is a shard's ``committed_seq``."""
+    return f"intake-{shard}"
+
+
+def add_action(file: StagedFile, now_ms: int) -> AddAction:
+    """The entry of the log that adds a file, with its bounds."""
+    low = {"due_ms": file.due_min_ms, "seq": file.seq_min, "topic": file.topic_min}
+    high = {"due_ms": file.due_max_ms, "seq": file.seq_max, "topic": file.topic_max}
+    statistics = {"numRecords": file.rows, "minValues": low, "maxValues": high, "nullCount": dict.fromkeys(low, 0)}
+    partition = {"shard": str(file.shard), "bucket": file.bucket}
+    return AddAction(file.path, file.size, partition, now_ms, True, json.dumps(statistics))
+
+
+def _open_or_create(place: Place) -> DeltaTable:
+    try:
+        table = DeltaTable(place.uri)
+    except TableNotFoundError:
+        table = _create(place)
+    columns = {each.name for each in table.schema().fields}
+    if table.metadata().partition_columns != PARTITION_COLUMNS or not columns.issuperset(TABLE_SCHEMA.names):
+        raise InvalidArgumentError(
+            f"the Delta table at {place.uri} is not a Tarry store: its columns are {sorted(columns)}, "
+            f"partitioned by {table.metadata().partition_columns}"
+        )
+    return table
+
+
+def _create(place: Place) -> DeltaTable:
+    if place.local is not None:
+        place.local.mkdir(parents=True, exist_ok=True)
+    try:
+        # Broker and pipeline may both be the first: "error" makes one of them lose, and open what the other made.
+        table = DeltaTable.create(
+            place.uri,
+            schema=Schema.from_arrow(TABLE_SCHEMA),
+            mode="error",
+            partition_by=PARTITION_COLUMNS,
+            configuration=_PROPERTIES,
+        )
+    except (DeltaError, OSError):
+        table = DeltaTable(place.uri)
+    if place.local is not None:
+        sync_entries(place.local, 0, 0)
+        sync_up(place.local, place.local.parent)
+    return table
+
+
+def _wrapped(what: str, error: Exception) -> CorruptError | UnavailableError:
+    first_line = str(error).splitlines()[0] if str(error) else type(error).__name__
+    kind = CorruptError if isinstance(error, DeltaError) and "Kernel error" in first_line else UnavailableError
+    return kind(f"{what}: {first_line}")

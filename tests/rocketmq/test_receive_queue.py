@@ -1,0 +1,86 @@
+"""Receives that wait for messages: served at once, but not one by one while many come."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tarry.fronts.rocketmq.common.receive_queue import GATHER_S, ReceiveQueue
+
+pytestmark = pytest.mark.asyncio
+
+
+class Group:
+    """Has so many messages, and counts how often it is asked; a subscription of itself, too."""
+
+    def __init__(self) -> None:
+        self.closed = False
+        self.ready = 0
+        self.asked = 0
+        self.on_news: Callable[[], None] = lambda: None
+
+    def listen(self, on_news: Callable[[], None]) -> Callable[[], None]:
+        self.on_news = on_news
+        return lambda: None
+
+    def come(self, rows: int) -> None:
+        self.ready += rows
+        self.on_news()
+
+    def poll(self, rows_max: int) -> tuple[pa.RecordBatch | None, float | None]:
+        self.asked += 1
+        rows = min(rows_max, self.ready)
+        self.ready -= rows
+        return (pa.record_batch({"row": list(range(rows))}) if rows else None), None
+
+
+async def test_the_first_is_served_at_once_and_the_next_ones_together() -> None:
+    group: Any = Group()
+    queue = ReceiveQueue(asyncio.get_running_loop(), group)
+    group.come(1)
+    first = queue.receive(group, 32)
+    assert first.done(), "nobody was served before"
+    second = queue.receive(group, 32)
+    group.come(1)
+    await asyncio.sleep(0)
+    group.come(2)
+    await asyncio.sleep(0)
+    assert group.asked == 1, "the group is asked again when some have gathered"
+    batch = await asyncio.wait_for(second, 60)
+    assert batch is not None
+    assert batch.num_rows == 3
+    assert group.asked == 2
+    queue.close()
+
+
+async def test_who_has_more_to_get_does_not_wait() -> None:
+    group: Any = Group()
+    queue = ReceiveQueue(asyncio.get_running_loop(), group)
+    group.come(100)
+    rows = []
+    for _ in range(3):
+        waiting = queue.receive(group, 32)
+        assert waiting.done(), "a full batch says that there may be more"
+        batch = waiting.result()
+        assert batch is not None
+        rows.append(batch.num_rows)
+    assert rows == [32, 32, 32]
+    queue.close()
+
+
+async def test_a_queue_that_closes_lets_go_of_who_waits_for_others_to_gather() -> None:
+    group: Any = Group()
+    queue = ReceiveQueue(asyncio.get_running_loop(), group)
+    group.come(1)
+    queue.receive(group, 32)
+    second = queue.receive(group, 32)
+    queue.close()
+    assert await asyncio.wait_for(second, 60) is None
+    await asyncio.sleep(
+        2 * GATHER_S
+    )  # the loop's timers run in the order of their times: its own would have run before
+    assert group.asked == 1
