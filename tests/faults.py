@@ -32,7 +32,8 @@ class Crash(BaseException):
 class FaultyFiles(OsFiles):
     """Counts steps (each write, sync, replace and remove is two: before and after) and crashes at step ``crash_at``.
 
-    ``full`` makes writes fail with ENOSPC after a part; ``broken_sync`` makes fsync fail with EIO.
+    ``full`` makes writes fail with ENOSPC after a part, ``full_directory`` those to files in directories of that name
+    alone; ``broken_sync`` makes fsync fail with EIO.
     """
 
     def __init__(self) -> None:
@@ -40,6 +41,7 @@ class FaultyFiles(OsFiles):
         self.steps = 0
         self.crash_at: int | None = None
         self.full = False
+        self.full_directory = ""
         self.broken_sync = False
         self.durable: dict[Path, int] = {}
         self.done: list[str] = []
@@ -112,7 +114,7 @@ class FaultyAppendFile:
     def write(self, buffers: Sequence[Buffer]) -> None:
         name = f"{self._path.parent.name}/{self._path.name}"
         self._files.step(f"before write {name}")
-        if self._files.full:
+        if self._files.full or self._path.parent.name == self._files.full_directory:
             self._inner.write([b"".join(bytes(b) for b in buffers)[:37]])
             raise OSError(errno.ENOSPC, "no space left (injected)")
         self._inner.write(buffers)

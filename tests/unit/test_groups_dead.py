@@ -185,35 +185,33 @@ def test_a_full_disk_keeps_a_message_until_its_copy_is_durable(tmp_path: Path) -
         broker.set_group("a", "g", tries=1)
         put(broker, "a", "m", "n")
         batch = take(broker)
-        broker.components.intake._writer.append = _full  # type: ignore[method-assign]
+        files.full_directory = "intake"
         nack(broker, batch)
         info = broker.group_info("a", "g")
         assert (info.burying, info.lag, info.dead) == (2, 2, 0)
         assert take(broker).num_rows == 0, "it was its last try"
         broker.advance(2)
         assert broker.group_info("a", "g").burying == 2, "tried again, in vain"
-        del broker.components.intake._writer.append
+        files.full_directory = ""
         broker.advance(1)
         broker.step()
         assert ids(broker.dead_letters("a", "g")) == ["m", "n"]
         assert broker.group_info("a", "g").lag == 0
 
 
-def _full(*_: Any) -> None:
-    raise OSError(28, "no space left (injected)")
-
-
 def test_a_refused_copy_is_found_again_after_a_restart(tmp_path: Path) -> None:
     clock = TestClock()
-    with open_broker(tmp_path, clock=clock) as broker:
+    files = FaultyFiles()
+    with open_broker(tmp_path, files=files, clock=clock) as broker:
         broker.set_group("a", "g", tries=2)
         put(broker, "a", "m", "n")
         nack(broker, take(broker))
         batch = take(broker)
         ack(broker, batch, 1)
-        broker.components.intake._writer.append = _full  # type: ignore[method-assign]
+        files.full_directory = "intake"
         nack(broker, batch, 0)
-    with open_broker(tmp_path, clock=clock) as broker:
+    files.full_directory = ""
+    with open_broker(tmp_path, files=files, clock=clock) as broker:
         assert take(broker).num_rows == 0
         broker.step()
         assert broker.dead_letters("a", "g")["attempt"].to_pylist() == [2]
@@ -303,12 +301,13 @@ def test_purge(tmp_path: Path) -> None:
 def test_a_respawn_that_fails_loses_nothing(tmp_path: Path) -> None:
     from tarry.base.errors import DiskFullError
 
-    with open_broker(tmp_path) as broker:
+    files = FaultyFiles()
+    with open_broker(tmp_path, files=files) as broker:
         buried(broker, *"abc")
-        broker.components.intake._writer.append = _full  # type: ignore[method-assign]
+        files.full_directory = "intake"
         with pytest.raises(DiskFullError):
             broker.respawn("a", "g")
-        del broker.components.intake._writer.append
+        files.full_directory = ""
         assert ids(broker.dead_letters("a", "g")) == ["a", "b", "c"]
         assert broker.respawn("a", "g") == 3
         broker.step()
@@ -388,7 +387,8 @@ def test_dead_letters_outlive_the_retention(tmp_path: Path) -> None:
 
 def test_a_segment_with_dead_letters_stays_while_they_cannot_be_put_again(tmp_path: Path) -> None:
     settings = {**SMALL, "retention_ms": HOUR_MS}
-    with open_broker(tmp_path, **settings) as broker:
+    files = FaultyFiles()
+    with open_broker(tmp_path, files=files, **settings) as broker:
         buried(broker, "m")
         first = broker.components.ready.segments[0]
         broker.advance("2h")
@@ -401,14 +401,14 @@ def test_a_segment_with_dead_letters_stays_while_they_cannot_be_put_again(tmp_pa
         fail(broker, 1)
         put(broker, "other", *[f"{i}" for i in range(12, 24)], properties={"x": "y" * 900})
         held = broker.components.ready.segments[0]
-        broker.components.intake._writer.append = _full  # type: ignore[method-assign]
+        files.full_directory = "intake"
         broker.clock.advance_ms(2 * HOUR_MS)
         for path in (tmp_path / "ready").glob("*.log"):
             os.utime(path, (1, 1))
         broker.step()
         assert held <= broker.components.ready.segments[0] <= held + 1
         assert set(ids(broker.dead_letters("a", "g"))) == {"m", "n"}
-        del broker.components.intake._writer.append
+        files.full_directory = ""
         broker.step()
         broker.step()
         assert broker.components.ready.segments[0] > held

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from tests.faults import FaultyFiles
 from tests.groups import SMALL, ack, drained, fail, ids, nack, put, take
 
 from tarry.base.clock import TestClock
@@ -119,18 +120,16 @@ def test_dead_letters_come_again_after_a_seek_behind_them(tmp_path: Path) -> Non
 
 
 def test_a_seek_with_copies_that_were_refused(tmp_path: Path) -> None:
-    with open_broker(tmp_path) as broker:
+    files = FaultyFiles()
+    with open_broker(tmp_path, files=files) as broker:
         broker.set_group("a", "g", tries=1)
         put(broker, "a", "m")
 
-        def full(*_: object) -> None:
-            raise OSError(28, "no space left (injected)")
-
-        broker.components.intake._segments.append = full  # type: ignore[method-assign]
+        files.full_directory = "intake"
         fail(broker, 1)
         assert broker.group_info("a", "g").burying == 1
         broker.seek("a", "g", "earliest")
-        del broker.components.intake._segments.append
+        files.full_directory = ""
         assert broker.group_info("a", "g").burying == 0
         broker.advance(5)
         assert drained(broker) == ["m"]

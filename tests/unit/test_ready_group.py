@@ -15,7 +15,7 @@ from tests.unit.test_ready_log import NOW, Box
 from tarry.api.groups import GroupSettings
 from tarry.api.retry import parse_retry
 from tarry.base.clock import SystemClock, TestClock
-from tarry.base.errors import CorruptError, StaleLeaseError, TarryError
+from tarry.base.errors import CorruptError, OverloadedError, StaleLeaseError, TarryError
 from tarry.groups import Group, GroupRegistry, Subscription
 from tarry.groups.control import GroupControl
 from tarry.groups.dead_letters import DeadLetters
@@ -23,7 +23,7 @@ from tarry.groups.replay import Beginning
 from tarry.groups.retention import GroupRetention
 from tarry.groups.services import Services
 from tarry.log.segment import list_segments
-from tarry.queue import Journal
+from tarry.queue import Journal, journal
 from tarry.queue.entries import Entry, Op
 from tarry.queue.topic import Topic
 
@@ -446,3 +446,25 @@ def test_a_consumer_without_room_does_not_spin_for_what_it_could_not_take(rig: R
     rig.clock.advance_ms(5 * LEASE_MS)
     assert full.fetch(1, None) is None
     assert waits == [0.05] * 3
+
+
+def test_a_journal_with_too_much_to_write_refuses_and_changes_nothing(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig.box.append("a", "a", "a")
+    consumer = rig.consumer()
+    batch = take(consumer, 2)
+    with monkeypatch.context() as patch:
+        patch.setattr(journal, "ENTRIES_MAX", 0)
+        for refused in (consumer.ack, consumer.nack, rig.group.reject):
+            with pytest.raises(OverloadedError, match="try again"):
+                refused(*of(batch))
+        with pytest.raises(OverloadedError, match="try again"):
+            rig.group.ack_each(*of(batch), lambda error: None)
+        with pytest.raises(OverloadedError, match="try again"):
+            rig.control.seek(0, lambda error: None)
+        rig.clock.advance_ms(LEASE_MS)
+        assert consumer.poll(10) == (None, 0.05), "nothing is handed out, and no lease expires"
+        assert rig.group.counts()["leased"] == 2
+    assert consumer.ack(*of(batch)) == 2
+    assert offsets(take(consumer)) == [2]

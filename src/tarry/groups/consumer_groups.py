@@ -140,7 +140,7 @@ class ConsumerGroups:
         """Durably when it returns. Its dead letters stay."""
         self._lifecycle.delete(self._registry.get(topic, name))
 
-    # -- what they are told ------------------------------------------------------------------------------------------
+    # -- settings, and where they go on --------------------------------------------------------------------------------
 
     def set(self, topic: str, name: str, start: str | None, **changes: object) -> GroupInfo:
         """Change settings (None: as it is), durably when it returns; a group that is new is made."""

@@ -111,7 +111,8 @@ class GroupControl:
         """Settle messages (offsets ascend) that nobody leased: those of the list of dead letters. How many were not
         settled before; ``on_result`` is called when that is durable.
         """
-        self._journal.check_room()
+        # Not refused while the journal has too much to write: their successors may be durable already, and would be
+        # there twice. Who asks for it waits for the result, so there are few at a time.
         with self._state.lock:
             kept = offsets[offsets >= self._state.floor]
             fresh = kept[~self._state.settled_mask(kept)]

@@ -146,10 +146,10 @@ class Delivery:
         while not self._order.full:
             if state.cursor - start >= SCAN_ROWS:
                 return None, _Why.UNFINISHED
-            found = self._topic.read(state.cursor, rows_max)
-            if found is None:
+            unread = self._topic.read(state.cursor, rows_max)
+            if unread is None:
                 break
-            base, batch = found
+            base, batch = unread
             if base > state.cursor:
                 state.forget(base)  # retention deleted what lay between
             columns = batch.columns

@@ -119,8 +119,8 @@ class Group:
 
     def oldest_due_ms(self) -> int | None:
         """Due time of the first message in the queue that is not settled (it may be read from disk)."""
-        found = self._state.topic.read(self._state.floor, 1)
-        return None if found is None else int(found[1].column("due_ms")[0].as_py())
+        first = self._state.topic.read(self._state.floor, 1)
+        return None if first is None else int(first[1].column("due_ms")[0].as_py())
 
     def counts(self) -> dict[str, int]:
         """How many messages are ready, leased, waiting (for their next try), blocked (by the order) and burying (being

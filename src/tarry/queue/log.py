@@ -256,8 +256,8 @@ def _by_topic(batch: pa.RecordBatch) -> list[tuple[str, pa.RecordBatch]]:
 
 def _first_due(topic: Topic, at: int, end: int, due_ms: int) -> int | None:
     """The lowest of the offsets ``at … end-1`` whose message is due then or later."""
-    while at < end and (found := topic.read(at, min(FRAME_ROWS, end - at))) is not None:
-        base, batch = found
+    while at < end and (rows := topic.read(at, min(FRAME_ROWS, end - at))) is not None:
+        base, batch = rows
         hits = np.flatnonzero(batch.column("due_ms").to_numpy() >= due_ms)
         if len(hits):
             return base + int(hits[0])
