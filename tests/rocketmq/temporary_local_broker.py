@@ -1,17 +1,15 @@
-"""TEMPORARY: today's Broker as a :class:`tarry.api.local.LocalBroker`, until it is one itself.
+"""TEMPORARY: today's groups as :class:`tarry.api.consuming.ConsumerGroup`, until they are that themselves.
 
-To remove: delete this file, and put ``broker`` for ``local(broker)`` in ``conftest.py`` and ``test_receiving.py``.
+To remove: delete this file, and put ``broker`` for ``local(broker)`` in ``conftest.py``, ``test_receiving.py`` and
+``test_clients.py``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from tarry.api import operations as ops
-from tarry.api.groups import GroupSettings
-from tarry.groups import Subscription
+from tarry.groups import Group, Subscription
 
 
 class LocalGroup:
@@ -24,10 +22,6 @@ class LocalGroup:
     @property
     def topic_name(self) -> str:
         return str(self.inner.topic.name)
-
-    @property
-    def settings(self) -> GroupSettings:
-        return self.inner.settings  # type: ignore[no-any-return]
 
     def subscribe(self, *, prefetch: int, lease_ms: int) -> LocalSubscription:
         return LocalSubscription(self, Subscription(self.inner, prefetch=prefetch, lease_ms=lease_ms))
@@ -54,40 +48,13 @@ class LocalSubscription:
         return self.inner.group.renew(self.inner, held_ms_max)
 
 
-CALLS: dict[type, Callable[[Any, Any], Any]] = {
-    ops.Cancel: lambda b, o: b.cancel_many(o.handles),
-    ops.CancelKeys: lambda b, o: b.cancel_keys(o.topic, o.keys),
-    ops.SetGroup: lambda b, o: b.set_group(o.topic, o.group, start=o.start, **o.settings),
-    ops.GetGroup: lambda b, o: b.group_info(o.topic, o.group),
-    ops.ListGroups: lambda b, o: b.groups(o.topic),
-    ops.SetTopic: lambda b, o: b.set_topic(o.topic, **o.settings),
-    ops.GetTopic: lambda b, o: b.topic_info(o.topic),
-    ops.HasTopic: lambda b, o: b.has_topic(o.topic),
-    ops.GetQueues: lambda b, o: b.queue_state(o.topics),
-    ops.ReadQueue: lambda b, o: b.read_queue(o.topic, o.start, o.end),
-    ops.FindOffset: lambda b, o: b.offset_at(o.topic, o.due_ms),
-    ops.FollowQueue: lambda b, o: b.follow_queue(o.topic, o.group, o.start),
-    ops.AdvanceGroup: lambda b, o: b.advance_group(o.topic, o.group, o.offset),
-}
-
-
 class TemporaryLocalBroker:
     def __init__(self, broker: Any) -> None:
         self._broker = broker
         self._groups: WeakKeyDictionary[Any, LocalGroup] = WeakKeyDictionary()
-        self.submit, self.submit_checked = broker.submit, broker.submit_checked
-        self.replace_key = broker.replace_key
 
-    @property
-    def config(self) -> Any:
-        return self._broker.config
-
-    @property
-    def clock(self) -> Any:
-        return self._broker.clock
-
-    def call(self, operation: Any) -> Any:
-        return CALLS[type(operation)](self._broker, operation)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._broker, name)
 
     def group(self, topic: str, name: str, **more: Any) -> LocalGroup:
         return self._wrap(self._broker.group(topic, name, **more))
@@ -100,4 +67,4 @@ class TemporaryLocalBroker:
 
 
 def local(broker: Any) -> Any:
-    return broker if hasattr(broker, "call") else TemporaryLocalBroker(broker)
+    return broker if hasattr(Group, "subscribe") else TemporaryLocalBroker(broker)
