@@ -22,7 +22,7 @@ from tarry.base.errors import DiskFullError, InvalidArgumentError, OverloadedErr
 from tarry.base.message import PROPERTIES
 from tarry.fronts.rocketmq.common.draft import Rules
 from tarry.fronts.rocketmq.common.properties import join_keys, map_of, split_keys
-from tarry.fronts.rocketmq.common.refusal import OK, Code, Refusal, overall
+from tarry.fronts.rocketmq.common.refusal import Code, Refusal
 from tarry.fronts.rocketmq.common.send_queue import rows_of
 from tarry.fronts.rocketmq.common.stubs import definition
 from tarry.fronts.rocketmq.common.stubs import service as s
@@ -33,6 +33,7 @@ from tarry.fronts.rocketmq.v5.handles import read_recall, read_receipt, recall_h
 from tarry.fronts.rocketmq.v5.message_bytes import deliveries
 from tarry.fronts.rocketmq.v5.messages import messages_of
 from tarry.fronts.rocketmq.v5.resources import group_of, topic_of
+from tarry.fronts.rocketmq.v5.statuses import OK, overall
 from tests.rocketmq.rpc import res
 
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
