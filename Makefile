@@ -4,17 +4,20 @@
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+PYTEST := $(BIN)/pytest -n 2 --dist loadgroup --no-loadscope-reorder
 
 # The newest Python we know, or the one that is given: make PYTHON=/path/to/python3.12 test
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 
-.PHONY: help setup demo test lint types unit spark-cluster bench soak month kafka kafka-jars h2spec compat clean
+.PHONY: help setup demo test test-core test-rest test-all lint types unit spark-cluster bench soak month kafka kafka-jars h2spec compat clean
 
 help:
 	@echo 'make demo               a year of flight departures through a broker that is killed on the way'
-	@echo 'make test               lint, types and all tests'
-	@echo 'make lint | types       a part of it'
+	@echo 'make test               lint, types and the core of the tests, of every package (minutes)'
+	@echo 'make lint | types | test-core   a part of it'
+	@echo 'make test-rest          the other tests: every crash step, more examples, Kafka, all of Spark'
+	@echo 'make test-all           both'
 	@echo 'make unit [ARGS=...]    pytest alone, with arguments: make unit ARGS="tests/unit -k delay"'
 	@echo 'make spark-cluster      format("tarry") on a cluster of two workers, with Spark Connect, and with what is killed (minutes)'
 	@echo 'make bench [ONLY=name]  measure; writes benchmarks/results/latest.json'
@@ -42,7 +45,15 @@ $(STAMP): pyproject.toml
 demo: $(STAMP)
 	$(BIN)/tarry demo $(ARGS)
 
-test: lint types unit
+test: lint types test-core
+
+test-all: test test-rest
+
+test-core: $(STAMP)
+	HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-quick} $(PYTEST) --part core $(ARGS)
+
+test-rest: $(STAMP)
+	$(PYTEST) --part rest $(ARGS)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -52,7 +63,7 @@ types: $(STAMP)
 	$(BIN)/mypy
 
 unit: $(STAMP)
-	$(BIN)/pytest -n 2 --dist loadfile -m 'not kafka_slow' $(ARGS)
+	$(PYTEST) -m 'not kafka_slow' $(ARGS)
 
 spark-cluster: $(STAMP)
 	SPARK_CLUSTER_TEST=1 $(BIN)/pytest tests/spark/test_datasource_cluster.py tests/spark/test_datasource_connect.py \
@@ -74,7 +85,7 @@ kafka-jars: $(STAMP)
 	$(BIN)/python -m tests.kafka.server
 
 h2spec: $(STAMP)
-	$(BIN)/python -m tests.grpc.h2spec $(ARGS)
+	$(BIN)/python -m tests.loopgrpc.h2spec $(ARGS)
 
 compat: $(STAMP)
 	$(BIN)/python -m tests.compat.rocketmq.run $(ARGS)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import BODY_BYTES, Result, benchmark, now_ms, server, workspace
-from tarry.spark.pipeline.session import build_session, end_jvm
+from tarry.spark.runtime.session import build_session, end_jvm
 
 ROWS = int(os.environ.get("BENCH_BULK_ROWS", 3_000_000))
 PARTITIONS = 4

@@ -13,9 +13,9 @@ import pyarrow as pa
 
 from benchmarks.harness import Result, benchmark, messages, now_ms, workspace
 from tarry.base.message import SCHEMA
-from tarry.spark.pipeline.carry import Settings
+from tarry.spark.broker_client import IntakeState
 from tarry.spark.pipeline.compact import Upkeep, in_process
-from tarry.spark.pipeline.intake_client import IntakeState
+from tarry.spark.pipeline.upkeep import UpkeepSettings
 from tarry.store import Store, stage
 from tarry.store.upkeep import plan
 
@@ -64,7 +64,7 @@ def compact() -> list[Result]:
             store = Store.open(str(directory / "store"))
             fill(store, reach_ms)
             broker, silent = _Broker(ROWS), _Silent()
-            upkeep = Upkeep(store, broker, silent, Settings(), in_process)  # type: ignore[arg-type]
+            upkeep = Upkeep(store, broker, silent, UpkeepSettings(), in_process)  # type: ignore[arg-type]
             before = len(store.snapshot().files)
             start = time.perf_counter()
             while upkeep.round(threading.Event()):

@@ -1,4 +1,4 @@
-"""Tarry's gRPC server beside grpc.aio: unary calls of 300 bytes, 64 in flight, with a handler that gives them back.
+"""loopgrpc beside grpc.aio: unary calls of 300 bytes, 64 in flight, with a handler that gives them back.
 
 Both servers run on uvloop in processes of their own, one after the other, and are asked by the same client of raw
 frames. It asks in two ways: with header blocks that are the same for each call, as a client sends them that has nothing
@@ -17,14 +17,13 @@ from hpack import Encoder
 
 from benchmarks.harness import Result, benchmark, child
 from loopgrpc import GrpcServer, Unary
-from loopgrpc.answers import prefix
 from loopgrpc.frames import (
     ACK,
     DATA,
     END_HEADERS,
     END_STREAM,
+    FRAME_HEADER,
     GOAWAY,
-    HEAD,
     HEADERS,
     PING,
     PREFACE,
@@ -36,6 +35,7 @@ from loopgrpc.frames import (
     settings,
     window_update,
 )
+from loopgrpc.framing import prefix
 
 METHOD = "/bench.Bench/Echo"
 IN_FLIGHT = 64
@@ -120,7 +120,7 @@ class _Client(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         data, at, out = self._rest + data, 0, []
         while len(data) - at >= 9:
-            word, flags, _ = HEAD.unpack_from(data, at)
+            word, flags, _ = FRAME_HEADER.unpack_from(data, at)
             stop = at + 9 + (word >> 8)
             if stop > len(data):
                 break

@@ -23,7 +23,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.kafka.server import Kafka, kafka
 
 from benchmarks.harness import BODY_BYTES, Result, benchmark, child, now_ms, percentiles, workspace
-from tarry.spark.pipeline.process import kill_session
+from tarry.spark.runtime.process import kill_session
 
 SECONDS = int(os.environ.get("TARRY_BENCH_RELAY_SECONDS", "60"))
 HERD = int(os.environ.get("TARRY_BENCH_RELAY_HERD", "200000"))

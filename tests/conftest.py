@@ -1,4 +1,9 @@
-"""Settings of all tests, and what holds for each of them."""
+"""Settings of all tests, what holds for each of them, and how they are divided.
+
+``--part core`` is what ``make test`` runs: everything that is not marked ``rest``, and property tests with few
+examples. ``--part rest`` is what it leaves out: all that is marked, and the property tests again with many examples.
+Together they run every test but those with targets of their own (``kafka_slow``, a cluster of Spark).
+"""
 
 from __future__ import annotations
 
@@ -10,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import settings
+from hypothesis import is_hypothesis_test, settings
 
 from .s3 import s3_endpoint, s3_uri
 
@@ -19,9 +24,14 @@ if TYPE_CHECKING:
 
 __all__ = ["s3_endpoint", "s3_uri"]
 
+settings.register_profile("quick", deadline=None, max_examples=20)
 settings.register_profile("default", deadline=None)
 settings.register_profile("thorough", deadline=None, max_examples=1000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+TESTS = Path(__file__).parent
+LONG_FIRST = ("spark", "kafka", "e2e", "crash", "model", "compat", "rocketmq", "grpc", "contract", "unit")
+"""Order of the directories for several workers: long work begins first, so that all of them end together."""
 
 FDS = Path("/proc/self/fd")
 MEMORY = Path("/dev/shm")
@@ -33,6 +43,63 @@ if MEMORY.is_dir() and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 # Spark in tests runs for seconds: the second compiler of a JVM would take more time than its code saves.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--part", choices=["core", "rest"], help="only this part of the tests; see tests/conftest.py")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if part := config.getoption("--part"):
+        selected = [item for item in items if _is_of(part, item)]
+        if part == "core" and config.args_source is pytest.Config.ArgsSource.TESTPATHS:
+            _check_all_are_touched(selected, items)
+        config.hook.pytest_deselected(items=[item for item in items if not _is_of(part, item)])
+        items[:] = selected
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        items.sort(key=lambda item: LONG_FIRST.index(_directory(item)))
+        for item in items:
+            if group := _group(item):
+                item.add_marker(pytest.mark.xdist_group(group))
+
+
+def _is_of(part: str, item: pytest.Item) -> bool:
+    if item.get_closest_marker("kafka_slow"):
+        return False
+    if item.get_closest_marker("rest"):
+        return part == "rest"
+    return part == "core" or is_hypothesis_test(getattr(item, "obj", None))
+
+
+def _check_all_are_touched(selected: list[pytest.Item], items: list[pytest.Item]) -> None:
+    """The core has tests of every file, but those of whole processes with Spark or Kafka."""
+    allowed = {
+        "kafka/test_relay.py",
+        "kafka/test_faults.py",
+        "e2e/test_demo.py",
+        "e2e/test_upkeep.py",
+        "spark/test_datasource_kill.py",
+        "unit/test_store_month.py",
+    }
+    files = {i.path for i in items if not i.get_closest_marker("skipif")} - {i.path for i in selected}
+    if missing := {str(path.relative_to(TESTS)) for path in files} - allowed:
+        raise pytest.UsageError(f"nothing of {sorted(missing)} is in the core of the tests: mark less as 'rest'")
+
+
+def _directory(item: pytest.Item) -> str:
+    return item.path.relative_to(TESTS).parts[0]
+
+
+def _group(item: pytest.Item) -> str | None:
+    """What is done by one worker: all that shares Spark's session (a JVM), else a file. None for a test by itself,
+    where each makes what it needs and takes seconds.
+    """
+    if "spark" in getattr(item, "fixturenames", ()):
+        return _directory(item)
+    if _directory(item) in ("e2e", "crash", "spark", "model") and item.path.name != "test_demo_parts.py":
+        return None
+    return str(item.path.relative_to(TESTS))
 
 
 @pytest.fixture(autouse=True)
@@ -61,10 +128,15 @@ def _data_files() -> set[tuple[str, str]]:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     # Here, and nowhere else: two fixtures would share one JVM, and both would end it.
-    from tarry.spark.pipeline.session import build_session, end_jvm
+    from tarry.spark.runtime.session import build_session, end_jvm
 
     session = build_session(
-        name="tests", master="local[2]", memory="512m", work=tmp_path_factory.mktemp("spark") / "work"
+        name="tests",
+        master="local[2]",
+        memory="512m",
+        work=tmp_path_factory.mktemp("spark") / "work",
+        # A few rows do not repay the compiling of their query; jobs that are processes of their own do compile.
+        settings={"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"},
     )
     yield session
     session.stop()

@@ -10,10 +10,10 @@ from deltalake.transaction import AddAction
 
 from tarry.base.message import Kind
 from tarry.relay.deliver import DeliverPlan, DeliverWork
-from tarry.relay.ledger import Ledger, Reached
+from tarry.relay.files import FileTracker, Reached
 from tarry.relay.positions import At, Positions, changes, seq_of
 from tarry.relay.record import Rows
-from tarry.relay.settings import Settings
+from tarry.relay.settings import RelaySettings
 from tarry.relay.table import RelayStore
 from tarry.store import stage
 from tarry.store.publisher import PARTITION_COLUMNS, TABLE_SCHEMA
@@ -27,7 +27,7 @@ class Stored:
     def __init__(self, directory: Path) -> None:
         self.uri = str(directory / "store")
         self.store = RelayStore.open_relay(self.uri)
-        self.settings = Settings(kafka="k", topics="t", store=self.uri, shards=SHARDS)
+        self.settings = RelaySettings(kafka="k", topics="t", store=self.uri, shards=SHARDS)
         self.at = Positions(0, 2, {("t", 0): At(0, 0), ("t", 1): At(1, 0)})
         self.store.commit_records([], changes(Positions(0, 0, {}), self.at), 2)
         self.due: dict[int, int] = {}
@@ -48,8 +48,8 @@ class Stored:
 
     def rewrite(self, change: bool) -> None:
         """What a compaction does: all files become one, in a commit that says that data changes, or that none does."""
-        ledger = Ledger(self.uri, 0, self.store.snapshot().version)
-        plan = DeliverPlan(0, Reached(-1, 0), Reached(2**40, ledger.version), tuple(ledger.files.values()), (), 0)
+        tracker = FileTracker(self.uri, 0, self.store.snapshot().version)
+        plan = DeliverPlan(0, Reached(-1, 0), Reached(2**40, tracker.version), tuple(tracker.files.values()), (), 0)
         work = DeliverWork(self.settings, self.uri)
         batches = [
             batch

@@ -1,39 +1,46 @@
-"""A gRPC server for handlers of bytes: HTTP/2 on ``asyncio.Protocol``, strict and bounded. It knows no protobuf.
+"""A gRPC server on asyncio for handlers of bytes: strict, bounded and fast. It knows no protobuf.
 
-::
+From the outside in; a module imports only from those below it::
 
-    server        listens, TLS, stops with grace; one timer for all silent, stalled and half-open connections
-    doors         TLS or not on one port, as each client likes
-    connection    reads frames and knows what is allowed when; ``control`` answers the frames of no call
-    outbox        writes: windows of the peer, fairness, one write a loop turn     inbox   the windows that we give
-    stream        a call on the wire: from its HEADERS to its trailers             call    what a handler sees of it
-    handlers      the four kinds, and how each is run
-    request       fields to a request, or why not       answers   constant header blocks       messages   gRPC's framing
-    fields        HPACK      frames   layout      guard, limits   what a peer may cost      status   how calls end
+    server          listens and stops; tls_sniffing: TLS or not on one port, as each client likes
+    connections     all connections of a server, one timer for silent, stalled and half-open ones; usage: what each uses
+    connection      hands each frame to the part that it concerns; keepalive; frame_reader: bytes to frames
+    control_frames  SETTINGS, PING, WINDOW_UPDATE and others; header_blocks: HEADERS and CONTINUATION put together
+    streams         the table of streams; stream_ids: those that are not open; request_decoder: blocks to requests
+    stream          one call on the wire, from its HEADERS to its trailers; request_body: its DATA to messages
+    stream_context  what the streams of a connection share
+    sender          writes: windows of the peer, whose turn it is, one write a loop turn
+    handlers        the four kinds of methods and how each is run; promise: results that come later without a Task
+    call            what a handler sees of its call; metadata: the fields that callers and handlers add
+    responses       header blocks and frames of responses; request: header fields to a request, or why not
+    framing         gRPC's messages inside DATA; hpack_decoder, huffman: header compression; frames: their layout
+    limits          what a peer may cost; flood: token buckets against floods; status: how calls end
 
-Sources: RFC 9113, RFC 7541, and gRPC's PROTOCOL-HTTP2.md. ``docs/decisions/0016-own-grpc-server.md`` says why it is
-here.
+Sources: RFC 9113 (HTTP/2), RFC 7541 (HPACK), and gRPC's PROTOCOL-HTTP2.md. ``README.md`` shows how to use it.
 """
 
-from loopgrpc.answers import Framed, framed
 from loopgrpc.call import Call
-from loopgrpc.handlers import Answers, Bidi, ClientStream, Handler, Promise, ServerStream, Unary
+from loopgrpc.framing import Framed, framed
+from loopgrpc.handlers import Bidi, ClientStream, Handler, ServerStream, Unary
 from loopgrpc.limits import Allowance, Limits
+from loopgrpc.promise import Promise, Responses
 from loopgrpc.server import GrpcServer
 from loopgrpc.status import GrpcError, StatusCode
+from loopgrpc.usage import ConnectionUsage
 
 __all__ = [
     "Allowance",
-    "Answers",
     "Bidi",
     "Call",
     "ClientStream",
+    "ConnectionUsage",
     "Framed",
     "GrpcError",
     "GrpcServer",
     "Handler",
     "Limits",
     "Promise",
+    "Responses",
     "ServerStream",
     "StatusCode",
     "Unary",

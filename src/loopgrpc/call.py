@@ -1,45 +1,50 @@
-"""What a handler sees of its call: who asks for what, until when, and whether anybody still waits."""
+"""What a handler sees of its call: who calls which method, until when, and whether anybody still waits."""
 
 from __future__ import annotations
 
 import logging
-from base64 import b64decode
-from binascii import Error as Base64Error
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from loopgrpc.answers import encode_metadata
-from loopgrpc.fields import Field
+from loopgrpc.hpack_decoder import Field
+from loopgrpc.metadata import decode_binary, encode_metadata, join_metadata
 from loopgrpc.status import GrpcError, StatusCode
 
 log = logging.getLogger(__name__)
 
 
-class _Asked(Protocol):
+class RequestHeaders(Protocol):
+    """The part of a request's header fields that a handler may ask for."""
+
     @property
-    def path(self) -> bytes: ...
+    def path(self) -> bytes:
+        """``/package.Service/Method``."""
+
     @property
-    def metadata(self) -> list[Field]: ...
+    def metadata(self) -> list[Field]:
+        """The caller's own fields in their order."""
 
 
 class Call:
-    """One call. It outlives nothing: after its end (see :meth:`on_done`) it says what it said, and nothing is sent."""
+    """One call. It may be kept after its end (see :meth:`on_done`): it then still says what it said before, and what is
+    set on it is not sent."""
 
     __slots__ = ("_callbacks", "_metadata", "_request", "cancelled", "deadline", "done", "peer", "trailing")
 
-    def __init__(self, request: _Asked, peer: str, deadline: float | None) -> None:
+    def __init__(self, request: RequestHeaders, peer: str, deadline: float | None) -> None:
         self._request = request
-        self._metadata: dict[str, str] | None = None
+        self._metadata: Mapping[str, str] | None = None
         self._callbacks: list[Callable[[Call], None]] | None = None
         self.peer = peer
         """Where the client is: ``127.0.0.1:1234``, ``[::1]:1234``."""
         self.deadline = deadline
         """When the client stops waiting, as the event loop's time, in seconds; None: never."""
         self.cancelled = False
-        """True once nobody waits for the answer: reset by the client, late, or its connection lost."""
+        """True once nobody waits for the response: reset by the client, late, or its connection lost."""
         self.done = False
         """True once the call has ended, in whichever way."""
         self.trailing: list[Field] = []
+        """What :meth:`set_trailing_metadata` set, as it is sent."""
 
     @property
     def method(self) -> str:
@@ -51,18 +56,14 @@ class Call:
         """The caller's own fields by their names in lower case; values that came apart under one name are joined with
         ``,``. Values of ``-bin`` names are in base64: see :meth:`binary`. What belongs to gRPC itself is left out."""
         if self._metadata is None:
-            joined: dict[str, str] = {}
-            for raw_name, raw_value in self._request.metadata:
-                name, value = raw_name.decode("ascii"), raw_value.decode("latin-1")
-                joined[name] = f"{joined[name]},{value}" if name in joined else value
-            self._metadata = joined
+            self._metadata = join_metadata(self._request.metadata)
         return self._metadata
 
     def value(self, name: bytes) -> bytes:
-        """One of the caller's fields as it came, the last of that name; empty if there is none. For who needs a few of
-        them from each of many calls."""
-        for known, value in reversed(self._request.metadata):
-            if known == name:
+        """One of the caller's fields as it came, the last of that name; empty if there is none. Faster than
+        :attr:`metadata` for handlers that need a few fields of each of many calls."""
+        for field_name, value in reversed(self._request.metadata):
+            if field_name == name:
                 return value
         return b""
 
@@ -75,13 +76,12 @@ class Call:
         if text is None:
             return []
         try:
-            # Senders may leave out the padding, and may join several values with commas.
-            return [b64decode(part + "=" * (-len(part) % 4), validate=True) for part in text.split(",")]
-        except (Base64Error, ValueError) as error:
+            return decode_binary(text)
+        except ValueError as error:
             raise GrpcError(StatusCode.INVALID_ARGUMENT, f"metadata {name!r} is no base64: {error}") from error
 
     def set_trailing_metadata(self, metadata: Mapping[str, str | bytes]) -> None:
-        """What is sent after the answer beside its status, instead of what was set before; bytes for ``-bin`` names.
+        """What is sent after the response beside its status, instead of what was set before; bytes for ``-bin`` names.
 
         Raises ValueError: a name or a value that the wire cannot carry.
         """
@@ -90,24 +90,24 @@ class Call:
     def on_done(self, callback: Callable[[Call], None]) -> None:
         """Call ``callback`` once when this call ends, at once if it has; what it raises is logged."""
         if self.done:
-            _tell(callback, self)
+            _run_callback(callback, self)
         elif self._callbacks is None:
             self._callbacks = [callback]
         else:
             self._callbacks.append(callback)
 
     def end(self, *, cancelled: bool) -> None:
-        """For the server alone: the call has ended."""
+        """For the server alone, and for tests of handlers: the call has ended. Again: does nothing."""
         if self.done:
             return
         self.done = True
         self.cancelled = cancelled
         callbacks, self._callbacks = self._callbacks, None
         for callback in callbacks or ():
-            _tell(callback, self)
+            _run_callback(callback, self)
 
 
-def _tell(callback: Callable[[Call], None], call: Call) -> None:
+def _run_callback(callback: Callable[[Call], None], call: Call) -> None:
     try:
         callback(call)
     except Exception:

@@ -1,4 +1,4 @@
-"""Frames of HTTP/2 as bytes: their layout, their numbers, and the two ways in which a peer can be at fault.
+"""Frames of HTTP/2 as bytes: their layout, their numbers, and the two kinds of errors that a peer can make.
 
 ::
 
@@ -21,15 +21,15 @@ from enum import IntEnum
 from typing import Final
 
 PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-HEAD_BYTES: Final = 9
+FRAME_HEADER_BYTES: Final = 9
 FRAME_BYTES_MAX: Final = 16_384
 """The largest payload that this server takes; RFC 9113 lets nobody set a smaller one."""
 WINDOW_MAX: Final = 2**31 - 1
 WINDOW_DEFAULT: Final = 65_535
 STREAM_MAX: Final = 2**31 - 1
 
-HEAD: Final = struct.Struct(">IBI")
-"""The nine bytes as three numbers: length and type together (``length << 8 | type``), flags, stream."""
+FRAME_HEADER: Final = struct.Struct(">IBI")
+"""The nine bytes before a payload, as three numbers: ``length << 8 | type``, flags, stream."""
 
 DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PUSH_PROMISE, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = range(10)
 
@@ -47,7 +47,7 @@ SET_MAX_FRAME_SIZE: Final = 5
 SET_MAX_HEADER_LIST_SIZE: Final = 6
 
 _SETTING = struct.Struct(">HI")
-_LONG = struct.Struct(">I")
+_UINT32 = struct.Struct(">I")
 
 
 class ErrorCode(IntEnum):
@@ -70,7 +70,7 @@ class ErrorCode(IntEnum):
 
 
 class ConnectionFault(Exception):  # noqa: N818 - what the peer did, not what we did
-    """The peer broke a rule that no stream can be blamed for alone: the connection ends with GOAWAY and ``code``."""
+    """A connection error (RFC 9113, section 5.4.1): the connection ends with GOAWAY and ``code``."""
 
     def __init__(self, code: ErrorCode, text: str) -> None:
         super().__init__(text)
@@ -78,32 +78,35 @@ class ConnectionFault(Exception):  # noqa: N818 - what the peer did, not what we
 
 
 class StreamFault(Exception):  # noqa: N818
-    """The peer broke a rule on one stream: that stream ends with RST_STREAM and ``code``, the others go on."""
+    """A stream error (RFC 9113, section 5.4.2): the stream ends with RST_STREAM and ``code``, the others go on."""
 
-    def __init__(self, stream: int, code: ErrorCode, text: str) -> None:
+    def __init__(self, stream_id: int, code: ErrorCode, text: str) -> None:
         super().__init__(text)
-        self.stream = stream
+        self.stream_id = stream_id
         self.code = code
 
 
-def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
-    """One frame. ``payload`` has at most ``FRAME_BYTES_MAX`` bytes."""
-    return HEAD.pack(len(payload) << 8 | kind, flags, stream) + payload
+def frame(kind: int, flags: int, stream_id: int, payload: bytes) -> bytes:
+    """One frame; ``kind`` is its type. ``payload`` has at most ``FRAME_BYTES_MAX`` bytes."""
+    return FRAME_HEADER.pack(len(payload) << 8 | kind, flags, stream_id) + payload
 
 
-def rst_stream(stream: int, code: ErrorCode) -> bytes:
+def rst_stream(stream_id: int, code: ErrorCode) -> bytes:
     """RST_STREAM, section 6.4."""
-    return frame(RST_STREAM, 0, stream, _LONG.pack(code))
+    return frame(RST_STREAM, 0, stream_id, _UINT32.pack(code))
 
 
-def goaway(last_stream: int, code: ErrorCode, text: str = "") -> bytes:
-    """GOAWAY, section 6.8: streams above ``last_stream`` were not and will not be looked at. ``text`` is for people."""
-    return frame(GOAWAY, 0, 0, _LONG.pack(last_stream) + _LONG.pack(code) + text.encode("ascii", "replace")[:256])
+def goaway(last_stream_id: int, code: ErrorCode, text: str = "") -> bytes:
+    """GOAWAY, section 6.8: streams above ``last_stream_id`` were not and will not be processed. ``text`` is for
+    people."""
+    return frame(
+        GOAWAY, 0, 0, _UINT32.pack(last_stream_id) + _UINT32.pack(code) + text.encode("ascii", "replace")[:256]
+    )
 
 
-def window_update(stream: int, increment: int) -> bytes:
+def window_update(stream_id: int, increment: int) -> bytes:
     """WINDOW_UPDATE, section 6.9; ``increment`` is in bytes, above 0. Stream 0 is the connection."""
-    return frame(WINDOW_UPDATE, 0, stream, _LONG.pack(increment))
+    return frame(WINDOW_UPDATE, 0, stream_id, _UINT32.pack(increment))
 
 
 def ping(opaque: bytes, *, ack: bool = False) -> bytes:
@@ -137,7 +140,7 @@ def parse_settings(payload: bytes) -> list[tuple[int, int]]:
     return pairs
 
 
-def parse_long(payload: bytes, what: str) -> int:
+def parse_uint32(payload: bytes, what: str) -> int:
     """The one 32-bit number that RST_STREAM and WINDOW_UPDATE carry.
 
     Raises ConnectionFault: another length than four.
@@ -148,7 +151,7 @@ def parse_long(payload: bytes, what: str) -> int:
 
 
 def unpad(payload: bytes, what: str) -> bytes:
-    """What is left of a PADDED payload, section 6.1.
+    """A PADDED payload without its padding, section 6.1.
 
     Raises ConnectionFault: the padding is as long as the payload, or longer.
     """
@@ -167,6 +170,6 @@ def strip_priority(payload: bytes) -> bytes:
     return payload[5:]
 
 
-def depends_on_itself(priority: bytes, stream: int) -> bool:
-    """Whether the first five bytes of ``priority`` name ``stream`` as what it depends on (RFC 7540, section 5.3.1)."""
-    return int.from_bytes(priority[:4], "big") & STREAM_MAX == stream
+def depends_on_itself(priority: bytes, stream_id: int) -> bool:
+    """Whether the five bytes of ``priority`` make ``stream_id`` depend on itself (RFC 7540, section 5.3.1)."""
+    return int.from_bytes(priority[:4], "big") & STREAM_MAX == stream_id

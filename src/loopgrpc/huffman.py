@@ -1,7 +1,8 @@
-"""Huffman's code of HPACK (RFC 7541, section 5.2 and appendix B), decoded a byte a step.
+"""Decoding HPACK's Huffman code (RFC 7541, section 5.2 and appendix B), a byte a step.
 
-The ``hpack`` library has the code as a machine that takes half a byte a step. Here two of its steps are one, made when
-it is first taken and remembered: there are at most 256 states with 256 bytes each.
+The ``hpack`` library has the code as a state machine that takes half a byte a step. Here two of its steps are one, made
+when it is first needed and kept: there are at most 256 states with 256 bytes each. The table is a pure function of the
+code, shared by all connections.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ _NIBBLES: Final = 16
 
 
 class _Steps(dict[int, tuple[int, bytes, int]]):
-    """By ``state << 8 | byte``: the next state (shifted), what comes out, and whether a text may end there."""
+    """By ``state << 8 | byte``: the next state (shifted), what comes out, and whether a text may end there (not 0)."""
 
     def __missing__(self, key: int) -> tuple[int, bytes, int]:
         state, out, flags = key >> 8, b"", 0

@@ -1,15 +1,18 @@
-"""The fields of a request's HEADERS: what call they ask for, or why they are refused.
+"""The header fields of a request: which call they ask for, or why they are refused.
 
-Two kinds of refusal. Malformed by RFC 9113, section 8, is the fault of the stream and resets it (``MalformedError``).
-Well-formed HTTP that is no gRPC, or gRPC that this server does not do, gets an answer (``Request.refusal``).
+There are two kinds of refusal. A request that is malformed by RFC 9113, section 8, is a stream error and resets the
+stream (``MalformedError``). Well-formed HTTP that is no gRPC, or gRPC that this server does not do, gets a response
+(``Request.refusal``). Sources: RFC 9113, section 8; PROTOCOL-HTTP2.md, Requests.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from functools import lru_cache
 from typing import Final
 
-from loopgrpc.fields import Field
+from loopgrpc.hpack_decoder import Field
 from loopgrpc.status import StatusCode
 
 ENCODINGS: Final = (b"identity", b"gzip", b"deflate")
@@ -18,18 +21,20 @@ _PLAIN = re.compile(rb"[!-~]+\Z")
 _TIMEOUT = re.compile(rb"([0-9]{1,8})([HMSmun])\Z")
 _UNIT_S: Final = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
 
-# What a field's name makes of it.
-_METADATA, _PSEUDO, _WIRE, _FORBIDDEN = range(4)
-_KINDS: dict[bytes, int] = {
+# What a field is, by its name: the caller's own, HTTP/2's pseudo-header, HTTP's or gRPC's, or not allowed.
+_METADATA, _PSEUDO, _PROTOCOL, _FORBIDDEN = range(4)
+_KINDS: Final[Mapping[bytes, int]] = {
     **dict.fromkeys((b":method", b":scheme", b":path", b":authority"), _PSEUDO),
     **dict.fromkeys(
-        (b"te", b"content-type", b"content-length", b"grpc-timeout", b"grpc-encoding", b"grpc-accept-encoding"), _WIRE
+        (b"te", b"content-type", b"content-length", b"grpc-timeout", b"grpc-encoding", b"grpc-accept-encoding"),
+        _PROTOCOL,
     ),
     # Section 8.2.2: what belongs to a connection of HTTP/1.
     **dict.fromkeys((b"connection", b"proxy-connection", b"keep-alive", b"transfer-encoding", b"upgrade"), _FORBIDDEN),
 }
-_KINDS_MAX = 4_096
-"""Names that peers made known are remembered up to here, so that a peer who invents names fills nothing."""
+_CACHED_NAMES_MAX: Final = 4_096
+_CACHED_NAME_BYTES_MAX: Final = 64
+"""Bounds of the cache of names, so that a peer that invents names does not fill the memory."""
 
 
 class MalformedError(Exception):
@@ -37,31 +42,33 @@ class MalformedError(Exception):
 
 
 class Refusal:
-    """An answer without a call: ``http`` other than 200 for what is no gRPC, else trailers with ``status``."""
+    """The response to a request that starts no call: an HTTP status other than 200 for what is no gRPC, else trailers
+    with a gRPC status."""
 
-    __slots__ = ("extra", "http", "status", "text")
+    __slots__ = ("fields", "http_status", "status", "text")
 
-    def __init__(self, http: int, status: StatusCode, text: str, *extra: Field) -> None:
-        self.http = http
+    def __init__(self, http_status: int, status: StatusCode, text: str, *fields: Field) -> None:
+        self.http_status = http_status
         self.status = status
         self.text = text
-        self.extra = extra
+        self.fields = fields
 
 
 class Request:
     """A well-formed request. Shared by all calls with the same header block: nothing in it may change."""
 
-    __slots__ = ("content_length", "encoding", "metadata", "path", "places", "refusal", "timeout_s")
+    __slots__ = ("content_length", "encoding", "metadata", "metadata_places", "path", "refusal", "timeout_s")
 
     def __init__(self) -> None:
         self.path = b""
-        self.places: list[int] = []
-        """Which of the fields are metadata."""
+        self.metadata_places: list[int] = []
+        """Which of the fields are metadata, as indexes."""
         self.metadata: list[Field] = []
         """Fields that are the caller's own, in their order."""
         self.encoding = b"identity"
         self.timeout_s: float | None = None
         self.content_length = -1
+        """In bytes; -1: it was not said."""
         self.refusal: Refusal | None = None
 
 
@@ -71,14 +78,14 @@ _TOO_LARGE = Refusal(431, StatusCode.RESOURCE_EXHAUSTED, "more metadata than is 
 
 
 def parse_request(fields: list[Field], *, too_large: bool = False) -> Request:
-    """The request that ``fields`` make; one that is ``too_large`` is refused without a look at its metadata.
+    """The request that ``fields`` describe; with ``too_large`` it is refused for the size of its fields.
 
     Raises MalformedError.
     """
     request = Request()
     pseudo: dict[bytes, bytes] = {}
-    wire: dict[bytes, bytes] = {}
-    metadata, places = request.metadata, request.places
+    protocol: dict[bytes, bytes] = {}
+    metadata, places = request.metadata, request.metadata_places
     for place, field in enumerate(fields):
         name = field[0]
         kind = _KINDS.get(name)
@@ -87,65 +94,65 @@ def parse_request(fields: list[Field], *, too_large: bool = False) -> Request:
         if kind == _METADATA:
             metadata.append(field)
             places.append(place)
-        elif kind == _WIRE:
-            wire[name] = _single(wire, field)
+        elif kind == _PROTOCOL:
+            protocol[name] = _once(protocol, field)
         elif kind == _PSEUDO:
-            if metadata or wire:
-                raise MalformedError(f"{_shown(name)} after a regular field")
-            pseudo[name] = _single(pseudo, field)
+            if metadata or protocol:
+                raise MalformedError(f"{_quoted(name)} after a regular field")
+            pseudo[name] = _once(pseudo, field)
         else:
-            raise MalformedError(f"{_shown(name)} belongs to HTTP/1")
+            raise MalformedError(f"{_quoted(name)} belongs to HTTP/1")
     check_values(fields)
     _check_target(request, pseudo)
-    _read_wire(request, wire)
-    request.refusal = _refusal(request, pseudo[b":method"], wire, too_large=too_large)
+    _check_protocol_fields(request, protocol)
+    request.refusal = _refusal(request, pseudo[b":method"], protocol, too_large=too_large)
     return request
 
 
-def parse_alike(fields: list[Field], former: Request, before: list[Field]) -> Request | None:
-    """The request that ``fields`` make, if they are those that ``former`` was made ``before`` of but for values of
-    metadata and the timeout: a client's next call has another id and time, and to look at these alone takes a third of
-    the time. None: they differ in more.
+def parse_similar(fields: list[Field], previous: Request, previous_fields: list[Field]) -> Request | None:
+    """The request that ``fields`` describe, if they differ from the ``previous_fields`` of the ``previous`` request in
+    values of metadata and the timeout alone. None: they differ in more, or the previous one was refused.
 
-    Raises MalformedError.
+    A client's next call mostly has another id and another time; to check these alone takes a third of the time of
+    :func:`parse_request`. Raises MalformedError.
     """
-    if len(fields) != len(before) or former.refusal is not None:
+    if len(fields) != len(previous_fields) or previous.refusal is not None:
         return None
-    changed = [(now, then) for now, then in zip(fields, before, strict=True) if now != then]
+    changes = [(new, old) for new, old in zip(fields, previous_fields, strict=True) if new != old]
     request = Request()
-    request.timeout_s = former.timeout_s
-    for (name, value), (known, _) in changed:
-        if name != known:
+    request.timeout_s = previous.timeout_s
+    for (name, value), (old_name, _) in changes:
+        if name != old_name:
             return None
         if name == b"grpc-timeout":
-            request.timeout_s = _seconds(value)
+            request.timeout_s = _parse_timeout(value)
             if request.timeout_s is None:
                 return None
-        elif _KINDS.get(name, _METADATA) != _METADATA:  # a name that is none made no former request
+        elif _KINDS.get(name, _METADATA) != _METADATA:  # a malformed name is in no previous request
             return None
-    if not all(_PLAIN.match(now[1]) for now, _ in changed):
-        check_values([now for now, _ in changed])
-    request.path, request.encoding = former.path, former.encoding
-    request.content_length = former.content_length
-    request.places = former.places
-    request.metadata = [fields[place] for place in former.places]
+    if not all(_PLAIN.match(new[1]) for new, _ in changes):
+        check_values([new for new, _ in changes])
+    request.path, request.encoding = previous.path, previous.encoding
+    request.content_length = previous.content_length
+    request.metadata_places = previous.metadata_places
+    request.metadata = [fields[place] for place in previous.metadata_places]
     return request
 
 
 def check_trailers(fields: list[Field]) -> None:
-    """The fields that end a request; gRPC has no use for any. Raises MalformedError."""
+    """Check the fields that end a request; gRPC has no use for any. Raises MalformedError."""
     for name, _ in fields:
         kind = _KINDS.get(name)
         if kind == _PSEUDO or (_classify(name) if kind is None else kind) == _FORBIDDEN:
-            raise MalformedError(f"{_shown(name)} in trailers")
+            raise MalformedError(f"{_quoted(name)} in trailers")
     check_values(fields)
 
 
 def check_values(fields: list[Field]) -> None:
-    """Section 8.2.1: no value contains NUL, CR or LF, nor starts or ends with a space or a tab. Raises MalformedError.
+    """RFC 9113, section 8.2.1: no value contains NUL, CR or LF, nor starts or ends with a space or a tab.
 
-    All values are looked at as one text, which costs a tenth of looking at each: an LF is put around each, so there
-    have to be as many as that, and none beside a blank.
+    All values are checked as one text, which costs a tenth of checking each: an LF is put around each, so there have to
+    be as many as that, and none beside a blank. Raises MalformedError.
     """
     text = b"\n" + b"\n".join([value for _, value in fields]) + b"\n"
     if text.count(b"\n") != len(fields) + 1 and fields:
@@ -157,23 +164,32 @@ def check_values(fields: list[Field]) -> None:
 
 
 def _classify(name: bytes) -> int:
-    """What an unknown ``name`` is: metadata, if it is a name at all. Raises MalformedError."""
+    """What a field is whose ``name`` is not in ``_KINDS``: metadata, if the name is well-formed at all.
+
+    Raises MalformedError.
+    """
+    return _check_name_cached(name) if len(name) <= _CACHED_NAME_BYTES_MAX else _check_name(name)
+
+
+def _check_name(name: bytes) -> int:
     if not _TOKEN.match(name):
-        raise MalformedError(f"{_shown(name)} is no name of a field; allowed: a token in lower case")
-    if len(_KINDS) < _KINDS_MAX and len(name) <= 64:
-        _KINDS[name] = _METADATA
+        raise MalformedError(f"{_quoted(name)} is no name of a field; allowed: a token in lower case")
     return _METADATA
 
 
-def _single(seen: dict[bytes, bytes], field: Field) -> bytes:
+_check_name_cached = lru_cache(_CACHED_NAMES_MAX)(_check_name)
+
+
+def _once(seen: dict[bytes, bytes], field: Field) -> bytes:
+    """The value of a field that may come once, but for two that gRPC does not mind. Raises MalformedError."""
     name, value = field
     if name in seen and not (name == b"te" or name == b"grpc-accept-encoding"):
-        raise MalformedError(f"{_shown(name)} comes twice")
+        raise MalformedError(f"{_quoted(name)} comes twice")
     return value
 
 
 def _check_target(request: Request, pseudo: dict[bytes, bytes]) -> None:
-    """Section 8.3.1: method, scheme and path are all there. Raises MalformedError."""
+    """RFC 9113, section 8.3.1: method, scheme and path are all there. Raises MalformedError."""
     method, path = pseudo.get(b":method"), pseudo.get(b":path")
     if not method:
         raise MalformedError("there is no :method")
@@ -188,42 +204,42 @@ def _check_target(request: Request, pseudo: dict[bytes, bytes]) -> None:
     request.path = path
 
 
-def _read_wire(request: Request, wire: dict[bytes, bytes]) -> None:
-    """What HTTP itself says of the body. Raises MalformedError."""
-    if wire.get(b"te", b"trailers").lower() != b"trailers":
+def _check_protocol_fields(request: Request, protocol: dict[bytes, bytes]) -> None:
+    """The fields of HTTP itself. Raises MalformedError."""
+    if protocol.get(b"te", b"trailers").lower() != b"trailers":
         raise MalformedError("te is not trailers")
-    if (length := wire.get(b"content-length")) is not None:
+    if (length := protocol.get(b"content-length")) is not None:
         # isdigit() of bytes is ASCII alone; the length keeps int() from becoming slow.
         if not length.isdigit() or len(length) > 18:
             raise MalformedError("content-length is no number")
         request.content_length = int(length)
 
 
-def _refusal(request: Request, method: bytes, wire: dict[bytes, bytes], *, too_large: bool) -> Refusal | None:
+def _refusal(request: Request, method: bytes, protocol: dict[bytes, bytes], *, too_large: bool) -> Refusal | None:
     if too_large:
         return _TOO_LARGE
     if method != b"POST":
         return _NOT_POST
-    content_type = wire.get(b"content-type", b"").lower()
+    content_type = protocol.get(b"content-type", b"").lower()
     if not content_type.startswith(b"application/grpc") or content_type[16:17] not in (b"", b"+", b";"):
         return _NOT_GRPC
-    request.encoding = wire.get(b"grpc-encoding", b"identity")
+    request.encoding = protocol.get(b"grpc-encoding", b"identity")
     if request.encoding not in ENCODINGS:
-        text = f"grpc-encoding {_shown(request.encoding)} is not known here"
+        text = f"grpc-encoding {_quoted(request.encoding)} is not known here"
         accepted = (b"grpc-accept-encoding", b",".join(ENCODINGS))
         return Refusal(200, StatusCode.UNIMPLEMENTED, text, accepted)
-    if (timeout := wire.get(b"grpc-timeout")) is not None:
-        request.timeout_s = _seconds(timeout)
+    if (timeout := protocol.get(b"grpc-timeout")) is not None:
+        request.timeout_s = _parse_timeout(timeout)
         if request.timeout_s is None:
-            return Refusal(200, StatusCode.INTERNAL, f"grpc-timeout {_shown(timeout)} is none")
+            return Refusal(200, StatusCode.INTERNAL, f"grpc-timeout {_quoted(timeout)} is none")
     return None
 
 
-def _seconds(timeout: bytes) -> float | None:
-    """What a ``grpc-timeout`` says; None: it is none."""
-    found = _TIMEOUT.match(timeout)
-    return None if found is None else int(found[1]) * _UNIT_S[found[2]]
+def _parse_timeout(timeout: bytes) -> float | None:
+    """The seconds of a ``grpc-timeout``; None: it is malformed."""
+    match = _TIMEOUT.match(timeout)
+    return None if match is None else int(match[1]) * _UNIT_S[match[2]]
 
 
-def _shown(text: bytes) -> str:
+def _quoted(text: bytes) -> str:
     return repr(text[:64].decode("latin-1"))

@@ -1,26 +1,20 @@
-"""The server: listens, and stops with grace. One timer looks after all connections: an idle one has none of its own."""
+"""The server: it listens on one port, with TLS, without it, or as each client likes, and stops with grace."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import ssl
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
-from loopgrpc.connection import Connection
-from loopgrpc.doors import Doors
+from loopgrpc.connections import Connections
 from loopgrpc.handlers import Handler
 from loopgrpc.limits import Limits
-from tarry.base.errors import ClosedError, InvalidArgumentError
+from loopgrpc.tls_sniffing import TlsSniffingListener
+from loopgrpc.usage import ConnectionUsage
 
-log = logging.getLogger(__name__)
-
-_TICK_S: Final = 1.0
 _TLS_HANDSHAKE_S: Final = 10.0
 _BACKLOG: Final = 1_024
-_LAST_S: Final = 1.0
-"""How long handlers that were cancelled may take, once grace is over."""
 
 
 class GrpcServer:
@@ -28,7 +22,7 @@ class GrpcServer:
 
     ``tls`` needs a certificate; ALPN is set here. Without it clients come by prior knowledge (h2c); with
     ``tls_optional``, as they like.
-    Raises InvalidArgumentError: a path that is none.
+    Raises ValueError: a path that is none.
     """
 
     def __init__(
@@ -43,46 +37,43 @@ class GrpcServer:
     ) -> None:
         for path in handlers:
             if not path.startswith("/") or path.count("/") != 2 or not path.isascii():
-                raise InvalidArgumentError(f"method {path!r}; allowed: /package.Service/Method")
-        self.handlers = {path.encode("ascii"): handler for path, handler in handlers.items()}
-        self.limits = limits or Limits()
-        self.tasks: set[asyncio.Task[Any]] = set()
-        self.loop: asyncio.AbstractEventLoop
+                raise ValueError(f"method {path!r}; allowed: /package.Service/Method")
+        self._handlers = {path.encode("ascii"): handler for path, handler in handlers.items()}
         self._host, self._port = host, port
-        self._context = tls
-        self._optional = tls_optional
-        self._listener: asyncio.Server | Doors | None = None
-        self._connections: set[Connection] = set()
-        self._timer: asyncio.TimerHandle | None = None
+        self._tls = tls
+        self._tls_optional = tls_optional
+        self._limits = limits or Limits()
+        self._connections: Connections | None = None
+        self._listener: asyncio.Server | TlsSniffingListener | None = None
         self._stopping = False
-        self._empty: asyncio.Event
 
     async def start(self) -> None:
-        """Listen. Raises OSError: the address is taken, or is none. ClosedError: it was stopped, or has started."""
-        if self._listener is not None or self._stopping:
-            raise ClosedError("a gRPC server starts once")
-        self.loop = asyncio.get_running_loop()
-        self._empty = asyncio.Event()
-        self._empty.set()
-        if self._context is not None:
-            self._context.set_alpn_protocols(["h2"])
-        if self._context is not None and self._optional:
-            doors = Doors(lambda: Connection(self), self._context, _TLS_HANDSHAKE_S)
-            self._port = await doors.open(self._host, self._port, _BACKLOG)
-            self._listener = doors
+        """Listen. Raises OSError: the address is taken, or is none. RuntimeError: it has started before."""
+        if self._connections is not None or self._stopping:
+            raise RuntimeError("a gRPC server starts once")
+        connections = Connections(self._handlers, self._limits, asyncio.get_running_loop())
+        if self._tls is not None:
+            self._tls.set_alpn_protocols(["h2"])
+        if self._tls is not None and self._tls_optional:
+            listener = await TlsSniffingListener.open(
+                self._host, self._port, backlog=_BACKLOG, new_protocol=connections.new_protocol, tls=self._tls,
+                tls_handshake_s=_TLS_HANDSHAKE_S,
+            )  # fmt: skip
+            self._listener, self._port = listener, listener.port
         else:
-            self._listener = await self._listen()
-            self._port = self._listener.sockets[0].getsockname()[1]
-        self._timer = self.loop.call_later(_TICK_S, self._tick)
+            self._listener = server = await self._listen(connections)
+            self._port = server.sockets[0].getsockname()[1]
+        connections.start_timer()
+        self._connections = connections
 
-    async def _listen(self) -> asyncio.Server:
-        return await self.loop.create_server(
-            lambda: Connection(self),
+    async def _listen(self, connections: Connections) -> asyncio.Server:
+        return await asyncio.get_running_loop().create_server(
+            connections.new_protocol,
             self._host,
             self._port,
             backlog=_BACKLOG,
-            ssl=self._context,
-            ssl_handshake_timeout=None if self._context is None else _TLS_HANDSHAKE_S,
+            ssl=self._tls,
+            ssl_handshake_timeout=None if self._tls is None else _TLS_HANDSHAKE_S,
         )
 
     @property
@@ -93,47 +84,28 @@ class GrpcServer:
     @property
     def connections(self) -> int:
         """How many there are."""
-        return len(self._connections)
+        return 0 if self._connections is None else len(self._connections)
+
+    @property
+    def tasks(self) -> int:
+        """How many handlers run in a Task."""
+        return 0 if self._connections is None else len(self._connections.tasks)
+
+    def usage(self) -> list[ConnectionUsage]:
+        """What each connection uses at the moment, in no order."""
+        return [] if self._connections is None else self._connections.usage()
+
+    def check_timeouts(self, now: float) -> None:
+        """End what is overdue at ``now``, the loop's time: deadlines, silent and stalled connections. A timer does it
+        once a second; for tests."""
+        if self._connections is not None:
+            self._connections.check_timeouts(now)
 
     async def stop(self, grace_s: float = 5.0) -> None:
         """Take no more connections nor calls, let calls that run end within ``grace_s`` seconds, reset the others, and
         return when all connections are closed. Again: does nothing."""
-        if self._listener is None or self._stopping:
+        if self._listener is None or self._connections is None or self._stopping:
             return
         self._stopping = True
         self._listener.close()
-        for connection in list(self._connections):
-            connection.drain()
-        try:
-            await asyncio.wait_for(self._empty.wait(), grace_s)
-        except TimeoutError:
-            log.debug("%d connections did not end within %g s", len(self._connections), grace_s)
-        for connection in list(self._connections):
-            connection.abort()
-        await self._empty.wait()
-        if self._timer is not None:
-            self._timer.cancel()
-        if self.tasks:
-            await asyncio.wait(self.tasks, timeout=_LAST_S)
-
-    def joined(self, connection: Connection) -> bool:
-        """A connection begins; False: there are too many."""
-        room = len(self._connections) < self.limits.connections_max and not self._stopping
-        self._connections.add(connection)
-        self._empty.clear()
-        return room
-
-    def left(self, connection: Connection) -> None:
-        """It is lost or closed."""
-        self._connections.discard(connection)
-        if not self._connections:
-            self._empty.set()
-
-    def _tick(self) -> None:
-        now = self.loop.time()
-        for connection in list(self._connections):
-            try:
-                connection.tick(now)
-            except Exception:
-                log.exception("a connection could not be looked after")
-        self._timer = self.loop.call_later(_TICK_S, self._tick)
+        await self._connections.drain(grace_s)

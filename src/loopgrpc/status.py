@@ -1,6 +1,6 @@
-"""How a gRPC call ends: its code, its text for people, and the error that handlers raise to choose them.
+"""How a gRPC call ends: its status code, its text for people, and the error that handlers raise to choose them.
 
-Source: the gRPC documents ``statuscodes.md`` and ``PROTOCOL-HTTP2.md`` (Status-Message is percent-encoded UTF-8).
+Sources: the gRPC documents ``statuscodes.md`` and ``PROTOCOL-HTTP2.md`` (Status-Message is percent-encoded UTF-8).
 """
 
 from __future__ import annotations
@@ -8,13 +8,13 @@ from __future__ import annotations
 from enum import IntEnum
 from urllib.parse import quote
 
-_PLAIN = " !\"#$&'()*+,-./:;<=>?@[\\]^_`{|}~"
-"""Printable ASCII but ``%``; letters and digits are always plain."""
+_UNESCAPED = " !\"#$&'()*+,-./:;<=>?@[\\]^_`{|}~"
+"""Printable ASCII but ``%``; ``quote`` leaves letters and digits as they are in any case."""
 MESSAGE_CHARACTERS_MAX = 1_024
 
 
 class StatusCode(IntEnum):
-    """The codes of gRPC."""
+    """The status codes of gRPC."""
 
     OK = 0
     CANCELLED = 1
@@ -36,11 +36,7 @@ class StatusCode(IntEnum):
 
 
 class GrpcError(Exception):
-    """What a handler raises to end its call with ``status`` and ``message``.
-
-    It is none of ``tarry.base.errors``: it says how a call ends on this one wire, and a front above maps the broker's
-    errors to it.
-    """
+    """What a handler raises to end its call with ``status`` and ``message``."""
 
     def __init__(self, status: StatusCode, message: str = "") -> None:
         super().__init__(f"{status.name}: {message}" if message else status.name)
@@ -50,4 +46,4 @@ class GrpcError(Exception):
 
 def encode_message(message: str) -> bytes:
     """``message`` as ``grpc-message`` carries it; beyond ``MESSAGE_CHARACTERS_MAX`` characters it is cut."""
-    return quote(message[:MESSAGE_CHARACTERS_MAX], safe=_PLAIN, errors="replace").encode("ascii")
+    return quote(message[:MESSAGE_CHARACTERS_MAX], safe=_UNESCAPED, errors="replace").encode("ascii")

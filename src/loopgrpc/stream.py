@@ -1,12 +1,12 @@
-"""A call on the wire, from its HEADERS to its trailers.
+"""A call on the wire, from its HEADERS to its trailers: the states of a stream (RFC 9113, section 5.1).
 
 ::
 
-    receiving ── END_STREAM ──▶ half-closed ── answer's END_STREAM ──▶ closed
+    receiving ── END_STREAM ──▶ half-closed ── the response's END_STREAM ──▶ closed
         │                            │
-        └── reset by either, deadline, fault, connection lost ────────▶ closed, its handler cancelled
+        └── reset by either, deadline, error, connection lost ────────────▶ closed, its handler cancelled
 
-A stream whose answer ends before its request is told to stop with RST_STREAM(NO_ERROR), RFC 9113, section 8.1.
+A stream whose response ends before its request is told to stop with RST_STREAM(NO_ERROR), RFC 9113, section 8.1.
 """
 
 from __future__ import annotations
@@ -15,181 +15,125 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
-from loopgrpc.answers import PREFIX_BYTES, START, Framed, prefix, trailers
 from loopgrpc.call import Call
-from loopgrpc.frames import (
-    DATA,
-    END_STREAM,
-    ConnectionFault,
-    ErrorCode,
-    StreamFault,
-    frame,
-    rst_stream,
-    window_update,
-)
-from loopgrpc.handlers import Answers, Bidi, Handler, Promise, ServerStream, send_all
-from loopgrpc.inbox import Inbox
-from loopgrpc.messages import Deframer
+from loopgrpc.frames import DATA, END_STREAM, ConnectionFault, ErrorCode, StreamFault, frame
+from loopgrpc.framing import PREFIX_BYTES, Deframer, Framed, is_one_message, prefix
+from loopgrpc.handlers import Bidi, Handler, ServerStream, send_all
+from loopgrpc.promise import Promise, Responses
 from loopgrpc.request import Request
+from loopgrpc.request_body import RequestBody
+from loopgrpc.request_messages import RequestMessages
+from loopgrpc.responses import RESPONSE_HEADERS, encode_refusal, encode_trailers
 from loopgrpc.status import GrpcError, StatusCode
-
-if TYPE_CHECKING:
-    from loopgrpc.calls import Calls
+from loopgrpc.stream_context import StreamContext
 
 log = logging.getLogger(__name__)
 
-_MESSAGE_COST_BYTES: Final = 64
-"""What keeping a message costs beside its bytes: a window of empty ones is not for free."""
-_CANCELLED: Final = "the server cancelled the call"
-NEAR_S: Final = 3.0
-"""A deadline that is nearer than this has a timer: some ticks of the server."""
-_LATE: Final = "the deadline of the call has passed"
-Ran = Coroutine[Any, Any, bytes | None]
+_TIMER_S: Final = 3.0
+"""A deadline that is nearer than this gets a timer: some ticks of the server."""
+_NOTHING_PENDING: Final[deque[memoryview]] = deque(maxlen=0)
+"""Shared by all streams that never have to wait, as most do not. It can hold nothing."""
+_DEADLINE_TEXT: Final = "the deadline of the call has passed"
+_CANCELLED_TEXT: Final = "the server cancelled the call"
 
 
 class Stream:
     """One call. ``handler`` is None for a request that is only read to its end before it is refused."""
 
     __slots__ = (
-        "_calls", "_cost", "_deframer", "_handler", "_held", "_inbox", "_message", "_received", "_running", "_timer",
-        "_trailers", "_unacked", "_waiter", "call", "closed", "ended_at", "id", "pending", "receiving", "request",
-        "send_window", "started",
+        "_body", "_context", "_handler", "_running", "_timer", "_trailers", "_waiter", "call", "closed", "id",
+        "pending", "receiving", "request", "send_window", "started", "unsent_since",
     )  # fmt: skip
 
-    def __init__(self, calls: Calls, stream_id: int, request: Request, handler: Handler | None) -> None:
+    def __init__(self, context: StreamContext, stream_id: int, request: Request, handler: Handler | None) -> None:
         self.id = stream_id
         self.request = request
-        self._calls = calls
+        self._context = context
         self._handler = handler
         timeout_s = request.timeout_s
-        self.call = Call(request, calls.peer, None if timeout_s is None else calls.loop.time() + timeout_s)
+        self.call = Call(request, context.peer, None if timeout_s is None else context.loop.time() + timeout_s)
         self.receiving = True
         """The peer has not ended its request."""
         self.closed = False
         self.started = False
-        """The answer's first HEADERS are sent."""
-        self.send_window = calls.out.initial_window
+        """The response's first HEADERS are sent."""
+        self.send_window = context.sender.initial_window
         """Bytes of DATA that the peer takes; below 0 after it made its windows smaller (RFC 9113, section 6.9.2)."""
-        self.pending: deque[memoryview] = calls.nothing
+        self.pending = _NOTHING_PENDING
         """Framed messages that no window or socket has taken yet."""
-        self.ended_at = 0.0
-        """Since when a whole answer is pending, as the loop's time; 0: it is not."""
+        self.unsent_since = 0.0
+        """Since when a whole response is pending, as the loop's time; 0: none is."""
+        self._body: RequestBody | None = None
         self._trailers: bytes | None = None
+        """What ends the response, once that is known; empty: an empty DATA frame."""
         self._waiter: asyncio.Future[None] | None = None
         self._running: asyncio.Future[Any] | Promise | None = None
+        """What the response will come from."""
         self._timer: asyncio.TimerHandle | None = None
-        self._deframer: Deframer | None = None
-        self._inbox: Inbox | None = None
-        self._message: bytes | None = None
-        self._received = 0
-        self._unacked = 0
-        self._held = 0
-        self._cost = 0
 
-    # What arrives.
+    # The request.
 
-    def open(self) -> None:
-        """The request's HEADERS are there; a handler that streams in begins now."""
+    def on_headers(self) -> None:
+        """The request's HEADERS have come; a handler that takes many messages begins now."""
         handler = self._handler
-        if handler is not None and handler.streams_in:
-            self._inbox = Inbox(self)
-            self._guarded(self._inbox)
+        if handler is not None and handler.streams_requests:
+            self._body = body = self._make_body(many=True)
+            assert body.messages is not None
+            self._start(body.messages)
 
-    def data(self, payload: bytes, length: int, *, end: bool) -> None:
+    def on_data(self, payload: bytes, length: int, *, end: bool) -> None:
         """DATA: ``payload`` without its padding, ``length`` bytes with it. Raises StreamFault, ConnectionFault."""
-        self._unacked += length
-        if self._unacked > self._calls.limits.stream_window_bytes:
-            raise StreamFault(self.id, ErrorCode.FLOW_CONTROL_ERROR, "more DATA than the stream's window")
-        self._received += len(payload)
-        if end and self._handler is not None and self._is_whole(payload):
-            # Nearly all calls: the one message of a request is its one DATA frame.
-            self._message = payload[PREFIX_BYTES:]
-        elif self._handler is None:
-            self._give_back()
-        else:
-            try:
-                self._feed(payload)
-            except GrpcError as error:
-                self.fail(error.status, error.message)
+        body = self._body
+        if body is None:
+            # Nearly all calls: the one message of a request is its one DATA frame, which no window is too small for.
+            if end and self._handler is not None and is_one_message(payload, self._context.limits.message_bytes_max):
+                self._end_receiving(len(payload))
+                self._start(payload[PREFIX_BYTES:])
                 return
-        if end:
-            self.end_of_request()
-
-    def _is_whole(self, payload: bytes) -> bool:
-        return (
-            self._deframer is None
-            and self._inbox is None
-            and len(payload) >= PREFIX_BYTES
-            and payload[0] == 0
-            and int.from_bytes(payload[1:PREFIX_BYTES], "big") == len(payload) - PREFIX_BYTES
-            and len(payload) - PREFIX_BYTES <= self._calls.limits.message_bytes_max
-        )
-
-    def _feed(self, payload: bytes) -> None:
-        if self._deframer is None:
-            self._deframer = Deframer(self.request.encoding, self._calls.limits.message_bytes_max)
-        for message in self._deframer.feed(payload):
-            self._calls.out.guard.work += 1
-            if self._inbox is not None:
-                self._held += len(message) + _MESSAGE_COST_BYTES
-                self._inbox.put(message)
-            elif self._message is None:
-                self._message = message
-            else:
-                raise GrpcError(StatusCode.INTERNAL, "a second message for a method that takes one")
-        self._account()
-        self._give_back()
-
-    def _account(self) -> None:
-        """Tell the connection what this stream holds. Raises GrpcError: all of its streams hold too much."""
-        held = self._held + (self._deframer.held if self._deframer else 0) + len(self._message or b"")
-        self._calls.buffered_bytes += held - self._cost
-        grown, self._cost = held > self._cost, held
-        if grown and self._calls.buffered_bytes > self._calls.limits.buffer_bytes_max:
-            raise GrpcError(StatusCode.RESOURCE_EXHAUSTED, "too much of this connection's requests waits for handlers")
-
-    def _give_back(self) -> None:
-        """Widen the peer's window by what is not held, once that is worth a frame."""
-        free = self._unacked - self._held
-        if self.receiving and not self.closed and free * 2 >= self._calls.limits.stream_window_bytes:
-            self._unacked -= free
-            self._calls.out.add(window_update(self.id, free))
-
-    def taken(self, message: bytes) -> None:
-        """The handler has taken ``message`` out of its inbox."""
-        if self.closed:
+            body = self._body = self._make_body(many=False)
+        try:
+            body.add(payload, length)
+        except GrpcError as error:
+            self.fail(error.status, error.message)
             return
-        self._held -= len(message) + _MESSAGE_COST_BYTES
-        self._account()
-        self._give_back()
+        if end:
+            self.on_request_end()
 
-    def end_of_request(self) -> None:
+    def _make_body(self, *, many: bool) -> RequestBody:
+        message_bytes_max = self._context.limits.message_bytes_max
+        deframer = None if self._handler is None else Deframer(self.request.encoding, message_bytes_max)
+        return RequestBody(self._context, self.id, deframer, many=many)
+
+    def on_request_end(self) -> None:
         """END_STREAM has come, with DATA or with trailers. Raises StreamFault: content-length said otherwise."""
+        body = self._body
+        self._end_receiving(body.received_bytes if body else 0)
+        if self._handler is None:
+            self._send_refusal()
+            return
+        try:
+            message = (body or self._make_body(many=False)).end()
+        except GrpcError as error:
+            self.fail(error.status, error.message)
+            return
+        if message is not None:
+            self._start(message)
+
+    def _end_receiving(self, received_bytes: int) -> None:
         self.receiving = False
         expected = self.request.content_length
-        if expected >= 0 and expected != self._received:
-            text = f"{self._received} bytes of DATA after a content-length of {expected}"
+        if expected >= 0 and expected != received_bytes:
+            text = f"{received_bytes} bytes of DATA after a content-length of {expected}"
             raise StreamFault(self.id, ErrorCode.PROTOCOL_ERROR, text)
-        if self._handler is None:
-            self._calls.refuse_now(self)
-        elif self._deframer is not None and self._deframer.held:
-            self.fail(StatusCode.INTERNAL, "a request that ends within a message")
-        elif self._inbox is not None:
-            self._inbox.end()
-        elif self._message is None:
-            self.fail(StatusCode.INTERNAL, "a request without a message")
-        else:
-            message, self._message = self._message, None
-            self._guarded(message)
 
-    # How its handler runs.
+    # The handler.
 
-    def _guarded(self, argument: bytes | Inbox) -> None:
+    def _start(self, argument: bytes | RequestMessages) -> None:
         """Start the handler; whatever it raises ends this call alone."""
-        if self.call.deadline is not None and self.call.deadline <= self._calls.loop.time():
-            self.fail(StatusCode.DEADLINE_EXCEEDED, _LATE)
+        if self.call.deadline is not None and self.call.deadline <= self._context.loop.time():
+            self._expire()
             return
         try:
             assert self._handler is not None
@@ -197,217 +141,222 @@ class Stream:
         except ConnectionFault:
             raise
         except asyncio.CancelledError:
-            self.end(StatusCode.CANCELLED, _CANCELLED)
+            self._end(StatusCode.CANCELLED, _CANCELLED_TEXT)
         except Exception as error:  # noqa: BLE001 - a handler may raise anything
-            self._failed(error)
+            self._end_with_error(error)
 
-    def run(self, work: Ran) -> None:
+    def run(self, work: Coroutine[Any, Any, bytes | None]) -> None:
         """Run a coroutine as this call's handler."""
-        task = self._calls.loop.create_task(work)
-        self._calls.tasks.add(task)
-        task.add_done_callback(self._calls.tasks.discard)
+        context = self._context
+        task = context.loop.create_task(work)
+        context.tasks.add(task)
+        task.add_done_callback(context.tasks.discard)
         self.wait_for(task)
 
     def wait_for(self, future: asyncio.Future[Any]) -> None:
-        """``future`` gives the answer; a handler that sends by itself gives None."""
-        self.promised(future)
-        future.add_done_callback(self._finished)
+        """``future`` gives the response; None of a handler that has sent its responses itself."""
+        self._set_running(future)
+        future.add_done_callback(self._on_future_done)
 
-    def _finished(self, future: asyncio.Future[Any]) -> None:
+    def wait_for_promise(self, promise: Promise) -> None:
+        """``promise`` will call :meth:`on_promise_kept`."""
+        self._set_running(promise)
+
+    def _set_running(self, running: Promise | asyncio.Future[Any]) -> None:
+        self._running = running
+        if self.call.deadline is not None:
+            self.check_deadline(self._context.loop.time())
+
+    def _on_future_done(self, future: asyncio.Future[Any]) -> None:
         self._running = None
         if self.closed:
             # Reset meanwhile. Until now it counted as one of the connection's calls.
-            self._calls.orphans -= 1
+            self._context.late_handlers -= 1
             if not future.cancelled() and (error := future.exception()) is not None:
                 log.debug("%s failed after its call had ended: %r", self.call.method, error)
             return
         try:
             message = future.result()
             if message is None and isinstance(self._handler, ServerStream | Bidi):
-                self.end(StatusCode.OK)
+                self._end(StatusCode.OK)
             else:
-                self.answer(message)
+                self.respond(message)
         except ConnectionFault as fault:
-            self._calls.fail(fault)
+            self._context.fail(fault)
         except asyncio.CancelledError:
-            self.end(StatusCode.CANCELLED, _CANCELLED)
+            self._end(StatusCode.CANCELLED, _CANCELLED_TEXT)
         except Exception as error:  # noqa: BLE001 - a handler may raise anything
-            self._failed(error)
+            self._end_with_error(error)
 
-    def promised(self, running: Promise | asyncio.Future[Any]) -> None:
-        """The handler runs on; a Promise gives the answer, or answers, by :meth:`told`."""
-        self._running = running
-        if self.call.deadline is not None:
-            self.watch(self._calls.loop.time())
-
-    def told(self, found: Answers) -> None:
+    def on_promise_kept(self, responses: Responses) -> None:
         """What was promised."""
         self._running = None
         if self.closed:
-            self._calls.orphans -= 1
+            self._context.late_handlers -= 1
             return
         try:
-            self.answers(found)
+            self.respond_all(responses)
         except ConnectionFault as fault:
-            self._calls.fail(fault)
-        except Exception as error:  # noqa: BLE001 - it may be no answer at all
-            self._failed(error)
+            self._context.fail(fault)
+        except Exception as error:  # noqa: BLE001 - it may be no response at all
+            self._end_with_error(error)
 
-    def _failed(self, error: Exception) -> None:
+    def _end_with_error(self, error: Exception) -> None:
         if isinstance(error, GrpcError):
-            self.end(error.status, error.message)
+            self._end(error.status, error.message)
         else:
             log.error("%s failed", self.call.method, exc_info=error)
-            self.end(StatusCode.UNKNOWN, "the method failed: see the server's log")
+            self._end(StatusCode.UNKNOWN, "the method failed: see the server's log")
 
-    # What is sent.
+    # The response.
 
-    def answer(self, message: bytes) -> None:
-        """The one answer, and the end. Raises TypeError: it is not bytes. ConnectionFault: too many answers wait."""
+    def respond(self, message: bytes) -> None:
+        """Send the one response, and end the call.
+
+        Raises:
+            TypeError: it is not bytes. ConnectionFault: too many responses wait.
+        """
         if not isinstance(message, bytes):
             raise TypeError(f"an answer of {type(message).__name__}; allowed: bytes")
         if self.closed or self._trailers is not None:
             return
-        if not self.call.trailing and self._calls.out.answer(self, message):
-            self._close()
+        if not self.call.trailing and self._context.sender.send_unary_response(self, message):
+            self._on_response_sent()
             return
-        self._send_or_keep(message)
+        self._send_message(message)
         # Only now: trailers that were known would follow the message on their own, if it goes at once after all.
-        self._end_with(trailers(StatusCode.OK, "", self.call.trailing))
+        self._end_with(encode_trailers(StatusCode.OK, "", self.call.trailing))
 
-    def answers(self, found: Answers) -> None:
-        """All there is to answer: one by one in a Task, or in one piece, now. Raises as :meth:`answer`."""
+    def respond_all(self, responses: Responses) -> None:
+        """Send all that there is to respond, one by one in a Task, or in one piece now. Raises as :meth:`respond`."""
         if not isinstance(self._handler, ServerStream):
-            self.answer(cast(bytes, found))
-        elif not isinstance(found, bytes):
-            self.run(send_all(self, found))
+            self.respond(cast(bytes, responses))
+        elif not isinstance(responses, bytes):
+            self.run(send_all(self, responses))
         elif not self.closed:
-            self._send_or_keep(found)
-            self.end(StatusCode.OK)
+            self._send_message(responses)
+            self._end(StatusCode.OK)
 
     @property
     def unsent_bytes(self) -> int:
-        """DATA of the connection that waits for the loop to turn."""
-        return self._calls.out.unsent_bytes
+        """DATA of the connection that waits for the event loop's next turn."""
+        return self._context.sender.unsent_bytes
 
     def send(self, message: bytes) -> asyncio.Future[None] | None:
-        """One of many answers. A Future means that it waits for the peer, and the next should wait for it.
+        """Send one of many responses. A Future means that it waits for the peer, and that the next should wait for it.
 
-        Raises TypeError: it is not bytes. ConnectionFault: too many answers wait.
+        Raises as :meth:`respond`.
         """
         if not isinstance(message, bytes):
             raise TypeError(f"an answer of {type(message).__name__}; allowed: bytes")
-        if self.closed or self._send_or_keep(message):
+        if self.closed or self._send_message(message):
             return None
-        self._waiter = self._calls.loop.create_future()
+        self._waiter = self._context.loop.create_future()
         return self._waiter
 
-    def _send_or_keep(self, message: bytes) -> bool:
-        if self.pending is self._calls.nothing:
+    def _send_message(self, message: bytes) -> bool:
+        """False: a part of it waits for the peer."""
+        if self.pending is _NOTHING_PENDING:
             self.pending = deque()
-        return self._calls.out.data(self, message if isinstance(message, Framed) else prefix(message))
+        return self._context.sender.send_data(self, message if isinstance(message, Framed) else prefix(message))
 
-    def send_body(self, body: bytes) -> None:
-        """A text for who is no gRPC client. Its HEADERS are sent; empty DATA ends it, as there are no trailers."""
+    def _send_refusal(self) -> None:
+        """Respond to what is no gRPC, now that its request has ended: HEADERS, a text, and empty DATA to end it, as
+        HTTP clients that know no trailers expect."""
+        assert self.request.refusal is not None
+        block, body = encode_refusal(self.request.refusal)
+        self._context.sender.send_headers(self.id, block, end=False)
         self.started = True
-        if self.pending is self._calls.nothing:
-            self.pending = deque()
-        self._calls.out.data(self, body)
+        self.pending = deque()
+        self._context.sender.send_data(self, body)
         self._end_with(b"")
 
-    def drained(self) -> None:
+    def on_sent(self) -> None:
         """Nothing is pending any more."""
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
         if self._trailers is not None:
             self._send_trailers()
 
-    def end(self, status: StatusCode, message: str = "") -> None:
-        """The end of the answer, after what is pending."""
+    def _end(self, status: StatusCode, message: str = "") -> None:
+        """End the response after what is pending."""
         if self.closed or self._trailers is not None:
             return
-        self._end_with(trailers(status, message, self.call.trailing))
+        self._end_with(encode_trailers(status, message, self.call.trailing))
 
     def _end_with(self, block: bytes) -> None:
         self._trailers = block
         if self.pending:
-            self.ended_at = self._calls.loop.time()
+            self.unsent_since = self._context.loop.time()
         else:
             self._send_trailers()
 
     def _send_trailers(self) -> None:
         assert self._trailers is not None
-        out = self._calls.out
+        context = self._context
         if self._trailers:
-            out.guard.work += 1
-            out.block(self.id, self._trailers if self.started else START + self._trailers, end=True)
+            context.work.units += 1
+            block = self._trailers if self.started else RESPONSE_HEADERS + self._trailers
+            context.sender.send_headers(self.id, block, end=True)
         else:
-            out.add(frame(DATA, END_STREAM, self.id, b""))
-        self._close()
+            context.sender.add(frame(DATA, END_STREAM, self.id, b""))
+        self._on_response_sent()
 
-    def _close(self) -> None:
-        """The answer's END_STREAM is on its way."""
+    def _on_response_sent(self) -> None:
+        """The response's END_STREAM is on its way."""
         if self.receiving:
-            self.tell_reset(ErrorCode.NO_ERROR)
-        self._over(cancelled=False)
+            self._context.send_reset(self.id, ErrorCode.NO_ERROR)
+        self._close(cancelled=False)
 
-    # How it ends early.
+    # Early ends.
 
     def fail(self, status: StatusCode, message: str) -> None:
-        """The call ends with ``status``, whatever its handler does. Half a message on the wire leaves only a reset."""
+        """End the call with ``status``, whatever its handler does. After half a message there is only a reset."""
         if self.closed:
             return
         if self.pending:
-            self.tell_reset(ErrorCode.CANCEL)
+            self._context.send_reset(self.id, ErrorCode.CANCEL)
         else:
-            block = trailers(status, message)
-            self._calls.out.block(self.id, block if self.started else START + block, end=True)
+            block = encode_trailers(status, message)
+            self._context.sender.send_headers(self.id, block if self.started else RESPONSE_HEADERS + block, end=True)
             if self.receiving:
-                self.tell_reset(ErrorCode.NO_ERROR)
-        self._over(cancelled=True)
+                self._context.send_reset(self.id, ErrorCode.NO_ERROR)
+        self._close(cancelled=True)
 
-    def watch(self, now: float) -> None:
+    def check_deadline(self, now: float) -> None:
         """End the call at its deadline; with a timer from when that is near. Nearly all calls are over before, and a
         timer for each costs more than a look, once in a tick, at those that are not."""
         deadline = self.call.deadline
-        if deadline is None or deadline - now > NEAR_S or self._timer is not None:
+        if deadline is None or deadline - now > _TIMER_S or self._timer is not None:
             return
         if self._running is not None:
-            self._timer = self._calls.loop.call_at(deadline, self.expire)
+            self._timer = self._context.loop.call_at(deadline, self._expire)
         elif deadline <= now:
-            self.expire()
+            self._expire()
 
-    def expire(self) -> None:
-        """The deadline has passed."""
-        self.fail(StatusCode.DEADLINE_EXCEEDED, _LATE)
-
-    def tell_reset(self, code: ErrorCode) -> None:
-        """RST_STREAM; what the peer still sends on the stream is ignored."""
-        self._calls.out.add(rst_stream(self.id, code))
-        self._calls.remember_reset(self.id)
+    def _expire(self) -> None:
+        self.fail(StatusCode.DEADLINE_EXCEEDED, _DEADLINE_TEXT)
 
     def drop(self) -> None:
-        """Nobody waits: reset by the peer or for its fault, or the connection is lost. Nothing is sent."""
-        self._over(cancelled=True)
+        """Nobody waits: reset by the peer or for its error, or the connection is lost. Nothing is sent."""
+        self._close(cancelled=True)
 
-    def _over(self, *, cancelled: bool) -> None:
+    def _close(self, *, cancelled: bool) -> None:
         if self.closed:
             return
         self.closed = True
-        calls = self._calls
+        context = self._context
         if self.pending:
-            calls.out.forget(self)
+            context.sender.discard(self)
         if self._timer is not None:
             self._timer.cancel()
-        if self._cost:
-            calls.buffered_bytes -= self._cost
+        if self._body is not None:
+            self._body.close()
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
-        if self._inbox is not None:
-            self._inbox.close()
         if self._running is not None:
-            calls.orphans += 1
+            context.late_handlers += 1
             if isinstance(self._running, asyncio.Task):
                 self._running.cancel()
-        calls.forget(self)
+        context.on_closed(self.id)
         self.call.end(cancelled=cancelled)

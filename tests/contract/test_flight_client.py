@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from tests.waiting import wait_until
 
 from tarry.base import handle
 from tarry.base.errors import (
@@ -368,13 +369,12 @@ def test_no_answer_is_unavailable_and_not_sent_again(served: Any, monkeypatch: p
         assert client.pending()[0].pending == 1
         # Nor does the connection stay. What comes back is the truth: unknown.
         answers: list[Any] = []
-        client._timeout_s = 30
-        calling = threading.Thread(target=lambda: answers.append(outcome(client)))
-        calling.start()
-        while len(kept) < 2:
-            pass
-        cut_connections(served.front.port)
-        calling.join(30)
+        with Client(served.address, timeout=60) as patient:
+            calling = threading.Thread(target=lambda: answers.append(outcome(patient)))
+            calling.start()
+            wait_until(lambda: len(kept) == 2)
+            cut_connections(served.front.port)
+            calling.join(60)
         assert "may or may not" in str(answers[0])
         for answer in kept:
             answer()

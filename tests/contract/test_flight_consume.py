@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -230,10 +231,13 @@ def test_a_stopping_front_says_goodbye(served: Any, client: Client) -> None:
     schedule(client, 1)
     exchange = Exchange(served.address)
     batch = exchange.batch()
-    served.front._service.stop_streams()
+    stopping = threading.Thread(target=served.front.stop, args=(60,))
+    stopping.start()
     assert exchange.notice().op is wire.GOODBYE
     assert exchange.settle(Op.ACK, batch).error is None  # there is still time for that
     exchange.end()
+    stopping.join(60)
+    assert not stopping.is_alive()
 
 
 def test_a_silent_consumer_is_told_that_the_broker_is_there(served: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.flight as fl
 import pytest
+from tests.waiting import wait_until
 
 from tarry.api.wire import decode_error
 from tarry.base.errors import InvalidArgumentError, NotFoundError, TarryError, UnavailableError
@@ -210,7 +211,8 @@ def test_pause_and_resume(client: Client) -> None:
     client.schedule("t", b"x")
     client.set_group("t", "g")
     client.pause("t", "g")
-    assert client.receive("t", group="g", wait=0.3) == []
+    wait_until(lambda: client.group_info("t", "g").lag == 1)
+    assert client.receive("t", group="g") == []
     client.resume("t", "g")
     [message] = take(client, 1)
     message.ack()
@@ -228,7 +230,7 @@ def test_a_policy_is_the_default_of_a_nack(client: Client) -> None:
     second.nack()
     client.flush()
     assert client.group_info("t", "g").waiting == 1
-    assert client.receive("t", group="g", wait=0.3) == []
+    assert client.receive("t", group="g") == []
 
 
 def test_dead_letters(client: Client) -> None:

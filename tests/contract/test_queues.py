@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.waiting import wait_until
 
 from tarry.api.views import CANCELLED, QUEUED
 from tarry.base.clock import TestClock
@@ -15,7 +15,7 @@ from tarry.base.config import Config
 from tarry.base.errors import InvalidArgumentError, NotFoundError
 from tarry.broker import Broker
 from tarry.client import Client
-from tarry.spark.datasource.calls import BrokerClient
+from tarry.spark.broker_client import BrokerClient
 
 from .conftest import Served
 
@@ -31,10 +31,7 @@ def fill(client: Client, calls: BrokerClient, topic: str, rows: int) -> None:
     before = calls.queues([topic])[topic][1]
     for n in range(before, before + rows):
         client.schedule(topic, b"%d" % n, delay=0)
-    end = time.monotonic() + 20
-    while calls.queues([topic])[topic][1] < before + rows:
-        assert time.monotonic() < end
-        time.sleep(0.01)
+    wait_until(lambda: calls.queues([topic])[topic][1] >= before + rows)
 
 
 def bodies(calls: BrokerClient, topic: str, start: int, end: int) -> list[tuple[int, bytes]]:
@@ -97,7 +94,7 @@ def test_cancellations(client: Client, calls: BrokerClient) -> None:
     receipts = [client.schedule("a", b"x", delay=3600 + n) for n in range(5)]
     client.cancel(receipts[1].handle)
     client.cancel(receipts[3].handle)
-    state = calls.intake_state()
-    got = pa.Table.from_batches(list(calls.cancelled(0, state["durable_seq"])), CANCELLED).to_pylist()
+    state = calls.state()
+    got = pa.Table.from_batches(list(calls.cancelled(0, state.durable_seq)), CANCELLED).to_pylist()
     assert got == [{"seq": r.seq, "due_ms": r.due_ms} for r in (receipts[1], receipts[3])]
     assert list(calls.cancelled(0, 2)) == []

@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import os
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,16 +26,9 @@ from tarry.testing import TestClock, open_broker
 from tests.crash.tools import SMALL, World
 from tests.disks import mounted, resize
 from tests.faults import FaultyAppendFile, FaultyFiles
+from tests.waiting import wait_until
 
 WAIT_S = 20
-
-
-def until(true: Callable[[], object]) -> None:
-    """Wait for something that other threads do; fails when it never comes."""
-    end = time.monotonic() + WAIT_S
-    while not true():
-        assert time.monotonic() < end, "it never came"
-        time.sleep(0.002)
 
 
 def rows(topic: str, count: int, *, delay_ms: int = 0, body: int = 20) -> pa.RecordBatch:
@@ -128,7 +120,7 @@ def test_below_the_watermark_producers_are_refused(tmp_path: Path) -> None:
         with pytest.raises(DiskFullError, match=r"1 MiB .* below 2 MiB \(disk_free_bytes_min\)"):
             broker.schedule("a", b"x")
         files.free = 3 << 20
-        broker._free_checked_s = -1.0  # it looks again after a moment
+        broker.components.acceptance._checked_s = -1.0  # it looks again after a moment
         broker.schedule("a", b"x")
 
 
@@ -216,8 +208,9 @@ def test_a_full_disk_and_more_due_than_may_wait_unwritten(tmp_path: Path) -> Non
     with threaded(tmp_path, files, segment_bytes_max=64 << 20) as broker:
         broker.schedule_batch(rows("a", 20, delay_ms=300, body=1 << 20))
         files.full = True
-        until(lambda: sum(broker._rooms.ready.ends().values()) == 20)
-        broker._closing.wait(0.5)
+        wait_until(lambda: sum(entry.ready for entry in broker.pending()) == 20)
+        tried = len(files.done)
+        wait_until(lambda: sum("write ready" in step for step in files.done[tried:]) >= 2)
         assert broker.status()["state"] == "serving"
 
 
@@ -226,7 +219,7 @@ def test_consumers_are_told_of_what_a_checkpoint_handed_over_although_the_disk_i
     with open_broker(tmp_path, files=files, disk_free_bytes_min=0) as broker:
         broker.schedule("a", b"x", delay=1)
         broker.step()
-        topic = broker._rooms.ready.topic("a")
+        topic = broker.components.ready.topic("a")
         told: list[str] = []
         broker.group("a", "g").notify = lambda: told.append("a")  # type: ignore[method-assign]
         broker.clock.advance_ms(1000)
@@ -239,25 +232,31 @@ def test_consumers_are_told_of_what_a_checkpoint_handed_over_although_the_disk_i
 
 
 def test_no_room_for_a_due_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[object] = []
+
     def full(*_: object) -> None:
+        tried.append(_)
         raise OSError(errno.ENOSPC, "no space left (injected)")
 
     with threaded(tmp_path, OsFiles()) as broker:
         monkeypatch.setattr("tarry.intake.intake.write_index", full)
         for _ in range(4):
             broker.schedule_batch(rows("a", 10, delay_ms=60_000, body=1000))
-        broker._closing.wait(1)
+        wait_until(lambda: len(tried) >= 2)
         assert broker.status()["state"] == "serving"
 
 
 def test_a_store_out_of_reach_is_not_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def gone() -> None:
+    asked: list[object] = []
+
+    def gone(store: object) -> None:
+        asked.append(store)
         raise UnavailableError("the place cannot be reached (injected)")
 
     with threaded(tmp_path, OsFiles()) as broker:
-        monkeypatch.setattr(broker._rooms.store, "snapshot", gone)
+        monkeypatch.setattr("tarry.store.Store.snapshot", gone)
         broker.store_committed()
-        broker._closing.wait(1)
+        wait_until(lambda: len(asked) >= 2)
         assert broker.status()["state"] == "serving"
 
 
@@ -295,8 +294,8 @@ def test_a_failed_fsync_of_the_ready_log_is_fatal(failure: int, w: World, monkey
 
     w.open()
     w.schedule("a", [0])
-    w.b._rooms.loader.step()
-    w.b._rooms.dispatcher.step()
+    w.b.components.loader.step()
+    w.b.components.dispatcher.step()
     batch = w.receive("a")
     assert batch.num_rows == 1
     monkeypatch.setattr(FaultyAppendFile, "sync", fails)
@@ -311,10 +310,10 @@ def test_a_log_whose_fsync_failed_never_syncs_again(w: World) -> None:
     # The checkpoint's thread sees the failure; the journal's thread must not take the next fsync for a success.
     w.open()
     w.schedule("a", [0])
-    w.b._rooms.loader.step()
-    w.b._rooms.dispatcher.step()
+    w.b.components.loader.step()
+    w.b.components.dispatcher.step()
     w.files.broken_sync = True
-    ready = w.b._rooms.ready
+    ready = w.b.components.ready
     with pytest.raises(OSError, match="fsync failed"):
         ready.sync(ready.ticket())
     w.files.broken_sync = False
@@ -363,7 +362,7 @@ def test_a_waiting_consumer_is_released_when_the_broker_fails(tmp_path: Path) ->
             back.set()
 
         threading.Thread(target=wait, daemon=True).start()
-        broker.fail(OSError(errno.EIO, "injected"))
+        broker.components.health.fail(OSError(errno.EIO, "injected"))
         assert back.wait(1)
 
 

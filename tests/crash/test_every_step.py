@@ -2,7 +2,7 @@
 
 Each scenario runs once to count its steps (writes, syncs, replacements and removals, before and after each), and then
 again for each step with a crash there, for each of the ways in which a crash loses what was not synced. Recovery is
-crashed as well, at each of its steps in turn over the runs.
+crashed as well, at each of its steps in turn over the runs. ``make test`` takes a sample of the steps.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.tools import LOSSES, KeepNothing, World, crash_at
+from tests.crash.tools import LOSSES, PARTS, KeepNothing, World, crash_at, steps_of
 
 SETTINGS = {"horizon_ms": 2_000}
 
@@ -144,12 +144,13 @@ def survives(directory: Path, scenario: Callable[[World], None], step: int | Non
     return steps
 
 
+@pytest.mark.parametrize("part", PARTS)
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda s: s.__name__)
-def test_a_crash_at_every_step(scenario: Callable[[World], None], loss: str, fast_path: Path) -> None:
+def test_a_crash_at_every_step(scenario: Callable[[World], None], loss: str, part: str, fast_path: Path) -> None:
     whole = survives(fast_path / "whole", scenario, None, loss, 0)
     assert whole > 20
-    for step in range(1, whole + 1, EVERY[loss]):
+    for step in steps_of(part, range(1, whole + 1, EVERY[loss]), scenario.__name__ + loss):
         try:
             survives(fast_path / str(step), scenario, step, loss, 1 + step % 7)
         except BaseException as error:

@@ -16,7 +16,7 @@ import pytest
 
 from tarry.base.errors import NotFoundError
 from tarry.testing import TestBroker
-from tests.crash.tools import LOSSES, SMALL, KeepNothing, World, crash_at
+from tests.crash.tools import LOSSES, PARTS, SMALL, KeepNothing, World, crash_at, steps_of
 from tests.groups import drained, ids, of, take
 
 TOPIC, GROUP = "a", "g"
@@ -263,14 +263,15 @@ def survives(directory: Path, scenario: Any, check: Any, settings: dict[str, Any
     return steps
 
 
+@pytest.mark.parametrize("part", PARTS)
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize(("scenario", "check", "settings"), CASES, ids=[c[0].__name__ for c in CASES])
 def test_a_crash_at_every_step_of(
-    scenario: Any, check: Any, settings: dict[str, Any], loss: str, fast_path: Path
+    scenario: Any, check: Any, settings: dict[str, Any], loss: str, part: str, fast_path: Path
 ) -> None:
     whole = survives(fast_path / "whole", scenario, check, settings, None, loss)
     assert whole > 10
-    for step in range(1, whole + 1, EVERY[loss]):
+    for step in steps_of(part, range(1, whole + 1, EVERY[loss]), scenario.__name__ + loss):
         try:
             survives(fast_path / str(step), scenario, check, settings, step, loss)
         except BaseException as error:

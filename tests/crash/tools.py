@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import uuid
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
 from tarry.api.outcome import Outcome
 from tarry.base.config import Config
@@ -167,7 +169,7 @@ class World:
         """The process is gone, and with it what ``rng`` says of that which was not synced."""
         if self.broker is not None:
             try:
-                self.broker._rooms.lock.release()
+                self.broker.components.lock.release()
             except OSError:
                 pass  # it crashed in close(), behind that
             self.broker = None
@@ -208,6 +210,19 @@ def crash_at(work: Callable[[], object], files: FaultyFiles, step: int | None) -
     finally:
         files.crash_at = None
     return False
+
+
+SAMPLE_EVERY = 16
+PARTS = ["sample", pytest.param("others", marks=pytest.mark.rest)]
+"""Each test that crashes at every step is two: one step in sixteen is in the core of the tests, the others are not."""
+
+
+def steps_of(part: str, steps: Sequence[int], name: str) -> Sequence[int]:
+    """The steps of a part of :data:`PARTS`. Where the sample begins depends on ``name`` alone: tests of different
+    scenarios and losses take different steps.
+    """
+    first = zlib.crc32(name.encode()) % SAMPLE_EVERY
+    return [step for i, step in enumerate(steps) if (i % SAMPLE_EVERY == first) == (part == "sample")]
 
 
 def damage(path: Path, at: int, mask: int = 0xFF) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tarry.demo.account import Account, Outage, first_hand_outs, percentiles, settle
+from tarry.demo.account import Account, Outage, account_of, first_hand_outs, percentiles
 from tarry.demo.facts import Facts, KillFacts, StoreFacts, wrong_with
 
 T = 1_800_000_000_000
@@ -45,7 +45,7 @@ def delivered(*hand_outs: tuple[int, float], **instead: dict[int, int]) -> pa.Ta
 
 
 def account(sent: pa.Table, got: pa.Table, rows: int = 10, outage: Outage | None = None) -> Account:
-    return settle(sent, got, rows=rows, outage=outage)
+    return account_of(sent, got, rows=rows, outage=outage)
 
 
 def test_all_is_well() -> None:
@@ -171,7 +171,7 @@ def test_the_busiest_second() -> None:
 
 # -- the verdict -------------------------------------------------------------------------------------------------------
 
-GOOD = settle(accepted(0, 1, 2), delivered((0, 1.0), (1, 0.0), (2, 3.5)), rows=3)
+GOOD = account_of(accepted(0, 1, 2), delivered((0, 1.0), (1, 0.0), (2, 3.5)), rows=3)
 STORE = StoreFacts(rows=3, commits=1, files=1, size_bytes=1, committed_seq=103)
 KILL = KillFacts(Outage(T, T + 1), processes=3, gone_s=0.1, left=[], pipeline_back_s=5.0)
 

@@ -16,6 +16,7 @@ from tarry.demo import run
 pytestmark = pytest.mark.spark
 
 
+@pytest.mark.rest
 def test_a_small_year(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
     code = run(out, rows=5_000, seconds=25, json=True)
@@ -41,6 +42,7 @@ def test_a_small_year(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.rest
 def test_an_interrupted_demo_leaves_nothing_behind(tmp_path: Path, number: signal.Signals) -> None:
     out = tmp_path / "out"
     demo = subprocess.Popen(

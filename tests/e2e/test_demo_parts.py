@@ -13,7 +13,7 @@ from rich.console import Console
 
 from tarry.base.errors import InvalidArgumentError
 from tarry.demo import picture, report, run
-from tarry.demo.account import first_hand_outs, settle
+from tarry.demo.account import account_of, first_hand_outs
 from tarry.demo.facts import wrong_with
 from tarry.demo.flights import NEW_YORK, TOPICS, Flights, load
 from tarry.demo.replay import Plan
@@ -102,7 +102,7 @@ def test_the_report_says_what_was_wrong_and_where_duplicates_come_from() -> None
     got = delivered((0, 1.0), (0, 20.0), (1, -1.0))
     told = facts()
     assert told.kill is not None
-    account = settle(accepted(0, 1, 2), got, rows=3, outage=told.kill.outage)
+    account = account_of(accepted(0, 1, 2), got, rows=3, outage=told.kill.outage)
     wrong = wrong_with(account, told)
     text = StringIO()
     report.print_report(Console(file=text), report.show(account, told, wrong, []))

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,10 +17,11 @@ import pytest
 from tarry.base.errors import OverloadedError, UnavailableError
 from tarry.cli.exits import ExitCode
 from tarry.client import Client
-from tarry.demo.account import settle
+from tarry.demo.account import account_of
+from tarry.demo.broker_process import living_processes, wait_for_exit
+from tarry.demo.consumer_main import TopicConsumer
 from tarry.demo.monitor import Look, Monitor
-from tarry.demo.server import left_of, wait_gone
-from tarry.demo.watch import Watch
+from tests.waiting import wait_until
 
 from .conftest import MakeBroker
 
@@ -98,35 +98,23 @@ class Load(threading.Thread):
         self.accepted += len(rows)
 
 
-def wait_until(done: Callable[[], bool], what: str) -> None:
-    end = time.monotonic() + PATIENCE_S
-    while not done():
-        assert time.monotonic() < end, f"waited in vain: {what}"
-        time.sleep(0.01)
-
-
-def go_on(load: Load, watches: list[Watch]) -> None:
+def go_on(load: Load, watches: list[TopicConsumer]) -> None:
     """Wait until producer and consumers have done some more work: whatever comes next comes under load."""
     accepted, got = load.accepted, sum(watch.count for watch in watches)
-    wait_until(lambda: load.accepted >= accepted + MORE, "the producer to go on")
-    wait_until(lambda: sum(watch.count for watch in watches) >= got + MORE // 3, "the consumers to go on")
+    wait_until(lambda: load.accepted >= accepted + MORE, PATIENCE_S, "the producer")
+    wait_until(lambda: sum(watch.count for watch in watches) >= got + MORE // 3, PATIENCE_S, "the consumers")
 
 
-def drains(client: Client) -> bool:
-    """Whether everything is delivered and acknowledged in the end; what is lost is counted by the account."""
-    end = time.monotonic() + PATIENCE_S
-    while time.monotonic() < end:
-        if not any(topic.pending or topic.ready for topic in client.pending()):
-            return True
-        time.sleep(0.05)
-    return False
+def wait_drained(client: Client) -> None:
+    """Until everything is delivered and acknowledged; what is lost is counted by the account."""
+    wait_until(lambda: not any(t.pending or t.ready for t in client.pending()), PATIENCE_S, client.pending)
 
 
-def test_killed_under_load_again_and_again(make_broker: MakeBroker) -> None:
+@pytest.mark.parametrize("kills", [2, pytest.param(5, marks=pytest.mark.rest)])
+def test_killed_under_load_again_and_again(make_broker: MakeBroker, kills: int) -> None:
     broker = make_broker(**FAST)
-    kills = 5
     with Client(broker.address) as client:
-        watches = [Watch(client, topic, "g") for topic in TOPICS]
+        watches = [TopicConsumer(client, topic, "g") for topic in TOPICS]
         load = Load(broker.address)
         for thread in (*watches, load):
             thread.start()
@@ -135,24 +123,24 @@ def test_killed_under_load_again_and_again(make_broker: MakeBroker) -> None:
             broker.kill()
             broker.start()
         accepted = load.stop()
-        all_done = drains(client)
+        wait_drained(client)
         for watch in watches:
             watch.close()
             assert watch.error is None
     delivered = pa.Table.from_batches([watch.delivered() for watch in watches])
-    account = settle(accepted, delivered, rows=load.rows)
+    account = account_of(accepted, delivered, rows=load.rows)
     assert account.accepted >= kills * MORE
     assert (account.lost, account.early, account.strange) == (0, 0, 0)
-    assert all_done
     # Only what was in consumers' hands, or acknowledged and not durable yet, may come again: far below a prefetch.
     assert account.duplicated <= kills * len(TOPICS) * 1000
     assert broker.stop() == ExitCode.OK
 
 
+@pytest.mark.rest
 def test_sigterm_under_load_ends_it_cleanly_and_loses_nothing(make_broker: MakeBroker) -> None:
     broker = make_broker(**FAST)
     with Client(broker.address) as client:
-        watches = [Watch(client, topic, "g") for topic in TOPICS]
+        watches = [TopicConsumer(client, topic, "g") for topic in TOPICS]
         load = Load(broker.address)
         for thread in (*watches, load):
             thread.start()
@@ -161,16 +149,16 @@ def test_sigterm_under_load_ends_it_cleanly_and_loses_nothing(make_broker: MakeB
             assert broker.stop() == ExitCode.OK
             broker.start()
         accepted = load.stop()
-        all_done = drains(client)
+        wait_drained(client)
         for watch in watches:
             watch.close()
             assert watch.error is None
     delivered = pa.Table.from_batches([watch.delivered() for watch in watches])
-    account = settle(accepted, delivered, rows=load.rows)
+    account = account_of(accepted, delivered, rows=load.rows)
     assert (account.lost, account.early, account.strange) == (0, 0, 0)
-    assert all_done
 
 
+@pytest.mark.rest
 def test_a_second_broker_is_refused_and_disturbs_nobody(make_broker: MakeBroker) -> None:
     broker = make_broker(**FAST)
     second = subprocess.run(
@@ -187,6 +175,7 @@ def test_a_second_broker_is_refused_and_disturbs_nobody(make_broker: MakeBroker)
         assert message.body == b"still here"
 
 
+@pytest.mark.rest
 def test_a_killed_broker_gives_the_directory_free(make_broker: MakeBroker) -> None:
     broker = make_broker(**FAST)
     for _ in range(3):
@@ -196,6 +185,7 @@ def test_a_killed_broker_gives_the_directory_free(make_broker: MakeBroker) -> No
 
 
 @pytest.mark.spark
+@pytest.mark.rest
 def test_the_pipeline_alone_is_killed(make_broker: MakeBroker, tmp_path: Path) -> None:
     broker = make_broker(schedule_interval_ms=500, horizon_ms=2_000)
     with Monitor(broker) as monitor, Client(broker.address) as client:
@@ -218,10 +208,10 @@ def test_the_pipeline_alone_is_killed(make_broker: MakeBroker, tmp_path: Path) -
         client.schedule("a", b"meanwhile", delay="100ms")
         [message] = client.receive("a", group="g", wait=PATIENCE_S)
         assert message.body == b"meanwhile"
-        assert wait_gone({former}, PATIENCE_S)[1] == []
+        assert wait_for_exit({former}, PATIENCE_S)[1] == []
         seen(lambda look: look.pipeline_ready and look.pipeline_pid != former)
         store(50)
         assert monitor.look().pipeline["supervisor"]["restarts"] >= 1
     sessions = broker.sessions
     assert broker.stop() == ExitCode.OK
-    assert left_of(sessions) == []
+    assert living_processes(sessions) == []

@@ -9,12 +9,13 @@ import uuid
 from collections import Counter
 
 import grpc
+import pytest
+
 from tests.rocketmq.rpc import Code, Rpc, d, now_ms
 
 from .conftest import MakeBroker
 
 TOPIC, GROUP = "orders", "billing"
-KILLS = 3
 RUN_S = 1.5
 PATIENCE_S = 60
 SENDERS = 4
@@ -56,7 +57,8 @@ class Sender(threading.Thread):
         self._rpc.close()
 
 
-def test_killed_under_load_nothing_acknowledged_is_lost(make_broker: MakeBroker) -> None:
+@pytest.mark.parametrize("kills", [1, pytest.param(3, marks=pytest.mark.rest)])
+def test_killed_under_load_nothing_acknowledged_is_lost(make_broker: MakeBroker, kills: int) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -67,7 +69,7 @@ def test_killed_under_load_nothing_acknowledged_is_lost(make_broker: MakeBroker)
     got: Counter[str] = Counter()
     early: list[str] = []
     dues: dict[str, int] = {}
-    for _ in range(KILLS):
+    for _ in range(kills):
         _consume(port, time.monotonic() + RUN_S, got, early)
         broker.kill()
         broker.start()

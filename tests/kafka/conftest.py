@@ -19,11 +19,11 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from tarry.base.errors import NotFoundError
 from tarry.relay.headers import Header
-from tarry.relay.job import Relay, Running
-from tarry.relay.settings import Settings
-from tarry.relay.start import prepare
+from tarry.relay.job import Relay
+from tarry.relay.prepare import prepare
+from tarry.relay.settings import RelaySettings, RunOptions
 from tarry.relay.table import RelayStore
-from tarry.spark.pipeline.java import find_java_home
+from tarry.spark.runtime.java import find_java_home
 from tests.kafka.server import Kafka, jars
 from tests.kafka.server import kafka as running_kafka
 
@@ -53,14 +53,14 @@ class World:
         self.directory = directory
         self.name = f"t{uuid.uuid4().hex[:8]}"
         self.orders, self.out = f"{self.name}-orders", f"{self.name}-orders-due"
-        self.settings = Settings(
+        self.settings = RelaySettings(
             kafka=kafka.address,
             topics=f"{self.name}-(orders|delay-.*)",
             store=str(directory / "store"),
             name=self.name,
             delays=(f"{self.name}-delay-<seconds>s",),
         )
-        self.running = Running(directory / "checkpoint", schedule_interval_ms=100)
+        self.running = RunOptions(directory / "checkpoint", schedule_interval_ms=100)
         self.make(self.orders, self.out)
         self.producer = Producer({"bootstrap.servers": kafka.address, "linger.ms": 2})
 

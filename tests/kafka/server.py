@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tarry.base.errors import NotFoundError
-from tarry.spark.pipeline.java import find_java_home
+from tarry.spark.runtime.java import find_java_home
 
 POM = Path(__file__).with_name("pom.xml")
 VERSION = "4.3.1"

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tarry.relay.headers import DUE_MS
-from tarry.spark.pipeline.process import kill_session
+from tarry.spark.runtime.process import kill_session
 
 from .conftest import World, now_ms
 
@@ -53,6 +53,11 @@ class Process:
             time.sleep(0.1)
         return now
 
+    def end(self) -> None:
+        """Kill it if it runs."""
+        if self._process is not None and self._process.poll() is None:
+            self.kill()
+
     def kill(self) -> None:
         """The driver, its JVM and its workers, as a machine that goes down."""
         assert self._process is not None
@@ -73,8 +78,7 @@ def process(world: World, *more: str) -> Iterator[Process]:
     try:
         yield relay
     finally:
-        if relay._process is not None and relay._process.poll() is None:
-            relay.kill()
+        relay.end()
 
 
 def reads(status: dict[str, Any]) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import time
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -14,15 +13,17 @@ from tarry.base.errors import InvalidArgumentError
 from tarry.relay.clients import FencedError
 from tarry.relay.headers import CANCEL, DELAY, DELAY_MS, DUE, DUE_MS, REASON, TOPIC
 from tarry.relay.job import Relay
-from tarry.relay.outbox import Marker, Outbox
+from tarry.relay.markers import Marker
 from tarry.relay.table import RelayStore
+from tarry.relay.writer import KafkaWriter
+from tests.waiting import wait_until
 
 from .conftest import World, now_ms
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.rest]
 
 
 def header(message: Any, name: str) -> bytes | None:
@@ -35,7 +36,7 @@ def test_all_ways_through(spark: SparkSession, world: World) -> None:
     world.make(fixed, f"{fixed}-due", other)
     with world.relaying(spark) as relay:
         # What is due when it is read cannot be cancelled any more: so not before the relay reads.
-        wait(partial(_reads, relay))
+        wait_until(partial(_reads, relay))
         before = now_ms()
         own = [("trace", b"\xff\x00"), ("trace", None), ("tenant", b"a")]
         world.send(b"plain", own, key=b"\xfe key", timestamp=before - 5)
@@ -111,7 +112,7 @@ def crash_once(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, *, after:
 
 
 def _is_of(query: str, _: Any, markers: Any) -> bool:
-    return ("cuts" in next(iter(markers.values())).told) == (query == "schedule")
+    return ("cuts" in next(iter(markers.values())).data) == (query == "schedule")
 
 
 def _has_records(_: Any, files: Any, moved: Any, __: Any) -> bool:
@@ -136,15 +137,15 @@ def test_exactly_once_when_a_query_dies(
     """
     monkeypatch.setattr("tarry.relay.job.PAUSE_S_MIN", 0.1)
     crashes = [
-        crash_once(monkeypatch, Outbox, "commit", after=after, when=partial(_is_of, "schedule")),
-        crash_once(monkeypatch, Outbox, "commit", after=after, when=partial(_is_of, "deliver")),
+        crash_once(monkeypatch, KafkaWriter, "commit", after=after, when=partial(_is_of, "schedule")),
+        crash_once(monkeypatch, KafkaWriter, "commit", after=after, when=partial(_is_of, "deliver")),
         crash_once(monkeypatch, RelayStore, "commit_records", after=False, when=_has_records),
     ]
     with world.relaying(spark) as relay:
-        wait(partial(_reads, relay))
+        wait_until(partial(_reads, relay))
         expected = many(world, 600, now_ms() + 8_000)
         got = world.values(600)
-        wait(lambda: _restarts(relay) == [2, 1])
+        wait_until(lambda: _restarts(relay) == [2, 1])
         assert relay.status.as_dict()["counts"]["stored"] > 0
         world.send(b"the last", key=b"k")
         world.flush()
@@ -163,10 +164,10 @@ def test_exactly_once_when_all_dies(
     """One shard of a batch has committed its transaction, or not, when the whole relay ends."""
     monkeypatch.setattr("tarry.relay.job.PAUSE_S_MIN", 3_600.0)
     with world.relaying(spark) as relay:
-        wait(partial(_reads, relay))
-        crashed = crash_once(monkeypatch, Outbox, "commit", after=after, when=partial(_is_of, query))
+        wait_until(partial(_reads, relay))
+        crashed = crash_once(monkeypatch, KafkaWriter, "commit", after=after, when=partial(_is_of, query))
         expected = many(world, 600, now_ms() + 8_000)
-        wait(lambda: 1 in _restarts(relay))
+        wait_until(lambda: 1 in _restarts(relay))
     assert crashed
     if lost:
         shutil.rmtree(world.running.checkpoint)
@@ -185,10 +186,10 @@ def test_other_settings_in_the_middle_of_a_batch(
     """A batch that is half done cannot be divided otherwise: refused, until the former settings have finished it."""
     monkeypatch.setattr("tarry.relay.job.PAUSE_S_MIN", 3_600.0)
     with world.relaying(spark) as relay:
-        wait(partial(_reads, relay))
+        wait_until(partial(_reads, relay))
         crash_once(monkeypatch, RelayStore, "commit_records", after=False, when=_has_records)
         expected = many(world, 300, now_ms() + 5_000)
-        wait(lambda: _restarts(relay)[0] == 1)
+        wait_until(lambda: _restarts(relay)[0] == 1)
     with pytest.raises(InvalidArgumentError, match="with other settings"), world.relaying(spark, near_ms=0):
         pass
     with world.relaying(spark):
@@ -233,18 +234,11 @@ def test_a_second_relay_of_the_name_ends_the_first(spark: SparkSession, world: W
     """Whoever starts last goes on; the first finds its transactional ids taken over and can commit nothing."""
     world.make(f"{world.name}-deliver-marker")
     at = (f"{world.name}-deliver-marker", 0)
-    first = Outbox(world.settings, f"{world.name}-deliver-0", world.settings.deliver_group)
-    second = Outbox(world.settings, f"{world.name}-deliver-0", world.settings.deliver_group)
+    first = KafkaWriter(world.settings, f"{world.name}-deliver-0", world.settings.deliver_group)
+    second = KafkaWriter(world.settings, f"{world.name}-deliver-0", world.settings.deliver_group)
     second.commit({at: Marker(2, {"t": 2, "v": 2})})
     with pytest.raises(FencedError):
         first.commit({at: Marker(1, {"t": 1, "v": 1})})
     assert second.markers([at])[at] == Marker(2, {"t": 2, "v": 2})
     first.close()
     second.close()
-
-
-def wait(done: Any, timeout_s: float = 60) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not done():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)

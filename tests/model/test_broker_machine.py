@@ -18,6 +18,7 @@ import pyarrow as pa
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tests.examples import examples
 from tests.faults import Crash, FaultyFiles, fast_directory
 
 from tarry.api.jobs import StagedFile
@@ -124,7 +125,7 @@ class BrokerMachine(RuleBasedStateMachine):
     def after_crash(self) -> None:
         self.crashed = True
         assert self.broker is not None
-        self.broker._rooms.lock.release()
+        self.broker.components.lock.release()
         self.files.close_all()
         self.files.lose_unsynced(self.rng)
         self.power_failures += 1
@@ -351,7 +352,7 @@ def stage_all(store: Store, table: pa.Table, now_ms: int) -> list[StagedFile]:
 
 TestBrokerMachine = BrokerMachine.TestCase
 TestBrokerMachine.settings = settings(
-    max_examples=settings.default.max_examples * 60 // 100,  # more with the profile `thorough`
+    max_examples=examples(60),
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],

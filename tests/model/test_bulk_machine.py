@@ -9,6 +9,7 @@ import pyarrow as pa
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
+from tests.examples import examples
 from tests.model.test_broker_machine import TOPICS, Known
 from tests.model.test_changes_machine import ChangesMachine
 
@@ -59,7 +60,7 @@ class BulkMachine(ChangesMachine):
         batches = [b for b in (rows.slice(0, middle), rows.slice(middle)) if b.num_rows]
 
         def work() -> str:
-            bulk = self.broker.bulk
+            bulk = self.broker.components.bulk
             number = bulk.begin(job).number
             staged = [bulk.stage(number, [b]) for b in batches]
             topics = sum((counts for _, counts in staged), start=type(staged[0][1])()) if staged else {}
@@ -80,7 +81,9 @@ class BulkMachine(ChangesMachine):
         for i in loaded.ids:
             if i in seqs and not loaded.cancelled:
                 seq, due = seqs[i]["seq"], seqs[i]["due_ms"]
-                self.known[i].handle = handle.encode(seq, due, seq, 1, handle.sign(self.broker._rooms.secret, seq, 1))
+                self.known[i].handle = handle.encode(
+                    seq, due, seq, 1, handle.sign(self.broker.components.secret, seq, 1)
+                )
         assert number >= 0
 
     def all_pending(self) -> list[dict[str, Any]]:
@@ -99,7 +102,7 @@ class BulkMachine(ChangesMachine):
 
     def resolve(self, job: str) -> None:
         """Loading it crashed: the broker says whether it is there, as a whole or not at all."""
-        begun = self.guarded(lambda: self.broker.bulk.begin(job))
+        begun = self.guarded(lambda: self.broker.components.bulk.begin(job))
         if begun is None:
             return
         loaded = self.jobs[job]
@@ -156,7 +159,7 @@ def number_of_job(machine: BulkMachine, job: str) -> int:
 
 TestBulkMachine = BulkMachine.TestCase
 TestBulkMachine.settings = settings(
-    max_examples=settings.default.max_examples * 40 // 100,  # more with the profile `thorough`
+    max_examples=examples(40),
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
+from tests.examples import examples
 from tests.model.test_broker_machine import TOPICS, BrokerMachine, Known
 
 from tarry.api.outcome import Outcome
@@ -306,7 +307,7 @@ class ChangesMachine(BrokerMachine):
 
 TestChangesMachine = ChangesMachine.TestCase
 TestChangesMachine.settings = settings(
-    max_examples=settings.default.max_examples * 60 // 100,  # more with the profile `thorough`
+    max_examples=examples(60),
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
@@ -378,4 +379,26 @@ def test_the_key_of_what_was_cancelled_is_unknown_when_the_registry_was_lost() -
     assert machine.broker.cancel_key(*name) == "unknown"
     assert machine.broker.cancel(machine.known["m0"].handle) == "cancelled"
     machine.cancel_key(data=Drawn(name))
+    machine.teardown()
+
+
+@pytest.mark.parametrize("back_ms", [0, 500])
+def test_what_was_cancelled_is_unknown_when_the_registry_was_lost(back_ms: int) -> None:
+    """Found by the machine: the log had let go of message and cancellation, and the clock stood at its due time, or
+    before it; then the answer was "delivered".
+    """
+    machine = ChangesMachine()
+    machine.start(horizon_ms=50, segment_bytes=4096, wheel_bytes=1 << 20, seed=0)
+    machine.rng = Choosing(0)
+    machine.schedule(topic="a", delays=[0], past=False, body=300)
+    machine.cancel(data=Drawn(["m0"]))
+    for _ in range(3):
+        machine.schedule(topic="b", delays=[0] * 12, past=False, body=300)
+        machine.step()
+    machine.step()
+    assert machine.broker.intake_state()["first_seq"] > 1, "the segment of the message was deleted"
+    machine.clock_steps_back(back_ms=back_ms)
+    machine.power_fails_now()
+    assert machine.broker.cancel(machine.known["m0"].handle) == "unknown"
+    machine.cancel(data=Drawn(["m0"]))
     machine.teardown()

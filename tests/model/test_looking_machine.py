@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
+from tests.examples import examples
 from tests.model.test_broker_machine import TOPICS, Known
 from tests.model.test_changes_machine import ChangesMachine
 
@@ -115,7 +116,7 @@ class LookingMachine(ChangesMachine):
 
 TestLookingMachine = LookingMachine.TestCase
 TestLookingMachine.settings = settings(
-    max_examples=settings.default.max_examples * 60 // 100,  # more with the profile `thorough`
+    max_examples=examples(60),
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],

@@ -15,7 +15,6 @@ from tarry.broker import Broker
 from tarry.fronts.rocketmq import RocketMQFront
 from tests.faults import FaultyFiles
 from tests.rocketmq.rpc import Rpc
-from tests.rocketmq.temporary_local_broker import local
 
 WAIT_S = 15
 
@@ -48,7 +47,7 @@ class Place:
 
     def open(self) -> None:
         self.broker = Broker.open(self.config, files=self.disk)
-        self.front = RocketMQFront.start(local(self.broker), "127.0.0.1:0")
+        self.front = RocketMQFront.start(self.broker, "127.0.0.1:0")
 
     def close(self) -> None:
         for client in self.clients:

@@ -12,6 +12,7 @@ from queue import Queue
 from typing import Any
 
 import grpc
+
 from tarry.fronts.rocketmq.common.stubs import definition as d
 from tarry.fronts.rocketmq.common.stubs import service as s
 from tarry.fronts.rocketmq.v5.service import NAME

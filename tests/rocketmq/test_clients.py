@@ -5,16 +5,15 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import grpc
 import pytest
 
-import grpc
 from tarry.fronts.rocketmq import RocketMQFront
 from tarry.fronts.rocketmq.v5 import clients
 from tarry.fronts.rocketmq.v5.routes import QUEUES
 from tarry.testing import TestBroker, open_broker
 from tests.rocketmq.conftest import Place, until
 from tests.rocketmq.rpc import Code, Rpc, consumer, producer, receive_request, res, s
-from tests.rocketmq.temporary_local_broker import local
 
 WAIT_S = 15
 
@@ -48,7 +47,7 @@ def test_a_push_consumers_messages_stay_its_own(tmp_path: Path, monkeypatch: pyt
     """
     monkeypatch.setattr(clients, "RENEW_S", 0.05)
     monkeypatch.setattr(clients, "SWEEP_S", 0.02)
-    with open_broker(tmp_path) as broker, RocketMQFront.start(local(broker), "127.0.0.1:0") as front:
+    with open_broker(tmp_path) as broker, RocketMQFront.start(broker, "127.0.0.1:0") as front:
         one, other = Rpc(front.port), Rpc(front.port)
         stream = one.telemetry(consumer("g", "orders"))
         stream.next()

@@ -80,5 +80,7 @@ async def test_a_queue_that_closes_lets_go_of_who_waits_for_others_to_gather() -
     second = queue.receive(group, 32)
     queue.close()
     assert await asyncio.wait_for(second, 60) is None
-    await asyncio.sleep(2 * GATHER_S)
+    await asyncio.sleep(
+        2 * GATHER_S
+    )  # the loop's timers run in the order of their times: its own would have run before
     assert group.asked == 1

@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 
 from loopgrpc import Call, Framed, Promise
-from loopgrpc.messages import Deframer
+from loopgrpc.framing import Deframer
 from tarry.base.config import Config
 from tarry.broker import Broker
 from tarry.fronts.rocketmq.common import receive_queue
@@ -25,7 +25,6 @@ from tarry.fronts.rocketmq.v5.routes import ListeningAddress
 from tarry.fronts.rocketmq.v5.service import NAME
 from tests.rocketmq.conftest import WAIT_S
 from tests.rocketmq.rpc import Code, ack_request, message, receive_request
-from tests.rocketmq.temporary_local_broker import local
 
 pytestmark = pytest.mark.asyncio
 
@@ -82,8 +81,10 @@ async def messages_in(answers: Any) -> list[Any]:
 def answer_of(promise: Promise) -> asyncio.Future[Any]:
     """The promise as a future, with a call's side of it played."""
     future = asyncio.get_running_loop().create_future()
-    told = SimpleNamespace(answers=future.set_result, promised=lambda _: None, told=future.set_result)
-    promise.attach(told)  # type: ignore[arg-type]
+    responder = SimpleNamespace(
+        respond_all=future.set_result, wait_for_promise=lambda _: None, on_promise_kept=future.set_result
+    )
+    promise.attach(responder)  # type: ignore[arg-type]
     return future
 
 
@@ -103,7 +104,7 @@ async def shop(tmp_path: Path) -> AsyncIterator[Shop]:
     config = Config(data=tmp_path, pipeline="off", disk_free_bytes_min=0)
     with Broker.open(config) as broker, ThreadPoolExecutor(1) as pool:
         address = ListeningAddress("127.0.0.1", 1)
-        components = Components(local(broker), loop, RunInThread(loop, pool), address)
+        components = Components(broker, loop, RunInThread(loop, pool), address)
         yield Shop(broker, components)
         components.close()
 

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from tarry.spark import sorted_by_due
-from tarry.spark.pipeline.session import build_session, end_jvm
+from tarry.spark.runtime.session import build_session, end_jvm
 
 ROWS = 20_000
 

@@ -14,7 +14,7 @@ PATIENCE_S = 90.0
 
 def serve(directory: Path) -> None:
     """A server on a free port, which it prints."""
-    from tarry.spark.pipeline.session import build_session, end_jvm
+    from tarry.spark.runtime.session import build_session, end_jvm
 
     settings = {
         "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",

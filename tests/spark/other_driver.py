@@ -19,8 +19,8 @@ from pyspark.sql.types import StructType
 from tarry.spark.datasource.options import WriteOptions
 from tarry.spark.datasource.source import TarryDataSource
 from tarry.spark.datasource.writer import BulkWriter, TaskStaged
-from tarry.spark.pipeline.process import kill_session
-from tarry.spark.pipeline.session import build_session, end_jvm
+from tarry.spark.runtime.process import kill_session
+from tarry.spark.runtime.session import build_session, end_jvm
 
 from .exactness import PATIENCE_S, ROOT, Account
 

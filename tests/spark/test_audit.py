@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from tarry.base.errors import InvalidArgumentError, NotFoundError
 from tarry.cli.exits import ExitCode
 from tarry.cli.main import run
-from tarry.spark.reports.audit_result import Audit
+from tarry.spark.reports.audit.result import Audit
+from tests.examples import examples
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -55,15 +56,15 @@ def check(accepted: DataFrame, delivered: DataFrame, **asked: Any) -> Audit:
 
 def fates(accepted: DataFrame, delivered: DataFrame, until_ms: int, **asked: Any) -> dict[str, list[str]]:
     """What :func:`judge` says, in one job: for each flag the messages that have it."""
-    from tarry.spark.reports.audit import combine, identified, judge
-    from tarry.spark.reports.audit_input import accepted_of, delivered_of
+    from tarry.spark.reports.audit.compare import combine, identified, judge
+    from tarry.spark.reports.audit.ledgers import accepted_of, delivered_of
 
     both = identified(accepted_of(accepted), "id"), identified(delivered_of(delivered), "id")
     judged = judge(combine(*both, topics=True), until_ms=T + until_ms, **asked)
     found: dict[str, list[str]] = defaultdict(list)
     for row in judged.orderBy("ident").collect():
         for name, value in row.asDict().items():
-            if value is True and name != "over":
+            if value is True and name != "was_due":
                 found[name].append(row["ident"])
     return found
 
@@ -128,6 +129,7 @@ def test_every_failure_is_found_and_named(spark: SparkSession) -> None:
     assert [(u.from_ms, u.due, u.lost, u.early) for u in found.units] == [(T, 10, 1, 1), (T + 1000, 0, 0, 0)]
 
 
+@pytest.mark.rest
 def test_a_good_run_and_its_lateness(spark: SparkSession) -> None:
     rows = range(1, 1001)
     found = check(sent(spark, *((str(i), 10 * i, 0) for i in rows)), got(spark, *((str(i), 11 * i, "g") for i in rows)))
@@ -141,6 +143,7 @@ def test_a_good_run_and_its_lateness(spark: SparkSession) -> None:
     assert found.topics[0].late == found.late
 
 
+@pytest.mark.rest
 def test_the_end_of_the_observation_the_skew_and_the_grace(spark: SparkSession) -> None:
     accepted = sent(spark, ("a", 100, 0), ("b", 500, 0), ("c", 90, 0))
     delivered = got(spark, ("a", 98, "g"), ("c", 95, "g"))
@@ -151,11 +154,13 @@ def test_the_end_of_the_observation_the_skew_and_the_grace(spark: SparkSession) 
     assert fates(accepted, delivered, 500, grace_ms=1)["pending"] == ["b"]
 
 
+@pytest.mark.rest
 def test_where_nothing_was_delivered_it_was_watched_until_the_last_was_accepted(spark: SparkSession) -> None:
     found = check(sent(spark, ("a", 100, 0), ("b", 500, 200)), spark.createDataFrame([], DELIVERED))
     assert (found.until_ms, found.counts.lost, found.counts.pending, found.late.count) == (T + 200, 1, 1, 0)
 
 
+@pytest.mark.rest
 def test_a_rescheduled_message_counts_by_its_last_due_time(spark: SparkSession) -> None:
     accepted = sent(spark, ("later", 100, 0, 50), ("later", 900, 50), ("gone", 100, 0, 50), ("gone", 900, 50, 60))
     found = fates(accepted, got(spark, ("later", 100, "g")), 1000)
@@ -164,6 +169,7 @@ def test_a_rescheduled_message_counts_by_its_last_due_time(spark: SparkSession) 
     assert fates(accepted, got(spark, ("later", 901, "g")), 1000)["early"] == []
 
 
+@pytest.mark.rest
 def test_every_group_has_to_have_it(spark: SparkSession) -> None:
     accepted = sent(spark, ("a", 100, 0), ("b", 100, 0), ("later", 500, 0))
     delivered = got(spark, ("a", 100, "g"), ("a", 100, "h"), ("b", 100, "h"), ("later", 500, "g"))
@@ -171,6 +177,7 @@ def test_every_group_has_to_have_it(spark: SparkSession) -> None:
     assert fates(accepted, delivered, 400, every_group=True)["missed"] == ["b"]
 
 
+@pytest.mark.rest
 def test_by_seq_content_and_topic_have_to_fit_and_a_lost_answer_is_told_apart(spark: SparkSession) -> None:
     accepted = spark.createDataFrame(
         [
@@ -195,6 +202,7 @@ def test_by_seq_content_and_topic_have_to_fit_and_a_lost_answer_is_told_apart(sp
     assert found.counts.unread_accepted == 1
 
 
+@pytest.mark.rest
 def test_an_id_of_the_broker_is_its_seq_in_other_digits(spark: SparkSession) -> None:
     accepted = spark.createDataFrame([(17, T), (18, T)], "seq long, due_ms long")
     delivered = spark.createDataFrame([(f"{17:016x}", T), (f"{18:016x}", T - 1)], "id string, delivered_ms long")
@@ -203,15 +211,14 @@ def test_an_id_of_the_broker_is_its_seq_in_other_digits(spark: SparkSession) -> 
 
 
 @pytest.mark.parametrize("topics", [True, False])
-def test_ledgers_are_shuffled_once(spark: SparkSession, topics: bool) -> None:
-    from tarry.spark.reports.audit import combine, identified, judge
-    from tarry.spark.reports.audit_input import accepted_of, delivered_of
+def test_ledgers_are_shuffled_once(spark: SparkSession, topics: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    from tarry.spark.reports.audit.compare import combine, identified, judge
+    from tarry.spark.reports.audit.ledgers import accepted_of, delivered_of
 
     accepted, delivered = sent(spark, ("a", 100, 0)), got(spark, ("a", 101, "g"))
     both = identified(accepted_of(accepted), "id"), identified(delivered_of(delivered), "id")
-    judged = judge(combine(*both, topics=topics), until_ms=T)
-    plan = judged._jdf.queryExecution().executedPlan().toString()
-    assert plan.count("Exchange ") == 1
+    judge(combine(*both, topics=topics), until_ms=T).explain()
+    assert capsys.readouterr().out.count("Exchange ") == 1
 
 
 def test_ledgers_that_cannot_be_compared_are_refused(spark: SparkSession) -> None:
@@ -233,7 +240,7 @@ def test_ledgers_that_cannot_be_compared_are_refused(spark: SparkSession) -> Non
 
 def test_moments_in_other_units_are_exact(spark: SparkSession) -> None:
     """Due exactly, and a microsecond before, which is early."""
-    from tarry.spark.reports.audit_input import delivered_of
+    from tarry.spark.reports.audit.ledgers import delivered_of
 
     columns = {
         "delivered_ns": (T * 1_000_000, T * 1_000_000 - 1000, "long"),
@@ -253,8 +260,9 @@ def test_moments_in_other_units_are_exact(spark: SparkSession) -> None:
 # -- files and the command ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rest
 def test_ledgers_of_every_format(spark: SparkSession, tmp_path: Path) -> None:
-    from tarry.spark.reports.audit_input import read_ledger
+    from tarry.spark.reports.audit.ledgers import read_ledger
 
     rows = [{"topic": "t", "id": f"00{i}", "due_ms": T + i} for i in range(5)]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows) + '{"topic": "t", "id')
@@ -276,15 +284,16 @@ def test_ledgers_of_every_format(spark: SparkSession, tmp_path: Path) -> None:
         read_ledger(spark, str(tmp_path / "a.csv"), "xml")
 
 
+@pytest.mark.rest
 def test_the_command(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from contextlib import nullcontext
 
-    from tarry.spark.reports import report_session
+    from tarry.spark.reports import session
 
     # The session of the tests instead of a JVM of its own.
-    monkeypatch.setattr(report_session, "report_session", lambda *_, **__: nullcontext(spark))
+    monkeypatch.setattr(session, "report_session", lambda *_, **__: nullcontext(spark))
     accepted, delivered, out = tmp_path / "a.jsonl", tmp_path / "d.csv", tmp_path / "new" / "r.html"
     accepted.write_text("".join(json.dumps({"id": str(i), "deliver_at": T + i}) + "\n" for i in range(9)))
     delivered.write_text("id,delivered_ms\n" + "".join(f"{i},{T + i + 2}\n" for i in range(9)))
@@ -306,7 +315,7 @@ def test_the_command(
 
 
 def test_the_history_of_one_message(spark: SparkSession) -> None:
-    from tarry.spark.reports.audit_history import history
+    from tarry.spark.reports.audit.history import history
 
     accepted = sent(spark, ("a", 100, 0, 50), ("a", 900, 50), ("b", 100, 0))
     delivered = got(spark, ("a", 901.5, "g", 1), ("b", 100, "g"))
@@ -363,13 +372,14 @@ def reference(accepted: list[Any], delivered: list[Any], until: int, skew: int) 
     return out
 
 
-@settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(4), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(_history, min_size=150, max_size=200), st.integers(0, SPAN), st.integers(0, 3))
+@pytest.mark.rest
 def test_random_histories_are_judged_as_the_reference_does(
     spark: SparkSession, histories: list[Any], until: int, skew: int
 ) -> None:
-    from tarry.spark.reports.audit import combine, identified, judge
-    from tarry.spark.reports.audit_input import accepted_of, delivered_of
+    from tarry.spark.reports.audit.compare import combine, identified, judge
+    from tarry.spark.reports.audit.ledgers import accepted_of, delivered_of
 
     accepted = sent(spark, ("-", 0, 0), *((str(i), *a) for i, (rows, _) in enumerate(histories) for a in rows))
     delivered = got(spark, ("-", 0, "g"), *((str(i), *d) for i, (_, rows) in enumerate(histories) for d in rows))
@@ -382,5 +392,5 @@ def test_random_histories_are_judged_as_the_reference_does(
             continue
         wanted = reference(taken, handed, until, skew)
         names = [n for n in rows[str(i)] if isinstance(rows[str(i)][n], bool)] + ["handouts", "duplicated", "retried"]
-        found = {n: rows[str(i)][n] for n in names if n != "over"}
+        found = {n: rows[str(i)][n] for n in names if n != "was_due"}
         assert {n: v for n, v in found.items() if v} == {n: v for n, v in wanted.items() if v}, (taken, handed)

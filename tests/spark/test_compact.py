@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tarry.base.errors import UnavailableError
+from tarry.spark.broker_client import BrokerClient
 from tarry.spark.pipeline import compact
-from tarry.spark.pipeline.carry import Settings, loop, spark_runner
 from tarry.spark.pipeline.compact import Upkeep, beside, in_process
-from tarry.spark.pipeline.intake_client import IntakeClient
-from tarry.spark.pipeline.status import PartReporter
+from tarry.spark.pipeline.status import Reporter
+from tarry.spark.pipeline.upkeep import UpkeepSettings, loop, on_spark
 from tarry.store import Store, stage
 
 from .conftest import NOW_MS, FakeIntake, expected, messages, stored
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
-SETTINGS = Settings(interval_ms=100, file_bytes_max=4 << 20)
+SETTINGS = UpkeepSettings(interval_ms=100, file_bytes_max=4 << 20)
 
 
 def fill(uri: str, commits: int, rows: int = 500) -> Store:
@@ -43,9 +43,9 @@ def fill(uri: str, commits: int, rows: int = 500) -> Store:
     return store
 
 
-def upkeep_of(intake: FakeIntake, client: IntakeClient, run: Any = in_process, **settings: Any) -> Upkeep:
+def upkeep_of(intake: FakeIntake, client: BrokerClient, run: Any = in_process, **settings: Any) -> Upkeep:
     store = Store.open(intake.store_uri)
-    return Upkeep(store, client, PartReporter(client, "compact"), Settings(file_bytes_max=4 << 20, **settings), run)
+    return Upkeep(store, client, Reporter(client, "compact"), UpkeepSettings(file_bytes_max=4 << 20, **settings), run)
 
 
 def until_done(upkeep: Upkeep) -> None:
@@ -59,8 +59,8 @@ def compact_reports(intake: FakeIntake) -> list[dict[str, Any]]:
 
 def test_tasks_rewrite_and_the_driver_commits(spark: SparkSession, intake: FakeIntake) -> None:
     store = fill(intake.store_uri, 6)
-    with IntakeClient(intake.address) as client:
-        until_done(upkeep_of(intake, client, spark_runner(spark), tasks=2))
+    with BrokerClient(intake.address) as client:
+        until_done(upkeep_of(intake, client, on_spark(spark), tasks=2))
     assert stored(intake.store_uri) == expected(0, 3000)
     assert len(store.snapshot().files) == 1
     last = compact_reports(intake)[-1]
@@ -70,9 +70,10 @@ def test_tasks_rewrite_and_the_driver_commits(spark: SparkSession, intake: FakeI
     assert intake.committed_seq == 3000, "the broker was told"
 
 
+@pytest.mark.rest
 def test_beside_the_schedule_query(spark: SparkSession, intake: FakeIntake, tmp_path: Path) -> None:
     intake.add(1_000)
-    with running(spark, intake, tmp_path / "c"), IntakeClient(intake.address) as client:
+    with running(spark, intake, tmp_path / "c"), BrokerClient(intake.address) as client:
         store = Store.open(intake.store_uri)
         with beside(spark, store, client, SETTINGS) as thread:
             for end in range(1_000, 8_001, 1_000):
@@ -90,8 +91,8 @@ def test_beside_the_schedule_query(spark: SparkSession, intake: FakeIntake, tmp_
 
 def test_it_is_off_when_told(spark: SparkSession, intake: FakeIntake) -> None:
     with (
-        IntakeClient(intake.address) as client,
-        beside(spark, Store.open(intake.store_uri), client, Settings(interval_ms=0)) as thread,
+        BrokerClient(intake.address) as client,
+        beside(spark, Store.open(intake.store_uri), client, UpkeepSettings(interval_ms=0)) as thread,
     ):
         assert thread is None
 
@@ -107,7 +108,7 @@ def test_a_round_that_fails_is_said_and_the_next_one_works(intake: FakeIntake) -
             raise UnavailableError("no task can be run")
         return in_process(works)
 
-    with IntakeClient(intake.address) as client:
+    with BrokerClient(intake.address) as client:
         upkeep = upkeep_of(intake, client, fails_once)
         thread = threading.Thread(target=loop, args=(upkeep, stop, 0.01))
         thread.start()
@@ -122,7 +123,7 @@ def test_a_round_that_fails_is_said_and_the_next_one_works(intake: FakeIntake) -
 def test_what_has_fired_durably_goes(intake: FakeIntake) -> None:
     store = fill(intake.store_uri, 6)
     middle = NOW_MS + 60_000 + 40_000_000
-    with IntakeClient(intake.address) as client:
+    with BrokerClient(intake.address) as client:
         # Some of what the store has was accepted after the checkpoint: it may have been late, and not fired.
         intake.fired = (middle, 2_999)
         upkeep = upkeep_of(intake, client)
@@ -147,7 +148,7 @@ def test_a_late_message_that_is_stored_while_it_plans_stays(intake: FakeIntake) 
     store = fill(intake.store_uri, 6)
     intake.fired = (NOW_MS + 60_000 + 40_000_000, 3_000)
 
-    class Raced(IntakeClient):
+    class Raced(BrokerClient):
         def state(self) -> Any:
             answer = super().state()
             if store.snapshot().committed_seq == 3_000:
@@ -181,7 +182,7 @@ def test_two_at_once_lose_and_double_nothing(intake: FakeIntake) -> None:
             meet.wait()
         return results
 
-    with IntakeClient(intake.address) as client:
+    with BrokerClient(intake.address) as client:
         both = [upkeep_of(intake, client, together) for _ in range(2)]
         threads = [threading.Thread(target=until_done, args=(upkeep,)) for upkeep in both]
         for thread in threads:
@@ -222,7 +223,7 @@ if step == "in the commit":
         die()
     Publisher.write = exchange
 if step == "between commit and telling":
-    compact.Upkeep._tell = die
+    compact.Upkeep._notify = die
 if step == "in the deletion":
     import tarry.store.place as place
     place.Place.remove = die
@@ -242,7 +243,9 @@ def once(intake: FakeIntake, *, step: str = "none") -> int:
     return subprocess.run(command, timeout=60, check=False, capture_output=True).returncode
 
 
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize(
+    "step", [pytest.param(step, marks=[] if step == "in the commit" else pytest.mark.rest) for step in STEPS]
+)
 def test_killed_at_each_step(intake: FakeIntake, step: str) -> None:
     store = fill(intake.store_uri, 5)
     assert once(intake, step=step) == -signal.SIGKILL
@@ -304,7 +307,7 @@ def test_the_commands(intake: FakeIntake, capsys: pytest.CaptureFixture[str]) ->
     assert [p.get("expired_files", 0) for p in printed] == [0, 0, 1]
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_by_itself_on_spark(intake: FakeIntake) -> None:
     store = fill(intake.store_uri, 5)
     command = [sys.executable, "-m", "tarry.spark.pipeline.compact", "--flight", intake.address, "--master", "local[1]"]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tarry import Client
-from tarry.spark.datasource.calls import BrokerClient, Staged
+from tarry.spark.broker_client import BrokerClient, Staged
 from tarry.store import StaleCommitError
 
 from ..contract.conftest import Served
@@ -50,7 +50,7 @@ def received(served: Served, topic: str, count: int) -> list[bytes]:
     return got
 
 
-@pytest.mark.parametrize("mode", ["bulk", "flight"])
+@pytest.mark.parametrize("mode", [pytest.param("bulk", marks=pytest.mark.rest), "flight"])
 def test_a_dataframe_is_scheduled_once_and_delivered(spark: SparkSession, served: Served, mode: str) -> None:
     soon, later = int(time.time() * 1000) + 4000, int(time.time() * 1000) + 3_600_000
     df = spark.range(0, 2000, 1, 2).selectExpr(
@@ -88,6 +88,7 @@ def test_those_who_say_the_same_share_an_attempt(served: Served) -> None:
         assert calls.begin("j", "z").state == "committed"
 
 
+@pytest.mark.rest
 def test_a_stream_is_scheduled_once(spark: SparkSession, served: Served, tmp_path: Path) -> None:
     source, checkpoint = tmp_path / "source", tmp_path / "checkpoint"
     source.mkdir()

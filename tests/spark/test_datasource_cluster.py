@@ -16,12 +16,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tarry.spark.pipeline.java import find_java_home
+from tarry.spark.runtime.java import find_java_home
 
 from ..contract.conftest import Served
 from .exactness import LONG, Account
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, LONG]
+pytestmark = [pytest.mark.spark, pytest.mark.rest, LONG]
 
 ROOT = Path(__file__).parents[2]
 OPENED = ("java.lang", "java.nio", "java.util", "sun.nio.ch")
@@ -132,7 +132,7 @@ def test_an_executor_is_killed(served: Served, tmp_path: Path, shape: str) -> No
     both, calls, reserve = (
         threading.Barrier(2, action=kill, timeout=120),
         itertools.count(1),
-        served.broker.bulk.reserve,
+        served.broker.components.bulk.reserve,
     )
 
     def reserve_together(number: int, rows: int) -> int:
@@ -140,7 +140,7 @@ def test_an_executor_is_killed(served: Served, tmp_path: Path, shape: str) -> No
             both.wait()
         return reserve(number, rows)
 
-    served.broker.bulk.reserve = reserve_together  # type: ignore[method-assign]
+    served.broker.components.bulk.reserve = reserve_together  # type: ignore[method-assign]
     account = Account(8000)
     loading = (served.address, tmp_path, shape, account.topic, account.rows, account.base_ms)
     with cluster(tmp_path) as url:

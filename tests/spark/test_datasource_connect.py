@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from tarry.spark.pipeline.process import kill_session
+from tarry.spark.runtime.process import kill_session
 
 from ..contract.conftest import Served
 from .exactness import LONG, ROOT
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, LONG]
+pytestmark = [pytest.mark.spark, pytest.mark.rest, LONG]
 
 PATIENCE_S = 240.0
 

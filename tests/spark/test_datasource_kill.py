@@ -14,7 +14,7 @@ from unittest.mock import ANY
 import pytest
 
 from tarry import Client
-from tarry.spark.pipeline.process import kill_session
+from tarry.spark.runtime.process import kill_session
 
 from ..disks import mounted, resize
 from .exactness import LONG, PATIENCE_S, ROOT, Account, failing, listed
@@ -47,7 +47,7 @@ def attempt(account: Account, spark: SparkSession, broker: FailingBroker, **how:
     ("mode", "point", "time"),
     [
         pytest.param("bulk", "reserved", 1, marks=LONG),
-        ("bulk", "reserved", 2),
+        pytest.param("bulk", "reserved", 2, marks=pytest.mark.rest),
         pytest.param("flight", "staged", 2, marks=LONG),
     ],
 )
@@ -73,6 +73,7 @@ def test_killed_while_tasks_stage(spark: SparkSession, broker: FailingBroker, mo
         pytest.param("committed", marks=LONG),
     ],
 )
+@pytest.mark.rest
 def test_killed_within_the_commit(spark: SparkSession, broker: FailingBroker, point: str) -> None:
     account = Account(3000)
     broker.set(f"die-{point}")
@@ -167,6 +168,7 @@ def test_a_broker_that_cannot_write_files(spark: SparkSession, broker: FailingBr
     account.exact_over_a_kill(broker, "j")
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("mode", ["bulk", pytest.param("flight", marks=LONG)])
 def test_a_disk_that_fills_up(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
     """A real one: messages of 30 MB do not fit into 24 MiB."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,10 +14,11 @@ import pytest
 from tarry import Client
 from tarry.base.bulk import first_seq
 from tarry.base.message import SCHEMA
+from tarry.spark.broker_client import BrokerClient
 from tarry.spark.datasource import pending
-from tarry.spark.datasource.calls import BrokerClient
 from tarry.spark.datasource.filters import Bounds
 from tarry.store import Store, stage
+from tests.waiting import wait_until
 
 from ..contract.conftest import Served
 
@@ -65,13 +66,6 @@ def to_store(served: Served) -> None:
     served.broker.store_committed()
 
 
-def until(done: Callable[[], bool]) -> None:
-    end = time.monotonic() + 20
-    while not done():
-        assert time.monotonic() < end
-        time.sleep(0.01)
-
-
 def test_pending_in_store_and_intake(spark: SparkSession, client: Client, served: Served) -> None:
     kept = [client.schedule("a", b"%d" % n, delay=HOUR_MS / 1000 * (n + 1), tag="t", key=f"k{n}") for n in range(6)]
     client.cancel(kept[0].handle)  # in the same batch as its message
@@ -99,17 +93,18 @@ def test_what_has_fired_is_not_pending(spark: SparkSession, client: Client, serv
     to_store(served)
     client.schedule("a", b"now", delay=0)
     assert "soon" in bodies(read(spark, served)) or time.time() * 1000 > soon.due_ms
-    until(lambda: served.broker.intake_state()["fired_until_ms"] > soon.due_ms)
+    wait_until(lambda: served.broker.intake_state()["fired_until_ms"] > soon.due_ms)
     assert bodies(read(spark, served)) == ["later"]
     assert bodies(read(spark, served, what="delivered")) == ["now", "soon"]
 
 
+@pytest.mark.rest
 def test_filters_are_pushed_to_files(spark: SparkSession, client: Client, served: Served) -> None:
     for topic in ("a", "b", "c"):
         client.schedule(topic, topic.encode(), delay={"a": 3600, "b": 10 * 86400, "c": 100 * 86400}[topic])
         to_store(served)
     root = Path(served.broker.intake_state()["store_uri"])
-    files = pending.pinned(str(root), 0).files
+    files = pending.open_snapshot(str(root), 0).files
     assert sorted(files.topic_min) == ["a", "b", "c"]
     for path, topic in zip(files.path, files.topic_min, strict=True):
         if topic != "c":
@@ -166,9 +161,9 @@ def test_rows_that_move_to_the_store_while_they_are_read(client: Client, served:
     for n in range(20):
         client.schedule("a", b"%d" % n, delay=3600)
     state = served.broker.intake_state()
-    moment = pending.Moment(state["store_uri"], 0, (0, 0), (), ())
+    moment = pending.PlannedState(state["store_uri"], 0, (0, 0), (), ())
     to_store(served)
-    until(lambda: served.broker.intake_state()["committed_seq"] == 20)
+    wait_until(lambda: served.broker.intake_state()["committed_seq"] == 20)
     with BrokerClient(served.address) as calls:
         whole = [s for b in pending.intake_rows(calls, moment, 0, 20) for s in b.column("seq").to_pylist()]
         assert whole == list(range(20))
@@ -189,18 +184,19 @@ def test_rows_of_cancelled_jobs() -> None:
     batch = pa.RecordBatch.from_pydict(
         {"seq": seqs, "due_ms": [100] * 4, "kind": pa.array([0] * 4, pa.int8()), "topic": ["a"] * 4}
     )
-    moment = pending.Moment("", 0, (50, 3), ((4, 0, 0), (5, 101, 0)), ())
+    moment = pending.PlannedState("", 0, (50, 3), ((4, 0, 0), (5, 101, 0)), ())
     empty = pa.array([], pa.int64()).to_numpy()
     assert pending.is_pending(batch, moment, empty).tolist() == [True, True, False, True]
-    fired = pending.Moment("", 0, (101, 3), (), ())
+    fired = pending.PlannedState("", 0, (101, 3), (), ())
     assert pending.is_pending(batch, fired, empty).tolist() == [True, False, False, False]
-    assert pending.wanted(batch, Bounds(topics=frozenset({"b"}))).tolist() == [False] * 4
+    assert Bounds(topics=frozenset({"b"})).rows_within(batch).tolist() == [False] * 4
 
 
+@pytest.mark.rest
 def test_delivered(spark: SparkSession, client: Client, served: Served) -> None:
     for n in range(30):
         client.schedule("a" if n % 3 else "b", b"%d" % n, delay=0)
-    until(lambda: served.broker.queue_state() == {"a": (0, 20), "b": (0, 10)})
+    wait_until(lambda: served.broker.queue_state() == {"a": (0, 20), "b": (0, 10)})
     df = read(spark, served, what="delivered")
     assert bodies(df) == sorted(str(n) for n in range(30))
     assert [r["offset"] for r in df.where("topic = 'b'").orderBy("offset").collect()] == list(range(10))
@@ -210,13 +206,14 @@ def test_delivered(spark: SparkSession, client: Client, served: Served) -> None:
         read(spark, served, start=5).collect()
 
 
+@pytest.mark.rest
 def test_dead(spark: SparkSession, client: Client, served: Served) -> None:
     client.set_group("orders", "billing", tries=1)
     receipt = client.schedule("orders", b"bad", delay=0, id="i", properties={"x": "y"})
     for message in client.consume("orders", group="billing", timeout=5):
         message.nack()
         break
-    until(lambda: client.group_info("orders", "billing").dead == 1)
+    wait_until(lambda: client.group_info("orders", "billing").dead == 1)
     for options in ({}, {"topic": "orders"}, {"topic": "orders", "group": "billing"}, {"group": "billing"}):
         (row,) = read(spark, served, what="dead", **options).collect()
         assert (row["topic"], row["group"], row["cause"], row["attempts"]) == ("orders", "billing", "tries", 1)
@@ -228,6 +225,7 @@ def test_dead(spark: SparkSession, client: Client, served: Served) -> None:
     assert read(spark, served, what="dead").where("topic = 'other'").collect() == []
 
 
+@pytest.mark.rest
 def test_a_broker_that_is_not_there(spark: SparkSession, served: Served) -> None:
     served.stop()
     for what in ("pending", "delivered", "dead"):

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ import pytest
 
 from tarry import Client
 from tarry.base.errors import TarryError
+from tests.waiting import wait_until
 
 from ..contract.conftest import Served
 from .fake_bulk import NOW_MS, FakeBulk
@@ -36,18 +36,11 @@ def bulk(tmp_path: Path) -> Iterator[FakeBulk]:
     server.shutdown()
 
 
-def until(done: Callable[[], bool], timeout_s: float = 30) -> None:
-    end = time.monotonic() + timeout_s
-    while not done():
-        assert time.monotonic() < end
-        time.sleep(0.01)
-
-
 def fill(served: Served, topic: str, start: int, stop: int, pad: int = 0) -> None:
     with Client(served.address) as client:
         for n in range(start, stop):
             client.schedule(topic, b"%0*d" % (pad, n), delay=0)
-    until(lambda: served.broker.queue_state([topic])[topic][1] >= stop)
+    wait_until(lambda: served.broker.queue_state([topic])[topic][1] >= stop)
 
 
 def stream(spark: SparkSession, served: Served, **options: Any) -> DataFrame:
@@ -99,6 +92,7 @@ def test_a_topic_is_read_once_over_restarts(spark: SparkSession, served: Served,
     assert seen(replayed) == list(range(50, 60))
 
 
+@pytest.mark.rest
 def test_a_group_stands_where_its_query_stood(spark: SparkSession, served: Served, tmp_path: Path) -> None:
     fill(served, "a", 0, 10)
     fill(served, "b", 0, 3)
@@ -116,6 +110,7 @@ def test_a_group_stands_where_its_query_stood(spark: SparkSession, served: Serve
     assert seen(whole) == list(range(10))
 
 
+@pytest.mark.rest
 def test_what_retention_deleted_is_an_error_or_left_out(spark: SparkSession, tmp_path: Path) -> None:
     # Without a cache: what is in memory can be read for longer than its segment is kept.
     short = {"segment_bytes_max": 16384, "retention_ms": 1, "ready_cache_bytes_max": 0}
@@ -127,7 +122,7 @@ def test_what_retention_deleted_is_an_error_or_left_out(spark: SparkSession, tmp
         assert seen(out) == [0, 1]
         assert served.broker.follow_queue("a", "g") <= 2
         fill(served, "a", 2, 60, pad=400)
-        until(lambda: served.broker.queue_state(["a"])["a"][0] > 2)
+        wait_until(lambda: served.broker.queue_state(["a"])["a"][0] > 2)
         with pytest.raises(Exception, match="of topic 'a' cannot be read any more: retention has deleted"):
             run(stream(spark, served), out, checkpoint)
         run(stream(spark, served, failOnDataLoss="false"), out, checkpoint)
@@ -136,6 +131,7 @@ def test_what_retention_deleted_is_an_error_or_left_out(spark: SparkSession, tmp
         served.stop()
 
 
+@pytest.mark.rest
 def test_options_of_a_stream(spark: SparkSession, served: Served) -> None:
     for options, words in (
         ({"group": ""}, "option 'group' is missing"),
@@ -175,6 +171,7 @@ def put(source: Path, name: str, numbers: range) -> None:
     (source / name).write_text("".join(f'{{"n": {n}}}\n' for n in numbers))
 
 
+@pytest.mark.rest
 def test_each_micro_batch_is_a_job(spark: SparkSession, bulk: FakeBulk, tmp_path: Path) -> None:
     source, checkpoint = tmp_path / "source", tmp_path / "checkpoint"
     put(source, "1", range(100))

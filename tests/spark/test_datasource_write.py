@@ -14,7 +14,7 @@ import pytest
 
 from tarry.base.errors import UnavailableError
 from tarry.spark import sorted_by_due
-from tarry.spark.datasource.loading import can_reach
+from tarry.spark.datasource.staging import can_reach
 
 from .fake_bulk import NOW_MS, FakeBulk
 
@@ -142,6 +142,7 @@ def test_one_due_time_and_an_order_by_due(spark: SparkSession, bulk: FakeBulk) -
 # -- refused -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rest
 def test_what_is_refused_before_anything_moves(spark: SparkSession, bulk: FakeBulk) -> None:
     df = some(spark, 10)
     for wrong, words in {
@@ -160,6 +161,7 @@ def test_what_is_refused_before_anything_moves(spark: SparkSession, bulk: FakeBu
     assert bulk.calls == []
 
 
+@pytest.mark.rest
 def test_options_that_are_refused(spark: SparkSession, bulk: FakeBulk) -> None:
     df = some(spark, 10)
     assert "unknown option 'jbo'" in refused(df, bulk, jbo="x")
@@ -177,7 +179,7 @@ def test_options_that_are_refused(spark: SparkSession, bulk: FakeBulk) -> None:
     assert bulk.calls == []
 
 
-@pytest.mark.parametrize("mode", ["bulk", "flight"])
+@pytest.mark.parametrize("mode", [pytest.param("bulk", marks=pytest.mark.rest), "flight"])
 def test_one_bad_row_is_named_and_nothing_is_committed(spark: SparkSession, bulk: FakeBulk, mode: str) -> None:
     df = spark.range(0, 30_000, 1, 3).selectExpr(
         "'orders' AS topic", f"if(id = 17123, null, {NOW_MS} + id) AS due_ms", "cast(id AS string) AS body"
@@ -193,6 +195,7 @@ def test_one_bad_row_is_named_and_nothing_is_committed(spark: SparkSession, bulk
     assert len(bulk.rows()) == 29_999
 
 
+@pytest.mark.rest
 def test_values_that_no_type_shows(spark: SparkSession, bulk: FakeBulk) -> None:
     for select, words in {
         "'bad topic' AS topic, 'b' AS body, 1 AS delay_ms": "topic 'bad topic' is not a topic name",
@@ -209,6 +212,7 @@ def test_values_that_no_type_shows(spark: SparkSession, bulk: FakeBulk) -> None:
 # -- once --------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rest
 def test_a_committed_job_is_not_loaded_again(spark: SparkSession, bulk: FakeBulk) -> None:
     for _ in range(3):
         write(some(spark, 50_000), bulk, job="once")
@@ -224,6 +228,7 @@ def test_a_cancelled_job_is_not_loaded_again_in_silence(spark: SparkSession, bul
     assert "job 'gone' was cancelled; allowed: another job id" in refused(some(spark, 10), bulk, job="gone")
 
 
+@pytest.mark.rest
 def test_a_commit_whose_answer_is_lost(spark: SparkSession, bulk: FakeBulk) -> None:
     lost = iter([True, True])
 
@@ -250,6 +255,7 @@ def test_a_driver_that_dies_between_write_and_commit(spark: SparkSession, bulk: 
     assert sorted(int(row["body"]) for row in bulk.rows()) == list(range(1000))
 
 
+@pytest.mark.rest
 def test_of_two_runs_of_one_job_at_once_the_later_wins(spark: SparkSession, bulk: FakeBulk) -> None:
     nested = iter([True])
 
@@ -265,6 +271,7 @@ def test_of_two_runs_of_one_job_at_once_the_later_wins(spark: SparkSession, bulk
     assert sorted(int(row["body"]) for row in bulk.rows()) == list(range(1000))
 
 
+@pytest.mark.rest
 def test_a_worker_that_is_killed(spark: SparkSession, bulk: FakeBulk) -> None:
     """The task dies with it; nothing is committed, and a second run loads all of it once."""
     killed: list[int] = []
@@ -303,6 +310,7 @@ def test_a_broker_that_goes_away(spark: SparkSession, bulk: FakeBulk, tmp_path: 
     assert "the broker is stopping" in refused(some(spark, 10), bulk, job="gone")
 
 
+@pytest.mark.rest
 def test_a_disk_that_is_full(spark: SparkSession, bulk: FakeBulk) -> None:
     """/dev/full is a file that no byte fits into: the bucket's directory is a link to it."""
     shard = Path(bulk.store_uri) / "shard=0"
@@ -314,6 +322,7 @@ def test_a_disk_that_is_full(spark: SparkSession, bulk: FakeBulk) -> None:
     assert len(bulk.rows()) == 1000
 
 
+@pytest.mark.rest
 def test_a_store_that_tasks_cannot_reach(spark: SparkSession, bulk: FakeBulk, tmp_path: Path) -> None:
     reachable, bulk.store_uri = bulk.store_uri, str(tmp_path / "elsewhere")
     assert not can_reach(bulk.store_uri)

@@ -15,7 +15,7 @@ from tarry.base.errors import InvalidArgumentError, NotFoundError
 from tarry.base.message import SCHEMA, UNNUMBERED, cancellations
 from tarry.cli.exits import ExitCode
 from tarry.cli.main import run
-from tarry.spark.reports.forecast_result import Outlook, Sources
+from tarry.spark.reports.forecast.result import Outlook, Sources
 from tarry.store import Store, stage
 
 from .conftest import NOW_MS, FakeIntake, messages
@@ -41,14 +41,15 @@ def commit(store: Store, batches: list[pa.RecordBatch], start: int, end: int) ->
 
 
 def count(spark: SparkSession, uri: str, *, from_ms: int = NOW_MS, **asked: object) -> Outlook:
-    from tarry.spark.reports.forecast import forecast
-    from tarry.spark.reports.pending import StoreFiles, pending, rows_of
+    from tarry.spark.reports.forecast.count import forecast
+    from tarry.spark.reports.forecast.pending import StoreVersion, pending, rows_of
 
-    rows = pending(rows_of(spark, StoreFiles.of(uri)), from_ms=from_ms)
+    rows = pending(rows_of(spark, StoreVersion.of(uri)), from_ms=from_ms)
     settings = {"rate": 1000.0, "horizon_ms": 60_000, "wheel_bytes_max": 1 << 20, "retention_ms": 3 * 86_400_000}
     return forecast(rows, NOTHING, now_ms=from_ms, **{**settings, **asked})  # type: ignore[arg-type]
 
 
+@pytest.mark.rest
 def test_what_the_store_has_less_what_is_cancelled(spark: SparkSession, tmp_path: Path) -> None:
     store = Store.open(str(tmp_path / "store"))
     batch = messages(0, 3000, body_bytes=100)
@@ -77,7 +78,7 @@ def test_what_the_store_has_less_what_is_cancelled(spark: SparkSession, tmp_path
 def test_a_version_of_the_store_is_pinned_and_an_intake_adds_what_it_does_not_have(
     spark: SparkSession, intake: FakeIntake
 ) -> None:
-    from tarry.spark.reports.pending import StoreFiles, look, pending, rows_of
+    from tarry.spark.reports.forecast.pending import StoreVersion, look, pending, rows_of
 
     store = Store.open(intake.store_uri)
     intake.add(2500)
@@ -92,12 +93,12 @@ def test_a_version_of_the_store_is_pinned_and_an_intake_adds_what_it_does_not_ha
     # What has fired, but for what came later.
     assert pending(rows, from_ms=1 << 60, fired_seq=2400).count() == 100
     with pytest.raises(NotFoundError, match="no store"):
-        StoreFiles.of(f"{intake.store_uri}-other")
+        StoreVersion.of(f"{intake.store_uri}-other")
 
 
 def test_of_a_cancelled_job_nothing_comes_from_its_place_on(spark: SparkSession) -> None:
     from tarry.base.bulk import first_seq
-    from tarry.spark.reports.pending import ROWS, pending
+    from tarry.spark.reports.forecast.pending import ROWS, pending
 
     rows = [("t", first_seq(job) + row, NOW_MS + row, 1, 73, 0, 0) for job in (3, 4) for row in range(10)]
     left = pending(
@@ -113,9 +114,9 @@ def test_the_command_writes_the_report(
 ) -> None:  # fmt: skip
     from contextlib import nullcontext
 
-    from tarry.spark.reports import report_session
+    from tarry.spark.reports import session
 
-    monkeypatch.setattr(report_session, "report_session", lambda *_, **__: nullcontext(spark))
+    monkeypatch.setattr(session, "report_session", lambda *_, **__: nullcontext(spark))
     Store.open(intake.store_uri)
     intake.add(2000)
     out = tmp_path / "forecast.html"

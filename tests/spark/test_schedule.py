@@ -7,7 +7,6 @@ import shutil
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,15 +14,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tarry.spark.broker_client import BrokerClient
 from tarry.spark.pipeline.checkpoint import reconcile
-from tarry.spark.pipeline.intake_client import IntakeClient
 from tarry.spark.pipeline.plan import Trigger
-from tarry.spark.pipeline.process import alive, kill_session, session_members
 from tarry.spark.pipeline.schedule import ScheduleBatch, start_query
+from tarry.spark.pipeline.stage_task import RangeResult, StageTask
 from tarry.spark.pipeline.status import Reporter
 from tarry.spark.pipeline.supervisor import Supervisor
-from tarry.spark.pipeline.task import RangeResult, StageTask
+from tarry.spark.runtime.process import alive, kill_session, session_members
 from tarry.store import StaleCommitError, Store
+from tests.waiting import wait_until
 
 from .conftest import NOW_MS, FakeIntake, expected, stored
 
@@ -43,8 +43,8 @@ def running(spark: SparkSession, intake: FakeIntake, checkpoint: Path, *, rows_m
     committed_seq = store.snapshot().committed_seq
     intake.committed_seq = committed_seq
     reconcile(checkpoint, committed_seq)
-    with IntakeClient(intake.address) as client:
-        batch = ScheduleBatch(store, client, Reporter(client, "schedule"), intake.address)
+    with BrokerClient(intake.address) as client:
+        batch = ScheduleBatch(store, client, Reporter.of_job(client, "schedule"), intake.address)
         query = start_query(
             spark,
             batch,
@@ -62,10 +62,7 @@ def running(spark: SparkSession, intake: FakeIntake, checkpoint: Path, *, rows_m
 
 def wait_done(checkpoint: Path, batch: int) -> None:
     """Wait until Spark, too, knows that the batch is done: it writes that after the store has it."""
-    deadline = time.monotonic() + 60
-    while not (checkpoint / "commits" / str(batch)).exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_until((checkpoint / "commits" / str(batch)).exists)
 
 
 def failed(query: Any) -> str:
@@ -129,7 +126,9 @@ def test_deletion_in_the_middle_of_reading(spark: SparkSession, intake: FakeInta
     assert stored(intake.store_uri) == expected(0, 2_000) + expected(4_000, 5_000)
 
 
-@pytest.mark.parametrize("done", [True, False], ids=["after the Delta commit", "before it"])
+@pytest.mark.parametrize(
+    "done", [pytest.param(True, marks=pytest.mark.rest), False], ids=["after the Delta commit", "before it"]
+)
 def test_a_batch_that_spark_replays(
     spark: SparkSession, intake: FakeIntake, tmp_path: Path, done: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -165,6 +164,7 @@ def test_a_batch_that_spark_replays(
         assert staged > set(Store.open(intake.store_uri).snapshot().files.path)
 
 
+@pytest.mark.rest
 def test_a_replayed_batch_that_has_nothing_new(spark: SparkSession, intake: FakeIntake, tmp_path: Path) -> None:
     """The very first batch, whose start Spark does not record: it died after the Delta commit."""
     checkpoint = tmp_path / "c"
@@ -196,7 +196,7 @@ def newer(checkpoint: Path) -> None:
     assert "2500" in path.read_text()
 
 
-@pytest.mark.parametrize("damage", [lost, older, newer])
+@pytest.mark.parametrize("damage", [lost, *(pytest.param(damage, marks=pytest.mark.rest) for damage in (older, newer))])
 def test_a_checkpoint_that_disagrees_with_the_store(
     spark: SparkSession, intake: FakeIntake, tmp_path: Path, damage: Callable[[Path], None]
 ) -> None:
@@ -213,12 +213,13 @@ def test_a_checkpoint_that_disagrees_with_the_store(
     assert stored(intake.store_uri) == expected(0, 3_000)
 
 
+@pytest.mark.rest
 def test_a_stale_driver_cannot_commit(spark: SparkSession, intake: FakeIntake, tmp_path: Path) -> None:
     """A driver plans and stages, is held up, and meanwhile another one goes on."""
     intake.add(1_000)
     store = Store.open(intake.store_uri)
-    with IntakeClient(intake.address) as client:
-        stale = ScheduleBatch(store, client, Reporter(client, "schedule"), intake.address)
+    with BrokerClient(intake.address) as client:
+        stale = ScheduleBatch(store, client, Reporter.of_job(client, "schedule"), intake.address)
         task = StageTask(intake.address, store.root, 0)
         planned_same = [task.stage_range(client, 0, 1_000)]
         planned_further = [task.stage_range(client, 0, 500), task.stage_range(client, 500, 1_000)]
@@ -235,6 +236,7 @@ def test_a_stale_driver_cannot_commit(spark: SparkSession, intake: FakeIntake, t
     assert stored(intake.store_uri) == expected(0, 2_000)
 
 
+@pytest.mark.rest
 def test_a_stale_query_fails_and_its_successor_goes_on(spark: SparkSession, intake: FakeIntake, tmp_path: Path) -> None:
     intake.add(1_000)
     with running(spark, intake, tmp_path / "stale") as stale:
@@ -242,7 +244,7 @@ def test_a_stale_query_fails_and_its_successor_goes_on(spark: SparkSession, inta
         intake.wait_until(lambda: intake.reports[-1]["state"] == "idle")
         other = Store.open(intake.store_uri)  # another driver, which has committed part of what comes
         intake.add(50)
-        with IntakeClient(intake.address) as client:
+        with BrokerClient(intake.address) as client:
             files = StageTask(intake.address, other.root, 0).stage_range(client, 1_000, 1_050).files
         other.commit(files, 1_000, 1_050)
         intake.add(950)
@@ -276,7 +278,7 @@ def supervised(intake: FakeIntake, tmp_path: Path, *, bytes_min: int = BYTES_MIN
         supervisor.stop()
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_kill_9_of_the_driver_at_each_step(intake: FakeIntake, tmp_path: Path) -> None:
     """Killed while its task reads, killed between Delta's commit and Spark's; then it goes on, and stops when told."""
     killed: list[int] = []
@@ -306,7 +308,7 @@ def test_kill_9_of_the_driver_at_each_step(intake: FakeIntake, tmp_path: Path) -
         assert not session_members(pid)
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_the_job_ends_with_its_broker(intake: FakeIntake, tmp_path: Path) -> None:
     """The broker is killed: driver, JVM and workers go, without being told."""
     import subprocess
@@ -326,10 +328,7 @@ def test_the_job_ends_with_its_broker(intake: FakeIntake, tmp_path: Path) -> Non
         assert len(session_members(pid)) >= 2
         broker.kill()
         broker.wait()
-        deadline = time.monotonic() + 60
-        while session_members(pid):
-            assert time.monotonic() < deadline, f"still there: {session_members(pid)}"
-            time.sleep(0.05)
+        wait_until(lambda: not session_members(pid), what=lambda: session_members(pid))
     finally:
         broker.kill()
         broker.wait()
@@ -337,7 +336,6 @@ def test_the_job_ends_with_its_broker(intake: FakeIntake, tmp_path: Path) -> Non
             kill_session(pid)
 
 
-@pytest.mark.slow
 def test_without_a_broker_the_job_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from tarry.base.errors import UnavailableError
     from tarry.spark.pipeline import job, schedule

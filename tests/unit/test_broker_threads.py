@@ -253,4 +253,4 @@ def test_closing_under_load_answers_everybody(tmp_path: Path) -> None:
     assert len(answers) == submitted[0]
     accepted = sum(not isinstance(a, TarryError) for a in answers)
     with opened(tmp_path, clock) as again:
-        assert sum(again._rooms.intake.accepted.values()) == accepted
+        assert sum(again.components.intake.accepted.values()) == accepted

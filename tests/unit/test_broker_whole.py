@@ -306,7 +306,7 @@ def test_a_store_older_than_the_checkpoint_is_refused(tmp_path: Path) -> None:
     w.b.step()
     w.schedule("a", [0])
     w.b.step()
-    assert w.b._checkpoint.committed_seq == 1
+    assert w.b.components.progress.last.committed_seq == 1
     w.b.close()
     shutil.rmtree(tmp_path / "store")
     with pytest.raises(CorruptError, match="restored from an older copy"):
@@ -337,7 +337,7 @@ def test_retention_bounds_what_nobody_takes(tmp_path: Path) -> None:
         batch = consumer.fetch(100, 0)
         assert batch is not None
         assert ids(batch)[0] == str(20 - left)
-        topic = broker._rooms.ready.topic("a")
+        topic = broker.components.ready.topic("a")
         assert (topic.first, topic.end) == (20 - left, 20)
     with open_broker(tmp_path, clock=clock, **settings) as broker:
         assert ids(broker.receive("a", "g"))[0] == str(20 - left)

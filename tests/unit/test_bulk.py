@@ -46,22 +46,22 @@ class Bench:
 
     def kill(self) -> Broker:
         """As after SIGKILL: nothing more is written, and the lock is gone."""
-        for thing in (self.broker._rooms.journal, self.broker._rooms.ready, self.broker._rooms.intake):
+        for thing in (self.broker.components.journal, self.broker.components.ready, self.broker.components.intake):
             thing.close()
-        self.broker._rooms.registry.close()
-        self.broker._rooms.lock.release()
+        self.broker.components.registry.close()
+        self.broker.components.lock.release()
         return self.open()
 
     def load(self, job: str, dues: list[int], *, topic: str = "a", body: int = 0, commit: bool = True) -> int:
-        attempt = self.broker.bulk.begin(job)
+        attempt = self.broker.components.bulk.begin(job)
         rows = {
             "topic": pa.array([topic] * len(dues)),
             "due_ms": pa.array(dues, pa.int64()),
             "body": pa.array([b"%s-%d" % (job.encode(), i) + b"." * body for i in range(len(dues))]),
         }
-        files, topics = self.broker.bulk.stage(attempt.number, [pa.record_batch(rows)] if dues else [])
+        files, topics = self.broker.components.bulk.stage(attempt.number, [pa.record_batch(rows)] if dues else [])
         if commit:
-            self.broker.bulk.commit(attempt.number, files, topics)
+            self.broker.components.bulk.commit(attempt.number, files, topics)
         return attempt.number
 
     def run(self, until_ms: int, *, step_ms: int = 60_000, topic: str = "a") -> None:
@@ -112,25 +112,25 @@ def test_before_the_commit_nothing_is_there(bench: Bench) -> None:
     bench.run(T0 + HOUR)
     assert not bench.got
     assert bench.pending() == 0
-    assert bench.broker.bulk.begin("j").number == number + 1
+    assert bench.broker.components.bulk.begin("j").number == number + 1
     with pytest.raises(StaleCommitError, match=r"attempt 0 of job 'j' is aborted; allowed: an open one"):
-        bench.broker.bulk.commit(number, [], {})
+        bench.broker.components.bulk.commit(number, [], {})
 
 
 def test_the_same_job_again_is_nothing_to_do(bench: Bench) -> None:
     number = bench.load("j", [T0 + HOUR])
-    again = bench.broker.bulk.begin("j")
+    again = bench.broker.components.bulk.begin("j")
     assert (again.number, again.state, again.rows, again.topics) == (number, JobState.COMMITTED, 1, {"a": 1})
-    assert bench.broker.bulk.commit(number, [], {})[0] == again, "its commit, too, may be repeated"
+    assert bench.broker.components.bulk.commit(number, [], {})[0] == again, "its commit, too, may be repeated"
     bench.run(T0 + 2 * HOUR)
     assert bench.got == names("j", 0)
 
 
 def test_an_empty_job_is_known_afterwards(bench: Bench) -> None:
     number = bench.load("j", [])
-    assert bench.broker.bulk.begin("j").state is JobState.COMMITTED
-    assert bench.broker.bulk.begin("j").number == number
-    assert bench.broker.bulk.cancel("j").outcome == "done"
+    assert bench.broker.components.bulk.begin("j").state is JobState.COMMITTED
+    assert bench.broker.components.bulk.begin("j").number == number
+    assert bench.broker.components.bulk.cancel("j").outcome == "done"
 
 
 def test_two_jobs_and_single_messages_are_counted_apart(bench: Bench) -> None:
@@ -161,28 +161,28 @@ def test_a_job_and_its_messages_are_cancelled(bench: Bench) -> None:
     bench.load("k", [T0 + 1500])
     bench.run(T0 + 500, step_ms=500)
     [seq] = [r["seq"] for r in bench.broker.list_pending(topic="a").rows.to_pylist() if r["due_ms"] == T0 + 2000]
-    one = handle.encode(seq, T0 + 2000, seq, 1, handle.sign(bench.broker._rooms.secret, seq, 1))
+    one = handle.encode(seq, T0 + 2000, seq, 1, handle.sign(bench.broker.components.secret, seq, 1))
     assert bench.broker.cancel(one) == "done"
     assert bench.pending() == 4
-    cancelled = bench.broker.bulk.cancel("j")
+    cancelled = bench.broker.components.bulk.cancel("j")
     assert (cancelled.outcome, cancelled.cancelled, cancelled.rows) == ("done", 3, 5)
     assert bench.pending() == 1
-    assert bench.broker.bulk.cancel("j").outcome == "cancelled"
+    assert bench.broker.components.bulk.cancel("j").outcome == "cancelled"
     assert bench.broker.cancel(one) == "cancelled"
     assert bench.broker.list_pending(topic="a").rows["due_ms"].to_pylist() == [T0 + 1500]
     bench.run(T0 + 2 * HOUR)
     assert bench.got == names("j", 0) + names("k", 0)
-    assert bench.broker.bulk.begin("j").state is JobState.CANCELLED, "it does not come again"
+    assert bench.broker.components.bulk.begin("j").state is JobState.CANCELLED, "it does not come again"
 
 
 def test_a_job_that_was_delivered_cannot_be_cancelled(bench: Bench) -> None:
     bench.load("j", [T0 + 10])
     bench.run(T0 + 500)
-    assert bench.broker.bulk.cancel("j").outcome == "delivered"
-    assert bench.broker.bulk.cancel("never").outcome == "unknown"
+    assert bench.broker.components.bulk.cancel("j").outcome == "delivered"
+    assert bench.broker.components.bulk.cancel("never").outcome == "unknown"
     bench.load("open", [T0 + HOUR], commit=False)
-    assert bench.broker.bulk.cancel("open").outcome == "done"
-    assert bench.broker.bulk.begin("open").state is JobState.CANCELLED
+    assert bench.broker.components.bulk.cancel("open").outcome == "done"
+    assert bench.broker.components.bulk.begin("open").state is JobState.CANCELLED
 
 
 @pytest.mark.parametrize("moment", [0, 400, 5000, 2 * HOUR])
@@ -201,7 +201,7 @@ def test_a_commit_of_which_the_outcome_is_in_doubt(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, doubt: str, took_place: bool
 ) -> None:
     """Nobody can say at once whether the store has it, or write that it has not. Nothing is told before."""
-    rooms = bench.broker._rooms
+    rooms = bench.broker.components
     commit = rooms.store.commit_bulk
 
     def fails(*arguments: Any) -> None:
@@ -222,14 +222,14 @@ def test_a_commit_of_which_the_outcome_is_in_doubt(
     else:
         with pytest.raises((DiskFullError, UnavailableError)):
             bench.load("j", [T0 + 5, T0 + 60_000])
-        bench.broker.bulk.announce_again()
+        bench.broker.components.bulk.announce_again()
         bench.run(T0 + 100, step_ms=50)
         assert bench.pending() == 0
         assert not bench.got
     monkeypatch.undo()
-    bench.broker.bulk.announce_again()
+    bench.broker.components.bulk.announce_again()
     assert bench.pending() == (2 if took_place else 0)
-    assert bench.broker.bulk.begin("j").state == (JobState.COMMITTED if took_place else JobState.OPEN)
+    assert bench.broker.components.bulk.begin("j").state == (JobState.COMMITTED if took_place else JobState.OPEN)
     if not took_place:
         bench.load("j", [T0 + 5, T0 + 60_000])
     bench.run(T0 + HOUR)
@@ -241,7 +241,7 @@ def test_a_commit_of_which_the_outcome_is_in_doubt(
 def test_a_commit_while_that_of_another_is_in_doubt(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, took_place: bool, crash: bool
 ) -> None:
-    rooms = bench.broker._rooms
+    rooms = bench.broker.components
     commit = rooms.store.commit_bulk
 
     def fails(*arguments: Any) -> None:
@@ -269,7 +269,7 @@ def test_a_broker_starts_on_a_full_disk_with_a_commit_in_doubt(bench: Bench, mon
     def refuses(*_: object) -> None:
         raise UnavailableError("away (injected)")
 
-    rooms = bench.broker._rooms
+    rooms = bench.broker.components
     monkeypatch.setattr(rooms.store, "commit_bulk", refuses)
     monkeypatch.setattr(rooms.store, "bulk_number", refuses)
     with pytest.raises(UnavailableError):
@@ -283,14 +283,14 @@ def test_a_broker_starts_on_a_full_disk_with_a_commit_in_doubt(bench: Bench, mon
     bench.kill()
     assert bench.pending() == 0
     monkeypatch.undo()
-    bench.broker.bulk.announce_again()
+    bench.broker.components.bulk.announce_again()
     bench.load("j", [T0 + 5])
     bench.run(T0 + HOUR)
     assert bench.got == names("j", 0)
 
 
 def test_cancelling_what_was_not_committed_after_all(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    rooms = bench.broker._rooms
+    rooms = bench.broker.components
 
     def refuses(*_: object) -> None:
         raise UnavailableError("away (injected)")
@@ -300,8 +300,8 @@ def test_cancelling_what_was_not_committed_after_all(bench: Bench, monkeypatch: 
     with pytest.raises(UnavailableError):
         bench.load("j", [T0 + 5])
     monkeypatch.undo()
-    assert bench.broker.bulk.cancel("j").cancelled == 0
-    assert bench.broker.bulk.begin("j").state == JobState.CANCELLED
+    assert bench.broker.components.bulk.cancel("j").cancelled == 0
+    assert bench.broker.components.bulk.begin("j").state == JobState.CANCELLED
 
 
 @pytest.mark.parametrize("point", ["before the store", "after the store", "in the log", "after the log"])
@@ -317,7 +317,7 @@ def test_a_kill_within_the_commit(bench: Bench, monkeypatch: pytest.MonkeyPatch,
         bench.broker.schedule("a", b"first", delay=1)
         bench.run(T0 + 2000, step_ms=500)
         bench.broker.checkpoint()
-    bulk, rooms = bench.broker.bulk, bench.broker._rooms
+    bulk, rooms = bench.broker.components.bulk, bench.broker.components
     if point == "before the store":
         monkeypatch.setattr(rooms.store, "commit_bulk", killed)
     elif point == "after the store":
@@ -335,7 +335,7 @@ def test_a_kill_within_the_commit(bench: Bench, monkeypatch: pytest.MonkeyPatch,
         assert not bench.got - Counter([b"first"]), "nothing fires that the log does not know of"
     bench.kill()
     there = point != "before the store"
-    assert bench.broker.bulk.begin("j").state == (JobState.COMMITTED if there else JobState.OPEN)
+    assert bench.broker.components.bulk.begin("j").state == (JobState.COMMITTED if there else JobState.OPEN)
     assert bench.pending() == (3 if there else 0)
     bench.take()
     bench.kill()
@@ -347,7 +347,7 @@ def test_a_kill_within_the_commit(bench: Bench, monkeypatch: pytest.MonkeyPatch,
 def test_a_cancelled_job_stays_so_after_a_kill(bench: Bench) -> None:
     bench.load("j", [T0 + 1000, T0 + HOUR])
     bench.broker.step()
-    assert bench.broker.bulk.cancel("j").cancelled == 2
+    assert bench.broker.components.bulk.cancel("j").cancelled == 2
     bench.kill()
     assert bench.pending() == 0
     bench.run(T0 + 2 * HOUR)
@@ -357,7 +357,7 @@ def test_a_cancelled_job_stays_so_after_a_kill(bench: Bench) -> None:
 def test_a_cancellation_that_the_disk_refuses_changes_nothing(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     bench.load("j", [T0 + 10, T0 + 1000, T0 + HOUR])
     bench.broker.step()
-    bulk = bench.broker.bulk
+    bulk = bench.broker.components.bulk
 
     def refused(deed: Any) -> None:
         # Meanwhile something falls due.
@@ -377,7 +377,7 @@ def test_a_cancellation_that_the_disk_refuses_changes_nothing(bench: Bench, monk
 def test_what_falls_due_while_a_job_is_cancelled_does_not_arrive(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     bench.load("j", [T0 + 10, T0 + 1000])
     bench.broker.step()
-    bulk, carry_out = bench.broker.bulk, bench.broker.carry_out
+    bulk, carry_out = bench.broker.components.bulk, bench.broker.carry_out
 
     def late(deed: Any) -> None:
         bench.clock.advance_ms(500)
@@ -415,7 +415,7 @@ def test_a_job_is_cancelled_before_the_loader_has_come_to_what_fired(
         raise Killed
 
     if aside:
-        monkeypatch.setattr(bench.broker.bulk, "_carry_out", killed)
+        monkeypatch.setattr(bench.broker.components.bulk, "_carry_out", killed)
         with pytest.raises(Killed):
             bench.broker.cancel_job("j")
     else:
@@ -432,11 +432,11 @@ def test_a_job_is_cancelled_before_the_loader_has_come_to_what_fired(
 
 
 def keyed(bench: Bench, job: str, keys: list[str | None], dues: list[int]) -> int:
-    number = bench.broker.bulk.begin(job).number
+    number = bench.broker.components.bulk.begin(job).number
     bodies = pa.array([b"%s-%d" % (job.encode(), i) for i in range(len(keys))])
     columns = {"topic": pa.array(["a"] * len(keys)), "due_ms": pa.array(dues), "body": bodies}
     rows = pa.record_batch({**columns, "key": pa.array(keys, pa.string())})
-    bench.broker.bulk.commit(number, *bench.broker.bulk.stage(number, [rows]))
+    bench.broker.components.bulk.commit(number, *bench.broker.components.bulk.stage(number, [rows]))
     return number
 
 
@@ -457,7 +457,7 @@ def test_a_key_replaces_what_was_pending(bench: Bench) -> None:
 
 def test_what_was_scheduled_after_the_job_stays(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr(bench.broker.bulk.naming, "start", lambda: None)
+        patched.setattr(bench.broker.components.bulk.naming, "start", lambda: None)
         keyed(bench, "j", ["k", "l"], [T0 + 20_000, T0 + 20_000])
     assert bench.broker.jobs("j")[0].keys is None
     bench.clock.advance_ms(5)
@@ -485,9 +485,9 @@ def test_the_keys_of_a_job_survive_the_loss_of_the_registry(bench: Bench) -> Non
 def test_what_is_given_up_leaves_no_files(bench: Bench) -> None:
     kept = bench.load("kept", [T0 + HOUR])
     left = [bench.load(f"j{k}", [T0 + HOUR], commit=False) for k in range(11)]
-    files = Path(bench.broker._rooms.store.root)
+    files = Path(bench.broker.components.store.root)
     for number in (left[0], left[0], kept):
-        bench.broker.bulk.abort(number)
+        bench.broker.components.bulk.abort(number)
     there = sorted(int(path.name.split("-")[1]) for path in files.rglob("bulk-*.parquet"))
     assert there == [kept, *left[1:]], "neither what is committed, nor what another has staged"
     bench.run(T0 + 2 * HOUR)
@@ -495,7 +495,7 @@ def test_what_is_given_up_leaves_no_files(bench: Bench) -> None:
 
 
 def test_a_full_disk_while_staging(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tarry.broker.bulk.CHUNK_BYTES", 1)
+    monkeypatch.setattr("tarry.broker.components.bulk.CHUNK_BYTES", 1)
     times = iter([False, False, True])
 
     def filling(*arguments: Any, **options: Any) -> list[StagedFile]:
@@ -503,12 +503,12 @@ def test_a_full_disk_while_staging(bench: Bench, monkeypatch: pytest.MonkeyPatch
             raise OSError(errno.ENOSPC, "No space left on device")
         return stage(*arguments, **options)
 
-    monkeypatch.setattr("tarry.broker.bulk.stage", filling)
-    number = bench.broker.bulk.begin("j").number
+    monkeypatch.setattr("tarry.broker.components.bulk.stage", filling)
+    number = bench.broker.components.bulk.begin("j").number
     row = pa.record_batch({"topic": ["a"], "due_ms": pa.array([T0 + HOUR]), "body": [b"x"]})
     with pytest.raises(DiskFullError, match=r"No space left on device; nothing .* run it again with the same job id"):
-        bench.broker.bulk.stage(number, [row] * 3)
-    assert list(Path(bench.broker._rooms.store.root).rglob("bulk-*.parquet")) == []
+        bench.broker.components.bulk.stage(number, [row] * 3)
+    assert list(Path(bench.broker.components.store.root).rglob("bulk-*.parquet")) == []
 
 
 def test_bulk_jobs_are_refused_below_the_watermark(tmp_path: Path) -> None:
@@ -518,13 +518,13 @@ def test_bulk_jobs_are_refused_below_the_watermark(tmp_path: Path) -> None:
 
     config = Config(data=tmp_path / "data", pipeline="off", disk_free_bytes_min=2 << 20)
     with closing(Broker.open(config, clock=TestClock(T0), threads=False, files=Little())) as broker:
-        number = broker.bulk.begin("j").number
+        number = broker.components.bulk.begin("j").number
         with pytest.raises(DiskFullError, match=r"1 MiB .* below 2 MiB \(disk_free_bytes_min\)"):
-            broker.bulk.reserve(number, 1)
+            broker.components.bulk.reserve(number, 1)
 
 
 def test_files_of_others_are_refused(bench: Bench) -> None:
-    bulk = bench.broker.bulk
+    bulk = bench.broker.components.bulk
     number = bulk.begin("j").number
     rows = pa.record_batch({"topic": ["a"], "due_ms": pa.array([T0 + HOUR]), "body": [b"x"]})
     [file], topics = bulk.stage(number, [rows])
@@ -548,24 +548,24 @@ def _fields(file: StagedFile) -> dict[str, Any]:
 
 
 def test_bad_rows_are_refused_when_they_are_staged(bench: Bench) -> None:
-    number = bench.broker.bulk.begin("j").number
+    number = bench.broker.components.bulk.begin("j").number
     good = {"topic": pa.array(["a"]), "due_ms": pa.array([T0]), "body": pa.array([b"x"])}
     with pytest.raises(InvalidMessageError, match="is not a topic name"):
-        bench.broker.bulk.stage(number, [pa.record_batch({**good, "topic": pa.array(["a b"])})])
+        bench.broker.components.bulk.stage(number, [pa.record_batch({**good, "topic": pa.array(["a b"])})])
     for name, value in (("tarry.other", "x"), ("tarry.late", "x")):
         properties = pa.array([[(name, value)]], pa.map_(pa.string(), pa.string()))
         with pytest.raises(InvalidMessageError, match=r"reserved|late is 'x'"):
-            bench.broker.bulk.stage(number, [pa.record_batch({**good, "properties": properties})])
+            bench.broker.components.bulk.stage(number, [pa.record_batch({**good, "properties": properties})])
     with pytest.raises(InvalidMessageError, match="repeat is not for bulk jobs"):
-        bench.broker.bulk.stage(number, [pa.record_batch({**good, "repeat": pa.array(["1s"])})])
+        bench.broker.components.bulk.stage(number, [pa.record_batch({**good, "repeat": pa.array(["1s"])})])
 
 
 def test_what_a_task_has_admitted_is_admitted_again(bench: Bench) -> None:
     rows = pa.record_batch(
         {"topic": ["a"], "due_ms": pa.array([T0]), "body": [b"x"], "order_key": ["k"], "late": ["drop"]}
     )
-    number = bench.broker.bulk.begin("j").number
-    [file], topics = bench.broker.bulk.stage(number, [admit(rows, T0)])
+    number = bench.broker.components.bulk.begin("j").number
+    [file], topics = bench.broker.components.bulk.stage(number, [admit(rows, T0)])
     assert (file.rows, topics) == (1, {"a": 1})
 
 
@@ -633,7 +633,7 @@ def test_what_is_due_in_the_same_millisecond_as_a_job_that_is_larger_than_the_wh
         bench.broker.step()  # the window is loaded
     bench.load("j", [due] * 50, body=300)
     bench.broker.step()
-    loaded = bench.broker._rooms.wheel.loaded
+    loaded = bench.broker.components.wheel.loaded
     assert loaded.due_ms == due
     assert loaded.seq > first_seq(0)
     bench.broker.schedule("a", b"single", due=due)
@@ -653,7 +653,7 @@ def test_a_message_of_a_cancelled_job_is_cancelled_also_when_it_is_past(bench: B
     [row, _] = bench.broker.list_pending().rows.to_pylist()
     assert number_of(row["seq"]) == number
     text = handle.encode(
-        row["seq"], row["due_ms"], row["seq"], 1, handle.sign(bench.broker._rooms.secret, row["seq"], 1)
+        row["seq"], row["due_ms"], row["seq"], 1, handle.sign(bench.broker.components.secret, row["seq"], 1)
     )
     assert bench.broker.cancel_job("j").cancelled == 2
     assert bench.broker.cancel(text) == "cancelled"

@@ -57,7 +57,7 @@ def commit_and_forget(w: World) -> None:
         w.schedule("fill", [0] * 4, body=4000)
         w.b.advance(0.001)
         commit(w)
-    assert w.b._rooms.intake.first_seq > 0
+    assert w.b.components.intake.first_seq > 0
 
 
 def restart(w: World) -> None:
@@ -105,7 +105,7 @@ def test_a_cancellation_lasts_whatever_happens_then(
     assert w.b.cancel_many([m.handle for m in messages[::2]]) == [CANCELLED] * 3
     assert {e.topic: e.pending for e in w.b.pending()}["t"] == 3
     w.b.advance("21d")
-    assert [seq for batch in w.b._rooms.ready.rows_after(0, 0) for seq in batch["seq"].to_pylist() if seq < 6] == [
+    assert [seq for batch in w.b.components.ready.rows_after(0, 0) for seq in batch["seq"].to_pylist() if seq < 6] == [
         1,
         3,
         5,
@@ -217,7 +217,7 @@ def test_what_falls_due_while_its_cancellation_fails_is_delivered(w: World, monk
     """Decided, taken by the dispatcher, and then the disk is full: it was kept aside, and is due after all."""
     m, other = one(w.b, 500), one(w.b, 500)
     w.b.step()
-    wheel, intake = w.b._rooms.wheel, w.b._rooms.intake
+    wheel, intake = w.b.components.wheel, w.b.components.intake
     whole = intake._segments.append
 
     def full(buffers: Any) -> None:
@@ -241,7 +241,7 @@ def test_what_is_loaded_while_it_is_cancelled_is_not_delivered(w: World, monkeyp
     """The loader has moved the horizon past the message and has not read it yet."""
     m, kept = one(w.b, 60_000), one(w.b, 60_000)
     commit(w)
-    loader = w.b._rooms.loader
+    loader = w.b.components.loader
     whole = loader._add
     answers = []
 
@@ -254,7 +254,7 @@ def test_what_is_loaded_while_it_is_cancelled_is_not_delivered(w: World, monkeyp
     w.b.advance("61s")
     assert answers == [DONE]
     assert w.b.receive("t", "g", max_messages=9)["seq"].to_pylist() == [kept.seq]
-    assert not w.b._rooms.wheel.tombstones or w.b.cancel(m.handle) is CANCELLED
+    assert not w.b.components.wheel.tombstones or w.b.cancel(m.handle) is CANCELLED
 
 
 def test_a_cancellation_committed_to_the_store_before_and_after_its_message(w: World) -> None:
@@ -292,14 +292,14 @@ def test_millions_cancelled_take_no_memory_of_their_own(w: World) -> None:
         pa.record_batch({"topic": ["t"] * 5000, "delay_ms": pa.array([60_000] * 5000), "body": [b""] * 5000})
     )
     assert w.b.cancel_many(accepted.handles()) == [DONE] * 5000
-    assert len(w.b._rooms.wheel.tombstones) == 0
+    assert len(w.b.components.wheel.tombstones) == 0
     assert {e.topic: e.pending for e in w.b.pending()} == {"t": 0}
     w.b.advance("2m")
     assert w.b.receive("t", "g", max_messages=9).num_rows == 0
     assert w.b.cancel_many(accepted.handles()) == [CANCELLED] * 5000
     w.b.advance("8d")
     w.b.checkpoint()
-    assert not len(w.b._rooms.registry.cancelled_between((0, 0), 1 << 60, 1)[0]), "forgotten after the retention"
+    assert not len(w.b.components.registry.cancelled_between((0, 0), 1 << 60, 1)[0]), "forgotten after the retention"
 
 
 @pytest.mark.parametrize("seed", range(30))

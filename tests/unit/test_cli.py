@@ -121,7 +121,7 @@ def test_pending_of_some_topics(broker: Broker, capsys: Captured) -> None:
 def test_status_says_by_its_exit_code_whether_the_broker_serves(broker: Broker, capsys: Captured) -> None:
     [status] = data_of(capsys, "status")
     assert status["state"] == "serving"
-    broker.fail(OSError(5, "Input/output error"))
+    broker.components.health.fail(OSError(5, "Input/output error"))
     capsys.readouterr()
     assert run(["status", "--json"]) == ExitCode.FATAL
     assert "Input/output error" in json.loads(capsys.readouterr().out)["fatal"]

@@ -208,10 +208,10 @@ def test_wrong_usage(arguments: list[str], problem: str, broker: Broker, capsys:
 
 def test_a_bulk_job(broker: Broker, capsys: Captured) -> None:
     assert out_of(capsys, "jobs") == ""
-    attempt = broker.bulk.begin("nightly")
+    attempt = broker.components.bulk.begin("nightly")
     due = pa.array([broker.clock.now_ms() + 3_600_000] * 3)
     rows = pa.record_batch({"topic": ["a", "a", "b"], "due_ms": due, "body": [b"x"] * 3})
-    broker.bulk.commit(attempt.number, *broker.bulk.stage(attempt.number, [rows]))
+    broker.components.bulk.commit(attempt.number, *broker.components.bulk.stage(attempt.number, [rows]))
     assert out_of(capsys, "jobs") == "committed              3  nightly  a, b\n"
     assert data_of(capsys, "jobs", "nightly")[0]["topics"] == {"a": 2, "b": 1}
     assert out_of(capsys, "cancel", "--job", "nightly") == "done       nightly  3 of 3 messages\n"

@@ -67,7 +67,7 @@ def end(process: Process) -> tuple[int, str]:
     return process.returncode, log
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.rest)])
 def test_a_signal_stops_it_cleanly(servers: Servers, number: signal.Signals) -> None:
     process = servers.start("--data", "data")
     ready(process)
@@ -79,6 +79,7 @@ def test_a_signal_stops_it_cleanly(servers: Servers, number: signal.Signals) -> 
     assert ready(servers.start("--data", "data"))
 
 
+@pytest.mark.rest
 def test_what_was_sent_survives_kill_9(servers: Servers) -> None:
     from tarry.client import Client
 
@@ -163,6 +164,7 @@ sys.exit(run(sys.argv[1:]))
     assert "Input/output error" in log.splitlines()[-1]
 
 
+@pytest.mark.rest
 def test_the_second_signal_ends_it_at_once(servers: Servers) -> None:
     stuck = """
 import sys, threading

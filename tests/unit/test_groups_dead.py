@@ -185,14 +185,14 @@ def test_a_full_disk_keeps_a_message_until_its_copy_is_durable(tmp_path: Path) -
         broker.set_group("a", "g", tries=1)
         put(broker, "a", "m", "n")
         batch = take(broker)
-        broker._rooms.intake._segments.append = _full  # type: ignore[method-assign]
+        broker.components.intake._writer.append = _full  # type: ignore[method-assign]
         nack(broker, batch)
         info = broker.group_info("a", "g")
         assert (info.burying, info.lag, info.dead) == (2, 2, 0)
         assert take(broker).num_rows == 0, "it was its last try"
         broker.advance(2)
         assert broker.group_info("a", "g").burying == 2, "tried again, in vain"
-        del broker._rooms.intake._segments.append
+        del broker.components.intake._writer.append
         broker.advance(1)
         broker.step()
         assert ids(broker.dead_letters("a", "g")) == ["m", "n"]
@@ -211,7 +211,7 @@ def test_a_refused_copy_is_found_again_after_a_restart(tmp_path: Path) -> None:
         nack(broker, take(broker))
         batch = take(broker)
         ack(broker, batch, 1)
-        broker._rooms.intake._segments.append = _full  # type: ignore[method-assign]
+        broker.components.intake._writer.append = _full  # type: ignore[method-assign]
         nack(broker, batch, 0)
     with open_broker(tmp_path, clock=clock) as broker:
         assert take(broker).num_rows == 0
@@ -305,10 +305,10 @@ def test_a_respawn_that_fails_loses_nothing(tmp_path: Path) -> None:
 
     with open_broker(tmp_path) as broker:
         buried(broker, *"abc")
-        broker._rooms.intake._segments.append = _full  # type: ignore[method-assign]
+        broker.components.intake._writer.append = _full  # type: ignore[method-assign]
         with pytest.raises(DiskFullError):
             broker.respawn("a", "g")
-        del broker._rooms.intake._segments.append
+        del broker.components.intake._writer.append
         assert ids(broker.dead_letters("a", "g")) == ["a", "b", "c"]
         assert broker.respawn("a", "g") == 3
         broker.step()
@@ -368,9 +368,9 @@ def test_dead_letters_outlive_the_retention(tmp_path: Path) -> None:
         topic = dead_topic("a", "g")
         assert drained(broker, topic, "reader") == ["m", "n", "o"]
         broker.purge("a", "g", offsets=broker.dead_letters("a", "g")["offset"].to_numpy()[1:2])
-        first = broker._rooms.ready._segments[0]
+        first = broker.components.ready.segments[0]
         pass_days(broker, tmp_path, 4)
-        assert broker._rooms.ready._segments[0] > first + 1, "its segment is gone"
+        assert broker.components.ready.segments[0] > first + 1, "its segment is gone"
         letters = broker.dead_letters("a", "g")
         assert ids(letters) == ["m", "o"]
         assert [p["tarry.dead.cause"] for p in says(letters)] == ["tries"] * 2
@@ -390,28 +390,28 @@ def test_a_segment_with_dead_letters_stays_while_they_cannot_be_put_again(tmp_pa
     settings = {**SMALL, "retention_ms": HOUR_MS}
     with open_broker(tmp_path, **settings) as broker:
         buried(broker, "m")
-        first = broker._rooms.ready._segments[0]
+        first = broker.components.ready.segments[0]
         broker.advance("2h")
         put(broker, "other", *[f"{i}" for i in range(12)], properties={"x": "y" * 900})
         for path in (tmp_path / "ready").glob("*.log"):
             os.utime(path, (1, 1))
         broker.advance("2h")
-        assert broker._rooms.ready._segments[0] > first
+        assert broker.components.ready.segments[0] > first
         put(broker, "a", "n")
         fail(broker, 1)
         put(broker, "other", *[f"{i}" for i in range(12, 24)], properties={"x": "y" * 900})
-        held = broker._rooms.ready._segments[0]
-        broker._rooms.intake._segments.append = _full  # type: ignore[method-assign]
+        held = broker.components.ready.segments[0]
+        broker.components.intake._writer.append = _full  # type: ignore[method-assign]
         broker.clock.advance_ms(2 * HOUR_MS)
         for path in (tmp_path / "ready").glob("*.log"):
             os.utime(path, (1, 1))
         broker.step()
-        assert held <= broker._rooms.ready._segments[0] <= held + 1
+        assert held <= broker.components.ready.segments[0] <= held + 1
         assert set(ids(broker.dead_letters("a", "g"))) == {"m", "n"}
-        del broker._rooms.intake._segments.append
+        del broker.components.intake._writer.append
         broker.step()
         broker.step()
-        assert broker._rooms.ready._segments[0] > held
+        assert broker.components.ready.segments[0] > held
         assert set(ids(broker.dead_letters("a", "g"))) == {"m", "n"}
 
 

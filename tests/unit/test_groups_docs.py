@@ -12,7 +12,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "delivery-groups.md").read_text()
 
 
 def test_the_table_of_states_is_the_one_that_is_used() -> None:
-    told = {}
+    told: dict[tuple[State, Event], State] = {}
     for state, moves in re.findall(r"^\| ([A-Z]+) \| (.*→.*) \|$", PAGE, re.MULTILINE):
         for event, following in re.findall(r"([A-Z_]+) → ([A-Z]+)", moves):
             told[State[state], Event[event]] = State[following]
@@ -21,4 +21,6 @@ def test_the_table_of_states_is_the_one_that_is_used() -> None:
 
 def test_the_defaults_are_told() -> None:
     assert f"| `tries` | {TRIES} |" in PAGE
-    assert GroupSettings() == GroupSettings("", TRIES, 0, "", False, False, 0)
+    assert GroupSettings() == GroupSettings(
+        retry="", tries=TRIES, inflight_max=0, filter="", ordered=False, paused=False, lease_ms=0
+    )

@@ -10,7 +10,7 @@ from tests.groups import SMALL, ack, drained, ids, nack, put, take
 
 from tarry.base.clock import TestClock
 from tarry.base.errors import InvalidArgumentError
-from tarry.groups import group as group_module
+from tarry.groups import delivery, policy
 from tarry.testing import open_broker
 
 
@@ -55,8 +55,8 @@ def test_a_condition_over_properties(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("limit", [1, 7, 1000])
 def test_few_of_many(limit: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_module, "SCAN_ROWS", 300)
-    monkeypatch.setattr(group_module, "CHOICE_ROWS", 64)
+    monkeypatch.setattr(delivery, "SCAN_ROWS", 300)
+    monkeypatch.setattr(delivery, "CHOICE_ROWS", 64)
     with open_broker(tmp_path, **SMALL) as broker:
         broker.set_group("a", "g", filter="wanted")
         rows = 3000
@@ -69,10 +69,10 @@ def test_few_of_many(limit: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         assert drained(broker, limit=limit) == [str(k) for k in range(rows) if k % 701 == 0]
         assert broker.group_info("a", "g").lag == 0
         broker.step()
-        assert broker._rooms.ready.topic("a").first > 0, "what is settled is deleted"
+        assert broker.components.ready.topic("a").first > 0, "what is settled is deleted"
 
 
-def test_a_condition_that_takes_too_long_passes_over_nothing(tmp_path: Path) -> None:
+def test_a_condition_that_takes_too_long_passes_over_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Slow:
         matches_all = False
 
@@ -82,8 +82,9 @@ def test_a_condition_that_takes_too_long_passes_over_nothing(tmp_path: Path) -> 
     with open_broker(tmp_path) as broker:
         put(broker, "a", "1", "2")
         nack(broker, take(broker, limit=1))
-        group = broker.group("a", "g")
-        group._filter, group._choosy = Slow(), True  # type: ignore[assignment]
+        with monkeypatch.context() as patch:
+            patch.setattr(policy, "parse_filter", lambda text: Slow())
+            broker.set_group("a", "g", filter="slow")
         for _ in range(3):
             with pytest.raises(InvalidArgumentError, match="too slow"):
                 take(broker)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from tarry.base.types import Key
 from tarry.intake.index import ActiveIndex, SealedIndex, Window, write_index
@@ -50,7 +51,7 @@ def found(index: ActiveIndex | SealedIndex, w: Window, limit: int) -> list[Key]:
     return [Key(*k) for k in zip(due.tolist(), seq.tolist(), strict=True)]
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(FRAMES, WINDOWS, st.integers(1, 40))
 def test_both_indexes_find_what_a_search_finds(frames: list[list[int]], window: Window, limit: int) -> None:
     active, rows = filled(frames)

@@ -28,10 +28,7 @@ CLOCK_READERS = {
 }  # fmt: skip
 
 # What is not there yet: each entry is a debt, to be taken out when it is paid.
-DEBTS = {
-    ("queue", "groups"),
-    ("queue", "groups"),
-}
+DEBTS: set[tuple[str, str]] = set()
 
 
 def files(*packages: str) -> list[Path]:

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.faults import FaultyFiles
 
 from tarry.base.errors import CorruptError
@@ -40,7 +41,7 @@ ACTIONS = st.lists(
 )
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(ACTIONS, st.integers(0, 1 << 30))
 def test_a_segment_keeps_what_was_synced_and_a_prefix_of_the_rest(actions: list[tuple[str, int]], seed: int) -> None:
     rng = random.Random(seed)
@@ -91,7 +92,7 @@ def segment(directory: Path, count: int = 5) -> tuple[Path, list[int]]:
 
 
 @given(st.data())
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_damage_before_the_last_frame_is_refused_with_its_place(data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as name:
         path, positions = segment(Path(name))

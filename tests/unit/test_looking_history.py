@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.groups import SMALL, ack, fail, nack, take
 
 from tarry.api.receipt import Receipt
@@ -261,7 +262,7 @@ _op = st.one_of(
 )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.lists(_op, min_size=5, max_size=40))
 def test_whatever_happens_each_message_has_the_end_that_it_had(ops: list[tuple[str, int]]) -> None:
     """Against a model of the answers that were given; nothing is deleted meanwhile, so everything is known."""

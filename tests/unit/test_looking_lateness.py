@@ -14,7 +14,7 @@ from tarry.testing import TestBroker, open_broker
 
 def delivered(broker: TestBroker) -> list[int]:
     """Lateness of each hand-out that counts."""
-    plain = broker.lateness.delivered().to_json()
+    plain = broker.components.lateness.delivered().to_json()
     return [b for b, c in zip(plain["buckets"], plain["counts"], strict=True) for _ in range(c)]
 
 
@@ -42,16 +42,16 @@ def test_what_waited_for_a_consumer_that_had_its_hands_full_does_not_count(tmp_p
         broker.advance(1)
         first = consumer.fetch(10, 0)
         assert first is not None
-        found = broker.lateness.delivered()
+        found = broker.components.lateness.delivered()
         assert (found.count, found.min, found.max) == (2, 0, 1000)
         broker.advance(2)
         consumer.ack(first["lease"].to_numpy(), first["offset"].to_numpy())
         assert consumer.fetch(1, 0) is not None
-        assert broker.lateness.delivered().count == 2, "due before there was room"
+        assert broker.components.lateness.delivered().count == 2, "due before there was room"
         assert broker.status()["handed_out"] == 3
         broker.advance(1)
         assert consumer.fetch(1, 0) is not None
-        assert broker.lateness.delivered().count == 3, "from then on there was"
+        assert broker.components.lateness.delivered().count == 3, "from then on there was"
 
 
 def test_what_comes_again_does_not_count(tmp_path: Path) -> None:
@@ -75,8 +75,8 @@ def test_the_way_into_the_queue_is_the_brokers_alone(tmp_path: Path) -> None:
         broker.step()
         broker.clock.advance_ms(1030)
         broker.step()
-        assert broker.lateness.queued().summary()["max"] == 30
-        assert broker.lateness.delivered().count == 0
+        assert broker.components.lateness.queued().summary()["max"] == 30
+        assert broker.components.lateness.delivered().count == 0
 
 
 def test_histograms_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

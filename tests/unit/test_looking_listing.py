@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.crash.tools import World
+from tests.examples import examples
 
 from tarry.api.outcome import Outcome
 from tarry.api.views import Page
@@ -218,7 +219,7 @@ def test_what_a_restart_has_yet_to_find_out_about_is_not_pending(w: World) -> No
     """Delivered since the last checkpoint: still in the intake, and known from the ready log alone."""
     w.schedule("a", [1000, 1001, 5000, 70_000])
     w.clock.advance_ms(1001)
-    rooms = w.b._rooms
+    rooms = w.b.components
     rooms.loader.step()
     assert rooms.dispatcher.step()
     rooms.ready.sync(rooms.ready.ticket())
@@ -342,7 +343,7 @@ def test_of_a_series_the_next_occurrence_is_pending(w: World) -> None:
 MOVES = st.sampled_from(["schedule", "late", "cancel", "commit", "advance", "leap", "reopen", "seal"])
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(
     seed=st.integers(0, 1 << 16),
     limit=st.sampled_from([1, 2, 5, 40]),
@@ -400,7 +401,7 @@ def do(w: World, move: str, rng: random.Random) -> None:
             for i in rng.sample(some, min(len(some), rng.choice([1, 6]))):
                 # Without its handle, as a person would: by looking it up.
                 [seq] = [s for p in pages(broker, id=i) for s in p.rows["seq"].to_pylist()]
-                token = handle.sign(broker._rooms.secret, seq, 1)
+                token = handle.sign(broker.components.secret, seq, 1)
                 assert broker.cancel(handle.encode(seq, w.due_ms[i], seq, 1, token)) is Outcome.DONE
                 w.accepted.discard(i)
         case "commit":

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from tarry.api.admission import Limits, OnKey, admit, key_policies
 from tarry.base.delay import DELAY_MS_MAX
@@ -295,7 +296,7 @@ def test_the_kinds_of_refusal_are_told_apart() -> None:
 @pytest.mark.parametrize("kind", [TEXTS[3], pa.binary_view(), pa.string_view()], ids=str)
 def test_a_batch_that_is_small_until_it_is_written_out(kind: pa.DataType) -> None:
     once = typed(["x" * (1 << 20)], kind)
-    indices = np.zeros(100_000, np.int8)
+    indices = np.zeros(10_000, np.int8)
     if pa.types.is_dictionary(kind):
         many = pa.DictionaryArray.from_arrays(pa.array(indices), once.dictionary)
     else:
@@ -303,7 +304,7 @@ def test_a_batch_that_is_small_until_it_is_written_out(kind: pa.DataType) -> Non
         many = pa.Array.from_buffers(kind, len(indices), [None, pa.py_buffer(views.tobytes()), *once.buffers()[2:]])
     error = refused(batch(body=many))
     assert isinstance(error, MessageTooLargeError)
-    assert f"column 'body' has {100_000 << 20} bytes" in str(error)
+    assert f"column 'body' has {10_000 << 20} bytes" in str(error)
 
 
 @pytest.mark.parametrize(
@@ -414,7 +415,9 @@ def tables(draw: st.DrawFn) -> pa.Table | pa.RecordBatch:
             return whole
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(
+    max_examples=examples(400), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
 @given(tables(), st.sampled_from([NOW, 0, 2**62]))
 def test_any_table_is_admitted_well_or_refused_well(data: pa.Table | pa.RecordBatch, now_ms: int) -> None:
     try:

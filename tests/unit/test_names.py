@@ -133,7 +133,7 @@ def test_keys_are_forgotten_when_their_messages_are(tmp_path: Path) -> None:
     with open_broker(tmp_path, retention_ms=60_000) as broker:
         broker.schedule_batch(batch(key=[f"k{i}" for i in range(100)], id=[f"i{i}" for i in range(100)]))
         broker.schedule("t", "far", delay="1d", key="far")
-        registry = broker._rooms.registry
+        registry = broker.components.registry
         assert len([e for e in registry.get([name_of_key("t", f"k{i}") for i in range(100)]) if e]) == 100
         broker.advance(700)
         for _ in range(3):
@@ -181,7 +181,7 @@ def test_a_clock_that_is_set_back_forgets_no_id(tmp_path: Path, back_ms: int) ->
 def test_the_window_is_a_setting(tmp_path: Path) -> None:
     with open_broker(tmp_path, dedupe_ms=0) as broker:
         assert [broker.schedule("t", "x", id="a").outcome for _ in range(2)] == ["scheduled"] * 2
-        assert not broker._rooms.registry.exists, "what is not used costs nothing"
+        assert not broker.components.registry.exists, "what is not used costs nothing"
 
 
 def test_a_send_that_was_refused_may_be_sent_again(tmp_path: Path) -> None:

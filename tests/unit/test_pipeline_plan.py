@@ -19,13 +19,13 @@ from hypothesis import strategies as st
 
 from tarry.base.errors import CorruptError, InvalidArgumentError, NotFoundError, TarryError
 from tarry.base.message import SCHEMA
-from tarry.spark.pipeline import java
+from tarry.spark.broker_client import IntakeState
 from tarry.spark.pipeline.checkpoint import reconcile
-from tarry.spark.pipeline.daemon import without_zips
-from tarry.spark.pipeline.intake_client import IntakeState
 from tarry.spark.pipeline.plan import BATCH_BYTES_MAX, RANGE_ROWS_MIN, Trigger, batch_end, ranges
-from tarry.spark.pipeline.session import build_session
-from tarry.spark.pipeline.task import read_all
+from tarry.spark.pipeline.stage_task import read_all
+from tarry.spark.runtime import java
+from tarry.spark.runtime.daemon import without_zips
+from tarry.spark.runtime.session import build_session
 
 TRIGGER = Trigger(bytes_min=1000, interval_ms=60_000, rows_max=500)
 STATE = IntakeState(

@@ -6,17 +6,18 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from tests.waiting import wait_until
 
 from tarry.base.config import Config
-from tarry.spark.pipeline.process import alive, session_members
 from tarry.spark.pipeline.schedule import parse
 from tarry.spark.pipeline.supervisor import Supervisor, schedule_command
+from tarry.spark.runtime.process import alive, session_members
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="sessions are read from /proc")
 
@@ -29,13 +30,6 @@ grandchild = subprocess.Popen([sys.executable, "-c", deaf], process_group=0)
 open({told!r}, "a").write(f"{{os.getpid()}} {{grandchild.pid}}\\n")
 {then}
 """
-
-
-def wait_until(done: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not done():
-        assert time.monotonic() < deadline, "never came"
-        time.sleep(0.01)
 
 
 def children(told: Path) -> list[list[int]]:
@@ -88,25 +82,26 @@ def test_restarts_with_back_off_and_tells_why(tmp_path: Path) -> None:
 def test_back_off_grows_to_its_cap_and_shrinks_after_a_healthy_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kept, _ = supervisor(tmp_path, "", backoff_s_min=1, backoff_s_max=8, healthy_s=100)
     waits: list[float] = []
-    ran_s = iter([1, 1, 1, 1, 1, 100, 1, 1])
-    now = [0.0]
-    monkeypatch.setattr("tarry.spark.pipeline.supervisor.time", SimpleNamespace(monotonic=lambda: now[0]))
 
-    def run_child() -> int:
-        now[0] += next(ran_s)
-        return 1
+    class Stopping(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            assert timeout is not None
+            waits.append(timeout)
+            if len(waits) == 7:
+                self.set()
+            return True
 
-    def wait(seconds: float) -> bool:
-        waits.append(seconds)
-        if len(waits) == 7:
-            kept._stopping.set()
-        return True
-
-    monkeypatch.setattr(kept, "_run_child", run_child)
-    monkeypatch.setattr(kept._stopping, "wait", wait)
-    kept._run()
+    # The clock is looked at before and after each run.
+    ran_s = [1, 1, 1, 1, 1, 100, 1]
+    looks = iter([moment for i, s in enumerate(ran_s) for moment in (1000 * i, 1000 * i + s)])
+    module = "tarry.spark.pipeline.supervisor"
+    monkeypatch.setattr(f"{module}.time", SimpleNamespace(monotonic=lambda: next(looks)))
+    real = SimpleNamespace(Event=Stopping, Lock=threading.Lock, Thread=threading.Thread)
+    monkeypatch.setattr(f"{module}.threading", real)
+    kept = Supervisor(["false"], tmp_path / "log", backoff_s_min=1, backoff_s_max=8, healthy_s=100)
+    kept.start()
+    wait_until(lambda: kept.status()["state"] == "stopped")
     assert waits == [1, 2, 4, 8, 8, 1, 2]
 
 
@@ -146,7 +141,7 @@ def test_the_child_ends_when_the_broker_is_killed(tmp_path: Path, how: signal.Si
     told = tmp_path / "told"
     job = (
         "import os, sys, threading, time\n"
-        "from tarry.spark.pipeline.process import follow_parent\n"
+        "from tarry.spark.runtime.process import follow_parent\n"
         "follow_parent(int(sys.argv[-1]), lambda: os._exit(3))\n"
         f"open({str(told)!r}, 'w').write(str(os.getpid()))\n"
         "time.sleep(600)\n"
@@ -168,7 +163,7 @@ def test_the_child_ends_when_the_broker_is_killed(tmp_path: Path, how: signal.Si
 def test_a_parent_that_is_gone_already_is_noticed(tmp_path: Path) -> None:
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
-    follow = f"from tarry.spark.pipeline.process import follow_parent\nfollow_parent({gone.pid}, lambda: os._exit(3))\n"
+    follow = f"from tarry.spark.runtime.process import follow_parent\nfollow_parent({gone.pid}, lambda: os._exit(3))\n"
     code = f"import os, time\n{follow}time.sleep(60)"
     assert subprocess.run([sys.executable, "-c", code], timeout=30, check=False).returncode == 3
 

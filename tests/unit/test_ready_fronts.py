@@ -28,20 +28,20 @@ def broker(tmp_path: Path) -> Iterator[TestBroker]:
 
 def test_looking_without_waiting_says_when_to_look_again(rig: Rig) -> None:
     consumer = rig.consumer()
-    assert rig.group.poll(consumer, 10) == (None, None), "when it is told"
+    assert consumer.poll(10) == (None, None), "when it is told"
     rig.box.append("a")
-    batch, again = rig.group.poll(consumer, 10)
+    batch, again = consumer.poll(10)
     assert batch is not None
     assert again is None
-    assert rig.group.poll(consumer, 10) == (None, LEASE_MS / 1000), "when the lease runs out"
+    assert consumer.poll(10) == (None, LEASE_MS / 1000), "when the lease runs out"
     consumer.nack(*of(batch), 300)
-    assert rig.group.poll(consumer, 10) == (None, 0.3)
+    assert consumer.poll(10) == (None, 0.3)
     rig.clock.advance_ms(300)
-    batch, _ = rig.group.poll(consumer, 10)
+    batch, _ = consumer.poll(10)
     assert batch is not None
     assert batch["attempt"].to_pylist() == [2]
     consumer.close()
-    assert rig.group.poll(consumer, 10) == (None, None)
+    assert consumer.poll(10) == (None, None)
 
 
 def test_an_acknowledgement_is_news_where_it_lets_somebody_have_more(rig: Rig) -> None:
@@ -49,19 +49,19 @@ def test_an_acknowledgement_is_news_where_it_lets_somebody_have_more(rig: Rig) -
     rig.group.listen(lambda: told.append(1))
     rig.box.append("a", "a", "a")
     full = rig.consumer(prefetch=2)
-    batch, _ = rig.group.poll(full, 10)
+    batch, _ = full.poll(10)
     assert batch is not None
-    assert rig.group.poll(full, 10)[0] is None, "it holds as many as it may"
+    assert full.poll(10)[0] is None, "it holds as many as it may"
     leases, places = of(batch)
     rig.group.ack_each(leases[:1], places[:1], lambda error: None)
     assert len(told) == 1
-    last, _ = rig.group.poll(full, 10)
+    last, _ = full.poll(10)
     assert last is not None
     rig.group.ack_each(*of(last), lambda error: None)
     assert len(told) == 1, "nothing is left that waits for it"
     rig.group.nack(leases[1:], places[1:], 0)
     before = len(told)
-    again, _ = rig.group.poll(full, 10)
+    again, _ = full.poll(10)
     assert again is not None
     rig.group.ack_each(*of(again), lambda error: None)
     assert len(told) == before
@@ -69,19 +69,19 @@ def test_an_acknowledgement_is_news_where_it_lets_somebody_have_more(rig: Rig) -
 
 def test_a_listener_is_told_of_news_until_it_has_enough(rig: Rig) -> None:
     told: list[int] = []
-    hush = rig.group.listen(lambda: told.append(1))
+    unsubscribe = rig.group.listen(lambda: told.append(1))
     other: list[int] = []
     rig.group.listen(lambda: other.append(1))
     rig.box.append("a")
-    rig.group.notify()
+    rig.topic.notify()
     assert len(told) == len(other) == 1
     consumer = rig.consumer()
     consumer.ack(*of(take(consumer)))
     assert len(told) == 2
-    hush()
-    rig.group.notify()
+    unsubscribe()
+    rig.topic.notify()
     assert (len(told), len(other)) == (2, 3)
-    rig.group.stop()
+    rig.control.stop()
     assert len(other) == 4
 
 
@@ -105,9 +105,9 @@ def test_one_message_of_a_batch_is_held_for_longer(rig: Rig) -> None:
     consumer = rig.consumer()
     batch = take(consumer)
     [lease, *_], _ = of(batch)
-    fresh = rig.group.relet(int(lease), 1, 5 * LEASE_MS)
+    fresh = rig.group.change_lease(int(lease), 1, 5 * LEASE_MS)
     assert fresh not in (None, int(lease))
-    assert rig.group.relet(int(lease), 1, LEASE_MS) is None, "the former lease has let it go"
+    assert rig.group.change_lease(int(lease), 1, LEASE_MS) is None, "the former lease has let it go"
     assert consumer.held == 3
     rig.clock.advance_ms(LEASE_MS)
     again = take(rig.consumer())
@@ -120,7 +120,7 @@ def test_a_batch_of_one_gets_another_lease_too(rig: Rig) -> None:
     rig.box.append("a")
     consumer = rig.consumer()
     batch = take(consumer)
-    fresh = rig.group.relet(int(batch["lease"][0].as_py()), 0, 100)
+    fresh = rig.group.change_lease(int(batch["lease"][0].as_py()), 0, 100)
     assert rig.group.ack(*of(batch)) == 0
     rig.clock.advance_ms(100)
     assert take(consumer)["attempt"].to_pylist() == [2]
@@ -135,7 +135,7 @@ def test_what_a_consumer_holds_is_renewed_but_not_for_ever(rig: Rig) -> None:
     renewed = []
     for _ in range(4):
         rig.clock.advance_ms(LEASE_MS - 1)
-        renewed.append(rig.group.renew(consumer, 3 * LEASE_MS))
+        renewed.append(consumer.renew(3 * LEASE_MS))
     assert renewed == [1, 1, 1, 0]
     rig.clock.advance_ms(1)
     assert offsets(take(other)) == [0, 1], "both came again: one was never renewed, one had its time"
@@ -146,9 +146,9 @@ def test_a_consumer_gives_a_message_up(rig: Rig) -> None:
     consumer = rig.consumer()
     batch = take(consumer)
     told: list[object] = []
-    assert rig.group.bury_now(*of(batch, 1), told.append) == 1
+    assert rig.group.reject(*of(batch, 1), told.append) == 1
     assert told == [None]
-    [copies] = rig.buried
+    [copies] = rig.copies
     assert dict(copies["properties"][0].as_py())["tarry.dead.attempts"] == "1"
     assert consumer.ack(*of(batch)) == 1
     assert rig.group.unsettled == 0
@@ -159,7 +159,7 @@ def test_a_restart_after_a_lease_of_its_own(rig: Rig) -> None:
     """Leases are not kept: what was held comes again, as the same try."""
     rig.box.append("a")
     batch = take(rig.consumer())
-    rig.group.relet(int(batch["lease"][0].as_py()), 0, 100_000)
+    rig.group.change_lease(int(batch["lease"][0].as_py()), 0, 100_000)
     rig.restart()
     assert take(rig.consumer())["attempt"].to_pylist() == [1]
 

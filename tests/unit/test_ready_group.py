@@ -16,9 +16,15 @@ from tarry.api.groups import GroupSettings
 from tarry.api.retry import parse_retry
 from tarry.base.clock import SystemClock, TestClock
 from tarry.base.errors import CorruptError, StaleLeaseError, TarryError
-from tarry.groups import Group, Services, Subscription
+from tarry.groups import Group, GroupRegistry, Subscription
+from tarry.groups.control import GroupControl
+from tarry.groups.dead_letters import DeadLetters
+from tarry.groups.replay import Beginning
+from tarry.groups.retention import GroupRetention
+from tarry.groups.services import Services
+from tarry.log.segment import list_segments
 from tarry.queue import Journal
-from tarry.queue.journal import Entry, Op
+from tarry.queue.entries import Entry, Op
 from tarry.queue.topic import Topic
 
 LEASE_MS = 1000
@@ -33,18 +39,20 @@ class Rig:
         self.box = Box(directory / "ready")
         self.numbers = itertools.count(1)
         self.handed: list[int] = []
-        self.buried: list[pa.RecordBatch] = []
-        self.burial_error: TarryError | None = None
+        self.copies: list[pa.RecordBatch] = []
+        self.copy_error: TarryError | None = None
+        self.on_handout: Callable[[], None] = lambda: None
         self.begin()
 
     def begin(self) -> None:
         log = self.box.log
-        self.journal = Journal(
+        registry = GroupRegistry()
+        self.journal = Journal.open(
             self.box.files,
             self.directory / "acks",
             segment_bytes_max=4096,
             sync_ready=lambda ticket: log.sync(log.ticket() if ticket is None else ticket),
-            snapshot=lambda: self.group.entries(),
+            snapshot=registry.entries,
             on_fatal=lambda error: None,
             threaded=self.threaded,
         )
@@ -54,33 +62,36 @@ class Rig:
             self.journal,
             log.ticket,
             self.numbers,
-            lambda due, *_: self.handed.extend(due.tolist()),
-            self.bury,
+            self.note_handout,
             parse_retry("fixed 500ms"),
         )
-        self.group = Group(self.topic, "g", services, self.settings)
-        self.topic.groups["g"] = self.group
-        retries: dict[int, tuple[int, int]] = {}
-        for entry in self.journal.recover():
-            self.group.replay(entry, retries)
-        self.group.recovered(retries)
-        self.journal.start()
+        beginning = Beginning()
+        for entry in self.journal.entries():
+            beginning.replay(entry)
+        self.control = GroupControl(self.topic, "g", services, self.put_copies, self.settings, None, beginning)
+        self.group: Group = self.control.group
+        registry.add(self.control)
+        self.guard = GroupRetention(registry, DeadLetters(registry, services.clock, self.put_copies, 1 << 40))
 
-    def bury(self, copies: pa.RecordBatch, done: Callable[[object], None]) -> None:
-        if self.burial_error is None:
-            self.buried.append(copies)
-        done(self.burial_error)
+    def note_handout(self, due_ms: np.ndarray, *_: object) -> None:
+        self.handed.extend(due_ms.tolist())
+        self.on_handout()
+
+    def put_copies(self, copies: pa.RecordBatch, on_result: Callable[[object], None]) -> None:
+        if self.copy_error is None:
+            self.copies.append(copies)
+        on_result(self.copy_error)
 
     def restart(self) -> None:
         """As a process that was killed does: what was written is there."""
         self.box.log.flush()
-        self.journal._writer.close()
+        self.journal.close()
         self.box.log.close()
         self.box.open((0, 0), {})
         self.begin()
 
     def consumer(self, prefetch: int = 1000, lease_ms: int = LEASE_MS) -> Subscription:
-        return Subscription(self.group, prefetch=prefetch, lease_ms=lease_ms)
+        return self.group.subscribe(prefetch=prefetch, lease_ms=lease_ms)
 
     def close(self) -> None:
         self.journal.close()
@@ -262,10 +273,12 @@ def test_never_early_for_a_retry_either(rig: Rig) -> None:
     consumer.nack(*of(take(consumer)), 0)
     rig.clock.advance_ms(-300)
     assert empty(consumer), "its back-off is kept as an instant, too"
-    heap = rig.group._waiting._heap
-    heap[:] = [(NOW - 400, *entry[1:]) for entry in heap]
+    rig.clock.set_ms(NOW)
+    batch = take(consumer)
+    rig.clock.advance_ms(-300)
+    consumer.nack(*of(batch), 0)
     again = take(consumer)
-    assert (offsets(again), again["attempt"].to_pylist()) == ([1], [2])
+    assert (offsets(again), again["attempt"].to_pylist()) == ([1], [3]), "the other one is not due yet, as it is now"
     rig.clock.set_ms(NOW)
     assert offsets(take(consumer)) == [0]
 
@@ -292,7 +305,7 @@ def test_a_retry_of_what_retention_deleted_is_forgotten(rig: Rig) -> None:
         pass
     rig.clock.advance_ms(LEASE_MS)
     first = rig.topic.extents[1].first
-    assert rig.box.log.delete_consumed(1 << 60, 1) > 0
+    assert rig.box.log.delete_consumed(1 << 60, 1, rig.guard) > 0
     rig.topic.extents = [e for e in rig.topic.extents if e.first >= first]
     got: list[int] = []
     while (batch := consumer.fetch(1000, 0)) is not None:
@@ -308,7 +321,7 @@ def test_unsettled_does_not_count_what_retention_deleted(rig: Rig) -> None:
         rig.box.append("a", "a", body=1500)
         rig.box.log.flush()
     assert rig.group.unsettled == 16
-    assert rig.box.log.delete_consumed(1 << 60, 1) > 0
+    assert rig.box.log.delete_consumed(1 << 60, 1, rig.guard) > 0
     assert rig.group.unsettled == 16 - rig.topic.first < 16
 
 
@@ -355,20 +368,11 @@ def test_the_journal_rolls_and_keeps_the_state(rig: Rig) -> None:
     for row in range(0, 200, 2):
         consumer.ack(*of(batch, row))
     consumer.nack(*of(batch, 1, 3), 10_000)
-    assert rig.journal._writer.base > 0, "it rolled"
-    assert len(list((rig.directory / "acks").glob("*.log"))) == 1
+    [segment] = list_segments(rig.directory / "acks")
+    assert segment > 0, "it rolled"
     rig.restart()
     consumer = rig.consumer()
     assert offsets(take(consumer)) == list(range(5, 200, 2))
-
-
-def test_what_settled_leases_leave_behind_is_bounded(rig: Rig) -> None:
-    rig.box.append(*["a"] * 5000)
-    rig.journal.write = lambda *_: None  # type: ignore[method-assign]
-    consumer = rig.consumer(lease_ms=3_600_000)
-    for _ in range(5000):
-        consumer.ack(*of(take(consumer, 1)))
-    assert len(rig.group._leases._deadlines) < 2000
 
 
 def test_consumers_wait_for_what_comes_and_wake_at_once(tmp_path: Path) -> None:
@@ -391,7 +395,7 @@ def test_consumers_wait_for_what_comes_and_wake_at_once(tmp_path: Path) -> None:
         rig.topic.notify()
     while rig.group.unsettled:
         rig.topic.notify()
-    rig.group.stop()
+    rig.control.stop()
     for thread in threads:
         thread.join(20)
         assert not thread.is_alive()
@@ -400,25 +404,30 @@ def test_consumers_wait_for_what_comes_and_wake_at_once(tmp_path: Path) -> None:
 
 
 def test_a_consumer_that_is_closed_on_its_way_to_a_lease_gets_none(rig: Rig) -> None:
-    # Leased to it, the message would be back only when the lease ends.
-    rig.box.append("a")
+    # Leased to it, the message would be back only when the lease ends. While another consumer is served, it waits for
+    # the group's lock, and is closed by who has it.
+    rig.box.append("a", "a")
     closing, other = rig.consumer(), rig.consumer()
-    lock = rig.group.lock
+    asked = threading.Event()
+    answers: list[pa.RecordBatch | None] = []
 
-    class ClosesFirst:
-        def __enter__(self) -> None:
-            rig.group.lock = lock
+    def ask() -> None:
+        asked.set()
+        answers.append(closing.fetch(10, 0))
+
+    thread = threading.Thread(target=ask)
+
+    def close_while_it_asks() -> None:
+        if not asked.is_set():
+            thread.start()
+            assert asked.wait(20)
             closing.close()
-            lock.acquire()
 
-        def __exit__(self, *_: object) -> None:
-            lock.release()
-
-    rig.group.lock = ClosesFirst()  # type: ignore[assignment]
-    assert closing.fetch(10, 0) is None
-    batch = other.fetch(10, 0)
-    assert batch is not None
-    assert batch.num_rows == 1
+    rig.on_handout = close_while_it_asks
+    assert offsets(take(other, 1)) == [0]
+    thread.join(20)
+    assert answers == [None]
+    assert offsets(take(other)) == [1], "nobody has it"
 
 
 def test_a_consumer_without_room_does_not_spin_for_what_it_could_not_take(rig: Rig) -> None:
@@ -431,7 +440,7 @@ def test_a_consumer_without_room_does_not_spin_for_what_it_could_not_take(rig: R
     def wait(condition: threading.Condition, timeout_s: float | None) -> None:
         waits.append(timeout_s)
         if len(waits) == 3:
-            rig.group.stop()
+            rig.control.stop()
 
     rig.clock.wait = wait  # type: ignore[method-assign]
     rig.clock.advance_ms(5 * LEASE_MS)

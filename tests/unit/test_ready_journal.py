@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -9,9 +10,11 @@ from pathlib import Path
 import pytest
 from tests.faults import FaultyFiles
 
-from tarry.base.errors import CorruptError, DiskFullError, FatalError, TarryError
-from tarry.log.segment import list_segments
-from tarry.queue.journal import Entry, Journal, Op
+from tarry.base.errors import CorruptError, DiskFullError, FatalError, OverloadedError, TarryError
+from tarry.log.segment import list_segments, segment_path
+from tarry.queue import journal as journal_module
+from tarry.queue.entries import Entry, Op
+from tarry.queue.journal import Journal
 
 
 def ack(first: int, end: int | None = None) -> Entry:
@@ -19,8 +22,8 @@ def ack(first: int, end: int | None = None) -> Entry:
 
 
 class Box:
-    def __init__(self, directory: Path, *, segment: int = 4096) -> None:
-        self.directory, self.segment = directory, segment
+    def __init__(self, directory: Path, *, segment: int = 4096, threaded: bool = False) -> None:
+        self.directory, self.segment, self.threaded = directory, segment, threaded
         self.files = FaultyFiles()
         self.synced: list[int | None] = []
         self.state: list[Entry] = []
@@ -29,18 +32,25 @@ class Box:
         self.before_sync: Callable[[], None] = lambda: None
 
     def open(self) -> list[Entry]:
-        self.journal = Journal(
+        self.journal = Journal.open(
             self.files,
             self.directory,
             segment_bytes_max=self.segment,
             sync_ready=self.sync_ready,
             snapshot=self.snapshot,
             on_fatal=self.fatal.append,
-            threaded=False,
+            threaded=self.threaded,
         )
-        found = list(self.journal.recover())
-        self.journal.start()
-        return found
+        return list(self.journal.entries())
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file that is being written."""
+        return segment_path(self.directory, self.base).stat().st_size
+
+    @property
+    def base(self) -> int:
+        return list_segments(self.directory)[-1]
 
     def sync_ready(self, ticket: int | None) -> None:
         self.before_sync()
@@ -63,7 +73,7 @@ def box(tmp_path: Path) -> Iterator[Box]:
     made.open()
     yield made
     with suppress(OSError, AttributeError):  # the test closed it, or it was never opened
-        made.journal._writer.close()
+        made.journal.close()
 
 
 def test_entries_come_back_in_order(box: Box) -> None:
@@ -76,8 +86,8 @@ def test_entries_come_back_in_order(box: Box) -> None:
 
 def test_the_ready_log_is_durable_before_the_entry_is_written(box: Box) -> None:
     sizes: list[int] = []
-    box.before_sync = lambda: sizes.append(box.journal._writer.size)
-    before = box.journal._writer.size
+    box.before_sync = lambda: sizes.append(box.size)
+    before = box.size
     box.write(ack(1))
     assert sizes == [before]
 
@@ -98,7 +108,7 @@ def test_a_snapshot_larger_than_a_segment_is_not_written_each_time(box: Box) -> 
     written = 0
     for n in range(200):
         box.write(ack(n))
-        written = box.journal._writer.base
+        written = box.base
     assert 1 <= written < 20, f"{written} snapshots for 200 entries"
 
 
@@ -109,10 +119,10 @@ def test_a_snapshot_that_is_not_whole_is_not_used(box: Box, kept: int) -> None:
     box.journal.close()
     old = box.directory / f"{0:020d}.log"
     content = old.read_bytes()
-    other = Box(box.directory.parent / "other")
+    other = Box(box.directory.parent / "other", segment=1)
     other.open()
     other.state = [ack(n) for n in range(100)]
-    other.journal._roll()
+    other.write(ack(0))  # a file is full with anything
     other.journal.close()
     whole = (other.directory / f"{1:020d}.log").read_bytes()
     (box.directory / f"{1:020d}.log").write_bytes(whole[:kept])
@@ -166,24 +176,82 @@ def test_closing_with_a_disk_that_is_still_full(box: Box) -> None:
 
 def test_a_full_disk_while_rolling_goes_on_in_the_old_file(box: Box) -> None:
     box.state = [ack(n) for n in range(300)]
-    while box.journal._writer.size < 3000:
-        box.write(ack(1))
     calls = []
 
     def fill() -> None:
         calls.append(1)
-        box.files.full = len(calls) % 2 == 0  # the entry itself is written, the snapshot is not
+        # The entry itself is written, and the snapshot is not: for that, the ready log is synced once more.
+        box.files.full = len(calls) % 2 == 0
 
+    while box.size < 4096 - 500:
+        box.write(ack(1))
     box.before_sync = fill
-    box.journal._roll_bytes = 1
-    for n in range(10, 14):
+    for n in range(10, 30):
+        calls.clear()
         box.write(ack(n))
+        box.files.full = False
+    assert len(calls) == 2, "it tried"
     assert set(box.answers) == {None}
     assert list_segments(box.directory) == [0]
-    box.files.full = False
     box.before_sync = lambda: None
-    box.journal._roll_bytes = 1 << 30
-    assert box.reopen()[-4:] == [ack(n) for n in range(10, 14)]
+    box.journal.close()
+    box.segment = 1 << 30
+    assert box.open()[-4:] == [ack(n) for n in range(26, 30)]
+
+
+def test_more_than_may_be_owed_to_a_full_disk_is_owed_as_a_snapshot(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal_module, "ENTRIES_MAX", 5)
+    box.write(ack(0))
+    box.files.full = True
+    for n in range(1, 9):
+        box.write(ack(n))
+    assert {type(a) for a in box.answers[1:]} == {DiskFullError}
+    box.files.full = False
+    box.state = [Entry("t", "g", Op.GROUP, 0), ack(0, 10)]
+    box.write(ack(9))
+    assert box.answers[-1] is None
+    assert list_segments(box.directory) == [1], "nothing was appended behind what is missing"
+    box.write(ack(11))
+    assert box.reopen() == [*box.state, ack(11)]
+
+
+def test_a_snapshot_that_is_owed_is_paid_at_the_end(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal_module, "ENTRIES_MAX", 1)
+    box.files.full = True
+    box.write(ack(1), ack(2))
+    box.state = [ack(1, 3)]
+    box.files.full = False
+    assert box.reopen() == box.state
+
+
+def test_who_asks_is_refused_while_too_much_waits_and_what_has_happened_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal_module, "ENTRIES_MAX", 3)
+    box = Box(tmp_path / "acks", threaded=True)
+    box.open()
+    hold, held = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        held.set()
+        assert hold.wait(20)
+
+    box.before_sync = wait
+    box.write(ack(0))
+    assert held.wait(20)
+    box.journal.check_room()
+    box.write(ack(1), ack(2))
+    assert box.journal.is_full
+    with pytest.raises(OverloadedError, match="3 entries wait to be written"):
+        box.journal.check_room()
+    box.write(ack(3))
+    hold.set()
+    box.journal.close()
+    assert box.answers == [None] * 3
+    box.journal.check_room()
+    box.threaded = False
+    assert box.open() == [ack(n) for n in range(4)]
+    box.journal.close()
 
 
 def test_a_failed_fsync_is_fatal_and_nothing_is_answered_well_after_it(box: Box) -> None:

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.faults import FaultyFiles
 from tests.unit.test_wheel_wheel import batch
 
@@ -44,8 +45,14 @@ class Box:
         self.open((0, 0), {})
 
     def open(self, place: tuple[int, int], ends: dict[str, int]) -> None:
-        self.log = ReadyLog(self.files, self.directory, segment_bytes_max=self.segment, cache_bytes_max=self.cache)
-        self.log.recover(place=place, ends=ends)
+        self.log = ReadyLog.open(
+            self.files,
+            self.directory,
+            segment_bytes_max=self.segment,
+            cache_bytes_max=self.cache,
+            place=place,
+            ends=ends,
+        )
 
     def append(self, *topics: str, body: int = 50, stored: int = 0, due_ms: int = NOW) -> None:
         self.log.append(due(list(topics), self.next_seq, body=body, stored=stored, due_ms=due_ms))
@@ -85,7 +92,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(STEPS, st.sampled_from([1, 7, 1000]), st.sampled_from([0, 3000, 1 << 20]), st.sampled_from([20, 400]))
 def test_every_reader_sees_every_row_wherever_it_is(steps: list[object], rows_max: int, cache: int, body: int) -> None:
     import tempfile
@@ -112,7 +119,7 @@ def test_every_reader_sees_every_row_wherever_it_is(steps: list[object], rows_ma
         box.log.flush()
         assert box.log.unwritten_bytes == 0
         if cache == 0:
-            assert all(not t._in_memory for t in box.log.topics.values()), "nothing stays in memory"
+            assert all(t.evicted == len(t.tails) for t in box.log.topics.values()), "nothing stays in memory"
         box.log.close()
 
 
@@ -121,7 +128,7 @@ def test_a_group_that_lags_reads_through_many_segments(box: Box) -> None:
     for _ in range(60):
         box.append(*names, body=100)
         box.log.flush()
-    assert len(box.log._segments) > 20
+    assert len(box.log.segments) > 20
     for name in names:
         box.check(name, 5)
 
@@ -149,7 +156,7 @@ def test_rows_from_the_store_are_counted_and_survive(box: Box) -> None:
     assert box.log.stored_rows == 5
     box.log.close()
     box.open((0, 0), {})
-    assert box.log.stored_rows_after((0, 0)) == 5
+    assert box.log.stored_rows == 5
 
 
 def test_a_mark_divides_what_was_appended_from_what_will_be(box: Box) -> None:
@@ -169,9 +176,21 @@ def test_a_mark_divides_what_was_appended_from_what_will_be(box: Box) -> None:
     box.check("b")
 
 
-class FakeGroup:
-    def __init__(self, floor: int) -> None:
-        self.floor = floor
+class Guard:
+    """Readers of topics, by how far each has come; what is deleted for its age is theirs to know."""
+
+    def __init__(self, **floors: dict[str, int]) -> None:
+        self.floors = floors
+        self.deleted: list[tuple[str, int]] = []
+
+    def floor_of(self, topic: str) -> int | None:
+        return min(self.floors.get(topic, {}).values(), default=None)
+
+    def make_way(self, segment: int, topics: list[Topic]) -> bool:
+        return True
+
+    def on_deleted(self, topic: Topic) -> None:
+        self.deleted.append((topic.name, topic.first))
 
 
 def test_segments_go_when_every_group_has_acknowledged_them(box: Box) -> None:
@@ -179,35 +198,38 @@ def test_segments_go_when_every_group_has_acknowledged_them(box: Box) -> None:
         box.append("a", "b", body=1500)
         box.log.flush()
     topic_a, topic_b = box.log.topic("a"), box.log.topic("b")
-    count = len(box.log._segments)
+    count = len(box.log.segments)
     assert count > 3
-    assert box.log.delete_consumed(NOW, 1 << 50) == 0, "nobody has acknowledged anything"
-    topic_a.groups["g"] = FakeGroup(12)  # type: ignore[assignment]
-    topic_b.groups["g"] = FakeGroup(12)  # type: ignore[assignment]
-    topic_b.groups["slow"] = FakeGroup(topic_b.extents[1].first)  # type: ignore[assignment]
-    assert box.log.delete_consumed(NOW, 1 << 50) == 1, "up to where the slow group is"
+    assert box.log.delete_consumed(NOW, 1 << 50, Guard()) == 0, "nobody has acknowledged anything"
+    guard = Guard(a={"g": 12}, b={"g": 12, "slow": topic_b.extents[1].first})
+    assert box.log.delete_consumed(NOW, 1 << 50, guard) == 1, "up to where the slow group is"
     assert topic_b.first == topic_b.extents[0].first > 0
     box.check("b", start=topic_b.first)
-    topic_b.groups["slow"].floor = 12
-    box.log.delete_consumed(NOW, 1 << 50)
-    assert len(box.log._segments) == 1, "the one that is being written stays"
+    guard.floors["b"]["slow"] = 12
+    box.log.delete_consumed(NOW, 1 << 50, guard)
+    assert len(box.log.segments) == 1, "the one that is being written stays"
     assert [p.name for p in sorted(box.directory.glob("*.idx"))] == []
     assert topic_a.end == 12
+    assert guard.deleted == [], "they were done with it"
 
 
 def test_retention_deletes_by_age_whoever_has_not_acknowledged(box: Box) -> None:
     for _ in range(8):
         box.append("a", "a", body=1500)
         box.log.flush()
-    old = box.log._segments[0]
+    old = box.log.segments[0]
     path = box.directory / f"{old:020d}.log"
     os.utime(path, (1, 1))
     topic = box.log.topic("a")
     first = topic.extents[1].first
-    assert box.log.delete_consumed(NOW + 5000, 10_000) == 0, "the messages became due less than the retention ago"
+    guard = Guard()
+    assert box.log.delete_consumed(NOW + 5000, 10_000, guard) == 0, (
+        "the messages became due less than the retention ago"
+    )
     os.utime(path, (1, 1))
-    assert box.log.delete_consumed(NOW + 10_001, 10_000) == 1
+    assert box.log.delete_consumed(NOW + 10_001, 10_000, guard) == 1
     assert topic.first == first
+    assert guard.deleted == [("a", first)]
     found = topic.read(0, 10)
     assert found is not None
     assert found[0] == first, "a reader goes on at what is left"
@@ -218,15 +240,15 @@ def test_a_segment_deleted_while_it_is_read(box: Box) -> None:
         box.append("a", "a", body=1500)
         box.log.flush()
     topic = box.log.topic("a")
-    read_frames = topic.read_frames
+    read_frame = topic.read_frame
 
-    def deleted_meanwhile(name: str, segment: int, offset: int, rows: int) -> list[tuple[int, pa.RecordBatch]]:
-        if segment == 0 and box.log._segments[0] == 0:
+    def deleted_meanwhile(name: str, segment: int, offset: int, rows: int) -> tuple[int, pa.RecordBatch]:
+        if segment == 0 and box.log.segments[0] == 0:
             os.utime(box.directory / f"{0:020d}.log", (1, 1))
-            assert box.log.delete_consumed(NOW + 10_001, 10_000) == 1
-        return read_frames(name, segment, offset, rows)
+            assert box.log.delete_consumed(NOW + 10_001, 10_000, Guard()) == 1
+        return read_frame(name, segment, offset, rows)
 
-    topic.read_frames = deleted_meanwhile
+    topic.read_frame = deleted_meanwhile
     found = topic.read(0, 10)
     assert found is not None
     assert found[0] == topic.first > 0
@@ -265,8 +287,9 @@ def test_a_full_disk_leaves_rows_queued_and_readable(tmp_path: Path) -> None:
 
 
 def test_damage_before_the_checkpoint_is_not_silently_cut(box: Box) -> None:
+    box.log.close()
     box.segment = 1 << 20
-    box.log._segment_bytes_max = 1 << 20
+    box.open((0, 0), {})
     for _ in range(4):
         box.append("a", "b")
         box.log.flush()
@@ -282,7 +305,7 @@ def test_damage_before_the_checkpoint_is_not_silently_cut(box: Box) -> None:
 
 
 def test_many_threads_write_read_and_evict(tmp_path: Path) -> None:
-    """The dispatcher appends; the keeper, the journal and the dispatcher write; consumers read. Nobody stumbles."""
+    """The dispatcher appends; the checkpoint, the journal and the dispatcher write; consumers read. Nobody stumbles."""
     box = Box(tmp_path, cache=2000)
     errors: list[BaseException] = []
     stop = threading.Event()
@@ -349,14 +372,13 @@ def test_a_ticket_covers_every_row_that_can_be_read(tmp_path: Path) -> None:
             assert topic.read(0, 1) is not None
             box.log.sync(box.log.ticket())
             path = box.directory / f"{0:020d}.log"
-            durable.append(files.durable[path] == path.stat().st_size and not box.log._unwritten)
+            durable.append(files.durable[path] == path.stat().st_size and not box.log.unwritten_bytes)
 
         polls.append(threading.Thread(target=acknowledge))
         polls[-1].start()
         polls[-1].join(0.2)  # it has to wait for us, so this is as long as we give it to go wrong
         return tail
 
-    object.__setattr__(topic, "read_frames", topic.read_frames)
     Topic.append, original = lambda self, *a: append(*a) if self is topic else original(self, *a), Topic.append  # type: ignore[method-assign,assignment]
     try:
         box.append("y", "z", "x")

@@ -1,22 +1,21 @@
-"""The parts of a group by themselves: what waits, leases, the order, graves, and rows read by their offsets."""
+"""The parts of a group by themselves: what is to come, leases, the order, copies under way; and rows by offsets."""
 
 from __future__ import annotations
 
 import itertools
 import random
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from tests.unit.test_ready_log import NOW, Box
 
 from tarry.base.errors import IllegalTransitionError
-from tarry.groups.graves import AGAIN_MS, ROWS_MAX, Graves
-from tarry.groups.leases import Leases
+from tarry.groups.copies import RETRY_MS, ROWS_MAX, CopiesUnderWay
+from tarry.groups.leases import Holder, Leases
 from tarry.groups.order import Order
 from tarry.groups.states import Event, State
-from tarry.groups.waiting import Rows, Waiting
+from tarry.groups.upcoming import Rows, Upcoming
 
 
 def column(*values: int) -> np.ndarray:
@@ -32,7 +31,7 @@ def ones(count: int) -> np.ndarray:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_what_waits_is_taken_when_its_moment_has_come_and_once(seed: int) -> None:
-    rng, waiting, expected = random.Random(seed), Waiting(), {}
+    rng, waiting, expected = random.Random(seed), Upcoming(), {}
     for _ in range(40):
         offsets = sorted(rng.sample(range(10_000), rng.randint(1, 6)))
         if any(o in expected for o in offsets):
@@ -56,7 +55,7 @@ def test_what_waits_is_taken_when_its_moment_has_come_and_once(seed: int) -> Non
 
 
 def test_what_waits_keeps_its_state_when_it_is_put_back() -> None:
-    waiting = Waiting()
+    waiting = Upcoming()
     states = np.array([State.READY, State.WAITING, State.READY], np.int8)
     waiting.push_back(5, Rows(column(1, 2, 3), np.array([1, 4, 1], np.int32), states))
     rows = waiting.take(5, 9)
@@ -72,8 +71,8 @@ def test_what_waits_keeps_its_state_when_it_is_put_back() -> None:
 
 
 def test_a_lease_ends_row_by_row_and_by_the_table() -> None:
-    holder, leases = SimpleNamespace(held=0, lease_ms=1000), Leases(itertools.count(1))
-    number = leases.open(holder, column(3, 5, 9), State.READY, ones(3), None, 100)  # type: ignore[arg-type]
+    holder, leases = Holder(prefetch=10, lease_ms=1000, since_ms=0), Leases(itertools.count(1))
+    number = leases.open(holder, column(3, 5, 9), State.READY, ones(3), None, 100)
     assert (holder.held, leases.rows) == (3, 3)
     [(lease, at)] = leases.find(column(number, number, number, 7), column(5, 4, 9, 3))
     assert lease.offsets[at].tolist() == [5, 9]
@@ -87,18 +86,27 @@ def test_a_lease_ends_row_by_row_and_by_the_table() -> None:
     leases.end(expired, expired.held, Event.EXPIRE)
     assert (holder.held, leases.rows, list(leases)) == (0, 0, [])
     with pytest.raises(IllegalTransitionError):
-        leases.open(holder, column(1), np.array([State.ACKED], np.int8), ones(1), None, 5)  # type: ignore[arg-type]
+        leases.open(holder, column(1), np.array([State.ACKED], np.int8), ones(1), None, 5)
+
+
+def test_what_settled_leases_leave_behind_is_bounded() -> None:
+    holder, leases = Holder(prefetch=10, lease_ms=3_600_000, since_ms=0), Leases(itertools.count(1))
+    for offset in range(5000):
+        number = leases.open(holder, column(offset), State.READY, ones(1), None, 3_600_000)
+        [(lease, at)] = leases.find(column(number), column(offset))
+        leases.end(lease, at, Event.ACK)
+    assert len(leases._deadlines) < 2000, "only memory shows it"
 
 
 # -- order -----------------------------------------------------------------------------------------------------------
 
 
 def test_the_order_lets_one_of_a_key_go() -> None:
-    order = Order()
+    order = Order(active=True)
     assert [order.enter(o, k) for o, k in [(1, "x"), (2, "x"), (3, "y"), (4, "x"), (5, "y")]] == [
         True, False, True, False, False,
     ]  # fmt: skip
-    assert (order.held, order.all_held()) == (3, [2, 4, 5])
+    assert order.held == 3
     assert order.leave([2, 99]) == [], "that one is not on its way"
     assert order.leave([3, 1]) == [2, 5]
     order.note(7, "x")
@@ -108,29 +116,33 @@ def test_the_order_lets_one_of_a_key_go() -> None:
     assert (order.held, order.enter(8, "x")) == (0, True)
     assert not order.enter(9, "x")
     assert (order.below(9), order.drop_below(10), order.held) == ({8}, [9], 0)
+    assert [order.enter(o, "x") for o in (11, 12)] == [False, False]
+    assert (order.reset(active=False), order.active, order.held) == ([11, 12], False, 0)
+    assert order.reset(active=True) == []
+    assert order.enter(13, "x"), "it knows of none before"
 
 
-# -- graves ----------------------------------------------------------------------------------------------------------
+# -- copies ----------------------------------------------------------------------------------------------------------
 
 
-def test_graves_give_parts_and_try_again_later() -> None:
-    graves = Graves()
-    graves.add(np.arange(ROWS_MAX + 5), ones(ROWS_MAX + 5), "tries")
-    first = graves.take(0)
-    second = graves.take(0)
+def test_copies_give_parts_and_try_again_later() -> None:
+    copies = CopiesUnderWay()
+    copies.add(np.arange(ROWS_MAX + 5), ones(ROWS_MAX + 5), "tries")
+    first = copies.begin(0)
+    second = copies.begin(0)
     assert first is not None
     assert second is not None
-    assert (len(first.offsets), len(second.offsets), graves.take(0), graves.busy) == (ROWS_MAX, 5, None, True)
-    graves.failed(first, 100)
-    graves.buried(second)
-    assert (graves.rows, graves.busy, graves.next_ms) == (ROWS_MAX, False, 100 + AGAIN_MS)
-    assert graves.take(100) is None
-    assert graves.take(100 + AGAIN_MS) is first
+    assert (len(first.offsets), len(second.offsets), copies.begin(0), copies.is_copying) == (ROWS_MAX, 5, None, True)
+    copies.fail(first, 100)
+    copies.finish(second)
+    assert (copies.rows, copies.is_copying, copies.next_ms) == (ROWS_MAX, False, 100 + RETRY_MS)
+    assert copies.begin(100) is None
+    assert copies.begin(100 + RETRY_MS) is first
     with pytest.raises(IllegalTransitionError):
-        graves.clear()
-    graves.shorten(first, 10)
-    graves.buried(first)
-    assert graves.rows == ROWS_MAX - 10
+        copies.clear()
+    copies.shorten(first, 10)
+    copies.finish(first)
+    assert copies.rows == ROWS_MAX - 10
 
 
 # -- rows by offset --------------------------------------------------------------------------------------------------

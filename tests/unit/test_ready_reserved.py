@@ -10,11 +10,11 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarry.base.dead_topics import KEEPER
+from tarry.base.dead_topics import DEAD_LETTER_GROUP
 from tarry.base.message import PROPERTIES, SCHEMA, UNNUMBERED
 from tarry.base.properties import has_none
 from tarry.base.reserved import rewritten, texts_of, values_of
-from tarry.groups import dead
+from tarry.groups import dead_letter_rows as dead
 
 NAMES = st.sampled_from(["a", "tarry.only", "tarry.order", "tarry.dead.seq", "tarry.dead.x", "", "ü"])
 ROW = st.one_of(st.none(), st.dictionaries(NAMES, st.text(max_size=3), max_size=4))
@@ -64,17 +64,17 @@ def test_a_letter_says_why_and_its_successor_does_not() -> None:
     rows = [message(k, expire_ms=500, tries=k or None, properties=[("p", str(k))] if k else None) for k in range(4)]
     batch = pa.RecordBatch.from_pylist(rows, SCHEMA).slice(1, 2)
     attempts = np.array([3, 0], np.int32)
-    letters = dead.letters(batch, topic="a", group="g", cause=dead.EXPIRED, attempts=attempts, now_ms=999)
-    assert letters.schema == UNNUMBERED
-    letters.validate(full=True)
-    first, second = letters.to_pylist()
+    copies = dead.dead_letter_copies(batch, topic="a", group="g", cause=dead.EXPIRED, attempts=attempts, now_ms=999)
+    assert copies.schema == UNNUMBERED
+    copies.validate(full=True)
+    first, second = copies.to_pylist()
     assert (first["topic"], first["due_ms"], first["expire_ms"], first["tries"]) == ("%DLQ%a/g", 999, None, 1)
     assert dict(second["properties"])["tarry.dead.attempts"] == "0"
     assert dict(second["properties"])["p"] == "2"
-    stored = pa.RecordBatch.from_arrays([pa.array([8, 9]), *letters.columns], schema=SCHEMA)
+    stored = pa.RecordBatch.from_arrays([pa.array([8, 9]), *copies.columns], schema=SCHEMA)
     assert dead.attempts_of(stored).to_pylist() == [3, 0]
-    again = dead.kept_longer(stored, 1500)
-    assert dict(again["properties"][0].as_py()) == {**dict(first["properties"]), "tarry.only": KEEPER}
+    again = dead.renewed(stored, 1500)
+    assert dict(again["properties"][0].as_py()) == {**dict(first["properties"]), "tarry.only": DEAD_LETTER_GROUP}
     stored = pa.RecordBatch.from_arrays([pa.array([8, 9]), *again.columns], schema=SCHEMA)
     back = dead.respawned(stored, topic="a", group="g", due_ms=np.array([2000, 2001]))
     assert [dict(p) for p in back["properties"].to_pylist()] == [

@@ -35,7 +35,7 @@ def cancel(registry: Registry, due_ms: int, seq: int) -> None:
     registry.apply(numbered(rows, seq + 1))
 
 
-def is_dead(registry: Registry, due_ms: int, seq: int) -> bool:
+def is_cancelled(registry: Registry, due_ms: int, seq: int) -> bool:
     return bool(registry.cancelled_mask(np.array([due_ms]), np.array([seq]))[0])
 
 
@@ -48,7 +48,7 @@ def test_a_sweep_that_finds_nothing_writes_nothing(registry: Registry) -> None:
         registry.sweep(NOW + 1000 * second, NOW + 1000 * second)
     assert registry._db.latest_sequence_number() == before
     assert registry.accepted_ids([digest_of_id("a", "1")], NOW) == [Entry(1, NOW, NOW)]
-    assert is_dead(registry, NOW, 5)
+    assert is_cancelled(registry, NOW, 5)
 
 
 def test_ids_are_forgotten_slice_by_slice(registry: Registry) -> None:
@@ -64,7 +64,7 @@ def test_old_cancellations_are_forgotten_a_minute_at_a_time(registry: Registry) 
     cancel(registry, NOW, 5)
     cancel(registry, NOW + RIPE_MS // 2, 7)
     registry.sweep(NOW + HISTORY_MS + RIPE_MS // 2, NOW)
-    assert is_dead(registry, NOW, 5)
+    assert is_cancelled(registry, NOW, 5)
     registry.sweep(NOW + HISTORY_MS + RIPE_MS + 1, NOW)
-    assert not is_dead(registry, NOW, 5)
-    assert not is_dead(registry, NOW + RIPE_MS // 2, 7), "all that is old enough goes at once"
+    assert not is_cancelled(registry, NOW, 5)
+    assert not is_cancelled(registry, NOW + RIPE_MS // 2, 7), "all that is old enough goes at once"

@@ -12,15 +12,17 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.relay_store import SHARDS, Stored
 
 from tarry.base.clock import TestClock
-from tarry.relay import ahead, upkeep
+from tarry.relay import read_ahead, upkeep
 from tarry.relay.deliver import DeliverPlan, DeliverWork, reached
+from tarry.relay.files import Reached
 from tarry.relay.follow import Follower
-from tarry.relay.ledger import Reached
-from tarry.relay.outbox import Marker, Out
+from tarry.relay.markers import Marker
 from tarry.relay.upkeep import RelayUpkeep
+from tarry.relay.writer import KafkaRecord
 from tarry.spark.pipeline.compact import in_process
 
 
@@ -34,7 +36,7 @@ class Kafka:
     def __init__(self, clock: TestClock) -> None:
         self.clock = clock
         self.markers: dict[Any, Marker] = {}
-        self.records: list[tuple[int, Out]] = []
+        self.records: list[tuple[int, KafkaRecord]] = []
         self.breaks: set[int] = set()
         """Shards whose next commit fails: 1 before it took place, -1 afterwards; shard + 1, so that there is a sign."""
 
@@ -43,10 +45,10 @@ class Kafka:
         return [reached(marker) or Reached(0, 0) for marker in found]
 
 
-class FakeOutbox:
+class FakeWriter:
     def __init__(self, kafka: Kafka, shard: int) -> None:
         self.kafka, self.shard = kafka, shard
-        self.written: list[Out] = []
+        self.written: list[KafkaRecord] = []
 
     def markers(self, partitions: Any) -> dict[Any, Marker]:
         return {p: self.kafka.markers.get(p, Marker(None)) for p in partitions}
@@ -54,7 +56,7 @@ class FakeOutbox:
     def missing(self, topics: set[str]) -> dict[str, str]:
         return {}
 
-    def write(self, records: Sequence[Out]) -> None:
+    def write(self, records: Sequence[KafkaRecord]) -> None:
         self.written += records
 
     def failures(self) -> dict[str, str]:
@@ -79,22 +81,19 @@ class FakeRunner:
         self.world, self.kafka = world, kafka
         self.direct: list[bool] = []
 
-    def of(self, shard: int) -> FakeOutbox:
-        return FakeOutbox(self.kafka, shard)
+    def of(self, shard: int) -> FakeWriter:
+        return FakeWriter(self.kafka, shard)
 
     def drop(self, shard: int) -> None:
         pass
 
-    def read_ahead(self, between: Any) -> None:
-        self.between = between
-
-    def run(self, parts: Sequence[DeliverPlan], *, direct: bool = False) -> list[Any]:
+    def run(self, parts: Sequence[DeliverPlan], *, direct: bool = False, ahead: Any = None) -> list[Any]:
         self.direct += [direct] if any(part.rows for part in parts) else []
         done, failed = [], None
         for part in parts:
             try:
-                work = DeliverWork(self.world.settings, self.world.uri, self.between if direct else None)
-                done.append(work(part, self))  # type: ignore[arg-type]
+                work = DeliverWork(self.world.settings, self.world.uri)
+                done.append(work(part, self, ahead if direct else None))  # type: ignore[arg-type]
             except BrokenError as error:
                 failed = error
         if failed:
@@ -116,7 +115,7 @@ moves = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(moves, st.sampled_from([0, 3, 1000]), st.sampled_from([2, 5, 1000]))
 def test_each_record_comes_once_and_never_early(
     tmp_path_factory: Any, some: list[Any], direct_rows_max: int, batch_rows_max: int
@@ -148,8 +147,8 @@ def test_each_record_comes_once_and_never_early(
         raise AssertionError("it does not come to an end")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ahead, "WINDOW_MS", 15)
-        patch.setattr(ahead, "PIECE_ROWS", 3)
+        patch.setattr(read_ahead, "WINDOW_MS", 15)
+        patch.setattr(read_ahead, "PIECE_ROWS", 3)
         patch.setattr(upkeep, "SOON_MS", 0)
         for what, value in [*some, ("clock", 100)]:
             if what == "add":
@@ -167,7 +166,7 @@ def test_each_record_comes_once_and_never_early(
                 keeper.round(threading.Event())
             elif what == "read":
                 for _ in range(value):
-                    follower._ahead.more(follower._ledger, clock.now_ms())
+                    follower.read_ahead()
             else:
                 clock.advance_ms(value)
                 deliver()
@@ -182,7 +181,7 @@ def test_each_record_comes_once_and_never_early(
 
 def test_what_is_read_ahead_is_bounded_and_comes_in_order(tmp_path_factory: Any, monkeypatch: Any) -> None:
     """A herd that does not fit goes through tasks; what fits is handed on by the driver, in order."""
-    monkeypatch.setattr(ahead, "PIECE_ROWS", 10)
+    monkeypatch.setattr(read_ahead, "PIECE_ROWS", 10)
     for rows, fits in ((50, True), (500, False)):
         world = Stored(tmp_path_factory.mktemp("herd"))
         world.settings = type(world.settings)(**{**_plain(world.settings), "direct_rows_max": 100})
@@ -195,7 +194,7 @@ def test_what_is_read_ahead_is_bounded_and_comes_in_order(tmp_path_factory: Any,
         world.add([999] * 10)
         for _ in range(1_000):
             follower.step()
-            if not follower._ahead.more(follower._ledger, clock.now_ms()):
+            if not follower.read_ahead():
                 break
         assert follower._ahead._rows <= 120
         clock.advance_ms(1_000)
@@ -209,7 +208,7 @@ def test_what_is_read_ahead_is_bounded_and_comes_in_order(tmp_path_factory: Any,
             assert dues == sorted(dues)
 
 
-def _due(record: Out) -> int:
+def _due(record: KafkaRecord) -> int:
     return int(dict(record.headers)["tarry-was-due-ms"] or 0)
 
 

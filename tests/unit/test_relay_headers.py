@@ -27,7 +27,7 @@ from tarry.relay.headers import (
     decide,
 )  # fmt: skip
 from tarry.relay.rules import Rules
-from tarry.relay.settings import Settings
+from tarry.relay.settings import RelaySettings
 
 BORN_MS = 1_795_264_000_000
 NOW_MS = BORN_MS + 700
@@ -134,8 +134,8 @@ def test_any_record_has_one_answer(
     assert decided(headers, tombstone=tombstone, key=key, delay_ms=delay_ms, now_ms=NOW_MS + 10**9) == found
 
 
-def settings(**more: object) -> Settings:
-    return Settings(kafka="localhost:9092", topics=r"(shop-.*|delay-.*|retry-.*)", store="s", **more)  # type: ignore[arg-type]
+def settings(**more: object) -> RelaySettings:
+    return RelaySettings(kafka="localhost:9092", topics=r"(shop-.*|delay-.*|retry-.*)", store="s", **more)  # type: ignore[arg-type]
 
 
 def test_targets_by_template_and_pattern() -> None:
@@ -165,7 +165,7 @@ def test_delays_by_pattern() -> None:
 
 
 def test_sources_are_no_targets_and_nothing_of_the_relays_own() -> None:
-    rules = Rules(Settings(kafka="k", topics=".*", store="s", name="r"))
+    rules = Rules(RelaySettings(kafka="k", topics=".*", store="s", name="r"))
     topics = ["orders", "orders-due", "r-dead-letters", "r-deliver-marker", "__consumer_offsets", "mails"]
     assert rules.sources(topics) == ["mails", "orders"]
 
@@ -179,7 +179,7 @@ def test_a_topic_that_cannot_be_read_keeps_nobody_waiting() -> None:
 
 def test_settings_are_checked_and_travel() -> None:
     made = settings(kafka_options=(("a", "b"),), delays=("x=1s",))
-    assert Settings.from_json(made.to_json()) == made
+    assert RelaySettings.from_json(made.to_json()) == made
     assert made.fingerprint() != settings().fingerprint()
     assert settings(shards=9).fingerprint() == settings().fingerprint()
     for bad in ({"shards": 0}, {"name": "a/b"}, {"guarantee": "maybe"}, {"timestamp": "never"}, {"near_ms": -1}):

@@ -11,22 +11,22 @@ from hypothesis import strategies as st
 from tarry.base.clock import SystemClock
 from tarry.base.errors import InvalidArgumentError
 from tarry.relay.deliver import marker_of, reached
-from tarry.relay.ledger import Reached
-from tarry.relay.outbox import Marker
+from tarry.relay.files import Reached
+from tarry.relay.markers import Marker
 from tarry.relay.positions import (
     NUMBERS_MAX,
     OFFSET_MAX,
     At,
+    OffsetRange,
     Positions,
-    Range,
     changes,
     number_of,
     ranges,
     seq_of,
     shard_of,
 )  # fmt: skip
-from tarry.relay.schedule import Cuts, Done, SchedulePlan
-from tarry.relay.start import fits_store, keep_if
+from tarry.relay.prepare import discard_unless, fits_store
+from tarry.relay.schedule import Cuts, SchedulePlan, ShardResult
 from tarry.relay.table import RelayStore
 from tarry.store import StaleCommitError, Store
 from tarry.store.publisher import CHECKPOINT_COMMITS
@@ -85,7 +85,7 @@ def test_a_topic_that_was_made_anew_gets_another_number() -> None:
 
 
 def cuts(marker: Marker, start: int, end: int, cut_ms: int) -> Cuts:
-    return Cuts(marker, Range("t", 0, 3, start, end), cut_ms)
+    return Cuts(marker, OffsetRange("t", 0, 3, start, end), cut_ms)
 
 
 @given(st.lists(st.tuples(st.integers(0, 20), st.booleans(), st.booleans()), max_size=30))
@@ -117,11 +117,11 @@ def test_the_marker_of_a_topic_that_was_there_before_says_nothing() -> None:
 
 
 def test_plain_data_travels() -> None:
-    plan = SchedulePlan(1, 5, (Range("t", 0, 3, 0, 9),))
+    plan = SchedulePlan(1, 5, (OffsetRange("t", 0, 3, 0, 9),))
     assert SchedulePlan.from_json(plan.to_json()) == plan
-    done = Done(1, {"read": 2})
+    done = ShardResult(1, {"read": 2})
     done.lateness_ms.record([5, 7])
-    back = Done.from_json(done.to_json())
+    back = ShardResult.from_json(done.to_json())
     assert (back.shard, back.counts, back.lateness_ms.summary()) == (1, {"read": 2}, done.lateness_ms.summary())
     assert reached(marker_of(Reached(5, 6), 2)) == Reached(5, 6)
     assert reached(Marker(None)) is None
@@ -197,5 +197,5 @@ def test_a_checkpoint_of_another_store_is_discarded(tmp_path: Path, offset: str,
     offsets = tmp_path / "deliver" / "offsets"
     offsets.mkdir(parents=True)
     (offsets / "0").write_text(f"v1\n{{}}\n{offset}")
-    keep_if(tmp_path / "deliver", lambda end, _: end["v"] <= 3)
+    discard_unless(tmp_path / "deliver", lambda end, _: end["v"] <= 3)
     assert offsets.exists() == kept

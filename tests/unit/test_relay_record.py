@@ -11,9 +11,9 @@ from tarry.base.message import SCHEMA, Kind
 from tarry.relay.cancels import Cancels
 from tarry.relay.headers import Header
 from tarry.relay.positions import seq_of
-from tarry.relay.record import Rows, headers_of, headers_text, kept_headers, key_bytes, key_text
+from tarry.relay.record import Rows, headers_column, headers_of, headers_text, key_bytes, key_text
 from tarry.relay.sending import of_rows
-from tarry.relay.settings import Settings
+from tarry.relay.settings import RelaySettings
 from tarry.store import stage
 from tarry.store.parquet import read_group
 from tarry.store.place import Place
@@ -51,8 +51,8 @@ def test_records_through_columns(records: list[tuple[bytes | None, bytes | None,
     table = rows.table()
     assert table.schema == SCHEMA
     batch = table.combine_chunks().to_batches()[0]
-    assert kept_headers(batch) == [headers_text(some) for _, _, some in records]
-    out = of_rows(Settings(kafka="k", topics="t", store="s"), batch)
+    assert headers_column(batch) == [headers_text(some) for _, _, some in records]
+    out = of_rows(RelaySettings(kafka="k", topics="t", store="s"), batch)
     assert [
         (o.key, o.value, list(o.headers[: len(some)])) for o, (_, _, some) in zip(out, records, strict=True)
     ] == records

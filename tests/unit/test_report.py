@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarry.spark.reports import page, plots
-from tarry.spark.reports.audit_page import audit_page
-from tarry.spark.reports.audit_result import FAILURES, Audit, Counts, Example, GroupRow, Late, TopicRow, UnitRow
-from tarry.spark.reports.forecast_page import forecast_page
-from tarry.spark.reports.forecast_result import DayLoad, Herd, Needs, Outlook, Sources, TopicLoad, UnitLoad
+from tarry.spark.reports.audit.page import audit_page
+from tarry.spark.reports.audit.result import FAILURES, Audit, Counts, Example, GroupRow, Late, TopicRow, UnitRow
+from tarry.spark.reports.forecast.page import forecast_page
+from tarry.spark.reports.forecast.result import DayLoad, HerdLoad, Needs, Outlook, Sources, TopicLoad, UnitLoad
+from tarry.spark.reports.pages import plots, render
 
 H = 3_600_000
 DAY = 24 * H
@@ -87,7 +87,7 @@ AUDIT = Audit(
 
 
 def outlook(*, herd: int = 1000, units: int = 48) -> Outlook:
-    herds = [Herd(T, 1000, herd, herd * 256, herd * 400, round(herd / 500))]
+    herds = [HerdLoad(T, 1000, herd, herd * 256, herd * 400, round(herd / 500))]
     days = [DayLoad(T + i * DAY, 10 * i, 2560 * i, 4000 * i) for i in (0, 1, 2, 9)]
     settings = {"horizon_ms": 60_000, "wheel_bytes_max": 1 << 20, "retention_ms": 3 * DAY, "rate": 500_000.0}
     needs = Needs.of(herds=herds, horizon=herds[0], days=days, **settings)  # type: ignore[arg-type]
@@ -149,7 +149,7 @@ def test_names_of_messages_are_text(tmp_path: Path) -> None:
     )
     assert NASTY in checked(forecast_page(told)).texts
     path = tmp_path / "new" / "r.html"
-    page.write(path, audit_page(nasty))
+    render.write(path, audit_page(nasty))
     assert [p.name for p in path.parent.iterdir()] == ["r.html"]
 
 

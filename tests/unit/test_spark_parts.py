@@ -23,15 +23,15 @@ from pyspark.sql import types as t
 from tarry.api.admission import Limits
 from tarry.base.errors import DiskFullError, InvalidArgumentError, InvalidMessageError
 from tarry.base.message import SCHEMA, UNNUMBERED, chunks
-from tarry.spark.datasource import loading
+from tarry.spark.broker_client import BulkAttempt
+from tarry.spark.datasource import staging
 from tarry.spark.datasource.bodies import to_json
-from tarry.spark.datasource.calls import Job
 from tarry.spark.datasource.columns import check_columns
 from tarry.spark.datasource.filters import Bounds, Span
-from tarry.spark.datasource.loading import Load, can_reach
 from tarry.spark.datasource.options import ReadOptions, StreamOptions, WriteOptions
-from tarry.spark.datasource.rows import Door
+from tarry.spark.datasource.rows import RowChecker
 from tarry.spark.datasource.shape import arrow_schema, derived_ids, instants
+from tarry.spark.datasource.staging import Load, can_reach
 from tarry.spark.datasource.stream import for_group, next_end
 from tarry.store import Store
 
@@ -236,29 +236,29 @@ def test_json_of_what_is_no_number() -> None:
 
 
 def test_a_refused_row_is_numbered_over_batches_and_pieces() -> None:
-    door = Door(NOW_MS, Limits(batch_rows_max=7), {"topic": "t"})
+    checker = RowChecker(NOW_MS, Limits(batch_rows_max=7), {"topic": "t"})
     batches = [
         pa.RecordBatch.from_pydict({"body": [f"{n}" for n in range(low, low + 20)], "delay_ms": [5] * 20})
         for low in (0, 20)
     ]
-    got = list(door.admitted(batches, 0))
+    got = list(checker.admitted(batches, 0))
     assert [b.num_rows for b in got] == [7, 7, 6, 7, 7, 6]
     assert all(b.schema == UNNUMBERED for b in got)
     bad = pa.RecordBatch.from_pydict({"body": ["ok"] * 16 + ["x" * 200], "delay_ms": [5] * 16 + [-3]})
     with pytest.raises(
         InvalidMessageError, match=r"row 56 of partition 4 is refused: delay_ms is -3; allowed: 0"
     ) as told:
-        list(door.admitted([*batches, bad], 4))
+        list(checker.admitted([*batches, bad], 4))
     assert f"the row: body='{'x' * 79}… (202 characters), delay_ms=-3" in str(told.value)
 
 
 def test_a_large_batch_is_admitted_in_pieces() -> None:
-    door = Door(NOW_MS, Limits(batch_bytes_max=10_000), {"topic": "t", "delay_ms": 1})
+    checker = RowChecker(NOW_MS, Limits(batch_bytes_max=10_000), {"topic": "t", "delay_ms": 1})
     batch = pa.RecordBatch.from_pydict({"body": [b"x" * 1000] * 50})
-    assert sum(b.num_rows for b in door.admitted([batch], 0)) == 50
+    assert sum(b.num_rows for b in checker.admitted([batch], 0)) == 50
 
 
-# -- loading -----------------------------------------------------------------------------------------------------------
+# -- staging -----------------------------------------------------------------------------------------------------------
 
 
 class Numbers:
@@ -273,12 +273,12 @@ class Numbers:
 
 
 def test_a_task_stages_its_partition_in_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loading, "CHUNK_BYTES", 100_000)
+    monkeypatch.setattr(staging, "CHUNK_BYTES", 100_000)
     store = Store.open(str(tmp_path / "store"))
-    job = Job("j", "open", 0, store.root, 0, NOW_MS, Limits(), 0)
-    door = Door(NOW_MS, job.limits, {"topic": "t"})
+    job = BulkAttempt("j", "open", 0, store.root, 0, NOW_MS, Limits())
+    checker = RowChecker(NOW_MS, job.limits, {"topic": "t"})
     batch = pa.RecordBatch.from_pydict({"body": [b"x" * 1000] * 50, "delay_ms": [n * 86_400_000 for n in range(50)]})
-    staged = Load(Numbers(), job).run([batch] * 10, door, 3, "bulk")  # type: ignore[arg-type]
+    staged = Load(Numbers(), job).run([batch] * 10, checker, 3, "bulk")  # type: ignore[arg-type]
     assert staged.topics == {"t": 500}
     assert sum(file.rows for file in staged.files) == 500
     assert sorted(file.seq_min for file in staged.files)[0] == 1 << 62
@@ -287,34 +287,34 @@ def test_a_task_stages_its_partition_in_chunks(tmp_path: Path, monkeypatch: pyte
 
 
 def test_files_of_a_task_that_fails_are_taken_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loading, "CHUNK_BYTES", 1000)
+    monkeypatch.setattr(staging, "CHUNK_BYTES", 1000)
     store = Store.open(str(tmp_path / "store"))
-    job = Job("j", "open", 0, store.root, 0, NOW_MS, Limits(), 0)
+    job = BulkAttempt("j", "open", 0, store.root, 0, NOW_MS, Limits())
     good = pa.RecordBatch.from_pydict({"body": [b"x" * 1000] * 50})
     bad = pa.RecordBatch.from_pydict({"body": [None]}, schema=good.schema)
-    door = Door(NOW_MS, job.limits, {"topic": "t", "delay_ms": 1})
+    checker = RowChecker(NOW_MS, job.limits, {"topic": "t", "delay_ms": 1})
     with pytest.raises(InvalidMessageError, match="row 100 of partition 0 is refused: body is null"):
-        Load(Numbers(), job).run([good, good, bad], door, 0, "bulk")  # type: ignore[arg-type]
+        Load(Numbers(), job).run([good, good, bad], checker, 0, "bulk")  # type: ignore[arg-type]
     assert list((tmp_path / "store").rglob("*.parquet")) == []
 
 
 def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loading, "CHUNK_BYTES", 1000)
+    monkeypatch.setattr(staging, "CHUNK_BYTES", 1000)
     store = Store.open(str(tmp_path / "store"))
-    job = Job("j", "open", 0, store.root, 0, NOW_MS, Limits(), 0)
+    job = BulkAttempt("j", "open", 0, store.root, 0, NOW_MS, Limits())
     good = pa.RecordBatch.from_pydict({"body": [b"x" * 1000] * 50})
-    door = Door(NOW_MS, job.limits, {"topic": "t", "delay_ms": 1})
+    checker = RowChecker(NOW_MS, job.limits, {"topic": "t", "delay_ms": 1})
     times = iter([False, False, True])
-    stage = loading.stage
+    stage = staging.stage
 
     def filling(*args: Any, **options: Any) -> Any:
         if next(times):
             raise OSError(28, "No space left on device")
         return stage(*args, **options)
 
-    monkeypatch.setattr(loading, "stage", filling)
+    monkeypatch.setattr(staging, "stage", filling)
     with pytest.raises(DiskFullError, match=r"No space left on device; nothing .* run it again with the same job id"):
-        Load(Numbers(), job).run([good] * 3, door, 0, "bulk")  # type: ignore[arg-type]
+        Load(Numbers(), job).run([good] * 3, checker, 0, "bulk")  # type: ignore[arg-type]
     assert list((tmp_path / "store").rglob("*.parquet")) == []
 
 

@@ -15,12 +15,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
 from tarry.base.clock import SystemClock
 from tarry.base.message import cancelled_seqs
-from tarry.spark.pipeline.carry import Settings
+from tarry.spark.broker_client import IntakeState
 from tarry.spark.pipeline.compact import Upkeep, in_process
-from tarry.spark.pipeline.intake_client import IntakeState
+from tarry.spark.pipeline.upkeep import UpkeepSettings
 from tarry.store import Store, read_window, stage
 from tarry.store.layout import DAY_MS, HOUR_MS, label
 from tarry.store.publisher import CHECKPOINT_COMMITS
@@ -73,8 +74,16 @@ class Month:
         self.store = Store.open(str(root), clock=self)  # type: ignore[arg-type]
         self.broker = Broker()
         self.broker.now_ms = self.broker.fired_ms = SystemClock().now_ms() - MONTH_MS
-        settings = Settings(file_bytes_max=FILE_BYTES)
-        self.upkeep = Upkeep(self.store, self.broker, Silent(), settings, in_process)  # type: ignore[arg-type]
+        settings = UpkeepSettings(file_bytes_max=FILE_BYTES)
+        self.elapsed_s = 0.0
+        self.upkeep = Upkeep(
+            self.store,
+            self.broker,  # type: ignore[arg-type]
+            Silent(),  # type: ignore[arg-type]
+            settings,
+            in_process,
+            monotonic=lambda: self.elapsed_s,
+        )
         self.rng = np.random.default_rng(7)
         self.pending: dict[int, int] = {}
         self.cancelled = 0
@@ -129,6 +138,7 @@ class Month:
                 os.utime(path, (self.broker.now_ms / 1000, self.broker.now_ms / 1000))
 
 
+@pytest.mark.rest
 def test_a_month(tmp_path: Path) -> None:
     month, sizes = Month(tmp_path / "store"), Sizes(FILE_BYTES)
     small_most, files_most, near_most = 0, 0, 0
@@ -148,7 +158,7 @@ def test_a_month(tmp_path: Path) -> None:
         files_most = max(files_most, len(files))
         month.deliver()
         if step * STEP_MS % DAY_MS < STEP_MS:
-            month.upkeep._tidied = month.upkeep._searched = -float("inf")
+            month.elapsed_s += 86_400
     totals = month.upkeep.totals
     amplification = totals["rows_written"] / month.accepted
     entries = list(Path(month.store.root, "_delta_log").glob("*.json"))
@@ -196,11 +206,12 @@ def test_a_reader_goes_on_with_the_snapshot_that_it_has(tmp_path: Path) -> None:
         os.utime(Path(store.root, path), (then, then))
     reader = read_window(before, (LOWEST, 0), 2**62, batch_rows=64)
     got = next(reader).num_rows
-    settings = Settings(retention_ms=HOUR_MS)
-    upkeep = Upkeep(store, broker, Silent(), settings, in_process)  # type: ignore[arg-type]
+    settings = UpkeepSettings(retention_ms=HOUR_MS)
+    elapsed_s = [0.0]
+    upkeep = Upkeep(store, broker, Silent(), settings, in_process, lambda: elapsed_s[0])  # type: ignore[arg-type]
     assert upkeep.round(threading.Event()) >= 1
     broker.fired_ms = now_ms + DAY_MS
-    upkeep._tidied = upkeep._searched = -float("inf")
+    elapsed_s[0] += 86_400
     upkeep.round(threading.Event())
     assert len(store.snapshot().files) == 0
     assert got + sum(batch.num_rows for batch in reader) == 500

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 import tarry.store.find as store_find
 from tarry.api.jobs import StagedFile
@@ -156,7 +157,7 @@ def test_how_many_buckets_lie_between(low_ms: int, high_ms: int, buckets: int) -
 # -- runs --------------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=examples(10), deadline=None)
 @given(data=st.data())
 def test_a_run_has_every_row_in_files_that_do_not_overlap(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
@@ -267,7 +268,7 @@ SPAN = st.tuples(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(SPAN, min_size=1, max_size=60))
 def test_plans_end_and_leave_few_files(spans: list[tuple[int, int, int]]) -> None:
     files = {f"f{i}": (NOW_MS + low, NOW_MS + low + width, size) for i, (low, width, size) in enumerate(spans)}
@@ -341,7 +342,7 @@ def test_a_month_is_cut_into_days_once_as_it_comes_near(stored: Stored) -> None:
 # -- what is in the store afterwards -----------------------------------------------------------------------------------
 
 
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=examples(5), deadline=None)
 @given(data=st.data())
 def test_no_message_is_lost_doubled_or_brought_back(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 import tarry.store.parquet as store_parquet
 import tarry.store.window as store_window
@@ -158,7 +159,7 @@ many_files = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     many_files,
     st.integers(0, 13),

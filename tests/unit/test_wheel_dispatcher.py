@@ -17,8 +17,7 @@ from tarry.queue import ReadyLog
 class Box(Rig):
     def __init__(self, directory: Path) -> None:
         super().__init__(directory / "intake", FakeStore(), horizon_ms=10_000)
-        self.ready = ReadyLog(OsFiles(), directory / "ready", segment_bytes_max=1 << 20, cache_bytes_max=0)
-        self.ready.recover(place=(0, 0), ends={})
+        self.ready = ReadyLog.open(OsFiles(), directory / "ready", segment_bytes_max=1 << 20, cache_bytes_max=0)
         self.dispatcher = Dispatcher(self.wheel, self.intake, self.ready, self.loader, self.clock)
         self.loader.step()
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.unit.test_intake_intake import batch as unnumbered
 from tests.unit.test_wheel_wheel import batch, keys_of
 
@@ -188,7 +189,7 @@ def test_what_is_excluded_is_left_out_until_it_is_passed(tmp_path: Path, rigs: l
     rig.loader.exclude(np.array([10, 3, 4], np.int64), NOW + 100)
     rig.run(NOW + 60_000, 1000)
     assert {k.seq for k in rig.accepted} - {k.seq for k in rig.taken} == {3, 4, 10}
-    assert not len(rig.loader._exclude), "and then forgotten"
+    assert not len(rig.loader.excluded), "and then forgotten"
 
 
 def test_large_bodies_are_read_a_few_at_a_time(tmp_path: Path, rigs: list[Rig]) -> None:
@@ -224,7 +225,7 @@ ARRIVALS = st.lists(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(ARRIVALS, ARRIVALS, st.sampled_from([2048, 20_000, 1 << 20]), st.sampled_from([50, 2000, 60_000]))
 def test_everything_leaves_once_whatever_the_horizon_and_the_memory(
     stored: list[tuple[int, int, int]], later: list[tuple[int, int, int]], bytes_max: int, horizon_ms: int

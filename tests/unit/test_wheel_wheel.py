@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from tests.examples import examples
 
 from tarry.base.message import SCHEMA
 from tarry.base.types import Key
@@ -165,7 +166,7 @@ class WheelMachine(RuleBasedStateMachine):
 
 
 TestWheel = WheelMachine.TestCase
-TestWheel.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+TestWheel.settings = settings(max_examples=examples(60), stateful_step_count=25, deadline=None)
 
 KEYS = st.lists(st.builds(Key, st.integers(0, 5), st.integers(0, 1000)), min_size=1, max_size=40, unique=True)
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.peers.rocketmq.maven import class_path
-from tarry.spark.pipeline.java import find_java_home
+from tarry.spark.runtime.java import find_java_home
 
 PROJECT = Path(__file__).with_name("client")
 JAVA_OPTIONS = ("-Xms512m", "-Xmx1g", "-XX:+UseG1GC")

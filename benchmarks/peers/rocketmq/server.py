@@ -19,7 +19,7 @@ from pathlib import Path
 from benchmarks.harness import workspace
 from benchmarks.peers.rocketmq.maven import class_path
 from benchmarks.peers.rocketmq.route import has_route
-from tarry.spark.pipeline.java import find_java_home
+from tarry.spark.runtime.java import find_java_home
 
 PROJECT = Path(__file__).with_name("server")
 VERSION = "5.5.0"

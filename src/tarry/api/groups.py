@@ -19,6 +19,9 @@ from tarry.base.message import LATE_WAYS
 
 Start = Literal["earliest", "latest"]
 """Where a group that is new begins: at the first message that is kept, or behind the last."""
+EARLIEST: Start = "earliest"
+LATEST: Start = "latest"
+STARTS: tuple[Start, ...] = (EARLIEST, LATEST)
 
 TRIES = 16
 INT32_MAX = 2**31 - 1

@@ -46,7 +46,7 @@ def prefix_of(number: int) -> str:
 
 
 def among(seq: Int64s, numbers: Iterable[int]) -> Mask:
-    """Which of these messages belong to one of these attempts."""
+    """Which of the messages with these seqs belong to one of these attempts."""
     wanted = list(numbers)
     if not wanted or not len(seq) or int(seq.max()) < SEQ_MIN:
         return np.zeros(len(seq), np.bool_)
@@ -75,7 +75,7 @@ class CancelledJobs:
             del self._since[number]
 
     def mask(self, due_ms: Int64s, seq: Int64s) -> Mask:
-        """Which of these messages are cancelled."""
+        """Which of the messages with these due times and seqs are cancelled with their job."""
         cancelled = np.zeros(len(seq), np.bool_)
         if not self._since or not len(seq) or int(seq.max()) < SEQ_MIN:
             return cancelled
@@ -86,12 +86,12 @@ class CancelledJobs:
         return cancelled
 
     def to_wire(self) -> list[list[int]]:
-        """``[number, due_ms, seq]`` of each."""
+        """``[number, due_ms, seq]`` of each attempt: it is cancelled from that place on."""
         return [[number, *since] for number, since in sorted(self._since.items())]
 
     @classmethod
     def of_wire(cls, wire: Iterable[Sequence[int]]) -> CancelledJobs:
-        """From what :meth:`to_wire` gave."""
+        """The object of which :meth:`to_wire` gave this."""
         jobs = cls()
         jobs.update({number: (due_ms, seq) for number, due_ms, seq in wire})
         return jobs
@@ -120,7 +120,7 @@ class JobRow(NamedTuple):
 def job_rows(
     kind: Kind, number: int, topics: Mapping[str, int], now_ms: int, since: tuple[int, int] | None = None
 ) -> pa.RecordBatch:
-    """Rows of UNNUMBERED that say so; due at once, as nothing waits for them."""
+    """Rows of UNNUMBERED for :class:`JobRow`, one a topic; due at once, as nothing waits for them."""
     count, place = len(topics), {} if since is None else {"since": since}
     columns = dict(absent(count))
     columns |= {

@@ -8,8 +8,8 @@ from hashlib import sha256
 from tarry.base.message import is_topic
 
 PREFIX = "%DLQ%"
-KEEPER = "tarry.dead"
-"""The group of a dead-letter topic that keeps what is neither respawned nor purged. It hands out nothing."""
+DEAD_LETTER_GROUP = "tarry.dead"
+"""The group of a dead-letter topic that lists what is neither respawned nor purged. It hands out nothing."""
 _NAME_BYTES_MAX = 255
 _DIGEST_CHARACTERS = 32
 
@@ -28,5 +28,5 @@ def dead_topic(topic: str, group: str) -> str:
 
 
 def is_dead_topic(topic: str) -> bool:
-    """Whether a topic is for dead letters: its messages are never buried again."""
+    """Whether a topic is for dead letters: its messages never become dead letters again."""
     return topic.startswith(PREFIX)

@@ -130,7 +130,7 @@ class Histogram:
             self.total += others.total
 
     def copy(self) -> Histogram:
-        """The same counts, from now on apart."""
+        """A copy, which later values do not change."""
         twin = Histogram()
         with self._lock:
             twin._counts = self._counts.copy()

@@ -158,7 +158,7 @@ def _field(name: str, values: list[Any], kind: pa.DataType) -> pa.Array:
 
 
 def absent_columns(rows: int) -> dict[str, pa.Array]:
-    """Each column of :data:`UNNUMBERED` as it is when a producer gives none."""
+    """Each column of :data:`UNNUMBERED` as it is when a producer leaves it out: nulls, and the kind of a message."""
     columns = {f.name: pa.nulls(rows, f.type) for f in UNNUMBERED}
     columns["kind"] = pa.array(np.full(rows, Kind.MESSAGE, np.int8), pa.int8())
     return columns
@@ -171,7 +171,7 @@ _absent_few = lru_cache(maxsize=_ABSENT_ROWS)(absent_columns)
 
 
 def absent(rows: int) -> dict[str, pa.Array]:
-    """:func:`absent_columns`, remembered for small batches."""
+    """:func:`absent_columns`, of which those for small batches are cached: Arrow arrays never change."""
     return _absent_few(rows) if rows <= _ABSENT_ROWS else absent_columns(rows)
 
 
@@ -223,7 +223,7 @@ _FEW_ROWS = 256
 
 
 def count_topics(topics: pa.Array | pa.ChunkedArray, counts: Counter[str]) -> None:
-    """Add how often each topic is there."""
+    """Add to ``counts`` how often each topic is among ``topics``."""
     if len(topics) <= _FEW_ROWS:
         counts.update(topics.to_pylist())
         return

@@ -31,7 +31,7 @@ def values_of(properties: pa.Array, name: str) -> tuple[Int64s, pa.Array] | None
 
 
 def texts_of(properties: pa.Array, name: str) -> list[str | None]:
-    """The property's value in each row."""
+    """The property's value in each row, None where it has none."""
     texts: list[str | None] = [None] * len(properties)
     values = values_of(properties, name)
     if values is not None:

@@ -48,7 +48,6 @@ class Broker(Calls):
         self._handlers = handlers(parts)
         self._health.listen(parts.groups.stop)
         parts.bulk.announce_before_serving(parts.writer.commit)
-        parts.journal.start()
         if threads:
             parts.loops.start()
         parts.key_backfill.start()
@@ -156,7 +155,7 @@ class Broker(Calls):
     def group(self, topic: str, name: str, *, start: str | None = None, broadcast: str | None = None) -> Group:
         """See :meth:`tarry.api.local.LocalBroker.group`."""
         self._health.check_serving()
-        return self.components.groups.get(topic, name, start=start, broadcast=broadcast)
+        return self.components.groups.get_or_create(topic, name, start=start, broadcast=broadcast)
 
     def find_group(self, topic: str, name: str) -> Group:
         """See :meth:`tarry.api.local.LocalBroker.find_group`."""

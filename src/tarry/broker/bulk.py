@@ -25,6 +25,7 @@ from tarry.base.clock import Clock
 from tarry.base.errors import DiskFullError, InvalidArgumentError, InvalidMessageError, TarryError, UnavailableError
 from tarry.base.message import SCHEMA, Kind, cancellations, check_topic, chunks, count_topics, numbered
 from tarry.base.types import Int64s, Key, Mask, before
+from tarry.base.waiting import wait_for
 from tarry.broker.acceptance import Acceptance
 from tarry.broker.commands.note import Note
 from tarry.broker.job_announcements import JobAnnouncements
@@ -32,7 +33,6 @@ from tarry.broker.jobs import Jobs
 from tarry.broker.key_backfill import KeyBackfill
 from tarry.broker.scheduling import Scheduling
 from tarry.broker.store_view import StoreFollower
-from tarry.broker.waiting import wait_for
 from tarry.intake import NO_ROWS, Command, Submission
 from tarry.names import Registry
 from tarry.store import Snapshot, Store, read_window, remove_staged, stage, staging

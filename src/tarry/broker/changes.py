@@ -20,12 +20,12 @@ from tarry.base import handle
 from tarry.base.clock import Clock
 from tarry.base.errors import ForgedHandleError, InvalidArgumentError
 from tarry.base.message import SCHEMA, UNNUMBERED, check_topic
+from tarry.base.waiting import answer_of
 from tarry.broker.commands.cancel import Cancel, Target
 from tarry.broker.commands.move import Move
 from tarry.broker.decisions import Decisions
 from tarry.broker.queries.messages import MessageFinder, column
 from tarry.broker.scheduling import Scheduling
-from tarry.broker.waiting import answer_of
 from tarry.intake import Command
 from tarry.names import Entry, Registry, name_of_key, name_of_series
 from tarry.repeat import read_state, state_json

@@ -10,7 +10,6 @@ from tarry.broker.changes import Changes
 from tarry.broker.consumers import Consumers
 from tarry.broker.directory import DirectoryLock
 from tarry.broker.dispatcher import Dispatcher
-from tarry.broker.groups import Groups
 from tarry.broker.health import Health
 from tarry.broker.jobs import Jobs
 from tarry.broker.key_backfill import KeyBackfill
@@ -24,6 +23,7 @@ from tarry.broker.scheduling import Scheduling
 from tarry.broker.series import Series
 from tarry.broker.status import Status
 from tarry.broker.store_view import StoreFollower
+from tarry.groups import ConsumerGroups
 from tarry.intake import Intake, IntakeWriter, Segments, Submission
 from tarry.log.commit import GroupCommit
 from tarry.names import Registry
@@ -51,7 +51,7 @@ class Components:
     loader: Loader
     dispatcher: Dispatcher
     series: Series
-    groups: Groups
+    groups: ConsumerGroups
     jobs: Jobs
     follower: StoreFollower
     lateness: Lateness

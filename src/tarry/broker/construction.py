@@ -7,8 +7,6 @@ what was found fired. Its time depends on the tail and the window, not on what i
 
 from __future__ import annotations
 
-import itertools
-import secrets
 from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -30,7 +28,6 @@ from tarry.broker.consumers import Consumers
 from tarry.broker.decisions import Decisions
 from tarry.broker.directory import Checkpoint, DirectoryLock, read_secret
 from tarry.broker.dispatcher import Dispatcher
-from tarry.broker.groups import Groups
 from tarry.broker.health import Health
 from tarry.broker.job_announcements import JobAnnouncements
 from tarry.broker.jobs import Jobs
@@ -49,6 +46,7 @@ from tarry.broker.scheduling import Scheduling
 from tarry.broker.series import Series
 from tarry.broker.status import Status
 from tarry.broker.store_view import StoreFollower, View
+from tarry.groups import ConsumerGroups, GroupRegistry
 from tarry.intake import Intake, IntakeWriter, Segments, Submission
 from tarry.intake.intake import tally
 from tarry.log.commit import GroupCommit, as_tarry_error
@@ -96,13 +94,17 @@ def _open(config: Config, clock: Clock, files: Files, health: Health, undo: Exit
     undo.callback(intake.close)
     _check_store(checkpoint, intake, view, config)
     lateness = Lateness(clock)
-    ready = ReadyLog(
-        files, data / "ready", segment_bytes_max=config.segment_bytes_max, cache_bytes_max=config.ready_cache_bytes_max
+    ready = ReadyLog.open(
+        files,
+        data / "ready",
+        segment_bytes_max=config.segment_bytes_max,
+        cache_bytes_max=config.ready_cache_bytes_max,
+        place=checkpoint.ready,
+        ends=checkpoint.offsets,
+        stored_rows=checkpoint.stored_rows,
+        on_append=lateness.on_queued,
     )
-    ready.recover(place=checkpoint.ready, ends=checkpoint.offsets)
     undo.callback(ready.close)
-    ready.on_append = lateness.on_queued
-    ready.stored_rows = checkpoint.stored_rows + ready.stored_rows_after(checkpoint.ready)
     fired, fired_due_ms = _fired_since(ready, checkpoint)
     wheel = Wheel(Key(checkpoint.fired_until_ms, 0), Key(fired_due_ms + 1, 0), jobs.cancelled)
     loader = Loader(
@@ -154,28 +156,30 @@ def _open(config: Config, clock: Clock, files: Files, health: Health, undo: Exit
     scheduling = Scheduling(acceptance, commits, clock, limits, secret, dedupe=config.dedupe_ms > 0)
     series = Series(wheel, ready, scheduling.carry_out, missed_after_ms=config.missed_after_ms, threaded=threaded)
     dispatcher = Dispatcher(wheel, intake, ready, loader, series, clock)
-    # Lease numbers must not repeat those of a former run: a consumer that outlived it may still settle with them. Not
-    # from the clock, which may have been set back since.
-    lease_ids = itertools.count(secrets.randbits(42) << 20)
+    group_registry = GroupRegistry()
 
     def sync_ready(ticket: int | None) -> None:
         ready.sync(ready.ticket() if ticket is None else ticket)
 
-    journal = Journal(
+    journal = Journal.open(
         files,
         data / "acks",
         segment_bytes_max=config.segment_bytes_max,
         sync_ready=sync_ready,
-        snapshot=lambda: groups.entries(),
+        snapshot=group_registry.entries,
         on_fatal=health.fail,
         threaded=threaded,
     )
     undo.callback(journal.close)
-    groups = Groups(config, clock, files, ready, journal, lease_ids, lateness.on_handed_out, scheduling.put)
-    groups.recover()
+    groups = ConsumerGroups.open(
+        config, clock, files, ready, journal, group_registry, lateness.on_handed_out, scheduling.put
+    )
     # Last: to open it changes files, and a directory that is refused is left as it was found.
     if not registry.recover() and checkpoint.registry:
-        rebuild(registry, intake, view.snapshot, checkpoint.fired_seq, known_from_ms=clock.now_ms())
+        # Not the clock alone: it may have been set back, or show the moment of what fell due last. What was cancelled
+        # and due before `fired_until_ms` may have left the intake without a trace.
+        known_from_ms = max(clock.now_ms(), checkpoint.fired_until_ms)
+        rebuild(registry, intake, view.snapshot, checkpoint.fired_seq, known_from_ms=known_from_ms)
     _take_up_arrivals(checkpoint, intake, registry, wheel, fired, register)
     # After it: where the crash came when the log told of the job and `jobs` did not know it yet, it does now. Taken for
     # one that is still to be told of, it would stay among the untaken, and the loader would bring it a second time.
@@ -193,7 +197,7 @@ def _open(config: Config, clock: Clock, files: Files, health: Health, undo: Exit
     finder = MessageFinder(intake, wheel, loader, follower)
     changes = Changes(registry, finder, decisions, scheduling, clock, secret)
     progress = Progress(
-        config, clock, files, checkpoint, dispatcher, intake, ready, registry, follower, jobs, announcements
+        config, clock, files, checkpoint, dispatcher, intake, ready, groups, registry, follower, jobs, announcements
     )
     key_backfill = KeyBackfill(jobs, follower, registry, scheduling.carry_out, threaded=threaded)
 
@@ -229,7 +233,7 @@ def _open(config: Config, clock: Clock, files: Files, health: Health, undo: Exit
         places,
         ready,
         groups,
-        HistorySources(places, ready, finder, decisions.outcome_of, secret),
+        HistorySources(places, ready, groups, finder, decisions.outcome_of, secret),
         lateness,
         acceptance,
         status.read,

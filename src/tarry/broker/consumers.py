@@ -7,23 +7,24 @@ import pyarrow as pa
 from tarry.api.operations import Ack, Extend, Nack, Receive
 from tarry.api.operations.delivery import Subscribe
 from tarry.api.views import DELIVERY
-from tarry.broker.groups import Groups
-from tarry.broker.waiting import wait_for
-from tarry.groups import Subscription
+from tarry.base.waiting import wait_for
+from tarry.groups import ConsumerGroups, Subscription
 
 
 class Consumers:
     """Any thread. ``lease_ms`` is the lease of groups that have none of their own."""
 
-    def __init__(self, groups: Groups, lease_ms: int) -> None:
+    def __init__(self, groups: ConsumerGroups, lease_ms: int) -> None:
         self._groups = groups
         self._lease_ms = lease_ms
 
     def subscribe(self, request: Subscribe) -> Subscription:
         """A consumer of a group, which is made (durably) when it is new."""
-        group = self._groups.get(request.topic, request.group, start=request.start, broadcast=request.broadcast)
+        group = self._groups.get_or_create(
+            request.topic, request.group, start=request.start, broadcast=request.broadcast
+        )
         lease_ms = request.lease_ms or group.settings.lease_ms or self._lease_ms
-        return Subscription(group, prefetch=request.prefetch, lease_ms=lease_ms)
+        return group.subscribe(prefetch=request.prefetch, lease_ms=lease_ms)
 
     def receive(self, request: Receive) -> pa.RecordBatch:
         """Lease ready messages, waiting for the first."""

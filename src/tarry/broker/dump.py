@@ -13,7 +13,7 @@ from tarry.base.message import SCHEMA
 from tarry.log import frame
 from tarry.log.frame import LogKind
 from tarry.log.segment import SegmentReader
-from tarry.queue import journal
+from tarry.queue import entries
 
 
 def dump_file(path: Path, *, rows: bool = True) -> Iterator[dict[str, Any]]:
@@ -97,7 +97,7 @@ def _file_header(reader: SegmentReader) -> tuple[tuple[LogKind, int] | None, str
 
 
 def _schema(room: LogKind | None) -> pa.Schema | None:
-    return None if room is None else journal.SCHEMA if room is LogKind.ACKS else SCHEMA
+    return None if room is None else entries.SCHEMA if room is LogKind.ACKS else SCHEMA
 
 
 def _next_frame(reader: SegmentReader, position: int, size: int) -> int | None:

@@ -11,10 +11,10 @@ import pyarrow as pa
 from tarry.api.jobs import Job
 from tarry.base.bulk import among
 from tarry.base.errors import ClosedError, TarryError
+from tarry.base.waiting import wait_for
 from tarry.broker.commands.name import COLUMNS, Name
 from tarry.broker.jobs import Jobs
 from tarry.broker.store_view import StoreFollower
-from tarry.broker.waiting import wait_for
 from tarry.intake import Command
 from tarry.names import Registry
 from tarry.store.parquet import groups, read_group

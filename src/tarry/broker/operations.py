@@ -10,13 +10,14 @@ from tarry.api import operations as ops
 from tarry.api.jobs import Job
 from tarry.api.operation import Operation
 from tarry.broker.components import Components
+from tarry.groups import ConsumerGroups
 
 Handlers = dict[type[Operation[Any]], Callable[[Any], Any]]
 
 
 def handlers(parts: Components) -> Handlers:
     """For each kind of operation, what carries it out: a test holds that none is left out."""
-    changes, groups, dead_letters, queries = parts.changes, parts.groups, parts.groups.letters, parts.queries
+    changes, groups, queries = parts.changes, parts.groups, parts.queries
     consumers, queues, bulk, pipeline = parts.consumers, parts.queues, parts.bulk, parts.pipeline
     jobs = JobOperations(parts)
     return {
@@ -32,15 +33,15 @@ def handlers(parts: Components) -> Handlers:
         ops.GetGroup: lambda r: groups.info(groups.find(r.topic, r.group)),
         ops.ListGroups: lambda r: [groups.info(group) for group in groups.all(r.topic)],
         ops.DeleteGroup: lambda r: groups.delete(r.topic, r.group),
-        ops.PauseGroup: lambda r: groups.pause(r.topic, r.group, paused=True),
-        ops.ResumeGroup: lambda r: groups.pause(r.topic, r.group, paused=False),
+        ops.PauseGroup: lambda r: _pause(groups, r, paused=True),
+        ops.ResumeGroup: lambda r: _pause(groups, r, paused=False),
         ops.Seek: lambda r: groups.seek(r.topic, r.group, r.to),
         ops.SetTopic: lambda r: groups.set_topic(r.topic, **r.settings),
         ops.GetTopic: lambda r: groups.topic_info(r.topic),
         ops.HasTopic: lambda r: r.topic in parts.intake.accepted or groups.has_topic(r.topic),
-        ops.ListDeadLetters: lambda r: dead_letters.page(r.topic, r.group, r.limit, r.after),
-        ops.Respawn: lambda r: dead_letters.respawn(r.topic, r.group, r.offsets, r.limit, r.per_second),
-        ops.Purge: lambda r: dead_letters.purge(r.topic, r.group, r.offsets),
+        ops.ListDeadLetters: lambda r: groups.dead_letters(r.topic, r.group, r.limit, r.after),
+        ops.Respawn: lambda r: groups.respawn(r.topic, r.group, r.offsets, r.limit, r.per_second),
+        ops.Purge: lambda r: groups.purge(r.topic, r.group, r.offsets),
         ops.GetPending: queries.pending,
         ops.ListPending: queries.list_pending,
         ops.Peek: queries.peek,
@@ -66,6 +67,11 @@ def handlers(parts: Components) -> Handlers:
         ops.AnnounceStore: pipeline.announce_store,
         ops.SetPipelineStatus: pipeline.set_status,
     }
+
+
+def _pause(groups: ConsumerGroups, request: ops.PauseGroup | ops.ResumeGroup, *, paused: bool) -> None:
+    groups.find(request.topic, request.group)  # to pause makes no group
+    groups.set(request.topic, request.group, None, paused=paused)
 
 
 class JobOperations:

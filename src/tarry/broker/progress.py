@@ -11,6 +11,7 @@ from tarry.broker.dispatcher import Dispatcher
 from tarry.broker.job_announcements import JobAnnouncements
 from tarry.broker.jobs import Jobs
 from tarry.broker.store_view import StoreFollower
+from tarry.groups import ConsumerGroups
 from tarry.intake import Intake
 from tarry.log.files import Files
 from tarry.names import Registry
@@ -32,6 +33,7 @@ class Progress:
         dispatcher: Dispatcher,
         intake: Intake,
         ready: ReadyLog,
+        groups: ConsumerGroups,
         registry: Registry,
         store: StoreFollower,
         jobs: Jobs,
@@ -44,6 +46,7 @@ class Progress:
         self._dispatcher = dispatcher
         self._intake = intake
         self._ready = ready
+        self._groups = groups
         self._registry = registry
         self._store = store
         self._jobs = jobs
@@ -84,7 +87,8 @@ class Progress:
         if time.monotonic() - self._swept_s > JOBS_SWEEP_S:
             self._swept_s = time.monotonic()
             self._jobs.sweep(fired_until_ms, now_ms - retention_ms)
-        self._ready.delete_consumed(now_ms, retention_ms)
+        self._groups.retry_copies()
+        self._ready.delete_consumed(now_ms, retention_ms, self._groups.retention_guard)
 
     def delete_stored(self) -> None:
         """Delete the segments of the intake of which the store has everything, or everything has fired, by what the

@@ -16,8 +16,7 @@ from tarry.api.operations.queues import Ends
 from tarry.api.views import CANCELLED, QUEUED
 from tarry.base.errors import InvalidArgumentError, NotFoundError
 from tarry.base.message import Kind, cancelled_seqs, chunks, concat
-from tarry.broker.groups import Groups
-from tarry.broker.waiting import wait_for
+from tarry.groups import ConsumerGroups
 from tarry.intake import Intake
 from tarry.queue import ReadyLog, Topic
 
@@ -29,7 +28,7 @@ BYTES = 8 << 20
 class Queues:
     """Any thread."""
 
-    def __init__(self, ready: ReadyLog, intake: Intake, groups: Groups) -> None:
+    def __init__(self, ready: ReadyLog, intake: Intake, groups: ConsumerGroups) -> None:
         self._ready = ready
         self._intake = intake
         self._groups = groups
@@ -83,13 +82,7 @@ class Queues:
         """Where a group stands: all below is settled. It is made, durably, when it is new (from the earliest message
         that is kept); ``start``, "earliest" or "latest", makes it begin there, also where it is not new.
         """
-        topic, group, start = request.topic, request.group, request.start
-        found = self._groups.get(topic, group, start=start)
-        if start is not None:
-            self._groups.seek(topic, group, start)
-        else:
-            wait_for(found.confirm)
-        return max(found.floor, found.topic.first)
+        return self._groups.follow(request.topic, request.group, request.start)
 
     def advance(self, request: AdvanceGroup) -> int:
         """All below ``offset`` is settled for a group, durably; where it stands then. It never goes back.
@@ -97,13 +90,7 @@ class Queues:
         Raises:
             InvalidArgumentError: the queue does not reach that far.
         """
-        topic, offset = request.topic, request.offset
-        found = self._groups.get(topic, request.group)
-        if offset > found.topic.end:
-            raise InvalidArgumentError(f"offset {offset} of topic {topic!r}; allowed: up to {found.topic.end}")
-        if offset > found.floor:
-            wait_for(lambda done: found.advance(offset, done))
-        return max(found.floor, found.topic.first)
+        return self._groups.advance(request.topic, request.group, request.offset)
 
 
 def _read(queue: Topic, start: int, end: int) -> Iterator[pa.RecordBatch]:

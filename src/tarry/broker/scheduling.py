@@ -14,9 +14,9 @@ from tarry.api.schedule import MessageOptions, make_row, to_batch
 from tarry.base.clock import Clock
 from tarry.base.delay import Delay, check_due, datetime_ms, due_from_delay
 from tarry.base.errors import InvalidArgumentError, InvalidMessageError, TarryError
+from tarry.base.waiting import answer_of
 from tarry.broker.acceptance import Acceptance
 from tarry.broker.commands.named import Named
-from tarry.broker.waiting import answer_of
 from tarry.intake import NO_ROWS, Command, Submission
 from tarry.log.commit import GroupCommit
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tarry.base.errors import TarryError
+from tarry.base.waiting import answer_of
 from tarry.broker.commands.advance import Advance, Answer
-from tarry.broker.waiting import answer_of
 from tarry.intake import Command
 from tarry.wheel.due import Due
 

@@ -13,7 +13,7 @@ from tarry.cli.exits import ExitCode
 from tarry.cli.options import Json, duration_ms, instant_ms
 
 if TYPE_CHECKING:
-    from tarry.spark.reports.audit_result import Audit, Late
+    from tarry.spark.reports.audit.result import Audit, Late
 
 _COLUMN = "WHAT=COLUMN"
 
@@ -75,7 +75,7 @@ def audit(
     tarry audit -a sent.parquet -d got.csv --delivered-column delivered=handled_at --skew 5ms
     tarry audit -a sent.jsonl -d got.jsonl --json | jq .failures
     """
-    from tarry.spark.reports.report_session import report_session, shuffle_partitions
+    from tarry.spark.reports.session import report_session, shuffle_partitions
 
     asked: dict[str, Any] = {
         "accepted_columns": columns(accepted_column, "--accepted-column"),
@@ -91,14 +91,14 @@ def audit(
     with report_session("tarry-audit", master=spark_master, memory=spark_memory) as spark:
         # Here: it is the session that says what to install where there is no PySpark.
         from tarry.spark.reports.audit import audit as compare
-        from tarry.spark.reports.audit_input import read_ledger
+        from tarry.spark.reports.audit.ledgers import read_ledger
 
         ledgers = [read_ledger(spark, accepted, accepted_format), read_ledger(spark, delivered, delivered_format)]
         spark.conf.set("spark.sql.shuffle.partitions", shuffle_partitions(*ledgers))
         found = compare(*ledgers, **asked)
     if out is not None:
-        from tarry.spark.reports.audit_page import audit_page
-        from tarry.spark.reports.page import write
+        from tarry.spark.reports.audit.page import audit_page
+        from tarry.spark.reports.pages.render import write
 
         write(out, audit_page(found))
     if json:

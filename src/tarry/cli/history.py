@@ -58,11 +58,11 @@ def history(
 
 
 def _of_ledgers(accepted: str, delivered: str, what: str, topic: str | None) -> History:
-    from tarry.spark.reports.report_session import report_session
+    from tarry.spark.reports.session import report_session
 
     with report_session("tarry-history", master="local[*]", memory="1g") as spark:
-        from tarry.spark.reports.audit_history import history as of_ledgers
-        from tarry.spark.reports.audit_input import read_ledger
+        from tarry.spark.reports.audit.history import history as of_ledgers
+        from tarry.spark.reports.audit.ledgers import read_ledger
 
         return of_ledgers(read_ledger(spark, accepted), read_ledger(spark, delivered), what, topic=topic)
 

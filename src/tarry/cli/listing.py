@@ -163,7 +163,7 @@ def _outlook(
     json: bool,
 ) -> None:
     from tarry.cli import outlook
-    from tarry.spark.reports.forecast_result import HERD_RATE
+    from tarry.spark.reports.forecast.result import HERD_RATE
 
     _one_of(until, within)
     found = outlook.outlook(

@@ -11,7 +11,7 @@ from tarry.base.errors import InvalidArgumentError
 from tarry.cli import output
 
 if TYPE_CHECKING:
-    from tarry.spark.reports.forecast_result import Outlook
+    from tarry.spark.reports.forecast.result import Outlook
 
 DEFAULTS = {name: Config.model_fields[name].default for name in ("horizon_ms", "wheel_bytes_max", "retention_ms")}
 
@@ -40,13 +40,13 @@ def outlook(
     """
     if store is None and endpoint is None:
         raise InvalidArgumentError("nothing to look at; allowed: --store, or --endpoint of a broker, or both")
-    from tarry.spark.reports.report_session import report_session
+    from tarry.spark.reports.session import report_session
 
     with report_session("tarry-forecast", master=master, memory=memory) as spark:
         from tarry.base.clock import SystemClock
-        from tarry.spark.reports import pending as places
-        from tarry.spark.reports.forecast import forecast
-        from tarry.spark.reports.forecast_result import Sources
+        from tarry.spark.reports.forecast import pending as places
+        from tarry.spark.reports.forecast.count import forecast
+        from tarry.spark.reports.forecast.result import Sources
 
         if endpoint is not None:
             files, state = places.look(endpoint, store)
@@ -55,7 +55,7 @@ def outlook(
             intake_bytes, cancelled_jobs = state.waiting_bytes, state.cancelled_jobs
         else:
             now_ms = from_ms = SystemClock().now_ms()
-            files, fired_seq, intake, intake_bytes = places.StoreFiles.of(store or ""), None, (0, 0), 0
+            files, fired_seq, intake, intake_bytes = places.StoreVersion.of(store or ""), None, (0, 0), 0
             cancelled_jobs = []  # who is cancelled, the broker knows
         files = replace(files, messages=files.later_than(from_ms))
         rows = places.rows_of(spark, files, endpoint=endpoint, intake=intake)
@@ -83,8 +83,8 @@ def outlook(
 def show(found: Outlook, report: Path | None, *, json: bool) -> None:
     """Print it, and write the report."""
     if report is not None:
-        from tarry.spark.reports.forecast_page import forecast_page
-        from tarry.spark.reports.page import write
+        from tarry.spark.reports.forecast.page import forecast_page
+        from tarry.spark.reports.pages.render import write
 
         write(report, forecast_page(found))
     if json:

@@ -18,8 +18,7 @@ from tarry.cli import output
 from tarry.cli.options import duration_ms
 
 if TYPE_CHECKING:
-    from tarry.relay.job import Running
-    from tarry.relay.settings import Settings
+    from tarry.relay.settings import RelaySettings, RunOptions
 
 Text = Annotated[str | None, typer.Option()]
 
@@ -100,19 +99,18 @@ def relay(
     raise typer.Exit(_run(*made, address, parent_pid))
 
 
-def make(given: dict[str, Any]) -> tuple[Settings, Running]:
+def make(given: dict[str, Any]) -> tuple[RelaySettings, RunOptions]:
     """The settings, from names and values as a file or a command line has them.
 
     Raises:
         InvalidArgumentError: one is unknown, missing or not allowed.
     """
-    from tarry.relay.job import Running
-    from tarry.relay.settings import Settings
+    from tarry.relay.settings import RelaySettings, RunOptions
 
     for needed in ("kafka", "topics", "store", "checkpoint"):
         if needed not in given:
             raise InvalidArgumentError(f"{needed} is not given; allowed: --{needed}, or {needed} in --config FILE")
-    kinds = {Settings: Settings.__dataclass_fields__, Running: Running.__dataclass_fields__}
+    kinds = {RelaySettings: RelaySettings.__dataclass_fields__, RunOptions: RunOptions.__dataclass_fields__}
     parts: dict[type, dict[str, Any]] = {kind: {} for kind in kinds}
     for name, value in given.items():
         kind = next((kind for kind, fields in kinds.items() if name in fields), None)
@@ -120,7 +118,7 @@ def make(given: dict[str, Any]) -> tuple[Settings, Running]:
             allowed = sorted(n for fields in kinds.values() for n in fields)
             raise InvalidArgumentError(f"setting {name!r} is unknown; allowed: {', '.join(allowed)}, metrics")
         parts[kind][name] = _value(name, value, str(kinds[kind][name].type))
-    return Settings(**parts[Settings]), Running(**parts[Running])
+    return RelaySettings(**parts[RelaySettings]), RunOptions(**parts[RunOptions])
 
 
 def _value(name: str, value: Any, kind: str) -> Any:
@@ -153,11 +151,11 @@ def _pair(option: str, text: str) -> tuple[str, str]:
     return name.strip(), value
 
 
-def _run(settings: Settings, running: Running, metrics: str | None, parent_pid: int | None) -> int:
+def _run(settings: RelaySettings, running: RunOptions, metrics: str | None, parent_pid: int | None) -> int:
     from tarry.cli.server import StopSignals, settle_memory
     from tarry.relay.job import Relay
-    from tarry.spark.pipeline.process import follow_parent, kill_session
-    from tarry.spark.pipeline.session import end_jvm
+    from tarry.spark.runtime.process import follow_parent, kill_session
+    from tarry.spark.runtime.session import end_jvm
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     logging.getLogger("py4j").setLevel(logging.WARNING)

@@ -35,12 +35,12 @@ def expire(endpoint: Endpoint = DEFAULT_ENDPOINT, store: Store = None, json: Jso
 
 
 def _run(endpoint: str, store: str | None, json: bool, *, compact: bool) -> None:
-    from tarry.spark.pipeline.carry import Settings
+    from tarry.spark.broker_client import BrokerClient
     from tarry.spark.pipeline.compact import in_process, once
-    from tarry.spark.pipeline.intake_client import IntakeClient
+    from tarry.spark.pipeline.upkeep import UpkeepSettings
 
-    with IntakeClient(endpoint) as client:
-        totals = once(client, store, Settings(compact=compact), in_process, threading.Event())
+    with BrokerClient(endpoint) as client:
+        totals = once(client, store, UpkeepSettings(compact=compact), in_process, threading.Event())
     if json:
         output.json_line(dict(totals))
     else:

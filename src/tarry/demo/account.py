@@ -1,7 +1,7 @@
-"""The account: what was accepted against what was delivered, by columns. Nothing here asks the broker anything.
+"""The account: what was accepted against what was delivered, by columns, without asking the broker.
 
-A message is known by its seq, which the producer was told and the consumer was given, each by another way. Due times
-are those of the producer's answers, hand-outs the moments in the consumer's loop.
+A message is identified by its seq, which producer and consumer got independently of each other. Due times are those of
+the producer's answers, hand-outs the moments in the consumer's loop.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Outage:
 
 
 @dataclass(frozen=True, slots=True)
-class Herd:
+class LargestHerd:
     """The most messages due in one and the same millisecond."""
 
     due_ms: int
@@ -67,7 +67,7 @@ class Account:
     """What became of the messages. All are counts of messages, except where a unit is in the name."""
 
     accepted: int
-    """The producer has an answer for them: they must arrive."""
+    """The producer has an answer for them: they must be delivered."""
     delivered: int
     """Of these, how many were handed out at least once."""
     lost: int
@@ -80,7 +80,8 @@ class Account:
     unanswered: int
     """Delivered though the producer never got an answer: accepted in the moment of the kill, and asked for again."""
     strange: int
-    """Hand-outs of what nobody sent, or with another due time or content than was accepted; seqs given twice."""
+    """Hand-outs of messages that were never sent, or with another due time or content than was accepted; and seqs that
+    were given twice."""
     lateness_ms: dict[str, float]
     """Percentiles of the first hand-outs."""
     lateness_up_ms: dict[str, float]
@@ -89,7 +90,7 @@ class Account:
     lateness_calm_ms: dict[str, float]
     """The same without what was due and not handed out at any moment from the kill until the next hand-out after it."""
     delayed_by_kill: int
-    herd: Herd | None
+    herd: LargestHerd | None
     busiest_second: int
     """The most messages due within a second."""
 
@@ -106,7 +107,7 @@ class Firsts:
     late_ms: Floats
 
 
-def settle(accepted: pa.Table, delivered: pa.Table, *, rows: int, outage: Outage | None = None) -> Account:
+def account_of(accepted: pa.Table, delivered: pa.Table, *, rows: int, outage: Outage | None = None) -> Account:
     """The account of a run.
 
     Args:
@@ -117,9 +118,9 @@ def settle(accepted: pa.Table, delivered: pa.Table, *, rows: int, outage: Outage
         rows: how many there were to send; ``row`` is below.
     """
     sent, got = _columns(accepted), _columns(delivered)
-    known, place = _find(sent["seq"], got["seq"])
-    due_ms = np.where(known, _at(sent["due_ms"], place), got["due_ms"])
-    came = np.isin(sent["seq"], got["seq"])
+    is_accepted, place = _find(sent["seq"], got["seq"])
+    due_ms = np.where(is_accepted, _at(sent["due_ms"], place), got["due_ms"])
+    is_delivered = np.isin(sent["seq"], got["seq"])
     seqs = np.unique(got["seq"])
     firsts = first_hand_outs(accepted, delivered)
     none = np.zeros(len(firsts.due_ms), np.bool_)
@@ -127,13 +128,13 @@ def settle(accepted: pa.Table, delivered: pa.Table, *, rows: int, outage: Outage
     delayed = none if outage is None else outage.delayed(firsts.due_ms, firsts.late_ms)
     return Account(
         accepted=len(sent["seq"]),
-        delivered=int(came.sum()),
-        lost=int((~came).sum()),
+        delivered=int(is_delivered.sum()),
+        lost=int((~is_delivered).sum()),
         duplicated=len(got["seq"]) - len(seqs),
         duplicated_by_kill=0 if outage is None else _twice_over(got, outage),
         early=int((got["handed_out_ns"] < due_ms * 1_000_000).sum()),
         unanswered=int((~np.isin(seqs, sent["seq"])).sum()),
-        strange=_strange(sent, got, known, place, rows),
+        strange=_strange(sent, got, is_accepted, place, rows),
         lateness_ms=percentiles(firsts.late_ms),
         lateness_up_ms=percentiles(firsts.late_ms[~down]),
         due_in_outage=0 if outage is None else int(outage.holds(sent["due_ms"]).sum()),
@@ -150,8 +151,8 @@ def first_hand_outs(accepted: pa.Table, delivered: pa.Table) -> Firsts:
     order = np.lexsort((got["handed_out_ns"], got["seq"]))
     seq, first = np.unique(got["seq"][order], return_index=True)
     rows = order[first]
-    known, place = _find(sent["seq"], seq)
-    due_ms = np.where(known, _at(sent["due_ms"], place), got["due_ms"][rows])
+    is_accepted, place = _find(sent["seq"], seq)
+    due_ms = np.where(is_accepted, _at(sent["due_ms"], place), got["due_ms"][rows])
     late_ms = (got["handed_out_ns"][rows] - due_ms * 1_000_000) / 1e6
     by_due = np.argsort(due_ms, kind="stable")
     return Firsts(due_ms[by_due], late_ms[by_due])
@@ -161,9 +162,9 @@ def percentiles(late_ms: Floats) -> dict[str, float]:
     """By name; empty when there is nothing."""
     if len(late_ms) == 0:
         return {}
-    # Of what was measured, not something between two values: "max" and p99.9 are hand-outs that took place.
-    found = np.percentile(late_ms, list(PERCENTILES.values()), method="higher")
-    return {name: round(float(value), 3) for name, value in zip(PERCENTILES, found, strict=True)}
+    # Measured values, none interpolated: "max" and p99.9 are hand-outs that took place.
+    values = np.percentile(late_ms, list(PERCENTILES.values()), method="higher")
+    return {name: round(float(value), 3) for name, value in zip(PERCENTILES, values, strict=True)}
 
 
 def _twice_over(got: Mapping[str, Int64s], outage: Outage) -> int:
@@ -172,20 +173,22 @@ def _twice_over(got: Mapping[str, Int64s], outage: Outage) -> int:
     return len(np.intersect1d(got["seq"][before], got["seq"][~before]))
 
 
-def _strange(sent: Mapping[str, Int64s], got: Mapping[str, Int64s], known: Bools, place: Int64s, rows: int) -> int:
-    other = known & ((_at(sent["row"], place) != got["row"]) | (_at(sent["due_ms"], place) != got["due_ms"]))
-    foreign = ~known & ((got["row"] < 0) | (got["row"] >= rows))
+def _strange(
+    sent: Mapping[str, Int64s], got: Mapping[str, Int64s], is_accepted: Bools, place: Int64s, rows: int
+) -> int:
+    other = is_accepted & ((_at(sent["row"], place) != got["row"]) | (_at(sent["due_ms"], place) != got["due_ms"]))
+    foreign = ~is_accepted & ((got["row"] < 0) | (got["row"] >= rows))
     twice = len(sent["seq"]) - len(np.unique(sent["seq"]))
     return int(other.sum()) + int(foreign.sum()) + twice
 
 
-def _herd(due_ms: Int64s, firsts: Firsts, outage: Outage | None) -> Herd | None:
+def _herd(due_ms: Int64s, firsts: Firsts, outage: Outage | None) -> LargestHerd | None:
     if len(due_ms) == 0:
         return None
     due, count = _most(due_ms)
     late = firsts.late_ms[firsts.due_ms == due]
     in_outage = outage is not None and bool(outage.holds(np.array([due])).any())
-    return Herd(due, count, round(float(late.max()), 3) if len(late) else None, in_outage)
+    return LargestHerd(due, count, round(float(late.max()), 3) if len(late) else None, in_outage)
 
 
 def _most(values: Int64s) -> tuple[int, int]:

@@ -1,6 +1,6 @@
-"""The demo's second opinion: both ledgers as files, compared by ``tarry audit`` in a process of its own.
+"""The demo's second count: both ledgers as files, compared by ``tarry audit`` in a process of its own.
 
-The account (``account.py``) counts the same with numpy. What the two say of lost, early and foreign must be the same.
+The account (``account.py``) counts the same with numpy; both must come to the same numbers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from tarry.demo.account import Account
 from tarry.demo.flights import Flights
-from tarry.spark.pipeline.process import kill_session
+from tarry.spark.runtime.process import kill_session
 
 ACCEPTED, DELIVERED, REPORT = "accepted.parquet", "delivered.parquet", "audit.html"
 AUDIT_S = 600.0
@@ -27,7 +27,7 @@ AUDIT_S = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Audited:
-    """What ``tarry audit`` said; ``error``: why it said nothing."""
+    """The answer of ``tarry audit``; ``error``: why there is none."""
 
     seconds: float = 0.0
     counts: dict[str, int] = field(default_factory=dict)
@@ -36,21 +36,21 @@ class Audited:
     error: str | None = None
 
     def wrong(self, account: Account) -> list[str]:
-        """What must not be: failures, none of it, or another count than the account's."""
+        """What must not be: a failure, no answer, or another count than the account's."""
         if self.error is not None:
             return [f"the audit failed: {self.error}"]
-        ours = {name: getattr(account, name) for name in ("accepted", "delivered", "lost", "duplicated")}
-        theirs = {name: self.counts.get(name) for name in ours}
-        found = [f"the audit found {count:,} {name}" for name, count in self.failures.items()]
-        return found + ([f"the audit counts {theirs}, the account {ours}"] if theirs != ours else [])
+        expected = {name: getattr(account, name) for name in ("accepted", "delivered", "lost", "duplicated")}
+        counted = {name: self.counts.get(name) for name in expected}
+        problems = [f"the audit found {count:,} {name}" for name, count in self.failures.items()]
+        return problems + ([f"the audit counts {counted}, the account {expected}"] if counted != expected else [])
 
 
 def write_ledgers(out: Path, accepted: pa.Table, delivered: pa.Table, flights: Flights) -> None:
     """``accepted.parquet`` and ``delivered.parquet``, as ``tarry audit`` reads them."""
     for name, ledger in ((ACCEPTED, accepted), (DELIVERED, delivered)):
         rows = ledger.column("row")
-        known = pc.and_(pc.greater_equal(rows, 0), pc.less(rows, len(flights)))
-        topics = flights.messages.column("topic").take(pc.if_else(known, rows, None))
+        is_flight = pc.and_(pc.greater_equal(rows, 0), pc.less(rows, len(flights)))
+        topics = flights.messages.column("topic").take(pc.if_else(is_flight, rows, None))
         ledger = ledger.append_column("topic", topics).append_column("id", rows.cast(pa.string()))
         pq.write_table(ledger.drop_columns(["row"]), out / name, compression="zstd")
 
@@ -66,17 +66,17 @@ def audit(out: Path) -> Audited:
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
     try:
-        said, complaint = process.communicate(timeout=AUDIT_S)
+        output, errors = process.communicate(timeout=AUDIT_S)
     except subprocess.TimeoutExpired:
         return Audited(error=f"no answer within {AUDIT_S:g} s")
     finally:
-        # Ctrl-C reaches the demo alone: what it has started is in a session of its own, with its JVM.
+        # Ctrl-C reaches the demo alone: this process has a session of its own, with its JVM.
         kill_session(process.pid)
         process.wait()
     seconds = round(time.monotonic() - started, 3)
     try:
-        told: dict[str, Any] = json.loads(said)
+        answer: dict[str, Any] = json.loads(output)
     except ValueError:
-        lines = complaint.strip().splitlines()
+        lines = errors.strip().splitlines()
         return Audited(seconds, error=lines[-1] if lines else f"exit code {process.returncode}")
-    return Audited(seconds, told["counts"], told["failures"], told["verdict"])
+    return Audited(seconds, answer["counts"], answer["failures"], answer["verdict"])

@@ -1,4 +1,4 @@
-"""What was seen of a run, beside the account of its messages; and whether all of it is as it must be."""
+"""What was measured of a run beside the account of its messages, and what must not have happened."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tarry.demo.account import Account, Outage
 
 @dataclass(frozen=True, slots=True)
 class StoreFacts:
-    """What Spark wrote, as the Delta table says: the side that knows nothing of the broker."""
+    """What Spark wrote, by the Delta table's own log, read without the broker."""
 
     rows: int
     commits: int
@@ -45,9 +45,9 @@ class KillFacts:
     processes: int
     """How many were alive of broker and pipeline when it was killed."""
     gone_s: float
-    """How long after the kill none of them was left."""
+    """How long after the kill all of them had ended."""
     left: list[int]
-    """Those that stayed for all that."""
+    """The processes that had to be killed after all."""
     pipeline_back_s: float | None
     """From the kill until Spark worked again."""
 
@@ -86,8 +86,8 @@ class Facts:
 
 
 def wrong_with(account: Account, facts: Facts) -> list[str]:
-    """What must not be; empty when the run was good."""
-    found = [
+    """What must not have happened; empty when the run was good."""
+    problems = [
         (account.lost > 0, f"{account.lost:,} messages were lost: acknowledged to the producer, never delivered"),
         (account.early > 0, f"{account.early:,} hand-outs were early"),
         (account.strange > 0, f"{account.strange:,} hand-outs do not fit what was accepted"),
@@ -96,7 +96,7 @@ def wrong_with(account: Account, facts: Facts) -> list[str]:
         *_store_wrong(account, facts),
         *_process_wrong(facts),
     ]
-    return [text for is_so, text in found if is_so]
+    return [text for is_so, text in problems if is_so]
 
 
 def _store_wrong(account: Account, facts: Facts) -> list[tuple[bool, str]]:

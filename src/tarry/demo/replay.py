@@ -1,9 +1,9 @@
-"""Producing: the year is scheduled in three ways, and what each message was answered is kept in columns.
+"""Producing: the year is scheduled in three ways, and the broker's answers are kept in columns.
 
 Most of it as one Arrow table, in an order that has nothing to do with time; some one by one before the replay, very
 many at a time; and the late bookings while it runs, each seconds before its departure and with a *delay*, also while
-the broker is dead. Whoever has no answer to a late booking asks again, as a real producer does: it cannot know whether
-the first one was accepted, so such a departure may be there twice, under two seqs.
+the broker is dead. A late booking without an answer is scheduled again, as a real producer does: it cannot know whether
+the first one was accepted, so such a departure may be accepted twice, under two seqs.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ AGAIN_S = 0.1
 STEP_S = 0.02
 SEED = 2013
 
-Told = Callable[[int], None]
-"""Is told how many more messages were accepted."""
+OnAccepted = Callable[[int], None]
+"""Called with how many more messages were accepted."""
 
 BULK, SINGLE, LATE = 0, 1, 2
 WAYS = ("in one table", "one by one", 'one by one, while it runs, by delay="…"')
@@ -93,19 +93,21 @@ class Book:
         )
 
 
-def schedule_table(client: Client, flights: Flights, rows: Int64s, due_ms: Int64s, book: Book, told: Told) -> None:
+def schedule_table(
+    client: Client, flights: Flights, rows: Int64s, due_ms: Int64s, book: Book, on_accepted: OnAccepted
+) -> None:
     """Schedule these rows as one Arrow table."""
     table = flights.messages.take(pa.array(rows)).append_column("due_ms", pa.array(due_ms[rows]))
 
     def accepted(chunk: Accepted) -> None:
         book.chunk(rows, chunk)
-        told(chunk.count)
+        on_accepted(chunk.count)
 
     client.schedule_batch(table, progress=accepted)
 
 
 async def schedule_singles(
-    client: AsyncClient, flights: Flights, rows: Int64s, due_ms: Int64s, book: Book, told: Told
+    client: AsyncClient, flights: Flights, rows: Int64s, due_ms: Int64s, book: Book, on_accepted: OnAccepted
 ) -> None:
     """Schedule these rows one by one, many under way at a time, each with its due time."""
     calls = _Calls(client, flights, rows)
@@ -113,11 +115,11 @@ async def schedule_singles(
         part = rows[start : start + AT_ONCE]
         receipts = await asyncio.gather(*(calls.schedule(start + i, due=int(due_ms[r])) for i, r in enumerate(part)))
         book.receipts(part, receipts, SINGLE)
-        told(len(part))
+        on_accepted(len(part))
 
 
 async def schedule_late(
-    client: AsyncClient, flights: Flights, plan: Plan, due_ms: Int64s, book: Book, told: Told
+    client: AsyncClient, flights: Flights, plan: Plan, due_ms: Int64s, book: Book, on_accepted: OnAccepted
 ) -> None:
     """Schedule the late bookings, each when its time has come, until all have been accepted."""
     calls = _Calls(client, flights, plan.late)
@@ -138,7 +140,7 @@ async def schedule_late(
             else:
                 book.receipts(plan.late[i : i + 1], [receipt], LATE)
                 book.asked_again += again
-                told(1)
+                on_accepted(1)
                 return
             await asyncio.sleep(AGAIN_S)
 
@@ -186,7 +188,7 @@ class LateBookings:
             asyncio.run(self._book())
         except asyncio.CancelledError:
             pass
-        except BaseException as error:  # noqa: BLE001  check() raises it where somebody hears it
+        except BaseException as error:  # noqa: BLE001  check() raises it in the demo's thread
             self._error = error
 
     async def _book(self) -> None:
@@ -200,8 +202,8 @@ class _Calls:
 
     def __init__(self, client: AsyncClient, flights: Flights, rows: Int64s) -> None:
         self._client = client
-        taken = flights.messages.take(pa.array(rows))
-        self._columns = {name: taken.column(name).to_pylist() for name in taken.column_names}
+        messages = flights.messages.take(pa.array(rows))
+        self._columns = {name: messages.column(name).to_pylist() for name in messages.column_names}
 
     async def schedule(self, i: int, *, due: int | None = None, delay: str | None = None) -> Receipt:
         c = self._columns

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from tarry import __version__
 from tarry.base.delay import format_ms
-from tarry.demo.account import PERCENTILES, Account, Herd
+from tarry.demo.account import PERCENTILES, Account, LargestHerd
 from tarry.demo.audit import Audited
 from tarry.demo.facts import Facts, KillFacts
 
@@ -108,11 +108,13 @@ def _duplicates(account: Account) -> str:
     other = account.duplicated - account.duplicated_by_kill
     if not other:
         return WHERE_DUPLICATES_COME_FROM if account.duplicated else ""
-    known = f"{account.duplicated_by_kill:,} {WHERE_DUPLICATES_COME_FROM}; " if account.duplicated_by_kill else ""
-    return f"{known}{other:,} for another reason (a lease that ended, or a lost connection, before the acknowledgement)"
+    by_kill = f"{account.duplicated_by_kill:,} {WHERE_DUPLICATES_COME_FROM}; " if account.duplicated_by_kill else ""
+    return (
+        f"{by_kill}{other:,} for another reason (a lease that ended, or a lost connection, before the acknowledgement)"
+    )
 
 
-def _herd(herd: Herd) -> str:
+def _herd(herd: LargestHerd) -> str:
     last = "none came" if herd.last_late_ms is None else f"the last was {herd.last_late_ms:,.1f} ms late"
     return f"due in the same millisecond; {last}" + (" (the broker was down)" if herd.in_outage else "")
 
@@ -163,8 +165,8 @@ def _spark(account: Account, facts: Facts) -> list[Row]:
 def _audited(audited: Audited | None) -> list[Row]:
     if audited is None or audited.error is not None:
         return []
-    told = f"lost, early or foreign, says tarry audit of the two ledgers, in {audited.seconds:.0f} s"
-    return [("audit", f"{sum(audited.failures.values()):,}", told)]
+    note = f"lost, early or foreign, says tarry audit of the two ledgers, in {audited.seconds:.0f} s"
+    return [("audit", f"{sum(audited.failures.values()):,}", note)]
 
 
 def _broker(facts: Facts) -> list[Row]:

@@ -1,4 +1,4 @@
-"""What a person sees while the demo runs: a bar where there is a terminal, now and then a line where there is none.
+"""The demo's progress: a bar on a terminal, a line every few seconds elsewhere.
 
 All of it goes to stderr: stdout is for the report.
 """
@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
 LINE_S = 5.0
-"""How often a long step says how it is, without a terminal."""
+"""How often a long step prints its progress without a terminal."""
 
 
 class Step:
@@ -22,14 +22,14 @@ class Step:
 
     def __init__(self, title: str, total: float | None, console: Console, progress: Progress | None) -> None:
         self.done = ""
-        """What is said when it has ended well."""
+        """The line that stays when it has ended well."""
         self._title = title
         self._total = total
         self._console = console
         self._progress = progress
         self._task = TaskID(0) if progress is None else progress.add_task(title, total=total, note="")
         self._completed = 0.0
-        self._said_s = time.monotonic()
+        self._printed_s = time.monotonic()
 
     def advance(self, by: float, note: str = "") -> None:
         """So much more is done. Any thread."""
@@ -40,14 +40,14 @@ class Step:
         self._completed = completed
         if self._progress is not None:
             self._progress.update(self._task, completed=completed, note=escape(note))
-        elif time.monotonic() - self._said_s >= LINE_S:
-            self._said_s = time.monotonic()
+        elif time.monotonic() - self._printed_s >= LINE_S:
+            self._printed_s = time.monotonic()
             share = f" {completed / self._total:4.0%}" if self._total else ""
             self._console.print(f"  {escape(self._title)}:{share} {escape(note)}".rstrip())
 
 
 class Screen:
-    """Tells what goes on; one step at a time."""
+    """Prints progress, one step at a time."""
 
     def __init__(self, console: Console | None = None) -> None:
         self.console = console or Console(stderr=True, highlight=False, soft_wrap=True)

@@ -6,10 +6,11 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 
 import numpy as np
-import numpy.typing as npt
+
+from tarry.base.types import Int64s, Mask
 
 
-def runs(values: npt.NDArray[np.int64]) -> list[tuple[int, int]]:
+def runs(values: Int64s) -> list[tuple[int, int]]:
     """Ascending distinct integers as intervals ``[first, end)``."""
     if not len(values):
         return []
@@ -41,9 +42,16 @@ class Intervals:
         self._first[low:high] = [first]
         self._end[low:high] = [end]
 
+    def clear(self) -> None:
+        """Be empty."""
+        self._first.clear()
+        self._end.clear()
+
     def drop_below(self, floor: int) -> int:
-        """Forget what is below ``floor``; the lowest integer >= ``floor`` that is not in the set (it is forgotten up to
-        there).
+        """Forget what is below ``floor``, and the interval that ``floor`` lies in, if there is one.
+
+        Returns:
+            The lowest integer from ``floor`` on that is not in the set.
         """
         while self._first and self._first[0] <= floor:
             floor = max(floor, self._end.pop(0))
@@ -54,8 +62,9 @@ class Intervals:
         """How many of ``first … end-1`` are in the set."""
         return sum(max(0, min(e, end) - max(f, first)) for f, e in zip(self._first, self._end, strict=True))
 
-    def mask(self, values: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    def mask(self, values: Int64s) -> Mask:
         """Which of ``values`` are in the set."""
         at = np.searchsorted(np.array(self._first, np.int64), values, "right") - 1
         ends = np.array([*self._end, 0], np.int64)
-        return (at >= 0) & (values < ends[at])
+        mask: Mask = (at >= 0) & (values < ends[at])
+        return mask

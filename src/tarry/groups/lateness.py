@@ -34,8 +34,8 @@ def overdue(batch: pa.RecordBatch, now_ms: int, settings: TopicSettings | None) 
         return None
     default = settings.late if settings is not None and settings.late else "drop"
     ways = np.full(batch.num_rows, LATE_WAYS.index(default), np.int8)
-    found = values_of(batch.column("properties"), LATE)
-    if found is not None:
-        said = [LATE_WAYS.index(t) if t in LATE_WAYS else LATE_WAYS.index(default) for t in found[1].to_pylist()]
-        ways[found[0]] = said
+    own_ways = values_of(batch.column("properties"), LATE)
+    if own_ways is not None:
+        rows, texts = own_ways
+        ways[rows] = [LATE_WAYS.index(t if t in LATE_WAYS else default) for t in texts.to_pylist()]
     return late & (ways == _DROP), late & (ways == _DEAD)

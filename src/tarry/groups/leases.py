@@ -8,27 +8,48 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from tarry.base.types import Int32s, Int64s
+from tarry.base.types import Int32s, Int64s, Mask
 from tarry.groups.states import Event, State, States, move, move_all
 
-if TYPE_CHECKING:
-    from tarry.groups.subscription import Subscription
-
+Places: TypeAlias = npt.NDArray[np.intp]
+"""Positions of rows in a lease."""
 
 _LEASED = int(State.LEASED)
-_LET_GO = -1
+_MOVED = -1
 """In the states of a lease: the row is under another one now. No state, so nothing can happen to it here."""
 _HANDED_OUT = {state: int(move(state, Event.LEASE)) for state in (State.READY, State.WAITING)}
 
 
+@dataclass(slots=True, eq=False)
+class Holder:
+    """What the group keeps of one of its consumers; guarded by the group's lock."""
+
+    prefetch: int
+    """How many unsettled messages it may hold."""
+    lease_ms: int
+    since_ms: int
+    """Since when it has been waiting, with room for what it waits for."""
+    held: int = 0
+    """How many messages are leased to it and not settled."""
+    closed: bool = False
+    was_full: bool = False
+
+    def on_handout(self, now_ms: int) -> int:
+        """It was given something; since when it had been waiting, with room for it."""
+        if self.was_full:
+            self.since_ms = now_ms  # it got room some time since; what was due before may have waited for that
+        self.was_full = self.held >= self.prefetch
+        return self.since_ms
+
+
 @dataclass(slots=True)
 class Lease:
-    """One batch in a consumer's hands. Offsets ascend."""
+    """One batch in a consumer's hands. The arrays have a row a message; offsets ascend."""
 
     number: int
     offsets: Int64s
@@ -39,12 +60,12 @@ class Lease:
     tries: Int32s | None
     """Each message's own limit of tries, 0 where it has none; None where none of them has one."""
     deadline_ms: int
-    holder: Subscription
+    holder: Holder
     since_ms: int
     """When it was handed out."""
 
     @property
-    def held(self) -> npt.NDArray[np.intp]:
+    def held(self) -> Places:
         """The rows that are leased still."""
         return np.flatnonzero(self.states == _LEASED)
 
@@ -74,7 +95,7 @@ class Leases:
 
     def open(
         self,
-        holder: Subscription,
+        holder: Holder,
         offsets: Int64s,
         state: State | States,
         attempts: Int32s,
@@ -93,9 +114,9 @@ class Leases:
         self.rows += rows
         return number
 
-    def find(self, leases: Int64s, offsets: Int64s) -> list[tuple[Lease, npt.NDArray[np.intp]]]:
-        """By lease, the rows among these that are leased; the others are stale."""
-        found = []
+    def find(self, leases: Int64s, offsets: Int64s) -> list[tuple[Lease, Places]]:
+        """By lease, the rows among these (lease and offset of each) that are leased; the others are stale."""
+        by_lease = []
         one = len(leases) > 0 and bool((leases == leases[0]).all())
         for number in [int(leases[0])] if one else np.unique(leases).tolist():
             lease = self._leases.get(number)
@@ -105,40 +126,38 @@ class Leases:
             at = np.minimum(np.searchsorted(lease.offsets, wanted), len(lease.offsets) - 1)
             at = at[(lease.offsets[at] == wanted) & (lease.states[at] == _LEASED)]
             if len(at):
-                found.append((lease, at))
-        return found
+                by_lease.append((lease, at))
+        return by_lease
 
-    def find_each(
-        self, leases: Int64s, offsets: Int64s
-    ) -> tuple[npt.NDArray[np.bool_], list[tuple[Lease, npt.NDArray[np.intp]]]]:
-        """:meth:`find`, and which of these rows it found; of one that is given twice, the first.
+    def find_each(self, leases: Int64s, offsets: Int64s) -> tuple[Mask, list[tuple[Lease, Places]]]:
+        """:meth:`find`, and which of these rows it gives; of one that is given twice, the first.
 
         One after the other: they are a few of several leases, where steps of whole arrays cost far more.
         """
         held = np.zeros(len(offsets), np.bool_)
-        found: dict[int, dict[int, None]] = {}
+        by_lease: dict[int, dict[int, None]] = {}
         for row, (number, offset) in enumerate(zip(leases.tolist(), offsets.tolist(), strict=True)):
             lease = self._leases.get(number)
             if lease is None or (at := lease.place(offset)) is None:
                 continue
-            mine = found.setdefault(number, {})
-            held[row] = at not in mine
-            mine[at] = None
-        return held, [(self._leases[number], np.array(sorted(at), np.intp)) for number, at in found.items()]
+            places = by_lease.setdefault(number, {})
+            held[row] = at not in places
+            places[at] = None
+        return held, [(self._leases[number], np.array(sorted(at), np.intp)) for number, at in by_lease.items()]
 
-    def part(self, number: int, offset: int, deadline_ms: int) -> int | None:
+    def split_off(self, number: int, offset: int, deadline_ms: int) -> int | None:
         """A lease of its own for one row of another, for the same consumer; its number, or None if the row is not
         leased under ``number``.
         """
-        found = self.find(np.array([number], np.int64), np.array([offset], np.int64))
-        if not found:
+        by_lease = self.find(np.array([number], np.int64), np.array([offset], np.int64))
+        if not by_lease:
             return None
-        [(lease, at)] = found
+        [(lease, at)] = by_lease
         if len(lease.offsets) == 1:
             # Another number all the same: who had the former must not settle by it any more.
             del self._leases[number]
         else:
-            lease.states[at] = _LET_GO
+            lease.states[at] = _MOVED
             lease.left -= 1
             if not lease.left:
                 del self._leases[number]
@@ -151,7 +170,7 @@ class Leases:
         self._push_deadline(deadline_ms, fresh)
         return fresh
 
-    def renew(self, holder: Subscription, now_ms: int, oldest_ms: int) -> int:
+    def renew(self, holder: Holder, now_ms: int, oldest_ms: int) -> int:
         """Move the deadlines of a consumer's leases that were handed out after ``oldest_ms``; how many."""
         renewed = [lease for lease in self.of(holder) if lease.since_ms > oldest_ms]
         for lease in renewed:
@@ -159,7 +178,7 @@ class Leases:
             self._push_deadline(lease.deadline_ms, lease.number)
         return len(renewed)
 
-    def end(self, lease: Lease, at: npt.NDArray[np.intp], event: Event) -> None:
+    def end(self, lease: Lease, at: Places, event: Event) -> None:
         """``event`` has happened to rows that :meth:`find` gave, or :attr:`Lease.held`: they are held no more."""
         lease.states[at] = int(move(State.LEASED, event))
         lease.left -= len(at)
@@ -185,7 +204,7 @@ class Leases:
             if lease is not None and lease.deadline_ms <= now_ms:  # else settled, or extended: a later entry speaks
                 yield lease
 
-    def of(self, holder: Subscription) -> list[Lease]:
+    def of(self, holder: Holder) -> list[Lease]:
         """What one consumer holds."""
         return [lease for lease in self._leases.values() if lease.holder is holder]
 

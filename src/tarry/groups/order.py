@@ -1,8 +1,8 @@
 """Order by key within a group: of each ordering key, one message is on its way at a time, and the later ones wait.
 
 A message is *on its way* from when it may be handed out until it is settled: leased, waiting for its next try, or being
-buried. When the last one of a key is settled, the next of that key is let go. What waits is known by its offset alone,
-and after a restart it is found again in the log, in the same order.
+copied to the dead letters. When the last one of a key is settled, the next of that key may go. What waits is known by
+its offset alone, and after a restart it is found again in the log, in the same order.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ HELD_MAX = 100_000
 
 
 class Order:
-    """Guarded by the group's lock."""
+    """Guarded by the group's lock. Where it is not ``active``, it holds nothing back and knows nothing."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, active: bool) -> None:
+        self.active = active
         self.held = 0
         """How many are held back."""
         self._keys: dict[int, str] = {}  # offset on its way → key
@@ -72,17 +73,21 @@ class Order:
         return {offset for offset in self._keys if offset < first}
 
     def drop_below(self, first: int) -> list[int]:
-        """Forget what is held back below ``first``; which they were."""
-        gone = []
+        """Forget what is held back below ``first``; which they were, ascending."""
+        dropped = []
         for key in list(self._behind):
             queue = self._behind[key]
             while queue and queue[0] < first:
-                gone.append(queue.popleft())
+                dropped.append(queue.popleft())
             if not queue:
                 del self._behind[key]
-        self.held -= len(gone)
-        return sorted(gone)
+        self.held -= len(dropped)
+        return sorted(dropped)
 
-    def all_held(self) -> list[int]:
-        """The offsets held back, ascending."""
-        return sorted(offset for queue in self._behind.values() for offset in queue)
+    def reset(self, *, active: bool) -> list[int]:
+        """Begin anew, or be no more; the offsets that had been held back, ascending."""
+        held = sorted(offset for queue in self._behind.values() for offset in queue)
+        self.active, self.held = active, 0
+        for index in (self._keys, self._on_way, self._behind):
+            index.clear()
+        return held

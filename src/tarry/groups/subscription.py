@@ -2,70 +2,64 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pyarrow as pa
 
+from tarry.api.consuming import ConsumerGroup, OnResult
 from tarry.base.errors import ClosedError
 from tarry.base.types import Int64s
-from tarry.groups.ledger import Done
+from tarry.groups.delivery import Delivery
+from tarry.groups.lease_manager import LeaseManager
+from tarry.groups.leases import Holder
 
-if TYPE_CHECKING:
-    from tarry.groups.group import Group
+ROWS_MAX = 8192
 
 
 class Subscription:
-    """Any thread may call; ``held`` counts what is leased to it and not settled."""
+    """Implements :class:`tarry.api.consuming.Subscription`."""
 
-    def __init__(self, group: Group, *, prefetch: int, lease_ms: int) -> None:
+    def __init__(self, group: ConsumerGroup, holder: Holder, delivery: Delivery, lease_manager: LeaseManager) -> None:
         self.group = group
-        self.prefetch = prefetch
-        self.lease_ms = lease_ms
-        self.held = 0
-        self.closed = False
-        self._since_ms = group.now_ms()
-        self._full = False
+        self._holder = holder
+        self._delivery = delivery
+        self._lease_manager = lease_manager
 
-    def handed(self, now_ms: int) -> int:
-        """From the group, with its lock held, when it has handed something out: since when this consumer had been
-        waiting, with room for it.
-        """
-        if self._full:
-            self._since_ms = now_ms  # it got room some time since; what was due before may have waited for that
-        self._full = self.held >= self.prefetch
-        return self._since_ms
+    @property
+    def held(self) -> int:
+        """How many messages are leased to it and not settled."""
+        return self._holder.held
 
-    def fetch(self, max_rows: int = 8192, wait_s: float | None = None) -> pa.RecordBatch | None:
-        """Messages (:data:`DELIVERY`), as soon as there are any; None when there were none within ``wait_s``, or after
-        :meth:`close`.
-        """
-        return self.group.fetch(self, max_rows, wait_s)
+    @property
+    def closed(self) -> bool:
+        return self._holder.closed
 
-    def ack(self, leases: Int64s, offsets: Int64s, done: Done | None = None) -> int:
-        """See :meth:`Group.ack`."""
-        self._check()
-        return self.group.ack(leases, offsets, done)
+    def poll(self, rows_max: int) -> tuple[pa.RecordBatch | None, float | None]:
+        return self._delivery.poll(self._holder, rows_max)
 
-    def nack(self, leases: Int64s, offsets: Int64s, delay_ms: int | None = None, done: Done | None = None) -> int:
-        """See :meth:`Group.nack`; without a delay, the group's back-off."""
-        self._check()
-        return self.group.nack(leases, offsets, delay_ms, done)
+    def fetch(self, rows_max: int = ROWS_MAX, wait_s: float | None = None) -> pa.RecordBatch | None:
+        return self._delivery.fetch(self._holder, rows_max, wait_s)
+
+    def ack(self, leases: Int64s, offsets: Int64s, on_result: OnResult | None = None) -> int:
+        self._check_open()
+        return self._lease_manager.ack(leases, offsets, on_result)
+
+    def nack(
+        self, leases: Int64s, offsets: Int64s, delay_ms: int | None = None, on_result: OnResult | None = None
+    ) -> int:
+        self._check_open()
+        return self._lease_manager.nack(leases, offsets, delay_ms, on_result)
 
     def extend(self, leases: Int64s, offsets: Int64s, lease_ms: int) -> int:
-        """See :meth:`Group.extend`."""
-        self._check()
-        return self.group.extend(leases, offsets, lease_ms)
+        self._check_open()
+        return self._lease_manager.extend(leases, offsets, lease_ms)
+
+    def renew(self, held_ms_max: int) -> int:
+        return self._lease_manager.renew(self._holder, held_ms_max)
 
     def close(self) -> None:
-        """Give back what is held, to be delivered to others at once. A fetch in another thread returns None."""
-        with self.group.lock:
-            if self.closed:
-                return
-            self.closed = True
-        self.group.release(self)
+        self._lease_manager.release(self._holder)
 
-    def _check(self) -> None:
-        if self.group.deleted:
-            raise ClosedError(f"group {self.group.name!r} of topic {self.group.topic.name!r} was deleted")
+    def _check_open(self) -> None:
         if self.group.closed:
+            if self.group.deleted:
+                raise ClosedError(f"group {self.group.name!r} of topic {self.group.topic_name!r} was deleted")
             raise ClosedError("the broker is closed")

@@ -74,7 +74,7 @@ class ActiveIndex:
         self.due_max_ms = np.iinfo(np.int64).min
 
     def add(self, first_seq: int, position: int, due_ms: Int64s) -> None:
-        """A frame was written."""
+        """Take up a frame that was written: the seq of its first row, its position in the file, its due times."""
         self.due_min_ms = min(self.due_min_ms, int(due_ms.min()))
         self.due_max_ms = max(self.due_max_ms, int(due_ms.max()))
         self._first_seq.append(first_seq)

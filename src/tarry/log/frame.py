@@ -35,7 +35,7 @@ class LogKind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class FrameHeader:
-    """What a frame says of itself; meanings in ``docs/formats.md``."""
+    """The fields of a frame's header; what they mean is in ``docs/formats.md``."""
 
     body_bytes: int
     body_crc: int
@@ -93,7 +93,7 @@ def decode_header(data: bytes | memoryview, offset: int = 0) -> FrameHeader | No
 
 
 def body_is_valid(header: FrameHeader, body: bytes | memoryview) -> bool:
-    """Whether ``body`` is the whole body that ``header`` speaks of."""
+    """Whether ``body`` has the length and the checksum that ``header`` names."""
     return len(body) == header.body_bytes and zlib.crc32(body) == header.body_crc
 
 

@@ -39,12 +39,12 @@ class Entry(NamedTuple):
         return self.born_ms > other.born_ms
 
     def to_bytes(self) -> bytes:
-        """The value under a name."""
+        """The value that is stored under a name."""
         return _ENTRY.pack(*self)
 
     @classmethod
     def of_bytes(cls, raw: bytes) -> Entry:
-        """From what :meth:`to_bytes` gave."""
+        """The entry of which :meth:`to_bytes` gave this."""
         return cls(*_ENTRY.unpack(raw))
 
 
@@ -74,17 +74,17 @@ def name_of_id(digest: bytes, born_ms: int, window_ms: int) -> bytes:
 
 
 def slice_start_ms(name: bytes) -> int:
-    """When the slice of a name by :func:`name_of_id` began."""
+    """When the slice of time of a name by :func:`name_of_id` began."""
     return int(_MOMENT.unpack_from(name, 1)[0]) - _SIGN
 
 
 def ids_before(moment_ms: int) -> tuple[bytes, bytes]:
-    """The range of the ids whose slice began before that."""
+    """The range of the ids of which the slice of time began before ``moment_ms``."""
     return ID, ID + _MOMENT.pack(max(moment_ms, -_SIGN) + _SIGN)
 
 
 def cancellation(due_ms: int, seq: int) -> bytes:
-    """That a message is cancelled; in the order of due time and seq."""
+    """The entry that says that a message is cancelled; such entries are in the order of due time and seq."""
     return CANCELLED + _PLACE.pack(due_ms + _SIGN, seq)
 
 
@@ -109,7 +109,7 @@ def decode_places(raw: bytes) -> tuple[Int64s, Int64s]:
 
 
 def expiry(moment_ms: int, name: bytes) -> bytes:
-    """When a name may be forgotten; ordered by what it is about, then by moment."""
+    """The entry that says when a name may be forgotten; in the order of what names are about, then of moments."""
     return EXPIRY + name[:1] + _MOMENT.pack(moment_ms + _SIGN) + name
 
 

@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from rocksdict import BlockBasedOptions, Cache, Options, Rdict, WriteBatch
+from rocksdict import BlockBasedOptions, Cache, Options, Rdict
+from rocksdict import WriteBatch as Changes
 
 from tarry.base import affinity
 from tarry.base.bulk import CancelledJobs
@@ -166,7 +167,7 @@ class Registry:
         Raises:
             CorruptError: the disk gave something else than was written.
         """
-        changes = WriteBatch(raw_mode=True)
+        changes = Changes(raw_mode=True)
         if not plain and (kinds := kinds_of(batch)).any():
             self._cancel(changes, batch.filter(pa.array(kinds == Kind.CANCEL)))
             batch = batch.filter(pa.array(kinds == Kind.MESSAGE))
@@ -180,11 +181,11 @@ class Registry:
 
     def put(self, entries: Mapping[bytes, Entry]) -> None:
         """Register names that are in no row of the intake. They are durable after :meth:`sync`."""
-        changes = WriteBatch(raw_mode=True)
+        changes = Changes(raw_mode=True)
         _put(changes, entries.items())
         self._write(changes)
 
-    def _write(self, changes: WriteBatch) -> None:
+    def _write(self, changes: Changes) -> None:
         if not changes.is_empty():
             with self._lock:
                 if self._db is None:
@@ -192,7 +193,7 @@ class Registry:
                     self.complete()
             self._guarded(lambda: self._db.write(changes))
 
-    def _cancel(self, changes: WriteBatch, rows: pa.RecordBatch) -> None:
+    def _cancel(self, changes: Changes, rows: pa.RecordBatch) -> None:
         for key in encoding.cancellations(rows.column("due_ms").to_numpy(), cancelled_seqs(rows)):
             changes.put(key, b"")
 
@@ -249,14 +250,14 @@ class Registry:
         """
         if next(self._range(low, ripe, 1), None) is None:
             return
-        changes = WriteBatch(raw_mode=True)
+        changes = Changes(raw_mode=True)
         changes.delete_range(low, high)
         self._guarded(lambda: self._db.write(changes))
 
     def _sweep_names(self, about: bytes, old_ms: int) -> int:
         due = list(self._range(encoding.EXPIRY + about, encoding.expiries_end(about, old_ms), SWEPT_ROWS))
         if due:
-            changes, named = WriteBatch(raw_mode=True), [encoding.decode_expiry(raw) for raw in due]
+            changes, named = Changes(raw_mode=True), [encoding.decode_expiry(raw) for raw in due]
             entries = self.get([name for _, name in named])
             for raw, (moment, name), entry in zip(due, named, entries, strict=True):
                 # A name may have been given to a later message since; that one has an entry of its own here.
@@ -292,7 +293,7 @@ class Registry:
         return [e if e is not None and e.born_ms > now_ms - window else None for e in latest_entries]
 
     def cancelled_mask(self, due_ms: Int64s, seq: Int64s) -> Mask:
-        """Which of these messages are cancelled."""
+        """Which of the messages with these due times and seqs are cancelled."""
         return self._singly_cancelled(due_ms, seq) | self.cancelled_jobs.mask(due_ms, seq)
 
     def _singly_cancelled(self, due_ms: Int64s, seq: Int64s) -> Mask:
@@ -346,7 +347,7 @@ class Registry:
             raise CorruptError(f"{self._directory} is damaged: {error}; the next start makes it again") from error
 
 
-def _put(changes: WriteBatch, entries: Iterable[tuple[bytes, Entry]]) -> None:
+def _put(changes: Changes, entries: Iterable[tuple[bytes, Entry]]) -> None:
     for name, entry in entries:
         changes.put(name, entry.to_bytes())
         if name[:1] != encoding.ID:

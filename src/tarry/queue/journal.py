@@ -1,85 +1,60 @@
-"""The journal of the groups: which there are, which offsets are settled, and which are to be tried again. Format:
-``docs/formats.md``.
+"""The journal of the groups: makes durable what they have settled, and gives it back after a restart.
+
+Format: ``docs/formats.md``. A file begins with a snapshot of all groups, so only the last whole file counts.
 """
 
 from __future__ import annotations
 
-import logging
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from enum import IntEnum
 from pathlib import Path
-from typing import NamedTuple
 
-import pyarrow as pa
-
-from tarry.base.errors import DiskFullError, TarryError
+from tarry.base.errors import DiskFullError, OverloadedError, TarryError
 from tarry.log import frame
-from tarry.log.commit import GroupCommit
+from tarry.log.commit import GroupCommit, as_tarry_error
 from tarry.log.files import DISK_FULL, Files, sync_directory
 from tarry.log.frame import LogKind
 from tarry.log.recover import recover_tail
 from tarry.log.segment import SegmentReader, SegmentWriter, list_segments, segment_path
+from tarry.queue.entries import SCHEMA, Entry, from_batch, to_batch
 
-log = logging.getLogger(__name__)
-
-SCHEMA = pa.schema(
-    [
-        ("topic", pa.string()),
-        ("group", pa.string()),
-        ("op", pa.int8()),
-        ("first", pa.int64()),
-        ("last", pa.int64()),
-        ("attempt", pa.int32()),
-        ("at_ms", pa.int64()),
-    ]
-)
 SNAPSHOT_BEGINS, SNAPSHOT_ENDS = 1, 2
-
-
-class Op(IntEnum):
-    """What a row of the journal says."""
-
-    GROUP = 0
-    ACK = 1
-    RETRY = 2
-    SEEK = 3
-    DELETE = 4
-
-
-class Entry(NamedTuple):
-    """One row: ``op`` for offsets ``first … last-1``.
-
-    For GROUP, all below ``first`` is settled, ``last`` messages were lost to retention so far, and ``attempt`` is 1
-    where the group began at the latest message. For SEEK, all below ``first`` is settled, and nothing from there on.
-    """
-
-    topic: str
-    group: str
-    op: Op
-    first: int
-    last: int = 0
-    attempt: int = 0
-    at_ms: int = 0
+ENTRIES_MAX = 1 << 18
+"""Entries that may wait to be written before consumers are refused: some 50 MB. As many may be owed to a full disk."""
+_UNLIMITED = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
 class _Item:
     entries: list[Entry]
     ticket: int
-    done: Callable[[TarryError | None], None] | None
+    on_result: Callable[[TarryError | None], None] | None
 
 
 class Journal:
-    """Entries given together wait for one fsync, which comes after the ready log's (``docs/formats.md`` says why).
+    """Open with :meth:`open`, read :meth:`entries`, then write. Entries given together wait for one fsync, which comes
+    after the ready log's (``docs/formats.md`` says why).
 
-    ``sync_ready(ticket)`` makes the ready log durable up to a ticket of its own, or all of it (None).
+    **How its queue is bounded.** :meth:`write` neither waits nor refuses. It is called with a group's lock held, which
+    the journal's own thread wants when it takes a snapshot, so that waiting for that thread would be a deadlock; from
+    the intake's writer, which tells that dead-letter copies are durable, and must not wait for a disk of others; and
+    what it is told has happened already, so that to refuse it would lose an acknowledgement. What is bounded is what
+    leads to entries: while ``ENTRIES_MAX`` wait, who would settle, move, or make groups is refused by
+    :meth:`check_room`, before anything is changed and without a lock, and to be tried again; and nothing is handed out
+    (:attr:`is_full`). What goes on by itself meanwhile (leases that were given end, copies under way become durable,
+    retention deletes) is bounded by what had been handed out before, and ends. The journal's thread depends on none of
+    those who are refused, so the queue shrinks as soon as the disk lets it.
+
+    Entries that a full disk did not take are owed to it; consumers go on. When those become too many, they are
+    forgotten, and a snapshot of the groups, which has them all, is owed instead.
     """
 
     def __init__(
         self,
         files: Files,
         directory: Path,
+        writer: SegmentWriter,
         *,
         segment_bytes_max: int,
         sync_ready: Callable[[int | None], None],
@@ -89,67 +64,171 @@ class Journal:
     ) -> None:
         self._files = files
         self._directory = directory
+        self._writer = writer
         self._segment_bytes_max = segment_bytes_max
+        self._roll_bytes = segment_bytes_max
         self._sync_ready = sync_ready
         self._snapshot = snapshot
-        self._fatal = on_fatal
+        self._on_fatal = on_fatal
         self._owed: list[Entry] = []
-        self._dead = False
-        self._writer: SegmentWriter
-        self._threaded = threaded
-        self._commits: GroupCommit[_Item] | None = None
-        self._roll_bytes = segment_bytes_max
-
-    def start(self) -> None:
-        """Take entries from now on; recovery is over."""
-        self._commits = GroupCommit(
-            "tarry-acks", self._commit, self._failed, weight_max=1 << 62, threaded=self._threaded
+        self._owes_snapshot = False
+        self._failed = False
+        self._count_lock = threading.Lock()
+        self._waiting = 0
+        self._opened_with = writer.base
+        self._commits: GroupCommit[_Item] = GroupCommit(
+            "tarry-acks", self._commit, self._on_failure, weight_max=_UNLIMITED, threaded=threaded
         )
 
-    def write(self, entries: list[Entry], ticket: int, done: Callable[[TarryError | None], None] | None = None) -> None:
-        """Make entries durable. ``ticket``: what of the ready log they refer to. ``done`` is told from the journal's
-        thread.
+    @classmethod
+    def open(
+        cls,
+        files: Files,
+        directory: Path,
+        *,
+        segment_bytes_max: int,
+        sync_ready: Callable[[int | None], None],
+        snapshot: Callable[[], Iterable[Entry]],
+        on_fatal: Callable[[BaseException], None],
+        threaded: bool,
+    ) -> Journal:
+        """Open what is on disk.
+
+        Args:
+            sync_ready: makes the ready log durable up to a ticket of its own, or all of it (None).
+            snapshot: gives the state of all groups.
+            on_fatal: called with what kept an entry from ever becoming durable.
+
+        Raises:
+            CorruptError: for damage in what had been durable.
         """
-        assert self._commits is not None
-        self._commits.submit(_Item(entries, ticket, done), 1)
+        bases = list_segments(directory)
+        for base in bases[-1:]:
+            recover_tail(files, segment_path(directory, base), LogKind.ACKS, base)
+        # A last file whose snapshot is not whole died while rolling: the file before it has everything.
+        while len(bases) > 1 and not _is_whole(segment_path(directory, bases[-1])):
+            files.remove(segment_path(directory, bases.pop()))
+            recover_tail(files, segment_path(directory, bases[-1]), LogKind.ACKS, bases[-1])
+        writer = SegmentWriter(files, directory, LogKind.ACKS, bases[-1] if bases else 0)
+        try:
+            # Before anything is served: its writer may have died before the fsync.
+            writer.sync()
+        except BaseException:
+            writer.close()
+            raise
+        return cls(
+            files,
+            directory,
+            writer,
+            segment_bytes_max=segment_bytes_max,
+            sync_ready=sync_ready,
+            snapshot=snapshot,
+            on_fatal=on_fatal,
+            threaded=threaded,
+        )
+
+    def entries(self) -> Iterator[Entry]:
+        """What was there when it was opened, oldest first; a later one wins. To be read before anything is written.
+
+        Raises:
+            CorruptError: for damage in what had been durable.
+        """
+        with SegmentReader(segment_path(self._directory, self._opened_with)) as reader:
+            for _, _, batch in reader.read_all(SCHEMA):
+                yield from from_batch(batch)
+        self._remove_before(self._opened_with)
+
+    # -- for groups --------------------------------------------------------------------------------------------------
+
+    @property
+    def is_full(self) -> bool:
+        """Whether too much waits to be written: nothing may be begun that leads to entries."""
+        return self._waiting >= ENTRIES_MAX
+
+    def check_room(self) -> None:
+        """To be called before anything is changed for somebody who asks for it.
+
+        Raises:
+            OverloadedError: too much waits to be written.
+        """
+        if self._waiting >= ENTRIES_MAX:
+            raise OverloadedError(
+                f"{self._waiting} entries wait to be written to {self._directory}; allowed: {ENTRIES_MAX}; try again"
+            )
+
+    def write(
+        self, entries: list[Entry], ticket: int, on_result: Callable[[TarryError | None], None] | None = None
+    ) -> None:
+        """Make entries durable. ``ticket``: what of the ready log they refer to. ``on_result`` is called from the
+        journal's thread.
+
+        Raises:
+            ClosedError: it was closed, or has failed.
+        """
+        with self._count_lock:
+            self._waiting += len(entries)
+        self._commits.submit(_Item(entries, ticket, on_result), 1)
+
+    # -- its thread --------------------------------------------------------------------------------------------------
 
     def _commit(self, items: list[_Item]) -> None:
-        entries = self._owed + [e for item in items for e in item.entries]
+        entries = [entry for item in items for entry in item.entries]
         error: TarryError | None = None
         try:
             self._sync_ready(max((item.ticket for item in items), default=None))
-            self._append(entries)
-            self._owed = []
+            if not self._owes_snapshot:
+                self._append(self._owed + entries)
         except OSError as failure:
             if failure.errno not in DISK_FULL:
                 raise
-            # Consumers go on; what they acknowledged is owed to the disk, and would be delivered again after a crash.
-            self._owed = entries
-            error = DiskFullError(f"the disk of {self._directory} is full: the acknowledgement is not durable yet")
+            self._owe(entries)
+            error = self._disk_full()
         else:
-            self._writer.sync()
-            if self._writer.size >= self._roll_bytes:
-                self._roll()
+            error = self._after_append()
+        with self._count_lock:
+            self._waiting -= len(entries)
         for item in items:
-            if item.done is not None:
-                item.done(error)
+            if item.on_result is not None:
+                item.on_result(error)
+
+    def _after_append(self) -> TarryError | None:
+        """All is written, or in the snapshot that is owed; why it is not durable, if it is not."""
+        if self._owes_snapshot:
+            # Nothing is appended behind what is missing: order counts.
+            self._owes_snapshot = not self._roll()
+            return self._disk_full() if self._owes_snapshot else None
+        self._owed = []
+        self._writer.sync()
+        if self._writer.size >= self._roll_bytes:
+            self._roll()
+        return None
+
+    def _owe(self, entries: list[Entry]) -> None:
+        # Consumers go on; what they acknowledged is owed to the disk, and would be delivered again after a crash.
+        if self._owes_snapshot or len(self._owed) + len(entries) > ENTRIES_MAX:
+            # Each entry says what its group knew before it was written here, so a snapshot has them all.
+            self._owed, self._owes_snapshot = [], True
+        else:
+            self._owed += entries
+
+    def _disk_full(self) -> DiskFullError:
+        return DiskFullError(f"the disk of {self._directory} is full: the acknowledgement is not durable yet")
 
     def _append(self, entries: list[Entry], kind: int = 0) -> None:
-        columns = list(zip(*entries, strict=True)) if entries else [()] * len(SCHEMA)
-        batch = pa.RecordBatch.from_arrays(
-            [pa.array(c, f.type) for c, f in zip(columns, SCHEMA, strict=True)], schema=SCHEMA
-        )
+        batch = to_batch(entries)
         self._writer.append(frame.encode(batch, base=0, kind=kind, durable_to=self._writer.durable))
 
-    def _roll(self) -> None:
-        """Begin a new file with what is true now. The old files go only when it is durable."""
+    def _roll(self) -> bool:
+        """Begin a new file with what is true now; False where the disk is too full for that. The old files go only
+        when it is durable.
+        """
         old = self._writer
         try:
             fresh = SegmentWriter(self._files, self._directory, LogKind.ACKS, old.base + 1)
         except OSError as error:
             if error.errno not in DISK_FULL:
                 raise
-            return
+            return False
         self._writer = fresh
         # The snapshot is taken after the last entry of the old file was written, and later entries follow it in the new
         # one. The state may be ahead of the entries written (they are queued): replaying them again changes nothing.
@@ -166,56 +245,32 @@ class Journal:
             fresh.close()
             self._files.remove(fresh.path)
             sync_directory(self._directory)
-            return
+            return False
         fresh.sync()
         old.close()
         # A snapshot may be larger than a segment; then one for each commit would be most of the writing.
         self._roll_bytes = max(self._segment_bytes_max, 2 * fresh.size)
-        for base in list_segments(self._directory):
-            if base < fresh.base:
-                self._files.remove(segment_path(self._directory, base))
+        self._remove_before(fresh.base)
+        return True
 
-    def _failed(self, error: BaseException, items: list[_Item]) -> None:
-        from tarry.log.commit import as_tarry_error
+    def _remove_before(self, base: int) -> None:
+        for older in list_segments(self._directory):
+            if older < base:
+                self._files.remove(segment_path(self._directory, older))
 
-        self._dead = True
-        self._fatal(error)
+    def _on_failure(self, error: BaseException, items: list[_Item]) -> None:
+        self._failed = True
+        self._on_fatal(error)
         for item in items:
-            if item.done is not None:
-                item.done(as_tarry_error(error, "writing the journal of acknowledgements"))
-
-    def recover(self) -> Iterator[Entry]:
-        """Open what is on disk and give its entries, oldest first; a later one wins.
-
-        Raises:
-            CorruptError: for damage in what had been durable.
-        """
-        bases = list_segments(self._directory)
-        for base in bases[-1:]:
-            recover_tail(self._files, segment_path(self._directory, base), LogKind.ACKS, base)
-        # A last file whose snapshot is not whole died while rolling: the file before it has everything.
-        while len(bases) > 1 and not _is_whole(segment_path(self._directory, bases[-1])):
-            self._files.remove(segment_path(self._directory, bases.pop()))
-            recover_tail(self._files, segment_path(self._directory, bases[-1]), LogKind.ACKS, bases[-1])
-        for base in bases[-1:]:
-            with SegmentReader(segment_path(self._directory, base)) as reader:
-                for _, _, batch in reader.read_all(SCHEMA):
-                    for row in zip(*(c.to_pylist() for c in batch.columns), strict=True):
-                        yield Entry(row[0], row[1], Op(row[2]), *row[3:])
-        self._writer = SegmentWriter(self._files, self._directory, LogKind.ACKS, bases[-1] if bases else 0)
-        # Before anything is served: its writer may have died before the fsync.
-        self._writer.sync()
-        for base in bases[:-1]:
-            self._files.remove(segment_path(self._directory, base))
+            if item.on_result is not None:
+                item.on_result(as_tarry_error(error, "writing the journal of acknowledgements"))
 
     def close(self) -> None:
         """Write what waits, and stop."""
-        if self._commits is not None:
-            self._commits.close()
-            if self._owed and not self._dead:
-                self._commit([])  # what a full disk kept from being written, if there is room now
-        if hasattr(self, "_writer"):  # recovery may have ended before there was one
-            self._writer.close()
+        self._commits.close()
+        if (self._owed or self._owes_snapshot) and not self._failed:
+            self._commit([])  # what a full disk kept from being written, if there is room now
+        self._writer.close()
 
 
 def _is_whole(path: Path) -> bool:

@@ -37,13 +37,14 @@ def find(
     due_ms: int | None = None,
     deadline_s: float,
 ) -> tuple[list[Place], bool]:
-    """The messages that ``wanted`` says, and whether everything was looked at that may have one.
+    """The messages that ``wanted`` picks (from a batch, a mask of its rows), and whether everything was looked at that
+    may have one.
 
     Args:
         topic, due_ms: only of this topic, only what was due then.
         deadline_s: by ``time.monotonic()``, how long to look.
     """
-    found: list[Place] = []
+    places: list[Place] = []
     for queue, first, end in _spans(log, topic, due_ms):
         at = first
         while at < end and (read := queue.read(at, min(READ_ROWS, end - at))) is not None:
@@ -53,11 +54,11 @@ def find(
             mask = wanted(batch)
             if due_ms is not None:
                 mask = mask & (batch.column("due_ms").to_numpy() == due_ms)
-            found += [Place(queue, base + row, batch.slice(row, 1)) for row in np.flatnonzero(mask).tolist()]
+            places += [Place(queue, base + row, batch.slice(row, 1)) for row in np.flatnonzero(mask).tolist()]
             at = base + batch.num_rows
             if time.monotonic() >= deadline_s:
-                return found, False
-    return found, True
+                return places, False
+    return places, True
 
 
 def _spans(log: ReadyLog, topic: str | None, due_ms: int | None) -> Iterator[tuple[Topic, int, int]]:
@@ -72,6 +73,6 @@ def _spans(log: ReadyLog, topic: str | None, due_ms: int | None) -> Iterator[tup
             yield queue, max(written, queue.first), end
     named = {queue.name: queue for queue in topics}
     for segment in sorted(segments, reverse=True):
-        for name, base, rows, _, low, high, _ in reversed(log.frames_in(segment)):
-            if name in named and (due_ms is None or low <= due_ms <= high):
-                yield named[name], base, base + rows
+        for entry in reversed(log.frames_in(segment)):
+            if entry.topic in named and (due_ms is None or entry.due_min_ms <= due_ms <= entry.due_max_ms):
+                yield named[entry.topic], entry.offset, entry.offset + entry.rows

@@ -1,4 +1,4 @@
-"""One topic's queue: offsets, the newest rows in memory, and where on disk the others are."""
+"""One topic's queue: offsets, the newest rows in memory, where on disk the others are, and who hears of new rows."""
 
 from __future__ import annotations
 
@@ -6,17 +6,12 @@ import threading
 from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
-from tarry.api.groups import TopicSettings
 from tarry.base.message import concat
 from tarry.base.types import Int64s
-
-if TYPE_CHECKING:
-    from tarry.groups.group import Group
 
 READ_BYTES = 16 << 20
 """About the most that one read gives."""
@@ -37,7 +32,7 @@ def _base(tail: Tail) -> int:
     return tail.base
 
 
-_GONE = Tail(-1, pa.RecordBatch.from_arrays([], names=[]), 0)
+_EVICTED = Tail(-1, pa.RecordBatch.from_arrays([], names=[]), 0)
 
 
 @dataclass(slots=True)
@@ -49,20 +44,18 @@ class Extent:
     end: int
 
 
-ReadFrames = Callable[[str, int, int, int], list[tuple[int, pa.RecordBatch]]]
-"""``(topic, segment, offset, rows_max)`` → frames of the segment from the one that holds ``offset``: (base offset,
-rows).
+ReadFrame = Callable[[str, int, int, int], tuple[int, pa.RecordBatch]]
+"""``(topic, segment, offset, rows_max)`` → the frame of the segment that holds ``offset``: (its first offset, all of
+its rows). Raises FileNotFoundError where the segment was deleted.
 """
 
 
 @dataclass(slots=True)
 class Topic:
-    """Appended to by the dispatcher alone; read by groups. ``lock`` guards everything here but the groups' own
-    state.
-    """
+    """Appended to by the dispatcher alone; read by any thread. ``lock`` guards everything here."""
 
     name: str
-    read_frames: ReadFrames
+    read_frame: ReadFrame
     end: int = 0
     """The offset that the next row gets: how many messages of the topic have ever become due."""
     written: int = 0
@@ -70,11 +63,11 @@ class Topic:
     lock: threading.Lock = field(default_factory=threading.Lock)
     tails: list[Tail] = field(default_factory=list)
     evicted: int = 0
-    """How many entries at the head of ``tails`` are gone; the list is cut now and then, so that both ends are cheap."""
+    """How many entries at the head of ``tails`` are not in memory any more; the list is cut now and then, so that both
+    ends are cheap.
+    """
     extents: list[Extent] = field(default_factory=list)
-    groups: dict[str, Group] = field(default_factory=dict)
-    settings: TopicSettings | None = None
-    """What its groups are told; None: nothing but defaults."""
+    listeners: tuple[Callable[[], None], ...] = ()
 
     @property
     def first(self) -> int:
@@ -89,6 +82,7 @@ class Topic:
 
     @property
     def _in_memory(self) -> int:
+        """How many of ``tails`` are in memory."""
         return len(self.tails) - self.evicted
 
     def append(self, batch: pa.RecordBatch, size: int) -> Tail:
@@ -99,7 +93,7 @@ class Topic:
             self.end += batch.num_rows
         return tail
 
-    def wrote(self, segment: int, base: int, rows: int) -> None:
+    def on_written(self, segment: int, base: int, rows: int) -> None:
         """Rows from offset ``base`` on are in that segment."""
         with self.lock:
             last = self.extents[-1] if self.extents else None
@@ -115,7 +109,7 @@ class Topic:
             if tail.base + tail.batch.num_rows > self.written:
                 return False
             assert self.tails[self.evicted] is tail
-            self.tails[self.evicted] = _GONE
+            self.tails[self.evicted] = _EVICTED
             self.evicted += 1
             if self.evicted > 1024 and self.evicted * 2 > len(self.tails):
                 del self.tails[: self.evicted]
@@ -127,8 +121,8 @@ class Topic:
         with self.lock:
             return next((e for e in self.extents if e.segment == segment), None)
 
-    def forget_segment(self, segment: int) -> None:
-        """A segment was deleted."""
+    def on_segment_deleted(self, segment: int) -> None:
+        """Nothing of the topic is in that segment any more."""
         with self.lock:
             self.extents = [e for e in self.extents if e.segment != segment]
 
@@ -150,7 +144,7 @@ class Topic:
                 at = bisect_right([e.first for e in self.extents], offset) - 1
                 segment = self.extents[at].segment
             try:
-                base, batch = self.read_frames(self.name, segment, offset, rows_max)[0]
+                base, batch = self.read_frame(self.name, segment, offset, rows_max)
             except FileNotFoundError:
                 # Without the lock: retention may have deleted the segment since. Then there is another first offset.
                 if self._has_segment(segment):
@@ -164,26 +158,27 @@ class Topic:
         """The rows of these offsets (ascending) that can still be read; where they are many bytes, of the first alone.
 
         Returns:
-            (how many of ``offsets`` this is about, which of those there are, their rows)
+            (how many of ``offsets`` this is about, those of them that can be read, and their rows: one each in the
+            same order, None where there are none)
         """
         batches: list[pa.RecordBatch] = []
-        found = [np.empty(0, np.int64)]
+        kept = [np.empty(0, np.int64)]
         at, size, cuts = 0, 0, [*(np.flatnonzero(np.diff(offsets) > GAP_MAX) + 1).tolist(), len(offsets)]
         while at < len(offsets) and size < READ_BYTES:
             last = int(offsets[cuts[bisect_right(cuts, at)] - 1])
-            got = self.read(int(offsets[at]), last - int(offsets[at]) + 1)
-            if got is None:
+            rows = self.read(int(offsets[at]), last - int(offsets[at]) + 1)
+            if rows is None:
                 at = len(offsets)
                 break
-            base, batch = got
+            base, batch = rows
             low, high = np.searchsorted(offsets, [base, base + batch.num_rows]).tolist()
-            mine = offsets[low:high]
-            if len(mine):
-                batches.append(batch if len(mine) == batch.num_rows else batch.take(pa.array(mine - base)))
-                found.append(mine)
+            wanted = offsets[low:high]
+            if len(wanted):
+                batches.append(batch if len(wanted) == batch.num_rows else batch.take(pa.array(wanted - base)))
+                kept.append(wanted)
                 size += batches[-1].nbytes
             at = high
-        return at, np.concatenate(found), concat(batches) if batches else None
+        return at, np.concatenate(kept), concat(batches) if batches else None
 
     def _has_segment(self, segment: int) -> bool:
         with self.lock:
@@ -203,7 +198,20 @@ class Topic:
                 break
         return parts
 
+    def listen(self, on_rows: Callable[[], None]) -> Callable[[], None]:
+        """Have ``on_rows`` called when there are new rows (:meth:`notify`): from the dispatcher's thread above all, so
+        it must be quick and not raise. What is returned ends that.
+        """
+
+        def unsubscribe() -> None:
+            with self.lock:
+                self.listeners = tuple(listener for listener in self.listeners if listener is not on_rows)
+
+        with self.lock:
+            self.listeners = (*self.listeners, on_rows)
+        return unsubscribe
+
     def notify(self) -> None:
-        """Wake the consumers that wait for this topic."""
-        for group in list(self.groups.values()):
-            group.notify()
+        """Tell who listens that there are new rows."""
+        for listener in self.listeners:
+            listener()

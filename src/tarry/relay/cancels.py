@@ -1,7 +1,7 @@
 """Cancellations: which rows that fall due are not delivered.
 
-A cancellation is of a source partition and a key, and of all records before it: it takes those with a lower seq. The
-last one of a key says all.
+A cancellation names a source partition and a key, and cancels all records of that key before it: those with a lower
+seq. So the last cancellation of a key is the only one that matters.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _COLUMNS = ("key", "seq")
 
 
 class Cancels:
-    """The cancellations of some files; the files once read are kept, for they never change."""
+    """The cancellations of some files. Files that were read are kept in memory, for they never change."""
 
     def __init__(self) -> None:
         self._files: OrderedDict[str, dict[tuple[str, int], int]] = OrderedDict()
@@ -31,25 +31,25 @@ class Cancels:
         self._keys = pa.array([], pa.string())
 
     def load(self, root: str, paths: Sequence[str]) -> None:
-        """Know those of exactly these files."""
+        """Replace what is loaded by the cancellations of exactly these files."""
         if list(self._files) == list(paths):
             return
         place = Place.of(root)
         self._files = OrderedDict((path, self._files.get(path) or _read(place, path)) for path in paths)
         self._last = {}
-        for found in self._files.values():
-            for name, seq in found.items():
+        for of_file in self._files.values():
+            for name, seq in of_file.items():
                 self._last[name] = max(seq, self._last.get(name, -1))
         self._keys = pa.array(sorted({key for key, _ in self._last}), pa.string())
 
     def alive(self, batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
-        """Which rows of a batch are not cancelled."""
+        """Which rows of a batch are not cancelled: one boolean a row."""
         mask = np.ones(batch.num_rows, np.bool_)
         if not self._last:
             return mask
-        here = pc.is_in(batch.column("key"), value_set=self._keys).to_numpy(zero_copy_only=False)
+        has_key = pc.is_in(batch.column("key"), value_set=self._keys).to_numpy(zero_copy_only=False)
         seq: Int64s = batch.column("seq").to_numpy()
-        rows = np.flatnonzero(here)
+        rows = np.flatnonzero(has_key)
         keys = batch.column("key").take(pa.array(rows)).to_pylist()
         for row, key in zip(rows.tolist(), keys, strict=True):
             mask[row] = self._last.get((key, int(seq[row]) >> OFFSET_BITS), -1) <= int(seq[row])
@@ -57,10 +57,10 @@ class Cancels:
 
 
 def _read(place: Place, path: str) -> dict[tuple[str, int], int]:
-    found: dict[tuple[str, int], int] = {}
+    last: dict[tuple[str, int], int] = {}
     for group in groups(place, path):
         batch = read_group(place, path, group.number, _COLUMNS)
         for key, seq in zip(batch.column("key").to_pylist(), batch.column("seq").to_pylist(), strict=True):
             name = (key, seq >> OFFSET_BITS)
-            found[name] = max(seq, found.get(name, -1))
-    return found
+            last[name] = max(seq, last.get(name, -1))
+    return last

@@ -1,4 +1,4 @@
-"""Clients of Kafka, with the relay's settings, and their errors as the project's own. All of Kafka comes in here."""
+"""Connections to Kafka with the relay's settings, and Kafka's errors as :mod:`tarry.base.errors`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSp
 
 from tarry.base.errors import InvalidArgumentError, TarryError, UnavailableError
 from tarry.relay.positions import Partition
-from tarry.relay.settings import Settings
+from tarry.relay.settings import RelaySettings
 
 log = logging.getLogger(__name__)
 
@@ -21,8 +21,8 @@ T = TypeVar("T")
 
 CALL_TIMEOUT_S = 15.0
 _QUIET = {"log_level": 3, "socket.nagle.disable": "true", "reconnect.backoff.max.ms": 2_000}
-# The next transaction begins while Kafka still ends the last one, and has to ask again: soon, not in 100 ms.
-_SOON = {"retry.backoff.ms": 5, "retry.backoff.max.ms": 200}
+# The next transaction begins while Kafka still ends the last one, and is retried: soon, not after 100 ms.
+_RETRY_SOON = {"retry.backoff.ms": 5, "retry.backoff.max.ms": 200}
 _CONSUMER_ONLY = ("fetch.", "max.partition.fetch", "queued.", "isolation.level", "check.crcs", "client.rack")
 _PRODUCER_ONLY = ("linger.", "batch.", "compression.", "queue.buffering.", "acks", "request.required.acks", "sticky.")
 
@@ -34,28 +34,28 @@ class FencedError(TarryError):
 
 
 def bounded(what: str, call: Callable[[], T], timeout_s: float) -> T:
-    """What a call gives, which may not heed its own time limit. Then it is left behind, with all that it uses.
+    """The result of a call that may not return within its own time limit. It is then abandoned, with all that it uses.
 
     Raises:
-        UnavailableError: it has not returned in time.
+        UnavailableError: it has not returned in time. Else what the call raises.
     """
-    answer: list[T] = []
-    failed: list[BaseException] = []
+    results: list[T] = []
+    errors: list[BaseException] = []
 
     def run() -> None:
         try:
-            answer.append(call())
-        except BaseException as error:  # noqa: BLE001 - it is raised where it is waited for
-            failed.append(error)
+            results.append(call())
+        except BaseException as error:  # noqa: BLE001 - it is raised in the thread that waits
+            errors.append(error)
 
     thread = threading.Thread(target=run, name="tarry-relay-call", daemon=True)
     thread.start()
     thread.join(timeout_s)
     if thread.is_alive():
         raise UnavailableError(f"{what}: no answer for {timeout_s:g} s")
-    if failed:
-        raise failed[0]
-    return answer[0]
+    if errors:
+        raise errors[0]
+    return results[0]
 
 
 @contextmanager
@@ -85,13 +85,13 @@ def translated(what: str, error: Any) -> TarryError:
 _FENCED = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
 
 
-def _options(settings: Settings, without: tuple[str, ...]) -> dict[str, Any]:
+def _options(settings: RelaySettings, without: tuple[str, ...]) -> dict[str, Any]:
     given = {name: value for name, value in settings.kafka_options if not name.startswith(without)}
     return {"bootstrap.servers": settings.kafka, "client.id": f"tarry-{settings.name}", **_QUIET, **given}
 
 
-def consumer(settings: Settings, group: str, **options: Any) -> Any:
-    """A consumer that is no member of its group: it reads what it is told, and the group's offsets."""
+def consumer(settings: RelaySettings, group: str, **options: Any) -> Any:
+    """A consumer that never joins its group: it reads the partitions it is assigned, and the group's offsets."""
     config = _options(settings, _PRODUCER_ONLY) | {
         "group.id": group,
         "enable.auto.commit": False,
@@ -107,9 +107,9 @@ def consumer(settings: Settings, group: str, **options: Any) -> Any:
         return Consumer(config | options)
 
 
-def producer(settings: Settings, transactional_id: str | None, told: Callable[[KafkaError], None]) -> Any:
-    """A producer; with an id, a transactional one. ``told`` is called, while it is polled, when a broker is lost."""
-    config = _options(settings, _CONSUMER_ONLY) | _SOON
+def producer(settings: RelaySettings, transactional_id: str | None, on_error: Callable[[KafkaError], None]) -> Any:
+    """A producer; with an id, a transactional one. Polling it calls ``on_error`` when a broker is lost."""
+    config = _options(settings, _CONSUMER_ONLY) | _RETRY_SOON
     config |= {
         "enable.idempotence": True,
         # A flush does not wait for it: batches are as large as a step brings.
@@ -118,7 +118,7 @@ def producer(settings: Settings, transactional_id: str | None, told: Callable[[K
         # What is too large is for the brokers to say, by topic.
         "message.max.bytes": 200_000_000,
         "delivery.report.only.error": True,
-        "error_cb": told,
+        "error_cb": on_error,
     }
     if transactional_id is not None:
         config |= {"transactional.id": transactional_id, "transaction.timeout.ms": settings.transaction_timeout_ms}
@@ -130,9 +130,9 @@ def producer(settings: Settings, transactional_id: str | None, told: Callable[[K
 
 
 class Admin:
-    """Questions about the cluster, and the relay's own topics."""
+    """Asks about the cluster's topics and offsets, and creates the relay's own topics."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: RelaySettings) -> None:
         self._settings = settings
         with errors("the options of Kafka"):
             self._admin = AdminClient(_options(settings, (*_CONSUMER_ONLY, *_PRODUCER_ONLY)))
@@ -140,30 +140,30 @@ class Admin:
     def partitions(self) -> dict[str, list[int]]:
         """All topics of the cluster, with their partitions."""
         with errors(f"Kafka at {self._settings.kafka} cannot be asked for its topics"):
-            found = self._admin.list_topics(timeout=CALL_TIMEOUT_S).topics
-        return {name: sorted(topic.partitions) for name, topic in found.items() if topic.error is None}
+            topics = self._admin.list_topics(timeout=CALL_TIMEOUT_S).topics
+        return {name: sorted(topic.partitions) for name, topic in topics.items() if topic.error is None}
 
     def offsets(self, partitions: Iterable[Partition], which: str) -> dict[Partition, int]:
         """The first offset ("earliest") or the one after the last that may be read ("latest") of each."""
-        asked = [TopicPartition(*p) for p in partitions]
-        if not asked:
+        wanted = [TopicPartition(*p) for p in partitions]
+        if not wanted:
             return {}
         spec = OffsetSpec.earliest() if which == "earliest" else OffsetSpec.latest()
         with errors(f"Kafka at {self._settings.kafka} cannot be asked for offsets"):
-            told = self._admin.list_offsets(
-                dict.fromkeys(asked, spec),
+            answers = self._admin.list_offsets(
+                dict.fromkeys(wanted, spec),
                 isolation_level=IsolationLevel.READ_COMMITTED,
                 request_timeout=CALL_TIMEOUT_S,
             )
-            return {(tp.topic, tp.partition): int(future.result().offset) for tp, future in told.items()}
+            return {(tp.topic, tp.partition): int(future.result().offset) for tp, future in answers.items()}
 
-    def need_topic(self, name: str, partitions: int, config: Mapping[str, str] | None = None) -> None:
-        """Make a topic, or give it more partitions."""
-        have = self.partitions().get(name)
+    def ensure_topic(self, name: str, partitions: int, config: Mapping[str, str] | None = None) -> None:
+        """Create a topic where there is none, or give it more partitions."""
+        partitions_now = self.partitions().get(name)
         with errors(f"topic {name!r} cannot be made"):
-            if have is None:
+            if partitions_now is None:
                 futures = self._admin.create_topics([NewTopic(name, partitions, config=dict(config or {}))])
-            elif len(have) < partitions:
+            elif len(partitions_now) < partitions:
                 futures = self._admin.create_partitions([NewPartitions(name, partitions)])
             else:
                 return

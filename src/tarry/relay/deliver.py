@@ -3,14 +3,13 @@
 The shard's marker, an offset on the marker topic's partition of that number, holds the place ``{t, v}`` up to which
 the shard has delivered. It is committed in one transaction with the records, and read after the transactional id was
 taken over; the shard then delivers from there to the end of the batch. So a batch that is replayed, one that overlaps
-another's, one of a checkpoint that was lost: all of them write what is missing, and nothing twice.
+another, or one of a lost checkpoint writes exactly what is missing, and nothing twice.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -22,12 +21,13 @@ from tarry.base.clock import SystemClock
 from tarry.base.errors import InvalidArgumentError
 from tarry.base.types import Key
 from tarry.relay.cancels import Cancels
-from tarry.relay.ledger import File, Reached
-from tarry.relay.outbox import Marker, Outbox, Outboxes
+from tarry.relay.files import File, Reached
+from tarry.relay.markers import Marker
 from tarry.relay.positions import OFFSET_BITS
-from tarry.relay.schedule import Done
-from tarry.relay.sending import Ready, Sender, until_taken
-from tarry.relay.settings import Settings
+from tarry.relay.schedule import ShardResult
+from tarry.relay.sending import ReadyRecords, Sender, retry_until_taken
+from tarry.relay.settings import RelaySettings
+from tarry.relay.writer import KafkaWriter, KafkaWriters
 from tarry.store import FileColumns, Snapshot, StaleCommitError, read_window
 
 log = logging.getLogger(__name__)
@@ -57,27 +57,27 @@ class DeliverPlan:
     @classmethod
     def from_json(cls, text: str) -> DeliverPlan:
         """The inverse of :meth:`to_json`."""
-        told: dict[str, Any] = json.loads(text)
-        told["start"], told["end"] = Reached(**told["start"]), Reached(**told["end"])
-        told["files"] = tuple(File(**file) for file in told["files"])
-        told["cancelled"] = tuple(told["cancelled"])
-        return cls(**told)
+        data: dict[str, Any] = json.loads(text)
+        data["start"], data["end"] = Reached(**data["start"]), Reached(**data["end"])
+        data["files"] = tuple(File(**file) for file in data["files"])
+        data["cancelled"] = tuple(data["cancelled"])
+        return cls(**data)
 
 
 def reached(marker: Marker) -> Reached | None:
-    """The place that a marker says; None without one.
+    """The place in a marker; None without one.
 
     Raises:
-        InvalidArgumentError: it is none of ours: somebody has reset the group's offsets.
+        InvalidArgumentError: another program has committed it: somebody has reset the group's offsets.
     """
     if marker.offset is None:
         return None
-    if not marker.told.keys() >= {"t", "v", "shards"}:
+    if not marker.data.keys() >= {"t", "v", "shards"}:
         raise InvalidArgumentError(
             f"the marker {marker.offset} of the deliver group was committed by another program; its offsets are not to "
             "be reset: delete them, and what is in the store is delivered anew; or use another name"
         )
-    return Reached(int(marker.told["t"]), int(marker.told["v"]))
+    return Reached(int(marker.data["t"]), int(marker.data["v"]))
 
 
 def marker_of(place: Reached, shards: int) -> Marker:
@@ -85,53 +85,49 @@ def marker_of(place: Reached, shards: int) -> Marker:
     return Marker(place.t, {"t": place.t, "v": place.v, "shards": shards})
 
 
-_CANCELS = threading.local()
-
-
-def _cancels(root: str) -> Cancels:
-    """Those that this thread has read; shards work side by side, and each has its own list of files."""
-    known: dict[str, Cancels] = _CANCELS.__dict__
-    return known.setdefault(root, Cancels())
+ReadAheadRows = Callable[[int, int, int], Iterator[ReadyRecords]]
+"""Records that were read before they were due: of a shard, due after the second argument and by the third."""
 
 
 class DeliverWork:
-    """The work on one plan, in a task or in the driver, where some is read ``ahead``: by shard, after, until."""
+    """The work on plans, in a task or in the driver. Threads may call it at the same time, for different shards."""
 
-    def __init__(
-        self, settings: Settings, root: str, ahead: Callable[[int, int, int], Iterator[Ready]] | None = None
-    ) -> None:
+    def __init__(self, settings: RelaySettings, root: str) -> None:
         self._settings = settings
         self._root = root
-        self._ahead = ahead
+        self._cancels: dict[int, Cancels] = {}
+        """By shard: shards work side by side, and each has its own list of files."""
 
-    def __call__(self, plan: DeliverPlan, outboxes: Outboxes) -> Done:
-        """Do it.
+    def __call__(self, plan: DeliverPlan, writers: KafkaWriters, ahead: ReadAheadRows | None = None) -> ShardResult:
+        """Deliver. ``ahead`` is needed for a plan that says so.
 
         Raises:
             TarryError: it could not be done; another attempt, anywhere, does exactly what is missing.
         """
-        return until_taken(
-            outboxes,
+        return retry_until_taken(
+            writers,
             plan.shard,
-            lambda outbox, refused: self._deliver(plan, outbox, Sender(self._settings, outbox, refused)),
+            lambda writer, refused: self._deliver(plan, writer, Sender(self._settings, writer, refused), ahead),
         )
 
-    def _deliver(self, plan: DeliverPlan, outbox: Outbox, sender: Sender) -> Done:
-        done, at = Done(plan.shard), (self._settings.marker_topic, plan.shard)
-        marker = reached(outbox.markers([at])[at])
-        told = marker or plan.start
-        start, end = plan.start.joined(told), plan.end
+    def _deliver(
+        self, plan: DeliverPlan, writer: KafkaWriter, sender: Sender, ahead: ReadAheadRows | None
+    ) -> ShardResult:
+        done, at = ShardResult(plan.shard), (self._settings.marker_topic, plan.shard)
+        marker = reached(writer.markers([at])[at])
+        before = marker or plan.start
+        start, end = plan.start.joined(before), plan.end
         if start.joined(end) != end:
             raise StaleCommitError(
-                f"shard {plan.shard} has delivered up to {told}, and this batch ends at {end}: it was planned from "
+                f"shard {plan.shard} has delivered up to {before}, and this batch ends at {end}: it was planned from "
                 "another state, or another relay of this name is at work; nothing was delivered"
             )
         if marker == end:
             return done
         dues = []
-        cancels = _cancels(self._root)
+        cancels = self._cancels.setdefault(plan.shard, Cancels())
         cancels.load(self._root, plan.cancelled)
-        for ready in self._records(plan, start, end):
+        for ready in self._records(plan, start, end, ahead):
             alive, records = cancels.alive(ready.batch), ready.records
             if not alive.all():
                 records = [records[row] for row in np.flatnonzero(alive).tolist()]
@@ -140,17 +136,19 @@ class DeliverWork:
             done.add("cancelled", len(alive) - len(records))
             done.add("delivered", len(records))
         sender.settle()
-        outbox.commit({at: marker_of(end, self._settings.shards)})
+        writer.commit({at: marker_of(end, self._settings.shards)})
         done.add("refused", sender.dead)
         done.lateness_ms.record(SystemClock().now_ms() - np.concatenate([*dues, np.empty(0, np.int64)]))
         return done
 
-    def _records(self, plan: DeliverPlan, start: Reached, end: Reached) -> Iterator[Ready]:
+    def _records(
+        self, plan: DeliverPlan, start: Reached, end: Reached, ahead: ReadAheadRows | None
+    ) -> Iterator[ReadyRecords]:
         for batch in self.rows(plan, start, end):
-            yield Ready.of(self._settings, batch)
+            yield ReadyRecords.of(self._settings, batch)
         if plan.ahead:
-            assert self._ahead is not None
-            yield from self._ahead(plan.shard, start.t, end.t)
+            assert ahead is not None
+            yield from ahead(plan.shard, start.t, end.t)
 
     def rows(self, plan: DeliverPlan, start: Reached, end: Reached) -> Iterator[pa.RecordBatch]:
         """What a shard reads to deliver from ``start`` to ``end``, by due time: first what came late, then the others,
@@ -164,13 +162,13 @@ class DeliverWork:
             snapshot = snapshot_of(self._root, end.v, files)
             for batch in read_window(snapshot, Key(first, _LOWEST), last + 1, batch_rows=BATCH_ROWS):
                 number = batch.column("seq").to_numpy() >> OFFSET_BITS
-                ours = number % self._settings.shards == plan.shard
-                if ours.any():
-                    yield batch if ours.all() else batch.filter(pa.array(ours))
+                of_shard = number % self._settings.shards == plan.shard
+                if of_shard.any():
+                    yield batch if of_shard.all() else batch.filter(pa.array(of_shard))
 
 
 def snapshot_of(root: str, version: int, files: Sequence[File]) -> Snapshot:
-    """Some files of a version of the store, for who reads them."""
+    """Some files of a version of the store, as a snapshot to read them from."""
 
     def numbers(name: str) -> np.ndarray[Any, np.dtype[np.int64]]:
         return np.array([getattr(file, name) for file in files], np.int64)

@@ -1,20 +1,21 @@
 """The streaming source ``tarry-relay-deliver``: the clock, as Spark's offset.
 
 Its offset is ``{"t": clock, "v": version of the store}``, and there is always a new one: a batch is a stretch of time
-(``follow``). It is for people and for Spark; where the shards are is in their markers.
+(``follow``). Only people and Spark read it; how far the shards have got is in their markers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+import pyarrow as pa
 from deltalake import DeltaTable
-from pyspark.sql.datasource import DataSource, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
 from tarry.base.clock import SystemClock
-from tarry.relay.schedule_source import Planned, PlanReader
-from tarry.relay.settings import Settings
+from tarry.relay.schedule_source import Planned, read_plan
+from tarry.relay.settings import RelaySettings
 from tarry.store.place import Place
 
 
@@ -29,13 +30,13 @@ class DeliverSource(DataSource):  # type: ignore[misc]
         return "plan string"
 
     def streamReader(self, schema: Any) -> DeliverReader:  # noqa: N802 - Spark's name
-        return DeliverReader(Settings.from_json(self.options["settings"]))
+        return DeliverReader(RelaySettings.from_json(self.options["settings"]))
 
 
-class DeliverReader(PlanReader):
-    """Offsets are :class:`tarry.relay.ledger.Reached` as a dict."""
+class DeliverReader(DataSourceStreamReader):  # type: ignore[misc]
+    """Offsets are :class:`tarry.relay.files.Reached` as a dict."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: RelaySettings) -> None:
         self._uri = Place.of(settings.store).uri
         self._clock = SystemClock()
 
@@ -48,3 +49,6 @@ class DeliverReader(PlanReader):
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         return [Planned("")]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return read_plan(partition)

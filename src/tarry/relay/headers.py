@@ -1,7 +1,7 @@
-"""The headers by which any Kafka client schedules, and what they say.
+"""The headers by which any Kafka client schedules a record, and what they mean.
 
 Everything here depends on the record alone, and on ``now_ms`` only where a record has no timestamp: a batch that is
-replayed must decide the same of each record, or it would hand one on twice or never.
+replayed must decide the same for each record, or it would send one on twice or never.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tarry.base.delay import datetime_ms, format_ms, parse_duration_ms
 from tarry.base.errors import InvalidArgumentError
 
 PREFIX = "tarry-"
-"""Names of headers that begin so are the relay's."""
+"""Headers whose names begin so belong to the relay."""
 
 DUE, DUE_MS, DELAY, DELAY_MS = "tarry-due", "tarry-due-ms", "tarry-delay", "tarry-delay-ms"
 TOPIC, CANCEL = "tarry-topic", "tarry-cancel"
@@ -26,7 +26,7 @@ READ = frozenset((*WHEN, TOPIC, CANCEL))
 SOURCE_TOPIC, SOURCE_PARTITION, SOURCE_OFFSET = "tarry-source-topic", "tarry-source-partition", "tarry-source-offset"
 SOURCE_TIMESTAMP, DUE_AT, REASON = "tarry-source-timestamp-ms", "tarry-was-due-ms", "tarry-dead-reason"
 WRITTEN = frozenset((SOURCE_TOPIC, SOURCE_PARTITION, SOURCE_OFFSET, SOURCE_TIMESTAMP, DUE_AT, REASON))
-"""What the relay adds. On a record that comes in they are of an earlier relay, and are replaced."""
+"""What the relay adds. On a record that comes in they are an earlier relay's, and are replaced."""
 
 KAFKA_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _NUMBER = re.compile(r"[0-9]{1,18}")
@@ -38,9 +38,9 @@ class Action(IntEnum):
     """What becomes of a record."""
 
     PASS = 0
-    """Handed on at once."""
+    """Sent on at once."""
     AT = 1
-    """Handed on when it is due."""
+    """Sent on when it is due."""
     CANCEL = 2
     """Cancels what is pending under a key."""
     DEAD = 3
@@ -49,7 +49,7 @@ class Action(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class TopicRule:
-    """What holds for a source topic: where its records go, and after which delay where they do not say."""
+    """Of a source topic: where its records go, and after which delay where a record has no header for it."""
 
     target: str
     delay_ms: int | None = None
@@ -57,7 +57,7 @@ class TopicRule:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """``target`` and ``due_ms`` for PASS and AT, ``key`` for CANCEL, ``reason`` for DEAD. ``headers``: those of the
+    """``target`` and ``due_ms`` for PASS and AT, ``key`` for CANCEL, ``reason`` for DEAD. ``headers``: the
     producer's own.
     """
 
@@ -81,10 +81,10 @@ def decide(
 ) -> Decision:
     """What becomes of a record. A delay counts from the record's timestamp; from ``now_ms`` where it has none."""
     if not headers:
-        told: dict[str, bytes | None] = {}
+        orders: dict[str, bytes | None] = {}
         own: Sequence[Header] = ()
     else:
-        told, own = {}, []
+        orders, own = {}, []
         for name, value in headers:
             if not name.startswith(PREFIX):
                 own.append((name, value))
@@ -92,18 +92,18 @@ def decide(
                 continue
             elif name not in READ:
                 return _dead(headers, f"header {name!r} is unknown; allowed: {', '.join(sorted(READ))}")
-            elif name in told:
+            elif name in orders:
                 return _dead(headers, f"header {name!r} is there twice; allowed: once")
             else:
-                told[name] = value
-        if CANCEL in told:
-            return _cancel(headers, told, own, key, tombstone)
+                orders[name] = value
+        if CANCEL in orders:
+            return _cancel(headers, orders, own, key, tombstone)
     born_ms = now_ms if timestamp_ms is None else timestamp_ms
-    if not told and rule.delay_ms is None:
+    if not orders and rule.delay_ms is None:
         return Decision(Action.PASS, own, rule.target, born_ms)
     try:
-        target = _target(told, rule)
-        due_ms = _due_ms(told, rule, born_ms)
+        target = _target(orders, rule)
+        due_ms = _due_ms(orders, rule, born_ms)
         if due_ms is None:
             return Decision(Action.PASS, own, target, born_ms)
         if due_ms - born_ms > delay_ms_max:
@@ -114,43 +114,43 @@ def decide(
 
 
 def _dead(headers: Sequence[Header], reason: str) -> Decision:
-    # All of its headers: what was wrong must be seen there.
+    # All of its headers, so that the dead letter shows what was wrong.
     return Decision(Action.DEAD, headers, reason=reason)
 
 
 def _cancel(
     headers: Sequence[Header],
-    told: dict[str, bytes | None],
+    orders: dict[str, bytes | None],
     own: Sequence[Header],
     key: bytes | None,
     tombstone: bool,
 ) -> Decision:
     if not tombstone:
         return _dead(headers, f"a record with {CANCEL!r} has a value; allowed: a null value")
-    if len(told) > 1:
-        return _dead(headers, f"{', '.join(sorted(told))} together; allowed: {CANCEL!r} alone")
-    named = told[CANCEL] or key
+    if len(orders) > 1:
+        return _dead(headers, f"{', '.join(sorted(orders))} together; allowed: {CANCEL!r} alone")
+    named = orders[CANCEL] or key
     if named is None:
         return _dead(headers, f"{CANCEL!r} names no key, and the record has none; allowed: one of them")
     return Decision(Action.CANCEL, own, key=named)
 
 
-def _target(told: dict[str, bytes | None], rule: TopicRule) -> str:
-    if TOPIC not in told:
+def _target(orders: dict[str, bytes | None], rule: TopicRule) -> str:
+    if TOPIC not in orders:
         return rule.target
-    target = _text(told, TOPIC)
+    target = _text(orders, TOPIC)
     if not KAFKA_TOPIC.fullmatch(target) or target in (".", ".."):
         raise InvalidArgumentError(f"{TOPIC} {target[:300]!r} is no topic name; allowed: {KAFKA_TOPIC.pattern}")
     return target
 
 
-def _due_ms(told: dict[str, bytes | None], rule: TopicRule, born_ms: int) -> int | None:
-    given = [name for name in WHEN if name in told]
+def _due_ms(orders: dict[str, bytes | None], rule: TopicRule, born_ms: int) -> int | None:
+    given = [name for name in WHEN if name in orders]
     if len(given) > 1:
         raise InvalidArgumentError(f"{' and '.join(given)} are both there; allowed: one of them")
     if not given:
         return None if rule.delay_ms is None else born_ms + rule.delay_ms
-    text = _text(told, given[0])
+    text = _text(orders, given[0])
     match given[0]:
         case "tarry-due-ms":
             return _number(DUE_MS, text, "milliseconds since 1970")
@@ -184,8 +184,8 @@ def _number(name: str, text: str, allowed: str) -> int:
     return int(text)
 
 
-def _text(told: dict[str, bytes | None], name: str) -> str:
-    value = told[name]
+def _text(orders: dict[str, bytes | None], name: str) -> str:
+    value = orders[name]
     try:
         return (value or b"").decode().strip()
     except UnicodeDecodeError as error:

@@ -45,7 +45,7 @@ def number_of(seq: int) -> int:
 
 
 def shard_of(number: int, shards: int) -> int:
-    """Which shard hands on the records of a partition: always the same, so that the order of a key is kept."""
+    """The shard that sends on the records of a partition: always the same, so that the order of a key is kept."""
     return number % shards
 
 
@@ -73,14 +73,14 @@ class Positions:
         return {"t": self.clock_ms, "next": self.next_number, "at": dict(topics)}
 
     @classmethod
-    def from_json(cls, told: Mapping[str, Any]) -> Positions:
+    def from_json(cls, data: Mapping[str, Any]) -> Positions:
         """The inverse of :meth:`to_json`."""
         at = {
             (topic, int(partition)): At(*numbers)
-            for topic, partitions in told["at"].items()
+            for topic, partitions in data["at"].items()
             for partition, numbers in partitions.items()
         }
-        return cls(told["t"], told["next"], at)
+        return cls(data["t"], data["next"], at)
 
     def with_new(self, begins: Mapping[Partition, int]) -> Positions:
         """With partitions that are taken up at these offsets, each with a number of its own: also one that is there
@@ -103,13 +103,13 @@ class Positions:
         if total == 0:
             return self
         # Rounded up, so that a partition with few is not starved by one with many.
-        taken = {p: rows if total <= rows_max else -(-rows * rows_max // total) for p, rows in ahead.items()}
-        at = {p: At(a.number, a.offset + taken.get(p, 0)) for p, a in self.at.items()}
+        rows_of = {p: rows if total <= rows_max else -(-rows * rows_max // total) for p, rows in ahead.items()}
+        at = {p: At(a.number, a.offset + rows_of.get(p, 0)) for p, a in self.at.items()}
         return Positions(now_ms, self.next_number, at)
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class OffsetRange:
     """Records ``[start, end)`` of a partition."""
 
     topic: str
@@ -119,14 +119,14 @@ class Range:
     end: int
 
 
-def ranges(start: Positions, end: Positions, shards: int) -> dict[int, list[Range]]:
-    """What a batch reads, by shard. A partition that the start does not have yet is only taken up."""
-    found: dict[int, list[Range]] = defaultdict(list)
+def ranges(start: Positions, end: Positions, shards: int) -> dict[int, list[OffsetRange]]:
+    """What a batch reads, by shard. Of a partition that ``start`` does not have yet, nothing is read in this batch."""
+    by_shard: dict[int, list[OffsetRange]] = defaultdict(list)
     for (topic, partition), to in sorted(end.at.items()):
         at = start.at.get((topic, partition))
         if at is not None and at.number == to.number and at.offset < to.offset:
-            found[shard_of(to.number, shards)].append(Range(topic, partition, to.number, at.offset, to.offset))
-    return dict(found)
+            by_shard[shard_of(to.number, shards)].append(OffsetRange(topic, partition, to.number, at.offset, to.offset))
+    return dict(by_shard)
 
 
 def changes(start: Positions, end: Positions) -> dict[Partition, tuple[int | None, At]]:

@@ -108,10 +108,10 @@ def _properties(headers: list[str | None]) -> pa.Array:
     return pa.array([None if text is None else [(HEADERS, text)] for text in headers], PROPERTIES)
 
 
-def kept_headers(batch: pa.RecordBatch) -> list[str | None]:
+def headers_column(batch: pa.RecordBatch) -> list[str | None]:
     """The property of each row of a batch; None where a row has none."""
     properties = batch.column("properties")
     if properties.null_count == batch.num_rows:
         return [None] * batch.num_rows
-    told: list[str | None] = pc.map_lookup(properties, HEADERS, "first").to_pylist()
-    return told
+    texts: list[str | None] = pc.map_lookup(properties, HEADERS, "first").to_pylist()
+    return texts

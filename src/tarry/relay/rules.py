@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from tarry.base.delay import parse_duration_ms, parse_levels
 from tarry.base.errors import InvalidArgumentError
 from tarry.relay.headers import KAFKA_TOPIC, TopicRule
-from tarry.relay.settings import Settings
+from tarry.relay.settings import RelaySettings
 
 log = logging.getLogger(__name__)
 
@@ -31,8 +31,8 @@ class _Target:
     template: str
 
     def of(self, topic: str) -> str | None:
-        found = self.pattern.fullmatch(topic)
-        return None if found is None else found.expand(self.template.replace("{topic}", topic))
+        match = self.pattern.fullmatch(topic)
+        return None if match is None else match.expand(self.template.replace("{topic}", topic))
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +41,10 @@ class _Delay:
     delay_ms: int | None
 
     def of(self, topic: str, levels: tuple[int, ...]) -> int | None:
-        found = self.pattern.fullmatch(topic)
-        if found is None or self.delay_ms is not None:
-            return None if found is None else self.delay_ms
-        [(what, value)] = [(name, text) for name, text in found.groupdict().items() if name in _KINDS]
+        match = self.pattern.fullmatch(topic)
+        if match is None or self.delay_ms is not None:
+            return None if match is None else self.delay_ms
+        [(what, value)] = [(name, text) for name, text in match.groupdict().items() if name in _KINDS]
         if what == "seconds":
             return int(value) * 1000
         if what == "duration":
@@ -58,44 +58,44 @@ _KINDS = ("level", "seconds", "duration")
 
 
 class Rules:
-    """What holds for each topic, by the settings.
+    """The rule of each topic, by the settings.
 
     Raises:
-        InvalidArgumentError: a pattern, template or delay is none.
+        InvalidArgumentError: a pattern, template or delay is not valid.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: RelaySettings) -> None:
         self._settings = settings
         self._topics = _pattern(settings.topics, "--topics")
         self._targets = [_target(text) for text in settings.targets]
         self._delays = [_delay(text) for text in settings.delays]
         self._levels = parse_levels(settings.delay_levels)
-        self._known: dict[str, TopicRule] = {}
+        self._rules: dict[str, TopicRule] = {}
         self._refused: set[str] = set()
 
     def of(self, topic: str) -> TopicRule:
         """The rule of a source topic.
 
         Raises:
-            InvalidArgumentError: no target is defined for it, or the name that comes out is none.
+            InvalidArgumentError: no target is defined for it, or the name that comes out is not valid.
         """
-        rule = self._known.get(topic)
+        rule = self._rules.get(topic)
         if rule is None:
             delays = (delay.of(topic, self._levels) for delay in self._delays)
             rule = TopicRule(self._target_of(topic), next((ms for ms in delays if ms is not None), None))
-            self._known[topic] = rule
+            self._rules[topic] = rule
         return rule
 
     def sources(self, topics: Iterable[str]) -> list[str]:
-        """Those of a cluster's topics that are read: what matches, less Kafka's and the relay's own, and less what
-        another source's records go to: a wide pattern would relay them again, and again.
+        """Those of a cluster's topics that are read: all that match, but not Kafka's and the relay's own, and not the
+        targets of others, whose records a wide pattern would relay again and again.
         """
         rules: dict[str, TopicRule] = {}
         for topic in self._matching(topics):
             try:
                 rules[topic] = self.of(topic)
             except InvalidArgumentError as error:
-                # It appeared while others are being relayed: they must not wait for it.
+                # The topic appeared while others are being relayed, which must go on.
                 if topic not in self._refused:
                     log.error("topic %r is not read: %s", topic, error)
                 self._refused.add(topic)

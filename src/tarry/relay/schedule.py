@@ -1,11 +1,11 @@
-"""What a batch of the schedule query does for one shard: read its ranges, stage what is due later, hand on the rest.
+"""What a batch of the schedule query does for one shard: read its ranges, stage what is due later, send on the rest.
 
-The rest is what waits for nothing, what is due already or within ``near_ms``, and dead letters. It goes straight to
-Kafka, in one transaction with a marker: the source's own offsets, for the group ``NAME-schedule``. Staged files become
-visible by the driver's commit, afterwards. A crash between the two repeats the batch: the marker then says that the
-records below it were handed on already, and with which ``cut`` (all that was due by then was), so that the second
-attempt stages exactly the others. Nothing else is needed: what becomes of a record depends on the record, the settings
-and the cut alone.
+The rest is what has no delay, what is due already or within ``near_ms``, and dead letters. It goes straight to Kafka,
+in one transaction with a marker: the source's own offsets, for the group ``NAME-schedule``. Staged files become visible
+by the driver's commit, afterwards. A crash between the two repeats the batch: the marker then tells that the records
+below it were sent on already, and by which ``cut`` (all that was due by then was), so that the second attempt stages
+exactly the others. Nothing else is needed: what becomes of a record depends on the record, the settings and the cut
+alone.
 """
 
 from __future__ import annotations
@@ -24,30 +24,31 @@ from tarry.api.jobs import StagedFile
 from tarry.base.clock import SystemClock
 from tarry.base.histogram import Histogram
 from tarry.base.message import Kind
-from tarry.relay.headers import Action, Decision, decide
-from tarry.relay.outbox import Marker, Out, Outbox, Outboxes
-from tarry.relay.positions import Partition, Range, number_of, seq_of
+from tarry.relay.headers import Action, decide
+from tarry.relay.markers import Marker
+from tarry.relay.positions import OffsetRange, Partition, number_of, seq_of
 from tarry.relay.reading import read
 from tarry.relay.record import Rows, headers_text, key_text
 from tarry.relay.rules import Rules
-from tarry.relay.sending import Sender, dead_letter, handed_on, until_taken
-from tarry.relay.settings import Settings
+from tarry.relay.sending import Sender, record_to_send, retry_until_taken
+from tarry.relay.settings import RelaySettings
+from tarry.relay.writer import KafkaRecord, KafkaWriter, KafkaWriters
 from tarry.store import stage
 
 log = logging.getLogger(__name__)
 
 CHUNK_BYTES = 64 << 20
-"""So much is gathered before it is staged and handed on: what bounds the memory of a shard."""
+"""So much is gathered before it is staged and sent on, which bounds the memory of a shard."""
 NOW_ROWS_MAX = 100_000
 
 
 @dataclass(frozen=True, slots=True)
 class SchedulePlan:
-    """One shard's part of a batch. All that is due by ``cut_ms`` goes straight through."""
+    """One shard's part of a batch. All that is due by ``cut_ms`` is sent on at once."""
 
     shard: int
     cut_ms: int
-    ranges: tuple[Range, ...]
+    ranges: tuple[OffsetRange, ...]
 
     @property
     def rows(self) -> int:
@@ -61,12 +62,12 @@ class SchedulePlan:
     @classmethod
     def from_json(cls, text: str) -> SchedulePlan:
         """The inverse of :meth:`to_json`."""
-        told = json.loads(text)
-        return cls(told["shard"], told["cut_ms"], tuple(Range(**r) for r in told["ranges"]))
+        data = json.loads(text)
+        return cls(data["shard"], data["cut_ms"], tuple(OffsetRange(**r) for r in data["ranges"]))
 
 
 @dataclass(slots=True)
-class Done:
+class ShardResult:
     """What a shard did, for the driver."""
 
     shard: int
@@ -81,31 +82,30 @@ class Done:
     def to_json(self) -> str:
         """As text."""
         files = [asdict(file) for file in self.files]
-        told = {"shard": self.shard, "counts": self.counts, "files": files, "lateness_ms": self.lateness_ms.to_json()}
-        return json.dumps(told)
+        lateness_ms = self.lateness_ms.to_json()
+        return json.dumps({"shard": self.shard, "counts": self.counts, "files": files, "lateness_ms": lateness_ms})
 
     @classmethod
-    def from_json(cls, text: str) -> Done:
+    def from_json(cls, text: str) -> ShardResult:
         """The inverse of :meth:`to_json`."""
-        told = json.loads(text)
-        files = [StagedFile(**file) for file in told["files"]]
-        return cls(told["shard"], told["counts"], files, Histogram.from_json(told["lateness_ms"]))
+        data = json.loads(text)
+        files = [StagedFile(**file) for file in data["files"]]
+        return cls(data["shard"], data["counts"], files, Histogram.from_json(data["lateness_ms"]))
 
 
 class Cuts:
-    """Until which due time records of a partition were, or are, handed on at once; from the marker and the plan.
+    """Until which due time records of a partition were, or are, sent on at once; from the marker and the plan.
 
     Kept in the marker as ``[[offset, cut], …]``: records below the offset, and not below that of the entry before, were
-    handed on by the cut.
+    sent on if they were due by the cut.
     """
 
-    def __init__(self, marker: Marker, whole: Range, cut_ms: int) -> None:
-        if marker.told.get("number") != whole.number:
+    def __init__(self, marker: Marker, whole: OffsetRange, cut_ms: int) -> None:
+        if marker.data.get("number") != whole.number:
             marker = Marker(None)  # of a topic of that name that was there before
-        told: Iterable[tuple[int, int]] = marker.told.get("cuts", ())
+        earlier: Iterable[tuple[int, int]] = marker.data.get("cuts", ())
         self.done_to = max(marker.offset or 0, whole.start)
-        self._cuts = [(upto, cut) for upto, cut in told if upto > whole.start]
-        self._known = len(self._cuts)
+        self._cuts = [(upto, cut) for upto, cut in earlier if upto > whole.start]
         if self.done_to < whole.end:
             self._cuts.append((whole.end, cut_ms))
 
@@ -115,52 +115,52 @@ class Cuts:
 
     @property
     def all(self) -> list[tuple[int, int]]:
-        """What the marker says when the range is done."""
+        """What the marker is to hold when the range is done."""
         return list(self._cuts)
 
 
 class ScheduleWork:
-    """The work on one plan: plain data in and out, in a task or in the driver."""
+    """The work on plans, in a task or in the driver. Threads may call it at the same time, for different shards."""
 
-    def __init__(self, settings: Settings, root: str) -> None:
+    def __init__(self, settings: RelaySettings, root: str) -> None:
         self._settings = settings
         self._root = root
 
-    def __call__(self, plan: SchedulePlan, outboxes: Outboxes) -> Done:
-        """Do it.
+    def __call__(self, plan: SchedulePlan, writers: KafkaWriters) -> ShardResult:
+        """Schedule.
 
         Raises:
             TarryError: it could not be done; another attempt, anywhere, does exactly what is missing.
         """
-        return until_taken(
-            outboxes,
+        return retry_until_taken(
+            writers,
             plan.shard,
-            lambda outbox, refused: _Shard(self._settings, self._root, plan, outbox, refused).run(),
+            lambda writer, refused: _Shard(self._settings, self._root, plan, writer, refused).run(),
         )
 
 
 class _Shard:
     def __init__(
-        self, settings: Settings, root: str, plan: SchedulePlan, outbox: Outbox, refused: dict[str, str]
+        self, settings: RelaySettings, root: str, plan: SchedulePlan, writer: KafkaWriter, refused: dict[str, str]
     ) -> None:
-        self._settings, self._root, self._plan, self._outbox = settings, root, plan, outbox
-        self._sender = Sender(settings, outbox, refused)
+        self._settings, self._root, self._plan, self._writer = settings, root, plan, writer
+        self._sender = Sender(settings, writer, refused)
         self._rules = Rules(settings)
         self._clock = SystemClock()
-        self._done = Done(plan.shard)
+        self._done = ShardResult(plan.shard)
         self._rows = Rows()
-        self._now: list[tuple[int, int, Out]] = []
-        self._near: list[tuple[int, int, Out, bytes | None]] = []
+        self._now: list[tuple[int, int, KafkaRecord]] = []
+        self._near: list[tuple[int, int, KafkaRecord, bytes | None]] = []
         self._cancelled: dict[tuple[int, bytes | None], int] = {}
         self._dues: list[int] = []
-        markers = outbox.markers([(r.topic, r.partition) for r in plan.ranges])
+        markers = writer.markers([(r.topic, r.partition) for r in plan.ranges])
         self._cuts = {(r.topic, r.partition): Cuts(markers[r.topic, r.partition], r, plan.cut_ms) for r in plan.ranges}
 
-    def run(self) -> Done:
-        for whole, messages in read(self._outbox.reader, self._plan.ranges):
+    def run(self) -> ShardResult:
+        for whole, messages in read(self._writer.reader, self._plan.ranges):
             cuts, rule = self._cuts[whole.topic, whole.partition], self._rules.of(whole.topic)
             for message in messages:
-                self._take(whole, cuts, rule, message)
+                self._add(whole, cuts, rule, message)
             if self._rows.bytes >= CHUNK_BYTES or len(self._now) >= NOW_ROWS_MAX:
                 self._flush()
         self._flush()
@@ -168,7 +168,7 @@ class _Shard:
         self._commit()
         return self._done
 
-    def _take(self, whole: Range, cuts: Cuts, rule: Any, message: Any) -> None:
+    def _add(self, whole: OffsetRange, cuts: Cuts, rule: Any, message: Any) -> None:
         offset, key, value = message.offset(), message.key(), message.value()
         kind, stamp = message.timestamp()
         timestamp_ms = None if kind == TIMESTAMP_NOT_AVAILABLE or stamp < 0 else stamp
@@ -184,12 +184,12 @@ class _Shard:
         )
         self._done.add("read")
         self._done.add(_COUNTED[decision.action])
-        source = f"{whole.topic}/{whole.partition}/{offset}"
+        source, seq = f"{whole.topic}/{whole.partition}/{offset}", seq_of(whole.number, offset)
         if decision.action == Action.CANCEL:
-            self._cancel(whole, offset, decision, source, cut_ms, timestamp_ms)
+            self._cancel(seq, whole.topic, source, decision.key, timestamp_ms, cut_ms)
         elif decision.action == Action.AT and decision.due_ms > cut_ms:
             self._rows.add(
-                seq=seq_of(whole.number, offset),
+                seq=seq,
                 topic=decision.target,
                 due_ms=decision.due_ms,
                 id=source,
@@ -200,52 +200,25 @@ class _Shard:
                 kind=Kind.MESSAGE,
             )
         elif offset >= cuts.done_to:
-            self._hand_on(whole, offset, key, value, decision, source, timestamp_ms)
+            due_ms = decision.due_ms if decision.action == Action.AT else None
+            record = record_to_send(self._settings, source, key, value, timestamp_ms, decision)
+            if due_ms is not None and due_ms > self._clock.now_ms():
+                self._near.append((due_ms, seq, record, key))
+            else:
+                self._now.append((due_ms or 0, seq, record))
 
-    def _hand_on(
-        self,
-        whole: Range,
-        offset: int,
-        key: bytes | None,
-        value: bytes | None,
-        decision: Decision,
-        source: str,
-        timestamp_ms: int | None,
-    ) -> None:
-        due_ms = decision.due_ms if decision.action == Action.AT else None
-        record = handed_on(
-            self._settings,
-            target=decision.target,
-            key=key,
-            value=value,
-            headers=decision.headers,
-            source=source,
-            timestamp_ms=timestamp_ms,
-            due_ms=due_ms,
-        )
-        if decision.action == Action.DEAD:
-            record = dead_letter(self._settings, record, decision.reason)
-        seq = seq_of(whole.number, offset)
-        if due_ms is not None and due_ms > self._clock.now_ms():
-            self._near.append((due_ms, seq, record, key))
-        else:
-            self._now.append((due_ms or 0, seq, record))
-
-    def _cancel(
-        self, whole: Range, offset: int, decision: Decision, source: str, cut_ms: int, timestamp_ms: int | None
-    ) -> None:
-        # What is near and was read before it is still ours to hold back.
-        seq = seq_of(whole.number, offset)
-        self._cancelled[whole.number, decision.key] = seq
+    def _cancel(self, seq: int, topic: str, source: str, key: bytes, timestamp_ms: int | None, cut_ms: int) -> None:
+        # A record that is near and was read before it is not sent on yet, and can still be cancelled.
+        self._cancelled[number_of(seq), key] = seq
         self._rows.add(
             seq=seq,
-            topic=whole.topic,
-            # Until then something older may be pending; afterwards nothing can be.
+            topic=topic,
+            # Until then a record before it may be pending; afterwards none can be.
             due_ms=cut_ms + self._settings.delay_ms_max,
             id=source,
-            key=key_text(decision.key),
+            key=key_text(key),
             headers=None,
-            # Its own seq, which no message has: who reads it as a broker's cancellation cancels nothing.
+            # Its own seq, which no message has: read as a broker's cancellation, it cancels nothing.
             body=seq.to_bytes(8, "little"),
             born_ms=-1 if timestamp_ms is None else timestamp_ms,
             kind=Kind.CANCEL,
@@ -259,12 +232,12 @@ class _Shard:
             self._done.add("stored", len(self._rows))
             self._rows = Rows()
         if self._now:
-            # By due time, and by place where that is the same; what waits for nothing, first.
+            # By due time, then by seq; what has no delay, first.
             self._now.sort(key=lambda entry: entry[:2])
             self._send([(due_ms, record) for due_ms, _, record in self._now])
             self._now = []
 
-    def _send(self, records: Sequence[tuple[int, Out]]) -> None:
+    def _send(self, records: Sequence[tuple[int, KafkaRecord]]) -> None:
         self._sender.send([record for _, record in records])
         self._dues += [due_ms for due_ms, _ in records if due_ms]
 
@@ -289,10 +262,10 @@ class _Shard:
         for r in self._plan.ranges:
             cuts = self._cuts[r.topic, r.partition]
             if cuts.done_to < r.end:
-                told = {"cuts": cuts.all, "number": r.number, "rules": self._settings.fingerprint()}
-                markers[r.topic, r.partition] = Marker(r.end, told)
+                data = {"cuts": cuts.all, "number": r.number, "rules": self._settings.fingerprint()}
+                markers[r.topic, r.partition] = Marker(r.end, data)
         if markers:
-            self._outbox.commit(markers)
+            self._writer.commit(markers)
         self._done.add("refused", self._sender.dead)
         self._done.lateness_ms.record(self._clock.now_ms() - np.array(self._dues, np.int64))
 

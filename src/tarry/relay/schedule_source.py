@@ -1,7 +1,7 @@
 """The streaming source ``tarry-relay-schedule``: how far Kafka's source topics reach, as plans for the shards.
 
-Its offset is that of ``positions``. As long as nothing is new there is no batch, so that waiting is cheap; a Kafka that
-is away is nothing new. A partition that appears is taken up in a batch of its own, which fixes where it begins.
+Its offset is that of ``positions``. As long as there is nothing new, or Kafka is away, there is no batch, so that
+waiting is cheap. A partition that appears is taken up in a batch of its own, which fixes where it begins.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tarry.relay.clients import Admin
 from tarry.relay.positions import Partition, Positions, ranges
 from tarry.relay.rules import Rules
 from tarry.relay.schedule import SchedulePlan
-from tarry.relay.settings import Settings
+from tarry.relay.settings import RelaySettings
 from tarry.relay.table import RelayStore
 
 log = logging.getLogger(__name__)
@@ -40,12 +40,10 @@ class Planned(InputPartition):  # type: ignore[misc]
         self.plan = plan
 
 
-class PlanReader(DataSourceStreamReader):  # type: ignore[misc]
-    """What the two sources have in common: one row that holds the plan."""
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, Planned)
-        yield pa.RecordBatch.from_pydict({"plan": [partition.plan]}, schema=PLAN)
+def read_plan(partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    """What either source gives Spark: one row, which holds the plan."""
+    assert isinstance(partition, Planned)
+    yield pa.RecordBatch.from_pydict({"plan": [partition.plan]}, schema=PLAN)
 
 
 class ScheduleSource(DataSource):  # type: ignore[misc]
@@ -59,25 +57,25 @@ class ScheduleSource(DataSource):  # type: ignore[misc]
         return "plan string"
 
     def streamReader(self, schema: Any) -> ScheduleReader:  # noqa: N802 - Spark's name
-        return ScheduleReader(Settings.from_json(self.options["settings"]))
+        return ScheduleReader(RelaySettings.from_json(self.options["settings"]))
 
 
-class ScheduleReader(PlanReader):
+class ScheduleReader(DataSourceStreamReader):  # type: ignore[misc]
     """Offsets are :class:`Positions` as JSON."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: RelaySettings) -> None:
         self._settings = settings
         self._rules = Rules(settings)
         self._clock = SystemClock()
-        self._asked: Admin | None = None
+        self._client: Admin | None = None
         self._partitions: list[Partition] = []
         self._refresh_at = 0.0
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         # The store's places, not Kafka's beginning: so a checkpoint that is lost is no loss.
         store = self._store()
-        next_number, known = store.known(self._sources())
-        return Positions(self._clock.now_ms(), next_number, known).to_json()
+        next_number, at = store.known(self._sources())
+        return Positions(self._clock.now_ms(), next_number, at).to_json()
 
     def latestOffset(self, start: dict[str, Any], *_: Any) -> dict[str, Any]:  # noqa: N802
         begin = Positions.from_json(start)
@@ -97,6 +95,9 @@ class ScheduleReader(PlanReader):
         ]
         return [Planned(json.dumps({"start": start, "end": end, "plans": plans}))]
 
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return read_plan(partition)
+
     # -- inside ------------------------------------------------------------------------------------------------------
 
     def _end(self, begin: Positions) -> Positions:
@@ -105,7 +106,7 @@ class ScheduleReader(PlanReader):
             return begin
         latest = self._admin().offsets(sources, "latest")
         new = [p for p in sources if p not in begin.at]
-        # A partition that ends before the place that was read is another one: its topic was deleted and made anew.
+        # A partition that ends before what was read of it is another one: its topic was deleted and created anew.
         again = [p for p in sources if p in begin.at and latest[p] < begin.at[p].offset]
         if new or again:
             end = begin.with_new(self._begins(new, begin) | self._admin().offsets(again, "earliest"))
@@ -128,9 +129,9 @@ class ScheduleReader(PlanReader):
         return self._partitions
 
     def _admin(self) -> Admin:
-        if self._asked is None:
-            self._asked = Admin(self._settings)
-        return self._asked
+        if self._client is None:
+            self._client = Admin(self._settings)
+        return self._client
 
     def _store(self) -> RelayStore:
         return RelayStore.look(self._settings.store, shard=self._settings.store_shard)

@@ -1,4 +1,4 @@
-"""Handing on: rows and records as Kafka gets them, with dead letters for what it will never take."""
+"""Rows and records as they are sent to Kafka, and dead letters for what it will never accept."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ import pyarrow as pa
 from tarry.base.errors import TarryError
 from tarry.base.types import Int64s
 from tarry.relay import headers as names
-from tarry.relay.headers import Header
-from tarry.relay.outbox import Out, Outbox, Outboxes, TooLargeError
-from tarry.relay.record import headers_of, kept_headers, key_bytes
-from tarry.relay.settings import Settings
+from tarry.relay.headers import Action, Decision, Header
+from tarry.relay.record import headers_column, headers_of, key_bytes
+from tarry.relay.settings import RelaySettings
+from tarry.relay.writer import KafkaRecord, KafkaWriter, KafkaWriters, TooLargeError
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
 
-def handed_on(
-    settings: Settings,
-    *,
-    target: str,
+def record_to_send(
+    settings: RelaySettings,
+    source: str,
     key: bytes | None,
     value: bytes | None,
-    headers: Sequence[Header],
-    source: str,
     timestamp_ms: int | None,
-    due_ms: int | None,
-) -> Out:
-    """A record for its target: the producer's key, value and headers, and then where it comes from. ``source`` is
-    ``topic/partition/offset``; ``due_ms`` None: it waited for nothing.
+    decision: Decision,
+) -> KafkaRecord:
+    """A record for its target, or as a dead letter: the producer's key, value and headers, and headers that say where
+    it comes from. ``source`` is ``topic/partition/offset``.
     """
+    due_ms = decision.due_ms if decision.action == Action.AT else None
+    headers = _with_source(decision.headers, source, timestamp_ms, due_ms)
     stamp = _STAMPS[settings.timestamp](timestamp_ms, due_ms)
-    return Out(source, target, key, value, _told(headers, source, timestamp_ms, due_ms), stamp)
+    record = KafkaRecord(source, decision.target, key, value, headers, stamp)
+    return dead_letter(settings, record, decision.reason) if decision.action == Action.DEAD else record
 
 
 _STAMPS: dict[str, Callable[[int | None, int | None], int | None]] = {
@@ -49,13 +49,15 @@ _STAMPS: dict[str, Callable[[int | None, int | None], int | None]] = {
 }
 
 
-def _told(headers: Sequence[Header], source: str, timestamp_ms: int | None, due_ms: int | None) -> tuple[Header, ...]:
-    # Tuples, not lists: the garbage collector lets go of them, and there may be hundreds of thousands waiting.
+def _with_source(
+    headers: Sequence[Header], source: str, timestamp_ms: int | None, due_ms: int | None
+) -> tuple[Header, ...]:
+    # Tuples, not lists: the garbage collector stops tracking them, and there may be hundreds of thousands waiting.
     place, _, offset = source.rpartition("/")
-    told = (*headers, *_source_headers(place), (names.SOURCE_OFFSET, offset.encode()))
+    extended = (*headers, *_source_headers(place), (names.SOURCE_OFFSET, offset.encode()))
     if timestamp_ms is not None:
-        told = (*told, (names.SOURCE_TIMESTAMP, b"%d" % timestamp_ms))
-    return told if due_ms is None else (*told, (names.DUE_AT, b"%d" % due_ms))
+        extended = (*extended, (names.SOURCE_TIMESTAMP, b"%d" % timestamp_ms))
+    return extended if due_ms is None else (*extended, (names.DUE_AT, b"%d" % due_ms))
 
 
 @lru_cache(maxsize=1024)
@@ -64,100 +66,101 @@ def _source_headers(place: str) -> tuple[Header, Header]:
     return (names.SOURCE_TOPIC, topic.encode()), (names.SOURCE_PARTITION, partition.encode())
 
 
-def of_rows(settings: Settings, batch: pa.RecordBatch) -> list[Out]:
+def of_rows(settings: RelaySettings, batch: pa.RecordBatch) -> list[KafkaRecord]:
     """Rows of the store as records."""
     wanted = ("topic", "due_ms", "id", "key", "body", "born_ms")
     columns = [batch.column(name).to_pylist() for name in wanted]
-    stamp, made = _STAMPS[settings.timestamp], []
-    for topic, due_ms, source, key, body, born_ms, headers in zip(*columns, kept_headers(batch), strict=True):
+    stamp, records = _STAMPS[settings.timestamp], []
+    for topic, due_ms, source, key, body, born_ms, headers in zip(*columns, headers_column(batch), strict=True):
         timestamp_ms = None if born_ms < 0 else born_ms
-        told = _told(headers_of(headers) if headers else (), source, timestamp_ms, due_ms)
-        made.append(Out(source, topic, key_bytes(key), body, told, stamp(timestamp_ms, due_ms)))
-    return made
+        extended = _with_source(headers_of(headers) if headers else (), source, timestamp_ms, due_ms)
+        records.append(KafkaRecord(source, topic, key_bytes(key), body, extended, stamp(timestamp_ms, due_ms)))
+    return records
 
 
 @dataclass(slots=True)
-class Ready:
+class ReadyRecords:
     """Some rows of one shard, by due time, and the same as records."""
 
     batch: pa.RecordBatch
-    records: list[Out]
+    records: list[KafkaRecord]
     due_ms: Int64s
 
     @classmethod
-    def of(cls, settings: Settings, batch: pa.RecordBatch) -> Ready:
-        """Make them ready."""
+    def of(cls, settings: RelaySettings, batch: pa.RecordBatch) -> ReadyRecords:
+        """Convert rows."""
         return cls(batch, of_rows(settings, batch), batch.column("due_ms").to_numpy())
 
-    def between(self, after_ms: int, until_ms: int) -> Ready:
+    def between(self, after_ms: int, until_ms: int) -> ReadyRecords:
         """What is due in ``(after_ms, until_ms]``."""
         low, high = (int(n) for n in np.searchsorted(self.due_ms, (after_ms, until_ms), "right"))
         if high - low == len(self.records):
             return self
-        return Ready(self.batch.slice(low, high - low), self.records[low:high], self.due_ms[low:high])
+        return ReadyRecords(self.batch.slice(low, high - low), self.records[low:high], self.due_ms[low:high])
 
     def place(self, row: int) -> tuple[int, int]:
         """Due time and seq of a row; of the last for -1."""
         return int(self.due_ms[row]), int(self.batch.column("seq")[row % len(self.due_ms)].as_py())
 
 
-def dead_letter(settings: Settings, record: Out, reason: str, *, value: bool = True) -> Out:
-    """A record for the dead letters; ``value`` false where it is the value that cannot be written."""
-    told = (*record.headers, (names.REASON, reason.encode()[:2000]))
-    return Out(record.source, settings.dead_topic, record.key, record.value if value else None, told, None)
+def dead_letter(settings: RelaySettings, record: KafkaRecord, reason: str, *, value: bool = True) -> KafkaRecord:
+    """A record as a dead letter; ``value`` false where it is the value that cannot be written."""
+    headers = (*record.headers, (names.REASON, reason.encode()[:2000]))
+    return KafkaRecord(record.source, settings.dead_topic, record.key, record.value if value else None, headers, None)
 
 
 class RefusedError(TarryError):
-    """Kafka does not take some of the records so. Nothing of the transaction may be committed, and its outbox is of no
-    use any more: librdkafka loses count of what it has sent. Who tries again, with another, knows them now.
+    """Kafka refuses some of the records as they are. Nothing of the transaction may be committed, and its writer is not
+    used any more: librdkafka loses count of what it has sent. The next attempt, with a new one, avoids them.
     """
 
     code = "refused"
 
 
-def until_taken(outboxes: Outboxes, shard: int, work: Callable[[Outbox, dict[str, str]], T]) -> T:
-    """Do a shard's work, again as long as that finds records that Kafka does not take so; it gets those that are known
-    by then, by source. After any other error the shard's outbox is let go of.
+def retry_until_taken(writers: KafkaWriters, shard: int, work: Callable[[KafkaWriter, dict[str, str]], T]) -> T:
+    """Do a shard's work, and repeat it as long as Kafka refuses more records. ``work`` gets the refused ones so far: by
+    source, the reason. After any other error the shard's writer is dropped.
     """
     refused: dict[str, str] = {}
     try:
         while True:
             try:
-                return work(outboxes.of(shard), refused)
+                return work(writers.of(shard), refused)
             except RefusedError as error:
                 log.warning("again, with what cannot be written apart: %s", error)
-                outboxes.drop(shard)
+                writers.drop(shard)
     except BaseException:
-        outboxes.drop(shard)
+        writers.drop(shard)
         raise
 
 
 class Sender:
-    """Writes records; what Kafka will never take goes to the dead letters instead.
+    """Writes records; what Kafka will never accept goes to the dead letters instead.
 
     One record that is refused spoils its transaction. So :meth:`settle` raises then, the shard begins again from its
-    marker, and finds in ``refused`` (by source) what to do otherwise this time. Each attempt knows more than the last.
+    marker, and finds in ``refused`` (by source) which records to write as dead letters this time. Each attempt knows
+    more of them than the last.
     """
 
-    def __init__(self, settings: Settings, outbox: Outbox, refused: dict[str, str]) -> None:
-        self._settings, self._outbox, self._refused = settings, outbox, refused
+    def __init__(self, settings: RelaySettings, writer: KafkaWriter, refused: dict[str, str]) -> None:
+        self._settings, self._writer, self._refused = settings, writer, refused
         self.dead = 0
 
-    def send(self, records: Sequence[Out]) -> None:
+    def send(self, records: Sequence[KafkaRecord]) -> None:
         """Begin to write records, in order."""
-        missing = self._outbox.missing({record.topic for record in records})
+        missing = self._writer.missing({record.topic for record in records})
         if missing or self._refused:
-            records = [self._instead(record, missing) for record in records]
-        self._outbox.write(records)
+            records = [self._or_dead_letter(record, missing) for record in records]
+        self._writer.write(records)
 
     def settle(self) -> None:
         """Wait until Kafka has all of them.
 
         Raises:
-            RefusedError: it does not take some; nothing is written. TarryError: it failed, for a time.
+            RefusedError: it refuses some; nothing is written. TarryError: it failed, for a time.
         """
         try:
-            failed = self._outbox.failures()
+            failed = self._writer.failures()
         except TooLargeError as error:
             raise RefusedError(str(error)) from error
         if not failed:
@@ -165,12 +168,12 @@ class Sender:
         for source, why in failed.items():
             if source.endswith(_BARE):
                 raise OSError(f"the dead letters {self._settings.dead_topic!r} take nothing of {source}: {why}")
-            # Refused as a dead letter, too: then it is the value that is too large; its place in the source is told.
-            told = source.removesuffix(_DEAD)
-            self._refused[told] = f"{_BARE}{why}" if source.endswith(_DEAD) else why
+            # Refused as a dead letter, too: then its value is too large, and its place in the source is enough.
+            place = source.removesuffix(_DEAD)
+            self._refused[place] = f"{_BARE}{why}" if source.endswith(_DEAD) else why
         raise RefusedError(f"Kafka does not take {len(failed)} records, the first: {next(iter(failed.items()))}")
 
-    def _instead(self, record: Out, missing: Mapping[str, str]) -> Out:
+    def _or_dead_letter(self, record: KafkaRecord, missing: Mapping[str, str]) -> KafkaRecord:
         why = self._refused.get(record.source) or missing.get(record.topic)
         if why is None:
             return record

@@ -1,4 +1,4 @@
-"""Everything that a relay is told: plain data, which travels to any executor."""
+"""The settings of a relay: plain data, which travels to any executor."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 from dataclasses import asdict, dataclass, fields
+from pathlib import Path
 from typing import Any
 
 from tarry.base.delay import DELAY_MS_MAX, ROCKETMQ_LEVELS
@@ -18,7 +19,7 @@ GUARANTEES = ("exactly-once", "at-least-once")
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class RelaySettings:
     """One relay. ``docs/cluster.md`` says what changing each of these does."""
 
     kafka: str
@@ -60,7 +61,7 @@ class Settings:
 
     @property
     def dead_topic(self) -> str:
-        """Where records go that cannot be scheduled or delivered."""
+        """The topic of records that cannot be scheduled or delivered."""
         return self.dead_letters or f"{self.name}-dead-letters"
 
     @property
@@ -70,16 +71,16 @@ class Settings:
 
     @property
     def schedule_group(self) -> str:
-        """The group whose offsets say what of the source topics has been handed on or read."""
+        """The group whose offsets tell which records of the source topics have been sent on or read."""
         return f"{self.name}-schedule"
 
     @property
     def deliver_group(self) -> str:
-        """The group whose offsets on :attr:`marker_topic` say how far each shard has delivered."""
+        """The group whose offsets on :attr:`marker_topic` tell how far each shard has delivered."""
         return f"{self.name}-deliver"
 
     def fingerprint(self) -> str:
-        """A short text that changes when another record would be handed on at once, or handed on otherwise."""
+        """A short text that changes when other records would be sent on at once, or the same ones otherwise."""
         decisive = [self.targets, self.delays, self.near_ms, self.delay_ms_max, self.delay_levels]
         return hashlib.blake2b(json.dumps(decisive).encode(), digest_size=6).hexdigest()
 
@@ -88,12 +89,26 @@ class Settings:
         return json.dumps(asdict(self))
 
     @classmethod
-    def from_json(cls, text: str) -> Settings:
+    def from_json(cls, text: str) -> RelaySettings:
         """The inverse of :meth:`to_json`."""
-        told: dict[str, Any] = json.loads(text)
-        told["targets"], told["delays"] = tuple(told["targets"]), tuple(told["delays"])
-        told["kafka_options"] = tuple((name, value) for name, value in told["kafka_options"])
-        return cls(**{field.name: told[field.name] for field in fields(cls)})
+        data: dict[str, Any] = json.loads(text)
+        data["targets"], data["delays"] = tuple(data["targets"]), tuple(data["delays"])
+        data["kafka_options"] = tuple((name, value) for name, value in data["kafka_options"])
+        return cls(**{field.name: data[field.name] for field in fields(cls)})
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """How a relay is run: what does not change what becomes of a record."""
+
+    checkpoint: Path
+    master: str = "local[*]"
+    memory: str = "1g"
+    schedule_interval_ms: int = 500
+    deliver_interval_ms: int = 50
+    deliver_batch_ms: int = 60_000
+    compact_interval_ms: int = 60_000
+    status_interval_ms: int = 10_000
 
 
 _BOUNDS = (

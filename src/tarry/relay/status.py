@@ -1,4 +1,4 @@
-"""How a relay is: one JSON line now and then, and the same figures for Prometheus."""
+"""The status of a relay: a JSON line every few seconds, and the same figures for Prometheus."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 
 from tarry.base.clock import SystemClock
 from tarry.base.histogram import Histogram
-from tarry.relay.schedule import Done
+from tarry.relay.schedule import ShardResult
 
 LATENESS_MS = (10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 60_000)
 
 
-class Status:
-    """What the parts of the driver tell, and what is shown. Thread-safe."""
+class RelayStatus:
+    """Collects what the parts of the driver report. Thread-safe."""
 
     def __init__(self, name: str) -> None:
         self._lock = threading.Lock()
@@ -24,30 +24,30 @@ class Status:
             query: {"state": "starting", "batches": 0, "restarts": 0, "error": None, "last_batch": None}
             for query in ("schedule", "deliver")
         }
-        self._told: dict[str, Any] = {"relay": name, "pid": os.getpid(), "started_ms": self._clock.now_ms()}
+        self._process: dict[str, Any] = {"relay": name, "pid": os.getpid(), "started_ms": self._clock.now_ms()}
         self._kafka: dict[str, Any] = {"state": "starting", "error": None}
         self._counts: dict[str, int] = {}
         self._lag: int | None = None
         self.lateness_ms = Histogram()
 
-    def query(self, name: str, **changes: Any) -> None:
-        """A query is otherwise now."""
+    def on_query(self, name: str, **changes: Any) -> None:
+        """The state of a query has changed."""
         with self._lock:
             self._queries[name].update(changes)
 
-    def restarted(self, name: str, error: str) -> None:
+    def on_restart(self, name: str, error: str) -> None:
         """A query failed, and is started again."""
         with self._lock:
             self._queries[name]["restarts"] += 1
             self._queries[name].update(state="waiting", error=error)
 
-    def kafka(self, error: str | None, lag: int | None = None) -> None:
+    def on_kafka(self, error: str | None, lag: int | None = None) -> None:
         """Kafka answered, or did not; ``lag``: records that were not read yet."""
         with self._lock:
             self._kafka = {"state": "away" if error else "there", "error": error}
             self._lag = self._lag if lag is None else lag
 
-    def batch_done(self, name: str, batch: dict[str, Any], done: list[Done]) -> None:
+    def on_batch(self, name: str, batch: dict[str, Any], done: list[ShardResult]) -> None:
         """Another batch."""
         with self._lock:
             query = self._queries[name]
@@ -63,7 +63,7 @@ class Status:
         lateness = self.lateness_ms.summary()
         with self._lock:
             return {
-                **self._told,
+                **self._process,
                 "now_ms": self._clock.now_ms(),
                 "kafka": dict(self._kafka),
                 "lag": self._lag,
@@ -76,7 +76,7 @@ class Status:
 class StatusCollector:
     """The status for Prometheus. ``docs/cluster.md`` has the table."""
 
-    def __init__(self, status: Status) -> None:
+    def __init__(self, status: RelayStatus) -> None:
         self._status = status
 
     def collect(self) -> Iterator[Any]:

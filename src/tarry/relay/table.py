@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from tarry.api.jobs import StagedFile
 from tarry.base.clock import SystemClock
 from tarry.base.errors import InvalidArgumentError
-from tarry.relay.ledger import Reached
+from tarry.relay.files import Reached
 from tarry.relay.positions import At, Partition
 from tarry.store import Commit, Publisher, Snapshot, StaleCommitError, Store
 from tarry.store.publisher import intake_id

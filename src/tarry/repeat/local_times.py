@@ -32,7 +32,7 @@ _CYCLE = range(2000, 2028)
 
 
 class LocalTimes:
-    """The wall times, in whole seconds, that match a cron expression."""
+    """The local times, in whole seconds (see ``zones``), that match a cron expression."""
 
     def __init__(self, expression: str) -> None:
         """Reads the expression.
@@ -112,7 +112,7 @@ class LocalTimes:
 
 @lru_cache(maxsize=4096)
 def local_times(expression: str) -> LocalTimes:
-    """The matches of an expression; as in :class:`LocalTimes`, and made once."""
+    """The matches of an expression; raises as :class:`LocalTimes` does."""
     return LocalTimes(expression)
 
 

@@ -167,7 +167,7 @@ def check_least(repeat: Repeat, least_ms: int) -> Repeat:
 
 
 def refuse(field: str, value: object, allowed: str, why: str = "") -> NoReturn:
-    """Raises the error that says so."""
+    """Raise InvalidArgumentError, which names the field, its value and what is allowed."""
     why = f" ({why})" if why else ""
     raise InvalidArgumentError(f"repeat: {field} is {short(value)}{why}; allowed: {allowed}")
 
@@ -212,7 +212,7 @@ def _duration_ms(field: str, value: Any) -> int:
 
 
 def _moment_ms(value: Any) -> int | None:
-    """Rounded down: nothing may be due after the moment."""
+    """A moment in UTC milliseconds, rounded down: nothing may be due after it."""
     if isinstance(value, str):
         try:
             value = datetime.fromisoformat(value)

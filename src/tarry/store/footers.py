@@ -47,7 +47,7 @@ class Footers:
         return _read(place, path, int(checksum[1], 16))
 
     def put(self, path: str, footer: Any) -> None:
-        """Keep a footer that was used."""
+        """Keep a footer that was read."""
         self._cache.put(path, footer)
 
     def clear(self) -> None:

@@ -55,17 +55,17 @@ class Work:
 
     @property
     def bytes(self) -> int:
-        """How much is read."""
+        """The bytes of ``files``, all of which are read."""
         return int(self.files.size.sum())
 
     def to_json(self) -> str:
-        """For another process."""
+        """As JSON, to be carried out or reported by another process."""
         plain: dict[str, Any] = {n: getattr(self, n) for n in self.__slots__ if n not in ("files", "against")}
         return json.dumps(plain | {"files": self.files.to_plain(), "against": self.against.to_plain()})
 
     @classmethod
     def of_json(cls, text: str) -> Work:
-        """From what :meth:`to_json` gave."""
+        """The object of which :meth:`to_json` gave the text."""
         plain = json.loads(text)
         for name in ("files", "against"):
             plain[name] = FileColumns.of_plain(plain[name])
@@ -83,21 +83,21 @@ class Rewritten:
 
     @property
     def rows(self) -> int:
-        """How many are left."""
+        """How many rows are left."""
         return sum(file.rows for file in self.files)
 
     @property
     def bytes(self) -> int:
-        """How much was written."""
+        """How many bytes were written."""
         return sum(file.size for file in self.files)
 
     def to_json(self) -> str:
-        """For another process."""
+        """As JSON, to be carried out or reported by another process."""
         return json.dumps(asdict(self))
 
     @classmethod
     def of_json(cls, text: str) -> Rewritten:
-        """From what :meth:`to_json` gave."""
+        """The object of which :meth:`to_json` gave the text."""
         plain = json.loads(text)
         files = tuple(StagedFile(**file) for file in plain["files"])
         return cls(tuple(plain["removed"]), files, plain["rows_read"], plain["bytes_read"])

@@ -114,7 +114,7 @@ class _Scan:
         return Found(self._due[:count], self._seq[:count], self._at[:count], reached)
 
     def _last(self) -> Key:
-        """Nothing from here on is of interest."""
+        """The place from which on rows are not wanted: the end, or that of the last row where there are enough."""
         if len(self._due) < self._rows_max:
             return self._until
         return Key(int(self._due[-1]), int(self._seq[-1]))

@@ -53,7 +53,7 @@ class FileColumns:
 
     @classmethod
     def of_plain(cls, columns: Mapping[str, Any]) -> FileColumns:
-        """From what :meth:`to_plain` gave."""
+        """The columns of which :meth:`to_plain` gave these lists."""
         texts = ("path", "topic_min", "topic_max")
         values: dict[str, Any] = {n: list(v) if n in texts else np.array(v, np.int64) for n, v in columns.items()}
         return cls(**values)

@@ -26,7 +26,7 @@ Share = Callable[[str | None, str | None], float]
 
 
 class Bounds(NamedTuple):
-    """Of the messages of a file or row group, inclusive."""
+    """Bounds of the due times and seqs of the messages of a file or row group, inclusive."""
 
     due_min_ms: int
     due_max_ms: int
@@ -76,7 +76,7 @@ class Spread:
         self.unsure += abs(rows)
 
     def shrink(self, factor: float) -> None:
-        """Only this part of all until now is there; nobody knows which."""
+        """Only this part of all messages added until now exists, and it is not known which."""
         missing = (self.counted + self.guessed) * (1 - factor)
         self.guessed -= missing
         self.unsure += missing
@@ -86,7 +86,7 @@ class Spread:
         return np.asarray(np.bincount(unit, minlength=len(self.counted)), np.int64)
 
     def add(self, rows: int, bounds: Bounds, share: float) -> None:
-        """``share`` of ``rows`` messages that are somewhere within the bounds."""
+        """Add ``share`` (0 to 1) of ``rows`` messages, which are somewhere within the bounds."""
         if share == 0 or not rows or not self.overlaps(bounds):
             return
         low, high = max(bounds.due_min_ms, self.after[0]), min(bounds.due_max_ms, self.until_ms - 1)
@@ -110,15 +110,15 @@ class Spread:
         self.unsure[first : last + 1] += rows * share * parts
 
     def overlaps(self, bounds: Bounds) -> bool:
-        """Whether any of the messages may be asked for."""
+        """Whether any of the messages may lie between ``after`` and ``until_ms``."""
         return (bounds.due_max_ms, bounds.seq_max) >= self.after and bounds.due_min_ms < self.until_ms
 
     def holds(self, bounds: Bounds) -> bool:
-        """Whether all of them are asked for."""
+        """Whether all of the messages lie between ``after`` and ``until_ms``."""
         return (bounds.due_min_ms, bounds.seq_min) >= self.after and bounds.due_max_ms < self.until_ms
 
     def is_within_one_unit(self, bounds: Bounds) -> bool:
-        """Whether no more need be known of them to count them."""
+        """Whether all of the messages are due in the same unit, so that their number is enough to count them."""
         first, last = self._unit(np.array([bounds.due_min_ms, bounds.due_max_ms])).tolist()
         return bool(first == last) and self.holds(bounds)
 

@@ -59,7 +59,7 @@ Cancelled = Sequence[Sequence[int]]
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Bytes at which a file counts as what, from the largest that one may be."""
+    """The sizes in bytes that tell small from large files, all derived from the largest that a file may be."""
 
     file: int = FILE_BYTES_MAX
 
@@ -261,7 +261,7 @@ class _Planner:
                 yield i
 
     def _left_behind(self, messages: FileColumns) -> Iterator[int]:
-        """Files of cancellations where there were more messages when one looked last."""
+        """Files of cancellations of which a quarter of the messages has gone since they were looked into."""
         for i in self._free:
             messages_now = _spread(messages, self._low[i], self._high[i])
             before, _ = self._memory.looked.get(self._files.path[i], (np.inf, frozenset()))
@@ -333,7 +333,7 @@ class _Planner:
         return bool(self._files.seq_min[i] < first_seq(job + 1) and self._files.seq_max[i] >= first_seq(job))
 
     def _cancelled_share(self, i: int, cancellations: FileColumns) -> float:
-        """Cancellations by messages in the span of a file, were all spread evenly."""
+        """About which share of the messages in the span of a file are cancelled, if all are spread evenly."""
         if len(cancellations) == 0:
             return 0.0
         bounds = self._low[i], self._high[i]

@@ -117,7 +117,7 @@ class Loader:
         """Held while something is loaded: whoever holds it sees a wheel and a view of the store that fit together."""
 
     def exclude(self, seqs: Int64s, due_max_ms: int) -> None:
-        """Leave these out, up to that due time: recovery found them in the ready log."""
+        """Leave the messages with these seqs out, up to that due time: recovery found them in the ready log."""
         self._exclude, self._exclude_due_ms = np.sort(seqs), due_max_ms
 
     @property

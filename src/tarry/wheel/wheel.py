@@ -67,7 +67,7 @@ class Wheel:
         self._near_slot = loaded.due_ms // SLOT_MS
         self._ties = itertools.count()
         self.tombstones = Tombstones(CancelledJobs() if cancelled_jobs is None else cancelled_jobs)
-        """What was cancelled and is in here all the same."""
+        """Messages that were cancelled and of which the rows are still here."""
         self.advancing: dict[int, int] = {}
         """Occurrences of series (due time by seq) that were taken and are not in the ready log yet."""
 
@@ -136,7 +136,7 @@ class Wheel:
         heapq.heappush(self._near, (int(run.due_ms[0]), int(run.seq[0]), next(self._ties), run))
 
     def next_due(self) -> int | None:
-        """The lowest due time here."""
+        """The lowest due time here; None where nothing is."""
         run = self._near[0][0] if self._near else None
         slot = self._next_in_slots()
         if run is None or slot is None:
@@ -273,7 +273,7 @@ class Wheel:
         return False
 
     def runs(self) -> list[Run]:
-        """Everything that is here."""
+        """All rows that are here, as runs."""
         return [run for s in self._slots.values() for run in s.runs] + [run for *_, run in self._near]
 
     def truncate(self, key: Key) -> None:

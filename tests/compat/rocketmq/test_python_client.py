@@ -17,15 +17,14 @@ from .scenarios import SCENARIOS
 from .servers import NotInThisVersionError, tarry_server
 
 QUICK = [scenario.name for scenario in SCENARIOS.values() if scenario.quick]
-AT_A_TIME = 3
+CORE = ("normal", "delay", "fifo", "recall")
+"""In `make test`; the others are in the rest."""
+AT_A_TIME = 6
 """They wait more than they work."""
 
 Results = dict[str, Future[Result]]
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(find_spec("rocketmq") is None, reason="rocketmq-python-client is not installed"),
-]
+pytestmark = pytest.mark.skipif(find_spec("rocketmq") is None, reason="rocketmq-python-client is not installed")
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +46,7 @@ def results(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("name", QUICK)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[] if n in CORE else pytest.mark.rest) for n in QUICK])
 def test_scenario(name: str, results: Results) -> None:
     result = results[name].result()
     assert result.outcome == "ok", f"{result.outcome}: {result.reason or result.facts}"

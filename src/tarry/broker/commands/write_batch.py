@@ -62,12 +62,12 @@ class WriteBatch:
 
     def _judge(self, due_ms: Int64s, seq: Int64s, *, withdraw: bool, alive: bool = False) -> list[Outcome]:
         # Before the lock: it may read from disk, and only this thread changes it.
-        dead = np.zeros(len(seq), np.bool_) if alive else self.registry.cancelled_mask(due_ms, seq)
+        cancelled_before = np.zeros(len(seq), np.bool_) if alive else self.registry.cancelled_mask(due_ms, seq)
         found: list[Outcome] = []
         for start in range(0, len(seq), LOCKED_ROWS):
             part = slice(start, start + LOCKED_ROWS)
             with self.wheel.lock:
-                cancelled, pending = self._state(due_ms[part], seq[part], dead[part])
+                cancelled, pending = self._state(due_ms[part], seq[part], cancelled_before[part])
                 if withdraw:
                     # Where one is named twice, the second time finds it cancelled.
                     again = pending & _seen_before(seq[part])
@@ -78,9 +78,9 @@ class WriteBatch:
             found += [_OUTCOMES[code] for code in codes.tolist()]
         return found
 
-    def _state(self, due_ms: Int64s, seq: Int64s, dead: Mask) -> tuple[Mask, Mask]:
+    def _state(self, due_ms: Int64s, seq: Int64s, cancelled_before: Mask) -> tuple[Mask, Mask]:
         """Which of them are cancelled, and which are pending."""
-        cancelled = dead | self.wheel.tombstones.mask(due_ms, seq)
+        cancelled = cancelled_before | self.wheel.tombstones.mask(due_ms, seq)
         # Nothing at or above `fired` was ever taken. Below it are: what came late; the current occurrence of a series;
         # and, soon after a recovery, what the loader has not come to, if it is not among what was found fired.
         fired = self.wheel.fired

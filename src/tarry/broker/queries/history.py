@@ -23,15 +23,15 @@ from tarry.api.views import Event, History
 from tarry.base import handle
 from tarry.base.bulk import SEQ_MIN
 from tarry.base.criteria import derived_seq
-from tarry.base.dead_topics import KEEPER, dead_topic, is_dead_topic
+from tarry.base.dead_topics import dead_topic, is_dead_topic
 from tarry.base.errors import ForgedHandleError, InvalidArgumentError
-from tarry.base.message import RESERVED, SCHEMA, Kind, check_topic
+from tarry.base.message import SCHEMA, Kind, check_topic
 from tarry.base.reserved import ONLY, texts_of
 from tarry.base.types import Key, Mask
 from tarry.broker.queries.cut import Places
 from tarry.broker.queries.listing import Listing, list_pending
 from tarry.broker.queries.messages import MessageFinder
-from tarry.groups.telling import state_in
+from tarry.groups import ConsumerGroups
 from tarry.intake.index import Window
 from tarry.names import Entry, digest_of_id, name_of_key, name_of_series
 from tarry.queue import ReadyLog
@@ -63,6 +63,7 @@ class HistorySources:
 
     places: Places
     ready: ReadyLog
+    groups: ConsumerGroups
     finder: MessageFinder
     outcome_of: Callable[[Entry], Outcome]
     secret: bytes
@@ -114,6 +115,7 @@ class _Timeline:
         self._registry = sources.places.registry
         self._store = sources.places.store
         self._ready = sources.ready
+        self._groups = sources.groups
         self._finder = sources.finder
         self._outcome_of = sources.outcome_of
         self._now_ms = now_ms
@@ -322,11 +324,10 @@ class _Timeline:
         at_ms = max(said["due_ms"], said["born_ms"])
         self._add(at_ms, "due", entry.seq, topic=place.topic.name, offset=place.offset)
         self.unknown += [WHEN_DUE, NOT_RECORDED]
-        for name, group in sorted(place.topic.groups.items()):
-            if not name.startswith(RESERVED):
-                # The state that it is in now, whenever it got there.
-                self._add(self._now_ms, "group", entry.seq, group=name, **state_in(group, place.offset))
-                self._dead(entry, place, name, said)
+        for group in self._groups.all(place.topic.name):
+            # The state that it is in now, whenever it got there.
+            self._add(self._now_ms, "group", entry.seq, group=group.name, **group.state_of(place.offset))
+            self._dead(entry, place, group.name, said)
 
     def _dead(self, entry: Entry, place: finding.Place, group: str, said: dict[str, Any]) -> None:
         """Its copy in the dead letters of a group."""
@@ -342,8 +343,7 @@ class _Timeline:
         for copy in found:
             properties = dict(copy.row.column("properties")[0].as_py())
             told = {n: properties.get(f"tarry.dead.{n}") for n in ("cause", "attempts")}
-            keeper = copy.topic.groups.get(KEEPER)
-            settled = keeper is not None and state_in(keeper, copy.offset)["state"] == "settled"
+            settled = not self._groups.has_dead_letter(place.topic.name, group, copy.offset)
             at_ms = int(properties.get("tarry.dead.at_ms", copy.row.column("due_ms")[0].as_py()))
             self._add(
                 at_ms, "dead", entry.seq, group=group, **told, offset=copy.offset, kept="no" if settled else "yes"

@@ -8,8 +8,8 @@ from dataclasses import asdict
 from typing import Any
 
 from tarry.api.receipt import TopicPending
-from tarry.broker.groups import Groups
 from tarry.broker.queries.lateness import Lateness
+from tarry.groups import ConsumerGroups
 from tarry.intake import Intake
 from tarry.log.files import Files, OsFiles
 from tarry.queue import ReadyLog
@@ -44,13 +44,13 @@ def topics(
     return {"count": len(rows), "sums": {n: sum(r[n] for r in rows) for n in SUMMED}, "listed": listed}
 
 
-def groups(groups: Groups, most: int, always: Collection[tuple[str, str]]) -> dict[str, Any]:
+def groups(groups: ConsumerGroups, most: int, always: Collection[tuple[str, str]]) -> dict[str, Any]:
     """``listed``: the ``most`` groups that have the most messages left, and ``always``, as
     :class:`tarry.api.groups.GroupInfo` has them; ``lag`` of all, and how many there are.
     """
     lags = [(group.unsettled, group) for group in groups.all()]
     listed = [group for _, group in heapq.nlargest(most, lags, key=lambda entry: entry[0])]
-    listed += [g for _, g in lags if (g.topic.name, g.name) in always and g not in listed]
+    listed += [g for _, g in lags if (g.topic_name, g.name) in always and g not in listed]
     infos = [asdict(groups.info(group)) for group in listed]
     return {"count": len(lags), "lag": sum(lag for lag, _ in lags), "listed": infos}
 

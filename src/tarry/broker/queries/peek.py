@@ -7,9 +7,9 @@ import pyarrow as pa
 
 from tarry.api.views import PEEKED
 from tarry.base.errors import InvalidArgumentError, NotFoundError
-from tarry.base.message import RESERVED, check_topic
+from tarry.base.message import check_topic
 from tarry.base.types import Int64s
-from tarry.groups import Group
+from tarry.groups import ConsumerGroups, Group
 from tarry.queue import ReadyLog, Topic
 
 LIMIT_MAX = 1000
@@ -17,7 +17,7 @@ BYTES_MAX = 64 << 20
 """So much is read at most; where a group wants little of it, there may be less than there could be."""
 
 
-def peek(ready: ReadyLog, topic: str, group: str | None, limit: int) -> pa.RecordBatch:
+def peek(ready: ReadyLog, groups: ConsumerGroups, topic: str, group: str | None, limit: int) -> pa.RecordBatch:
     """The first ready messages that the group has not settled, or, without one, the group with the most of them; all
     that is kept, where there is no group.
 
@@ -28,13 +28,17 @@ def peek(ready: ReadyLog, topic: str, group: str | None, limit: int) -> pa.Recor
     if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= LIMIT_MAX:
         raise InvalidArgumentError(f"limit is {limit!r:.80}; allowed: 1 to {LIMIT_MAX}")
     queue = ready.topics.get(topic)
-    groups = {} if queue is None else {n: g for n, g in list(queue.groups.items()) if not n.startswith(RESERVED)}
-    if group is not None and group not in groups:
-        has = f"its groups are: {', '.join(sorted(groups)[:20])}" if groups else "it has none"
+    consumer_groups = {g.name: g for g in groups.all(topic)}
+    if group is not None and group not in consumer_groups:
+        has = f"its groups are: {', '.join(sorted(consumer_groups)[:20])}" if consumer_groups else "it has none"
         raise NotFoundError(f"topic {topic!r} has no group {group!r:.80}; {has}")
     if queue is None:
         return pa.RecordBatch.from_pylist([], schema=PEEKED)
-    chosen = groups[group] if group is not None else max(groups.values(), key=lambda g: g.unsettled, default=None)
+    chosen = (
+        consumer_groups[group]
+        if group is not None
+        else max(consumer_groups.values(), key=lambda g: g.unsettled, default=None)
+    )
     parts, found, size, first = [], 0, 0, queue.first
     while found < limit and size < BYTES_MAX:
         offsets = _offsets(queue, chosen, first, limit - found)

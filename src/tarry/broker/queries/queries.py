@@ -15,7 +15,6 @@ from tarry.api.views import Forecast, History, Page
 from tarry.base.clock import Clock
 from tarry.base.config import Config
 from tarry.broker.acceptance import Acceptance
-from tarry.broker.groups import Groups
 from tarry.broker.queries import overview
 from tarry.broker.queries.cut import Places
 from tarry.broker.queries.forecast import forecast
@@ -24,6 +23,7 @@ from tarry.broker.queries.lateness import Lateness
 from tarry.broker.queries.listing import Listing, list_pending
 from tarry.broker.queries.next_due import next_due_by_topic
 from tarry.broker.queries.peek import peek
+from tarry.groups import ConsumerGroups
 from tarry.log.files import Files
 from tarry.queue import ReadyLog
 
@@ -41,7 +41,7 @@ class Queries:
         files: Files,
         places: Places,
         ready: ReadyLog,
-        groups: Groups,
+        groups: ConsumerGroups,
         history_sources: HistorySources,
         lateness: Lateness,
         acceptance: Acceptance,
@@ -69,7 +69,14 @@ class Queries:
         moments = (
             next_due_by_topic(self._places, {n for n, count in counts.items() if count}) if request.next_due else {}
         )
-        return [TopicPending(n, counts[n], moments.get(n), self._groups.ready_count(n)) for n in names]
+        return [TopicPending(n, counts[n], moments.get(n), self._ready_count(n)) for n in names]
+
+    def _ready_count(self, name: str) -> int:
+        topic = self._ready.topics.get(name)
+        if topic is None:
+            return 0
+        unsettled = self._groups.unsettled(name)
+        return topic.end - topic.first if unsettled is None else unsettled
 
     def list_pending(self, request: ListPending) -> Page:
         """A page."""
@@ -79,7 +86,7 @@ class Queries:
     def peek(self, request: Peek) -> pa.RecordBatch:
         """What is ready, not taken."""
         with self._slots:
-            return peek(self._ready, request.topic, request.group, request.limit)
+            return peek(self._ready, self._groups, request.topic, request.group, request.limit)
 
     def forecast(self, request: GetForecast) -> Forecast:
         """The load to come."""

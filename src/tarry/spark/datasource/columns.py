@@ -1,6 +1,6 @@
-"""Are the columns of a DataFrame those of messages? Asked on the driver, of names and types alone.
+"""Checks on the driver whether the columns of a DataFrame are those of messages, by names and types alone.
 
-What only rows can show (nulls, topic names, limits) is found in the tasks.
+What only rows can show (nulls, topic names, limits) is checked in the tasks.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ _REFUSED = {
 
 
 def check_columns(schema: t.StructType, defaults: Mapping[str, object]) -> None:
-    """Refuse a DataFrame that does not say what messages need; ``defaults`` are the columns that options give.
+    """Refuse a DataFrame without the columns that messages need; ``defaults`` are the columns that options give.
 
     Raises:
         InvalidMessageError: names the column, its type, and what is allowed.
@@ -85,7 +85,7 @@ def check_columns(schema: t.StructType, defaults: Mapping[str, object]) -> None:
         if name in _REFUSED:
             raise InvalidMessageError(f"column {name!r} is not for bulk: {_REFUSED[name]}")
         if name not in COLUMNS:
-            close = next((known for known in COLUMNS if known == name.lower().strip()), None)
+            close = next((column for column in COLUMNS if column == name.lower().strip()), None)
             hint = f" (did you mean {close!r}?)" if close else ""
             raise InvalidMessageError(f"unknown column {name!r}{hint}; allowed: {', '.join(COLUMNS)}")
         if name in seen:
@@ -130,12 +130,12 @@ def _check_ways(seen: set[str], defaults: Mapping[str, object]) -> None:
     given = [way for way in WAYS if way in defaults]
     if len(ways) + len(given) == 1 or (len(ways) > 1 and not given and _MIXED.issuperset(ways)):
         return
-    told = ", ".join([*ways, *(f"option {way}" for way in given)]) or "none"
-    raise InvalidMessageError(f"exactly one of {', '.join(WAYS)} is needed, to say when; given: {told}")
+    names = ", ".join([*ways, *(f"option {way}" for way in given)]) or "none"
+    raise InvalidMessageError(f"exactly one of {', '.join(WAYS)} is needed, to say when; given: {names}")
 
 
 def misfit(kind: t.DataType, *, top: bool = True) -> str | None:
-    """The part of a body's type that JSON has no form for; None where it has one for all. A value alone is no body."""
+    """The part of a body's type that JSON cannot express; None where it can express all. A single value is no body."""
     if isinstance(kind, t.StructType):
         return next((m for f in kind.fields if (m := misfit(f.dataType, top=False))), None)
     if isinstance(kind, t.ArrayType):

@@ -6,22 +6,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
-from pyspark.sql.datasource import InputPartition
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from tarry.spark.datasource.bounded import BoundedReader
-from tarry.spark.datasource.calls import BrokerClient
+from tarry.spark.broker_client import BrokerClient
+from tarry.spark.datasource.bounds import EmptyPartition, ReadBounds
 from tarry.spark.datasource.filters import Span
 from tarry.spark.datasource.options import ReadOptions
-from tarry.spark.datasource.pending import Nothing, wanted
-from tarry.spark.datasource.shape import SCHEMAS, by_name
+from tarry.spark.datasource.shape import SCHEMAS, Shape, by_name
 
 RANGE_ROWS = 200_000
 """Rows of a queue for one task."""
 
 
 @dataclass
-class Range(InputPartition):  # type: ignore[misc]
+class QueueRange(InputPartition):  # type: ignore[misc]
     """Offsets ``[start, end)`` of a topic."""
 
     topic: str
@@ -29,34 +28,37 @@ class Range(InputPartition):  # type: ignore[misc]
     end: int
 
 
-class DeliveredReader(BoundedReader):
+class DeliveredReader(DataSourceReader):  # type: ignore[misc]
     """Plans on the driver, reads in the tasks."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         offset = Span(options.start or 0, Span().high if options.end is None else options.end - 1)
-        super().__init__(options, schema, SCHEMAS["delivered"], offset)
+        self._endpoint = options.endpoint
+        self._shape = Shape.of(schema, SCHEMAS["delivered"])
+        self._bounds = ReadBounds(options, offset)
+        self._bounds.offer_filters(self)
 
     def partitions(self) -> list[InputPartition]:
         """On the driver: the queues as they are now."""
-        topics, span = self._bounds.topics, self._bounds.offset
+        topics, span = self._bounds.now.topics, self._bounds.now.offset
         with BrokerClient(self._endpoint) as client:
             queues = client.queues(None if topics is None else sorted(topics))
-        found: list[InputPartition] = []
+        partitions: list[InputPartition] = []
         for topic, (first, end) in queues.items():
-            found += ranges(topic, max(first, span.low), min(end, span.high + 1))
-        return found or [Nothing()]
+            partitions += ranges(topic, max(first, span.low), min(end, span.high + 1))
+        return partitions or [EmptyPartition()]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """In a task. What retention has deleted since is left out."""
-        if not isinstance(partition, Range):
+        if not isinstance(partition, QueueRange):
             return
         with BrokerClient(self._endpoint) as client:
             for batch in client.queue(partition.topic, partition.start, partition.end):
-                rows = batch.filter(pa.array(wanted(batch, self._bounds)))
+                rows = batch.filter(pa.array(self._bounds.now.rows_within(batch)))
                 if rows.num_rows:
                     yield self._shape.shaped(by_name(rows))
 
 
-def ranges(topic: str, start: int, end: int) -> list[Range]:
-    """Offsets, some for each task."""
-    return [Range(topic, low, min(end, low + RANGE_ROWS)) for low in range(start, end, RANGE_ROWS)]
+def ranges(topic: str, start: int, end: int) -> list[QueueRange]:
+    """Offsets ``[start, end)`` divided among tasks."""
+    return [QueueRange(topic, low, min(end, low + RANGE_ROWS)) for low in range(start, end, RANGE_ROWS)]

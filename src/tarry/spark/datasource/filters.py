@@ -1,8 +1,8 @@
 """Filters that Spark offers, as bounds for files and row groups: topics, due times, offsets.
 
-Bounds only narrow what is read; Spark applies every filter to the rows all the same, so what is not understood here
-costs time and nothing else. They are taken up only where the option ``pushFilters`` asks for it: Spark 4.3 keeps what
-a DataFrame's first filtered query has planned, and gives it to later ones without a filter, which would then miss rows.
+Bounds only narrow what is read; Spark applies every filter to the rows all the same, so a filter that is not understood
+here costs time and nothing else. They are used only where the option ``pushFilters`` asks for it: Spark 4.3 keeps the
+plan of a DataFrame's first filtered query, and uses it for later ones without a filter, which would then miss rows.
 """
 
 from __future__ import annotations
@@ -12,6 +12,10 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import datasource as ds
 
 INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
@@ -26,24 +30,24 @@ class Span:
     high: int = INT64_MAX
 
     def within(self, low: int = INT64_MIN, high: int = INT64_MAX) -> Span:
-        """What both have."""
+        """The numbers that are in both spans."""
         return Span(max(self.low, low), min(self.high, high))
 
     def meets(self, low: int, high: int) -> bool:
-        """Whether any of these is in it."""
+        """Whether the spans have a number in common."""
         return low <= self.high and high >= self.low
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """``topics`` None: all."""
+    """What is read; ``topics`` None: all."""
 
     topics: frozenset[str] | None = None
     due_ms: Span = Span()
     offset: Span = Span()
 
     def with_topics(self, topics: Iterable[str]) -> Bounds:
-        """These alone."""
+        """These topics alone."""
         some = frozenset(topics)
         return replace(self, topics=some if self.topics is None else self.topics & some)
 
@@ -55,10 +59,19 @@ class Bounds:
 
     def narrowed(self, filters: Iterable[ds.Filter]) -> Bounds:
         """The bounds that hold where all these filters do."""
-        found = self
+        bounds = self
         for one in filters:
-            found = _narrowed(found, one)
-        return found
+            bounds = _narrowed(bounds, one)
+        return bounds
+
+    def rows_within(self, batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+        """Which rows of a batch have a due time and a topic within the bounds: one boolean a row."""
+        due = batch.column("due_ms").to_numpy()
+        keep = (due >= self.due_ms.low) & (due <= self.due_ms.high)
+        if self.topics is not None:
+            topics = pc.is_in(batch.column("topic"), value_set=pa.array(sorted(self.topics), pa.string()))
+            keep &= topics.to_numpy(zero_copy_only=False)
+        return np.asarray(keep, np.bool_)
 
 
 def _narrowed(bounds: Bounds, one: ds.Filter) -> Bounds:
@@ -127,18 +140,18 @@ def _ceiling_ms(value: Any) -> int | None:
 
 
 class Pushed:
-    """A ``pushFilters`` that may be there whether filters are pushed or not.
+    """A ``pushFilters`` that Spark accepts whether filters are pushed or not.
 
-    Spark refuses a reader that has one of its own while ``spark.sql.python.filterPushdown.enabled`` is off, which is
-    its default, by a look at the method's function. Reading all is right then, only slower: so this one shows the
-    function of the base class.
+    Spark refuses a reader whose ``pushFilters`` has another ``__func__`` than the base class's, while
+    ``spark.sql.python.filterPushdown.enabled`` is off, which is its default. Reading all is right then, only slower: so
+    this one shows the function of the base class.
     """
 
     __func__ = staticmethod(ds.DataSourceReader.pushFilters)
 
-    def __init__(self, take: Callable[[list[ds.Filter]], None]) -> None:
-        self._take = take
+    def __init__(self, on_filters: Callable[[list[ds.Filter]], None]) -> None:
+        self._on_filters = on_filters
 
     def __call__(self, filters: list[ds.Filter]) -> list[ds.Filter]:
-        self._take(filters)
+        self._on_filters(filters)
         return filters

@@ -28,7 +28,7 @@ DEFAULTS_INT = ("due_ms", "delay_ms", "delay_level", "ttl_ms", "expire_ms", "tri
 
 @dataclass(frozen=True)
 class WriteOptions:
-    """``defaults``: what rows are given that say nothing of it themselves, by column."""
+    """Of a write. ``defaults``: values of columns for rows that have none."""
 
     endpoint: str
     way: str
@@ -42,7 +42,7 @@ class WriteOptions:
         Raises:
             InvalidArgumentError: names the option, its value and what is allowed.
         """
-        options = _known(given, STREAM_WRITE if streaming else WRITE)
+        options = _checked(given, STREAM_WRITE if streaming else WRITE)
         job = options.get("job")
         if job is not None and not 1 <= len(job.encode()) <= JOB_BYTES_MAX:
             raise InvalidArgumentError(
@@ -80,11 +80,11 @@ class ReadOptions:
         Raises:
             InvalidArgumentError: names the option, its value and what is allowed.
         """
-        options = _known(given, READ)
+        options = _checked(given, READ)
         what = _choice(options, "what", WHATS, "pending")
-        for name, wanted in (("group", "dead"), ("start", "delivered"), ("end", "delivered")):
-            if name in options and what != wanted:
-                raise InvalidArgumentError(f"option {name!r} is for what={wanted!r}; given: what={what!r}")
+        for name, needed in (("group", "dead"), ("start", "delivered"), ("end", "delivered")):
+            if name in options and what != needed:
+                raise InvalidArgumentError(f"option {name!r} is for what={needed!r}; given: what={what!r}")
         after_ms, until_ms, start, end = (_maybe(options, name) for name in ("after_ms", "until_ms", "start", "end"))
         push = _choice(options, "pushFilters", ("true", "false"), "false") == "true"
         topics, group = _topics(options), options.get("group")
@@ -109,7 +109,7 @@ class StreamOptions:
         Raises:
             InvalidArgumentError: names the option, its value and what is allowed.
         """
-        options = _known(given, STREAM_READ)
+        options = _checked(given, STREAM_READ)
         topics = _topics(options)
         for name in ("topic", "group"):
             if not options.get(name):
@@ -125,7 +125,7 @@ class StreamOptions:
         )
 
 
-def _known(given: Mapping[str, str], allowed: tuple[str, ...]) -> dict[str, str]:
+def _checked(given: Mapping[str, str], allowed: tuple[str, ...]) -> dict[str, str]:
     """The options by their names in small letters, as Spark does not tell ``topic`` from ``Topic``."""
     options = {name.lower(): value for name, value in given.items()}
     names = {name.lower() for name in allowed}
@@ -136,16 +136,16 @@ def _known(given: Mapping[str, str], allowed: tuple[str, ...]) -> dict[str, str]
 
 
 def _endpoint(options: Mapping[str, str]) -> str:
-    found = options.get("endpoint")
-    if not found:
+    endpoint = options.get("endpoint")
+    if not endpoint:
         raise InvalidArgumentError(
             "option 'endpoint' is missing; needed: HOST:PORT of the broker's Flight front, "
             'as in .option("endpoint", "127.0.0.1:7611")'
         )
-    address = _ADDRESS.match(found)
+    address = _ADDRESS.match(endpoint)
     if address is None or not 0 < int(address[2]) < 1 << 16:
-        raise InvalidArgumentError(f"option 'endpoint' is {found!r}; allowed: HOST:PORT")
-    return found
+        raise InvalidArgumentError(f"option 'endpoint' is {endpoint!r}; allowed: HOST:PORT")
+    return endpoint
 
 
 def _choice(options: Mapping[str, str], name: str, allowed: tuple[str, ...], default: str) -> str:

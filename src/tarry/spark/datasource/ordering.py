@@ -10,9 +10,6 @@ from tarry.spark.datasource.columns import WAYS
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-ROWS_PER_PARTITION = 1_000_000
-"""What a task needs about half a gigabyte for, where messages have some hundred bytes."""
-
 
 def sorted_by_due(df: DataFrame, partitions: int | None = None) -> DataFrame:
     """``df`` divided by due time: each task gets a span of its own, in order, and so makes few files that the broker
@@ -21,7 +18,8 @@ def sorted_by_due(df: DataFrame, partitions: int | None = None) -> DataFrame:
 
     Args:
         partitions: how many; the default is Spark's (``spark.sql.shuffle.partitions``, as adaptive execution changes
-            it). About a million messages in each is a good size.
+            it). About a million messages in each is a good size: a task needs about half a gigabyte for them, where
+            they have some hundred bytes.
 
     Raises:
         InvalidMessageError: there is no column that says when, or several do.

@@ -1,8 +1,8 @@
 """``what=pending``: all that is not due yet, as at one moment.
 
 The moment is a version of the store's table, the intake's rows from that version's ``committed_seq`` up to what was
-durable, and what had fired. A version's files do not change, and stay for a day after they were replaced. What the
-intake held may move to the store while it is read; it is then taken from there, by its seqs.
+durable, and what had fired. A version's files do not change, and stay for a day after they were replaced. Rows of the
+intake may move to the store while they are read; they are then read from there, by their seqs.
 """
 
 from __future__ import annotations
@@ -13,21 +13,20 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
-from pyspark.sql.datasource import InputPartition
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from tarry.base.bulk import SEQ_MIN, CancelledJobs
 from tarry.base.errors import TarryError, UnavailableError
 from tarry.base.message import SCHEMA, Kind, cancelled_seqs, kinds_of
 from tarry.base.types import Int64s
-from tarry.spark.datasource.bounded import BoundedReader
-from tarry.spark.datasource.calls import BrokerClient
+from tarry.spark.broker_client import BrokerClient
+from tarry.spark.datasource.bounds import EmptyPartition, ReadBounds
 from tarry.spark.datasource.filters import Bounds, Span
 from tarry.spark.datasource.options import ReadOptions
-from tarry.spark.datasource.shape import MESSAGE, by_name
+from tarry.spark.datasource.shape import MESSAGE, Shape, by_name
 from tarry.store import Snapshot
 from tarry.store.parquet import groups, read_group
 from tarry.store.place import Place
@@ -41,9 +40,10 @@ _NEEDED = ("seq", "due_ms", "topic", "kind")
 
 
 @dataclass(frozen=True)
-class Moment:
-    """What was so when the read was planned. ``fired``: (fired_until_ms, fired_seq); of a cancelled job its number, and
-    the place in the order of (due_ms, seq) from which on it is.
+class PlannedState:
+    """The state of broker and store when the read was planned. ``fired``: (fired_until_ms, fired_seq);
+    ``cancelled_jobs``: the number of each, and the (due_ms, seq) from which on it is cancelled; ``cancelled_files``:
+    the store's files of cancellations.
     """
 
     root: str
@@ -54,110 +54,103 @@ class Moment:
 
 
 @dataclass
-class Files(InputPartition):  # type: ignore[misc]
-    """Some of the store's files. ``gone``: seqs that cancellations in the intake name, of these due times."""
+class FilesPartition(InputPartition):  # type: ignore[misc]
+    """Some of the store's files. ``cancelled``: seqs that cancellations in the intake cancel, of these due times."""
 
-    moment: Moment
+    state: PlannedState
     paths: tuple[str, ...]
     span: Span
-    gone: Int64s
+    cancelled: Int64s
 
 
 @dataclass
-class Accepted(InputPartition):  # type: ignore[misc]
-    """Seqs ``[start, end)`` of the intake."""
+class IntakePartition(InputPartition):  # type: ignore[misc]
+    """Seqs ``[start, end)`` of the intake. ``cancelled``: seqs that cancellations in the intake cancel."""
 
-    moment: Moment
+    state: PlannedState
     start: int
     end: int
-    gone: Int64s
+    cancelled: Int64s
 
 
-@dataclass
-class Nothing(InputPartition):  # type: ignore[misc]
-    """Spark wants one partition at least."""
-
-
-class PendingReader(BoundedReader):
-    """Plans on the driver, reads in the tasks. Spark makes the tasks' copy before it asks for partitions, so what these
-    find out travels with them.
+class PendingReader(DataSourceReader):  # type: ignore[misc]
+    """Plans on the driver, reads in the tasks. Spark copies the reader for the tasks before it asks for partitions, so
+    partitions carry all that planning has found.
     """
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
-        super().__init__(options, schema, MESSAGE)
+        self._endpoint = options.endpoint
+        self._shape = Shape.of(schema, MESSAGE)
+        self._bounds = ReadBounds(options)
+        self._bounds.offer_filters(self)
 
     def partitions(self) -> list[InputPartition]:
         """On the driver: what there is at this moment."""
         with BrokerClient(self._endpoint) as client:
-            state = client.intake_state()
-            # In this order: what is accepted from here on may or may not be there, what was before is.
-            snapshot = pinned(state["store_uri"], state["shard"])
-            moment = Moment(
-                snapshot.root,
-                state["shard"],
-                (state["fired_until_ms"], state["fired_seq"]),
-                tuple((number, due_ms, seq) for number, due_ms, seq in state.get("cancelled_jobs", ())),
-                tuple(snapshot.cancelled),
-            )
-            start, end = max(snapshot.committed_seq, state["first_seq"]), state["durable_seq"]
+            intake = client.state()
+            # In this order: what is accepted from here on may or may not be read, what was before is.
+            snapshot = open_snapshot(intake.store_uri, intake.shard)
+            start, end = max(snapshot.committed_seq, intake.first_seq), intake.durable_seq
             named = list(client.cancelled(start, end)) if start < end else []
-        gone_due = np.concatenate([np.empty(0, np.int64), *(b.column("due_ms").to_numpy() for b in named)])
-        gone = np.concatenate([np.empty(0, np.int64), *(b.column("seq").to_numpy() for b in named)])
-        found: list[InputPartition] = []
-        for paths, span in _packed(snapshot.files, self._bounds, moment.fired[0]):
-            here = (gone_due >= span.low) & (gone_due <= span.high)
-            found.append(Files(moment, paths, span, np.unique(gone[here])))
+        state = PlannedState(
+            snapshot.root,
+            intake.shard,
+            (intake.fired_until_ms, intake.fired_seq),
+            tuple((number, due_ms, seq) for number, due_ms, seq in intake.cancelled_jobs),
+            tuple(snapshot.cancelled),
+        )
+        none = np.empty(0, np.int64)
+        cancelled_due = np.concatenate([none, *(b.column("due_ms").to_numpy() for b in named)])
+        cancelled = np.concatenate([none, *(b.column("seq").to_numpy() for b in named)])
+        partitions: list[InputPartition] = []
+        for paths, span in _packed(snapshot.files, self._bounds.now, intake.fired_until_ms):
+            within = (cancelled_due >= span.low) & (cancelled_due <= span.high)
+            partitions.append(FilesPartition(state, paths, span, np.unique(cancelled[within])))
         for low in range(start, end, INTAKE_ROWS):
-            found.append(Accepted(moment, low, min(end, low + INTAKE_ROWS), np.unique(gone)))
-        return found or [Nothing()]
+            partitions.append(IntakePartition(state, low, min(end, low + INTAKE_ROWS), np.unique(cancelled)))
+        return partitions or [EmptyPartition()]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """In a task."""
-        if isinstance(partition, Files):
-            place = Place.of(partition.moment.root)
-            gone = [partition.gone, *_stored_cancellations(place, partition.moment.cancelled_files, partition.span)]
-            rows = _file_rows(place, partition.paths, self._bounds, self._shape.needed(*_NEEDED))
-            yield from self._pending(rows, partition.moment, np.unique(np.concatenate(gone)))
-        elif isinstance(partition, Accepted):
+        if isinstance(partition, FilesPartition):
+            place, state = Place.of(partition.state.root), partition.state
+            cancelled = [partition.cancelled, *_stored_cancellations(place, state.cancelled_files, partition.span)]
+            rows = _file_rows(place, partition.paths, self._bounds.now, self._shape.needed(*_NEEDED))
+            yield from self._pending(rows, state, np.unique(np.concatenate(cancelled)))
+        elif isinstance(partition, IntakePartition):
             with BrokerClient(self._endpoint) as client:
-                rows = intake_rows(client, partition.moment, partition.start, partition.end)
-                yield from self._pending(rows, partition.moment, partition.gone)
+                rows = intake_rows(client, partition.state, partition.start, partition.end)
+                yield from self._pending(rows, partition.state, partition.cancelled)
 
-    def _pending(self, batches: Iterator[pa.RecordBatch], moment: Moment, gone: Int64s) -> Iterator[pa.RecordBatch]:
+    def _pending(
+        self, batches: Iterator[pa.RecordBatch], state: PlannedState, cancelled: Int64s
+    ) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            keep = is_pending(batch, moment, gone) & wanted(batch, self._bounds)
+            keep = is_pending(batch, state, cancelled) & self._bounds.now.rows_within(batch)
             if keep.any():
                 rows = batch if keep.all() else batch.filter(pa.array(keep))
                 yield self._shape.shaped(by_name(rows))
 
 
-def is_pending(batch: pa.RecordBatch, moment: Moment, gone: Int64s) -> npt.NDArray[np.bool_]:
-    """Which rows are messages that are neither fired nor cancelled, one by one or with their job."""
+def is_pending(batch: pa.RecordBatch, state: PlannedState, cancelled: Int64s) -> npt.NDArray[np.bool_]:
+    """Which rows are messages that have not fired and are cancelled neither by seq nor with their bulk job: one boolean
+    a row. ``cancelled`` ascends.
+    """
     due, seq = batch.column("due_ms").to_numpy(), batch.column("seq").to_numpy()
-    fired_until_ms, fired_seq = moment.fired
-    # What bulk loads has seqs above all others: it is taken up at once, and has fired like the rest.
+    fired_until_ms, fired_seq = state.fired
+    # Rows of bulk jobs have seqs above all others; the broker takes them up at once, so they have fired like the rest.
     fired = (due < fired_until_ms) & ((seq < fired_seq) | (seq >= SEQ_MIN))
     keep = (kinds_of(batch) == Kind.MESSAGE) & ~fired
-    if len(gone):
-        keep &= np.isin(seq, gone, invert=True)
-    if moment.cancelled_jobs:
+    if len(cancelled):
+        keep &= np.isin(seq, cancelled, invert=True)
+    if state.cancelled_jobs:
         jobs = CancelledJobs()
-        jobs.update({number: (due_ms, first) for number, due_ms, first in moment.cancelled_jobs})
+        jobs.update({number: (due_ms, first) for number, due_ms, first in state.cancelled_jobs})
         keep &= ~jobs.mask(due, seq)
     return np.asarray(keep, np.bool_)
 
 
-def wanted(batch: pa.RecordBatch, bounds: Bounds) -> npt.NDArray[np.bool_]:
-    """Which rows are within the bounds."""
-    due = batch.column("due_ms").to_numpy()
-    keep = (due >= bounds.due_ms.low) & (due <= bounds.due_ms.high)
-    if bounds.topics is not None:
-        topics = pc.is_in(batch.column("topic"), value_set=pa.array(sorted(bounds.topics), pa.string()))
-        keep &= topics.to_numpy(zero_copy_only=False)
-    return np.asarray(keep, np.bool_)
-
-
-def pinned(uri: str, shard: int) -> Snapshot:
+def open_snapshot(uri: str, shard: int) -> Snapshot:
     """The newest version of the store, without changing anything there.
 
     Raises:
@@ -175,7 +168,7 @@ def pinned(uri: str, shard: int) -> Snapshot:
 
 
 def _packed(files: FileColumns, bounds: Bounds, fired_until_ms: int) -> Iterator[tuple[tuple[str, ...], Span]]:
-    """Files that may have what is wanted, some for each task, and the span of due time that they have."""
+    """Files that may have rows within the bounds, some for each task, and the span of their due times."""
     held: list[int] = []
     size = 0
     for i in range(len(files)):
@@ -208,17 +201,17 @@ def _file_rows(place: Place, paths: Sequence[str], bounds: Bounds, columns: list
 
 
 def _stored_cancellations(place: Place, paths: Sequence[str], span: Span) -> Iterator[Int64s]:
-    """Seqs that the store's cancellations of these due times name."""
+    """Seqs that the store's cancellations of these due times cancel."""
     for path in paths:
         for group in groups(place, path):
             if span.meets(group.due_min_ms, group.due_max_ms):
                 yield cancelled_seqs(read_group(place, path, group.number, ("due_ms", "body")))
 
 
-def intake_rows(client: BrokerClient, moment: Moment, start: int, end: int) -> Iterator[pa.RecordBatch]:
-    """The rows of ``[start, end)``, from the intake and, where it has let them go meanwhile, from the store.
+def intake_rows(client: BrokerClient, state: PlannedState, start: int, end: int) -> Iterator[pa.RecordBatch]:
+    """The rows of ``[start, end)``, from the intake and, where it has deleted them meanwhile, from the store.
 
-    What has fired meanwhile and is in neither is left out: it is delivered, and no more pending.
+    What has fired meanwhile and is in neither is left out: it is delivered, and no longer pending.
     """
     at = start
     while at < end:
@@ -229,7 +222,7 @@ def intake_rows(client: BrokerClient, moment: Moment, start: int, end: int) -> I
                     continue
                 first, last = (int(batch.column("seq")[i].as_py()) for i in (0, batch.num_rows - 1))
                 if first > at:
-                    yield from _moved(moment, at, first)
+                    yield from _moved(state, at, first)
                 yield batch
                 at = last + 1
         except TarryError:
@@ -238,14 +231,14 @@ def intake_rows(client: BrokerClient, moment: Moment, start: int, end: int) -> I
         if at < end:
             kept_from = min(end, client.state().first_seq)
             if kept_from > at:
-                yield from _moved(moment, at, kept_from)
+                yield from _moved(state, at, kept_from)
                 at = kept_from
             elif at == before:
                 raise UnavailableError(f"the intake has not given seqs {at} to {end}, though it has them")
 
 
-def _moved(moment: Moment, start: int, end: int) -> Iterator[pa.RecordBatch]:
-    snapshot = pinned(moment.root, moment.shard)
+def _moved(state: PlannedState, start: int, end: int) -> Iterator[pa.RecordBatch]:
+    snapshot = open_snapshot(state.root, state.shard)
     place, files = Place.of(snapshot.root), snapshot.files
     for i in np.flatnonzero((files.seq_min < end) & (files.seq_max >= start)).tolist():
         for group in groups(place, files.path[i]):

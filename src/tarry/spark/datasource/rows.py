@@ -1,6 +1,7 @@
-"""A task's Arrow batches become messages: checked by the same door as everybody's, a refused row named with its values.
+"""A task's Arrow batches become messages: checked by the same function as any producer's, a refused row named with its
+values.
 
-Runs in the tasks. Columns stay columns; only a row that is refused is looked at as a row.
+Runs in the tasks. Columns stay columns; only a row that is refused becomes a Python value.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ _SPARE = 2
 
 
 @dataclass(frozen=True)
-class Door:
-    """How rows are admitted in the tasks of a job. ``now_ms`` is the job's: a delay counts from its begin."""
+class RowChecker:
+    """Checks rows in the tasks of a bulk job. ``now_ms`` is the job's: a delay counts from its begin."""
 
     now_ms: int
     limits: Limits

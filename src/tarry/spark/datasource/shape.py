@@ -1,7 +1,7 @@
-"""What is read, as columns of a DataFrame: the schemas, and messages brought into them.
+"""The columns of DataFrames that are read: the schemas, and messages converted to them.
 
-All columns are nullable, as far as Spark's types go; which are never null is in ``docs/spark.md``. A schema of the
-user's own chooses among them, and what it leaves out is not read where that is possible.
+All columns are nullable in Spark's types; which are never null is in ``docs/spark.md``. A schema of the user's own
+chooses among them, and the other columns are not read where that is possible.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ DEAD: dict[str, t.DataType] = {
 SCHEMAS = {"pending": MESSAGE, "delivered": MESSAGE | OFFSET, "dead": MESSAGE | OFFSET | DEAD}
 STREAM = MESSAGE | OFFSET
 
-_MADE_OF = {"due": ("due_ms",), "id": ("id", "seq"), "died": ("died_ms",)}
+_SOURCES = {"due": ("due_ms",), "id": ("id", "seq"), "died": ("died_ms",)}
 _HEX = np.array([list(f"{i:02x}".encode()) for i in range(256)], np.uint8)
 
 
@@ -71,20 +71,20 @@ class Shape:
                 raise InvalidArgumentError(f"unknown column {field.name!r}; allowed: {', '.join(columns)}")
             wanted = columns[field.name]
             if field.dataType != wanted:
-                told = field.dataType.simpleString()
+                given = field.dataType.simpleString()
                 raise InvalidArgumentError(
-                    f"column {field.name!r} is to be read as {told}; allowed: {wanted.simpleString()}"
+                    f"column {field.name!r} is to be read as {given}; allowed: {wanted.simpleString()}"
                 )
         return cls(tuple(schema.names))
 
     def needed(self, *also: str) -> list[str]:
         """The message's own columns that these are made of, and others."""
-        found = [own for name in self.names for own in _MADE_OF.get(name, (name,))]
-        return list(dict.fromkeys([*also, *found]))
+        own = [column for name in self.names for column in _SOURCES.get(name, (name,))]
+        return list(dict.fromkeys([*also, *own]))
 
     def shaped(self, given: Mapping[str, pa.Array]) -> pa.RecordBatch:
-        """Rows as Spark wants them: exactly these columns in exactly these types."""
-        columns = [_made(name, given) for name in self.names]
+        """Rows as Spark requires them: exactly these columns in exactly these types."""
+        columns = [_column(name, given) for name in self.names]
         return pa.RecordBatch.from_arrays(columns, schema=arrow_schema(self.names))
 
 
@@ -94,14 +94,14 @@ def by_name(batch: pa.RecordBatch) -> dict[str, pa.Array]:
 
 
 def arrow_schema(names: Sequence[str]) -> pa.Schema:
-    """What Spark takes of these columns."""
+    """The Arrow schema in which Spark accepts these columns."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    known = SCHEMAS["dead"]
-    return to_arrow_schema(struct({name: known[name] for name in names}), timezone="UTC")
+    types = SCHEMAS["dead"]  # it has all columns
+    return to_arrow_schema(struct({name: types[name] for name in names}), timezone="UTC")
 
 
-def _made(name: str, given: Mapping[str, pa.Array]) -> pa.Array:
+def _column(name: str, given: Mapping[str, pa.Array]) -> pa.Array:
     if name in ("due", "died"):
         return instants(given[f"{name}_ms"])
     column = given[name]

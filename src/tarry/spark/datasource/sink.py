@@ -1,8 +1,8 @@
 """``df.writeStream.format("tarry")``: each micro-batch is a bulk job named after the query and the batch: exactly once.
 
-Spark makes a writer for each micro-batch and tells it neither query nor batch before the commit; the tasks know both.
-So the tasks begin the job, all with the same ``attempt`` (a number that the writer drew), for which the broker gives
-all of them the same attempt of the job. A micro-batch that is replayed after a crash finds its job committed.
+Spark makes a writer for each micro-batch, and gives it neither query nor batch before the commit; the tasks have both.
+So the tasks begin the job, all with the same ``attempt`` (a number that the writer drew), for which the broker answers
+all of them with the same attempt of the job. A micro-batch that is replayed after a crash finds its job committed.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMess
 from pyspark.sql.types import StructType
 
 from tarry.base.errors import TarryError
-from tarry.spark.datasource.calls import BrokerClient, Job, Staged
+from tarry.spark.broker_client import BrokerClient, BulkAttempt, Staged
 from tarry.spark.datasource.columns import check_columns
 from tarry.spark.datasource.options import WriteOptions
-from tarry.spark.datasource.writer import begin, commit, give_up, staged_partition, together
+from tarry.spark.datasource.writer import begin, commit, give_up, merged, staged_partition
 
 QUERY_KEY, BATCH_KEY = "sql.streaming.queryId", "streaming.sql.batchId"
-"""Spark's names of what a task can ask of its query."""
+"""Spark's names of local properties that a task can read."""
 
 
 @dataclass
 class BatchStaged(WriterCommitMessage):  # type: ignore[misc]
     """What a task staged, and for which job."""
 
-    job: Job
+    job: BulkAttempt
     staged: Staged
 
 
 class BulkSink(DataSourceStreamArrowWriter):  # type: ignore[misc]
-    """Plain data: made anew for each micro-batch, and again for its commit."""
+    """Plain data: Spark makes one for each micro-batch, and another for its commit."""
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
         check_columns(schema, options.defaults)
@@ -60,7 +60,7 @@ class BulkSink(DataSourceStreamArrowWriter):  # type: ignore[misc]
         if len(jobs) > 1:
             raise TarryError(f"the tasks of micro-batch {batchId} have several attempts: {sorted(jobs)}")
         with BrokerClient(self._options.endpoint) as client:
-            commit(client, still_open[0], together(messages))
+            commit(client, still_open[0], merged(messages))
 
     def abort(self, messages: list[BatchStaged | None], batchId: int) -> None:  # noqa: N803
         """On the driver, when something failed."""

@@ -1,4 +1,4 @@
-"""``format("tarry")``: what Spark asks for, by name, and who answers."""
+"""``format("tarry")``: the class that Spark finds by that name, and its readers and writers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from tarry.base.errors import InvalidArgumentError
-from tarry.spark.datasource.dead import DeadReader
+from tarry.spark.datasource.dead_letters import DeadReader
 from tarry.spark.datasource.delivered import DeliveredReader
 from tarry.spark.datasource.options import ReadOptions, StreamOptions, WriteOptions
 from tarry.spark.datasource.pending import PendingReader
@@ -31,9 +31,9 @@ class TarryDataSource(DataSource):  # type: ignore[misc]
         return "tarry"
 
     def schema(self) -> StructType:
-        """Of a read. Of a stream it is that of ``delivered``, whatever the options of a batch would be."""
+        """Of a read. A stream has that of ``delivered``, whatever the options of a batch would be."""
         if "what" not in self.options:
-            # Spark does not say what for: a stream names its group, and has the offset as well.
+            # Spark does not tell streams from batches here: a stream names its group, and has the offset as well.
             return struct(STREAM if "group" in self.options else SCHEMAS["pending"])
         return struct(SCHEMAS[ReadOptions.of(self.options).what])
 

@@ -1,7 +1,7 @@
-"""``readStream.format("tarry")``: queues as a stream. What a query has read is in Spark's checkpoint, as an offset for
-each topic; a micro-batch is a range of offsets, so a replay reads the same.
+"""``readStream.format("tarry")``: queues as a stream. How far a query has read is in Spark's checkpoint, as an offset
+for each topic; a micro-batch is a range of offsets, so a replay reads the same.
 
-The query is a group of the topic all the same: it tells how far it has come, and retention that waits for groups waits
+The query is a group of the topic all the same: it reports how far it has got, and retention that waits for groups waits
 for it. A queue has only what is due, so nothing comes early.
 """
 
@@ -18,8 +18,8 @@ from pyspark.sql.types import StructType
 
 from tarry.base.errors import CorruptError, UnavailableError
 from tarry.base.reserved import ONLY, values_of
-from tarry.spark.datasource.calls import BrokerClient
-from tarry.spark.datasource.delivered import Range, ranges
+from tarry.spark.broker_client import BrokerClient
+from tarry.spark.datasource.delivered import QueueRange, ranges
 from tarry.spark.datasource.options import StreamOptions
 from tarry.spark.datasource.shape import STREAM, Shape, by_name
 
@@ -71,27 +71,29 @@ class QueueStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type:
             return None
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """What comes later is for the next run."""
+        """Stop at what there is now; what comes later is for the next run."""
         self._target = self._ends()
 
     def partitions(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
         """Ranges, some for each task.
 
         Raises:
-            CorruptError: retention has deleted some of it, or the queue is not the one that was read before.
+            CorruptError: retention has deleted some of it, or it is not the queue that was read before.
         """
         start = self._started(start)
         with BrokerClient(self._options.endpoint) as client:
             queues = client.queues(sorted(end))
-        found: list[InputPartition] = []
+        partitions: list[InputPartition] = []
         for topic, stop in end.items():
             low = start.get(topic, 0)
             if low < stop:
-                found += ranges(topic, self._checked(topic, low, stop, *queues[topic]), min(stop, queues[topic][1]))
-        return found
+                partitions += ranges(
+                    topic, self._checked(topic, low, stop, *queues[topic]), min(stop, queues[topic][1])
+                )
+        return partitions
 
     def commit(self, end: Offsets) -> None:
-        """Spark has written down that all below is done."""
+        """Spark has recorded that all below is done."""
         with BrokerClient(self._options.endpoint) as client:
             for topic, offset in end.items():
                 client.advance(topic, self._options.group, offset)
@@ -102,7 +104,7 @@ class QueueStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type:
         return {topic: end for topic, (_, end) in queues.items()}
 
     def _started(self, start: Offsets) -> Offsets:
-        """``start`` with the topics that the query was not told of when it began, from where their group stands."""
+        """``start``, and for topics that the query did not have when it began the offset of their group."""
         fresh = [topic for topic in self._options.topics if topic not in start]
         if not fresh:
             return start
@@ -132,7 +134,7 @@ class QueueStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type:
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """All of a range, or an error."""
-        assert isinstance(partition, Range)
+        assert isinstance(partition, QueueRange)
         at = partition.start
         with BrokerClient(self._options.endpoint) as client:
             for batch in client.queue(partition.topic, partition.start, partition.end):
@@ -149,10 +151,10 @@ class QueueStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type:
 
 def for_group(batch: pa.RecordBatch, group: str) -> pa.RecordBatch:
     """The batch without messages that are for one other group alone (dead letters that were respawned)."""
-    found = values_of(batch.column("properties"), ONLY)
-    if found is None:
+    only = values_of(batch.column("properties"), ONLY)
+    if only is None:
         return batch
-    rows, names = found
+    rows, names = only
     others = rows[np.array([name != group for name in names.to_pylist()], np.bool_)]
     keep = np.ones(batch.num_rows, np.bool_)
     keep[others] = False
@@ -163,14 +165,14 @@ def next_end(start: Mapping[str, int], ends: Mapping[str, int], rows_max: int | 
     """The end of the next micro-batch: all that there is, or ``rows_max`` rows, of which no topic gets more than its
     share as long as another has more to give. It never goes back, also where a queue does.
     """
-    waiting = {topic: max(0, end - start.get(topic, 0)) for topic, end in ends.items()}
+    waiting = {topic: max(0, last - start.get(topic, 0)) for topic, last in ends.items()}
     left = sum(waiting.values()) if rows_max is None else rows_max
-    found = dict(start)
+    end = dict(start)
     # Those with the least first: what they leave of their share goes to the others.
     topics = sorted(waiting, key=lambda topic: (waiting[topic], topic))
     for number, topic in enumerate(topics):
         share = -(-left // (len(topics) - number))
         rows = min(waiting[topic], share)
-        found[topic] = start.get(topic, 0) + rows
+        end[topic] = start.get(topic, 0) + rows
         left -= rows
-    return found
+    return end

@@ -2,7 +2,7 @@
 
 The driver begins the job, the tasks stage files, the driver commits them. A job is known by its name: one that is
 committed is not loaded again, so a run whose outcome nobody knows is simply run again under the same name. Each begin
-makes a new attempt and ends the one before, so that a driver that comes back late cannot commit.
+makes a new attempt and ends the one before, so that a driver that was cut off for a while cannot commit.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from tarry.base.errors import InvalidArgumentError, OverloadedError, TarryError, UnavailableError
-from tarry.spark.datasource.calls import BrokerClient, Job, Staged
+from tarry.spark.broker_client import BrokerClient, BulkAttempt, Staged
 from tarry.spark.datasource.columns import check_columns
-from tarry.spark.datasource.loading import Load
 from tarry.spark.datasource.options import WriteOptions
-from tarry.spark.datasource.rows import Door
+from tarry.spark.datasource.rows import RowChecker
+from tarry.spark.datasource.staging import Load
 
 T = TypeVar("T")
 
@@ -63,7 +63,7 @@ class BulkWriter(DataSourceArrowWriter):  # type: ignore[misc]
         """On the driver, when all tasks are done."""
         if self._job.state == "open":
             with BrokerClient(self._options.endpoint) as client:
-                commit(client, self._job, together(messages))
+                commit(client, self._job, merged(messages))
 
     def abort(self, messages: list[TaskStaged | None]) -> None:
         """On the driver, when something failed."""
@@ -72,16 +72,16 @@ class BulkWriter(DataSourceArrowWriter):  # type: ignore[misc]
 
 
 def staged_partition(
-    client: BrokerClient, job: Job, options: WriteOptions, batches: Iterator[pa.RecordBatch]
+    client: BrokerClient, job: BulkAttempt, options: WriteOptions, batches: Iterator[pa.RecordBatch]
 ) -> Staged:
     """What a task does with its partition."""
     context = TaskContext.get()
     partition = context.partitionId() if context is not None else 0
-    door = Door(job.now_ms, job.limits, options.defaults)
-    return Load(client, job).run(batches, door, partition, options.way)
+    checker = RowChecker(job.now_ms, job.limits, options.defaults)
+    return Load(client, job).run(batches, checker, partition, options.way)
 
 
-def together(messages: Sequence[Any]) -> Staged:
+def merged(messages: Sequence[Any]) -> Staged:
     """What all tasks staged."""
     several = [message.staged for message in messages if message is not None]
     topics: Counter[str] = Counter()
@@ -92,19 +92,19 @@ def together(messages: Sequence[Any]) -> Staged:
     return Staged(tuple(file for staged in several for file in staged.files), dict(topics), keys)
 
 
-def begin(client: BrokerClient, name: str, attempt: str | None = None) -> Job:
-    """Begin, also while an earlier run's commit is under way."""
-    return patiently(lambda: client.begin(name, attempt), OverloadedError)
+def begin(client: BrokerClient, name: str, attempt: str | None = None) -> BulkAttempt:
+    """Begin a job, waiting where an earlier run's commit is under way."""
+    return with_retries(lambda: client.begin(name, attempt), OverloadedError)
 
 
-def commit(client: BrokerClient, job: Job, staged: Staged) -> None:
-    """Have the broker publish it. No answer is no refusal: asked again, the broker says what became of it.
+def commit(client: BrokerClient, job: BulkAttempt, staged: Staged) -> None:
+    """Have the broker publish it. Without an answer it is asked again, and answers what became of the commit.
 
     Raises:
-        UnavailableError: it did not answer. Whether the commit took place shows when the job is run again.
+        UnavailableError: it did not answer. Running the job again shows whether the commit took place.
     """
     try:
-        patiently(lambda: client.commit(job.number, staged), TarryError)
+        with_retries(lambda: client.commit(job.number, staged), TarryError)
     except UnavailableError as error:
         raise UnavailableError(
             f"the commit of job {job.job!r} was not answered, and may have taken place: {error}; "
@@ -112,8 +112,8 @@ def commit(client: BrokerClient, job: Job, staged: Staged) -> None:
         ) from error
 
 
-def patiently(call: Callable[[], T], kind: type[TarryError]) -> T:
-    """What ``call`` gives, tried again some times where an error of this kind says that that may help."""
+def with_retries(call: Callable[[], T], kind: type[TarryError]) -> T:
+    """The result of ``call``, tried again some times after an error of this kind that is retryable."""
     pause = PAUSE_S
     for left in reversed(range(TRIES)):
         try:
@@ -127,7 +127,7 @@ def patiently(call: Callable[[], T], kind: type[TarryError]) -> T:
 
 
 def give_up(endpoint: str, number: int) -> None:
-    """Tell the broker; where it cannot be told, the next attempt ends this one all the same."""
+    """Abort the attempt; where the broker cannot be reached, the next attempt ends this one all the same."""
     try:
         with BrokerClient(endpoint) as client:
             client.abort(number)

@@ -1,6 +1,12 @@
-"""The data pipeline on Apache Spark: one file a job. Nothing here imports PySpark until a job runs.
+"""The data pipeline on Apache Spark, one file a job: ``schedule`` and ``compact``. Nothing here imports PySpark until a
+job runs.
 
-``schedule`` moves messages from the broker's intake to the store; ``supervisor`` keeps it running beside a broker.
-Spark reaches the broker by Arrow Flight only (``intake_client``), and message bodies never enter the JVM: Spark plans
-ranges of seqs (``source``), its Python tasks move the bytes (``task``).
+``schedule`` moves messages from the broker's intake to the store, exactly once. Message bodies never enter the JVM:
+``plan`` says when a batch starts and how far it reaches, ``intake_source`` gives Spark ranges of seqs instead of
+messages, ``stage_task`` moves the bytes in Spark's Python tasks, and ``checkpoint`` compares Spark's checkpoint with
+the store. ``compact`` expires, merges and cuts the store's files: ``upkeep`` publishes what ``rewrite_task`` rewrites
+(a relay's store is kept by the same two).
+
+``supervisor`` keeps ``schedule`` running beside a broker; ``job`` is the process of a job, ``status`` what it reports.
+Spark reaches the broker by Arrow Flight only (``tarry.spark.broker_client``).
 """

@@ -1,5 +1,4 @@
-"""Does Spark's checkpoint agree with the store? The store is the truth; a checkpoint that says something else is
-discarded.
+"""Compares Spark's checkpoint with the store. The store is the truth; a checkpoint that differs from it is discarded.
 
 Spark writes ``offsets/N`` when it plans batch N, and ``commits/N`` when the batch is done. With E the planned end of
 the last batch, S its start (the end before it) and C the store's ``committed_seq``:
@@ -21,6 +20,7 @@ import json
 import logging
 import shutil
 from pathlib import Path
+from typing import Any
 
 from tarry.base.errors import InvalidArgumentError
 
@@ -33,7 +33,7 @@ def reconcile(directory: Path, committed_seq: int) -> bool:
     """Discard the checkpoint in ``directory`` unless it fits a store at ``committed_seq``. Whether it was kept.
 
     Raises:
-        InvalidArgumentError: the directory holds something else, which is not ours to delete.
+        InvalidArgumentError: the directory holds other files, too; nothing was deleted.
     """
     if not directory.exists():
         return False
@@ -53,7 +53,7 @@ def _disagreement(directory: Path, committed_seq: int) -> str | None:
     if not batches:
         return "it has no batch"
     last = batches[-1]
-    end_seq = _planned_end(directory / "offsets" / str(last))
+    end_seq = _planned_end(directory, last)
     if end_seq is None:
         return f"the offset of batch {last} cannot be read"
     if last in numbered(directory / "commits"):
@@ -62,20 +62,30 @@ def _disagreement(directory: Path, committed_seq: int) -> str | None:
         # The start of the very first batch is not recorded; Spark asks the source again, which answers with the store's
         # number.
         return None if committed_seq <= end_seq else f"batch 0 ends at seq {end_seq}"
-    start_seq = _planned_end(directory / "offsets" / str(last - 1))
+    start_seq = _planned_end(directory, last - 1)
     if committed_seq in (start_seq, end_seq):
         return None
     return f"batch {last} is planned from seq {start_seq} to {end_seq}"
 
 
 def numbered(directory: Path) -> list[int]:
-    """The batches that a directory of Spark's checkpoint has, by number."""
+    """The numbers of the batches in a directory of Spark's checkpoint."""
     return sorted(int(path.name) for path in directory.glob("*") if path.name.isdigit())
 
 
-def _planned_end(path: Path) -> int | None:
-    """Spark's offset log: a version, the batch's metadata, then one JSON offset for each source (we have one)."""
+def planned_offset(directory: Path, batch: int) -> dict[str, Any] | None:
+    """The end of a batch by Spark's offset log: a version, the batch's metadata, then one JSON offset for each source
+    (we have one). None where it cannot be read.
+    """
     try:
-        return int(json.loads(path.read_text().splitlines()[-1])["seq"])
-    except (OSError, ValueError, LookupError, TypeError):
+        offset = json.loads((directory / "offsets" / str(batch)).read_text().splitlines()[-1])
+    except (OSError, ValueError, LookupError):
+        return None
+    return offset if isinstance(offset, dict) else None
+
+
+def _planned_end(directory: Path, batch: int) -> int | None:
+    try:
+        return int((planned_offset(directory, batch) or {})["seq"])
+    except (ValueError, LookupError, TypeError):
         return None

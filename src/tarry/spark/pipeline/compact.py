@@ -1,9 +1,8 @@
-"""Keeps the store's files in shape: merges, cuts and expires them, and deletes what nobody reads any more.
+"""The upkeep of a broker's store: expires its files, merges and cuts them, and deletes what nobody reads any more.
 
 Runs in a thread of the schedule job, beside its query and in its Spark session (``schedule.py``); by itself as
-``python -m tarry.spark.pipeline.compact --flight HOST:PORT``. Planned here in the driver (``tarry.store.upkeep``),
-carried out by Spark tasks (``rewrite_task.py``), and published by one Delta commit for each work. Whoever dies on the
-way leaves files that nothing names; whoever comes second with the same files is refused by the table.
+``python -m tarry.spark.pipeline.compact --flight HOST:PORT``. Works are planned in the driver (``tarry.store.upkeep``),
+done by Spark tasks (``rewrite_task.py``), and published by one Delta commit each (``upkeep.py``).
 """
 
 from __future__ import annotations
@@ -13,8 +12,9 @@ import logging
 import sys
 import tempfile
 import threading
+import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,12 +22,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tarry.base.errors import TarryError
-from tarry.spark.pipeline.carry import Carrier, Runner, Settings, in_thread, loop, spark_runner
-from tarry.spark.pipeline.intake_client import IntakeClient, IntakeState
-from tarry.spark.pipeline.job import one_line, run_job, wait_for_broker
-from tarry.spark.pipeline.session import build_session
-from tarry.spark.pipeline.status import PartReporter
-from tarry.store import Rewritten, Store, Work, rewrite
+from tarry.spark.broker_client import BrokerClient, IntakeState
+from tarry.spark.pipeline.job import job_parser, run_job, wait_for_broker
+from tarry.spark.pipeline.status import Reporter
+from tarry.spark.pipeline.upkeep import Rewrite, StoreRewriter, UpkeepSettings, in_thread, loop, on_spark
+from tarry.spark.runtime.errors import one_line
+from tarry.spark.runtime.session import build_session
+from tarry.store import Rewritten, Store, Work
+from tarry.store import rewrite as rewrite_files
 from tarry.store.run import FILE_BYTES_MAX
 from tarry.store.upkeep import expired, plan
 
@@ -37,47 +39,61 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 INTERVAL_MS_MIN = 100
-EVERYTHING_MS = int(np.iinfo(np.int64).min)
-"""A due time below all others: nothing has fired."""
+NOTHING_FIRED_MS = int(np.iinfo(np.int64).min)
+"""A due time below all others."""
 
 
-class Upkeep(Carrier):
-    """Looks after one store. :meth:`round` does what is to be done now; not thread-safe."""
+class Upkeep:
+    """Looks after a broker's store. :meth:`round` does what is to be done now; not thread-safe."""
 
     def __init__(
-        self, store: Store, client: IntakeClient, reporter: PartReporter, settings: Settings, run: Runner
+        self,
+        store: Store,
+        client: BrokerClient,
+        reporter: Reporter,
+        settings: UpkeepSettings,
+        rewrite: Rewrite,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        super().__init__(store, settings, run)
-        self._client, self._reporter = client, reporter
+        self._store, self._client, self._reporter, self._settings = store, client, reporter, settings
+        self._rewriter = StoreRewriter(store, settings, rewrite, monotonic)
+
+    @property
+    def totals(self) -> Counter[str]:
+        """What was done until now."""
+        return self._rewriter.totals
 
     def round(self, stop: threading.Event) -> int:
-        """Expire, then plan and carry out; how many works were published.
+        """Expire, then plan, rewrite and publish; how many works were published.
 
         Raises:
             TarryError: the broker or the store is out of reach, or a file is damaged.
         """
         snapshot = self._store.snapshot()
         state = self._client.state()
-        floor_ms = safe_floor(state, snapshot.committed_seq)
-        if passed := expired(snapshot, floor_ms, state.cancelled_jobs):
-            snapshot = self._store.replace(passed, [])
-            self.totals.update(expired_files=len(passed))
+        if passed := expired(snapshot, safe_floor(state, snapshot.committed_seq), state.cancelled_jobs):
+            snapshot = self._rewriter.remove_expired(passed)
             log.info("%d files have expired", len(passed))
-        self._memory.forget_all_but([*snapshot.files.path, *snapshot.cancelled])
+        self._rewriter.memory.forget_all_but([*snapshot.files.path, *snapshot.cancelled])
         published = 0
         works = self._plan(state)
         for start in range(0, len(works), self._settings.tasks):
             if stop.is_set():
                 return published
             self._reporter.update(state="running", works=len(works), done=start)
-            published += self.carry_out(works[start : start + self._settings.tasks])
+            published += self._rewriter.publish(works[start : start + self._settings.tasks])
         if passed or published:
-            self._tell()
-        self.tidy()
+            self._notify()
+        self._rewriter.tidy()
         files = self._store.snapshot().files
         shape = {"files": len(files), "bytes": int(files.size.sum()), "works": len(works), "done": len(works)}
         self._reporter.update(state="idle", error=None, totals=dict(self.totals), **shape)
         return published
+
+    def on_failure(self, error: Exception) -> None:
+        """To the log, and to the broker."""
+        log.warning("the upkeep of the store failed, and will be tried again: %s", one_line(error))
+        self._reporter.update(state="failed", error=one_line(error))
 
     def _plan(self, state: IntakeState) -> list[Work]:
         if not self._settings.compact:
@@ -91,40 +107,35 @@ class Upkeep(Carrier):
             floor_ms=safe_floor(state, snapshot.committed_seq),
             cancelled_jobs=state.cancelled_jobs,
             file_bytes_max=self._settings.file_bytes_max,
-            memory=self._memory,
+            memory=self._rewriter.memory,
         )
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         try:
             self._client.store_committed()
         except TarryError as error:
-            log.debug("the broker was not told, and will see by itself: %s", error)
-
-    def failed(self, error: Exception) -> None:
-        """To the log, and to the broker."""
-        super().failed(error)
-        self._reporter.update(state="failed", error=one_line(error))
+            log.debug("the broker could not be notified of the new version, and will see it by itself: %s", error)
 
 
 def safe_floor(state: IntakeState, committed_seq: int) -> int:
-    """Below which due time all that the store has at ``committed_seq`` has fired durably.
+    """The due time below which all that the store has at ``committed_seq`` has fired durably.
 
-    What the broker says of due times holds for messages below ``fired_seq`` alone: a late one that came after its
-    checkpoint, and is in the store already, may not have fired.
+    The broker's due times hold for messages below ``fired_seq`` alone: a late one that came after its checkpoint, and
+    is in the store already, may not have fired.
     """
-    return state.expire_until_ms if state.fired_seq >= committed_seq else EVERYTHING_MS
+    return state.expire_until_ms if state.fired_seq >= committed_seq else NOTHING_FIRED_MS
 
 
 def in_process(works: list[Work]) -> list[Rewritten]:
-    """Carry works out here, one after the other."""
-    return [rewrite(work) for work in works]
+    """Rewrite here, one work after the other."""
+    return [rewrite_files(work) for work in works]
 
 
 def beside(
-    spark: SparkSession, store: Store, client: IntakeClient, settings: Settings
+    spark: SparkSession, store: Store, client: BrokerClient, settings: UpkeepSettings
 ) -> AbstractContextManager[threading.Thread | None]:
     """The upkeep of a broker's store in a thread of its own, in the session of another job."""
-    upkeep = Upkeep(store, client, PartReporter(client, "compact"), settings, spark_runner(spark))
+    upkeep = Upkeep(store, client, Reporter(client, "compact"), settings, on_spark(spark))
     return in_thread(spark, upkeep, settings.interval_ms)
 
 
@@ -137,22 +148,22 @@ def run(options: argparse.Namespace, stop: threading.Event) -> Counter[str]:
     Raises:
         TarryError: the job cannot start, or with ``--once`` a round failed.
     """
-    with IntakeClient(options.flight) as client:
+    with BrokerClient(options.flight) as client:
         state = wait_for_broker(client, stop)
         if state is None:
             return Counter()
-        settings = Settings.of(options)
-        with _runner(options, state.shard) as runner:
+        settings = UpkeepSettings.of(options)
+        with _rewrite(options, state.shard) as rewrite:
             if options.once:
-                return once(client, options.store, settings, runner, stop)
+                return once(client, options.store, settings, rewrite, stop)
             store = Store.open(options.store or state.store_uri, shard=state.shard)
-            upkeep = Upkeep(store, client, PartReporter(client, "compact"), settings, runner)
+            upkeep = Upkeep(store, client, Reporter(client, "compact"), settings, rewrite)
             loop(upkeep, stop, max(settings.interval_ms, INTERVAL_MS_MIN) / 1000)
             return upkeep.totals
 
 
 def once(
-    client: IntakeClient, uri: str | None, settings: Settings, runner: Runner, stop: threading.Event
+    client: BrokerClient, uri: str | None, settings: UpkeepSettings, rewrite: Rewrite, stop: threading.Event
 ) -> Counter[str]:
     """Rounds until nothing is left to do, on the store at ``uri`` (None: what the broker says); what was done.
 
@@ -161,14 +172,14 @@ def once(
     """
     state = client.state()
     store = Store.open(uri or state.store_uri, shard=state.shard)
-    upkeep = Upkeep(store, client, PartReporter(client, "compact"), settings, runner)
+    upkeep = Upkeep(store, client, Reporter(client, "compact"), settings, rewrite)
     while not stop.is_set() and upkeep.round(stop):
         pass
     return upkeep.totals
 
 
 @contextmanager
-def _runner(options: argparse.Namespace, shard: int) -> Iterator[Runner]:
+def _rewrite(options: argparse.Namespace, shard: int) -> Iterator[Rewrite]:
     if options.master == "none":
         yield in_process
         return
@@ -177,13 +188,13 @@ def _runner(options: argparse.Namespace, shard: int) -> Iterator[Runner]:
             name=f"tarry compact {shard}", master=options.master, memory=options.memory, work=Path(work) / "spark"
         )
         try:
-            yield spark_runner(spark)
+            yield on_spark(spark)
         finally:
             spark.stop()
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """What the upkeep is told, wherever it runs."""
+    """The options of the upkeep, wherever it runs."""
     parser.add_argument(
         "--compact-interval-ms", type=int, default=60_000, metavar="MS", help="how often to look; 0: never"
     )
@@ -199,16 +210,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tarry.spark.pipeline.compact",
-        description="Merges, cuts and expires the files of a broker's store; the schedule job does so itself.",
-    )
-    parser.add_argument("--flight", required=True, metavar="HOST:PORT", help="Arrow Flight front of the broker")
-    parser.add_argument("--store", metavar="URI", help="the store, where it is not what the broker says")
-    parser.add_argument("--master", default="local[*]", help='Spark master; "none": without Spark (%(default)s)')
-    parser.add_argument("--memory", default="1g", help="memory of the driver's JVM (default: %(default)s)")
+    description = "Merges, cuts and expires the files of a broker's store; the schedule job does so itself."
+    parser = job_parser("tarry.spark.pipeline.compact", description, masters='; "none": without Spark')
     parser.add_argument("--once", action="store_true", help="end when nothing is left to do")
-    parser.add_argument("--parent-pid", type=int, metavar="PID", help="stop when this process has gone")
     add_options(parser)
     return parser.parse_args(arguments)
 

@@ -1,7 +1,8 @@
-"""The process of a job: waits for its broker, ends when it is told to or its parent has gone, and takes all with it."""
+"""The process of a job: waits for its broker, ends on a signal or with its parent, and ends all that it has started."""
 
 from __future__ import annotations
 
+import argparse
 import logging
 import os
 import signal
@@ -11,9 +12,10 @@ import time
 from collections.abc import Callable
 
 from tarry.base.errors import NotFoundError, UnavailableError
-from tarry.spark.pipeline.intake_client import IntakeClient, IntakeState
-from tarry.spark.pipeline.process import follow_parent, kill_session
-from tarry.spark.pipeline.session import end_jvm
+from tarry.spark.broker_client import BrokerClient, IntakeState
+from tarry.spark.runtime.errors import one_line
+from tarry.spark.runtime.process import follow_parent, kill_session
+from tarry.spark.runtime.session import end_jvm
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +61,18 @@ def run_job(run: Callable[[threading.Event], None], parent_pid: int | None) -> i
     return code
 
 
-def wait_for_broker(client: IntakeClient, stop: threading.Event) -> IntakeState | None:
+def job_parser(module: str, description: str, *, masters: str = "") -> argparse.ArgumentParser:
+    """A command line with the options of every job. ``masters``: what the job allows besides Spark's masters."""
+    parser = argparse.ArgumentParser(prog=f"python -m {module}", description=description)
+    parser.add_argument("--flight", required=True, metavar="HOST:PORT", help="Arrow Flight front of the broker")
+    parser.add_argument("--store", metavar="URI", help="the store, where it is not what the broker says")
+    parser.add_argument("--master", default="local[*]", help=f"Spark master{masters} (default: %(default)s)")
+    parser.add_argument("--memory", default="1g", help="memory of the driver's JVM (default: %(default)s)")
+    parser.add_argument("--parent-pid", type=int, metavar="PID", help="stop when this process has ended")
+    return parser
+
+
+def wait_for_broker(client: BrokerClient, stop: threading.Event) -> IntakeState | None:
     """What the broker says first; None when it is to stop before.
 
     Raises:
@@ -74,14 +87,6 @@ def wait_for_broker(client: IntakeClient, stop: threading.Event) -> IntakeState 
                 raise
             stop.wait(0.2)
     return None
-
-
-def one_line(error: object) -> str:
-    """The telling line of an error: Spark wraps one in pages of stack traces, in Python's and in Java's way."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    ours = [line for line in lines if line.startswith(("tarry.", "OSError", "RuntimeError", "pyarrow."))]
-    java = [line.lstrip(": ") for line in lines if line.startswith((": ", "Caused by: "))]
-    return next((found[-1] for found in (ours, java, lines[:1]) if found), type(error).__name__)[:500]
 
 
 def _end_now(code: int) -> None:

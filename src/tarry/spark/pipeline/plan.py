@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import pairwise
 
-from tarry.spark.pipeline.intake_client import IntakeState
+from tarry.spark.broker_client import IntakeState
 
 BATCH_BYTES_MAX = 2 << 30
 """A batch ends about here even below ``rows_max``: what is not committed cannot be deleted from the intake."""

@@ -1,7 +1,7 @@
 """What a Spark task does with a piece of the store's upkeep: rewrite some files as one sorted run, and stage it.
 
-Runs inside ``mapInArrow``, as ``task.py`` does. The works travel with the function and only their numbers through the
-JVM; what comes back are descriptions of files.
+Runs inside ``mapInArrow``, as ``stage_task.py`` does. The works travel with the function and only their numbers through
+the JVM; what comes back are descriptions of files.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class RewriteTask:
                 yield pa.RecordBatch.from_pydict({"number": [number], "result": [result]}, schema=_RESULT)
 
 
-def on_spark(spark: SparkSession, works: list[Work]) -> list[Rewritten]:
+def rewrite_on_spark(spark: SparkSession, works: list[Work]) -> list[Rewritten]:
     """Carry works out at once, a task each, in a pool of their own; results in the order of the works."""
     context = spark.sparkContext
     context.setLocalProperty("spark.scheduler.pool", POOL)  # of this thread alone

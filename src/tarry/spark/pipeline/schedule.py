@@ -1,9 +1,9 @@
 """The schedule job: moves messages from the broker's intake to the store, exactly once, with Structured Streaming.
 
 Run as ``python -m tarry.spark.pipeline.schedule --flight HOST:PORT --checkpoint DIR``; ``supervisor.py`` does so
-beside a broker. Spark plans ranges of seqs (``source.py``), its tasks fetch and stage them (``task.py``), and here, in
-the driver, one Delta commit publishes a batch and moves ``committed_seq``. A crash at any point leaves either a batch
-that is replayed, or one that is recognised as done.
+beside a broker. Spark plans ranges of seqs (``intake_source.py``), its tasks fetch and stage them (``stage_task.py``),
+and here, in the driver, one Delta commit publishes a batch and moves ``committed_seq``. A crash at any point leaves
+either a batch that is replayed, or one that is recognised as done.
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tarry.base.errors import CorruptError, TarryError
-from tarry.spark.pipeline import carry, compact
+from tarry.spark.broker_client import BrokerClient, IntakeState
+from tarry.spark.pipeline import compact, upkeep
 from tarry.spark.pipeline.checkpoint import reconcile
-from tarry.spark.pipeline.intake_client import IntakeClient, IntakeState
-from tarry.spark.pipeline.job import one_line, run_job, wait_for_broker
+from tarry.spark.pipeline.job import job_parser, run_job, wait_for_broker
 from tarry.spark.pipeline.plan import Trigger
-from tarry.spark.pipeline.session import build_session
+from tarry.spark.pipeline.stage_task import RESULT_SCHEMA, RangeResult, StageTask, decode
 from tarry.spark.pipeline.status import Reporter
-from tarry.spark.pipeline.task import RESULT_SCHEMA, RangeResult, StageTask, decode
+from tarry.spark.runtime.errors import one_line
+from tarry.spark.runtime.session import build_session
 from tarry.store import Store, remove_orphans
 from tarry.store.orphans import ORPHAN_AGE_HOURS
 
@@ -41,21 +42,22 @@ REPORT_EVERY_S = 5.0
 class ScheduleBatch:
     """The function for ``foreachBatch``: has the ranges staged and commits them as one."""
 
-    def __init__(self, store: Store, client: IntakeClient, reporter: Reporter, flight: str) -> None:
+    def __init__(self, store: Store, client: BrokerClient, reporter: Reporter, flight: str) -> None:
         self._store = store
         self._client = client
         self._reporter = reporter
         self._task = StageTask(flight, store.root, store.shard)
-        self._told = True
+        self._notified = True
+        self._batches = 0
 
-    def tell(self) -> None:
-        """Tell the broker of the last commit, if it does not know yet. The commit stands even if it cannot be told."""
-        if not self._told:
+    def notify(self) -> None:
+        """Notify the broker of the last commit, unless it was. The commit stands even if that fails."""
+        if not self._notified:
             try:
                 self._client.store_committed()
-                self._told = True
+                self._notified = True
             except TarryError as error:
-                log.warning("the broker was not told of the last commit, trying again later: %s", error)
+                log.warning("the broker could not be notified of the last commit, trying again later: %s", error)
 
     def __call__(self, ranges: DataFrame, batch_id: int) -> None:
         started = time.monotonic()
@@ -72,10 +74,13 @@ class ScheduleBatch:
         seconds = time.monotonic() - started
         done |= {"batch_id": batch_id, "seconds": round(seconds, 3), "rows_per_second": round(done["rows"] / seconds)}
         log.info("batch %(batch_id)d: seqs %(start_seq)d to %(end_seq)d, %(rows)d rows in %(seconds).2f s", done)
-        self._reporter.batch_done(done)
+        self._batches += 1
+        self._reporter.update(
+            state="idle", batches=self._batches, last_batch=done, committed_seq=done["end_seq"], error=None
+        )
 
     def commit(self, results: Sequence[RangeResult]) -> dict[str, Any] | None:
-        """Publish what the tasks staged, and tell the broker; None for an empty batch.
+        """Publish what the tasks staged, and notify the broker; what the batch did, or None for an empty one.
 
         Raises:
             StaleCommitError: the store is not where this batch starts.
@@ -91,8 +96,8 @@ class ScheduleBatch:
         files = [file for result in results for file in result.files]
         start_seq, end_seq = results[0].start_seq, results[-1].end_seq
         snapshot = self._store.commit(files, start_seq, end_seq)
-        self._told = False
-        self.tell()
+        self._notified = False
+        self.notify()
         return {
             "start_seq": start_seq,
             "end_seq": end_seq,
@@ -114,7 +119,7 @@ def start_query(
     poll_ms: int,
 ) -> StreamingQuery:
     """Start the streaming query; without a checkpoint it begins at ``start_seq``."""
-    from tarry.spark.pipeline.source import IntakeSource
+    from tarry.spark.pipeline.intake_source import IntakeSource
 
     spark.dataSource.register(IntakeSource)
     return (
@@ -140,8 +145,8 @@ def run(options: argparse.Namespace, stop: threading.Event) -> None:
     Raises:
         TarryError: the job cannot start, or the query has failed.
     """
-    with IntakeClient(options.flight) as client:
-        reporter = Reporter(client, "schedule")
+    with BrokerClient(options.flight) as client:
+        reporter = Reporter.of_job(client, "schedule")
         state = wait_for_broker(client, stop)
         if state is None:
             return
@@ -153,11 +158,11 @@ def run(options: argparse.Namespace, stop: threading.Event) -> None:
 
 
 def _run_query(
-    options: argparse.Namespace, stop: threading.Event, client: IntakeClient, reporter: Reporter, state: IntakeState
+    options: argparse.Namespace, stop: threading.Event, client: BrokerClient, reporter: Reporter, state: IntakeState
 ) -> None:
     reporter.send()
     store = Store.open(options.store or state.store_uri, shard=state.shard)
-    kept_hours = carry.retention_hours(store, options.store_retention_ms)
+    kept_hours = upkeep.retention_hours(store, options.store_retention_ms)
     remove_orphans(store.root, older_than_hours=max(kept_hours, ORPHAN_AGE_HOURS))
     committed_seq = store.snapshot().committed_seq
     reconcile(options.checkpoint, committed_seq)
@@ -180,13 +185,13 @@ def _run_query(
     reporter.update(state="idle", committed_seq=committed_seq)
     reported = time.monotonic()
     # A connection to the table of its own: neither waits for the other's commits.
-    with compact.beside(spark, Store.open(store.root, shard=store.shard), client, carry.Settings.of(options)):
+    with compact.beside(spark, Store.open(store.root, shard=store.shard), client, upkeep.UpkeepSettings.of(options)):
         while not stop.wait(1.0):
             if not query.isActive:
                 raise TarryError(f"the query has ended: {one_line(query.exception() or 'without an error')}")
             if time.monotonic() - reported >= REPORT_EVERY_S:
                 reported = time.monotonic()
-                batch.tell()
+                batch.notify()
                 reporter.send()
     reporter.update(state="stopping")
     query.stop()
@@ -198,15 +203,9 @@ def _run_query(
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tarry.spark.pipeline.schedule",
-        description="Moves messages from a broker's intake to its store, with Spark; 'tarry serve' starts it itself.",
-    )
-    parser.add_argument("--flight", required=True, metavar="HOST:PORT", help="Arrow Flight front of the broker")
+    description = "Moves messages from a broker's intake to its store, with Spark; 'tarry serve' starts it itself."
+    parser = job_parser("tarry.spark.pipeline.schedule", description)
     parser.add_argument("--checkpoint", required=True, type=Path, metavar="DIR", help="Spark's checkpoint; may be lost")
-    parser.add_argument("--store", metavar="URI", help="the store, where it is not what the broker says")
-    parser.add_argument("--master", default="local[*]", help="Spark master (default: %(default)s)")
-    parser.add_argument("--memory", default="1g", help="memory of the driver's JVM (default: %(default)s)")
     parser.add_argument(
         "--schedule-interval-ms", type=int, default=60_000, metavar="MS", help="commit at least this often..."
     )
@@ -220,7 +219,6 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         "--poll-ms", type=int, default=1_000, metavar="MS", help="how often to ask the broker what waits"
     )
     compact.add_options(parser)
-    parser.add_argument("--parent-pid", type=int, metavar="PID", help="stop when this process has gone")
     options = parser.parse_args(arguments)
     options.checkpoint = options.checkpoint.absolute()
     return options

@@ -1,4 +1,4 @@
-"""How a job is, told to the broker, which shows it. Telling is never worth failing for."""
+"""The status of a job of the pipeline, sent to the broker, which shows it. A failure to send it is no failure."""
 
 from __future__ import annotations
 
@@ -9,61 +9,31 @@ from typing import Any
 
 from tarry.base.clock import SystemClock
 from tarry.base.errors import TarryError
-from tarry.spark.pipeline.intake_client import IntakeClient
+from tarry.spark.broker_client import BrokerClient
 
 log = logging.getLogger(__name__)
 
 
-class PartReporter:
-    """Keeps the status of a part of the pipeline, shown beside the job's own under the part's name. Thread-safe.
+class Reporter:
+    """Keeps a status and sends it. Thread-safe.
 
-    Keys: ``state``, ``pid``, ``started_ms``, ``reported_ms``, ``error`` (None or a text), and what the part adds.
+    Keys: ``state`` (starting, idle, running, failed, stopping), ``pid``, ``started_ms``, ``reported_ms``, ``error``
+    (None or a text), and ``more``. The status of a ``part`` is shown beside that of the job, under the part's name.
     """
 
-    def __init__(self, client: IntakeClient, part: str) -> None:
+    def __init__(self, client: BrokerClient, part: str | None = None, **more: Any) -> None:
         self._client, self._part = client, part
         self._clock = SystemClock()
         self._lock = threading.Lock()
-        self._status: dict[str, Any] = {
-            "state": "starting",
-            "pid": os.getpid(),
-            "started_ms": self._clock.now_ms(),
-            "error": None,
-        }
+        started_ms = self._clock.now_ms()
+        self._status = {"state": "starting", "pid": os.getpid(), "started_ms": started_ms, "error": None, **more}
 
-    def update(self, **changes: Any) -> None:
-        """Change some keys and send all."""
-        with self._lock:
-            self._status.update(changes)
-            status = self._status | {"reported_ms": self._clock.now_ms()}
-        try:
-            self._client.report({self._part: status})
-        except TarryError as error:
-            log.debug("the status could not be sent: %s", error)
-
-
-class Reporter:
-    """Keeps the status of one job and sends it. Thread-safe.
-
-    Keys: ``job``, ``state`` (starting, idle, running, failed, stopping), ``pid``, ``started_ms``, ``reported_ms``,
-    ``committed_seq``, ``batches``, ``last_batch`` (None, or what ``schedule.py`` says of a batch) and ``error`` (None
-    or a text).
-    """
-
-    def __init__(self, client: IntakeClient, job: str) -> None:
-        self._client = client
-        self._clock = SystemClock()
-        self._lock = threading.Lock()
-        self._status: dict[str, Any] = {
-            "job": job,
-            "state": "starting",
-            "pid": os.getpid(),
-            "started_ms": self._clock.now_ms(),
-            "committed_seq": None,
-            "batches": 0,
-            "last_batch": None,
-            "error": None,
-        }
+    @classmethod
+    def of_job(cls, client: BrokerClient, job: str) -> Reporter:
+        """For a job that moves batches: with ``job``, ``committed_seq``, ``batches`` (how many) and ``last_batch``
+        (None, or what ``schedule.py`` tells of it).
+        """
+        return cls(client, job=job, committed_seq=None, batches=0, last_batch=None)
 
     def update(self, **changes: Any) -> None:
         """Change some keys and send all."""
@@ -71,17 +41,11 @@ class Reporter:
             self._status.update(changes)
         self.send()
 
-    def batch_done(self, batch: dict[str, Any]) -> None:
-        """Another batch is in the store."""
-        with self._lock:
-            batches = self._status["batches"] + 1
-        self.update(state="idle", batches=batches, last_batch=batch, committed_seq=batch["end_seq"], error=None)
-
     def send(self) -> None:
-        """Send what there is: also now and then, for a broker that has restarted."""
+        """Send all: also now and then without a change, for a broker that has restarted."""
         with self._lock:
             status = self._status | {"reported_ms": self._clock.now_ms()}
         try:
-            self._client.report(status)
+            self._client.report(status if self._part is None else {self._part: status})
         except TarryError as error:
             log.debug("the status could not be sent: %s", error)

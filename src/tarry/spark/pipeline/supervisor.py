@@ -21,7 +21,7 @@ from typing import Any
 from tarry.base.clock import SystemClock
 from tarry.base.config import Config
 from tarry.spark.pipeline.job import EXIT_NOT_INSTALLED
-from tarry.spark.pipeline.process import kill_session
+from tarry.spark.runtime.process import kill_session
 
 log = logging.getLogger(__name__)
 

@@ -1,5 +1,5 @@
-"""Reports: one HTML file each, with its pictures in it as SVG, and nothing to fetch.
+"""Reports made with Spark, each written as one HTML file: ``audit`` and ``forecast``.
 
-``plots`` draws · ``page`` puts a page together (Jinja2, which escapes all that it is given) · ``audit_page``,
-``forecast_page`` are the reports. They know results as plain values, and neither Spark nor a broker.
+Each of the two has its result as plain values and its page, which know neither Spark nor a broker. ``pages`` has what
+both pages are made of, ``session`` the Spark session of a command.
 """

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from loopgrpc import Answers, Call, Promise, framed
+from loopgrpc import Call, Promise, Responses, framed
 from tarry.base.clock import Clock
 from tarry.base.errors import TarryError
 from tarry.fronts.rocketmq.common.dead_letters import actual_topic
@@ -191,7 +191,7 @@ class Receive:
         if not self.answer.done():
             self._end(refused(service.ReceiveMessageResponse, error, "ReceiveMessage"))
 
-    def _answers(self, batch: pa.RecordBatch) -> Answers:
+    def _answers(self, batch: pa.RecordBatch) -> Responses:
         request, queue = self._request, self._queue
         assert queue is not None
         if request.auto_renew and request.attempt_id:
@@ -230,7 +230,7 @@ class Receive:
         if self._queue is not None and self._waiter is not None:
             self._queue.remove(self._waiter)
 
-    def _end(self, answer: Answers) -> None:
+    def _end(self, answer: Responses) -> None:
         if self._timer is not None:
             self._timer.cancel()
         # They refer to this object, too. A circle is freed by the collector alone: such gather until it stops the
@@ -247,7 +247,7 @@ class Receive:
             give_back(self._queue.group, batch.slice(self._sent_rows))
 
 
-def _nothing(now_ms: int) -> Answers:
+def _nothing(now_ms: int) -> Responses:
     return framed([service.ReceiveMessageResponse(status=_EMPTY).SerializeToString(), _moment(now_ms)])
 
 

@@ -1,0 +1,54 @@
+"""Metadata, gRPC's name for the header fields that callers and handlers add, to and from the wire.
+
+Names that end in ``-bin`` carry bytes in base64, all others printable ASCII.
+Source: PROTOCOL-HTTP2.md, Custom-Metadata.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from binascii import Error as Base64Error
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from loopgrpc.hpack_decoder import Field
+
+_NAME_CHARACTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_-.")
+
+
+def encode_metadata(name: str, value: str | bytes) -> Field:
+    """A field of a handler's own; ``-bin`` names take bytes and are sent in base64, others take printable ASCII.
+
+    Raises ValueError: a name or a value that the wire cannot carry.
+    """
+    raw_name = name.encode("ascii")
+    if name.startswith("grpc-") or not name or set(name) - _NAME_CHARACTERS:
+        raise ValueError(f"metadata {name!r}; allowed: a-z 0-9 _ - . and no grpc- at the start")
+    if name.endswith("-bin"):
+        if not isinstance(value, bytes):
+            raise ValueError(f"metadata {name!r} takes bytes")
+        return raw_name, b64encode(value).rstrip(b"=")
+    if not isinstance(value, str) or not value.isascii() or not (value.isprintable() and value == value.strip()):
+        raise ValueError(f"metadata {name!r} takes printable ASCII without blanks at its ends")
+    return raw_name, value.encode("ascii")
+
+
+def join_metadata(fields: Iterable[Field]) -> Mapping[str, str]:
+    """Fields by their names; values that came apart under one name are joined with ``,``."""
+    joined: dict[str, str] = {}
+    for raw_name, raw_value in fields:
+        name, value = raw_name.decode("ascii"), raw_value.decode("latin-1")
+        joined[name] = f"{joined[name]},{value}" if name in joined else value
+    return joined
+
+
+def decode_binary(text: str) -> list[bytes]:
+    """The values of a ``-bin`` field.
+
+    Raises ValueError: one is no base64.
+    """
+    try:
+        # Senders may leave out the padding, and may join several values with commas.
+        return [b64decode(part + "=" * (-len(part) % 4), validate=True) for part in text.split(",")]
+    except Base64Error as error:
+        raise ValueError(str(error)) from error

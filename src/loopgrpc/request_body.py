@@ -1,0 +1,121 @@
+"""The body of one request: DATA to messages, and the flow control and memory that they take.
+
+What a peer may send ahead of the handler is the stream's window (RFC 9113, section 5.2). Bytes of an incomplete message
+are given back on arrival, as a message may be larger than the window and nobody can take a part of it; those of a
+complete one when the handler has it. So a stream holds at most a window of complete messages and one incomplete one.
+
+The one message of a request that comes whole in one DATA frame, as nearly all do, needs none of this: see
+:meth:`loopgrpc.stream.Stream.on_data`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from loopgrpc.frames import ErrorCode, StreamFault, window_update
+from loopgrpc.framing import Deframer
+from loopgrpc.request_messages import RequestMessages
+from loopgrpc.status import GrpcError, StatusCode
+from loopgrpc.stream_context import StreamContext
+
+_MESSAGE_COST_BYTES: Final = 64
+"""What keeping a message costs beside its bytes: a window of empty ones is not for free."""
+
+
+class RequestBody:
+    """What has come of one request. ``deframer`` is None if it is only read to its end, to be refused then.
+
+    ``messages`` is the iterator of a handler that takes many messages, None for one that takes one.
+    """
+
+    __slots__ = (
+        "_context", "_counted_bytes", "_deframer", "_ended", "_held_bytes", "_message", "_stream_id",
+        "_ungranted_bytes", "messages", "received_bytes",
+    )  # fmt: skip
+
+    def __init__(self, context: StreamContext, stream_id: int, deframer: Deframer | None, *, many: bool) -> None:
+        self._context = context
+        self._stream_id = stream_id
+        self._deframer = deframer
+        self._message: bytes | None = None
+        self._ended = False
+        self._ungranted_bytes = 0
+        """DATA with its padding for which the peer's window was not widened again."""
+        self._held_bytes = 0
+        """Complete messages that the handler has not taken, each with its cost."""
+        self._counted_bytes = 0
+        """What this request has in ``context.buffered_bytes``."""
+        self.received_bytes = 0
+        """DATA without its padding: what content-length is about."""
+        self.messages = RequestMessages(self._on_taken) if many else None
+
+    def add(self, payload: bytes, length: int) -> None:
+        """DATA: ``payload`` without its padding, ``length`` bytes with it.
+
+        Raises:
+            StreamFault: the peer had no window for it.
+            GrpcError: it is no message, or one that is too large, or too much waits for the connection's handlers.
+        """
+        self._ungranted_bytes += length
+        if self._ungranted_bytes > self._context.limits.stream_window_bytes:
+            raise StreamFault(self._stream_id, ErrorCode.FLOW_CONTROL_ERROR, "more DATA than the stream's window")
+        self.received_bytes += len(payload)
+        if self._deframer is not None:
+            for message in self._deframer.feed(payload):
+                self._context.work.units += 1
+                if self.messages is not None:
+                    self._held_bytes += len(message) + _MESSAGE_COST_BYTES
+                    self.messages.put(message)
+                elif self._message is None:
+                    self._message = message
+                else:
+                    raise GrpcError(StatusCode.INTERNAL, "a second message for a method that takes one")
+            self._count_held()
+        self._widen_window()
+
+    def _count_held(self) -> None:
+        """Add what this request holds to the connection's. Raises GrpcError: that is too much."""
+        incomplete = self._deframer.incomplete_bytes if self._deframer else 0
+        held = self._held_bytes + incomplete + len(self._message or b"")
+        context = self._context
+        context.buffered_bytes += held - self._counted_bytes
+        grown, self._counted_bytes = held > self._counted_bytes, held
+        if grown and context.buffered_bytes > context.limits.buffer_bytes_max:
+            raise GrpcError(StatusCode.RESOURCE_EXHAUSTED, "too much of this connection's requests waits for handlers")
+
+    def _widen_window(self) -> None:
+        """Widen the peer's window by what is not held, once that is worth a frame."""
+        free = self._ungranted_bytes - self._held_bytes
+        if not self._ended and free * 2 >= self._context.limits.stream_window_bytes:
+            self._ungranted_bytes -= free
+            self._context.sender.add(window_update(self._stream_id, free))
+
+    def _on_taken(self, message: bytes) -> None:
+        """The handler has taken ``message`` out of ``messages``."""
+        self._held_bytes -= len(message) + _MESSAGE_COST_BYTES
+        self._count_held()
+        self._widen_window()
+
+    def end(self) -> bytes | None:
+        """No more comes. The message of a method that takes one, None for one that takes many.
+
+        Raises GrpcError: the request ends within a message, or has none where one is needed.
+        """
+        self._ended = True
+        if self._deframer is not None and self._deframer.incomplete_bytes:
+            raise GrpcError(StatusCode.INTERNAL, "a request that ends within a message")
+        if self.messages is not None:
+            self.messages.end()
+            return None
+        message, self._message = self._message, None
+        if message is None:
+            raise GrpcError(StatusCode.INTERNAL, "a request without a message")
+        return message
+
+    def close(self) -> None:
+        """The call has ended: what was not taken is dropped, and nothing is sent any more."""
+        self._ended = True
+        self._context.buffered_bytes -= self._counted_bytes
+        self._counted_bytes = 0
+        if self.messages is not None:
+            self.messages.close()

@@ -1,0 +1,58 @@
+"""The messages of a request that streams, as the asynchronous iterator that its handler gets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+
+class RequestMessages:
+    """A queue for one reader. ``on_taken`` is called with each message that the reader takes, until :meth:`close`."""
+
+    __slots__ = ("_ended", "_messages", "_on_taken", "_waiter")
+
+    def __init__(self, on_taken: Callable[[bytes], None]) -> None:
+        self._on_taken: Callable[[bytes], None] | None = on_taken
+        self._messages: deque[bytes] = deque()
+        self._ended = False
+        self._waiter: asyncio.Future[None] | None = None
+
+    def put(self, message: bytes) -> None:
+        """Add a message."""
+        self._messages.append(message)
+        self._wake()
+
+    def end(self) -> None:
+        """There will be no more."""
+        self._ended = True
+        self._wake()
+
+    def close(self) -> None:
+        """The call has ended: what was not taken is dropped."""
+        self._on_taken = None
+        self._messages.clear()
+        self.end()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def __aiter__(self) -> RequestMessages:
+        return self
+
+    async def __anext__(self) -> bytes:
+        while not self._messages:
+            if self._ended:
+                raise StopAsyncIteration
+            if self._waiter is not None:
+                raise RuntimeError("the messages of a call are for one reader at a time")
+            self._waiter = asyncio.get_running_loop().create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+        message = self._messages.popleft()
+        if self._on_taken is not None:
+            self._on_taken(message)
+        return message

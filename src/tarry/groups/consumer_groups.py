@@ -1,0 +1,280 @@
+"""What may be asked of the consumer groups of a broker: which there are, their settings, and where they stand."""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+from collections.abc import Callable
+
+import pyarrow as pa
+
+from tarry.api.filter import EVERYTHING
+from tarry.api.groups import (
+    EARLIEST,
+    LATEST,
+    STARTS,
+    GroupInfo,
+    GroupSettings,
+    Start,
+    TopicInfo,
+    TopicSettings,
+)
+from tarry.api.retry import parse_retry
+from tarry.base.clock import Clock
+from tarry.base.config import Config
+from tarry.base.dead_topics import is_dead_topic
+from tarry.base.errors import InvalidArgumentError
+from tarry.base.message import RESERVED, check_topic
+from tarry.base.types import Int64s
+from tarry.base.waiting import wait_for
+from tarry.groups.control import GroupControl
+from tarry.groups.dead_letters import DeadLetters, Offsets
+from tarry.groups.group import Group
+from tarry.groups.lifecycle import GroupLifecycle
+from tarry.groups.names import broadcast_group, check_group
+from tarry.groups.registry import GroupRegistry
+from tarry.groups.retention import GroupRetention
+from tarry.groups.services import ScheduleRows, Services
+from tarry.groups.settings_file import SettingsFile
+from tarry.log.files import Files
+from tarry.queue.journal import Journal
+from tarry.queue.log import ReadyLog
+
+
+class ConsumerGroups:
+    """Any thread. Open with :meth:`open`; ``retention_guard`` is what the ready log asks before it deletes."""
+
+    def __init__(
+        self,
+        ready: ReadyLog,
+        registry: GroupRegistry,
+        lifecycle: GroupLifecycle,
+        dead_letters: DeadLetters,
+        settings: SettingsFile,
+        *,
+        default_retry: str,
+        default_lease_ms: int,
+    ) -> None:
+        self._ready = ready
+        self._registry = registry
+        self._lifecycle = lifecycle
+        self._dead_letters = dead_letters
+        self._settings = settings
+        self._default_retry = default_retry
+        self._default_lease_ms = default_lease_ms
+        self.retention_guard = GroupRetention(registry, dead_letters)
+
+    @classmethod
+    def open(
+        cls,
+        config: Config,
+        clock: Clock,
+        files: Files,
+        ready: ReadyLog,
+        journal: Journal,
+        registry: GroupRegistry,
+        on_handout: Callable[[Int64s, int, str, int | None], None],
+        schedule: ScheduleRows,
+    ) -> ConsumerGroups:
+        """Bring back what the journal, just opened, and the file of settings have.
+
+        Args:
+            registry: the one that the journal takes its snapshots from; no group is in it yet.
+            on_handout: see :class:`tarry.groups.services.Services`.
+            schedule: schedules what groups send to other topics.
+
+        Raises:
+            CorruptError: they are damaged, or ahead of the ready log.
+        """
+        settings = SettingsFile(files, config.data)
+        # Lease numbers must not repeat those of a former run: a consumer that outlived it may still settle with them.
+        # Not from the clock, which may have been set back since.
+        lease_numbers = itertools.count(secrets.randbits(42) << 20)
+        retry = parse_retry(f"fixed {config.retry_ms}ms")
+        services = Services(clock, journal, ready.ticket, lease_numbers, on_handout, retry)
+        lifecycle = GroupLifecycle(ready, journal, registry, settings, services, schedule)
+        lifecycle.recover(journal.entries())
+        dead_letters = DeadLetters(registry, clock, schedule, config.delay_ms_max)
+        return cls(
+            ready,
+            registry,
+            lifecycle,
+            dead_letters,
+            settings,
+            default_retry=str(retry),
+            default_lease_ms=config.lease_ms,
+        )
+
+    # -- which there are ---------------------------------------------------------------------------------------------
+
+    def get_or_create(self, topic: str, name: str, *, start: str | None = None, broadcast: str | None = None) -> Group:
+        """The group of that name, made (durably) when it is new: from the earliest message that is kept, or the latest.
+
+        With ``broadcast``, the group of that consumer alone, ``name@consumer``, which begins at the latest.
+        """
+        return self._get_or_create(topic, name, start, broadcast).group
+
+    def _get_or_create(self, topic: str, name: str, start: str | None, broadcast: str | None = None) -> GroupControl:
+        check_topic(topic)
+        check_group(name)
+        begin = _parse_start(start)
+        if broadcast is not None:
+            name, begin = broadcast_group(name, broadcast), begin or LATEST
+        return self._lifecycle.get_or_create(topic, name, begin or EARLIEST)
+
+    def find(self, topic: str, name: str) -> Group:
+        """The group of that name.
+
+        Raises:
+            NotFoundError: there is none.
+        """
+        return self._registry.get(topic, name).group
+
+    def all(self, topic: str | None = None) -> list[Group]:
+        """The groups, of one topic or of all, by name; without the broker's own."""
+        controls = self._registry.all() if topic is None else self._registry.of_topic(topic)
+        groups = [control.group for control in controls if not control.name.startswith(RESERVED)]
+        return sorted(groups, key=lambda group: (group.topic_name, group.name))
+
+    def delete(self, topic: str, name: str) -> None:
+        """Durably when it returns. Its dead letters stay."""
+        self._lifecycle.delete(self._registry.get(topic, name))
+
+    # -- what they are told ------------------------------------------------------------------------------------------
+
+    def set(self, topic: str, name: str, start: str | None, **changes: object) -> GroupInfo:
+        """Change settings (None: as it is), durably when it returns; a group that is new is made."""
+        _parse_start(start)
+        existing = self._registry.find(check_topic(topic), check_group(name))
+        former = GroupSettings.of(topic) if existing is None else existing.group.settings
+        settings = former.changed(**changes)
+        if is_dead_topic(topic) and settings.tries:
+            raise InvalidArgumentError(f"tries is {settings.tries} for dead letters; allowed: 0 (no limit)")
+        control = self._get_or_create(topic, name, start)
+        self._lifecycle.configure(control, changes)
+        return self.info(control.group)
+
+    def set_topic(self, topic: str, **changes: object) -> TopicInfo:
+        """Change a topic's settings, durably when it returns."""
+        if is_dead_topic(check_topic(topic)) and any(
+            changes.get(name) is not None for name in ("late", "lateness_ms_max")
+        ):
+            raise InvalidArgumentError(f"{topic!r} is for dead letters, which are never late; allowed: other topics")
+        self._lifecycle.configure_topic(topic, changes)
+        return self.topic_info(topic)
+
+    def seek(self, topic: str, name: str, to: int | str) -> int:
+        """Go on from a time (UTC milliseconds), the earliest or the latest; how many ready messages are ahead then."""
+        control = self._registry.get(topic, name)
+        if to == EARLIEST:
+            target = control.topic.first
+        elif to == LATEST:
+            target = control.topic.end
+        elif isinstance(to, int) and not isinstance(to, bool):
+            target = self._ready.first_due(control.topic, to)
+        else:
+            raise InvalidArgumentError(f"seek to {to!r}; allowed: UTC milliseconds, {' or '.join(STARTS)}")
+        wait_for(lambda on_result: control.seek(target, on_result))
+        return max(0, control.topic.end - target)
+
+    # -- readers that keep their own offsets -------------------------------------------------------------------------
+
+    def follow(self, topic: str, name: str, start: str | None) -> int:
+        """Where a group stands, durably: all below is settled. It is made when it is new (from the earliest message
+        that is kept); ``start`` makes it begin there, also where it is not new.
+        """
+        control = self._get_or_create(topic, name, start)
+        if start is not None:
+            self.seek(topic, name, start)
+        else:
+            wait_for(control.confirm)
+        return max(control.group.floor, control.topic.first)
+
+    def advance(self, topic: str, name: str, offset: int) -> int:
+        """All below ``offset`` is settled for a group, durably; where it stands then. It never goes back.
+
+        Raises:
+            InvalidArgumentError: the queue does not reach that far.
+        """
+        control = self._get_or_create(topic, name, None)
+        if offset > control.topic.end:
+            raise InvalidArgumentError(f"offset {offset} of topic {topic!r}; allowed: up to {control.topic.end}")
+        if offset > control.group.floor:
+            wait_for(lambda on_result: control.advance(offset, on_result))
+        return max(control.group.floor, control.topic.first)
+
+    # -- where they stand --------------------------------------------------------------------------------------------
+
+    def info(self, group: Group) -> GroupInfo:
+        """A group's settings and counts."""
+        settings, topic = group.settings, group.topic_name
+        return GroupInfo(
+            topic=topic,
+            group=group.name,
+            retry=str(parse_retry(settings.retry)) if settings.retry else self._default_retry,
+            tries=settings.tries,
+            inflight_max=settings.inflight_max,
+            filter=settings.filter or EVERYTHING,
+            ordered=group.ordered,
+            paused=settings.paused,
+            lease_ms=settings.lease_ms or self._default_lease_ms,
+            start=group.start,
+            dead=self._dead_letters.count(topic, group.name),
+            oldest_due_ms=group.oldest_due_ms(),
+            **group.counts(),
+        )
+
+    def has_topic(self, topic: str) -> bool:
+        """Whether it has settings, groups, or messages that have become due."""
+        return topic in self._ready.topics
+
+    def topic_info(self, topic: str) -> TopicInfo:
+        """What becomes of a topic's late messages."""
+        settings = self._settings.topic(check_topic(topic)) or TopicSettings()
+        latest = settings.lateness_ms_max if settings.lateness_ms_max >= 0 else None
+        return TopicInfo(topic, settings.late or "drop", latest, settings.ordered, settings.declared)
+
+    def unsettled(self, topic: str) -> int | None:
+        """How many ready messages the group of a topic that has settled least has not; None where it has no group."""
+        return max((control.group.unsettled for control in self._registry.of_topic(topic)), default=None)
+
+    # -- dead letters ------------------------------------------------------------------------------------------------
+
+    def dead_letters(self, topic: str, group: str, limit: int, after: int | None) -> pa.RecordBatch:
+        """See :meth:`tarry.groups.dead_letters.DeadLetters.page`."""
+        return self._dead_letters.page(topic, group, limit, after)
+
+    def has_dead_letter(self, topic: str, group: str, offset: int) -> bool:
+        """Whether the one at ``offset`` among the dead letters of a group was neither respawned nor purged."""
+        return self._dead_letters.has(topic, group, offset)
+
+    def respawn(
+        self, topic: str, group: str, offsets: Offsets | None, limit: int | None, per_second: float | None
+    ) -> int:
+        """See :meth:`tarry.groups.dead_letters.DeadLetters.respawn`."""
+        return self._dead_letters.respawn(topic, group, offsets, limit, per_second)
+
+    def purge(self, topic: str, group: str, offsets: Offsets | None) -> int:
+        """See :meth:`tarry.groups.dead_letters.DeadLetters.purge`."""
+        return self._dead_letters.purge(topic, group, offsets)
+
+    # -- what goes on ------------------------------------------------------------------------------------------------
+
+    def retry_copies(self) -> None:
+        """Called now and then: copy to the dead letters what was refused before."""
+        for control in self._registry.all():
+            control.retry_copies()
+
+    def stop(self) -> None:
+        """Nothing is handed out any more; consumers that wait get nothing."""
+        for control in self._registry.all():
+            control.stop()
+
+
+def _parse_start(start: str | None) -> Start | None:
+    for known in STARTS:
+        if start == known:
+            return known
+    if start is not None:
+        raise InvalidArgumentError(f"start is {start!r}; allowed: {' or '.join(STARTS)}")
+    return None

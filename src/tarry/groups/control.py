@@ -1,0 +1,148 @@
+"""A consumer group, as its broker sees it: made of its parts, set, moved, and ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tarry.api.consuming import OnResult
+from tarry.api.groups import GroupSettings, TopicSettings
+from tarry.base.types import Int64s
+from tarry.groups.copier import DeadLetterCopier
+from tarry.groups.delivery import Delivery
+from tarry.groups.group import Group
+from tarry.groups.group_state import GroupState
+from tarry.groups.lease_manager import LeaseManager
+from tarry.groups.news import News
+from tarry.groups.policy import Policy
+from tarry.groups.replay import Beginning
+from tarry.groups.selection import Selection
+from tarry.groups.services import ScheduleRows, Services
+from tarry.queue.entries import Entry, Op
+from tarry.queue.topic import Topic
+
+
+class GroupControl:
+    """Any thread. ``group`` is what consumers get of it. It hears of new rows of its topic until it is deleted.
+
+    Raises:
+        CorruptError: ``beginning`` is ahead of the ready log.
+    """
+
+    def __init__(
+        self,
+        topic: Topic,
+        name: str,
+        services: Services,
+        put_copies: ScheduleRows,
+        settings: GroupSettings,
+        topic_settings: TopicSettings | None,
+        beginning: Beginning,
+    ) -> None:
+        self.name = name
+        self.topic = topic
+        self._policy = Policy(topic.name, settings, topic_settings, services.retry)
+        self._state = GroupState(topic, name, services, beginning, ordered=self._policy.ordered)
+        self._news = News(services.clock)
+        self._copier = DeadLetterCopier(self._state, self._news, services, put_copies)
+        selection = Selection(self._state, self._policy, services)
+        leases = LeaseManager(self._state, self._policy, self._news, self._copier, services)
+        delivery = Delivery(self._state, self._policy, selection, leases, self._copier, self._news, services)
+        self.group = Group(self._state, self._policy, self._news, selection, leases, delivery, services.clock)
+        self._journal = services.journal
+        self._ticket = services.ticket
+        self._stop_listening = topic.listen(self._news.notify)
+
+    def configure(self, settings: GroupSettings, topic_settings: TopicSettings | None) -> None:
+        """Other settings, from now on, or other ones of its topic: what consumers hold is not touched."""
+        with self._state.lock:
+            self._policy.change(settings, topic_settings)
+            self._state.set_ordered(self._policy.ordered)
+        self._news.notify()
+
+    # -- moving ------------------------------------------------------------------------------------------------------
+
+    def seek(self, target: int, on_result: OnResult) -> None:
+        """Go on from offset ``target``: what is below is skipped, from it on all is delivered again, as first tries.
+        ``on_result`` is called when that is durable.
+        """
+        self._restart(lambda: self._state.move_to(target), on_result)
+
+    def advance(self, target: int, on_result: OnResult) -> None:
+        """As :meth:`seek`, but never back: for who keeps its own offsets, and leases nothing."""
+        self._restart(lambda: self._state.move_to(max(target, self._state.floor)), on_result)
+
+    def delete(self, on_result: OnResult) -> None:
+        """The group is no more; ``on_result`` is called when that is durable. Its consumers get nothing any more."""
+
+        def end() -> Entry:
+            self._state.move_to(self.topic.end)
+            self._state.deleted = self._state.closed = True
+            return Entry(self.topic.name, self.name, Op.DELETE, 0)
+
+        self._restart(end, on_result)
+        self._stop_listening()
+
+    def _restart(self, change: Callable[[], Entry], on_result: OnResult) -> None:
+        self._journal.check_room()
+        # Copies under way are waited for: their answer would come to another state, or settle what is delivered again.
+        while True:
+            self._copier.run()
+            with self._state.lock:
+                self._state.check_open()
+                if not self._state.copies.is_copying:
+                    self._journal.write([change()], self._ticket(), on_result)
+                    break
+                self._copier.wait(1)
+        self._news.notify()
+
+    # -- without a lease ---------------------------------------------------------------------------------------------
+
+    def confirm(self, on_result: OnResult | None = None, ticket: int | None = None) -> None:
+        """Write to the journal that the group exists; ``on_result`` is called when that is durable, and with it all of
+        the ready log up to ``ticket`` (None: as it is now).
+        """
+        self._journal.check_room()
+        with self._state.lock:
+            self._state.check_open()
+            entry = self._state.group_entry()
+            self._journal.write([entry], self._ticket() if ticket is None else ticket, on_result)
+
+    def settle(self, offsets: Int64s, on_result: OnResult) -> int:
+        """Settle messages (offsets ascend) that nobody leased: those of the list of dead letters. How many were not
+        settled before; ``on_result`` is called when that is durable.
+        """
+        self._journal.check_room()
+        with self._state.lock:
+            kept = offsets[offsets >= self._state.floor]
+            fresh = kept[~self._state.settled_mask(kept)]
+            entries = self._state.settle(fresh)
+            if entries:
+                self._journal.write(entries, self._ticket(), on_result)
+        if not entries:
+            on_result(None)
+        return len(fresh)
+
+    # -- what goes on ------------------------------------------------------------------------------------------------
+
+    def on_deleted(self, first: int) -> None:
+        """Retention left nothing of the topic below offset ``first``."""
+        with self._state.lock:
+            if first > self._state.floor and not self._state.deleted:
+                self._state.forget(first)
+        self._news.notify()
+
+    def retry_copies(self) -> None:
+        """Called now and then: copy to the dead letters what was refused before."""
+        self._copier.run()
+
+    def entries(self) -> list[Entry]:
+        """The group's state, for a snapshot of the journal; nothing for one that was deleted, whose last entry may be
+        in the file before.
+        """
+        with self._state.lock:
+            return [] if self._state.deleted else self._state.entries()
+
+    def stop(self) -> None:
+        """Nothing is handed out any more; who waits gets nothing."""
+        self._state.closed = True
+        self._news.notify()

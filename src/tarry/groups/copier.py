@@ -1,0 +1,104 @@
+"""Makes the copies of messages for the dead letters, and settles the messages when the copies are durable."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from functools import partial
+
+import numpy as np
+
+from tarry.base.errors import TarryError
+from tarry.groups.copies import CopyBatch
+from tarry.groups.dead_letter_rows import dead_letter_copies
+from tarry.groups.group_state import GroupState
+from tarry.groups.news import News
+from tarry.groups.services import ScheduleRows, Services
+from tarry.groups.states import Event, State, move
+
+log = logging.getLogger(__name__)
+
+
+class DeadLetterCopier:
+    """Any thread. ``put_copies`` schedules the copies."""
+
+    def __init__(self, state: GroupState, news: News, services: Services, put_copies: ScheduleRows) -> None:
+        self._state = state
+        self._copies = state.copies
+        self._news = news
+        self._clock = services.clock
+        self._journal = services.journal
+        self._ticket = services.ticket
+        self._put_copies = put_copies
+        self._ended = threading.Condition(state.lock)  # notified when a copy is not under way any more
+
+    def run(self) -> None:
+        """Copy what is to be copied. Without the lock: the call-back comes from the intake's writer, which must not
+        wait for who waits for it, and without threads from within.
+        """
+        while self._copies and not self._state.closed:
+            with self._state.lock:
+                batch = self._copies.begin(self._clock.now_ms())
+            if batch is None:
+                return
+            try:
+                self._copy(batch)
+            except TarryError as error:
+                self._on_copied(batch, error)
+            except BaseException:
+                with self._state.lock:
+                    if batch.state is State.BURYING:
+                        self._copies.fail(batch, self._clock.now_ms())
+                        self._ended.notify_all()
+                raise
+
+    def wait(self, timeout_s: float) -> None:
+        """With the lock held, which is let go meanwhile: until a copy has ended, or for a time."""
+        self._ended.wait(timeout_s)
+
+    def _copy(self, batch: CopyBatch) -> None:
+        topic = self._state.topic
+        looked, kept_offsets, rows = topic.read_rows(batch.offsets)
+        with self._state.lock:
+            if looked < len(batch.offsets):
+                self._copies.shorten(batch, looked)
+            kept = np.isin(batch.offsets, kept_offsets)
+            if not kept.all():
+                deleted = batch.offsets[~kept]
+                batch.attempts, batch.offsets = batch.attempts[kept], kept_offsets
+                move(move(State.BURYING, Event.BURY_FAILED), Event.DROP)
+                self._state.lose(deleted)
+        if rows is None:
+            self._on_copied(batch, None)
+            return
+        copies = dead_letter_copies(
+            rows,
+            topic=topic.name,
+            group=self._state.name,
+            cause=batch.cause,
+            attempts=batch.attempts - 1,
+            now_ms=self._clock.now_ms(),
+        )
+        self._put_copies(copies, partial(self._on_copied, batch))
+
+    def _on_copied(self, batch: CopyBatch, result: object) -> None:
+        """The copies are durable, or were refused. Settled only now: a crash before makes them once more."""
+        try:
+            ticket = self._ticket()
+            with self._state.lock:
+                if isinstance(result, TarryError):
+                    self._copies.fail(batch, self._clock.now_ms())
+                    log.warning(
+                        "group %r of topic %r: %d dead letters were refused, to be tried again: %s",
+                        self._state.name, self._state.topic.name, len(batch.offsets), result,
+                    )  # fmt: skip
+                else:
+                    self._copies.finish(batch)
+                    entries = self._state.settle(batch.offsets)
+                    if entries and not self._state.deleted:
+                        self._journal.write(entries, ticket)
+                self._ended.notify_all()
+            self._news.notify()
+        except TarryError as error:
+            # The journal is closed, or has failed: the copies are made again after the restart.
+            log.warning("group %r of topic %r: %s", self._state.name, self._state.topic.name, error)

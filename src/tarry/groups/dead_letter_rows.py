@@ -1,0 +1,86 @@
+"""Dead letters as rows of messages: what a copy says of its original's end, and what comes back from one.
+
+A dead letter is a copy in a topic of its own, an ordinary one, with the cause in its properties.
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pyarrow as pa
+
+from tarry.base.dead_topics import DEAD_LETTER_GROUP, dead_topic
+from tarry.base.message import UNNUMBERED
+from tarry.base.reserved import ONLY, rewritten, values_of
+from tarry.base.types import Int32s, Int64s
+
+TRIES, EXPIRED = "tries", "expired"
+"""Causes."""
+_OWN = r"^tarry\.(dead\..*|only)$"
+
+
+def dead_letter_copies(
+    batch: pa.RecordBatch, *, topic: str, group: str, cause: str, attempts: Int32s, now_ms: int
+) -> pa.RecordBatch:
+    """Copies of messages (:data:`tarry.base.message.SCHEMA`) for the dead letters of ``group``, due at once.
+
+    ``attempts``: how many times each was handed out. Body, key, tag, id, tries, born_ms and properties are kept; expiry
+    and repetition are not.
+    """
+    properties = rewritten(
+        batch.column("properties"),
+        without=_OWN,
+        added={
+            "tarry.dead.topic": topic,
+            "tarry.dead.group": group,
+            "tarry.dead.cause": cause,
+            "tarry.dead.attempts": _texts(attempts),
+            "tarry.dead.due_ms": _texts(batch.column("due_ms").to_numpy()),
+            "tarry.dead.at_ms": str(now_ms),
+            "tarry.dead.seq": _texts(batch.column("seq").to_numpy()),
+        },
+    )
+    return _unnumbered(batch, dead_topic(topic, group), np.full(batch.num_rows, now_ms, np.int64), properties)
+
+
+def renewed(batch: pa.RecordBatch, now_ms: int) -> pa.RecordBatch:
+    """Dead letters as they are, once more: for the list of dead letters alone, since the groups of their topic had
+    theirs.
+    """
+    properties = rewritten(batch.column("properties"), without=f"^{re.escape(ONLY)}$", added={ONLY: DEAD_LETTER_GROUP})
+    topic = batch.column("topic")[0].as_py()
+    return _unnumbered(batch, topic, np.full(batch.num_rows, now_ms, np.int64), properties)
+
+
+def respawned(batch: pa.RecordBatch, *, topic: str, group: str, due_ms: Int64s) -> pa.RecordBatch:
+    """Dead letters as messages of their topic again, each due at ``due_ms``, for the group that had failed alone."""
+    properties = rewritten(batch.column("properties"), without=_OWN, added={ONLY: group})
+    return _unnumbered(batch, topic, due_ms, properties)
+
+
+def attempts_of(batch: pa.RecordBatch) -> pa.Array:
+    """How many times each dead letter had been handed out (int32); 0 for what a producer put there."""
+    attempts = np.zeros(batch.num_rows, np.int32)
+    counts = values_of(batch.column("properties"), "tarry.dead.attempts")
+    if counts is not None:
+        # Not a cast: what was loaded into the store in bulk may have any text here.
+        attempts[counts[0]] = [int(t) if re.fullmatch("[0-9]{1,9}", t) else 0 for t in counts[1].to_pylist()]
+    return pa.array(attempts, pa.int32())
+
+
+def _texts(values: np.ndarray) -> pa.Array:
+    return pa.array(values).cast(pa.string())
+
+
+def _unnumbered(batch: pa.RecordBatch, topic: str, due_ms: Int64s, properties: pa.Array) -> pa.RecordBatch:
+    rows = batch.num_rows
+    changed = {
+        "topic": pa.array([topic] * rows, pa.string()),
+        "due_ms": pa.array(due_ms, pa.int64()),
+        "properties": properties,
+        "expire_ms": pa.nulls(rows, pa.int64()),
+        "repeat": pa.nulls(rows, pa.string()),
+    }
+    columns = [changed[f.name] if f.name in changed else batch.column(f.name) for f in UNNUMBERED]
+    return pa.RecordBatch.from_arrays(columns, schema=UNNUMBERED)

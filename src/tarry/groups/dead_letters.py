@@ -1,0 +1,163 @@
+"""The dead letters of groups: looked at, respawned, purged, and kept for longer than the ready log keeps others.
+
+Each topic of dead letters has a group of the broker's own that lists them: it hands out nothing, and what it has not
+settled are the dead letters that there are.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from tarry.base.clock import Clock
+from tarry.base.dead_topics import DEAD_LETTER_GROUP, dead_topic
+from tarry.base.errors import InvalidArgumentError, TarryError
+from tarry.base.message import SCHEMA
+from tarry.base.types import Int64s
+from tarry.base.waiting import answer_of, wait_for
+from tarry.groups.control import GroupControl
+from tarry.groups.dead_letter_rows import attempts_of, renewed, respawned
+from tarry.groups.registry import GroupRegistry
+from tarry.groups.services import ScheduleRows
+from tarry.queue.topic import Topic
+
+log = logging.getLogger(__name__)
+
+DEAD_LETTER = pa.schema([*SCHEMA, ("offset", pa.int64()), ("attempt", pa.int32())])
+"""A dead letter as one looks at it: the message, its place, and how many times it had been handed out."""
+
+Offsets = Sequence[int] | Int64s
+
+ROWS_MAX = 1000
+"""Dead letters that are put again at once."""
+
+
+class DeadLetters:
+    """See the module; any thread. ``schedule`` schedules what comes of them."""
+
+    def __init__(self, registry: GroupRegistry, clock: Clock, schedule: ScheduleRows, delay_ms_max: int) -> None:
+        self._registry = registry
+        self._clock = clock
+        self._schedule = schedule
+        self._delay_ms_max = delay_ms_max
+        self._changing = threading.Lock()  # else two respawns would each send the same dead letter
+
+    def count(self, topic: str, group: str) -> int:
+        """How many there are of a group."""
+        listing = self._listing(topic, group)
+        return 0 if listing is None else listing.group.unsettled
+
+    def has(self, topic: str, group: str, offset: int) -> bool:
+        """Whether the one at ``offset`` was neither respawned nor purged."""
+        listing = self._listing(topic, group)
+        return listing is None or listing.group.state_of(offset)["state"] != "settled"
+
+    def page(self, topic: str, group: str, limit: int, after: int | None) -> pa.RecordBatch:
+        """Up to ``limit`` dead letters (:data:`DEAD_LETTER`) behind offset ``after``, oldest first."""
+        if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+            raise InvalidArgumentError(f"limit is {limit!r}; allowed: 1 or more")
+        if after is not None and (isinstance(after, bool) or not isinstance(after, int)):
+            raise InvalidArgumentError(f"after is {after!r}; allowed: the offset of a dead letter")
+        listing = self._listing(topic, group)
+        parts = []
+        if listing is not None:
+            first, end = 0 if after is None else after + 1, listing.topic.end
+            parts = [
+                pa.RecordBatch.from_arrays([*batch.columns, pa.array(offsets), attempts_of(batch)], schema=DEAD_LETTER)
+                for offsets, batch in _chunks(listing.topic, listing.group.unsettled_offsets(first, end, limit))
+            ]
+        return pa.concat_batches(parts) if parts else pa.RecordBatch.from_pylist([], schema=DEAD_LETTER)
+
+    def respawn(
+        self, topic: str, group: str, offsets: Offsets | None, limit: int | None, per_second: float | None
+    ) -> int:
+        """Schedule dead letters in their topic again, for ``group`` alone: the i-th i/``per_second`` seconds from now.
+        How many; each is taken off the list when its successor is durable.
+        """
+        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
+            raise InvalidArgumentError(f"limit is {limit!r}; allowed: 1 or more")
+        gap_ms = _gap_ms(per_second)
+        self._registry.get(topic, group)  # nobody else would get them
+        with self._changing:
+            listing = self._listing(topic, group)
+            if listing is None:
+                return 0
+            chosen = _chosen(listing, offsets, limit)
+            now, count = self._clock.now_ms(), 0
+            if len(chosen) * gap_ms > self._delay_ms_max:
+                raise InvalidArgumentError(
+                    f"per_second is {per_second}: the last of {len(chosen)} would be due later than delay_ms_max, "
+                    f"{self._delay_ms_max} ms; allowed: a faster pace, or fewer"
+                )
+            for here, batch in _chunks(listing.topic, chosen):
+                due = now + ((count + np.arange(len(here))) * gap_ms).astype(np.int64)
+                self._replace(listing, here, respawned(batch, topic=topic, group=group, due_ms=due))
+                count += len(here)
+            return count
+
+    def purge(self, topic: str, group: str, offsets: Offsets | None) -> int:
+        """Take dead letters off the list, durably; how many."""
+        with self._changing:
+            listing = self._listing(topic, group)
+            if listing is None:
+                return 0
+            chosen = _chosen(listing, offsets, None)
+            return wait_for(lambda on_result: listing.settle(chosen, on_result))
+
+    def move_on(self, segment: int, topics: list[Topic]) -> bool:
+        """Put the dead letters of a segment that is to be deleted into the newest one; whether all are there.
+
+        A crash between the two leaves both, and so the dead letter is there twice.
+        """
+        try:
+            for topic in topics:
+                listing = self._registry.find(topic.name, DEAD_LETTER_GROUP)
+                extent = topic.extent_in(segment) if listing is not None else None
+                if listing is None or extent is None:
+                    continue
+                with self._changing:
+                    for here, batch in _chunks(topic, listing.group.unsettled_offsets(extent.first, extent.end)):
+                        self._replace(listing, here, renewed(batch, self._clock.now_ms()))
+        except TarryError as error:
+            log.warning(
+                "dead letters could not be kept for longer, so segment %d of the ready log is: %s", segment, error
+            )
+            return False
+        return True
+
+    def _listing(self, topic: str, group: str) -> GroupControl | None:
+        """The group that lists the dead letters of ``group``; None where it never had any."""
+        return self._registry.find(dead_topic(topic, group), DEAD_LETTER_GROUP)
+
+    def _replace(self, listing: GroupControl, offsets: Int64s, successors: pa.RecordBatch) -> None:
+        """Schedule what takes the place of dead letters, and when that is durable, take them off the list, durably."""
+        answer_of(lambda on_result: self._schedule(successors, on_result))
+        wait_for(lambda on_result: listing.settle(offsets, on_result))
+
+
+def _chosen(listing: GroupControl, offsets: Offsets | None, limit: int | None) -> Int64s:
+    """The offsets of those at ``offsets`` (None: of all) that are there, oldest first; up to ``limit``."""
+    there = listing.group.unsettled_offsets(0, listing.topic.end, limit if offsets is None else None)
+    return there if offsets is None else there[np.isin(there, np.asarray(offsets, np.int64))][:limit]
+
+
+def _chunks(topic: Topic, offsets: Int64s) -> Iterator[tuple[Int64s, pa.RecordBatch]]:
+    """Rows of ascending offsets, some at a time."""
+    at = 0
+    while at < len(offsets):
+        looked, here, batch = topic.read_rows(offsets[at : at + ROWS_MAX])
+        at += looked
+        if batch is not None:
+            yield here, batch
+
+
+def _gap_ms(per_second: float | None) -> float:
+    if per_second is None:
+        return 0.0
+    if isinstance(per_second, bool) or not isinstance(per_second, int | float) or not 0 < per_second < float("inf"):
+        raise InvalidArgumentError(f"per_second is {per_second!r}; allowed: a number above 0")
+    return 1000 / per_second

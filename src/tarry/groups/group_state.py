@@ -1,0 +1,236 @@
+"""What a group knows of each offset of its topic, and what the journal has to know of that.
+
+Offsets below ``floor`` are settled. From ``floor`` to ``cursor`` each is settled, leased, waiting for its next try,
+held back by the order, or being copied to the dead letters; from ``cursor`` on nothing was handed out yet. After a
+recovery, and when the order is switched on, the cursor begins at the floor again, and passes over what is on its way
+already.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator
+
+import numpy as np
+
+from tarry.api.groups import STARTS
+from tarry.base.errors import ClosedError, CorruptError
+from tarry.base.types import Int32s, Int64s, Mask
+from tarry.groups.copies import CopiesUnderWay
+from tarry.groups.intervals import Intervals, runs
+from tarry.groups.leases import Leases
+from tarry.groups.order import Order
+from tarry.groups.replay import Beginning
+from tarry.groups.services import Services
+from tarry.groups.states import Event, State, States, move, move_all
+from tarry.groups.upcoming import Upcoming
+from tarry.queue.entries import Entry, Op
+from tarry.queue.topic import Topic
+
+log = logging.getLogger(__name__)
+
+
+class GroupState:
+    """Guarded by ``lock``: its methods are called with it held, and so are those of its parts ``leases``,
+    ``upcoming``, ``copies`` and ``order``, which say of each offset on its way where it is.
+
+    Entries go to the journal under the lock, so that they are there in the order in which they happened: an
+    acknowledgement from before a seek must not count after it. A ticket is best taken before: that may wait a little
+    for the dispatcher, and what the entries are about could be read before.
+
+    Raises:
+        CorruptError: ``beginning`` names offsets that the ready log does not have, which new messages would get.
+    """
+
+    def __init__(self, topic: Topic, name: str, services: Services, beginning: Beginning, *, ordered: bool) -> None:
+        self.topic = topic
+        self.name = name
+        # Reentrant: without threads, a write to the journal may be one of those that begin a new file, of all entries.
+        self.lock = threading.RLock()
+        self.leases = Leases(services.lease_numbers)
+        self.upcoming = Upcoming()
+        self.copies = CopiesUnderWay()
+        self.order = Order(active=ordered)
+        self.start = beginning.start
+        """Where it began when it was made."""
+        self.lost = beginning.lost
+        """How many messages retention deleted before the group had settled them."""
+        self.closed = False
+        """Nothing is handed out any more."""
+        self.deleted = False
+        self._clock = services.clock
+        self._journal = services.journal
+        self._ticket = services.ticket
+        self._settled = beginning.settled
+        self._passing = Intervals()  # on their way already: the cursor must pass over these
+        self.floor = self.cursor = self._settled.drop_below(beginning.floor)
+        ends = [self.cursor, *(end for _, end in self._settled), *(offset + 1 for offset in beginning.retries)]
+        self.passing_end = max(ends)
+        """From here on there is nothing settled or on its way."""
+        self._check_end()
+        self._wait_for_retries(beginning.retries)
+
+    def _check_end(self) -> None:
+        if self.passing_end > self.topic.end:
+            raise CorruptError(
+                f"group {self.name!r} has settled offsets below {self.passing_end} of topic {self.topic.name!r}, "
+                f"but the ready log ends at {self.topic.end}: a segment or the checkpoint is missing or too old"
+            )
+
+    def _wait_for_retries(self, retries: dict[int, tuple[int, int]]) -> None:
+        offsets = np.array(sorted(o for o in retries if o >= self.floor), np.int64)
+        offsets = offsets[~self._settled.mask(offsets)]
+        for first, end in runs(offsets):
+            self._passing.add(first, end)
+        attempts = np.array([retries[o][0] for o in offsets.tolist()], np.int32)
+        moments = np.array([retries[o][1] for o in offsets.tolist()], np.int64)
+        self.upcoming.push_each(moments, offsets, attempts, State.WAITING)
+
+    def check_open(self) -> None:
+        """
+        Raises:
+            ClosedError: it was deleted, or the broker is stopping.
+        """
+        if self.closed:
+            why = "was deleted" if self.deleted else "is closed"
+            raise ClosedError(f"group {self.name!r} of topic {self.topic.name!r} {why}")
+
+    # -- what is known of offsets ------------------------------------------------------------------------------------
+
+    def settled_mask(self, offsets: Int64s) -> Mask:
+        """Which of these offsets (from the floor on) are settled."""
+        return self._settled.mask(offsets)
+
+    def passing_mask(self, offsets: Int64s) -> Mask:
+        """Which of these offsets were on their way already when the cursor went back to the floor."""
+        return self._passing.mask(offsets)
+
+    def unsettled_between(self, first: int, end: int) -> int:
+        """How many of the offsets ``first … end-1``, which are none below the floor, are not settled."""
+        return end - first - self._settled.count(first, end)
+
+    def on_way(self) -> Iterator[tuple[int, Int64s, Int32s]]:
+        """What was looked at and is not settled, but for what the order holds back: (moment, offsets, attempts)."""
+        yield from self.upcoming
+        for batch in self.copies:
+            yield 0, batch.offsets, batch.attempts
+        for lease in self.leases:
+            held = lease.held
+            yield 0, lease.offsets[held], lease.attempts[held]
+
+    # -- settling ----------------------------------------------------------------------------------------------------
+
+    def settle(self, offsets: Int64s) -> list[Entry]:
+        """These (ascending) are settled, whatever for; what the journal has to know."""
+        intervals = runs(offsets)
+        for first, end in intervals:
+            self._settled.add(first, end)
+        self.floor = self._settled.drop_below(self.floor)
+        if self.order.active:
+            self.unblock(self.order.leave(offsets.tolist()))
+        return [Entry(self.topic.name, self.name, Op.ACK, first, end) for first, end in intervals]
+
+    def drop(self, offsets: Int64s, states: State | States, event: Event) -> None:
+        """These (ascending; in one state, or each in its own) are settled without a consumer."""
+        if len(offsets):
+            move(states, event) if isinstance(states, State) else move_all(states, event)
+            self._journal.write(self.settle(offsets), self._ticket())
+
+    def unblock(self, offsets: list[int]) -> None:
+        """What the order held back (ascending) may be handed out."""
+        if offsets:
+            state = move(State.BLOCKED, Event.UNBLOCK)
+            now = self._clock.now_ms()
+            self.upcoming.push(now, np.array(offsets, np.int64), np.ones(len(offsets), np.int32), state)
+
+    def retry_entries(self, at_ms: int, offsets: Int64s, attempts: Int32s) -> Iterator[Entry]:
+        """What the journal has to know of rows that are to be tried again at a moment."""
+        for attempt in np.unique(attempts).tolist():
+            for first, end in runs(offsets[attempts == attempt]):
+                yield Entry(self.topic.name, self.name, Op.RETRY, first, end, attempt, at_ms)
+
+    def make_dead_letters(self, offsets: Int64s, attempts: Int32s, cause: str) -> list[Entry]:
+        """These (BURYING; a row each, ``attempts`` as in :class:`~tarry.groups.copies.CopyBatch`) are to be copied to
+        the dead letters; what the journal has to know.
+        """
+        self.copies.add(offsets, attempts, cause)
+        return list(self.retry_entries(0, offsets[attempts > 1], attempts[attempts > 1]))
+
+    # -- what retention deleted --------------------------------------------------------------------------------------
+
+    def forget(self, first: int) -> None:
+        """Nothing of the topic is left below ``first``. What a consumer holds of it is still its to settle."""
+        # What is leased or being copied may still end well, and is counted when it does not.
+        on_way = [lease.offsets[lease.held] for lease in self.leases] + [batch.offsets for batch in self.copies]
+        lost = self.unsettled_between(self.floor, first)
+        lost -= sum(int(np.sum((offsets >= self.floor) & (offsets < first))) for offsets in on_way)
+        self.upcoming.drop_below(first)
+        freed: list[int] = []
+        if self.order.active:
+            self.order.drop_below(first)
+            freed = self.order.leave(self.order.below(first) - {o for offsets in on_way for o in offsets.tolist()})
+        self.floor = self._settled.drop_below(max(self.floor, first))
+        self.cursor = max(self.cursor, first)
+        self.unblock(freed)
+        self._count_lost(lost, [])
+
+    def lose(self, offsets: Int64s) -> None:
+        """These cannot be read any more: there is nothing to deliver, or to copy."""
+        if len(offsets):
+            self._count_lost(len(offsets), self.settle(offsets))
+
+    def _count_lost(self, count: int, entries: list[Entry]) -> None:
+        if count > 0:
+            self.lost += count
+            log.warning(
+                "group %r of topic %r: %d messages are older than the retention, and were deleted before it had them",
+                self.name, self.topic.name, count,
+            )  # fmt: skip
+            self._journal.write([*entries, self.group_entry()], self._ticket())
+
+    # -- moving ------------------------------------------------------------------------------------------------------
+
+    def move_to(self, target: int) -> Entry:
+        """Go on from ``target``: below it all is settled, from it on nothing is, and no lease is good any more."""
+        self.leases.void()
+        self.upcoming.clear()
+        self.copies.clear()
+        self._settled.clear()
+        self._passing.clear()
+        self.passing_end = 0
+        self.order.reset(active=self.order.active)
+        self.floor = self.cursor = target
+        return Entry(self.topic.name, self.name, Op.SEEK, target)
+
+    def set_ordered(self, ordered: bool) -> None:
+        """Keep the order of keys from now on, or do not any more."""
+        if ordered and not self.order.active:
+            self.order.reset(active=True)
+            self._look_again()  # whose keys are on their way is not known
+        elif self.order.active and not ordered:
+            self.unblock(self.order.reset(active=False))
+
+    def _look_again(self) -> None:
+        """Begin at the floor once more, passing over what is on its way."""
+        self.passing_end = max(self.passing_end, self.cursor)
+        self._passing.clear()
+        for _, offsets, _ in self.on_way():
+            for first, end in runs(offsets):
+                self._passing.add(first, end)
+        self.cursor = self.floor
+
+    # -- for the journal ---------------------------------------------------------------------------------------------
+
+    def group_entry(self) -> Entry:
+        """That the group exists."""
+        return Entry(self.topic.name, self.name, Op.GROUP, self.floor, self.lost, STARTS.index(self.start))
+
+    def entries(self) -> list[Entry]:
+        """All of it, for a snapshot of the journal. First tries are not in it: they are found in the log."""
+        entries = [self.group_entry()]
+        entries += [Entry(self.topic.name, self.name, Op.ACK, first, end) for first, end in self._settled]
+        for at_ms, offsets, attempts in self.on_way():
+            tried = attempts > 1
+            entries += self.retry_entries(at_ms, offsets[tried], attempts[tried])
+        return entries

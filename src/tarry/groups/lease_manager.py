@@ -1,0 +1,239 @@
+"""How messages leave a consumer's hands: acknowledged, given back, run out of time, or left behind by who had them.
+
+What failed comes again as its next try, after the group's back-off, until its tries are used up; then it is copied to
+the dead letters, and settled when the copy is durable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+
+from tarry.api.consuming import OnResult
+from tarry.base.errors import StaleLeaseError, TarryError
+from tarry.base.types import Int64s, Mask
+from tarry.groups.copier import DeadLetterCopier
+from tarry.groups.dead_letter_rows import TRIES
+from tarry.groups.group_state import GroupState
+from tarry.groups.leases import Holder, Lease, Places
+from tarry.groups.news import News
+from tarry.groups.policy import Policy
+from tarry.groups.services import Services
+from tarry.groups.states import Event, State
+from tarry.queue.entries import Entry
+
+
+class LeaseManager:
+    """Any thread; its methods take the group's lock, but for :meth:`expire`.
+
+    What consumers ask for is refused (OverloadedError) before anything is changed while the journal has too much to
+    write; what happens by itself goes on. See :class:`tarry.queue.journal.Journal`.
+    """
+
+    def __init__(
+        self, state: GroupState, policy: Policy, news: News, copier: DeadLetterCopier, services: Services
+    ) -> None:
+        self._state = state
+        self._leases = state.leases
+        self._upcoming = state.upcoming
+        self._policy = policy
+        self._news = news
+        self._copier = copier
+        self._clock = services.clock
+        self._journal = services.journal
+        self._ticket = services.ticket
+        self._random = np.random.default_rng()
+
+    # -- settled -----------------------------------------------------------------------------------------------------
+
+    def ack(self, leases: Int64s, offsets: Int64s, on_result: OnResult | None = None) -> int:
+        """See :meth:`tarry.api.consuming.ConsumerGroup.ack`."""
+        self._journal.check_room()
+        ticket = self._ticket()
+        with self._state.lock:
+            count, entries = self._settle(self._leases.find(leases, offsets))
+            answer = self._record(entries, ticket, len(offsets) - count, len(offsets), on_result)
+        self._news.notify()
+        if answer is not None:
+            answer()
+        return count
+
+    def ack_each(self, leases: Int64s, offsets: Int64s, on_result: OnResult) -> Mask:
+        """See :meth:`tarry.api.consuming.ConsumerGroup.ack_each`."""
+        self._journal.check_room()
+        ticket = self._ticket()
+        with self._state.lock:
+            held, by_lease = self._leases.find_each(leases, offsets)
+            _, entries = self._settle(by_lease)
+            answer = self._record(entries, ticket, 0, len(offsets), on_result)
+            # LogKind is made, or the next one's turn has come: news only where somebody may wait for that.
+            more = self._state.cursor < self._state.topic.end or self._upcoming.next_ms is not None
+        if more or self.waits_for_acks:
+            self._news.notify()
+        if answer is not None:
+            answer()
+        return held
+
+    @property
+    def waits_for_acks(self) -> bool:
+        """Whether an acknowledgement may let something else be handed out."""
+        return self._state.order.active or self._policy.settings.inflight_max > 0
+
+    def _settle(self, by_lease: list[tuple[Lease, Places]]) -> tuple[int, list[Entry]]:
+        """How many rows were acknowledged, and what the journal has to know."""
+        if not by_lease:
+            return 0, []
+        settled = []
+        for lease, at in by_lease:
+            self._leases.end(lease, at, Event.ACK)
+            settled.append(lease.offsets[at])
+        offsets = np.sort(np.concatenate(settled))
+        return len(offsets), self._state.settle(offsets)
+
+    # -- given back --------------------------------------------------------------------------------------------------
+
+    def nack(
+        self, leases: Int64s, offsets: Int64s, delay_ms: int | None = None, on_result: OnResult | None = None
+    ) -> int:
+        """See :meth:`tarry.api.consuming.ConsumerGroup.nack`; a dead letter where that was the last try."""
+
+        def fail(lease: Lease, at: Places) -> list[Entry]:
+            return self._fail(lease, at, Event.NACK, self._clock.now_ms(), delay_ms)
+
+        return self._give_back(leases, offsets, fail, on_result)
+
+    def reject(self, leases: Int64s, offsets: Int64s, on_result: OnResult | None = None) -> int:
+        """See :meth:`tarry.api.consuming.ConsumerGroup.reject`. After a crash before their copies are durable, they may
+        come once more.
+        """
+        return self._give_back(leases, offsets, self._exhaust, on_result)
+
+    def _give_back(
+        self,
+        leases: Int64s,
+        offsets: Int64s,
+        fail: Callable[[Lease, Places], list[Entry]],
+        on_result: OnResult | None,
+    ) -> int:
+        self._journal.check_room()
+        ticket = self._ticket()
+        with self._state.lock:
+            entries: list[Entry] = []
+            count = 0
+            for lease, at in self._leases.find(leases, offsets):
+                entries += fail(lease, at)
+                count += len(at)
+            answer = self._record(entries, ticket, len(offsets) - count, len(offsets), on_result)
+        self._news.notify()
+        if answer is not None:
+            answer()
+        self._copier.run()
+        return count
+
+    def release(self, holder: Holder) -> None:
+        """A consumer is gone: what it holds is delivered again at once, as the same attempt plus one (it may have seen
+        it). A second time does nothing.
+        """
+        with self._state.lock:
+            if holder.closed:
+                return
+            holder.closed = True
+        ticket = self._ticket()
+        with self._state.lock:
+            now = self._clock.now_ms()
+            entries: list[Entry] = []
+            for lease in self._leases.of(holder):
+                entries += self._fail(lease, lease.held, Event.RELEASE, now, 0)
+            if entries and not self._state.closed:
+                self._journal.write(entries, ticket)
+        self._news.notify()
+        if not self._state.closed:
+            self._copier.run()
+
+    def expire(self, now_ms: int) -> None:
+        """With the lock held: leases whose time is up. They were the wait, so what they held comes again at once."""
+        entries: list[Entry] = []
+        for lease in self._leases.expired(now_ms):
+            entries += self._fail(lease, lease.held, Event.EXPIRE, now_ms, 0)
+        if entries:
+            self._journal.write(entries, self._ticket())
+
+    # -- held for longer ---------------------------------------------------------------------------------------------
+
+    def extend(self, leases: Int64s, offsets: Int64s, lease_ms: int) -> int:
+        """See :meth:`tarry.api.consuming.ConsumerGroup.extend`."""
+        with self._state.lock:
+            return self._leases.extend(leases, offsets, self._clock.now_ms() + lease_ms)
+
+    def change_lease(self, lease: int, offset: int, lease_ms: int) -> int | None:
+        """See :meth:`tarry.api.consuming.ConsumerGroup.change_lease`."""
+        with self._state.lock:
+            return self._leases.split_off(lease, offset, self._clock.now_ms() + lease_ms)
+
+    def renew(self, holder: Holder, held_ms_max: int) -> int:
+        """See :meth:`tarry.api.consuming.Subscription.renew`."""
+        with self._state.lock:
+            now = self._clock.now_ms()
+            return self._leases.renew(holder, now, now - held_ms_max)
+
+    # -- what failed -------------------------------------------------------------------------------------------------
+
+    def _fail(self, lease: Lease, at: Places, event: Event, now_ms: int, delay_ms: int | None) -> list[Entry]:
+        """The try of leased rows failed; what the journal has to know."""
+        exhausted = self._policy.exhausted(lease.attempts[at] + 1, None if lease.tries is None else lease.tries[at])
+        if not exhausted.any():
+            return self._retry(lease, at, event, now_ms, delay_ms)
+        entries = self._retry(lease, at[~exhausted], event, now_ms, delay_ms) if not exhausted.all() else []
+        return entries + self._exhaust(lease, at[exhausted])
+
+    def _exhaust(self, lease: Lease, at: Places) -> list[Entry]:
+        self._leases.end(lease, at, Event.EXHAUST)
+        # As a next try, so that it is not the same one again after a crash; there is none, as will be found then.
+        return self._state.make_dead_letters(lease.offsets[at], lease.attempts[at] + 1, TRIES)
+
+    def _retry(self, lease: Lease, at: Places, event: Event, now_ms: int, delay_ms: int | None) -> list[Entry]:
+        self._leases.end(lease, at, event)
+        offsets, attempts = lease.offsets[at], lease.attempts[at]
+        if offsets[0] < self._state.floor:  # retention has deleted it since it was handed out
+            deleted = int(np.searchsorted(offsets, self._state.floor))
+            self._state.lose(offsets[:deleted])
+            offsets, attempts = offsets[deleted:], attempts[deleted:]
+        if delay_ms is None:
+            moments = now_ms + self._policy.retry.delays_ms(attempts, self._random)
+            self._upcoming.push_each(moments, offsets, attempts + 1, State.WAITING)
+            distinct = np.unique(moments).tolist()
+        else:
+            moments, distinct = np.full(len(offsets), now_ms + delay_ms, np.int64), [now_ms + delay_ms]
+            self._upcoming.push(now_ms + delay_ms, offsets, attempts + 1, State.WAITING)
+        entries: list[Entry] = []
+        for moment in distinct:
+            rows = moments == moment
+            entries += self._state.retry_entries(moment, offsets[rows], attempts[rows] + 1)
+        return entries
+
+    # -- the journal -------------------------------------------------------------------------------------------------
+
+    def _record(
+        self, entries: list[Entry], ticket: int, stale: int, given: int, on_result: OnResult | None
+    ) -> Callable[[], None] | None:
+        """Make entries durable, and call ``on_result`` then; where there are none, what is to be called without the
+        lock.
+        """
+        error = (
+            StaleLeaseError(f"{stale} of {given} leases are stale: expired, settled before, or never given")
+            if stale
+            else None
+        )
+        if not entries:
+            return partial(on_result, error) if on_result is not None else None
+        if on_result is None or error is None:
+            self._journal.write(entries, ticket, on_result)
+        else:
+            self._journal.write(entries, ticket, partial(_answer, on_result, error))
+        return None
+
+
+def _answer(on_result: OnResult, stale: StaleLeaseError, failure: TarryError | None) -> None:
+    on_result(failure or stale)

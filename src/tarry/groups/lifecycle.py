@@ -1,0 +1,123 @@
+"""How groups come to be, are set, and end, durably; and how they come back after a restart."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pyarrow as pa
+
+from tarry.api.groups import EARLIEST, LATEST, GroupSettings, Start, TopicSettings
+from tarry.base.dead_topics import DEAD_LETTER_GROUP
+from tarry.base.waiting import wait_for
+from tarry.groups.control import GroupControl
+from tarry.groups.registry import GroupRegistry
+from tarry.groups.replay import Beginning
+from tarry.groups.services import ScheduleRows, Services
+from tarry.groups.settings_file import SettingsFile
+from tarry.queue.entries import Entry, Op
+from tarry.queue.journal import Journal
+from tarry.queue.log import ReadyLog
+from tarry.queue.topic import Topic
+
+
+class GroupLifecycle:
+    """Any thread. ``schedule`` schedules what groups send to other topics."""
+
+    def __init__(
+        self,
+        ready: ReadyLog,
+        journal: Journal,
+        registry: GroupRegistry,
+        settings: SettingsFile,
+        services: Services,
+        schedule: ScheduleRows,
+    ) -> None:
+        self._ready = ready
+        self._journal = journal
+        self._registry = registry
+        self._settings = settings
+        self._services = services
+        self._schedule = schedule
+        self._lock = threading.Lock()
+
+    def get_or_create(self, topic: str, name: str, start: Start = EARLIEST) -> GroupControl:
+        """The group, made if there is none: at the earliest message that is kept, or behind the latest. Its name is
+        not checked.
+        """
+        control = self._registry.find(topic, name)
+        return control if control is not None else self._create(self._ready.topic(topic), name, start)
+
+    def _create(self, topic: Topic, name: str, start: Start) -> GroupControl:
+        with self._lock:
+            control = self._registry.find(topic.name, name)
+            if control is None:
+                self._journal.check_room()
+                # A crash may have come between the deletion of a group of that name and that of its settings.
+                self._settings.set_group(topic.name, name, None)
+                floor = topic.end if start == LATEST else topic.first
+                control = self._add(topic, name, GroupSettings.of(topic.name), Beginning(floor, start))
+                # "Latest" is behind rows that may not be durable; the journal must not be ahead of them.
+                control.confirm(ticket=self._ready.ticket() if start == LATEST else 0)
+            return control
+
+    def _add(self, topic: Topic, name: str, settings: GroupSettings, beginning: Beginning) -> GroupControl:
+        control = GroupControl(
+            topic, name, self._services, self.put_copies, settings, self._settings.topic(topic.name), beginning
+        )
+        self._registry.add(control)
+        return control
+
+    def put_copies(self, copies: pa.RecordBatch, on_result: Callable[[Any], None]) -> None:
+        """Schedule copies of messages for the dead letters of their group; see
+        :data:`tarry.groups.services.ScheduleRows`.
+        """
+        # The group that lists them first: its entry is in the journal before any that could let go of the copies.
+        self.get_or_create(copies.column("topic")[0].as_py(), DEAD_LETTER_GROUP)
+        self._schedule(copies, on_result)
+
+    def configure(self, control: GroupControl, changes: dict[str, object]) -> None:
+        """Change settings of a group (None: as it is), durably when it returns."""
+        with self._lock:
+            settings = control.group.settings.changed(**changes)
+            # Settings of a group that is not in the journal would be those of a deleted one.
+            wait_for(control.confirm)
+            self._settings.set_group(control.topic.name, control.name, settings)
+            control.configure(settings, self._settings.topic(control.topic.name))
+
+    def configure_topic(self, topic: str, changes: dict[str, object]) -> None:
+        """Change settings of a topic (None: as it is), durably when it returns; one that is new is made."""
+        with self._lock:
+            settings = (self._settings.topic(topic) or TopicSettings()).changed(**changes)
+            self._settings.set_topic(topic, settings)
+            self._ready.topic(topic)
+            for control in self._registry.of_topic(topic):
+                control.configure(control.group.settings, self._settings.topic(topic))
+
+    def delete(self, control: GroupControl) -> None:
+        """Durably when it returns. Its dead letters stay."""
+        # Without the lock: it waits for copies that are being made for the dead letters, and those may want to make the
+        # group that lists them.
+        wait_for(control.delete)
+        with self._lock:
+            if self._registry.remove(control):
+                self._settings.set_group(control.topic.name, control.name, None)
+
+    def recover(self, entries: Iterable[Entry]) -> None:
+        """Bring back the groups that the journal's ``entries`` tell of, with their settings.
+
+        Raises:
+            CorruptError: the entries are damaged, or ahead of the ready log.
+        """
+        for topic_name in self._settings.topics:
+            self._ready.topic(topic_name)
+        beginnings: dict[tuple[str, str], Beginning] = {}
+        for entry in entries:
+            self._ready.topic(entry.topic)
+            if entry.op is Op.DELETE:
+                beginnings.pop((entry.topic, entry.group), None)
+            else:
+                beginnings.setdefault((entry.topic, entry.group), Beginning()).replay(entry)
+        for (topic_name, name), beginning in beginnings.items():
+            self._add(self._ready.topic(topic_name), name, self._settings.group(topic_name, name), beginning)

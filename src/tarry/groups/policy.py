@@ -1,0 +1,68 @@
+"""What the settings of a group, and those of its topic, mean for its messages."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from tarry.api.filter import parse_filter
+from tarry.api.groups import GroupSettings, TopicSettings
+from tarry.api.retry import RetryPolicy, parse_retry
+from tarry.base.dead_topics import is_dead_topic
+from tarry.base.types import Int32s, Mask
+
+_UNLIMITED = np.iinfo(np.int32).max
+
+
+class Policy:
+    """Guarded by the group's lock; the parts of a group ask it for each batch, so what is derived is kept.
+
+    ``topic_settings`` is None where the topic has nothing but defaults.
+    """
+
+    def __init__(
+        self,
+        topic_name: str,
+        settings: GroupSettings,
+        topic_settings: TopicSettings | None,
+        default_retry: RetryPolicy,
+    ) -> None:
+        self._is_dead_topic = is_dead_topic(topic_name)  # a dead letter does not become one again
+        self._default_retry = default_retry
+        self.change(settings, topic_settings)
+
+    def change(self, settings: GroupSettings, topic_settings: TopicSettings | None) -> None:
+        """Other settings, from now on."""
+        self.settings = settings
+        self.topic_settings = topic_settings
+        self.retry = parse_retry(settings.retry) if settings.retry else self._default_retry
+        wanted = parse_filter(settings.filter)
+        self.filter = None if wanted.matches_all else wanted
+        self.ordered = settings.ordered or (topic_settings is not None and topic_settings.ordered)
+        """Of each ordering key one message at a time: by the group's own settings, or its topic's."""
+        limits_lateness = topic_settings is not None and topic_settings.lateness_ms_max >= 0
+        self.is_selective = self.filter is not None or self.ordered or limits_lateness
+        """Whether it may pass over or hold back messages that themselves ask for nothing of the kind."""
+
+    @property
+    def makes_dead_letters(self) -> bool:
+        """Whether messages may be used up, or be too late; those that are dead letters already may not."""
+        return not self._is_dead_topic
+
+    def own_tries(self, column: pa.Array) -> Int32s | None:
+        """Each message's own limit of tries, 0 where it has none; None where none of them has one."""
+        if column.null_count == len(column) or self._is_dead_topic:
+            return None
+        tries: Int32s = column.fill_null(0).to_numpy()
+        return tries
+
+    def exhausted(self, attempts: Int32s, own_tries: Int32s | None) -> Mask:
+        """Which of these tries (1 is the first) are one too many. The arrays have one length, a row a message;
+        ``own_tries`` as :meth:`own_tries` gives it.
+        """
+        if self._is_dead_topic:
+            return np.zeros(len(attempts), np.bool_)
+        limit = self.settings.tries or _UNLIMITED
+        if own_tries is None:
+            return attempts > limit
+        return attempts > np.where(own_tries > 0, own_tries, limit)

@@ -1,0 +1,37 @@
+"""What the groups of a broker share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+
+from tarry.api.retry import RetryPolicy
+from tarry.base.clock import Clock
+from tarry.base.types import Int64s
+from tarry.queue.journal import Journal
+
+ScheduleRows: TypeAlias = Callable[[pa.RecordBatch, Callable[[Any], None]], None]
+"""Schedules messages (:data:`tarry.base.message.UNNUMBERED`), as ``Broker.put`` does. The call-back gets a TarryError
+where they were refused, anything else when they are durable; from any thread, and perhaps before the call returns. The
+call itself may raise a TarryError instead.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """What the groups of a broker share."""
+
+    clock: Clock
+    journal: Journal
+    ticket: Callable[[], int]
+    """See :meth:`tarry.queue.log.ReadyLog.ticket`."""
+    lease_numbers: Iterator[int]
+    on_handout: Callable[[Int64s, int, str, int | None], None]
+    """Called, with the group's lock held, for what is handed out: its due times, now, the topic, and since when the
+    consumer had been waiting for more (None for what it gets again).
+    """
+    retry: RetryPolicy
+    """Back-off of the groups that have none of their own."""

@@ -1,0 +1,62 @@
+"""The entries of the groups' journal: which groups there are, which offsets are settled, and which are to be tried
+again. Format: ``docs/formats.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from enum import IntEnum
+from typing import NamedTuple
+
+import pyarrow as pa
+
+SCHEMA = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("group", pa.string()),
+        ("op", pa.int8()),
+        ("first", pa.int64()),
+        ("last", pa.int64()),
+        ("attempt", pa.int32()),
+        ("at_ms", pa.int64()),
+    ]
+)
+
+
+class Op(IntEnum):
+    """What an entry says."""
+
+    GROUP = 0
+    ACK = 1
+    RETRY = 2
+    SEEK = 3
+    DELETE = 4
+
+
+class Entry(NamedTuple):
+    """One row of the journal: ``op`` for offsets ``first … last-1``.
+
+    For GROUP, all below ``first`` is settled, ``last`` messages were lost to retention so far, and ``attempt`` is 1
+    where the group began at the latest message. For SEEK, all below ``first`` is settled, and nothing from there on.
+    """
+
+    topic: str
+    group: str
+    op: Op
+    first: int
+    last: int = 0
+    attempt: int = 0
+    at_ms: int = 0
+
+
+def to_batch(entries: Sequence[Entry]) -> pa.RecordBatch:
+    """Entries as rows of :data:`SCHEMA`."""
+    columns = list(zip(*entries, strict=True)) if entries else [()] * len(SCHEMA)
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+
+
+def from_batch(batch: pa.RecordBatch) -> Iterator[Entry]:
+    """Rows of :data:`SCHEMA` as entries."""
+    for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+        yield Entry(row[0], row[1], Op(row[2]), *row[3:])

@@ -1,0 +1,141 @@
+"""The frame table of a segment of the ready log: which frames it has, in file order.
+
+For a sealed segment it lies in a file beside it (``docs/formats.md``), which is made again where it is missing or
+damaged; for the one being written it is kept in memory.
+"""
+
+from __future__ import annotations
+
+import logging
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from tarry.base.errors import CorruptError
+from tarry.base.types import Int64s
+from tarry.log import frame
+from tarry.log.files import DISK_FULL
+from tarry.log.segment import Located, SegmentReader
+
+log = logging.getLogger(__name__)
+
+SUFFIX = ".idx"
+SCHEMA = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("offset", pa.int64()),
+        ("rows", pa.int64()),
+        ("position", pa.int64()),
+        ("due_min_ms", pa.int64()),
+        ("due_max_ms", pa.int64()),
+        ("stored_rows", pa.int64()),
+    ]
+)
+_SEAL = b"tarry"
+
+
+class FrameEntry(NamedTuple):
+    """A frame: ``rows`` rows of a topic from ``offset`` on, at a ``position`` in the file; ``stored_rows`` of them had
+    been read from the store.
+    """
+
+    topic: str
+    offset: int
+    rows: int
+    position: int
+    due_min_ms: int
+    due_max_ms: int
+    stored_rows: int
+
+
+def due_max_ms(frames: Sequence[FrameEntry]) -> int:
+    """The latest due time in the frames; 0 where there are none."""
+    return max((entry.due_max_ms for entry in frames), default=0)
+
+
+def frames_of_topic(frames: Sequence[FrameEntry], topic: str) -> tuple[Int64s, Int64s]:
+    """First offset and position of each frame of a topic, in file order, which is that of the offsets."""
+    entries = [entry for entry in frames if entry.topic == topic]
+    offsets = np.array([entry.offset for entry in entries], np.int64)
+    return offsets, np.array([entry.position for entry in entries], np.int64)
+
+
+def store_frames(log_path: Path, frames: Sequence[FrameEntry]) -> None:
+    """Write the table of the segment at ``log_path``, as a whole.
+
+    Raises:
+        OSError: it was not written.
+    """
+    columns = list(zip(*frames, strict=True)) if frames else [()] * len(SCHEMA)
+    # It is not fsynced, so after a power failure it may be anything: the seal tells.
+    schema = SCHEMA.with_metadata({_SEAL: _seal(log_path, frames)})
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)]
+    table = pa.Table.from_arrays(arrays, schema=schema)
+    path = log_path.with_suffix(SUFFIX)
+    temporary = path.with_name(path.name + ".new")
+    try:
+        with pa.OSFile(str(temporary), "wb") as file, pa.ipc.new_file(file, schema) as writer:
+            writer.write_table(table)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+    temporary.replace(path)
+
+
+def load_frames(log_path: Path) -> list[FrameEntry]:
+    """The table of the sealed segment at ``log_path``; made from the segment, and stored, where it is not valid.
+
+    Raises:
+        FileNotFoundError: the segment was deleted. CorruptError: it is damaged.
+    """
+    path = log_path.with_suffix(SUFFIX)
+    try:
+        with pa.OSFile(str(path)) as file:
+            table = pa.ipc.open_file(file).read_all()
+        columns = [table[name].to_pylist() for name in SCHEMA.names]
+        frames = [FrameEntry(*row) for row in zip(*columns, strict=True)]
+        if (table.schema.metadata or {}).get(_SEAL) == _seal(log_path, frames):
+            return frames
+    except (OSError, pa.ArrowException, KeyError, ValueError):
+        log_path.stat()  # where the log itself was deleted, there is nothing to make
+    log.warning("%s: the frame table is missing or damaged; making it again", path)
+    frames = list(scan_frames(log_path))
+    try:
+        store_frames(log_path, frames)
+    except OSError as error:
+        if error.errno not in DISK_FULL:
+            raise
+        log.warning("%s: not written, the disk is full", path)
+    return frames
+
+
+def scan_frames(log_path: Path) -> Iterator[FrameEntry]:
+    """The frames of a whole segment, by their headers alone.
+
+    Raises:
+        CorruptError: where there is no valid header before the end; a torn tail must have been cut off before.
+    """
+    with SegmentReader(log_path) as reader:
+        end = frame.FILE_HEADER_BYTES
+        for at in reader.headers():
+            h = at.header
+            topic = _topic_of(reader, at)
+            yield FrameEntry(topic, h.base, h.rows, at.position, h.due_min_ms, h.due_max_ms, h.stored_rows)
+            end = at.end
+        if end != reader.size:
+            raise CorruptError(f"{log_path} at offset {end}: no valid frame header")
+
+
+def _topic_of(reader: SegmentReader, at: Located) -> str:
+    return reader.bytes_at(at.position + frame.HEADER_BYTES, at.header.topic_bytes).decode()
+
+
+def _seal(log_path: Path, frames: Sequence[FrameEntry]) -> bytes:
+    """Bytes of the log, and a checksum of the topics, a line each, and then of the numbers, row by row."""
+    topics = "\n".join(entry.topic for entry in frames).encode()
+    numbers = np.array([entry[1:] for entry in frames], "<i8").tobytes()
+    return f"{log_path.stat().st_size} {zlib.crc32(numbers, zlib.crc32(topics))}".encode()

@@ -1,0 +1,96 @@
+"""What of the ready log is on disk when it is opened."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tarry.base.errors import CorruptError
+from tarry.log.files import Files
+from tarry.log.frame import LogKind
+from tarry.log.recover import recover_tail
+from tarry.log.segment import SegmentWriter, list_segments, segment_path
+from tarry.queue.frame_table import FrameEntry, due_max_ms, load_frames, scan_frames
+from tarry.queue.topic import Extent
+
+
+@dataclass(slots=True)
+class _Contents:
+    """What segments have: which there are, ascending; the latest due time in each but the last; where each topic's rows
+    are; and how many of the rows behind the checkpoint's place had been read from the store.
+    """
+
+    segments: list[int] = field(default_factory=list)
+    sealed_due_ms: dict[int, int] = field(default_factory=dict)
+    extents: dict[str, list[Extent]] = field(default_factory=dict)
+    stored_rows: int = 0
+
+    def add(self, segment: int, frames: list[FrameEntry], place: tuple[int, int]) -> None:
+        """The next segment has these frames; ``place`` (segment, position) is the checkpoint's."""
+        self.segments.append(segment)
+        for entry in frames:
+            extents = self.extents.setdefault(entry.topic, [])
+            end = entry.offset + entry.rows
+            if extents and extents[-1].segment == segment:
+                extents[-1].end = end
+            else:
+                extents.append(Extent(segment, entry.offset, end))
+            if (segment, entry.position) >= place:
+                self.stored_rows += entry.stored_rows
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """The contents of all segments; ``writer`` writes on the last of them, which has ``frames``."""
+
+    writer: SegmentWriter
+    frames: list[FrameEntry]
+    segments: list[int]
+    sealed_due_ms: dict[int, int]
+    extents: dict[str, list[Extent]]
+    stored_rows: int
+
+
+def recover_segments(files: Files, directory: Path, place: tuple[int, int]) -> Recovered:
+    """Read the frame tables, and cut off the torn tail of the last segment. ``place`` (segment, position) is where the
+    checkpoint was taken: what is before had been durable.
+
+    Raises:
+        CorruptError: for damage in what had been durable.
+    """
+    bases = list_segments(directory)
+    _check_unbroken(directory, bases, place)
+    contents = _Contents()
+    for base in bases[:-1]:
+        frames = load_frames(segment_path(directory, base))
+        contents.sealed_due_ms[base] = due_max_ms(frames)
+        contents.add(base, frames, place)
+    last = bases[-1] if bases else place[0]
+    path = segment_path(directory, last)
+    if bases:
+        durable_to = place[1] if place[0] == last else 0
+        recover_tail(files, path, LogKind.READY, last, durable_to=durable_to, start=durable_to)
+    writer = SegmentWriter(files, directory, LogKind.READY, last)
+    try:
+        frames = list(scan_frames(path))
+        contents.add(last, frames, place)
+        writer.sync()
+    except BaseException:
+        writer.close()
+        raise
+    return Recovered(writer, frames, contents.segments, contents.sealed_due_ms, contents.extents, contents.stored_rows)
+
+
+def _check_unbroken(directory: Path, bases: list[int], place: tuple[int, int]) -> None:
+    if place[1] > 0 and (not bases or bases[-1] < place[0]):
+        raise CorruptError(f"{segment_path(directory, place[0])} is missing; {place[1]} bytes of it had been durable")
+    if bases and bases[0] > place[0]:
+        # Segments are deleted only behind the checkpoint's place.
+        raise CorruptError(
+            f"{segment_path(directory, place[0])} is missing: the checkpoint that this directory has "
+            "is older than what was deleted since, or has gone"
+        )
+    for base, following in itertools.pairwise(bases):
+        if following != base + 1:
+            raise CorruptError(f"{segment_path(directory, base + 1)} is missing; later segments are there")

@@ -1,0 +1,84 @@
+"""What of the ready log is deleted: the oldest segments, when nobody needs them, or when they are too old."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Protocol
+
+from tarry.log.files import Files
+from tarry.log.segment import segment_path
+from tarry.queue.frame_table import SUFFIX
+from tarry.queue.reader import FramesReader
+from tarry.queue.topic import Topic
+from tarry.queue.writer import SegmentsWriter
+
+
+class RetentionGuard(Protocol):
+    """Who reads the queues, and has a say before something is deleted."""
+
+    def floor_of(self, topic: str) -> int | None:
+        """The offset below which all who read the topic are done; None where nobody reads it."""
+        ...
+
+    def make_way(self, segment: int, topics: list[Topic]) -> bool:
+        """Whether a segment may go for its age alone; what is still needed of it is elsewhere then. ``topics`` are all
+        that there are.
+        """
+        ...
+
+    def on_deleted(self, topic: Topic) -> None:
+        """A segment that readers of the topic were not done with was deleted: ``topic.first`` has changed."""
+        ...
+
+
+class Retention:
+    """One thread at a time."""
+
+    def __init__(
+        self, files: Files, directory: Path, topics: dict[str, Topic], writer: SegmentsWriter, reader: FramesReader
+    ) -> None:
+        self._files = files
+        self._directory = directory
+        self._topics = topics
+        self._writer = writer
+        self._reader = reader
+
+    def delete(self, now_ms: int, retention_ms: int, guard: RetentionGuard) -> int:
+        """See :meth:`tarry.queue.log.ReadyLog.delete_consumed`."""
+        deleted = 0
+        segments = self._writer.segments
+        while len(segments) > 1:
+            base = segments[0]
+            topics = list(self._topics.values())
+            consumed = all(_consumed(topic, base, guard) for topic in topics)
+            if not consumed and not (self._is_old(base, now_ms - retention_ms) and guard.make_way(base, topics)):
+                return deleted
+            self._delete_oldest(base, guard, consumed=consumed)
+            deleted += 1
+        return deleted
+
+    def _is_old(self, base: int, before_ms: int) -> bool:
+        # By the clock of messages, too: under a test clock, or after a restore, the file may look older than it is.
+        written_ms = segment_path(self._directory, base).stat().st_mtime_ns // 1_000_000
+        return max(written_ms, self._writer.sealed_due_ms.get(base, 0)) < before_ms
+
+    def _delete_oldest(self, base: int, guard: RetentionGuard, *, consumed: bool) -> None:
+        for topic in list(self._topics.values()):
+            topic.on_segment_deleted(base)
+            self._reader.drop_table(base, topic.name)
+            if not consumed:
+                guard.on_deleted(topic)
+        self._writer.segments.pop(0)
+        self._writer.sealed_due_ms.pop(base, None)
+        path = segment_path(self._directory, base)
+        self._files.remove(path)
+        self._files.remove(path.with_suffix(SUFFIX))
+
+
+def _consumed(topic: Topic, segment: int, guard: RetentionGuard) -> bool:
+    """Whether all who read the topic are done with what the segment has of it."""
+    extent = topic.extent_in(segment)
+    if extent is None:
+        return True
+    floor = guard.floor_of(topic.name)
+    return floor is not None and floor >= extent.end

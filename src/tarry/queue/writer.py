@@ -1,0 +1,194 @@
+"""Writes the ready log behind the hand-out: many rows to a frame, fsynced only when somebody needs it."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from tarry.base.message import concat
+from tarry.log import frame
+from tarry.log.files import Buffer, Files
+from tarry.log.frame import LogKind
+from tarry.log.segment import SegmentWriter
+from tarry.queue.frame_table import FrameEntry, due_max_ms, store_frames
+from tarry.queue.tail_cache import TailCache
+from tarry.queue.topic import Tail, Topic
+
+FRAME_ROWS = 8192
+WRITE_ENTRIES_MAX = 4096
+"""Appended parts that go into one write to the file."""
+
+
+class _Unwritten(NamedTuple):
+    topic: Topic
+    tail: Tail
+    stored_rows: int
+
+
+class SegmentsWriter:
+    """Any thread, but for :meth:`add`, which one thread calls at a time.
+
+    ``segments`` are the bases of the segments that there are, ascending; ``sealed_due_ms`` the latest due time in each
+    but the last, which is the one being written and whose frames ``frames`` has. Retention takes the oldest out of
+    both.
+    """
+
+    def __init__(
+        self,
+        files: Files,
+        directory: Path,
+        writer: SegmentWriter,
+        *,
+        segments: list[int],
+        sealed_due_ms: dict[int, int],
+        frames: list[FrameEntry],
+        cache: TailCache,
+        segment_bytes_max: int,
+    ) -> None:
+        self.dirty = threading.Event()
+        """Set when rows wait to be written."""
+        self.segments = segments
+        self.sealed_due_ms = sealed_due_ms
+        self.unwritten_bytes = 0
+        self._files = files
+        self._directory = directory
+        self._segment_bytes_max = segment_bytes_max
+        self._writer = writer
+        self._frames = frames
+        self._cache = cache
+        self._retired: list[SegmentWriter] = []
+        self._unwritten: deque[_Unwritten] = deque()
+        self._write_lock = threading.Lock()
+        self._sync_lock = threading.Lock()
+        self._added = 0
+        self._flushed = 0
+        self._synced = 0
+
+    @property
+    def added(self) -> int:
+        """How often :meth:`commit_added` was called: the ticket of all that was added before."""
+        return self._added
+
+    def add(self, topic: Topic, tail: Tail, stored_rows: int) -> None:
+        """Rows to be written, ``stored_rows`` of which had been read from the store."""
+        self._unwritten.append(_Unwritten(topic, tail, stored_rows))
+        self.unwritten_bytes += tail.size
+
+    def commit_added(self) -> None:
+        """What was added so far belongs together: it has a ticket from now on."""
+        self._added += 1
+        self.dirty.set()
+
+    def flush(self) -> None:
+        """Write what was added. An OSError (disk full) leaves it queued."""
+        with self._write_lock:
+            self.dirty.clear()
+            ticket, count = self._added, len(self._unwritten)
+            while count:
+                parts = [self._unwritten[i] for i in range(min(count, WRITE_ENTRIES_MAX))]
+                self._write(parts)
+                for part in parts:
+                    self._unwritten.popleft()
+                    self.unwritten_bytes -= part.tail.size
+                count -= len(parts)
+                # Only now: a roll that fails (disk full) must not make the same rows be written twice.
+                if self._writer.size >= self._segment_bytes_max:
+                    self._roll()
+            self._flushed = max(self._flushed, ticket)
+            self._cache.evict()
+
+    def _write(self, parts: list[_Unwritten]) -> None:
+        by_topic: dict[str, list[_Unwritten]] = {}
+        for part in parts:
+            by_topic.setdefault(part.topic.name, []).append(part)
+        buffers: list[Buffer] = []
+        frames: list[tuple[Topic, FrameEntry]] = []
+        position = self._writer.size
+        for parts_of_topic in by_topic.values():
+            for group in _by_frame(parts_of_topic):
+                encoded, entry = self._encode(group, position)
+                buffers += encoded
+                frames.append((group[0].topic, entry))
+                position += sum(len(buffer) for buffer in encoded)
+        self._writer.append(buffers)
+        self._frames += [entry for _, entry in frames]
+        for topic, entry in frames:
+            topic.on_written(self._writer.base, entry.offset, entry.rows)
+
+    def _encode(self, parts: list[_Unwritten], position: int) -> tuple[list[Buffer], FrameEntry]:
+        """A frame of these parts, to be written at ``position``."""
+        name, base = parts[0].topic.name, parts[0].tail.base
+        batch = concat(part.tail.batch for part in parts)
+        due = batch.column("due_ms").to_numpy()
+        stored_rows = sum(part.stored_rows for part in parts)
+        entry = FrameEntry(name, base, batch.num_rows, position, int(due.min()), int(due.max()), stored_rows)
+        encoded = frame.encode(
+            batch,
+            base=base,
+            durable_to=self._writer.durable,
+            topic=name,
+            due_min_ms=entry.due_min_ms,
+            due_max_ms=entry.due_max_ms,
+            stored_rows=stored_rows,
+        )
+        return list(encoded), entry
+
+    def _roll(self) -> None:
+        # The old segment is made durable before the new one exists: in a sealed segment every invalid frame is damage.
+        old = self._writer
+        old.sync()
+        # Everything that can fail for a full disk comes before the first change of state.
+        store_frames(old.path, self._frames)
+        fresh = SegmentWriter(self._files, self._directory, LogKind.READY, old.base + 1)
+        self.sealed_due_ms[old.base] = due_max_ms(self._frames)
+        self._retired.append(old)
+        self._frames = []
+        self._writer = fresh
+        self.segments.append(fresh.base)
+
+    def sync(self, ticket: int) -> None:
+        """See :meth:`tarry.queue.log.ReadyLog.sync`."""
+        if self._synced >= ticket:
+            return
+        with self._sync_lock:
+            if self._synced >= ticket:
+                return
+            self.flush()
+            with self._write_lock:
+                writer, flushed = self._writer, self._flushed
+            # Segments before this one were synced when it was opened.
+            writer.sync()
+            self._synced = max(self._synced, flushed)
+            while self._retired and self._retired[0] is not writer:
+                self._retired.pop(0).close()
+
+    def mark(self) -> tuple[int, int, int]:
+        """See :meth:`tarry.queue.log.ReadyLog.mark`."""
+        self.flush()
+        return self._writer.base, self._writer.size, self._added
+
+    def frames_being_written(self, segment: int) -> list[FrameEntry] | None:
+        """The frames of a segment, in file order, where it is the one being written."""
+        with self._write_lock:
+            return list(self._frames) if self._writer.base == segment else None
+
+    def close(self) -> None:
+        """Close the files; what was not written is not."""
+        for writer in [*self._retired, self._writer]:
+            writer.close()
+
+
+def _by_frame(parts: list[_Unwritten]) -> Iterator[list[_Unwritten]]:
+    """Parts of one topic that share a frame, in order."""
+    group: list[_Unwritten] = []
+    rows = 0
+    for part in parts:
+        if rows and rows + part.tail.batch.num_rows > FRAME_ROWS:
+            yield group
+            group, rows = [], 0
+        group.append(part)
+        rows += part.tail.batch.num_rows
+    yield group

@@ -1,0 +1,139 @@
+"""Records that fall due soon, read and converted before they do: when they are due they only have to be sent.
+
+Rows are read window after window by due time, in small pieces, between the deliveries; a file that comes later is read
+for the windows that are begun. All rows of the store's files that are due by :attr:`ReadAhead.until_ms`, and were not
+due when they were read, are here. Asking for records does not remove them: a delivery that is repeated gets the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+
+from tarry.base.types import Key
+from tarry.relay.deliver import snapshot_of
+from tarry.relay.files import File, FileTracker
+from tarry.relay.positions import OFFSET_BITS
+from tarry.relay.sending import ReadyRecords
+from tarry.relay.settings import RelaySettings
+from tarry.store import read_window
+from tarry.store.layout import CANCELLED
+
+WINDOW_MS = 10_000
+PIECE_ROWS = 2_048
+"""Read and converted in one go: about 20 ms, for which a delivery may have to wait."""
+BYTES_MAX = 128 << 20
+_LOWEST = int(np.iinfo(np.int64).min)
+
+
+@dataclass(slots=True)
+class _Reader:
+    """The rows of some files, in due order; those due by ``done_ms`` have been read."""
+
+    batches: Iterator[pa.RecordBatch]
+    done_ms: int
+
+
+class ReadAhead:
+    """Of all shards. Threads may ask for different shards at the same time, while none reads on."""
+
+    def __init__(self, settings: RelaySettings, root: str, start_ms: int) -> None:
+        self._settings, self._root = settings, root
+        self._rows_max = settings.direct_rows_max
+        self.begin(start_ms)
+
+    def begin(self, start_ms: int) -> None:
+        """Drop everything, and begin with what is due after ``start_ms``."""
+        self._readers: list[_Reader] = []
+        self._ready: dict[int, list[ReadyRecords]] = {shard: [] for shard in range(self._settings.shards)}
+        self._window_ms = start_ms
+        self._rows = self._bytes = 0
+
+    @property
+    def until_ms(self) -> int:
+        """All that is due by this time has been read."""
+        return min((reader.done_ms for reader in self._readers), default=self._window_ms)
+
+    def _full(self, times: int) -> bool:
+        return self._rows >= times * self._rows_max or self._bytes >= times * BYTES_MAX
+
+    def add_files(self, tracker: FileTracker, files: Iterable[File], start_ms: int) -> None:
+        """Take up files that came later. Everything due by ``start_ms`` is delivered."""
+        near = [f for f in files if f.due_max_ms > start_ms and f.due_min_ms <= self._window_ms]
+        if near:
+            self._read(tracker, near, start_ms)
+
+    def more(self, tracker: FileTracker, now_ms: int) -> bool:
+        """Read one piece; false where there is none left, or no room: then what is due must be read without this."""
+        # For rows that are due already there is twice the room. Else a late file would wait for rows due after it.
+        if self._full(1 if self.until_ms >= now_ms else 2):
+            return False
+        if not self._readers:
+            if self._window_ms - now_ms >= WINDOW_MS // 2:
+                return False
+            after_ms = self._window_ms
+            self._window_ms = max(now_ms, after_ms) + WINDOW_MS
+            self._read(tracker, tracker.files.values(), after_ms)
+            return True
+        reader = min(self._readers, key=lambda reader: reader.done_ms)
+        batch = next(reader.batches, None)
+        if batch is None:
+            self._readers.remove(reader)
+        else:
+            self._add(batch)
+            # More that is due in the last millisecond may follow.
+            reader.done_ms = max(reader.done_ms, batch.column("due_ms")[-1].as_py() - 1)
+        return True
+
+    def between(self, shard: int, after_ms: int, until_ms: int) -> Iterator[ReadyRecords]:
+        """A shard's rows that are due in ``(after_ms, until_ms]``, by due time and seq."""
+        parts = [part for ready in self._ready[shard] if (part := ready.between(after_ms, until_ms)).records]
+        parts.sort(key=lambda part: part.place(0))
+        if all(a.place(-1) < b.place(0) for a, b in pairwise(parts)):
+            yield from parts
+        else:
+            yield _merged(parts)
+
+    def count(self, shard: int, after_ms: int, until_ms: int) -> int:
+        """How many rows :meth:`between` gives."""
+        spans = (np.searchsorted(r.due_ms, (after_ms, until_ms), "right") for r in self._ready[shard])
+        return sum(int(high - low) for low, high in spans)
+
+    def drop_until(self, until_ms: int) -> None:
+        """Drop what is due by then: it is delivered."""
+        for shard, some in self._ready.items():
+            delivered = [ready for ready in some if ready.due_ms[-1] <= until_ms]
+            if delivered:
+                self._rows -= sum(ready.batch.num_rows for ready in delivered)
+                self._bytes -= sum(ready.batch.nbytes for ready in delivered)
+                self._ready[shard] = [ready for ready in some if ready.due_ms[-1] > until_ms]
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _read(self, tracker: FileTracker, files: Iterable[File], after_ms: int) -> None:
+        snapshot = snapshot_of(self._root, tracker.version, [f for f in files if f.bucket != CANCELLED])
+        batches = read_window(snapshot, Key(after_ms + 1, _LOWEST), self._window_ms + 1, batch_rows=PIECE_ROWS)
+        self._readers.append(_Reader(batches, after_ms))
+
+    def _add(self, batch: pa.RecordBatch) -> None:
+        shards = (batch.column("seq").to_numpy() >> OFFSET_BITS) % self._settings.shards
+        for shard, some in self._ready.items():
+            of_shard = shards == shard
+            if of_shard.any():
+                part = batch if of_shard.all() else batch.filter(pa.array(of_shard))
+                some.append(ReadyRecords.of(self._settings, part))
+                self._rows += part.num_rows
+                self._bytes += part.nbytes
+
+
+def _merged(parts: list[ReadyRecords]) -> ReadyRecords:
+    table = pa.Table.from_batches([part.batch for part in parts]).combine_chunks()
+    [batch] = table.to_batches()
+    order = np.lexsort((batch.column("seq").to_numpy(), batch.column("due_ms").to_numpy()))
+    records = [record for part in parts for record in part.records]
+    sorted_batch = batch.take(pa.array(order))
+    return ReadyRecords(sorted_batch, [records[i] for i in order.tolist()], sorted_batch.column("due_ms").to_numpy())

@@ -1,0 +1,96 @@
+"""Where the work of a batch is done: what is small in the driver, what is large in Spark's tasks.
+
+A Spark job and a transactional id taken over cost more than a small batch itself, and a message that is due now waits
+for them. So small batches are done here, by threads that keep their shard's Kafka writer open. A large one is shared
+out, a task a shard, on whatever machine: the task takes the id over, and the driver takes it back afterwards. Both do
+the same work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from tarry.relay.deliver import DeliverPlan, DeliverWork, ReadAheadRows
+from tarry.relay.schedule import SchedulePlan, ScheduleWork, ShardResult
+from tarry.relay.settings import RelaySettings
+from tarry.relay.writer import KafkaWriters
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """The work of one query as a function for Spark: plain data, so that it travels to any executor."""
+
+    settings: RelaySettings
+    root: str
+    deliver: bool
+
+    def __call__(self, plan: str) -> str:
+        writers = self.writers()
+        try:
+            if self.deliver:
+                return DeliverWork(self.settings, self.root)(DeliverPlan.from_json(plan), writers).to_json()
+            return ScheduleWork(self.settings, self.root)(SchedulePlan.from_json(plan), writers).to_json()
+        finally:
+            writers.close()
+
+    def work(self) -> ScheduleWork | DeliverWork:
+        """The same for plans that are not in JSON."""
+        return (DeliverWork if self.deliver else ScheduleWork)(self.settings, self.root)
+
+    def writers(self) -> KafkaWriters:
+        """Writers of the query's group."""
+        group = self.settings.deliver_group if self.deliver else self.settings.schedule_group
+        return KafkaWriters(self.settings, group)
+
+
+class Runner:
+    """Does the plans of one query, one batch after the other."""
+
+    def __init__(self, spark: SparkSession, settings: RelaySettings, root: str, *, deliver: bool) -> None:
+        self._spark = spark
+        self._direct_rows_max = settings.direct_rows_max
+        self._task = Task(settings, root, deliver)
+        self._work, self._writers = self._task.work(), self._task.writers()
+        self._threads = ThreadPoolExecutor(settings.shards, thread_name_prefix="tarry-relay")
+
+    def run(
+        self,
+        parts: Sequence[SchedulePlan] | Sequence[DeliverPlan],
+        *,
+        direct: bool = False,
+        ahead: ReadAheadRows | None = None,
+    ) -> list[ShardResult]:
+        """Do a batch; what each shard did. ``direct``: in the driver, however large it is; ``ahead`` is what was read
+        there before it was due.
+
+        Raises:
+            Exception: a shard could not; the others have done theirs, which is no harm: the batch is repeated.
+        """
+        if not parts:
+            return []
+        if direct or sum(part.rows for part in parts) <= self._direct_rows_max:
+            work: Any = self._work if ahead is None else partial(self._work, ahead=ahead)  # type: ignore[call-arg]
+            futures = [self._threads.submit(work, part, self._writers) for part in parts]
+            wait(futures)  # also where one has failed: the batch is repeated when nobody works on it any more
+            return [future.result() for future in futures]
+        for part in parts:
+            self._writers.drop(part.shard)
+        plans = [part.to_json() for part in parts]
+        results = self._spark.sparkContext.parallelize(plans, len(plans)).map(self._task).collect()
+        return [ShardResult.from_json(text) for text in results]
+
+    def drop(self) -> None:
+        """Close all writers, after a failure."""
+        self._writers.close()
+
+    def close(self) -> None:
+        """End."""
+        self._threads.shutdown(wait=True, cancel_futures=True)
+        self._writers.close()

@@ -1,0 +1,89 @@
+"""``what=dead``: the dead letters of groups, as the messages that they were, with why they died."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from tarry.base.message import concat
+from tarry.base.reserved import rewritten, texts_of
+from tarry.spark.broker_client import BrokerClient
+from tarry.spark.datasource.bounds import EmptyPartition, ReadBounds
+from tarry.spark.datasource.options import ReadOptions
+from tarry.spark.datasource.shape import SCHEMAS, Shape, by_name
+
+PAGE_ROWS = 1000
+_NUMBERS = {"due_ms": "due_ms", "seq": "seq", "died_ms": "at_ms"}
+_TEXTS = {"topic": "topic", "group": "group", "cause": "cause"}
+
+
+@dataclass
+class DeadLetters(InputPartition):  # type: ignore[misc]
+    """Those of one group of a topic."""
+
+    topic: str
+    group: str
+
+
+class DeadReader(DataSourceReader):  # type: ignore[misc]
+    """Plans on the driver, reads in the tasks."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        self._endpoint = options.endpoint
+        self._shape = Shape.of(schema, SCHEMAS["dead"])
+        self._bounds = ReadBounds(options)
+        self._bounds.offer_filters(self)
+        self._options = options
+
+    def partitions(self) -> list[InputPartition]:
+        """On the driver: the groups that have dead letters, or the one that is named, even if it was deleted since."""
+        if self._options.topics and self._options.group is not None:
+            return [DeadLetters(topic, self._options.group) for topic in self._options.topics]
+        topics = self._bounds.now.topics
+        with BrokerClient(self._endpoint) as client:
+            groups = [(g["topic"], g["group"]) for g in client.groups() if g["dead"]]
+        partitions = [
+            DeadLetters(topic, group)
+            for topic, group in groups
+            if (topics is None or topic in topics) and self._options.group in (None, group)
+        ]
+        return partitions or [EmptyPartition()]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """In a task: page by page."""
+        if not isinstance(partition, DeadLetters):
+            return
+        after = None
+        with BrokerClient(self._endpoint) as client:
+            while True:
+                page = client.dead_letters(partition.topic, partition.group, PAGE_ROWS, after)
+                if not page:
+                    return
+                batch = as_messages(concat(page))
+                after = batch.column("offset")[-1].as_py()
+                rows = batch.filter(pa.array(self._bounds.now.rows_within(batch)))
+                if rows.num_rows:
+                    yield self._shape.shaped(by_name(rows))
+
+
+def as_messages(letters: pa.RecordBatch) -> pa.RecordBatch:
+    """Topic, due time and seq of the messages that died, and why they did, out of the properties of their copies."""
+    columns = by_name(letters)
+    properties = columns["properties"]
+    texts = {
+        name: texts_of(properties, f"tarry.dead.{name}") for name in ("topic", "group", "cause", *_NUMBERS.values())
+    }
+    for name, own in _TEXTS.items():
+        values = pa.array(texts[own], pa.string())
+        columns[name] = pc.coalesce(values, columns[name]) if name in columns else values
+    for name, own in _NUMBERS.items():
+        numbers = pa.array([int(x) if x is not None and x.isdecimal() else None for x in texts[own]], pa.int64())
+        columns[name] = pc.coalesce(numbers, columns[name]) if name in columns else numbers
+    columns["attempts"] = columns.pop("attempt")
+    columns["properties"] = rewritten(properties, without=r"^tarry\.dead\..*$", added={})
+    return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))

@@ -1,0 +1,116 @@
+"""What a task of a bulk job does with its partition: check it in chunks, number them, and have them staged.
+
+The two ways differ in who writes the files: the task itself, straight into the store (``bulk``), or the broker, which
+is sent the rows (``flight``). Staged files cannot be seen before the driver commits, and what a failed attempt leaves
+is never committed: so retries and speculative copies of a task are harmless. Memory is a few times
+:data:`CHUNK_BYTES`, however large the partition.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from tarry.api.jobs import StagedFile
+from tarry.base.bulk import prefix_of
+from tarry.base.errors import InvalidArgumentError, UnavailableError
+from tarry.base.message import chunks, count_topics, numbered
+from tarry.spark.broker_client import BrokerClient, BulkAttempt, Staged
+from tarry.spark.datasource.rows import RowChecker
+from tarry.store import stage, staging
+from tarry.store.place import Place
+from tarry.store.stage import FILES_MAX
+
+CHUNK_BYTES = 128 << 20
+"""Rows are sorted and written in chunks of this size. About three times this is needed meanwhile."""
+FILES_LATER = 2
+"""Most files of each chunk but a task's first: a partition of a hundred chunks must not make 1,600 files."""
+
+
+@dataclass
+class Load:
+    """The work of one task for one attempt of a job."""
+
+    client: BrokerClient
+    job: BulkAttempt
+    files: list[StagedFile] = field(default_factory=list)
+    topics: Counter[str] = field(default_factory=Counter)
+    keys: int | None = 0
+
+    def run(self, batches: Iterable[pa.RecordBatch], checker: RowChecker, partition: int, way: str) -> Staged:
+        """Stage a partition.
+
+        Raises:
+            InvalidMessageError: a row is refused. UnavailableError: the broker, or the store, cannot be reached.
+            DiskFullError: the store's disk, or the broker's, is full. OSError: the disk is broken.
+        """
+        admitted = checker.admitted(batches, partition)
+        if way == "flight" or (way == "auto" and not can_reach(self.job.store_uri)):
+            self._send(admitted)
+        else:
+            self._write(admitted, partition)
+        pa.default_memory_pool().release_unused()  # the worker stays, idle, for a minute
+        return Staged(tuple(self.files), dict(self.topics), self.keys)
+
+    # -- the task writes -----------------------------------------------------------------------------------------------
+
+    def _write(self, admitted: Iterator[pa.RecordBatch], partition: int) -> None:
+        with staging(self.job.store_uri, "the DataFrame") as self.files:
+            for chunk in chunks(admitted, CHUNK_BYTES):
+                if not self.files and not can_reach(self.job.store_uri):
+                    raise InvalidArgumentError(
+                        f"this task cannot write to the store at {self.job.store_uri}; allowed: mode 'bulk' where all "
+                        "tasks reach it; without the option, tasks that do not send their rows to the broker"
+                    )
+                self._stage(chunk, partition)
+
+    def _stage(self, chunk: list[pa.RecordBatch], partition: int) -> None:
+        table = pa.Table.from_batches(chunk)
+        first = self.client.reserve(self.job.number, table.num_rows)
+        prefix = f"{prefix_of(self.job.number)}{partition}"
+        files_max = FILES_LATER if self.files else FILES_MAX
+        self.files += stage(
+            numbered(table, first),
+            self.job.store_uri,
+            prefix,
+            self.job.now_ms,
+            shard=self.job.shard,
+            files_max=files_max,
+        )
+        if self.keys is not None:
+            self.keys += table.num_rows - table.column("key").null_count
+        count_topics(table.column("topic"), self.topics)
+
+    # -- the broker writes ---------------------------------------------------------------------------------------------
+
+    def _send(self, admitted: Iterator[pa.RecordBatch]) -> None:
+        first = next(admitted, None)
+        if first is None:
+            return
+
+        def rows() -> Iterator[pa.RecordBatch]:
+            yield first
+            yield from admitted
+
+        staged = self.client.send(self.job.number, rows())
+        self.files += staged.files
+        self.topics.update(staged.topics)
+        self.keys = staged.keys
+
+
+def can_reach(uri: str) -> bool:
+    """Whether this process can write into the store there.
+
+    A directory of that name may be another machine's own: then the broker does not find the files, and does not commit.
+    """
+    try:
+        place = Place.of(uri)
+        if place.local is not None:
+            return (place.local / "_delta_log").is_dir() and os.access(place.local, os.W_OK)
+        return bool(place.filesystem.get_file_info(f"{place.base}/_delta_log").type.name != "NotFound")
+    except (OSError, pa.ArrowException, UnavailableError):
+        return False

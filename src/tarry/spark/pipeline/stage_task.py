@@ -1,0 +1,144 @@
+"""What a Spark task does with its range: fetch it from the intake, leave out what has fired, stage the rest as sorted
+files.
+
+Runs inside ``mapInArrow``. Only ranges come in and only descriptions of files go out, so message bodies stay in Arrow,
+in this process. Memory is bounded by :data:`CHUNK_BYTES`, however large the range.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tarry.api.jobs import StagedFile
+from tarry.base.errors import CorruptError, TarryError
+from tarry.base.message import SCHEMA
+from tarry.spark.broker_client import BrokerClient, IntakeState
+from tarry.store import stage
+
+CHUNK_BYTES = 128 << 20
+"""A range with more is staged in parts. About three times this is needed while sorting."""
+
+RESULT_SCHEMA = (
+    "start_seq long, end_seq long, rows_read long, "
+    "path string, shard int, bucket string, rows long, size long, "
+    "due_min_ms long, due_max_ms long, seq_min long, seq_max long, topic_min string, topic_max string"
+)
+"""One row for each file, and first one row for the range itself, whose ``path`` is null."""
+
+_ARROW_TYPES = {"long": pa.int64(), "int": pa.int32(), "string": pa.string()}
+_RESULT = pa.schema([(name, _ARROW_TYPES[kind]) for name, kind in (c.split() for c in RESULT_SCHEMA.split(", "))])
+_FILE_FIELDS = [field.name for field in fields(StagedFile)]
+
+
+@dataclass(frozen=True)
+class RangeResult:
+    """What became of one range: how many messages were read, and the files that hold those that had not fired."""
+
+    start_seq: int
+    end_seq: int
+    rows_read: int
+    files: tuple[StagedFile, ...]
+
+
+@dataclass(frozen=True)
+class StageTask:
+    """The function for ``mapInArrow``; plain data, so that it travels to any executor."""
+
+    flight: str
+    root: str
+    shard: int
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with BrokerClient(self.flight) as client:
+            for batch in batches:
+                for start, end in zip(batch["start_seq"].to_pylist(), batch["end_seq"].to_pylist(), strict=True):
+                    yield _encode(self.stage_range(client, start, end))
+
+    def stage_range(self, client: BrokerClient, start_seq: int, end_seq: int) -> RangeResult:
+        """Fetch and stage ``[start_seq, end_seq)``."""
+        files: list[StagedFile] = []
+        rows_read = chunk_bytes = 0
+        chunk: list[pa.RecordBatch] = []
+        now_ms = 0
+
+        def stage_chunk() -> None:
+            nonlocal chunk, chunk_bytes
+            prefix = f"intake-{start_seq:020d}-{end_seq:020d}"
+            table, chunk, chunk_bytes = pa.Table.from_batches(chunk, schema=SCHEMA), [], 0
+            files.extend(stage(table, self.root, prefix, now_ms, shard=self.shard))
+
+        for state, batch in read_all(client, start_seq, end_seq):
+            now_ms = state.now_ms
+            rows_read += batch.num_rows
+            chunk.append(_unfired(batch, state))
+            chunk_bytes += chunk[-1].nbytes
+            if chunk_bytes >= CHUNK_BYTES:
+                stage_chunk()
+        stage_chunk()
+        pa.default_memory_pool().release_unused()  # the worker stays, idle, for a minute
+        return RangeResult(start_seq, end_seq, rows_read, tuple(files))
+
+
+def read_all(client: BrokerClient, start_seq: int, end_seq: int) -> Iterator[tuple[IntakeState, pa.RecordBatch]]:
+    """Every message of ``[start_seq, end_seq)`` that the intake still has, each seq exactly once.
+
+    The intake deletes from its front what is in the store or has fired; such a gap is no loss, and it may open while we
+    read. Any other gap would be one: the commit of this range lets the broker delete it.
+
+    Raises:
+        CorruptError: the intake gave something else than the range.
+    """
+    at = start_seq
+    while at < end_seq:
+        state = client.state()
+        at = max(at, min(state.first_seq, end_seq))
+        if at == end_seq:
+            return
+        before = at
+        try:
+            for batch in client.read(at, end_seq):
+                at = _continued(batch, at, end_seq)
+                yield state, batch
+        except TarryError:
+            if client.state().first_seq <= at:
+                raise
+            continue  # what we were reading has fired and was deleted under us
+        if at == before or (at < end_seq and client.state().first_seq <= at):
+            raise CorruptError(f"the intake ended at seq {at} of [{start_seq}, {end_seq}), though it has them")
+
+
+def decode(rows: Iterable[dict[str, Any]]) -> list[RangeResult]:
+    """The results that the tasks yielded, in seq order."""
+    by_range: dict[tuple[int, int], tuple[int, list[StagedFile]]] = {}
+    for row in rows:
+        _, files = by_range.setdefault((row["start_seq"], row["end_seq"]), (row["rows_read"], []))
+        if row["path"] is not None:
+            files.append(StagedFile(**{name: row[name] for name in _FILE_FIELDS}))
+    return [RangeResult(*key, rows_read, tuple(files)) for key, (rows_read, files) in sorted(by_range.items())]
+
+
+def _encode(result: RangeResult) -> pa.RecordBatch:
+    range_columns = {"start_seq": result.start_seq, "end_seq": result.end_seq, "rows_read": result.rows_read}
+    rows = [range_columns, *(range_columns | asdict(file) for file in result.files)]
+    return pa.RecordBatch.from_pylist(rows, schema=_RESULT)
+
+
+def _unfired(batch: pa.RecordBatch, state: IntakeState) -> pa.RecordBatch:
+    due, seq = batch.column("due_ms").to_numpy(), batch.column("seq").to_numpy()
+    fired = (due < state.fired_until_ms) & (seq < state.fired_seq)
+    return batch.filter(pc.invert(pa.array(fired))) if fired.any() else batch
+
+
+def _continued(batch: pa.RecordBatch, at: int, end_seq: int) -> int:
+    seq = batch.column("seq").to_numpy()
+    if len(seq) == 0:
+        return at
+    if seq[0] != at or seq[-1] >= end_seq or not (np.diff(seq) == 1).all():
+        raise CorruptError(f"the intake gave seqs {seq[0]} to {seq[-1]} ({len(seq)} rows) where {at} was next")
+    return int(seq[-1]) + 1

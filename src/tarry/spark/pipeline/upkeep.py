@@ -1,0 +1,198 @@
+"""The upkeep of a store, as a broker's pipeline (``compact.py``) and a relay share it: planned works are carried out
+and published by one commit each, and files that nobody reads any more are deleted.
+
+A crash on the way leaves files that the table does not name, which the search for orphans deletes. Of two that rewrite
+the same files, the table refuses the later commit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from tarry.spark.pipeline.rewrite_task import JOB_GROUP, rewrite_on_spark
+from tarry.store import Rewritten, Snapshot, StaleCommitError, Store, Work, remove_orphans, remove_replaced
+from tarry.store.orphans import ORPHAN_AGE_HOURS
+from tarry.store.run import FILE_BYTES_MAX
+from tarry.store.upkeep import Memory
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
+
+TIDY_EVERY_S = 3600.0
+ORPHANS_EVERY_S = 86_400.0
+"""A search for orphans lists the whole table."""
+
+STOP_WAIT_S = 5.0
+
+Rewrite = Callable[[list[Work]], list[Rewritten]]
+"""Rewrites files, here or on Spark; results in the order of the works."""
+
+
+@dataclass(frozen=True, slots=True)
+class UpkeepSettings:
+    """``interval_ms`` 0: never. ``retention_ms`` None: as the table has it."""
+
+    interval_ms: int = 60_000
+    tasks: int = 1
+    file_bytes_max: int = FILE_BYTES_MAX
+    retention_ms: int | None = None
+    compact: bool = True
+    """False: expire and delete alone."""
+
+    @classmethod
+    def of(cls, options: argparse.Namespace) -> UpkeepSettings:
+        """From a command line that has :func:`tarry.spark.pipeline.compact.add_options`."""
+        return cls(
+            interval_ms=options.compact_interval_ms,
+            tasks=options.compact_tasks,
+            file_bytes_max=options.compact_file_bytes,
+            retention_ms=options.store_retention_ms,
+        )
+
+
+class Rounds(Protocol):
+    """An upkeep that works in rounds."""
+
+    def round(self, stop: threading.Event) -> int:
+        """Do what is to be done now; how many works were published.
+
+        Raises:
+            TarryError: the store, or the broker where there is one, is out of reach; or a file is damaged.
+        """
+
+    def on_failure(self, error: Exception) -> None:
+        """A round has failed; the next one begins anew."""
+
+
+def retention_hours(store: Store, retention_ms: int | None) -> int:
+    """How long replaced files stay, rounded up, since Delta counts in hours. Writes it to the table, if it is new.
+
+    Raises:
+        UnavailableError: the log cannot be written.
+    """
+    if retention_ms is None:
+        return store.kept_hours
+    hours = -(-retention_ms // 3_600_000)
+    store.keep_for(hours)
+    return hours
+
+
+class StoreRewriter:
+    """Has files of one store rewritten, and publishes them; not thread-safe. ``monotonic``: a clock in seconds."""
+
+    def __init__(
+        self, store: Store, settings: UpkeepSettings, rewrite: Rewrite, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._store, self._settings, self._rewrite, self._monotonic = store, settings, rewrite, monotonic
+        self.memory = Memory()
+        self.totals: Counter[str] = Counter()
+        """What was done until now."""
+        self._tidied = self._searched = -float("inf")
+
+    def remove_expired(self, paths: list[str]) -> Snapshot:
+        """Take files out of the table; the version without them.
+
+        Raises:
+            TarryError: the store is out of reach, or somebody else has replaced one of them.
+        """
+        snapshot = self._store.replace(paths, [])
+        self.totals.update(expired_files=len(paths))
+        return snapshot
+
+    def publish(self, works: list[Work]) -> int:
+        """Have works carried out, and commit each; how many were committed.
+
+        Raises:
+            TarryError: the store is out of reach, or a file is damaged.
+        """
+        started, published = time.monotonic(), 0
+        for work, result in zip(works, self._rewrite(works), strict=True):
+            self.memory.note(work, result)
+            if not result.removed:
+                continue
+            try:
+                self._store.replace(result.removed, result.files)
+            except StaleCommitError as error:
+                # Somebody else was quicker. What was staged is left to the search for orphans: after a commit of which
+                # no answer came, it may be our own that we see.
+                log.warning("files were rewritten in vain: %s", error)
+                continue
+            published += 1
+            self.totals.update(
+                works=1,
+                files_removed=len(result.removed),
+                files_added=len(result.files),
+                rows_read=result.rows_read,
+                rows_written=result.rows,
+                bytes_read=result.bytes_read,
+                bytes_written=result.bytes,
+            )
+            log.info(
+                "%s: %d files of %d rows became %d of %d, %.2f s",
+                work.reason,
+                *(len(result.removed), result.rows_read, len(result.files), result.rows),
+                time.monotonic() - started,
+            )
+        return published
+
+    def tidy(self) -> None:
+        """Delete files that were replaced a retention ago, and files that were never committed, each when it is time
+        to look again.
+        """
+        now = self._monotonic()
+        tidy, search = now - self._tidied >= TIDY_EVERY_S, now - self._searched >= ORPHANS_EVERY_S
+        if not tidy and not search:
+            return
+        hours = retention_hours(self._store, self._settings.retention_ms)
+        if tidy:
+            self._tidied = now
+            self.totals.update(deleted_files=len(remove_replaced(self._store.root, older_than_hours=hours)))
+        if search:
+            self._searched = now
+            orphans = remove_orphans(self._store.root, older_than_hours=max(hours, ORPHAN_AGE_HOURS))
+            self.totals.update(deleted_files=len(orphans))
+
+
+def on_spark(spark: SparkSession) -> Rewrite:
+    """Rewrite as tasks of Spark."""
+    return lambda works: rewrite_on_spark(spark, works)
+
+
+@contextmanager
+def in_thread(spark: SparkSession, upkeep: Rounds, interval_ms: int) -> Iterator[threading.Thread | None]:
+    """Rounds in a thread of their own, in the session of another job, which they never disturb by failing; none where
+    the interval is 0.
+    """
+    if interval_ms == 0:
+        yield None
+        return
+    stop = threading.Event()
+    thread = threading.Thread(target=loop, args=(upkeep, stop, interval_ms / 1000), name="tarry-compact", daemon=True)
+    thread.start()
+    try:
+        yield thread
+    finally:
+        stop.set()
+        with suppress(Exception):  # the JVM may be what has failed
+            spark.sparkContext.cancelJobGroup(JOB_GROUP)
+        thread.join(STOP_WAIT_S)
+
+
+def loop(upkeep: Rounds, stop: threading.Event, interval_s: float) -> None:
+    """A round every ``interval_s``, also after one that failed, until ``stop`` is set."""
+    while not stop.wait(interval_s):
+        try:
+            upkeep.round(stop)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is logged, and the next round begins anew
+            if not stop.is_set():
+                upkeep.on_failure(error)

@@ -1,0 +1,287 @@
+"""An independent check: what was accepted against what was delivered, without asking a broker.
+
+Rows of both ledgers are put into one DataFrame and grouped by what identifies a message: one shuffle, no join, and only
+examples come to the driver. :func:`combine` makes one row of each message, :func:`judge` decides what became of it,
+:func:`audit` counts. The rules:
+
+- Rows of one id are one message: a producer's retries, and reschedules. The due time accepted last counts.
+- Each group gets each message: a duplicate is a second hand-out to the same group, lateness that of the first.
+- A message is lost when it was due by the end of the observation, was neither cancelled nor expired, and was never
+  handed out. What was due later is pending.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F  # noqa: N812  as everybody writes it
+
+from tarry.base.dead_topics import PREFIX
+from tarry.base.errors import InvalidArgumentError
+from tarry.spark.reports.audit import count as counting
+from tarry.spark.reports.audit.ledgers import accepted_of, delivered_of, identity
+from tarry.spark.reports.audit.result import UNITS_MS, Audit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import Column, DataFrame
+
+UNIT_SPANS_MS = {"second": 300_000, "minute": 6 * 3_600_000, "hour": 45 * 86_400_000}
+"""Up to which span of the ledgers each unit is used where none is given; for longer ones, days."""
+
+
+def audit(
+    accepted: DataFrame,
+    delivered: DataFrame,
+    *,
+    accepted_columns: Mapping[str, str] | None = None,
+    delivered_columns: Mapping[str, str] | None = None,
+    by: str | None = None,
+    until_ms: float | None = None,
+    skew_ms: int = 0,
+    grace_ms: int = 0,
+    every_group: bool = False,
+    unit: str | None = None,
+    examples: int = 10,
+) -> Audit:
+    """Compare two ledgers.
+
+    Args:
+        accepted: a row for each message that was accepted; columns as :func:`accepted_of` finds them.
+        delivered: a row for each time that a message was handed out; columns as :func:`delivered_of` finds them.
+        accepted_columns, delivered_columns: which column is for what, where names do not say it.
+        by: "seq" or "id"; what identifies a message in both ledgers. Default: seq where both have it.
+        until_ms: the end of the observation: what is due later is pending. Default: the latest moment in the ledgers.
+        skew_ms: how much the clocks of producer, broker and consumer may differ: so much early is not early.
+        grace_ms: a message is lost when it is missing so long after its due time; for ledgers that are being written.
+        every_group: whether a message that one group of its topic had must have been handed to each of them.
+        unit: "second", "minute", "hour" or "day" of UTC. Default: by the span of the ledgers.
+        examples: how many messages of each failure are named.
+
+    Raises:
+        InvalidArgumentError: names the argument, or the ledger's column, and what is allowed.
+    """
+    _check(skew_ms, grace_ms, unit, examples)
+    sent, got = accepted_of(accepted, accepted_columns), delivered_of(delivered, delivered_columns)
+    by = identity(sent, got, by)
+    sent, got = identified(sent, by), identified(got, by)
+    survey = counting.survey(sent, got)
+    until = survey.latest_ms if until_ms is None else until_ms
+    if until is None:
+        raise InvalidArgumentError("the ledgers have no moment that could be the end of the observation: say until")
+    got = without_dead_letters(got)
+    check_ids = by == "seq" and survey.has_ids
+    with _kept(combine(sent, got, topics=by == "id" and survey.has_topics), needed=check_ids) as messages:
+        if check_ids:
+            messages = _with_known_ids(messages, sent)
+        with _kept(
+            judge(messages, until_ms=until, skew_ms=skew_ms, grace_ms=grace_ms, every_group=every_group)
+        ) as judged:
+            return counting.count(
+                judged,
+                survey=survey,
+                unit_of=lambda span_ms: unit or _unit_of(span_ms),
+                examples=examples,
+                by=by,
+                until_ms=float(until),
+                skew_ms=skew_ms,
+                grace_ms=grace_ms,
+                every_group=every_group,
+            )
+
+
+def identified(ledger: DataFrame, by: str) -> DataFrame:
+    """With ``ident``: the seq, or the id; a message without one gets it from its seq, as the broker does."""
+    if by == "seq":
+        return ledger.withColumn("ident", F.col("seq").cast("string"))
+    derived = F.lpad(F.lower(F.hex(F.col("seq").cast("long"))), 16, "0")
+    return ledger.withColumn("ident", F.coalesce(F.col("id").cast("string"), derived))
+
+
+def without_dead_letters(delivered: DataFrame) -> DataFrame:
+    """Without hand-outs from topics of dead letters: these are copies, which were never accepted as messages."""
+    return delivered.where(~F.coalesce(F.col("topic").cast("string").startswith(PREFIX), F.lit(False)))
+
+
+def combine(accepted: DataFrame, delivered: DataFrame, *, topics: bool) -> DataFrame:
+    """A row for each message of both: what was accepted of it (``due_ms`` and so on, of the last row), and ``groups``,
+    what was handed out to each group. ``topics``: whether ids of different topics are different messages.
+    """
+    # No constant instead of the topic: the optimizer would drop it from the keys, and shuffle once more.
+    key = ["topic_key", "ident"] if topics else ["ident"]
+    rows = _row(accepted, sent=True).unionByName(_row(delivered, sent=False)).where("ident IS NOT NULL")
+    rows = rows.withColumn("topic_key", F.coalesce("topic", F.lit("")))
+    sent = F.col("sent")
+    last = F.struct("accepted_ms", "due_ms", "cancelled_ms", "expire_ms", "answered")
+    # Grouped twice with one shuffle: rows that are together for a message are together for each group of it.
+    has_due = ~sent & F.col("got_due_ms").isNotNull()
+    by_group = (
+        rows.repartition(*key)
+        .groupBy(*key, "group")
+        .agg(
+            F.sum(sent.cast("long")).alias("accepted_rows"),
+            F.max(F.when(sent & F.col("due_ms").isNotNull(), last)).alias("last"),
+            F.min(F.when(sent, F.col("due_ms"))).alias("due_min_ms"),
+            F.max(F.when(sent, F.col("due_ms"))).alias("due_max_ms"),
+            F.min(F.when(sent, F.col("accepted_ms"))).alias("accepted_ms"),
+            F.max(F.when(sent, F.col("cancelled_ms"))).alias("cancelled_ms"),
+            F.max(F.when(sent, F.coalesce("answered", F.lit(True)))).alias("answered"),
+            F.min(F.when(sent, F.col("id"))).alias("id_min"),
+            F.max(F.when(sent, F.col("id"))).alias("id_max"),
+            F.max(F.when(sent, F.col("topic"))).alias("topic"),
+            F.sum((~sent).cast("long")).alias("handouts"),
+            F.min("delivered_ms").alias("first_ms"),
+            F.sum((~sent & (F.col("attempt") > 1)).cast("long")).alias("retried"),
+            F.min(F.when(has_due, F.col("got_due_ms"))).alias("got_due_min"),
+            F.max(F.when(has_due, F.col("got_due_ms"))).alias("got_due_max"),
+            F.min(F.when(~sent, F.col("id"))).alias("got_id_min"),
+            F.max(F.when(~sent, F.col("id"))).alias("got_id_max"),
+            F.min(F.when(~sent, F.col("topic"))).alias("got_topic"),
+        )
+    )
+    handed = F.struct(F.coalesce("group", F.lit("")).alias("group"), "handouts", "first_ms", "retried")
+    return by_group.groupBy(*key).agg(
+        F.sum("accepted_rows").alias("accepted_rows"),
+        F.max("last").alias("last"),
+        *(F.max(n).alias(n) for n in ("due_max_ms", "cancelled_ms", "answered", "id_max", "got_due_max", "got_id_max")),
+        *(F.min(n).alias(n) for n in ("due_min_ms", "accepted_ms", "id_min", "got_due_min", "got_id_min", "first_ms")),
+        F.coalesce(F.max("topic"), F.min("got_topic"), F.lit("")).alias("topic"),
+        (F.max("topic") != F.max("got_topic")).alias("other_topic"),
+        F.sum("handouts").alias("handouts"),
+        F.sum("retried").alias("retried"),
+        F.collect_list(F.when(F.col("handouts") > 0, handed)).alias("groups"),
+    )
+
+
+def _row(ledger: DataFrame, *, sent: bool) -> DataFrame:
+    """The columns of both ledgers, in their types; null where this one has no such column."""
+    renamed = {"got_due_ms": None if sent else "due_ms", "due_ms": "due_ms" if sent else None}
+    types = {
+        **dict.fromkeys(("topic", "ident", "id", "group"), "string"),
+        **dict.fromkeys(("due_ms", "accepted_ms", "cancelled_ms", "expire_ms", "got_due_ms", "attempt"), "long"),
+        "delivered_ms": "double",
+        "answered": "boolean",
+    }
+    columns = []
+    for name, kind in types.items():
+        source = renamed.get(name, name)
+        value = F.col(source) if source is not None and source in ledger.columns else F.lit(None)
+        columns.append(value.cast(kind).alias(name))
+    readable = "ident IS NOT NULL" if sent else "ident IS NOT NULL AND delivered_ms IS NOT NULL"
+    return ledger.where(readable).select(*columns, F.lit(sent).alias("sent"))
+
+
+def _with_known_ids(messages: DataFrame, accepted: DataFrame) -> DataFrame:
+    """With ``known_id``: whether a message that was delivered under a seq that nobody accepted has an id that was. A
+    producer without an answer sends again; if both were accepted, it got only the seq of the second.
+    """
+    if messages.where("accepted_rows = 0").isEmpty():
+        return messages
+    unaccepted = messages.where("accepted_rows = 0").select(F.col("topic").alias("t"), F.col("got_id_min").alias("i"))
+    sent = accepted.select(F.coalesce("topic", F.lit("")).alias("topic"), "id")
+    # Of the accepted rows, only those with such an id, which are few: a broadcast, as a rule.
+    named = sent.join(
+        unaccepted.distinct(), (F.col("id") == F.col("i")) & ((F.col("topic") == F.col("t")) | (F.col("topic") == "")),
+        "left_semi",
+    ).select(F.col("id").alias("sent_id")).distinct()  # fmt: skip
+    joined = messages.join(named, (F.col("accepted_rows") == 0) & (F.col("got_id_min") == F.col("sent_id")), "left")
+    return joined.withColumn("known_id", F.col("sent_id").isNotNull()).drop("sent_id")
+
+
+def judge(
+    messages: DataFrame, *, until_ms: float, skew_ms: int = 0, grace_ms: int = 0, every_group: bool = False
+) -> DataFrame:
+    """What became of each message of :func:`combine`: a boolean column for each count in
+    :class:`tarry.spark.reports.audit.result.Counts` that counts messages.
+    """
+    due, first = F.col("last.due_ms"), F.col("first_ms")
+    accepted, delivered = F.col("accepted_rows") > 0, F.col("handouts") > 0
+    sure = accepted & F.col("answered")
+    known_id = F.col("known_id") if "known_id" in messages.columns else F.lit(False)
+    cancelled = _cancelled()
+    was_due = due <= F.lit(float(until_ms)) - F.lit(grace_ms + skew_ms)
+    expired = F.coalesce(F.col("last.expire_ms") <= F.lit(float(until_ms)), F.lit(False))
+    waiting = sure & ~delivered & ~cancelled & due.isNotNull()
+    other_due = F.col("got_due_min").isNotNull() & ((F.col("got_due_min") != due) | (F.col("got_due_max") != due))
+    other_id = _any(F.col("id_min") != F.col("id_max"), F.col("got_id_min") != F.col("got_id_max"))
+    other_id = _any(other_id, F.col("id_min") != F.col("got_id_min"), F.col("other_topic"))
+    flags: dict[str, Column] = {
+        "accepted": sure,
+        "rescheduled": accepted & (F.col("due_min_ms") != F.col("due_max_ms")),
+        "delivered": sure & delivered,
+        "lost": waiting & was_due & ~expired,
+        "pending": waiting & ~was_due & ~expired,
+        "expired": waiting & expired,
+        "cancelled": sure & ~delivered & cancelled,
+        "cancelled_delivered": accepted & delivered & cancelled,
+        "early": accepted & delivered & (first < due - F.lit(skew_ms)),
+        "foreign": ~accepted & ~known_id,
+        "unanswered": accepted & ~sure & ~delivered,
+        "unanswered_delivered": (accepted & ~sure & delivered) | (~accepted & known_id),
+        "due_changed": accepted & delivered & other_due,
+        "mixed_up": accepted & delivered & other_id,
+    }
+    judged = messages.select(
+        *("topic", "ident", "accepted_rows", "accepted_ms", "handouts", "retried", "first_ms", "groups"),
+        F.coalesce("id_min", "got_id_min").alias("id"),
+        F.coalesce(due, F.when(~accepted, F.col("got_due_min"))).alias("due_ms"),
+        *(F.col(name) for name in ("got_due_min", "got_id_min")),
+        F.col("cancelled_ms"),
+        *(_any(flag).alias(name) for name, flag in flags.items()),
+        _any(was_due).alias("was_due"),
+        F.when(delivered, F.col("handouts") - F.size("groups")).otherwise(0).alias("duplicated"),
+    )
+    return _with_missed(judged) if every_group else judged.withColumn("missed", F.lit(False))
+
+
+def _any(*conditions: Column) -> Column:
+    """Whether one of them holds; null counts as false."""
+    result = F.lit(False)
+    for condition in conditions:
+        result = result | F.coalesce(condition, F.lit(False))
+    return result
+
+
+def _cancelled() -> Column:
+    """A reschedule cancels the former due time, and accepts the new one later or at the same instant."""
+    after = F.col("cancelled_ms") > F.coalesce(F.col("last.accepted_ms"), F.lit(-(1 << 62)))
+    return _any(F.col("last.cancelled_ms").isNotNull(), after)
+
+
+def _with_missed(judged: DataFrame) -> DataFrame:
+    every = judged.select("topic", F.explode("groups.group").alias("group")).groupBy("topic")
+    every = every.agg(F.count_distinct("group").alias("groups_count"))
+    joined = judged.join(every, "topic", "left")
+    return joined.withColumn(
+        "missed", _any(F.col("delivered") & F.col("was_due") & (F.size("groups") < F.col("groups_count")))
+    )
+
+
+@contextmanager
+def _kept(frame: DataFrame, *, needed: bool = True) -> Iterator[DataFrame]:
+    """Persisted, on disk where memory is short, while it is counted in several ways."""
+    from pyspark import StorageLevel
+
+    if not needed:
+        yield frame
+        return
+    frame = frame.persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        yield frame
+    finally:
+        frame.unpersist()
+
+
+def _unit_of(span_ms: float) -> str:
+    return next((unit for unit, most in UNIT_SPANS_MS.items() if span_ms <= most), "day")
+
+
+def _check(skew_ms: int, grace_ms: int, unit: str | None, examples: int) -> None:
+    for name, value in (("skew_ms", skew_ms), ("grace_ms", grace_ms), ("examples", examples)):
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            raise InvalidArgumentError(f"{name} is {value!r:.80}; allowed: 0 or more")
+    if unit is not None and unit not in UNITS_MS:
+        raise InvalidArgumentError(f"unit is {unit!r:.80}; allowed: {', '.join(UNITS_MS)}")

@@ -1,0 +1,85 @@
+"""The page of an audit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tarry.spark.reports.pages import plots
+from tarry.spark.reports.pages.plots import Line
+from tarry.spark.reports.pages.render import render
+
+if TYPE_CHECKING:
+    from tarry.spark.reports.audit.result import Audit, Counts
+
+NAMES = {
+    "cancelled_delivered": "cancelled, and delivered",
+    "mixed_up": "mixed up",
+    "due_changed": "due time changed",
+    "unanswered_delivered": "delivered without an answer",
+    "missed": "missed by a group",
+}
+_LINES = (("p50", "d"), ("p99", "a"), ("max", "b"))
+
+
+def audit_page(audit: Audit) -> str:
+    """The whole page as HTML."""
+    from tarry.spark.reports.audit.result import FAILURES, PERCENTILES, REMARKS
+
+    meanings = FAILURES | REMARKS
+    moments = [row.from_ms for row in audit.units]
+    lates = [Line(name, [row.late.ms.get(name) for row in audit.units], style) for name, style in _LINES]
+    return render(
+        "audit.html.j2",
+        audit=audit,
+        judged=audit.counts.delivered + audit.counts.lost,
+        tiles=_tiles(audit.counts),
+        names=list(PERCENTILES),
+        names_of={name: NAMES.get(name, name) for name in meanings},
+        meanings=meanings,
+        failures=[*FAILURES, "missed"] if audit.every_group else list(FAILURES),
+        totals={name: getattr(audit.counts, name) for name in meanings},
+        histogram=plots.histogram(
+            "Lateness of the first hand-outs",
+            audit.histogram,
+            marks=[(name, audit.late.ms[name]) for name, _ in _LINES if name in audit.late.ms],
+        ),
+        load=plots.lines(
+            f"Load in each {audit.unit}",
+            moments,
+            [
+                # A ledger need not say when a message was accepted.
+                Line("accepted", [row.accepted for row in audit.units], "a", area=True)
+                if any(row.accepted for row in audit.units)
+                else Line("due", [row.due for row in audit.units], "a", area=True),
+                Line("delivered", [row.delivered for row in audit.units], "b"),
+            ],
+            unit=f"messages a {audit.unit}",
+        ),
+        lateness=plots.lines(
+            f"Lateness by {audit.unit}", moments, lates, unit="late by", log=True, format=plots.milliseconds
+        ),
+    )
+
+
+def _tiles(c: Counts) -> list[dict[str, Any]]:
+    tiles: list[tuple[str, int, bool, str]] = [
+        ("accepted", c.accepted, False, f"in {c.accepted_rows:,} rows" if c.accepted_rows != c.accepted else ""),
+        ("delivered", c.delivered, False, f"{c.handouts:,} hand-outs"),
+        ("lost", c.lost, True, ""),
+        ("early", c.early, True, ""),
+        ("foreign", c.foreign, True, ""),
+        ("repeats", c.duplicated, False, f"{c.retried:,} say they are another try" if c.retried else ""),
+        ("pending", c.pending, False, "not due yet"),
+        ("cancelled", c.cancelled, False, f"{c.expired:,} expired" if c.expired else ""),
+    ]
+    also = [
+        (NAMES["cancelled_delivered"], c.cancelled_delivered, True, ""),
+        (NAMES["mixed_up"], c.mixed_up, True, ""),
+        (NAMES["due_changed"], c.due_changed, False, ""),
+        (NAMES["missed"], c.missed, False, ""),
+        ("no answer", c.unanswered + c.unanswered_delivered, False, f"{c.unanswered_delivered:,} of them delivered"),
+        ("dead letters", c.dead_letters, False, "copies, not compared"),
+        ("unread rows", c.unread_accepted + c.unread_delivered, False, "of both ledgers"),
+    ]
+    shown = [*tiles, *(tile for tile in also if tile[1])]
+    return [dict(zip(("name", "value", "bad", "note"), tile, strict=True)) for tile in shown]

@@ -1,0 +1,113 @@
+"""The Spark session of a command that makes a report: quiet, and ended with it.
+
+What the JVM and the workers print goes to a file beside Spark's temporary ones, whose errors are shown on a failure.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+
+from tarry.base.errors import TarryError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+PARTITION_BYTES = 8 << 20
+PARTITIONS_MIN, PARTITIONS_ELSEWHERE = 4, 200
+"""Of a shuffle: many are slow for little input, few for much. Elsewhere: where files are not on this machine, so that
+their sizes are unknown."""
+LOG_LINES = 5
+
+
+@contextmanager
+def report_session(name: str, *, master: str, memory: str) -> Iterator[SparkSession]:
+    """A session; it and its JVM have ended when this ends.
+
+    Raises:
+        NotFoundError: PySpark or Java is missing; says what to install. TarryError: Spark failed; says how.
+    """
+    from tarry.spark.runtime.session import build_session, end_jvm
+
+    place = Path(tempfile.mkdtemp(prefix="tarry-report-"))
+    output = place / "spark.log"
+    try:
+        # SIGTERM, too, leaves nothing behind.
+        _interrupt_on_sigterm()
+        with _stderr_to(output):
+            spark = build_session(name=name, master=master, memory=memory, work=place / "work")
+        try:
+            with _spark_errors(output):
+                yield spark
+        finally:
+            spark.stop()
+            _disconnect()
+            end_jvm()
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def _interrupt_on_sigterm() -> None:
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    # In another thread, or where a handler is set already, signals are somebody else's affair.
+    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, interrupt)
+
+
+def shuffle_partitions(*inputs: DataFrame) -> int:
+    """How many partitions a shuffle of so much input should have."""
+    files = [urlsplit(uri) for rows in inputs for uri in rows.inputFiles()]
+    if any(file.scheme not in ("", "file") for file in files):
+        return PARTITIONS_ELSEWHERE
+    return max(PARTITIONS_MIN, sum(Path(unquote(file.path)).stat().st_size for file in files) // PARTITION_BYTES)
+
+
+def _disconnect() -> None:
+    """Before the JVM is ended: else Python's proxies of its objects print errors when they are freed."""
+    from pyspark import SparkContext
+
+    gateway = SparkContext._gateway
+    gc.collect()
+    if gateway is not None:
+        gateway.shutdown()
+
+
+@contextmanager
+def _spark_errors(output: Path) -> Iterator[None]:
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        lines = output.read_text(errors="replace").splitlines() if output.exists() else []
+        last = "; ".join(line.strip() for line in lines[-LOG_LINES:] if "ERROR" in line)
+        raise TarryError(f"Spark failed: {first:.500}{f' ({last:.500})' if last else ''}") from error
+
+
+@contextmanager
+def _stderr_to(path: Path) -> Iterator[None]:
+    """Processes that are started meanwhile inherit this file as stderr."""
+    sys.stderr.flush()
+    before = os.dup(2)
+    try:
+        with path.open("ab") as file:
+            os.dup2(file.fileno(), 2)
+        yield
+    finally:
+        os.dup2(before, 2)
+        os.close(before)

@@ -1,0 +1,5 @@
+"""What every process with Spark in it needs: ``java`` finds a Java, ``session`` starts Spark, ``daemon`` starts its
+Python workers, ``process`` ends processes with all that they started, ``errors`` shortens Spark's errors.
+
+Used by the pipeline, the reports, the relay and the demo. Nothing here imports PySpark before a session is started.
+"""

@@ -1,0 +1,80 @@
+"""The SparkSession of a job: quiet, UTC, no UI, small, with this Python and a Java that fits."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tarry.base.errors import NotFoundError
+from tarry.spark.runtime.java import find_java_home
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# The JVM plans and waits; bytes move in Python. A serial collector and one compiler tier make it small, quick to start.
+_JVM_OPTIONS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
+
+
+def build_session(
+    *, name: str, master: str, memory: str, work: Path, settings: Mapping[str, str] | None = None
+) -> SparkSession:
+    """Start Spark. ``work`` is a directory of this job alone, for Spark's temporary files; it is emptied first.
+    ``settings`` override those that all jobs have.
+
+    Raises:
+        NotFoundError: PySpark or Java is missing; says what to install.
+    """
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise NotFoundError(
+            f"the pipeline needs PySpark, which is not installed ({error}); pip install 'tarry[spark]'"
+        ) from error
+    os.environ["JAVA_HOME"] = str(find_java_home(work.parent))
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    if master.startswith("local"):
+        os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    # A killed driver leaves its temporary files: the next one takes them away.
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir(parents=True)
+    builder = SparkSession.builder.appName(name).master(master)
+    for key, value in (_settings(master, memory, work) | dict(settings or {})).items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def end_jvm() -> None:
+    """End the JVM that this process started, if any, by its id: one has been seen to outlive its driver by minutes."""
+    context = sys.modules.get("pyspark.core.context")
+    gateway = getattr(getattr(context, "SparkContext", None), "_gateway", None)
+    jvm = getattr(gateway, "proc", None)
+    if jvm is not None:
+        jvm.kill()
+        jvm.wait()
+
+
+def _settings(master: str, memory: str, work: Path) -> dict[str, str]:
+    settings = {
+        "spark.driver.memory": memory,
+        "spark.driver.extraJavaOptions": " ".join([*_JVM_OPTIONS, f'"-Djava.io.tmpdir={work}"']),
+        "spark.log.level": "ERROR",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.warehouse.dir": str(work / "warehouse"),
+        "spark.sql.shuffle.partitions": "4",
+        "spark.sql.streaming.minBatchesToRetain": "4",
+        "spark.sql.streaming.numRecentProgressUpdates": "4",
+        # Compaction has a pool of its own beside the schedule query's: neither waits for all tasks of the other.
+        "spark.scheduler.mode": "FAIR",
+        # Starts workers from installed, compiled modules instead of Spark's zip: less CPU for each start (daemon.py).
+        "spark.python.daemon.module": "tarry.spark.runtime.daemon",
+        "spark.local.dir": str(work),
+    }
+    if master.startswith("local"):
+        settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    return settings
