@@ -35,6 +35,7 @@ from tarry.fronts.rocketmq.v5.messages import messages_of
 from tarry.fronts.rocketmq.v5.resources import group_of, topic_of
 from tarry.fronts.rocketmq.v5.statuses import OK, overall
 from tests.rocketmq.rpc import res
+from tests.unit.test_layers import LAYERS, ROOT, names_for
 
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
 TEXT = st.text(st.characters(codec="utf-8"), max_size=300)
@@ -104,6 +105,14 @@ def test_files_of_keys_that_are_refused(tmp_path: Path, text: str) -> None:
         read_keys(file)
     with pytest.raises(InvalidArgumentError, match="missing"):
         read_keys(tmp_path / "missing")
+
+
+@pytest.mark.parametrize("front", ["rocketmq", "metrics"])
+def test_a_front_knows_api_alone(front: str) -> None:
+    others = tuple(package for package in LAYERS if package not in ("base", "repeat", "api", "fronts"))
+    paths = list((ROOT / "fronts" / front).rglob("*.py"))
+    assert paths
+    assert [name for path in paths for name in names_for(path, others)] == []
 
 
 def test_the_clients_package_is_not_run(tmp_path: Path) -> None:
