@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import tarry
@@ -48,10 +48,12 @@ def test_receipt_handles_come_back(lease: int, offset: int, topic: str) -> None:
 
 
 @given(INT64, st.integers(0, 27), st.characters(codec="ascii"))
+@example(-2, 12, "/")
 def test_a_damaged_receipt_handle_is_refused(offset: int, place: int, instead: str) -> None:
     text = receipt_handle(1, offset)
     damaged = text[:place] + instead + text[place + 1 :]
-    if damaged == text:
+    # Decoders of base64url take the two characters of plain base64 as well: those name the same bytes.
+    if damaged.translate(str.maketrans("+/", "-_")) == text:
         return
     with pytest.raises(Refusal) as refusal:
         read_receipt(damaged)
