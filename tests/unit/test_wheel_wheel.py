@@ -64,7 +64,7 @@ class WheelMachine(RuleBasedStateMachine):
     )
     def arrives(self, offsets: list[int], stored: bool, body: int) -> None:
         keys = self.make(offsets)
-        below = [k for k in keys if k.due_ms < self.wheel.loaded.due_ms]
+        below = [k for k in keys if k < self.wheel.loaded]
         before = min((k.due_ms for k in self.model), default=None)
         arrival = self.wheel.prepare(batch(keys, body), 100 * len(keys))
         with self.wheel.lock:
