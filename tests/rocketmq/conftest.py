@@ -13,6 +13,7 @@ import pytest
 from tarry.base.config import Config
 from tarry.broker import Broker
 from tarry.fronts.rocketmq import RocketMQFront
+from tests.faults import FaultyFiles
 from tests.rocketmq.rpc import Rpc
 
 WAIT_S = 15
@@ -26,16 +27,26 @@ def until(what: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
+class Disk(FaultyFiles):
+    """One that can be full, too."""
+
+    free: int | None = None
+
+    def free_bytes(self, path: Path) -> int:
+        return super().free_bytes(path) if self.free is None else self.free
+
+
 class Place:
     """A data directory, and the broker and front that serve it now."""
 
     def __init__(self, directory: Path, **settings: Any) -> None:
-        self.config = Config(data=directory, pipeline="off", disk_free_bytes_min=0, **settings)
+        self.config = Config(data=directory, pipeline="off", **{"disk_free_bytes_min": 0, **settings})
+        self.disk = Disk()
         self.clients: list[Rpc] = []
         self.open()
 
     def open(self) -> None:
-        self.broker = Broker.open(self.config)
+        self.broker = Broker.open(self.config, files=self.disk)
         self.front = RocketMQFront.start(self.broker, "127.0.0.1:0")
 
     def close(self) -> None:

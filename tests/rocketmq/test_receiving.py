@@ -190,7 +190,7 @@ async def test_a_message_that_cannot_be_told_is_logged_and_goes_back(
 async def test_acknowledgements_that_nobody_waits_for_are_settled_together(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(settling, "GATHER_S", 0.3)
+    monkeypatch.setattr(settling, "GATHER_S", 2 * WAIT_S)
     await shop.send(*[b"x"] * 6)
     first, second, third, *others = await shop.received(most=3) + await shop.received("simple", push=False, most=3)
     group = shop.broker.find_group("orders", "g")
@@ -198,11 +198,13 @@ async def test_acknowledgements_that_nobody_waits_for_are_settled_together(
     ack_each = group.ack_each
     monkeypatch.setattr(group, "ack_each", lambda leases, *more: settled.append(len(leases)) or ack_each(leases, *more))
     answers = [asyncio.ensure_future(shop.ack("c", each)) for each in (first, second)]
-    await asyncio.sleep(0.01)
+    for _ in range(10):
+        await asyncio.sleep(0)  # a turn of the loop
     assert settled == [], "a push consumer's thread is at the next message already"
     answers.append(asyncio.ensure_future(shop.ack("simple", others[0])))
     await until(lambda: settled != [])
     assert settled == [3], "somebody may wait for one of them"
+    monkeypatch.setattr(settling, "GATHER_S", 0.01)
     answers.append(asyncio.ensure_future(shop.ack("c", third)))
     assert {answer.status.code for answer in await asyncio.gather(*answers)} == {Code.OK}
     assert settled == [3, 1]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tarry.fronts.rocketmq.v5.service import NAME
-from tests.rocketmq.conftest import Place
+from tests.rocketmq.conftest import WAIT_S, Place, until
 from tests.rocketmq.rpc import Code, RefusedError, Rpc, consumer, d, message, now_ms, producer, res, s, signed
 
 BOMB = gzip.compress(b"\0" * (64 << 20))
@@ -196,21 +196,32 @@ def test_topics_that_are_not_made_by_being_named(serve: Callable[..., Place]) ->
 
 
 def test_a_full_disk(serve: Callable[..., Place]) -> None:
-    place = serve()
+    """The broker looks now and then; from then on it refuses, and serves its consumers."""
+    place = serve(disk_free_bytes_min=1)
     rpc = place.client()
-    rpc.send("orders", b"before")
-    object.__setattr__(place.broker.config, "disk_free_bytes_min", 1 << 60)
-    place.broker.components.acceptance._checked_s = -1.0
-    entry = rpc.send("orders", b"after")
-    assert entry.status.code == Code.TOO_MANY_REQUESTS
-    assert "disk" in entry.status.message
-    assert [m.body for m in rpc.receive("orders", "g")] == [b"before"]
+    accepted: list[bytes] = []
+
+    def is_refused() -> bool:
+        entry = rpc.send("orders", body := b"%d" % len(accepted))
+        if entry.status.code != Code.OK:
+            assert entry.status.code == Code.TOO_MANY_REQUESTS
+            assert "disk" in entry.status.message
+            return True
+        accepted.append(body)
+        return False
+
+    assert not is_refused()
+    place.disk.free = 0
+    until(is_refused)
+    assert [m.body for m in rpc.receive("orders", "g", most=1000)] == accepted
 
 
 def test_a_broker_that_has_failed(place: Place) -> None:
     rpc = place.client()
     rpc.send("orders", b"x")
-    place.broker.components.health.fail(OSError("the disk is gone"))
+    place.disk.broken_sync = True
+    assert rpc.send("orders").status.code == Code.INTERNAL_SERVER_ERROR
+    assert place.broker.wait_fatal(WAIT_S)
     assert rpc.send("orders").status.code == Code.INTERNAL_SERVER_ERROR
     with pytest.raises(RefusedError) as refused:
         rpc.receive("orders", "g", wait_s=5)

@@ -221,7 +221,7 @@ def test_silent_clients_are_let_go(served: Served, monkeypatch: pytest.MonkeyPat
 
 def test_a_broker_that_fails_is_an_error_and_not_the_end(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(TestBroker, "overview", lambda *_, **__: 1 / 0)
+        patch.setattr(TestBroker, "call", lambda *_, **__: 1 / 0)
         answer, body = served.request()
         assert (answer.status, body) == (500, b"see the broker's log\n")
     assert served.value("tarry_serving") == 1

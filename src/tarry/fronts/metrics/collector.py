@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 from prometheus_client.core import (
@@ -21,6 +21,8 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
+from tarry.api.operation import Caller
+from tarry.api.operations import GetOverview
 from tarry.base.histogram import Histogram
 
 TOPICS_MAX = 100
@@ -36,35 +38,34 @@ STATES = ("ready", "leased", "waiting", "blocked", "burying")
 K = TypeVar("K")
 
 
-class Core(Protocol):
-    """What is needed of the broker."""
-
-    def overview(self, *, most: int = ..., always: Any = ..., always_groups: Any = ...) -> dict[str, Any]: ...
-
-
-class _Chosen(Generic[K]):
-    """Who has a label of their own: who came first."""
+class _Labelled(Generic[K]):
+    """Who has a label of its own: the first ``most`` that were seen."""
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self.keys: set[K] = set()
+        self._keys: dict[K, None] = {}
 
-    def own(self, rows: Iterable[dict[str, Any]], key: Callable[[dict[str, Any]], K]) -> list[dict[str, Any]]:
-        """Those of ``rows`` that have one."""
-        found = list(rows)
-        for row in found:
-            if len(self.keys) < self._most:
-                self.keys.add(key(row))
-        return [row for row in found if key(row) in self.keys]
+    @property
+    def keys(self) -> tuple[K, ...]:
+        """Who has one, in the order in which they were seen."""
+        return tuple(self._keys)
+
+    def select(self, rows: Iterable[dict[str, Any]], key: Callable[[dict[str, Any]], K]) -> list[dict[str, Any]]:
+        """Those of ``rows`` whose ``key`` has a label; as long as there are labels left, the first ones get one."""
+        rows = list(rows)
+        for row in rows:
+            if len(self._keys) < self._most:
+                self._keys.setdefault(key(row))
+        return [row for row in rows if key(row) in self._keys]
 
 
 class BrokerCollector(Collector):
     """For one broker; reads it at each scrape."""
 
-    def __init__(self, broker: Core) -> None:
+    def __init__(self, broker: Caller) -> None:
         self._broker = broker
-        self._topics: _Chosen[str] = _Chosen(TOPICS_MAX)
-        self._groups: _Chosen[tuple[str, str]] = _Chosen(GROUPS_MAX)
+        self._topics: _Labelled[str] = _Labelled(TOPICS_MAX)
+        self._groups: _Labelled[tuple[str, str]] = _Labelled(GROUPS_MAX)
 
     def describe(self) -> Iterable[Metric]:
         """Nothing: a registry would else read the broker to learn the names."""
@@ -72,27 +73,28 @@ class BrokerCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """All figures, as at one moment."""
-        found = self._broker.overview(
-            most=max(TOPICS_MAX, GROUPS_MAX), always=self._topics.keys, always_groups=self._groups.keys
+        # Who has a label is always among what is listed, however little it has: its counters must not go back.
+        overview = self._broker.call(
+            GetOverview(most=max(TOPICS_MAX, GROUPS_MAX), always=self._topics.keys, always_groups=self._groups.keys)
         )
-        yield from _process(found)
-        yield from self._by_topic(found["topics"])
-        yield from self._by_group(found["groups"])
-        yield from _lateness(found["lateness"])
-        yield from _rooms(found)
-        yield from _pipeline(found["pipeline"], found["now_ms"])
+        yield from _process(overview)
+        yield from self._by_topic(overview["topics"])
+        yield from self._by_group(overview["groups"])
+        yield from _lateness(overview["lateness"])
+        yield from _storage(overview)
+        yield from _pipeline(overview["pipeline"], overview["now_ms"])
 
     def _by_topic(self, topics: dict[str, Any]) -> Iterator[Metric]:
-        own = self._topics.own(topics["listed"], lambda row: row["topic"])
+        labelled = self._topics.select(topics["listed"], lambda row: row["topic"])
         for metric, name in _topic_metrics():
-            for row in own:
+            for row in labelled:
                 metric.add_metric([row["topic"]], row[name])
-            if topics["count"] > len(own):
-                metric.add_metric([OTHERS], topics["sums"][name] - sum(row[name] for row in own))
+            if topics["count"] > len(labelled):
+                metric.add_metric([OTHERS], topics["sums"][name] - sum(row[name] for row in labelled))
             yield metric
 
     def _by_group(self, groups: dict[str, Any]) -> Iterator[Metric]:
-        own = self._groups.own(groups["listed"], lambda row: (row["topic"], row["group"]))
+        labelled = self._groups.select(groups["listed"], lambda row: (row["topic"], row["group"]))
         labels = ["topic", "group"]
         ready = GaugeMetricFamily(
             "tarry_ready_messages", "Messages that are due and not settled by the group.", labels=labels
@@ -110,7 +112,7 @@ class BrokerCollector(Collector):
             "Due time of the first message that the group has not settled; absent where there is none.",
             labels=labels,
         )
-        for row in own:
+        for row in labelled:
             names = [row["topic"], row["group"]]
             ready.add_metric(names, row["lag"])
             for state in STATES:
@@ -120,8 +122,8 @@ class BrokerCollector(Collector):
             paused.add_metric(names, int(row["paused"]))
             if row["oldest_due_ms"] is not None:
                 oldest.add_metric(names, row["oldest_due_ms"] / 1000)
-        if groups["count"] > len(own):
-            ready.add_metric([OTHERS, OTHERS], groups["lag"] - sum(row["lag"] for row in own))
+        if groups["count"] > len(labelled):
+            ready.add_metric([OTHERS, OTHERS], groups["lag"] - sum(row["lag"] for row in labelled))
         yield from (ready, states, dead, lost, paused, oldest)
 
 
@@ -135,29 +137,29 @@ def _topic_metrics() -> list[tuple[Any, str]]:
     ]
 
 
-def _process(found: Mapping[str, Any]) -> Iterator[Metric]:
+def _process(overview: Mapping[str, Any]) -> Iterator[Metric]:
     yield InfoMetricFamily(
         "tarry_build",
         "The program.",
-        {"version": found["version"], "python": platform.python_version(), "pyarrow": pa.__version__},
+        {"version": overview["version"], "python": platform.python_version(), "pyarrow": pa.__version__},
     )
-    yield GaugeMetricFamily("tarry_serving", "1 while the broker serves.", int(found["state"] == "serving"))
+    yield GaugeMetricFamily("tarry_serving", "1 while the broker serves.", int(overview["state"] == "serving"))
     yield CounterMetricFamily(
-        "tarry_handed_out_messages", "Messages given to consumers since the process began.", found["handed_out"]
+        "tarry_handed_out_messages", "Messages given to consumers since the process began.", overview["handed_out"]
     )
 
 
-def _lateness(found: Mapping[str, Any]) -> Iterator[Metric]:
+def _lateness(lateness: Mapping[str, Any]) -> Iterator[Metric]:
     queued = HistogramMetricFamily("tarry_queue_lateness_seconds", "From the due time into the topic's queue.")
-    _add(queued, [], found["queued"], LATENESS_S, 1000)
+    _add(queued, [], lateness["queued"], LATENESS_S, 1000)
     yield queued
     delivered = HistogramMetricFamily(
         "tarry_lateness_seconds", "From the due time into the hands of a consumer that was waiting.", labels=["topic"]
     )
-    for topic, histogram in found["topics"].items():
+    for topic, histogram in lateness["topics"].items():
         _add(delivered, [topic], histogram, LATENESS_S, 1000)
     yield delivered
-    if (fsync := found.get("fsync_us")) is not None:
+    if (fsync := lateness.get("fsync_us")) is not None:
         metric = HistogramMetricFamily("tarry_fsync_duration_seconds", "How long the disk takes to sync a log.")
         _add(metric, [], fsync, FSYNC_S, 1_000_000)
         yield metric
@@ -171,9 +173,9 @@ def _add(metric: Any, labels: list[str], plain: dict[str, Any], bounds: Iterable
     metric.add_metric(labels, [*buckets, ("+Inf", float(histogram.count))], histogram.total / per_second)
 
 
-def _rooms(found: Mapping[str, Any]) -> Iterator[Metric]:
-    wheel, intake, store, disk = (found[name] for name in ("wheel", "intake", "store", "disk"))
-    overdue_ms = 0 if wheel["next_due_ms"] is None else max(0, found["now_ms"] - wheel["next_due_ms"])
+def _storage(overview: Mapping[str, Any]) -> Iterator[Metric]:
+    wheel, intake, store, disk = (overview[name] for name in ("wheel", "intake", "store", "disk"))
+    overdue_ms = 0 if wheel["next_due_ms"] is None else max(0, overview["now_ms"] - wheel["next_due_ms"])
     for name, text, value in (
         ("tarry_wheel_messages", "Messages in memory that are due soon.", wheel["rows"]),
         ("tarry_wheel_bytes", "Their memory.", wheel["bytes"]),

@@ -15,9 +15,10 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, choose_encoder, generate_latest
 
 from tarry import __version__
+from tarry.api.operation import Caller
 from tarry.base.config import parse_address
 from tarry.base.errors import UnavailableError
-from tarry.fronts.metrics.collector import BrokerCollector, Core
+from tarry.fronts.metrics.collector import BrokerCollector
 
 log = logging.getLogger(__name__)
 
@@ -91,11 +92,11 @@ class _Server(socketserver.ThreadingTCPServer):
     request_queue_size = 16
 
     def __init__(self, host: str, port: int, registry: CollectorRegistry) -> None:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        self.address_family, *_, place = found[0]
+        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        self.address_family, *_, address = addresses[0]
         self.registry = registry
         self._free = threading.BoundedSemaphore(CONNECTIONS_MAX)
-        super().__init__(cast(tuple[str, int], place), _Handler)
+        super().__init__(cast(tuple[str, int], address), _Handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
         if self._free.acquire(blocking=False):
@@ -123,7 +124,7 @@ class MetricsFront:
         self._thread.start()
 
     @classmethod
-    def start(cls, broker: Core, address: str) -> MetricsFront:
+    def start(cls, broker: Caller, address: str) -> MetricsFront:
         """Serve ``broker`` on ``"HOST:PORT"``; port 0 takes a free one, see :attr:`address`.
 
         Raises:

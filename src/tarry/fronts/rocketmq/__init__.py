@@ -16,7 +16,7 @@
       drafting, sending, answer_bytes     messages in                          recalling     withdraw a delayed message
       receiving, messages, message_bytes  long polls, messages out             settling      done, not yet, never
       transactions, transaction_checks    decisions, and asking for them       offsets       pulling
-      resources, handles                  names and handles on the wire
+      resources, handles, statuses        names, handles and codes on the wire
 
 Everything is on the loop's thread, but for calls that may wait for the disk (``run_in_thread``).
 """

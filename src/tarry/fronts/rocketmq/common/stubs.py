@@ -11,47 +11,43 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
-import threading
 from types import ModuleType
 from typing import Any
 
 from tarry.base.errors import NotFoundError
 
 _PACKAGE, _PROTOCOL = "rocketmq", "rocketmq.grpc_protocol"
-_lock = threading.Lock()
 
 
 def _load(name: str) -> Any:
-    """The module ``name`` of the client's protocol package.
+    """The module ``name`` of the client's protocol package. Called while this module is imported, so once at a time.
 
     Raises:
         NotFoundError: the package is not installed.
     """
     full = f"{_PROTOCOL}.{name}"
-    with _lock:
-        if full in sys.modules:
-            return sys.modules[full]
-        spec = importlib.util.find_spec(_PACKAGE)
-        if spec is None or not spec.submodule_search_locations:
-            raise NotFoundError("the package rocketmq-python-client is not installed; the RocketMQ front needs it")
-        places = {_PACKAGE: list(spec.submodule_search_locations)}
-        places[_PROTOCOL] = [f"{place}/grpc_protocol" for place in places[_PACKAGE]]
-        stands = {package: sys.modules.get(package) or _stand_in(package, paths) for package, paths in places.items()}
-        added = {package: stand for package, stand in stands.items() if package not in sys.modules}
-        sys.modules.update(added)
-        try:
-            return importlib.import_module(full)
-        finally:
-            # The modules stay, their packages go: who imports the client gets it whole.
-            for package in added:
-                del sys.modules[package]
+    if full in sys.modules:
+        return sys.modules[full]
+    spec = importlib.util.find_spec(_PACKAGE)
+    if spec is None or not spec.submodule_search_locations:
+        raise NotFoundError("the package rocketmq-python-client is not installed; the RocketMQ front needs it")
+    paths = {_PACKAGE: list(spec.submodule_search_locations)}
+    paths[_PROTOCOL] = [f"{path}/grpc_protocol" for path in paths[_PACKAGE]]
+    added = {package: _stand_in(package, paths[package]) for package in paths if package not in sys.modules}
+    sys.modules.update(added)
+    try:
+        return importlib.import_module(full)
+    finally:
+        # The modules stay, their packages go: who imports the client gets it whole.
+        for package in added:
+            del sys.modules[package]
 
 
 def _stand_in(package: str, paths: list[str]) -> ModuleType:
     """A package that has submodules and no code."""
-    stand = ModuleType(package)
-    stand.__path__ = paths
-    return stand
+    stand_in = ModuleType(package)
+    stand_in.__path__ = paths
+    return stand_in
 
 
 definition = _load("definition_pb2")

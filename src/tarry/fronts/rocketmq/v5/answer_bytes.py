@@ -7,8 +7,8 @@ apache/rocketmq-apis' ``service.proto``; protobuf's encoding of wire types 0 (va
 
 from __future__ import annotations
 
-from tarry.fronts.rocketmq.common.refusal import OK
 from tarry.fronts.rocketmq.common.stubs import service
+from tarry.fronts.rocketmq.v5.statuses import OK
 
 _LENGTHS = [bytes([n]) if n < 128 else bytes([n & 127 | 128, n >> 7]) for n in range(1 << 14)]
 _TOP = service.SendMessageResponse(status=OK).SerializeToString()

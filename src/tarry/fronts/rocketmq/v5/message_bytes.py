@@ -33,10 +33,10 @@ from tarry.fronts.rocketmq.v5.resources import copy_of
 _COLUMNS = ("seq", "due_ms", "id", "tag", "properties", "body", "born_ms", "offset", "lease", "attempt")
 
 
-def deliveries(batch: pa.RecordBatch, asked: Any, host: str, topic: str = "") -> Iterator[bytes]:
+def deliveries(batch: pa.RecordBatch, asked_topic: Any, host: str, topic: str = "") -> Iterator[bytes]:
     """Rows of :data:`tarry.api.views.DELIVERY`; for the arguments see
     :func:`tarry.fronts.rocketmq.v5.messages.messages_of`."""
-    packed = copy_of(asked).SerializeToString()
+    packed = copy_of(asked_topic).SerializeToString()
     resource = b"\x0a%b%b" % (varint(len(packed)), packed)
     place = text(b"\x52", host)
     columns = [batch.column(name).to_pylist() for name in _COLUMNS]

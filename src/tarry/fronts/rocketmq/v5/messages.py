@@ -35,16 +35,16 @@ DEAD_TOPIC = "tarry.dead.topic"
 """The property of a dead letter that names its topic."""
 
 
-def messages_of(batch: pa.RecordBatch, asked: Any, host: str, topic: str = "") -> Iterator[Any]:
+def messages_of(batch: pa.RecordBatch, asked_topic: Any, host: str, topic: str = "") -> Iterator[Any]:
     """Rows of :data:`tarry.api.views.DELIVERY`, or of :data:`tarry.api.views.QUEUED` for who leases nothing, as
     ``Message``, bodies as the producer meant them.
 
     Args:
-        asked: the topic's ``Resource`` as the client named it.
+        asked_topic: the topic's ``Resource`` as the client named it.
         host: what the broker calls itself.
         topic: their topic's name, where the one that was asked for stands for several.
     """
-    resource = copy_of(asked)
+    resource = copy_of(asked_topic)
     columns = [batch.column(name).to_pylist() for name in _COLUMNS]
     leased = "lease" in batch.schema.names
     leases, attempts = ((batch.column(name).to_pylist() if leased else repeat(None)) for name in ("lease", "attempt"))

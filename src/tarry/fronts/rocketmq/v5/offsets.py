@@ -14,7 +14,7 @@ from tarry.api.local import LocalBroker
 from tarry.api.operations import AdvanceGroup, FindOffset, FollowQueue, GetQueues, ReadQueue
 from tarry.base.errors import InvalidArgumentError, NotFoundError
 from tarry.fronts.rocketmq.common.groups import GroupRegistry
-from tarry.fronts.rocketmq.common.refusal import OK, Code, Refusal
+from tarry.fronts.rocketmq.common.refusal import Code, Refusal
 from tarry.fronts.rocketmq.common.stubs import definition, service
 from tarry.fronts.rocketmq.common.threads import RunInThread
 from tarry.fronts.rocketmq.common.topics import TopicRegistry
@@ -22,6 +22,7 @@ from tarry.fronts.rocketmq.v5.authentication import Caller
 from tarry.fronts.rocketmq.v5.messages import messages_of
 from tarry.fronts.rocketmq.v5.receiving import BATCH_MAX, poll_s
 from tarry.fronts.rocketmq.v5.resources import filter_of, group_of, topic_of
+from tarry.fronts.rocketmq.v5.statuses import OK
 
 _POLICY = definition.QueryOffsetPolicy
 _EMPTY = definition.Status(code=Code.MESSAGE_NOT_FOUND, message="no new message")

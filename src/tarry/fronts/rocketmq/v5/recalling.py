@@ -7,12 +7,13 @@ from typing import Any
 from tarry.api.local import LocalBroker
 from tarry.api.operations import Cancel
 from tarry.api.outcome import Outcome
-from tarry.fronts.rocketmq.common.refusal import OK, Code, Refusal
+from tarry.fronts.rocketmq.common.refusal import Code, Refusal
 from tarry.fronts.rocketmq.common.stubs import service
 from tarry.fronts.rocketmq.common.threads import RunInThread
 from tarry.fronts.rocketmq.v5.authentication import Caller
 from tarry.fronts.rocketmq.v5.handles import read_recall
 from tarry.fronts.rocketmq.v5.resources import topic_of
+from tarry.fronts.rocketmq.v5.statuses import OK
 
 
 class Recaller:

@@ -18,7 +18,7 @@ from tarry.base.errors import TarryError
 from tarry.fronts.rocketmq.common.dead_letters import actual_topic
 from tarry.fronts.rocketmq.common.groups import GroupRegistry
 from tarry.fronts.rocketmq.common.receive_queue import Received, ReceiveQueue, Waiter, give_back, leases_of
-from tarry.fronts.rocketmq.common.refusal import OK, Code, Refusal, refused
+from tarry.fronts.rocketmq.common.refusal import Code, Refusal
 from tarry.fronts.rocketmq.common.stubs import definition, service
 from tarry.fronts.rocketmq.common.topics import TopicRegistry
 from tarry.fronts.rocketmq.v5.authentication import Caller
@@ -27,6 +27,7 @@ from tarry.fronts.rocketmq.v5.drafting import ceil_ms
 from tarry.fronts.rocketmq.v5.message_bytes import deliveries
 from tarry.fronts.rocketmq.v5.resources import filter_of, group_of, topic_of
 from tarry.fronts.rocketmq.v5.routes import QUEUES
+from tarry.fronts.rocketmq.v5.statuses import OK, refused
 
 BATCH_MAX = 1024
 CHUNK_ROWS, PIECE_BYTES_MAX = 32, 1 << 18
@@ -56,9 +57,9 @@ class Receiver:
         clients: ClientRegistry,
         host: str,
     ) -> None:
-        self.clock = clock
-        self.loop = loop
-        self.host = host
+        self._clock = clock
+        self._loop = loop
+        self._host = host
         self._groups = groups
         self._topics = topics
         self._clients = clients
@@ -71,19 +72,19 @@ class Receiver:
         Raises:
             Refusal: nothing was handed out.
         """
-        asked = topic_of(request.message_queue.topic, caller.namespace)
+        asked_topic = topic_of(request.message_queue.topic, caller.namespace)
         group = group_of(request.group, caller.namespace)
-        self._topics.check(asked)
-        topic = actual_topic(asked, request.message_queue.broker.name)
+        self._topics.check(asked_topic)
+        topic = actual_topic(asked_topic, request.message_queue.broker.name)
         lease_ms = 0 if request.auto_renew else _invisible_ms(request)
         filter = filter_of(self._groups, request.filter_expression)
         queue = self._groups.find_queue(topic, group, filter)
         client = self._clients.get_or_create(caller.id, caller.namespace)
-        receive = Receive(self, client, request, asked, lease_ms, call)
+        receive = Receive(self._clock, self._loop, self._host, client, request, asked_topic, lease_ms, call)
         if queue is not None:
             receive.wait(queue)
         else:
-            preparation = self.loop.create_task(self._groups.prepare_queue(topic, group, filter))
+            preparation = self._loop.create_task(self._groups.prepare_queue(topic, group, filter))
             self._preparations.add(preparation)
             preparation.add_done_callback(self._preparations.discard)
             preparation.add_done_callback(receive.on_prepared)
@@ -93,22 +94,34 @@ class Receiver:
 class Receive:
     """One call on its way. It ends once: served, late, refused, or left by its client.
 
-    ``asked``: the topic that the client named; ``lease_ms``: of a simple consumer.
+    ``asked_topic``: the topic that the client named; ``lease_ms``: of a simple consumer.
     """
 
     __slots__ = (
-        "_asked", "_batch", "_client", "_lease_ms", "_queue", "_receiver", "_request", "_sent_rows", "_timer",
-        "_until_s", "_waiter", "answer",
+        "_asked_topic", "_batch", "_client", "_clock", "_host", "_lease_ms", "_loop", "_queue", "_request",
+        "_sent_rows", "_timer", "_until_s", "_waiter", "answer",
     )  # fmt: skip
 
-    def __init__(self, receiver: Receiver, client: Client, request: Any, asked: str, lease_ms: int, call: Call) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        loop: asyncio.AbstractEventLoop,
+        host: str,
+        client: Client,
+        request: Any,
+        asked_topic: str,
+        lease_ms: int,
+        call: Call,
+    ) -> None:
         self.answer = Promise()
         self._request = request
-        self._receiver = receiver
+        self._clock = clock
+        self._loop = loop
+        self._host = host
         self._client = client
-        self._asked = asked
+        self._asked_topic = asked_topic
         self._lease_ms = lease_ms
-        now_s = receiver.loop.time()
+        now_s = loop.time()
         self._until_s = now_s + poll_s(request, call, now_s)
         self._queue: ReceiveQueue | None = None
         self._waiter: Waiter | None = None
@@ -150,7 +163,7 @@ class Receive:
         self._waiter = Waiter(subscription, rows_max, self._on_received)
         queue.add(self._waiter)
         if not self.answer.done():
-            self._timer = self._receiver.loop.call_at(self._until_s, self._on_timeout)
+            self._timer = self._loop.call_at(self._until_s, self._on_timeout)
 
     def _attempt_key(self, queue: ReceiveQueue) -> tuple[str, str, int]:
         """Where the client's last attempt is kept: it asks for each of its queues by itself."""
@@ -169,7 +182,7 @@ class Receive:
             if isinstance(received, TarryError):
                 raise received
             self._batch = received
-            self._end(_nothing(self._receiver.clock.now_ms()) if received is None else self._answers(received))
+            self._end(_nothing(self._clock.now_ms()) if received is None else self._answers(received))
         except Exception as error:  # noqa: BLE001  as above
             self._give_back()
             self._refuse(error)
@@ -185,21 +198,21 @@ class Receive:
             self._client.attempts[self._attempt_key(queue)] = request.attempt_id, *leases_of(batch)
         actual = queue.group.topic_name
         messages = deliveries(
-            batch, request.message_queue.topic, self._receiver.host, "" if actual == self._asked else actual
+            batch, request.message_queue.topic, self._host, "" if actual == self._asked_topic else actual
         )
         if batch.num_rows <= CHUNK_ROWS and batch.nbytes <= PIECE_BYTES_MAX:
-            return framed([_STARTED, *messages, _moment(self._receiver.clock.now_ms())])
+            return framed([_STARTED, *messages, _moment(self._clock.now_ms())])
         return self._chunks(messages)
 
     async def _chunks(self, messages: Iterator[bytes]) -> AsyncIterator[bytes]:
         while part := list(islice(messages, CHUNK_ROWS)):
             yield framed([_STARTED, *part] if not self._sent_rows else part)
             self._sent_rows += len(part)
-        yield _moment(self._receiver.clock.now_ms())
+        yield _moment(self._clock.now_ms())
 
     def _on_timeout(self) -> None:
         self._leave_queue()
-        self._end(_nothing(self._receiver.clock.now_ms()))
+        self._end(_nothing(self._clock.now_ms()))
 
     def _on_call_end(self, call: Call) -> None:
         if not call.cancelled:
@@ -224,7 +237,7 @@ class Receive:
         # process for long.
         self._timer = self._waiter = None
         self._client.waiting_receives -= 1
-        self._client.last_call_s = self._receiver.loop.time()
+        self._client.last_call_s = self._loop.time()
         self.answer.set_result(answer)
 
     def _give_back(self) -> None:

@@ -11,12 +11,12 @@ from typing import Any
 
 from tarry.api.local import LocalBroker
 from tarry.fronts.rocketmq.common.dead_letters import dead_topics_of, is_alias
-from tarry.fronts.rocketmq.common.refusal import OK
 from tarry.fronts.rocketmq.common.stubs import definition, service
 from tarry.fronts.rocketmq.common.threads import RunInThread
 from tarry.fronts.rocketmq.common.topics import TopicRegistry
 from tarry.fronts.rocketmq.v5.authentication import Caller
 from tarry.fronts.rocketmq.v5.resources import group_of, topic_of
+from tarry.fronts.rocketmq.v5.statuses import OK
 
 BROKER = "tarry"
 _TYPES = [

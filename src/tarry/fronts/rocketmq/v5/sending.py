@@ -13,7 +13,7 @@ from loopgrpc import Promise
 from tarry.base.clock import Clock
 from tarry.fronts.rocketmq.common.draft import Draft, Rules
 from tarry.fronts.rocketmq.common.half_messages import HalfMessages
-from tarry.fronts.rocketmq.common.refusal import OK, Code, Refusal, overall
+from tarry.fronts.rocketmq.common.refusal import Code, Refusal
 from tarry.fronts.rocketmq.common.send_queue import SendQueue
 from tarry.fronts.rocketmq.common.stubs import service
 from tarry.fronts.rocketmq.common.topics import TopicRegistry
@@ -22,6 +22,7 @@ from tarry.fronts.rocketmq.v5.authentication import Caller
 from tarry.fronts.rocketmq.v5.drafting import draft_of
 from tarry.fronts.rocketmq.v5.handles import recall_handle
 from tarry.fronts.rocketmq.v5.resources import topic_of
+from tarry.fronts.rocketmq.v5.statuses import OK, overall, status_of
 
 MESSAGES_MAX = 1024
 """Of one request."""
@@ -56,7 +57,7 @@ class SendCall:
 
     def on_refused(self, place: int, draft: Draft, refusal: Refusal) -> None:
         """See :class:`tarry.fronts.rocketmq.common.send_queue.SendRequest`."""
-        self._add_entry(place, service.SendResultEntry(status=refusal.status(), message_id=draft.id))
+        self._add_entry(place, service.SendResultEntry(status=status_of(refusal), message_id=draft.id))
 
     def _add_entry(self, place: int, entry: Any) -> None:
         self._entries[place] = entry

@@ -12,9 +12,10 @@ from typing import Any
 from google.protobuf.message import DecodeError
 
 from loopgrpc import Bidi, Call, GrpcError, Handler, Promise, ServerStream, StatusCode, Unary
-from tarry.fronts.rocketmq.common.refusal import Code, Refusal, refused
+from tarry.fronts.rocketmq.common.refusal import Code, Refusal
 from tarry.fronts.rocketmq.common.stubs import service
 from tarry.fronts.rocketmq.v5.authentication import Authenticator, Caller
+from tarry.fronts.rocketmq.v5.statuses import refused, status_of
 
 NAME = "apache.rocketmq.v2.MessagingService"
 
@@ -140,7 +141,7 @@ class Service:
         try:
             caller = self._authenticator.authenticate(call)
         except Refusal as refusal:
-            yield service.TelemetryCommand(status=refusal.status()).SerializeToString()
+            yield service.TelemetryCommand(status=status_of(refusal)).SerializeToString()
             kind = StatusCode.UNAUTHENTICATED if refusal.code == Code.UNAUTHORIZED else StatusCode.INVALID_ARGUMENT
             raise GrpcError(kind, refusal.text) from refusal
         async for command in self._telemetry(caller, commands):

@@ -19,7 +19,7 @@ from tarry.api.consuming import ConsumerGroup, OnResult
 from tarry.api.local import LocalBroker
 from tarry.base.errors import NotFoundError, TarryError
 from tarry.base.types import Int64s
-from tarry.fronts.rocketmq.common.refusal import OK, Code, Refusal, overall
+from tarry.fronts.rocketmq.common.refusal import Code, Refusal
 from tarry.fronts.rocketmq.common.stubs import service
 from tarry.fronts.rocketmq.v5.answer_bytes import ack_answer
 from tarry.fronts.rocketmq.v5.authentication import Caller
@@ -28,6 +28,7 @@ from tarry.fronts.rocketmq.v5.drafting import ceil_ms
 from tarry.fronts.rocketmq.v5.handles import Receipt, read_receipt, receipt_handle
 from tarry.fronts.rocketmq.v5.receiving import INVISIBLE_MS
 from tarry.fronts.rocketmq.v5.resources import group_of, topic_of
+from tarry.fronts.rocketmq.v5.statuses import OK, overall, status_of
 
 log = logging.getLogger(__name__)
 
@@ -107,7 +108,7 @@ class Settler:
                 receipt = read_receipt(entry.receipt_handle)
                 group = self._find_group(receipt.topic or topic, name)
             except Refusal as refusal:
-                call.set_status(place, refusal.status())
+                call.set_status(place, status_of(refusal))
                 continue
             self._gathered.setdefault(group, []).append((receipt, call, place))
             self._urgent = self._urgent or not _is_push_consumer(client, group) or group.waits_for_acks
@@ -158,8 +159,8 @@ class Settler:
         """``settled``: of each of ``acks``, whether its lease held; it may be empty where there is an error."""
         self._in_flight -= 1
         self._plan()
-        failed = None if error is None else Refusal.of(error).status()
-        stale = self._stale.status()
+        failed = None if error is None else status_of(Refusal.of(error))
+        stale = status_of(self._stale)
         for row, (_, call, place) in enumerate(acks):
             call.set_status(place, failed or (OK if settled[row] else stale))
 

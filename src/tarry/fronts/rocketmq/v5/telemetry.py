@@ -16,11 +16,12 @@ from google.protobuf.message import DecodeError
 from loopgrpc import GrpcError, StatusCode
 from tarry.api.retry import parse_retry
 from tarry.fronts.rocketmq.common.groups import GroupRegistry
-from tarry.fronts.rocketmq.common.refusal import OK, Code, Refusal
+from tarry.fronts.rocketmq.common.refusal import Code, Refusal
 from tarry.fronts.rocketmq.common.stubs import definition, service
 from tarry.fronts.rocketmq.v5.authentication import Caller
 from tarry.fronts.rocketmq.v5.clients import Client, ClientRegistry, Stream, end_stream
 from tarry.fronts.rocketmq.v5.resources import group_of, topic_of
+from tarry.fronts.rocketmq.v5.statuses import OK
 
 log = logging.getLogger(__name__)
 

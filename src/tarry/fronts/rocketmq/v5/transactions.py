@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from tarry.fronts.rocketmq.common.half_messages import HalfMessages, check_transaction_id
-from tarry.fronts.rocketmq.common.refusal import OK
 from tarry.fronts.rocketmq.common.stubs import definition, service
 from tarry.fronts.rocketmq.common.threads import RunInThread
 from tarry.fronts.rocketmq.v5.authentication import Caller
 from tarry.fronts.rocketmq.v5.resources import topic_of
+from tarry.fronts.rocketmq.v5.statuses import OK
 
 _RESOLUTION = definition.TransactionResolution
 
