@@ -23,6 +23,7 @@ from tarry.base.config import Config
 from tarry.base.errors import DiskFullError, InvalidArgumentError, InvalidMessageError, NotFoundError, UnavailableError
 from tarry.base.message import Kind
 from tarry.broker import Broker
+from tarry.broker.job_announcements import JobAnnouncements
 from tarry.broker.jobs import Jobs
 from tarry.log.files import OsFiles
 from tarry.store import StaleCommitError, Store, stage
@@ -201,8 +202,8 @@ def test_a_commit_of_which_the_outcome_is_in_doubt(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, doubt: str, took_place: bool
 ) -> None:
     """Nobody can say at once whether the store has it, or write that it has not. Nothing is told before."""
-    rooms = bench.broker.components
-    commit = rooms.store.commit_bulk
+    parts = bench.broker.components
+    commit = parts.store.commit_bulk
 
     def fails(*arguments: Any) -> None:
         if took_place:
@@ -212,9 +213,9 @@ def test_a_commit_of_which_the_outcome_is_in_doubt(
     def refuses(*_: object) -> None:
         raise DiskFullError("the disk is full (injected)") if doubt == "the disk is full" else UnavailableError("away")
 
-    monkeypatch.setattr(rooms.store, "commit_bulk", fails)
+    monkeypatch.setattr(parts.store, "commit_bulk", fails)
     monkeypatch.setattr(
-        *((rooms.jobs, "reopen") if doubt == "the disk is full" else (rooms.store, "bulk_number")), refuses
+        *((parts.jobs, "reopen") if doubt == "the disk is full" else (parts.store, "bulk_number")), refuses
     )
     told = doubt == "the disk is full" and took_place
     if told:
@@ -241,8 +242,8 @@ def test_a_commit_of_which_the_outcome_is_in_doubt(
 def test_a_commit_while_that_of_another_is_in_doubt(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, took_place: bool, crash: bool
 ) -> None:
-    rooms = bench.broker.components
-    commit = rooms.store.commit_bulk
+    parts = bench.broker.components
+    commit = parts.store.commit_bulk
 
     def fails(*arguments: Any) -> None:
         if took_place:
@@ -252,8 +253,8 @@ def test_a_commit_while_that_of_another_is_in_doubt(
     def refuses(*_: object) -> None:
         raise UnavailableError("away (injected)")
 
-    monkeypatch.setattr(rooms.store, "commit_bulk", fails)
-    monkeypatch.setattr(rooms.store, "bulk_number", refuses)
+    monkeypatch.setattr(parts.store, "commit_bulk", fails)
+    monkeypatch.setattr(parts.store, "bulk_number", refuses)
     with pytest.raises(UnavailableError):
         bench.load("j", [T0 + 5])
     monkeypatch.undo()
@@ -269,9 +270,9 @@ def test_a_broker_starts_on_a_full_disk_with_a_commit_in_doubt(bench: Bench, mon
     def refuses(*_: object) -> None:
         raise UnavailableError("away (injected)")
 
-    rooms = bench.broker.components
-    monkeypatch.setattr(rooms.store, "commit_bulk", refuses)
-    monkeypatch.setattr(rooms.store, "bulk_number", refuses)
+    parts = bench.broker.components
+    monkeypatch.setattr(parts.store, "commit_bulk", refuses)
+    monkeypatch.setattr(parts.store, "bulk_number", refuses)
     with pytest.raises(UnavailableError):
         bench.load("j", [T0 + 5])
     monkeypatch.undo()
@@ -290,13 +291,13 @@ def test_a_broker_starts_on_a_full_disk_with_a_commit_in_doubt(bench: Bench, mon
 
 
 def test_cancelling_what_was_not_committed_after_all(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    rooms = bench.broker.components
+    parts = bench.broker.components
 
     def refuses(*_: object) -> None:
         raise UnavailableError("away (injected)")
 
-    monkeypatch.setattr(rooms.store, "commit_bulk", refuses)
-    monkeypatch.setattr(rooms.store, "bulk_number", refuses)
+    monkeypatch.setattr(parts.store, "commit_bulk", refuses)
+    monkeypatch.setattr(parts.store, "bulk_number", refuses)
     with pytest.raises(UnavailableError):
         bench.load("j", [T0 + 5])
     monkeypatch.undo()
@@ -317,15 +318,15 @@ def test_a_kill_within_the_commit(bench: Bench, monkeypatch: pytest.MonkeyPatch,
         bench.broker.schedule("a", b"first", delay=1)
         bench.run(T0 + 2000, step_ms=500)
         bench.broker.checkpoint()
-    bulk, rooms = bench.broker.components.bulk, bench.broker.components
+    bulk, parts = bench.broker.components.bulk, bench.broker.components
     if point == "before the store":
-        monkeypatch.setattr(rooms.store, "commit_bulk", killed)
+        monkeypatch.setattr(parts.store, "commit_bulk", killed)
     elif point == "after the store":
         monkeypatch.setattr(bulk, "announce", killed)
     elif point == "in the log":  # it is durable there, and what is known of jobs does not have it yet
-        monkeypatch.setattr(rooms.jobs, "apply", killed)
+        monkeypatch.setattr(parts.jobs, "apply", killed)
     else:
-        monkeypatch.setattr(bulk, "_news", killed)
+        monkeypatch.setattr(JobAnnouncements, "announced", killed)
     with pytest.raises(Killed):
         bench.load("j", [T0 + 5, T0 + 60_000, T0 + HOUR])
     if point == "after the store":
@@ -357,18 +358,18 @@ def test_a_cancelled_job_stays_so_after_a_kill(bench: Bench) -> None:
 def test_a_cancellation_that_the_disk_refuses_changes_nothing(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     bench.load("j", [T0 + 10, T0 + 1000, T0 + HOUR])
     bench.broker.step()
-    bulk = bench.broker.components.bulk
+    parts = bench.broker.components
 
-    def refused(deed: Any) -> None:
+    def refused(command: Any) -> None:
         # Meanwhile something falls due.
         bench.clock.advance_ms(500)
         bench.broker.step()
         assert not bench.broker.checkpoint(), "what is kept aside is in neither log"
         raise UnavailableError("no")
 
-    monkeypatch.setattr(bulk, "_carry_out", refused)
+    monkeypatch.setattr(parts.scheduling, "carry_out", refused)
     with pytest.raises(UnavailableError):
-        bulk.cancel("j")
+        parts.bulk.cancel("j")
     assert bench.pending() == 3
     bench.run(T0 + 2 * HOUR)
     assert bench.got == names("j", 0, 1, 2)
@@ -377,15 +378,16 @@ def test_a_cancellation_that_the_disk_refuses_changes_nothing(bench: Bench, monk
 def test_what_falls_due_while_a_job_is_cancelled_does_not_arrive(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     bench.load("j", [T0 + 10, T0 + 1000])
     bench.broker.step()
-    bulk, carry_out = bench.broker.components.bulk, bench.broker.carry_out
+    parts = bench.broker.components
+    carry_out = parts.scheduling.carry_out
 
-    def late(deed: Any) -> None:
+    def late(command: Any) -> None:
         bench.clock.advance_ms(500)
         bench.broker.step()
-        carry_out(deed)
+        carry_out(command)
 
-    monkeypatch.setattr(bulk, "_carry_out", late)
-    assert bulk.cancel("j").cancelled == 2
+    monkeypatch.setattr(parts.scheduling, "carry_out", late)
+    assert parts.bulk.cancel("j").cancelled == 2
     bench.run(T0 + HOUR)
     assert not bench.got
     assert bench.pending() == 0
@@ -415,7 +417,7 @@ def test_a_job_is_cancelled_before_the_loader_has_come_to_what_fired(
         raise Killed
 
     if aside:
-        monkeypatch.setattr(bench.broker.components.bulk, "_carry_out", killed)
+        monkeypatch.setattr(bench.broker.components.scheduling, "carry_out", killed)
         with pytest.raises(Killed):
             bench.broker.cancel_job("j")
     else:
@@ -457,12 +459,12 @@ def test_a_key_replaces_what_was_pending(bench: Bench) -> None:
 
 def test_what_was_scheduled_after_the_job_stays(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr(bench.broker.components.bulk.naming, "start", lambda: None)
+        patched.setattr(bench.broker.components.key_backfill, "start", lambda: None)
         keyed(bench, "j", ["k", "l"], [T0 + 20_000, T0 + 20_000])
     assert bench.broker.jobs("j")[0].keys is None
     bench.clock.advance_ms(5)
     bench.broker.schedule("a", b"later", delay=40, key="k")
-    bench.kill()  # the naming is begun anew
+    bench.kill()  # the backfill of the keys is begun anew
     assert bench.broker.jobs("j")[0].keys == 2
     assert bench.pending() == 2
     bench.run(T0 + HOUR)
@@ -495,7 +497,7 @@ def test_what_is_given_up_leaves_no_files(bench: Bench) -> None:
 
 
 def test_a_full_disk_while_staging(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tarry.broker.components.bulk.CHUNK_BYTES", 1)
+    monkeypatch.setattr("tarry.broker.bulk.CHUNK_BYTES", 1)
     times = iter([False, False, True])
 
     def filling(*arguments: Any, **options: Any) -> list[StagedFile]:
@@ -503,7 +505,7 @@ def test_a_full_disk_while_staging(bench: Bench, monkeypatch: pytest.MonkeyPatch
             raise OSError(errno.ENOSPC, "No space left on device")
         return stage(*arguments, **options)
 
-    monkeypatch.setattr("tarry.broker.components.bulk.stage", filling)
+    monkeypatch.setattr("tarry.broker.bulk.stage", filling)
     number = bench.broker.components.bulk.begin("j").number
     row = pa.record_batch({"topic": ["a"], "due_ms": pa.array([T0 + HOUR]), "body": [b"x"]})
     with pytest.raises(DiskFullError, match=r"No space left on device; nothing .* run it again with the same job id"):

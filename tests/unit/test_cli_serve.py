@@ -151,7 +151,7 @@ from tarry.cli.main import run
 opened = Broker.open
 def then_fail(config):
     broker = opened(config)
-    threading.Timer(0.1, broker.fail, [OSError(5, "Input/output error")]).start()
+    threading.Timer(0.1, broker.components.health.fail, [OSError(5, "Input/output error")]).start()
     return broker
 Broker.open = then_fail
 sys.exit(run(sys.argv[1:]))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tarry.api.groups import TRIES, GroupSettings
+from tarry.api.groups import GroupSettings
+from tarry.api.settings import TRIES
 from tarry.groups.states import TABLE, Event, State
 
 PAGE = (Path(__file__).parents[2] / "docs" / "delivery-groups.md").read_text()

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 import tarry
+from tarry.api.operations.messages import Cancel
 from tarry.api.outcome import Outcome
 from tarry.api.receipt import OUTCOMES, PLACED, Accepted, Receipt
 from tarry.base.errors import (
@@ -96,8 +97,14 @@ def test_tasks_that_cancel_share_calls(tmp_path: Path) -> None:
     async def main() -> None:
         with tarry.open(tmp_path, disk_free_bytes_min=0) as broker:
             calls: list[int] = []
-            cancel_many = broker.cancel_many
-            broker.cancel_many = lambda handles: calls.append(len(handles)) or cancel_many(handles)  # type: ignore
+            call = broker.call
+
+            def counted(operation: Any) -> Any:
+                if isinstance(operation, Cancel):
+                    calls.append(len(operation.handles))
+                return call(operation)
+
+            broker.call = counted  # type: ignore[method-assign]
             tasks = AsyncBroker(broker)
             receipts = await asyncio.gather(*(tasks.schedule("t", b"", delay="1h") for _ in range(500)))
             damaged, forged = "x" * 50, Receipt("", 0, 0, 0, 1, b"12345678").handle

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tarry.base.clock import TestClock
 from tarry.broker.queries import lateness as module
 from tarry.broker.queries.lateness import OTHERS, Lateness
 from tarry.testing import TestBroker, open_broker
@@ -82,7 +83,7 @@ def test_the_way_into_the_queue_is_the_brokers_alone(tmp_path: Path) -> None:
 def test_histograms_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "TOPICS_MAX", 3)
     monkeypatch.setattr(module, "WAITING_MAX", 7)
-    found = Lateness()
+    found = Lateness(TestClock(0))
     for n in range(100):
         found.note_delivered(f"t{n % 10}", np.array([1000 - n], np.int64), 1000, 0)
     by_topic = found.by_topic()

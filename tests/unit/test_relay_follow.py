@@ -81,6 +81,8 @@ class FakeRunner:
     def __init__(self, world: Stored, kafka: Kafka) -> None:
         self.world, self.kafka = world, kafka
         self.direct: list[bool] = []
+        self.between: Any = None
+        """What was read ahead, as the follower shows it to what it has run."""
 
     def of(self, shard: int) -> FakeWriter:
         return FakeWriter(self.kafka, shard)
@@ -89,6 +91,7 @@ class FakeRunner:
         pass
 
     def run(self, parts: Sequence[DeliverPlan], *, direct: bool = False, ahead: Any = None) -> list[Any]:
+        self.between = ahead
         self.direct += [direct] if any(part.rows for part in parts) else []
         done, failed = [], None
         for part in parts:

@@ -14,12 +14,12 @@ import pytest
 from tests.crash.tools import PARTS, World, steps_of
 from tests.faults import Crash
 
-import tarry.broker.changes as changes
 import tarry.broker.commands.advance as advance
 from tarry.api.outcome import Outcome
 from tarry.base.clock import TestClock
 from tarry.base.errors import InvalidArgumentError, InvalidMessageError
 from tarry.base.message import SCHEMA
+from tarry.broker.queries.messages import MessageFinder
 from tarry.repeat import Repeat
 from tarry.testing import TestBroker, open_broker
 
@@ -127,7 +127,7 @@ def test_the_first_falls_due_while_it_is_looked_up_to_be_moved(tmp_path: Path, m
     with open_broker(tmp_path) as broker:
         first = broker.schedule("t", "x", delay=1, repeat=Repeat.every("1s", times=3))
         broker.step()
-        whole, looked = changes.locate, []
+        whole, looked = MessageFinder.find, []
 
         def locate(*given: Any) -> Any:
             found = whole(*given)
@@ -135,7 +135,7 @@ def test_the_first_falls_due_while_it_is_looked_up_to_be_moved(tmp_path: Path, m
                 looked.append(broker.advance(1))
             return found
 
-        monkeypatch.setattr(changes, "locate", locate)
+        monkeypatch.setattr(MessageFinder, "find", locate)
         assert broker.reschedule(first.handle, delay=10).outcome is Outcome.DONE
         broker.advance(60)
         assert [d for d, _ in take(broker)] == [1000, 10_000, 11_000], "ten seconds from when it was asked for"

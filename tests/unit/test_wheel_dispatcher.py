@@ -10,15 +10,28 @@ from tests.unit.test_wheel_loader import NOW, FakeStore, Rig
 
 from tarry.base.types import Key
 from tarry.broker.dispatcher import Dispatcher
+from tarry.broker.series import Series
+from tarry.intake import Command
 from tarry.log.files import OsFiles
 from tarry.queue import ReadyLog
+from tarry.wheel import Wheel
+
+
+def no_series(wheel: Wheel, ready: ReadyLog) -> Series:
+    """Recurring messages, of which these tests have none."""
+
+    def submit(command: Command) -> None:
+        raise AssertionError(f"{command} was submitted")
+
+    return Series(wheel, ready, submit, missed_after_ms=60_000, threaded=False)
 
 
 class Box(Rig):
     def __init__(self, directory: Path) -> None:
         super().__init__(directory / "intake", FakeStore(), horizon_ms=10_000)
         self.ready = ReadyLog.open(OsFiles(), directory / "ready", segment_bytes_max=1 << 20, cache_bytes_max=0)
-        self.dispatcher = Dispatcher(self.wheel, self.intake, self.ready, self.loader, self.clock)
+        series = no_series(self.wheel, self.ready)
+        self.dispatcher = Dispatcher(self.wheel, self.intake, self.ready, self.loader, series, self.clock)
         self.loader.step()
 
     def step(self) -> None:
@@ -103,7 +116,7 @@ def test_rows_from_the_store_are_counted_in_the_cut(tmp_path: Path) -> None:
     box.store.keys = [Key(NOW + i, i) for i in range(5)]
     box.store.committed_seq = 5
     rig = Rig(tmp_path / "again", box.store)
-    dispatcher = Dispatcher(rig.wheel, rig.intake, box.ready, rig.loader, rig.clock)
+    dispatcher = Dispatcher(rig.wheel, rig.intake, box.ready, rig.loader, no_series(rig.wheel, box.ready), rig.clock)
     rig.loader.step()
     rig.arrive(NOW + 2)
     rig.clock.advance_ms(10)

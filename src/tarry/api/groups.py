@@ -1,65 +1,25 @@
 """Consumer groups and topics: their settings, and what one may ask of them.
 
-This is where a setting of a group is defined: a field of :class:`GroupFields`, its name in :class:`GroupOptions` (for
-editors and type checkers), and its check in :class:`GroupSettings`. Requests, clients and the command line take it from
-here; what it does is up to ``tarry.groups``.
+The fields themselves are in :mod:`tarry.api.settings`; here are their checks, and what is told of a group or a topic.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal, TypedDict, TypeVar
+from dataclasses import dataclass, fields, replace
+from typing import Any, TypeVar
 
 from tarry.api.filter import parse_filter
 from tarry.api.retry import parse_retry
+from tarry.api.settings import GroupFields, TopicFields
 from tarry.base.columns import shown
 from tarry.base.dead_topics import is_dead_topic
 from tarry.base.errors import InvalidArgumentError
 from tarry.base.message import LATE_WAYS
 
-Start = Literal["earliest", "latest"]
-"""Where a group that is new begins: at the first message that is kept, or behind the last."""
-EARLIEST: Start = "earliest"
-LATEST: Start = "latest"
-STARTS: tuple[Start, ...] = (EARLIEST, LATEST)
-
-TRIES = 16
 INT32_MAX = 2**31 - 1
 YEAR_MS = 366 * 86_400_000
 
 S = TypeVar("S", "GroupSettings", "TopicSettings")
-
-
-def setting(default: Any, text: str) -> Any:
-    """A field that is a setting: its default, and what it means in a line for people."""
-    return field(default=default, metadata={"help": text})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupFields:
-    """How a group treats its messages; ``docs/delivery-groups.md`` has more about each."""
-
-    retry: str = setting("", "Back-off after a nack: 'fixed 1s', 'exponential 1s max 1h', 'list 10s 1m', rocketmq.")
-    """The forms are those of :mod:`tarry.api.retry`; empty: fixed, the broker's ``retry_ms``."""
-    tries: int = setting(TRIES, "How often a message is handed out before it is a dead letter; 0: no limit.")
-    inflight_max: int = setting(0, "Messages leased at a time, over all consumers; 0: no limit but theirs.")
-    filter: str = setting("", "Which messages it wants: 'a || b' are tags; 'sql: price > 3'; '' is all.")
-    """The languages are those of :mod:`tarry.api.filter`."""
-    ordered: bool = setting(False, "Of each ordering key, one message at a time.")
-    paused: bool = setting(False, "Nothing is handed out.")
-    lease_ms: int = setting(0, "Lease of consumers that ask for none; 0: the broker's.")
-
-
-class GroupOptions(TypedDict, total=False):
-    """The settings of :class:`GroupFields` as arguments; None leaves one as it is."""
-
-    retry: str | None
-    tries: int | None
-    inflight_max: int | None
-    filter: str | None
-    ordered: bool | None
-    paused: bool | None
-    lease_ms: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,17 +82,12 @@ class GroupInfo(GroupFields):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TopicSettings:
+class TopicSettings(TopicFields):
     """What holds for all groups of a topic: what becomes of messages that are late, and order.
 
     Raises:
         InvalidArgumentError: a value is not allowed; says which are.
     """
-
-    late: str = setting("", "What becomes of late messages that do not say it: deliver, drop or dead; '' is drop.")
-    lateness_ms_max: int = setting(-1, "How late a message without an expiry may be; -1 or none: any.")
-    ordered: bool = setting(False, "All groups keep the order of ordering keys.")
-    declared: bool = setting(False, "It is there before it has a message.")
 
     def changed(self, **given: Any) -> TopicSettings:
         """With new values; None leaves a setting as it is."""
@@ -143,15 +98,6 @@ class TopicSettings:
             raise InvalidArgumentError(f"late is {shown(self.late)}; allowed: {', '.join(LATE_WAYS)}, or '' for none")
         check_number("lateness_ms_max", self.lateness_ms_max, -1, 1 << 50, "-1 (none)")
         _check_truths(self, "ordered", "declared")
-
-
-class TopicOptions(TypedDict, total=False):
-    """The settings of :class:`TopicSettings` as arguments; None leaves one as it is."""
-
-    late: str | None
-    lateness_ms_max: int | None
-    ordered: bool | None
-    declared: bool | None
 
 
 @dataclass(frozen=True, slots=True)

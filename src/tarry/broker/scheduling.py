@@ -13,7 +13,7 @@ from tarry.api.receipt import Accepted, Receipt
 from tarry.api.schedule import MessageOptions, make_row, to_batch
 from tarry.base.clock import Clock
 from tarry.base.delay import Delay, check_due, datetime_ms, due_from_delay
-from tarry.base.errors import InvalidArgumentError, InvalidMessageError, TarryError
+from tarry.base.errors import InvalidArgumentError, TarryError
 from tarry.base.waiting import answer_of
 from tarry.broker.acceptance import Acceptance
 from tarry.broker.commands.named import Named
@@ -102,10 +102,7 @@ class Scheduling:
     ) -> Receipt:
         """Schedule one message, and wait until it is durable."""
         row = make_row(topic, body, delay=delay, due=due, **options)
-        try:
-            [receipt] = self.schedule_batch(to_batch([row])).receipts([options.get("id")])
-        except InvalidMessageError as error:
-            raise error.of_row(None) from None
+        [receipt] = self.schedule_batch(to_batch([row])).receipts([options.get("id")])
         return receipt
 
     def due_ms(self, delay: Delay | None, due: datetime | int | None) -> int:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tarry.api.groups import GroupFields
+from tarry.api.settings import GroupFields
 from tarry.cli import output
 from tarry.cli.options import DEFAULT_ENDPOINT, Endpoint, Json, Start, connect, instant_ms
 from tarry.cli.settings import with_settings

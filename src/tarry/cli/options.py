@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tarry.api.groups import Start as StartName
+from tarry.api.settings import Start as StartName
 from tarry.base.delay import datetime_ms, due_from_delay, parse_duration_ms
 from tarry.base.errors import InvalidArgumentError
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from tarry.api.groups import TopicInfo, TopicSettings
+from tarry.api.settings import TopicFields
 from tarry.cli import output
 from tarry.cli.group import Topic
 from tarry.cli.options import DEFAULT_ENDPOINT, Endpoint, Json, connect
 from tarry.cli.settings import with_settings
+
+if TYPE_CHECKING:
+    from tarry.api.groups import TopicInfo
 
 app = typer.Typer(name="topic", help="Topics: late messages, order.", no_args_is_help=True)
 
@@ -28,7 +31,7 @@ def show(topic: Topic, endpoint: Endpoint = DEFAULT_ENDPOINT, json: Json = False
 
 
 @app.command("set")
-@with_settings(TopicSettings)
+@with_settings(TopicFields)
 def set_(topic: Topic, settings: dict[str, Any], endpoint: Endpoint = DEFAULT_ENDPOINT, json: Json = False) -> None:
     """Change a topic's settings, what becomes of late messages above all; what is not named stays.
 

@@ -9,17 +9,9 @@ from collections.abc import Callable
 import pyarrow as pa
 
 from tarry.api.filter import EVERYTHING
-from tarry.api.groups import (
-    EARLIEST,
-    LATEST,
-    STARTS,
-    GroupInfo,
-    GroupSettings,
-    Start,
-    TopicInfo,
-    TopicSettings,
-)
+from tarry.api.groups import GroupInfo, GroupSettings, TopicInfo, TopicSettings
 from tarry.api.retry import parse_retry
+from tarry.api.settings import EARLIEST, LATEST, STARTS, Start
 from tarry.base.clock import Clock
 from tarry.base.config import Config
 from tarry.base.dead_topics import is_dead_topic

@@ -8,7 +8,8 @@ from typing import Any
 import pyarrow as pa
 
 from tarry.api.consuming import OnResult
-from tarry.api.groups import GroupSettings, Start
+from tarry.api.groups import GroupSettings
+from tarry.api.settings import Start
 from tarry.base.clock import Clock
 from tarry.base.types import Int64s, Mask
 from tarry.groups import inspection

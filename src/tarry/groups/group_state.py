@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tarry.api.groups import STARTS
+from tarry.api.settings import STARTS
 from tarry.base.errors import ClosedError, CorruptError
 from tarry.base.types import Int32s, Int64s, Mask
 from tarry.groups.copies import CopiesUnderWay

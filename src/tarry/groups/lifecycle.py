@@ -8,7 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from tarry.api.groups import EARLIEST, LATEST, GroupSettings, Start, TopicSettings
+from tarry.api.groups import GroupSettings, TopicSettings
+from tarry.api.settings import EARLIEST, LATEST, Start
 from tarry.base.dead_topics import DEAD_LETTER_GROUP
 from tarry.base.waiting import wait_for
 from tarry.groups.control import GroupControl

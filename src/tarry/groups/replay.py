@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tarry.api.groups import EARLIEST, STARTS, Start
+from tarry.api.settings import EARLIEST, STARTS, Start
 from tarry.groups.intervals import Intervals
 from tarry.queue.entries import Entry, Op
 

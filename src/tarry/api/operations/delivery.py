@@ -7,8 +7,8 @@ from typing import Annotated
 
 import pyarrow as pa
 
-from tarry.api.groups import Start
 from tarry.api.operation import Action, Int64, Natural, Operation, Request, Rows, int64s, named, one_batch
+from tarry.api.settings import Start
 from tarry.api.views import DELIVERY
 from tarry.base.errors import InvalidArgumentError
 from tarry.base.types import Int64s

@@ -11,8 +11,9 @@ from datetime import datetime
 from typing import Any, Unpack
 from typing import get_type_hints as hints_of
 
-from tarry.api.groups import GroupInfo, GroupOptions, Start, TopicInfo, TopicOptions
+from tarry.api.groups import GroupInfo, TopicInfo
 from tarry.api.operation import NOTHING, Action, Int64, Natural, Operation, data, many, named
+from tarry.api.settings import GroupOptions, Start, TopicOptions
 from tarry.base.delay import datetime_ms
 
 _NUMBERS: dict[Any, Any] = {"tries": Natural, "inflight_max": Natural, "lease_ms": Natural, "lateness_ms_max": Int64}

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 import pyarrow as pa
 
-from tarry.api.groups import Start
 from tarry.api.operation import Action, Codec, Form, Int64, Natural, Operation, Rows, named
+from tarry.api.settings import Start
 from tarry.api.views import CANCELLED, QUEUED
 from tarry.base.errors import InvalidArgumentError
 
