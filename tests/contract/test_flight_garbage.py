@@ -12,10 +12,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tarry.api import wire
+from tarry.api.operations import OPERATIONS
+from tarry.api.operations.delivery import Subscribe
+from tarry.api.parsing import parse
 from tarry.api.receipt import OUTCOMES
 from tarry.api.wire import decode_error
 from tarry.base import handle
-from tarry.fronts.flight import commands
+from tarry.base.errors import InvalidArgumentError
 
 FIELDS = (
     *("topic", "group", "handles", "handle", "keys", "key", "due_ms", "delay_ms", "delay_level", "leases", "offsets"),
@@ -107,18 +110,18 @@ def test_handles_that_nobody_made(flight: fl.FlightClient, text: str) -> None:
     assert code_of(lambda: list(flight.do_action(fl.Action("cancel", body)))) == "forged_handle"
 
 
-commands_said = st.sampled_from(
-    [commands.Consume, commands.Receive, commands.Intake, commands.Settling, commands.Nack, commands.DeadLetters]
-)
+requests = st.sampled_from([Subscribe, *(kind for kind in OPERATIONS if kind.wire_fields())])
 
 
-@given(commands_said, bodies)
-def test_commands_are_parsed_or_refused(kind: Any, raw: bytes) -> None:
+@given(requests, bodies)
+def test_requests_are_parsed_or_refused(kind: Any, raw: bytes) -> None:
+    """What is understood is understood again when it is said anew."""
     try:
-        parsed = commands.parse(kind, raw)
-    except wire.InvalidArgumentError:
+        parsed = parse(kind, raw)
+    except InvalidArgumentError:
         return
-    assert commands.parse(kind, wire.encode_json(parsed.model_dump())) == parsed
+    again = parse(kind, wire.encode_json(parsed.to_wire()))
+    assert again.to_wire() == parsed.to_wire()
 
 
 def test_batches_with_the_columns_of_keys_and_series(flight: fl.FlightClient) -> None:

@@ -174,7 +174,7 @@ def test_bad_addresses(address: object) -> None:
         ({"topic": "t", "group": "g", "prefetch": True}, "prefetch is True"),
         ({"topic": "t", "group": "g", "prefetch": -1}, "prefetch is -1"),
         ({"topic": "t", "group": "g", "lease_ms": 1 << 80}, "lease_ms is"),
-        ({"topic": "t", "group": "g", "prefetsch": 1}, "prefetsch is not a field; allowed: op, topic"),
+        ({"topic": "t", "group": "g", "prefetsch": 1}, "prefetsch is not a field; allowed: topic, group"),
         ([], "allowed: a JSON object"),
         (None, "allowed: a JSON object"),
     ],

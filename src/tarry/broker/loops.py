@@ -78,6 +78,7 @@ class Loops:
     def stop(self) -> None:
         """Have them end; :meth:`join` waits."""
         self._loader.wake.set()
+        self._ready.dirty.set()  # what keeps the log waits for it, up to LOOK_S
         self._dispatcher.stop()
         self._series.stop()
 

@@ -22,6 +22,8 @@ from tarry.fronts.metrics.collector import BrokerCollector
 
 log = logging.getLogger(__name__)
 
+STOP_LOOK_S = 0.05
+"""How often the thread looks whether it is to stop."""
 CONNECTIONS_MAX = 8
 """More at a time are closed unanswered."""
 TIMEOUT_S = 5.0
@@ -120,7 +122,9 @@ class MetricsFront:
     def __init__(self, server: _Server, host: str) -> None:
         self._server = server
         self.address = f"{host}:{server.server_address[1]}"
-        self._thread = threading.Thread(target=server.serve_forever, name="tarry-metrics", daemon=True)
+        self._thread = threading.Thread(
+            target=server.serve_forever, args=(STOP_LOOK_S,), name="tarry-metrics", daemon=True
+        )
         self._thread.start()
 
     @classmethod
