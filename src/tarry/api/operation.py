@@ -39,6 +39,7 @@ import numpy as np
 import pyarrow as pa
 from annotated_types import Ge, Lt
 
+from tarry.base.delay import INT64_MAX
 from tarry.base.errors import InvalidArgumentError, TarryError
 from tarry.base.types import Int64s
 
@@ -69,7 +70,10 @@ def _list(values: Any) -> list[int] | None:
         return None
     try:
         # Also of numpy's integers, one by one.
-        return np.asarray(values).astype(np.int64, casting="same_kind").tolist() if len(values) else []
+        whole = np.asarray(values)
+        if whole.dtype == np.uint64 and whole.size and whole.max() > INT64_MAX:  # astype would let it through
+            raise TypeError
+        return whole.astype(np.int64, casting="same_kind").tolist() if len(values) else []
     except (TypeError, ValueError) as error:
         raise InvalidArgumentError(f"{values!r:.80} is given; allowed: whole numbers") from error
 

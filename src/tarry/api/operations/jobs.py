@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, Any
 
 from annotated_types import Ge, Le
+from typing_extensions import TypedDict  # pydantic wants this one before Python 3.12
 
 from tarry.api.jobs import Job, JobCancelled, JobState, StagedFile
 from tarry.api.operation import NOTHING, PLAIN, Action, Codec, Form, Int64, Natural, Operation, Request, many, named

@@ -107,7 +107,7 @@ class Service(fl.FlightServerBase):  # type: ignore[misc]
         if descriptor.path == SCHEDULE_PATH:
             self._run(PutStream(self._broker, reader, writer))
             return
-        command = decode_json(bytes(descriptor.command or b"")) if descriptor.path is None else None
+        command = _decoded(descriptor.command) if descriptor.path is None else None
         if not isinstance(command, dict) or command.pop("op", None) != STAGE:
             raise NotFoundError(f"DoPut of {_shown(descriptor)}; allowed: the path ['schedule'], or the op {STAGE!r}")
         self._check_serving()
@@ -232,6 +232,14 @@ def _command(descriptor: fl.FlightDescriptor, reader: fl.MetadataRecordBatchRead
         ) from None
     except STREAM_ERRORS as error:
         raise InvalidArgumentError(f"the command could not be read: {error}") from error
+
+
+def _decoded(command: Any) -> Any:
+    """A descriptor's command; None where it is no JSON: then it is none that we know."""
+    try:
+        return decode_json(bytes(command or b""))
+    except InvalidArgumentError:
+        return None
 
 
 def _request(kind: type[Operation[Any]], body: bytes) -> Operation[Any]:
