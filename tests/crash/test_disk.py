@@ -239,7 +239,7 @@ def test_no_room_for_a_due_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         raise OSError(errno.ENOSPC, "no space left (injected)")
 
     with threaded(tmp_path, OsFiles()) as broker:
-        monkeypatch.setattr("tarry.intake.intake.write_index", full)
+        monkeypatch.setattr("tarry.intake.segments.write_index", full)
         for _ in range(4):
             broker.schedule_batch(rows("a", 10, delay_ms=60_000, body=1000))
         wait_until(lambda: len(tried) >= 2)
