@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import secrets
 from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
 
 import pyarrow as pa
 
@@ -200,20 +202,20 @@ class ConsumerGroups:
     def info(self, group: Group) -> GroupInfo:
         """A group's settings and counts."""
         settings, topic = group.settings, group.topic_name
+        effective: dict[str, Any] = asdict(settings) | {
+            "retry": str(parse_retry(settings.retry)) if settings.retry else self._default_retry,
+            "filter": settings.filter or EVERYTHING,
+            "ordered": group.ordered,
+            "lease_ms": settings.lease_ms or self._default_lease_ms,
+            **group.counts(),
+        }
         return GroupInfo(
+            **effective,
             topic=topic,
             group=group.name,
-            retry=str(parse_retry(settings.retry)) if settings.retry else self._default_retry,
-            tries=settings.tries,
-            inflight_max=settings.inflight_max,
-            filter=settings.filter or EVERYTHING,
-            ordered=group.ordered,
-            paused=settings.paused,
-            lease_ms=settings.lease_ms or self._default_lease_ms,
             start=group.start,
             dead=self._dead_letters.count(topic, group.name),
             oldest_due_ms=group.oldest_due_ms(),
-            **group.counts(),
         )
 
     def has_topic(self, topic: str) -> bool:

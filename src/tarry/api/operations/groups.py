@@ -12,16 +12,14 @@ from typing import Any, Unpack
 from typing import get_type_hints as hints_of
 
 from tarry.api.groups import GroupInfo, TopicInfo
-from tarry.api.operation import NOTHING, Action, Int64, Natural, Operation, data, many, named
+from tarry.api.operation import NOTHING, Action, Int64, Operation, data, many, named
 from tarry.api.settings import GroupOptions, Start, TopicOptions
 from tarry.base.delay import datetime_ms
 
-_NUMBERS: dict[Any, Any] = {"tries": Natural, "inflight_max": Natural, "lease_ms": Natural, "lateness_ms_max": Int64}
-
 
 def _options(kind: Any) -> dict[str, tuple[Any, Any]]:
-    """The settings as fields of a request, each of which may be left out."""
-    return {name: (_NUMBERS[name] | None if name in _NUMBERS else hint, None) for name, hint in hints_of(kind).items()}
+    """The settings as fields of a request, each of which may be left out. Ranges are checked where they are defined."""
+    return {name: (Int64 | None if hint == int | None else hint, None) for name, hint in hints_of(kind).items()}
 
 
 @dataclass(frozen=True, slots=True)
