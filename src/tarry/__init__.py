@@ -14,7 +14,9 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from tarry.base.version import VERSION
+
+__version__ = VERSION
 
 if TYPE_CHECKING:
     from tarry.api.outcome import Outcome

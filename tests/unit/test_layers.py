@@ -7,7 +7,8 @@ imports inside functions count like any other.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,18 @@ def names_for(path: Path, forbidden: tuple[str, ...]) -> list[str]:
     return found
 
 
+def module_of(path: Path) -> str:
+    parts = [tarry.__name__, *path.relative_to(ROOT).with_suffix("").parts]
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def modules_needed(path: Path, modules: Collection[str]) -> set[str]:
+    """Of ``from tarry.log import files``, the module ``tarry.log.files``, and not the package that it is in."""
+    needed = [(line, module) for line, module in imported(path) if module in modules]
+    parents = {(line, module.rpartition(".")[0]) for line, module in needed}
+    return {module for line, module in needed if (line, module) not in parents}
+
+
 def id_of(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
@@ -70,6 +83,27 @@ def test_imports_go_downwards(path: Path) -> None:
 @pytest.mark.parametrize("path", files("client"), ids=id_of)
 def test_the_client_needs_no_broker(path: Path) -> None:
     assert names_for(path, tuple(p for p in LAYERS if p not in ("base", "repeat", "api", "client"))) == []
+
+
+@pytest.mark.parametrize("path", files("fronts"), ids=id_of)
+def test_a_front_knows_api_alone(path: Path) -> None:
+    assert names_for(path, tuple(p for p in LAYERS if p not in ("base", "repeat", "api", "fronts"))) == []
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.rglob("*.py")), ids=id_of)
+def test_no_private_name_is_imported(path: Path) -> None:
+    names = [(line, module.rsplit(".", 1)[-1]) for line, module in imported(path) if module.startswith("tarry.")]
+    assert [f"{line}: {name}" for line, name in names if name.startswith("_")] == []
+
+
+def test_no_circles() -> None:
+    """Of modules, type-only imports included: what needs each other is one thing, or one of them wants a protocol."""
+    names = {module_of(path): path for path in ROOT.rglob("*.py")}
+    needs = {name: modules_needed(path, names.keys()) for name, path in names.items()}
+    try:
+        TopologicalSorter(needs).prepare()
+    except CycleError as error:
+        pytest.fail(" imports ".join(reversed(error.args[1])))
 
 
 @pytest.mark.parametrize("path", files(*CORE), ids=id_of)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tarry import __version__
 from tarry.base.clock import Clock
+from tarry.base.version import VERSION
 from tarry.broker.health import Health
 from tarry.broker.pipeline import Pipeline
 from tarry.broker.progress import Progress
@@ -47,7 +47,7 @@ class Status:
         wheel, intake, last, snapshot = self._wheel, self._intake, self._progress.last, self._store.snapshot
         fatal = self._health.fatal
         return {
-            "version": __version__,
+            "version": VERSION,
             "state": self._health.state,
             "fatal": str(fatal) if fatal else None,
             "uptime_ms": self._clock.now_ms() - self._started_ms,
@@ -66,4 +66,4 @@ class Status:
 
     def ping(self) -> dict[str, Any]:
         """The clock and the version."""
-        return {"now_ms": self._clock.now_ms(), "version": __version__}
+        return {"now_ms": self._clock.now_ms(), "version": VERSION}

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from tarry import __version__
 from tarry.base.errors import TarryError
+from tarry.base.version import VERSION
 from tarry.cli import (
     audit,
     change,
@@ -54,7 +54,7 @@ app.command("schedule", hidden=True)(send.send)
 
 def _version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"tarry {__version__}")
+        typer.echo(f"tarry {VERSION}")
         raise typer.Exit
 
 

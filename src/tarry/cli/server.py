@@ -16,10 +16,10 @@ import threading
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from tarry import __version__
 from tarry.base import affinity
 from tarry.base.config import Config, parse_address
 from tarry.base.errors import FatalError
+from tarry.base.version import VERSION
 from tarry.cli import output
 from tarry.cli.exits import ExitCode
 from tarry.cli.memory import Trimmer
@@ -87,7 +87,7 @@ def _serve(config: Config, stop: StopSignals, stack: ExitStack) -> None:
         metrics = MetricsFront.start(broker, config.metrics)
         stack.callback(metrics.stop)
         fronts.append(f"metrics on {metrics.address}")
-    output.line(f"tarry {__version__} serving {', '.join(fronts)}, data {config.data}")
+    output.line(f"tarry {VERSION} serving {', '.join(fronts)}, data {config.data}")
     supervisor = _start_pipeline(broker, config, address, stack)
     settle_memory()
     _wait(broker, supervisor, stop)

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import repeat
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -25,9 +25,6 @@ from tarry.base.delay import Delay, due_from_delay
 from tarry.base.errors import InvalidArgumentError
 from tarry.base.message import ORDER_KEY
 from tarry.base.types import Int64s
-
-if TYPE_CHECKING:
-    from tarry.client.settling import Settler
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -51,6 +48,31 @@ class _Lists(dict[str, list[Any]]):
         return values
 
 
+class Settles(Protocol):
+    """What a delivery tells of what its user wants: :class:`tarry.client.settling.Settler`. Any thread."""
+
+    @property
+    def closed(self) -> bool:
+        """The connection is over: what was not sent by now comes again by itself."""
+        ...
+
+    def mark(self, batch: DeliveryBatch) -> None:
+        """A row of the batch was acknowledged."""
+        ...
+
+    def order(self, op: Op, argument: int, batch: DeliveryBatch, row: int | None) -> None:
+        """Settle a row of the batch, or all that are not settled (None)."""
+        ...
+
+    def push(self) -> None:
+        """Send what has gathered, in the caller's thread."""
+        ...
+
+    def hurry(self) -> None:
+        """Have what has gathered sent soon."""
+        ...
+
+
 class DeliveryBatch:
     """Messages that arrived together. For columnar consumers: :attr:`data`, then :meth:`ack`.
 
@@ -60,7 +82,7 @@ class DeliveryBatch:
 
     __slots__ = ("_open", "_taken", "acked", "arrived_ms", "clean", "data", "lists", "settler", "source")
 
-    def __init__(self, data: pa.RecordBatch, settler: Settler, source: tuple[str, str]) -> None:
+    def __init__(self, data: pa.RecordBatch, settler: Settles, source: tuple[str, str]) -> None:
         self.data = data
         """An Arrow record batch: the columns of a message, and ``offset``, ``lease``, ``attempt``."""
         self.source = source

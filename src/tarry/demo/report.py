@@ -12,8 +12,8 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from tarry import __version__
 from tarry.base.delay import format_ms
+from tarry.base.version import VERSION
 from tarry.demo.account import PERCENTILES, Account, LargestHerd
 from tarry.demo.audit import Audited
 from tarry.demo.facts import Facts, KillFacts
@@ -29,7 +29,7 @@ NAME_WIDTH = 20
 def as_json(account: Account, facts: Facts, wrong: list[str], audited: Audited | None = None) -> dict[str, Any]:
     """Everything, as plain data."""
     return {
-        "version": __version__,
+        "version": VERSION,
         "cpus": os.cpu_count(),
         "good": not wrong,
         "wrong": wrong,

@@ -14,10 +14,10 @@ from urllib.parse import urlsplit
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, choose_encoder, generate_latest
 
-from tarry import __version__
 from tarry.api.operation import Caller
 from tarry.base.config import parse_address
 from tarry.base.errors import UnavailableError
+from tarry.base.version import VERSION
 from tarry.fronts.metrics.collector import BrokerCollector
 
 log = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ TIMEOUT_S = 5.0
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    server_version = f"tarry/{__version__}"
+    server_version = f"tarry/{VERSION}"
     sys_version = ""
     timeout = TIMEOUT_S
 

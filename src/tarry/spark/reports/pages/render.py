@@ -20,9 +20,9 @@ def render(template: str, **values: Any) -> str:
     Raises:
         NotFoundError: Jinja2 is not installed; says how.
     """
-    from tarry import __version__
+    from tarry.base.version import VERSION
 
-    return _environment().get_template(template).render(version=__version__, **values)
+    return _environment().get_template(template).render(version=VERSION, **values)
 
 
 def write(path: Path, html: str) -> None:
