@@ -219,10 +219,10 @@ def test_what_a_restart_has_yet_to_find_out_about_is_not_pending(w: World) -> No
     """Delivered since the last checkpoint: still in the intake, and known from the ready log alone."""
     w.schedule("a", [1000, 1001, 5000, 70_000])
     w.clock.advance_ms(1001)
-    rooms = w.b.components
-    rooms.loader.step()
-    assert rooms.dispatcher.step()
-    rooms.ready.sync(rooms.ready.ticket())
+    parts = w.b.components
+    parts.loader.step()
+    assert parts.dispatcher.step()
+    parts.ready.sync(parts.ready.ticket())
     w.crashed(None)
     w.open()
     assert ids(w.b) == ["a2", "a3"]

@@ -14,7 +14,7 @@ import pytest
 from tests.crash.tools import PARTS, World, steps_of
 from tests.faults import Crash
 
-import tarry.broker.commands.advance as advance
+import tarry.broker.commands.advance_series as advance
 from tarry.api.outcome import Outcome
 from tarry.base.clock import TestClock
 from tarry.base.errors import InvalidArgumentError, InvalidMessageError

@@ -27,7 +27,7 @@ from tarry.base.message import SCHEMA, Kind, cancellations, check_topic, chunks,
 from tarry.base.types import Int64s, Key, Mask, before
 from tarry.base.waiting import wait_for
 from tarry.broker.acceptance import Acceptance
-from tarry.broker.commands.note import Note
+from tarry.broker.commands.append_rows import AppendRows
 from tarry.broker.job_announcements import JobAnnouncements
 from tarry.broker.jobs import Jobs
 from tarry.broker.key_backfill import KeyBackfill
@@ -242,7 +242,7 @@ class Bulk:
             attempt = None
         if attempt is not None:
             rows = job_rows(Kind.JOB, attempt.number, attempt.topics, self._clock.now_ms())
-            wait_for(lambda done: carry_out(Note(rows, done)))
+            wait_for(lambda done: carry_out(AppendRows(rows, done)))
             self._announcements.announced(attempt.number)
         self._announcements.unannounced = None
         return attempt is not None
@@ -317,7 +317,7 @@ class Bulk:
                 # Those that are late stand among what was delivered: they are cancelled one by one.
                 by_topic = counts or {late.column("topic")[0].as_py(): 0}
                 rows = [job_rows(Kind.JOB_CANCELLED, number, by_topic, now, since), cancellations(late, now)]
-                wait_for(lambda done: self._scheduling.carry_out(Note(pa.concat_batches(rows), done)))
+                wait_for(lambda done: self._scheduling.carry_out(AppendRows(pa.concat_batches(rows), done)))
         except BaseException:
             self._undo(number)
             raise

@@ -12,7 +12,7 @@ from tarry.api.jobs import Job
 from tarry.base.bulk import among
 from tarry.base.errors import ClosedError, TarryError
 from tarry.base.waiting import wait_for
-from tarry.broker.commands.name import COLUMNS, Name
+from tarry.broker.commands.register_keys import COLUMNS, RegisterKeys
 from tarry.broker.jobs import Jobs
 from tarry.broker.store_view import StoreFollower
 from tarry.intake import Command
@@ -85,7 +85,7 @@ class KeyBackfill:
             for rows in self._rows(job):
                 if self._stopping.is_set():
                     return
-                wait_for(lambda done, rows=rows: self._carry_out(Name(rows, self._registry, done)))  # type: ignore[misc]
+                wait_for(lambda done, rows=rows: self._carry_out(RegisterKeys(rows, self._registry, done)))  # type: ignore[misc]
                 count += rows.num_rows
             if count:
                 # Before the job is done with: what a power failure takes of the registry is not in the log.

@@ -16,7 +16,7 @@ from tarry.base.delay import Delay, check_due, datetime_ms, due_from_delay
 from tarry.base.errors import InvalidArgumentError, TarryError
 from tarry.base.waiting import answer_of
 from tarry.broker.acceptance import Acceptance
-from tarry.broker.commands.named import Named
+from tarry.broker.commands.schedule_named import ScheduleNamed
 from tarry.intake import NO_ROWS, Command, Submission
 from tarry.log.commit import GroupCommit
 
@@ -75,7 +75,7 @@ class Scheduling:
     ) -> None:
         command = None
         if self._has_names(batch):
-            command = Named(batch, policies, on_result, secret=self._secret, dedupe=self._dedupe)
+            command = ScheduleNamed(batch, policies, on_result, secret=self._secret, dedupe=self._dedupe)
         self._commits.submit(Submission(batch, on_result, command), _size(batch), lead=lead)
 
     def _has_names(self, batch: pa.RecordBatch) -> bool:

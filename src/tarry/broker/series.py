@@ -16,7 +16,7 @@ import numpy as np
 
 from tarry.base.errors import TarryError
 from tarry.base.waiting import answer_of
-from tarry.broker.commands.advance import Advance, Answer
+from tarry.broker.commands.advance_series import AdvanceSeries, Answer
 from tarry.intake import Command
 from tarry.wheel.due import Due
 
@@ -112,7 +112,7 @@ class Series:
 
     def _hand_on(self, due: Due) -> bool:
         def begin(done: Callable[[Answer | TarryError], None]) -> None:
-            self._submit(Advance(due.batch, done, missed_after_ms=self._missed_after_ms))
+            self._submit(AdvanceSeries(due.batch, done, missed_after_ms=self._missed_after_ms))
 
         try:
             deliver = answer_of(begin)

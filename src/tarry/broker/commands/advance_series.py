@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 Answer = npt.NDArray[np.bool_]
 
 
-class Advance:
+class AdvanceSeries:
     """``rows`` are occurrences (of SCHEMA) that were taken from the wheel. ``done`` gets a mask: which of them are
     to be handed out. The others go without it: cancelled meanwhile, or left out for having been missed.
     """

@@ -10,7 +10,7 @@ from tarry.base.errors import TarryError
 from tarry.broker.commands.write_batch import WriteBatch
 
 
-class Note:
+class AppendRows:
     """``rows`` are of UNNUMBERED. ``done`` gets None when they are durable."""
 
     def __init__(self, rows: pa.RecordBatch, done: Callable[[TarryError | None], None]) -> None:

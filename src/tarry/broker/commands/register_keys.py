@@ -20,14 +20,14 @@ from tarry.names import Entry, Registry, name_of_key
 COLUMNS = ("seq", "topic", "due_ms", "key", "born_ms")
 
 
-class Name:
+class RegisterKeys:
     """``rows`` have :data:`COLUMNS`, each with a key. ``done`` gets None when it is done."""
 
     def __init__(self, rows: pa.RecordBatch, registry: Registry, done: Callable[[TarryError | None], None]) -> None:
         self._rows = rows
         self._registry = registry
         self._done = done
-        self._mine: dict[bytes, Entry] = {}
+        self._entries: dict[bytes, Entry] = {}
 
     def decide(self, batch: WriteBatch) -> pa.RecordBatch | None:
         """The cancellations of what is replaced."""
@@ -40,7 +40,7 @@ class Name:
         for name, entry, known, topic, here in zip(
             wanted, entries, batch.entries(wanted), topics, pending, strict=True
         ):
-            former = self._mine.get(name) or known
+            former = self._entries.get(name) or known
             if not here or (former is not None and former.seq == entry.seq):
                 continue
             if former is not None and former.is_newer_than(entry):
@@ -48,8 +48,8 @@ class Name:
                 continue
             if former is not None:
                 replaced.append((former, topic))
-            self._mine[name] = entry
-        batch.names.update(self._mine)
+            self._entries[name] = entry
+        batch.names.update(self._entries)
         return self._withdrawn(batch, replaced)
 
     def _withdrawn(self, batch: WriteBatch, replaced: list[tuple[Entry, str]]) -> pa.RecordBatch | None:
@@ -63,7 +63,7 @@ class Name:
 
     def on_durable(self, first_seq: int) -> None:
         """It is durable what was replaced; who replaced it is made durable at the end, or done again."""
-        self._registry.put(self._mine)
+        self._registry.put(self._entries)
         self._done(None)
 
     def on_refused(self, error: TarryError) -> None:

@@ -25,7 +25,7 @@ from tarry.names import Entry, digest_of_id, name_of_key
 SCHEDULED, REPLACED, KEPT, DUPLICATE = range(len(OUTCOMES))
 
 
-class Named:
+class ScheduleNamed:
     """``policies``: by row, what to do with a key that is pending; None: replace all."""
 
     def __init__(
