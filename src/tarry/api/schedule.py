@@ -95,15 +95,6 @@ class MessageOptions(TypedDict, total=False):
     late: str | None
 
 
-class MessageDict(MessageOptions, total=False):
-    """A message for ``schedule_many``: the arguments of ``schedule``."""
-
-    topic: str
-    body: bytes | str
-    delay: Delay | None
-    due: datetime | int | None
-
-
 _ARGUMENTS = ("topic", "body", "delay", "due", *MessageOptions.__annotations__)
 
 

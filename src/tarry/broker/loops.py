@@ -145,11 +145,6 @@ class Loops:
         self._ready.flush()
         self._progress.checkpoint()
 
-    def load_step(self) -> None:
-        """Take up the store's news, and load what it brought."""
-        self._take_up_store()
-        self._loader.step()
-
     def _take_up_store(self) -> None:
         self._store.take_up()
         self._progress.delete_stored()
