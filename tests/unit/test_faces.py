@@ -70,7 +70,7 @@ OPTION_OF = {
 }  # fmt: skip
 """Where an option has another name than the field: people write durations and instants."""
 NO_OPTION = {
-    ("Cancel", "topic"), ("CancelKeys", "topic"), ("Reschedule", "topic"),  # a key is written TOPIC/KEY
+    ("Cancel", "topic"), ("CancelKeys", "topic"), ("Reschedule", "topic"),  # a key is given with its topic
     ("Receive", "lease_ms"),  # the group's
     ("GetPending", "next_due"), ("GetOverview", "next_due"),  # always shown
     ("GetOverview", "always"), ("GetOverview", "always_groups"),  # for series of metrics

@@ -144,7 +144,12 @@ def delete(topic: Topic, group: Group, endpoint: Endpoint = DEFAULT_ENDPOINT) ->
 
 
 def _plain(info: GroupInfo) -> dict[str, object]:
-    return {**asdict(info), "oldest_due": output.instant(info.oldest_due_ms)}
+    return {**_fields(info), "oldest_due": output.instant(info.oldest_due_ms)}
+
+
+def _fields(info: GroupInfo) -> dict[str, object]:
+    """What it is called first, then its settings and where it stands."""
+    return {"topic": info.topic, "group": info.group, **asdict(info)}
 
 
 def _show(info: GroupInfo, json: bool, what: str = "all") -> None:
@@ -153,4 +158,4 @@ def _show(info: GroupInfo, json: bool, what: str = "all") -> None:
     elif what == "state":
         output.line(f"{info.group} of {info.topic} {'is paused' if info.paused else 'runs'}; lag {info.lag:,}")
     else:
-        output.tree(asdict(info))
+        output.tree(_fields(info))
