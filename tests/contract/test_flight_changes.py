@@ -136,9 +136,9 @@ def test_a_damaged_handle_is_named_by_its_place_and_nothing_is_done(client: Clie
     assert desk.state == {}
     with pytest.raises(ForgedHandleError, match=rf"^handle {HANDLES_MAX + 1}: not of this broker"):
         client.cancel_many([good] * (HANDLES_MAX + 1) + [receipt(1, token=b"x" * 8).handle])
-    with pytest.raises(InvalidArgumentError, match=r"^handle 0: handle '.*is damaged"):
+    with pytest.raises(InvalidArgumentError, match=r"^handle '.*is damaged"):
         client.cancel(damaged)
-    with pytest.raises(ForgedHandleError, match=r"^handle 0: not of this broker"):
+    with pytest.raises(ForgedHandleError, match=r"^not of this broker"):
         client.cancel(receipt(1, token=b"x" * 8).handle)
     for wrong in (good, good.encode(), None, 7, [good, 7], [None]):
         with pytest.raises(InvalidArgumentError, match=r"allowed: (a list of )?texts"):

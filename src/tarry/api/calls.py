@@ -11,6 +11,7 @@ from typing import TypeVar
 from tarry.api import operations as ops
 from tarry.api.operation import Operation, awaited, sync
 from tarry.api.outcome import Outcome
+from tarry.base.errors import InvalidArgumentError
 
 R = TypeVar("R")
 
@@ -78,7 +79,10 @@ class Calls:
             OverloadedError, DiskFullError: not now; nothing was changed.
             UnavailableError: no answer. It may have been cancelled; ask again: "cancelled" says that it was.
         """
-        [outcome] = self.cancel_many([handle])
+        try:
+            [outcome] = self.cancel_many([handle])
+        except InvalidArgumentError as error:
+            raise _of_one(error) from None
         return outcome
 
     def cancel_key(self, topic: str, key: str) -> Outcome:
@@ -136,10 +140,19 @@ class AsyncCalls:
 
     async def cancel(self, handle: str) -> Outcome:
         """As :meth:`Calls.cancel`."""
-        [outcome] = await self.cancel_many([handle])
+        try:
+            [outcome] = await self.cancel_many([handle])
+        except InvalidArgumentError as error:
+            raise _of_one(error) from None
         return outcome
 
     async def cancel_key(self, topic: str, key: str) -> Outcome:
         """As :meth:`Calls.cancel_key`."""
         [outcome] = await self.cancel_keys(topic, [key])
         return outcome
+
+
+def _of_one(error: InvalidArgumentError) -> InvalidArgumentError:
+    """``error`` without the place among many: one handle was given."""
+    error.args = (str(error).removeprefix("handle 0: "),)
+    return error

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
 from tarry.api.settings import GroupFields
+from tarry.api.settings import Start as StartName
 from tarry.cli import output
 from tarry.cli.options import DEFAULT_ENDPOINT, Endpoint, Json, Start, connect, instant_ms
 from tarry.cli.settings import with_settings
@@ -82,7 +83,7 @@ def set_(
     tarry group set orders audit --start latest --filter 'paid || refunded'
     """
     with connect(endpoint) as client:
-        _show(client.set_group(topic, group, start=start, **settings), json)
+        _show(client.set_group(topic, group, start=cast("StartName | None", start), **settings), json)
 
 
 @app.command()

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tarry.api.settings import Start as StartName
 from tarry.base.delay import datetime_ms, due_from_delay, parse_duration_ms
 from tarry.base.errors import InvalidArgumentError
 
@@ -31,7 +30,7 @@ def connect(endpoint: str) -> Client:
     return Client(endpoint)
 
 
-Start = Annotated[StartName | None, typer.Option("--start", help="Where a new group begins: earliest or latest.")]
+Start = Annotated[str | None, typer.Option("--start", help="Where a new group begins: earliest or latest.")]
 Delayed = Annotated[str | None, typer.Option("--delay", "-d", help="1h30m, 500ms, 2d; a number is in seconds.")]
 Due = Annotated[str | None, typer.Option("--due", help="Instead: 2026-12-01T06:00:00Z, or UTC milliseconds.")]
 Level = Annotated[int | None, typer.Option("--level", help="Instead: a delay level, as RocketMQ has them.")]
