@@ -25,6 +25,7 @@ from tarry.broker.bulk import Bulk
 from tarry.broker.changes import Changes
 from tarry.broker.components import Components
 from tarry.broker.consumers import Consumers
+from tarry.broker.damage import Damage
 from tarry.broker.decisions import Decisions
 from tarry.broker.directory import Checkpoint, DirectoryLock, read_secret
 from tarry.broker.dispatcher import Dispatcher
@@ -94,6 +95,7 @@ def _open(config: Config, clock: Clock, files: Files, health: Health, undo: Exit
     undo.callback(intake.close)
     _check_store(checkpoint, intake, view, config)
     lateness = Lateness(clock)
+    damage = Damage()
     ready = ReadyLog.open(
         files,
         data / "ready",
@@ -103,6 +105,7 @@ def _open(config: Config, clock: Clock, files: Files, health: Health, undo: Exit
         ends=checkpoint.offsets,
         stored_rows=checkpoint.stored_rows,
         on_append=lateness.on_queued,
+        on_damage=damage.report,
     )
     undo.callback(ready.close)
     fired, fired_due_ms = _fired_since(ready, checkpoint)
@@ -115,6 +118,7 @@ def _open(config: Config, clock: Clock, files: Files, health: Health, undo: Exit
         horizon_ms=config.horizon_ms,
         bytes_max=config.wheel_bytes_max,
         cancelled=registry.cancelled_mask,
+        on_damage=damage.report,
     )
     loader.exclude(fired, fired_due_ms)
     announcements = JobAnnouncements(jobs, loader, clock)
@@ -224,8 +228,8 @@ def _open(config: Config, clock: Clock, files: Files, health: Health, undo: Exit
         on_news=take_up_news,
         threaded=threaded,
     )
-    pipeline = Pipeline(config, clock, intake, follower, jobs, progress, follower.announce)
-    status = Status(clock, health, intake, ready, wheel, follower, progress, pipeline, lateness)
+    pipeline = Pipeline(config, clock, intake, follower, jobs, progress, damage, follower.announce)
+    status = Status(clock, health, intake, ready, wheel, follower, progress, pipeline, lateness, damage, loader)
     queries = Queries(
         config,
         clock,
@@ -243,6 +247,7 @@ def _open(config: Config, clock: Clock, files: Files, health: Health, undo: Exit
         lock=lock,
         secret=secret,
         health=health,
+        damage=damage,
         store=store,
         segments=segments,
         intake=intake,
