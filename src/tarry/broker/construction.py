@@ -26,6 +26,7 @@ from tarry.broker.bulk import Bulk
 from tarry.broker.changes import Changes
 from tarry.broker.components import Components
 from tarry.broker.consumers import Consumers
+from tarry.broker.damage import Damage
 from tarry.broker.decisions import Decisions
 from tarry.broker.directory import Checkpoint, DirectoryLock, read_secret
 from tarry.broker.dispatcher import Dispatcher
@@ -106,6 +107,7 @@ def _open(
     undo.callback(intake.close)
     _check_store(checkpoint, intake, view, config)
     lateness = Lateness(clock)
+    damage = Damage()
     ready = ReadyLog.open(
         files,
         data / "ready",
@@ -115,6 +117,7 @@ def _open(
         ends=checkpoint.offsets,
         stored_rows=checkpoint.stored_rows,
         on_append=lateness.on_queued,
+        on_damage=damage.report,
     )
     undo.callback(ready.close)
     fired, fired_due_ms = _fired_since(ready, checkpoint)
@@ -127,6 +130,7 @@ def _open(
         horizon_ms=config.horizon_ms,
         bytes_max=config.wheel_bytes_max,
         cancelled=registry.cancelled_mask,
+        on_damage=damage.report,
     )
     loader.exclude(fired, fired_due_ms)
     announcements = JobAnnouncements(jobs, loader, clock)
@@ -238,8 +242,8 @@ def _open(
         on_news=take_up_news,
         threaded=threaded,
     )
-    pipeline = Pipeline(config, clock, intake, follower, jobs, progress, follower.announce)
-    status = Status(clock, health, intake, ready, wheel, follower, progress, pipeline, lateness)
+    pipeline = Pipeline(config, clock, intake, follower, jobs, progress, damage, follower.announce)
+    status = Status(clock, health, intake, ready, wheel, follower, progress, pipeline, lateness, damage, loader)
     queries = Queries(
         config,
         clock,
@@ -257,6 +261,7 @@ def _open(
         lock=lock,
         secret=secret,
         health=health,
+        damage=damage,
         store=store,
         segments=segments,
         intake=intake,

@@ -16,11 +16,11 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from tarry.base.config import Config, parse_address
-from tarry.base.errors import FatalError
+from tarry.base.errors import CorruptError, FatalError, TarryError
 from tarry.base.placement import ANY_CORE, SharedCore, settle_memory, shorten_turns
 from tarry.base.version import VERSION
 from tarry.cli import output
-from tarry.cli.exits import ExitCode
+from tarry.cli.exits import ExitCode, exit_code
 from tarry.cli.memory import Trimmer
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def run(config: Config, *, verbose: bool = False) -> None:
     """Serve until a signal comes.
 
     Raises:
-        TarryError: it could not start. FatalError: a disk failed it while it ran.
+        TarryError: it could not start. FatalError: a disk failed it while it ran. CorruptError: a damaged file did.
     """
     logging.basicConfig(
         level=logging.DEBUG if verbose else logging.INFO,
@@ -109,16 +109,26 @@ def _wait(broker: Broker, supervisor: Supervisor | None, stop: StopSignals) -> N
     while not stop.wait(LOOK_S):
         trimmer.look()
         if broker.wait_fatal(0):
-            _end_within(FATAL_END_S)
-            fatal = broker.status()["fatal"]
-            raise FatalError(f"{fatal}; what was acknowledged is on disk: start again when the disk is sound")
+            raise _failure(broker.status())
         if supervisor is not None:
             broker.set_pipeline_status(pipeline_status(supervisor.status()))
 
 
-def _end_within(seconds: float) -> None:
+def _failure(status: dict[str, Any]) -> TarryError:
+    """Why the broker has failed, and how to go on; the process ends within :data:`FATAL_END_S`."""
+    if status["fatal_code"] == CorruptError.code:
+        how = "copy the data directory, then see 'When a file is damaged' in docs/operations.md"
+        error: TarryError = CorruptError(f"{status['fatal']}; the broker has stopped, and lost nothing else: {how}")
+    else:
+        how = "start again when the disk is sound"
+        error = FatalError(f"{status['fatal']}; what was acknowledged is on disk: {how}")
+    _end_within(FATAL_END_S, exit_code(error))
+    return error
+
+
+def _end_within(seconds: float, code: ExitCode) -> None:
     # Whoever watches this process waits for its end; a part that hangs at a failed disk must not keep it.
-    timer = threading.Timer(seconds, os._exit, [ExitCode.FATAL])
+    timer = threading.Timer(seconds, os._exit, [code])
     timer.daemon = True
     timer.start()
 
