@@ -20,13 +20,21 @@ from tarry.base import handle
 from tarry.base.bulk import JobRow, first_seq, number_of
 from tarry.base.clock import TestClock
 from tarry.base.config import Config
-from tarry.base.errors import DiskFullError, InvalidArgumentError, InvalidMessageError, NotFoundError, UnavailableError
+from tarry.base.errors import (
+    CorruptError,
+    DiskFullError,
+    InvalidArgumentError,
+    InvalidMessageError,
+    NotFoundError,
+    UnavailableError,
+)
 from tarry.base.message import Kind
 from tarry.broker import Broker
 from tarry.broker.job_announcements import JobAnnouncements
 from tarry.broker.jobs import Jobs
 from tarry.log.files import OsFiles
 from tarry.store import StaleCommitError, Store, stage
+from tarry.store.locallog import record_path
 
 T0 = 1_795_264_000_000
 HOUR = 3_600_000
@@ -598,6 +606,37 @@ def test_damage_to_the_file_of_jobs_is_told(tmp_path: Path) -> None:
     (tmp_path / "jobs.db").write_bytes(b"not a database" * 100)
     with pytest.raises(Exception, match=r"jobs\.db"):
         Jobs(tmp_path)
+
+
+@pytest.mark.parametrize("has_record", [True, False])
+def test_a_cut_commit_of_a_job_that_was_acknowledged_is_refused(bench: Bench, has_record: bool) -> None:
+    bench.load("j", [T0 + HOUR] * 5)
+    bench.broker.close()
+    log_directory = bench.config.data / "store" / "_delta_log"
+    entry = max(log_directory.glob("*.json"))
+    content = entry.read_bytes()
+    entry.write_bytes(content[:300])
+    if not has_record:
+        record_path(entry).unlink()
+    with pytest.raises(CorruptError, match=rf"{entry.name} is damaged: it is incomplete, though .* acted on; restore"):
+        bench.open()
+    assert entry.read_bytes() == content[:300], "the file is kept"
+    entry.write_bytes(content)
+    bench.open()
+    assert bench.pending() == 5
+
+
+def test_a_store_that_is_older_than_the_broker_is_refused(bench: Bench) -> None:
+    store = bench.config.data / "store"
+    shutil.copytree(store, bench.config.data / "copy")
+    bench.load("j", [T0 + HOUR] * 5)
+    bench.broker.close()
+    shutil.rmtree(store)
+    (bench.config.data / "copy").rename(store)
+    with pytest.raises(CorruptError, match=r"is at version 0, but version 1 was acted on: it was replaced"):
+        bench.open()
+    shutil.rmtree(bench.config.data)
+    bench.open()
 
 
 def test_the_store_needs_what_no_checkpoint_knows_of(bench: Bench) -> None:

@@ -76,7 +76,7 @@ def _open(config: Config, clock: Clock, files: Files, health: Health, undo: Exit
     lock = DirectoryLock(data)
     undo.callback(lock.release)
     checkpoint = Checkpoint.read(data)
-    store = Store.open(config.store_uri, shard=config.shard)
+    store = Store.open(config.store_uri, shard=config.shard, version_min=checkpoint.store_version)
     view = View(store.snapshot())
     secret = read_secret(files, data)
     jobs = Jobs(data)
