@@ -158,12 +158,13 @@ def mend(root: Path, version_min: int = -1) -> list[str]:
     _check_newest(root, entries)
     torn = [path for path in entries[-1:] if not _is_complete(path)]
     for path in torn:
-        if version_of_file(path) <= version_min or _has_record(path):
+        if version_of_file(path) <= version_min or _matches_record(path) is not None:
             raise CorruptError(f"{path} is damaged: it is incomplete, though it was durable and acted on; {GO_ON}")
     checkpoints = sorted(directory.glob("[0-9]*.checkpoint*.parquet"))
     for path in [path for path in checkpoints[-1:] if not _is_readable(path)]:
         _check_dispensable(path, checkpoints[:-1], entries)
         torn.append(path)
+    _check_as_recorded(entries, checkpoints, torn)
     hint = directory / LAST_CHECKPOINT
     if hint.exists() and (_parsed(hint.read_bytes()) is None or any(".checkpoint" in path.name for path in torn)):
         torn.append(hint)
@@ -184,6 +185,14 @@ def _check_newest(root: Path, entries: list[Path]) -> None:
         raise CorruptError(f"{entry_path(root, recorded)} is missing, though it was durable and acted on; {GO_ON}")
 
 
+def _check_as_recorded(entries: list[Path], checkpoints: list[Path], torn: list[Path]) -> None:
+    """Of the entries that are read when the table is opened: Delta itself would take up a bound that has changed."""
+    start = max((version_of_file(path) for path in checkpoints if path not in torn), default=-1)
+    for entry in entries:
+        if entry not in torn and version_of_file(entry) > start and _matches_record(entry) is False:
+            raise CorruptError(f"{entry} is damaged: its checksum is not that of its record; {GO_ON}")
+
+
 def _check_dispensable(checkpoint: Path, earlier: list[Path], entries: list[Path]) -> None:
     start = max(map(version_of_file, earlier), default=-1)
     versions = set(map(version_of_file, entries))
@@ -195,11 +204,11 @@ def _check_dispensable(checkpoint: Path, earlier: list[Path], entries: list[Path
         )
 
 
-def _has_record(entry: Path) -> bool:
+def _matches_record(path: Path) -> bool | None:
     try:
-        return is_as_recorded(entry) is not None
+        return is_as_recorded(path)
     except CorruptError:
-        return False  # of no use, and derived; what the broker knows may still tell
+        return None  # the record is of no use, and derived; what the broker knows may still tell
 
 
 def _is_complete(entry: Path) -> bool:
@@ -235,6 +244,8 @@ def _parsed(line: bytes) -> dict[str, Any] | None:
 
 
 def _is_readable(checkpoint: Path) -> bool:
+    if (matches := _matches_record(checkpoint)) is not None:
+        return matches
     try:
         with pq.ParquetFile(checkpoint, page_checksum_verification=True) as file:
             for _ in file.iter_batches():
