@@ -7,11 +7,13 @@ import shutil
 import sqlite3
 from collections import Counter
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tarry.api.admission import admit
@@ -546,11 +548,86 @@ def test_files_of_others_are_refused(bench: Bench) -> None:
     with pytest.raises(InvalidArgumentError, match="path below shard=0/"):
         bulk.commit(number, [StagedFile(**{**_fields(file), "path": "shard=0/../../x"})], topics)
     with pytest.raises(StaleCommitError, match="missing"):
-        bulk.commit(number, [StagedFile(**{**_fields(file), "path": "shard=0/x"})], topics)
+        bulk.commit(number, [StagedFile(**{**_fields(file), "path": f"shard=0/bucket={file.bucket}/x"})], topics)
+    with pytest.raises(InvalidArgumentError, match=r"bucket 'cancelled'; allowed: .* of a bucket of messages"):
+        bulk.commit(
+            number,
+            [StagedFile(**{**_fields(file), "path": "shard=0/bucket=cancelled/x", "bucket": "cancelled"})],
+            topics,
+        )
+    with pytest.raises(InvalidArgumentError, match=r"messages of topic 'a'; allowed: those counted, \['b'\]"):
+        bulk.commit(number, [file], {"b": 1})
+    with pytest.raises(InvalidArgumentError, match="a file is named twice"):
+        bulk.commit(number, [file, file], {"a": 2})
     assert bulk.begin("k").number > other
     with pytest.raises(NotFoundError):
         bulk.commit(77, [file], topics)
     assert bulk.commit(number, [file], topics)[0].rows == 1, "a refusal leaves the attempt open"
+
+
+CLAIMS = {
+    "a row fewer": {"rows": -1},
+    "a row more": {"rows": 1},
+    "due later": {"due_min_ms": 500},
+    "due until later": {"due_max_ms": 500},
+    "due earlier": {"due_min_ms": -500},
+    "due until earlier": {"due_max_ms": -500},
+    "other seqs": {"seq_min": 1},
+    "fewer seqs": {"seq_max": -1},
+}
+
+
+@pytest.mark.parametrize("wrong", CLAIMS)
+def test_what_is_said_of_a_file_is_compared_with_its_footer(bench: Bench, wrong: str) -> None:
+    bulk = bench.broker.components.bulk
+    number = bulk.begin("j").number
+    dues = pa.array([T0 + HOUR + i * 1000 for i in range(3)], pa.int64())
+    files, topics = bulk.stage(
+        number, [pa.record_batch({"topic": ["a"] * 3, "due_ms": dues, "body": [b"%d" % i for i in range(3)]})] * 2
+    )
+    [[name, by]] = CLAIMS[wrong].items()
+    said = [*files[:-1], replace(files[-1], **{name: getattr(files[-1], name) + by})]
+    claimed, value = getattr(said[-1], name), getattr(files[-1], name)
+    counted = {"a": sum(file.rows for file in said)}
+    refusal = rf"staged file {files[-1].path} is said to have {name} {claimed}, but its footer says {value}; nothing"
+    with pytest.raises(InvalidArgumentError, match=refusal):
+        bulk.commit(number, said, counted)
+    assert bench.pending() == 0
+    assert bulk.commit(number, files, topics)[0].rows == 6, "a refusal leaves the attempt open"
+
+
+def test_other_topics_than_a_file_has(bench: Bench) -> None:
+    bulk = bench.broker.components.bulk
+    number = bulk.begin("j").number
+    rows = pa.record_batch({"topic": ["a", "b", "c"], "due_ms": pa.array([T0 + HOUR] * 3), "body": [b"x"] * 3})
+    [file], topics = bulk.stage(number, [rows])
+    with pytest.raises(InvalidArgumentError, match="topic_max b, but its footer says c"):
+        bulk.commit(number, [replace(file, topic_max="b")], topics)
+
+
+@pytest.mark.parametrize("how", ["cut", "flipped", "of another table"])
+def test_a_staged_file_that_is_damaged_is_not_committed(bench: Bench, how: str) -> None:
+    bulk = bench.broker.components.bulk
+    number = bulk.begin("j").number
+    rows = pa.record_batch({"topic": ["a"], "due_ms": pa.array([T0 + HOUR]), "body": [b"x"]})
+    [file], topics = bulk.stage(number, [rows])
+    path = bench.config.data / "store" / file.path
+    content = bytearray(path.read_bytes())
+    if how == "cut":
+        content = content[:-8]
+    elif how == "flipped":
+        content[-20] ^= 1
+    else:
+        other = path.with_name("x.parquet")
+        pq.write_table(pa.table({"a": [1]}), other)
+        file = replace(file, path=str(other.relative_to(bench.config.data / "store")))
+        path, content = other, bytearray(other.read_bytes())
+    path.write_bytes(content)
+    with pytest.raises(
+        InvalidArgumentError, match=r"cannot be committed: .*; allowed: a whole Parquet file of a store"
+    ):
+        bulk.commit(number, [replace(file, size=len(content))], topics)
+    assert bench.pending() == 0
 
 
 def _fields(file: StagedFile) -> dict[str, Any]:

@@ -199,7 +199,7 @@ def torn(content: bytes, how: str) -> bytes:
         case "half a line":
             return content[: len(content) // 2]
         case "another row count":
-            return content.replace(b'numRecords\\":1', b'numRecords\\":0')
+            return content.replace(b'numRecords\\": 1', b'numRecords\\": 0')
         case "lost adds":
             lines = content.splitlines(keepends=True)
             return b"".join(line for line in lines if not line.startswith(b'{"add"'))

@@ -23,7 +23,7 @@ from tarry.api.jobs import StagedFile
 from tarry.base.clock import Clock, SystemClock
 from tarry.base.errors import CorruptError, InvalidArgumentError, UnavailableError
 from tarry.base.message import SCHEMA
-from tarry.store.errors import StaleCommitError
+from tarry.store.claims import check_present
 from tarry.store.locallog import FILES_KEY, REMOVED_KEY, mend, remove_lone_records, sync_checkpoint, sync_entries
 from tarry.store.place import Place, sync_up
 from tarry.store.snapshot import FileColumns, Snapshot
@@ -172,7 +172,7 @@ class Publisher:
                 commit = judge(before)
                 if commit is None:
                     return before
-                self._check_present(commit.files)
+                check_present(self._place, commit.files)
                 try:
                     self.write(commit)
                 except CommitFailedError as error:
@@ -239,17 +239,6 @@ class Publisher:
         except DeltaError:
             # The entries after our version may have been cleaned up behind a checkpoint: begin anew.
             self._table = DeltaTable(self.root)
-
-    def _check_present(self, files: Sequence[StagedFile]) -> None:
-        # A driver that slept for hours may find its files removed as orphans; a worker on another machine may have
-        # written them to its own disk. Naming a file that is not there would lose its messages.
-        for file, size in zip(files, self._place.sizes(f.path for f in files), strict=True):
-            if size != file.size:
-                is_there = "missing" if size is None else f"{size} bytes long"
-                raise StaleCommitError(
-                    f"staged file {file.path} under {self.root} is {is_there}; "
-                    f"expected: {file.size} bytes; nothing was committed"
-                )
 
     def _removals(self, removed: Sequence[str], now_ms: int) -> list[RemoveAction]:
         if not removed:
