@@ -89,7 +89,7 @@ def _open(
     lock = DirectoryLock(data)
     undo.callback(lock.release)
     checkpoint = Checkpoint.read(data)
-    store = Store.open(config.store_uri, shard=config.shard)
+    store = Store.open(config.store_uri, shard=config.shard, version_min=checkpoint.store_version)
     view = View(store.snapshot())
     secret = read_secret(files, data)
     jobs = Jobs(data)
