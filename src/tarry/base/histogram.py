@@ -170,6 +170,9 @@ class Histogram:
             "counts": now._counts[used].tolist(),
         }
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Histogram.from_json, (self.to_json(),)  # a lock does not travel to another process
+
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Histogram:
         """The histogram that :meth:`to_json` described."""
