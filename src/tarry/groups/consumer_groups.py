@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import secrets
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -22,12 +22,10 @@ from tarry.base.message import RESERVED, check_topic
 from tarry.base.types import Int64s
 from tarry.base.waiting import wait_for
 from tarry.groups.control import GroupControl
-from tarry.groups.dead_letters import DeadLetters, Offsets
+from tarry.groups.dead_letters import DeadLetters, GroupRetention, Offsets
 from tarry.groups.group import Group
 from tarry.groups.lifecycle import GroupLifecycle
-from tarry.groups.names import broadcast_group, check_group
-from tarry.groups.registry import GroupRegistry
-from tarry.groups.retention import GroupRetention
+from tarry.groups.registry import GroupRegistry, broadcast_group, check_group
 from tarry.groups.services import ScheduleRows, Services
 from tarry.groups.settings_file import SettingsFile
 from tarry.log.files import Files
@@ -35,28 +33,18 @@ from tarry.queue.journal import Journal
 from tarry.queue.log import ReadyLog
 
 
+@dataclass(slots=True, eq=False)
 class ConsumerGroups:
     """Any thread. Open with :meth:`open`; ``retention_guard`` is what the ready log asks before it deletes."""
 
-    def __init__(
-        self,
-        ready: ReadyLog,
-        registry: GroupRegistry,
-        lifecycle: GroupLifecycle,
-        dead_letters: DeadLetters,
-        settings: SettingsFile,
-        *,
-        default_retry: str,
-        default_lease_ms: int,
-    ) -> None:
-        self._ready = ready
-        self._registry = registry
-        self._lifecycle = lifecycle
-        self._dead_letters = dead_letters
-        self._settings = settings
-        self._default_retry = default_retry
-        self._default_lease_ms = default_lease_ms
-        self.retention_guard = GroupRetention(registry, dead_letters)
+    _ready: ReadyLog
+    _registry: GroupRegistry
+    _lifecycle: GroupLifecycle
+    _dead_letters: DeadLetters
+    _settings: SettingsFile
+    _default_retry: str
+    _default_lease_ms: int
+    retention_guard: GroupRetention
 
     @classmethod
     def open(
@@ -89,15 +77,8 @@ class ConsumerGroups:
         lifecycle = GroupLifecycle(ready, journal, registry, settings, services, schedule)
         lifecycle.recover(journal.entries())
         dead_letters = DeadLetters(registry, clock, schedule, config.delay_ms_max)
-        return cls(
-            ready,
-            registry,
-            lifecycle,
-            dead_letters,
-            settings,
-            default_retry=str(retry),
-            default_lease_ms=config.lease_ms,
-        )
+        guard = GroupRetention(registry, dead_letters)
+        return cls(ready, registry, lifecycle, dead_letters, settings, str(retry), config.lease_ms, guard)
 
     # -- which there are ---------------------------------------------------------------------------------------------
 
