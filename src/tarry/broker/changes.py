@@ -7,7 +7,7 @@ afterwards by the intake's writer, so it does not matter how long the reading to
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -36,24 +36,16 @@ TARGETS_MAX = 4096
 """Messages that are cancelled in one write: producers wait while it is decided."""
 
 
+@dataclass(slots=True, eq=False)
 class Changes:
     """Any thread."""
 
-    def __init__(
-        self,
-        registry: Registry,
-        finder: MessageFinder,
-        decisions: Decisions,
-        scheduling: Scheduling,
-        clock: Clock,
-        secret: bytes,
-    ) -> None:
-        self._registry = registry
-        self._finder = finder
-        self._decisions = decisions
-        self._scheduling = scheduling
-        self._clock = clock
-        self._secret = secret
+    _registry: Registry
+    _finder: MessageFinder
+    _decisions: Decisions
+    _scheduling: Scheduling
+    _clock: Clock
+    _secret: bytes
 
     def cancel(self, request: ops.Cancel) -> list[Outcome]:
         """An outcome for each handle, durable.

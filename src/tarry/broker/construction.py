@@ -96,7 +96,7 @@ def _open(config: Config, clock: Clock, files: Files, health: Health, undo: Exit
     _check_store(checkpoint, intake, view, config)
     lateness = Lateness(clock)
     damage = Damage()
-    ready = ReadyLog.open(
+    ready = ReadyLog(
         files,
         data / "ready",
         segment_bytes_max=config.segment_bytes_max,
