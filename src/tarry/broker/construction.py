@@ -23,10 +23,10 @@ from tarry.base.types import Int64s, Key
 from tarry.broker.acceptance import Acceptance
 from tarry.broker.bulk import Bulk
 from tarry.broker.changes import Changes
+from tarry.broker.commands.write_batch import Decisions
 from tarry.broker.components import Components
 from tarry.broker.consumers import Consumers
 from tarry.broker.damage import Damage
-from tarry.broker.decisions import Decisions
 from tarry.broker.directory import Checkpoint, DirectoryLock, read_secret
 from tarry.broker.dispatcher import Dispatcher
 from tarry.broker.health import Health
@@ -237,7 +237,7 @@ def _open(config: Config, clock: Clock, files: Files, health: Health, undo: Exit
         places,
         ready,
         groups,
-        HistorySources(places, ready, groups, finder, decisions.outcome_of, secret),
+        HistorySources(places, ready, groups, groups.dead_letters, finder, decisions.outcome_of, secret),
         lateness,
         acceptance,
         status.read,
@@ -261,6 +261,7 @@ def _open(config: Config, clock: Clock, files: Files, health: Health, undo: Exit
         dispatcher=dispatcher,
         series=series,
         groups=groups,
+        dead_letters=groups.dead_letters,
         jobs=jobs,
         follower=follower,
         lateness=lateness,
@@ -268,7 +269,7 @@ def _open(config: Config, clock: Clock, files: Files, health: Health, undo: Exit
         scheduling=scheduling,
         changes=changes,
         consumers=Consumers(groups, config.lease_ms),
-        queues=Queues(ready, intake, groups),
+        queues=Queues(ready, intake),
         key_backfill=key_backfill,
         bulk=bulk,
         progress=progress,

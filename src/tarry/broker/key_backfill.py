@@ -95,9 +95,9 @@ class KeyBackfill:
                 if read_group(place, path, group.number, ["key"]).column(0).null_count == group.rows:
                     continue
                 batch = read_group(place, path, group.number, COLUMNS)
-                mine = among(batch.column("seq").to_numpy(), [job.number])
-                mine &= batch.column("key").is_valid().to_numpy(zero_copy_only=False)
-                mine &= ~self._registry.cancelled_mask(*(batch.column(n).to_numpy() for n in ("due_ms", "seq")))
-                rows = batch.filter(pa.array(mine))
+                chosen = among(batch.column("seq").to_numpy(), [job.number])
+                chosen &= batch.column("key").is_valid().to_numpy(zero_copy_only=False)
+                chosen &= ~self._registry.cancelled_mask(*(batch.column(n).to_numpy() for n in ("due_ms", "seq")))
+                rows = batch.filter(pa.array(chosen))
                 for start in range(0, rows.num_rows, ROWS_MAX):
                     yield rows.slice(start, ROWS_MAX)

@@ -1,7 +1,7 @@
 """Occurrences of series on their way from the wheel to the ready log, by way of the intake.
 
 The next occurrence must be durable before the current one is handed on. The dispatcher does not wait for that: it gives
-the occurrences to this room, which has its own thread.
+the occurrences to :class:`Series`, which has its own thread.
 """
 
 from __future__ import annotations

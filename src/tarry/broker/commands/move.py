@@ -45,10 +45,10 @@ class Move:
             return None
         self._register(batch)
         # The topic of the former: the one that comes may be in another.
-        gone = pa.RecordBatch.from_arrays(
+        former = pa.RecordBatch.from_arrays(
             [pa.array(seq), pa.array(due), pa.array([target.topic], pa.string())], names=["seq", "due_ms", "topic"]
         )
-        return pa.concat_batches([self._row, cancellations(gone, batch.now_ms)])
+        return pa.concat_batches([self._row, cancellations(former, batch.now_ms)])
 
     def _register(self, batch: WriteBatch) -> None:
         row = {n: self._row.column(n)[0].as_py() for n in ("topic", "key", "id", "due_ms")}
