@@ -170,8 +170,8 @@ import sys, threading
 from tarry.broker import Broker
 from tarry.cli.main import run
 opened = Broker.open
-def then_fail(config):
-    broker = opened(config)
+def then_fail(config, **options):
+    broker = opened(config, **options)
     threading.Timer(0.1, broker.components.health.fail, [OSError(5, "Input/output error")]).start()
     return broker
 Broker.open = then_fail

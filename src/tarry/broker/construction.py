@@ -19,6 +19,7 @@ from tarry.base.clock import Clock
 from tarry.base.config import Config
 from tarry.base.delay import parse_levels
 from tarry.base.errors import CorruptError
+from tarry.base.placement import Placement
 from tarry.base.types import Int64s, Key
 from tarry.broker.acceptance import Acceptance
 from tarry.broker.bulk import Bulk
@@ -60,24 +61,35 @@ from tarry.wheel import Loader, Wheel
 from tarry.wheel.run import Run
 
 
-def open_components(config: Config, clock: Clock, files: Files, health: Health, *, threaded: bool) -> Components:
+def open_components(
+    config: Config, clock: Clock, files: Files, health: Health, *, threaded: bool, placement: Placement
+) -> Components:
     """Open every part of a data directory, in order; on failure nothing stays open or locked.
 
     Raises:
         LockedError: another broker has it open. CorruptError: it is damaged.
     """
     with ExitStack() as undo:
-        components = _open(config, clock, files, health, undo, threaded=threaded)
+        components = _open(config, clock, files, health, undo, threaded=threaded, placement=placement)
         undo.pop_all()
         return components
 
 
-def _open(config: Config, clock: Clock, files: Files, health: Health, undo: ExitStack, *, threaded: bool) -> Components:
+def _open(
+    config: Config,
+    clock: Clock,
+    files: Files,
+    health: Health,
+    undo: ExitStack,
+    *,
+    threaded: bool,
+    placement: Placement,
+) -> Components:
     data = config.data
     lock = DirectoryLock(data)
     undo.callback(lock.release)
     checkpoint = Checkpoint.read(data)
-    store = Store.open(config.store_uri, shard=config.shard)
+    store = Store.open(config.store_uri, shard=config.shard, version_min=checkpoint.store_version)
     view = View(store.snapshot())
     secret = read_secret(files, data)
     jobs = Jobs(data)
@@ -147,6 +159,7 @@ def _open(config: Config, clock: Clock, files: Files, health: Health, undo: Exit
         lambda error, submissions: _refuse_all(health, error, submissions),
         weight_max=config.inflight_bytes_max,
         threaded=threaded,
+        placement=placement,
     )
     undo.callback(commits.close)
     limits = Limits(
@@ -159,7 +172,7 @@ def _open(config: Config, clock: Clock, files: Files, health: Health, undo: Exit
     acceptance = Acceptance(config, files, health, wheel)
     scheduling = Scheduling(acceptance, commits, clock, limits, secret, dedupe=config.dedupe_ms > 0)
     series = Series(wheel, ready, scheduling.carry_out, missed_after_ms=config.missed_after_ms, threaded=threaded)
-    dispatcher = Dispatcher(wheel, intake, ready, loader, series, clock)
+    dispatcher = Dispatcher(wheel, intake, ready, loader, series, clock, placement)
     group_registry = GroupRegistry()
 
     def sync_ready(ticket: int | None) -> None:
@@ -173,6 +186,7 @@ def _open(config: Config, clock: Clock, files: Files, health: Health, undo: Exit
         snapshot=group_registry.entries,
         on_fatal=health.fail,
         threaded=threaded,
+        placement=placement,
     )
     undo.callback(journal.close)
     groups = ConsumerGroups.open(

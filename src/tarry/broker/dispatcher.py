@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from tarry.base import affinity
 from tarry.base.clock import Clock
+from tarry.base.placement import ANY_CORE, Placement
 from tarry.intake.intake import Intake
 from tarry.log.files import DISK_FULL
 from tarry.queue.log import UNWRITTEN_BYTES_MAX, ReadyLog
@@ -61,6 +61,7 @@ class Dispatcher:
     _loader: Loader
     _series: Series
     _clock: Clock
+    _placement: Placement = ANY_CORE
     _fire_lock: threading.Lock = field(default_factory=threading.Lock)
     _stopped: bool = False
 
@@ -92,7 +93,7 @@ class Dispatcher:
 
     def run(self) -> None:
         """Until :meth:`stop`: hand over what is due, sleep until the next is."""
-        affinity.together()
+        self._placement.together()
         while not self._stopped:
             if not self._has_room():
                 continue

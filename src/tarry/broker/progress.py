@@ -72,6 +72,7 @@ class Progress:
             self._store.snapshot.committed_seq,
             cut.cancelled,
             registry=self._registry.exists,
+            store_version=self._store.snapshot.version,
         )
         if checkpoint != self.last:
             self._ready.sync(cut.ticket)

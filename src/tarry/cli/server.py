@@ -6,7 +6,6 @@ pipe, which the main thread waits at.
 
 from __future__ import annotations
 
-import gc
 import logging
 import os
 import select
@@ -16,9 +15,9 @@ import threading
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from tarry.base import affinity
 from tarry.base.config import Config, parse_address
 from tarry.base.errors import CorruptError, FatalError, TarryError
+from tarry.base.placement import ANY_CORE, SharedCore, settle_memory, shorten_turns
 from tarry.base.version import VERSION
 from tarry.cli import output
 from tarry.cli.exits import ExitCode, exit_code
@@ -30,8 +29,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("tarry.serve")
 
-SWITCH_S = 0.0005
-"""How long a thread may keep the interpreter while another wants it: bounds what a busy thread adds to a lateness."""
 LOOK_S = 0.5
 """How often the health of the broker and the pipeline is looked at."""
 PIPELINE_STOP_S = 3.0
@@ -53,9 +50,7 @@ def run(config: Config, *, verbose: bool = False) -> None:
     )
     # Arrow's own allocators keep what was freed; the system's gives it back. Read when pyarrow is first imported.
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
-    sys.setswitchinterval(SWITCH_S)
-    if config.share_core == "on":
-        affinity.share_core()
+    shorten_turns()
     with ExitStack() as stack:
         stop = stack.enter_context(StopSignals())
         _serve(config, stop, stack)
@@ -65,19 +60,20 @@ def run(config: Config, *, verbose: bool = False) -> None:
 def _serve(config: Config, stop: StopSignals, stack: ExitStack) -> None:
     from tarry.broker import Broker
 
-    broker = stack.enter_context(Broker.open(config))
+    placement = SharedCore() if config.share_core == "on" else ANY_CORE
+    broker = stack.enter_context(Broker.open(config, placement=placement))
     address = None
     if config.flight is not None:
         from tarry.fronts.flight import FlightFront
 
-        front = FlightFront.start(broker, config.flight)
+        front = FlightFront.start(broker, config.flight, placement)
         stack.callback(front.stop)
         address = front.address
     fronts = [] if address is None else [f"flight on {address}"]
     if config.rocketmq is not None:
         from tarry.fronts.rocketmq import RocketMQFront
 
-        rocketmq = RocketMQFront.start(broker, config.rocketmq)
+        rocketmq = RocketMQFront.start(broker, config.rocketmq, placement)
         stack.callback(rocketmq.stop)
         fronts.append(f"rocketmq on {rocketmq.address}")
     fronts = fronts or ["no front"]
@@ -149,19 +145,6 @@ def reachable(address: str) -> str:
     """An address that this machine can connect to, for one that is listened on."""
     host, port = parse_address(address)
     return f"{ {'0.0.0.0': '127.0.0.1', '[::]': '[::1]'}.get(host, host) }:{port}"
-
-
-def settle_memory() -> None:
-    """Before a process serves for long: what is there stays, and is not looked at again."""
-    import pyarrow as pa
-
-    # Arrow imports pandas, where there is one, when it is first given a list: now, not in front of a message.
-    pa.array([0], pa.int64())
-    # What is alive now lives as long as the process: the collector need not look at it again. What comes later are
-    # columns, in few objects without cycles: so it may look seldom, and a pause of it is a lateness.
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 50)
 
 
 class StopSignals:

@@ -41,8 +41,8 @@ from tarry.api.wire import (
     decode_settle,
     encode_notice,
 )
-from tarry.base import affinity
 from tarry.base.errors import CorruptError, InvalidArgumentError, NotFoundError, TarryError, UnavailableError
+from tarry.base.placement import Placement
 
 log = logging.getLogger(__name__)
 
@@ -76,11 +76,13 @@ class ConsumeStream:
         reader: fl.MetadataRecordBatchReader,
         writer: fl.MetadataRecordBatchWriter,
         now_ms: Callable[[], int],
+        placement: Placement,
     ) -> None:
         self._subscription = subscription
         self._reader = reader
         self._writer = writer
         self._now_ms = now_ms
+        self._placement = placement
         self._writing = threading.Lock()
         self._changed = threading.Condition()
         self._inbox: deque[tuple[int, Settle | TarryError] | None] = deque()
@@ -112,7 +114,7 @@ class ConsumeStream:
         finally:
             for thread in threads:
                 thread.join()
-            affinity.apart()  # the thread is gRPC's, and serves other calls
+            self._placement.apart()  # the thread is gRPC's, and serves other calls
 
     def stop(self, error: TarryError) -> None:
         """Ask the client to settle what it has done and to end the stream."""
@@ -127,7 +129,8 @@ class ConsumeStream:
             asked = time.monotonic()
             batch = self._fetch(asked + ALIVE_S)
             if batch is not None:
-                (affinity.together if batch.num_rows < BULK_ROWS else affinity.apart)()
+                small = batch.num_rows < BULK_ROWS
+                (self._placement.together if small else self._placement.apart)()
                 self._write(partial(self._writer.write_batch, batch))
             elif time.monotonic() - asked >= ALIVE_S * 0.9:
                 self._notify(Op.ALIVE, self._now_ms())
@@ -168,7 +171,7 @@ class ConsumeStream:
 
     def _read(self) -> None:
         number = 0
-        affinity.together()
+        self._placement.together()
         try:
             while True:
                 chunk = self._reader.read_chunk()
@@ -200,7 +203,7 @@ class ConsumeStream:
     # -- settling ------------------------------------------------------------------------------------------------------
 
     def _settle_all(self) -> None:
-        affinity.together()
+        self._placement.together()
         try:
             while self._settle_round():
                 pass
