@@ -8,6 +8,7 @@ from tarry.broker.acceptance import Acceptance
 from tarry.broker.bulk import Bulk
 from tarry.broker.changes import Changes
 from tarry.broker.consumers import Consumers
+from tarry.broker.damage import Damage
 from tarry.broker.directory import DirectoryLock
 from tarry.broker.dispatcher import Dispatcher
 from tarry.broker.health import Health
@@ -39,6 +40,7 @@ class Components:
     lock: DirectoryLock
     secret: bytes
     health: Health
+    damage: Damage
     store: Store
     segments: Segments
     intake: Intake

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from tarry.base import affinity
 from tarry.base.clock import Clock
+from tarry.base.placement import ANY_CORE, Placement
 from tarry.intake.intake import Intake
 from tarry.log.files import DISK_FULL
 from tarry.queue.log import UNWRITTEN_BYTES_MAX, ReadyLog
@@ -55,13 +55,21 @@ class Dispatcher:
     """One thread calls :meth:`run`, or a test calls :meth:`step`."""
 
     def __init__(
-        self, wheel: Wheel, intake: Intake, ready: ReadyLog, loader: Loader, series: Series, clock: Clock
+        self,
+        wheel: Wheel,
+        intake: Intake,
+        ready: ReadyLog,
+        loader: Loader,
+        series: Series,
+        clock: Clock,
+        placement: Placement = ANY_CORE,
     ) -> None:
         self._wheel = wheel
         self._intake = intake
         self._ready = ready
         self._loader = loader
         self._clock = clock
+        self._placement = placement
         self._fire_lock = threading.Lock()
         self._stopped = False
         self._series = series
@@ -94,7 +102,7 @@ class Dispatcher:
 
     def run(self) -> None:
         """Until :meth:`stop`: hand over what is due, sleep until the next is."""
-        affinity.together()
+        self._placement.together()
         while not self._stopped:
             if not self._has_room():
                 continue

@@ -119,7 +119,9 @@ class Loops:
             if time.monotonic() >= due_s:
                 self._bulk.announce_again()
                 written = self.try_disk(self._progress.checkpoint)
-                due_s = time.monotonic() + (self._config.checkpoint_interval_ms / 1000 if written else 0.05)
+                # What cannot be read keeps a checkpoint away for good: no use to look for one all the time.
+                soon = not written and not self._loader.unreadable
+                due_s = time.monotonic() + (0.05 if soon else self._config.checkpoint_interval_ms / 1000)
 
     def try_disk(self, work: Callable[[], Any]) -> Any:
         """A full disk stops neither hand-out nor broker: what could not be written stays queued for the next try."""

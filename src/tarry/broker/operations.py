@@ -84,9 +84,7 @@ class JobOperations:
     def begin(self, request: ops.BeginJob) -> dict[str, Any]:
         """An attempt, with the place and the limits of its messages."""
         job = self._bulk.begin(request.job, request.attempt)
-        state = self._pipeline.intake_state(ops.GetIntakeState())
-        about = {name: state[name] for name in ("store_uri", "shard", "now_ms")}
-        return {**_plain(job), **about, "limits": asdict(self._bulk.limits)}
+        return {**_plain(job), **self._pipeline.store_place(), "limits": asdict(self._bulk.limits)}
 
     def commit(self, request: ops.CommitJob) -> dict[str, Any]:
         """The committed attempt, and the version of the store."""

@@ -59,6 +59,7 @@ class Progress:
         """
         cut = self._dispatcher.progress()
         if cut is None:
+            self._groups.retry_copies()  # these go on while damage keeps every cut away
             return False
         checkpoint = Checkpoint(
             cut.fired_until_ms,

@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 
-from tarry.base.errors import TarryError
+from tarry.base.errors import CorruptError, TarryError
 from tarry.groups.copies import CopyBatch
 from tarry.groups.dead_letter_rows import dead_letter_copies
 from tarry.groups.group_state import GroupState
@@ -88,10 +88,11 @@ class DeadLetterCopier:
             with self._state.lock:
                 if isinstance(result, TarryError):
                     self._copies.fail(batch, self._clock.now_ms())
-                    log.warning(
-                        "group %r of topic %r: %d dead letters were refused, to be tried again: %s",
-                        self._state.name, self._state.topic.name, len(batch.offsets), result,
-                    )  # fmt: skip
+                    if not isinstance(result, CorruptError):  # that is said once, by who met it
+                        log.warning(
+                            "group %r of topic %r: %d dead letters were refused, to be tried again: %s",
+                            self._state.name, self._state.topic.name, len(batch.offsets), result,
+                        )  # fmt: skip
                 else:
                     self._copies.finish(batch)
                     entries = self._state.settle(batch.offsets)

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from tarry.base.clock import Clock
 from tarry.base.dead_topics import DEAD_LETTER_GROUP, dead_topic
-from tarry.base.errors import InvalidArgumentError, TarryError
+from tarry.base.errors import CorruptError, InvalidArgumentError, TarryError
 from tarry.base.message import SCHEMA
 from tarry.base.types import Int64s
 from tarry.base.waiting import answer_of, wait_for
@@ -122,6 +122,8 @@ class DeadLetters:
                 with self._changing:
                     for here, batch in _chunks(topic, listing.group.unsettled_offsets(extent.first, extent.end)):
                         self._replace(listing, here, renewed(batch, self._clock.now_ms()))
+        except CorruptError:
+            return False  # said once, by who met it
         except TarryError as error:
             log.warning(
                 "dead letters could not be kept for longer, so segment %d of the ready log is: %s", segment, error

@@ -11,6 +11,7 @@ from tarry.api.consuming import OnResult
 from tarry.api.groups import GroupSettings
 from tarry.api.settings import Start
 from tarry.base.clock import Clock
+from tarry.base.errors import CorruptError
 from tarry.base.types import Int64s, Mask
 from tarry.groups import inspection
 from tarry.groups.delivery import Delivery
@@ -119,8 +120,13 @@ class Group:
             return inspection.unsettled_offsets(self._state, first, end, limit)
 
     def oldest_due_ms(self) -> int | None:
-        """Due time of the first message in the queue that is not settled (it may be read from disk)."""
-        first = self._state.topic.read(self._state.floor, 1)
+        """Due time of the first message in the queue that is not settled (it may be read from disk); None where there
+        is none, or it lies in a damaged frame.
+        """
+        try:
+            first = self._state.topic.read(self._state.floor, 1)
+        except CorruptError:
+            return None  # figures of all groups must not fail for it; consumers get the error
         return None if first is None else int(first[1].column("due_ms")[0].as_py())
 
     def counts(self) -> dict[str, int]:

@@ -25,7 +25,6 @@ class Subscription:
 
     @property
     def held(self) -> int:
-        """How many messages are leased to it and not settled."""
         return self._holder.held
 
     @property

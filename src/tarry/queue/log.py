@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from tarry.base.errors import CorruptError
 from tarry.base.types import Int64s
 from tarry.log.files import Files
 from tarry.queue.frame_table import FrameEntry
@@ -50,6 +51,7 @@ class ReadyLog:
         ends: dict[str, int],
         stored_rows: int,
         on_append: Callable[[Int64s], None] | None,
+        on_damage: Callable[[CorruptError], None],
     ) -> None:
         self.topics: dict[str, Topic] = {}
         self.stored_rows = stored_rows + recovered.stored_rows
@@ -64,7 +66,7 @@ class ReadyLog:
             cache=self._cache,
             segment_bytes_max=segment_bytes_max,
         )
-        self._reader = FramesReader(directory, self._writer)
+        self._reader = FramesReader(directory, self._writer, on_damage)
         self._retention = Retention(files, directory, self.topics, self._writer, self._reader)
         self._on_append = on_append
         self._topics_lock = threading.Lock()
@@ -86,6 +88,7 @@ class ReadyLog:
         ends: dict[str, int] | None = None,
         stored_rows: int = 0,
         on_append: Callable[[Int64s], None] | None = None,
+        on_damage: Callable[[CorruptError], None] = lambda _: None,
     ) -> ReadyLog:
         """Open what is on disk.
 
@@ -93,6 +96,7 @@ class ReadyLog:
             place: (segment, position) where the checkpoint was taken, ``ends`` the topics' ends there, and
                 ``stored_rows`` how many of the rows before it had been read from the store.
             on_append: called with the due times of what is appended.
+            on_damage: called for each damaged frame that a reader meets.
 
         Raises:
             CorruptError: for damage in what had been durable.
@@ -106,6 +110,7 @@ class ReadyLog:
             ends=ends or {},
             stored_rows=stored_rows,
             on_append=on_append,
+            on_damage=on_damage,
         )
 
     # -- appending ---------------------------------------------------------------------------------------------------

@@ -94,6 +94,8 @@ class WriteBatch:
             return True
         if seq >= SEQ_MIN and self.loader.is_late(due_ms, seq):
             return True
+        if self.loader.is_unreadable(seq):
+            return True
         return Key(due_ms, seq) >= self.wheel.safe and not self.loader.excludes(seq)
 
     def on_durable(self) -> None:

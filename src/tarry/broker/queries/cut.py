@@ -62,11 +62,16 @@ class Cut:
 
     @classmethod
     def of(cls, places: Places) -> Cut:
-        """How things are now."""
+        """How things are now.
+
+        Raises:
+            CorruptError: something is missing from the wheel, because it cannot be read.
+        """
         wheel, intake = places.wheel, places.intake
         # In this order: see above. The loader forgets what had fired once `safe` is beyond it.
         first_seq, snapshot, fired = intake.first_seq, places.store.snapshot, places.loader.excluded
         with wheel.lock:
+            places.loader.check_readable()
             # What is tombstones later than this may be seen; what was is here, or in the registry already.
             gone = np.concatenate([fired, wheel.tombstones.seqs()]) if wheel.tombstones else fired
             return cls(
@@ -98,7 +103,7 @@ def look_at(places: Places, look: Callable[[Cut], T]) -> T:
     """What ``look`` makes of a cut that stayed whole meanwhile.
 
     Raises:
-        CorruptError: a file of the intake or the store is damaged.
+        CorruptError: a file of the intake or the store is damaged, so that something would be missing.
     """
     for _ in range(CUTS):
         cut = Cut.of(places)

@@ -14,6 +14,7 @@ from tarry.api.receipt import TopicPending
 from tarry.api.views import Forecast, History, Page
 from tarry.base.clock import Clock
 from tarry.base.config import Config
+from tarry.base.errors import CorruptError
 from tarry.broker.acceptance import Acceptance
 from tarry.broker.queries import overview
 from tarry.broker.queries.cut import Places
@@ -104,7 +105,11 @@ class Queries:
     def overview(self, request: GetOverview) -> dict[str, Any]:
         """All figures at one moment."""
         places, snapshot = self._places, self._places.store.snapshot
-        pending = self.pending(GetPending(next_due=request.next_due))
+        try:
+            pending = self.pending(GetPending(next_due=request.next_due))
+        except CorruptError:
+            # What can be seen of a broker must not fail for a damaged file, least of all then.
+            pending = self.pending(GetPending(next_due=False))
         return {
             **self._status(),
             "now_ms": self._clock.now_ms(),

@@ -13,9 +13,9 @@ import uvloop
 
 from loopgrpc import GrpcServer, Limits
 from tarry.api.local import LocalBroker
-from tarry.base import affinity
 from tarry.base.config import Config, parse_address
 from tarry.base.errors import UnavailableError
+from tarry.base.placement import ANY_CORE, Placement
 from tarry.fronts.rocketmq.certificate import server_context
 from tarry.fronts.rocketmq.common.threads import RunInThread
 from tarry.fronts.rocketmq.v5.components import Components
@@ -55,7 +55,7 @@ class RocketMQFront:
         self._running = running
 
     @classmethod
-    def start(cls, broker: LocalBroker, address: str) -> RocketMQFront:
+    def start(cls, broker: LocalBroker, address: str, placement: Placement = ANY_CORE) -> RocketMQFront:
         """Serve a broker on ``"HOST:PORT"``; port 0 takes a free one, see :attr:`port`.
 
         Raises:
@@ -64,7 +64,8 @@ class RocketMQFront:
         host, port = parse_address(address)
         listening: Future[_Running] = Future()
         target = ListeningAddress(host, port)
-        thread = threading.Thread(target=_run, args=(broker, target, listening), name="tarry-rocketmq", daemon=True)
+        arguments = (broker, target, listening, placement)
+        thread = threading.Thread(target=_run, args=arguments, name="tarry-rocketmq", daemon=True)
         thread.start()
         try:
             return cls(thread, listening.result())
@@ -103,11 +104,11 @@ class RocketMQFront:
         self.stop()
 
 
-def _run(broker: LocalBroker, address: ListeningAddress, listening: Future[_Running]) -> None:
+def _run(broker: LocalBroker, address: ListeningAddress, listening: Future[_Running], placement: Placement) -> None:
     """The front's thread. ``listening`` gets what was made, or why it could not be."""
-    affinity.together()
+    placement.together()
     try:
-        uvloop.run(_serve(broker, address, listening))
+        uvloop.run(_serve(broker, address, listening, placement))
     except BaseException as error:
         if listening.done():
             log.critical("the RocketMQ front has ended", exc_info=error)
@@ -115,11 +116,13 @@ def _run(broker: LocalBroker, address: ListeningAddress, listening: Future[_Runn
             listening.set_exception(error)
 
 
-async def _serve(broker: LocalBroker, address: ListeningAddress, listening: Future[_Running]) -> None:
+async def _serve(
+    broker: LocalBroker, address: ListeningAddress, listening: Future[_Running], placement: Placement
+) -> None:
     loop, config = asyncio.get_running_loop(), broker.config
     tls = _tls(config, broker.clock.now_ms())
     # Threads begin on the cores of the thread that makes them.
-    with ThreadPoolExecutor(THREADS, "tarry-rocketmq", initializer=affinity.apart) as pool:
+    with ThreadPoolExecutor(THREADS, "tarry-rocketmq", initializer=placement.apart) as pool:
         components = Components(broker, loop, RunInThread(loop, pool), address)
         server = GrpcServer(
             components.service.handlers(),
