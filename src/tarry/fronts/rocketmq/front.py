@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 from loopgrpc import GrpcServer, Limits
 from tarry.api.local import LocalBroker
-from tarry.base import affinity
 from tarry.base.config import Config, parse_address
+from tarry.base.placement import ANY_CORE, Placement
 from tarry.fronts.rocketmq.common.certificate import tls_context
 from tarry.fronts.rocketmq.common.front_thread import FrontThread, OnListening
 from tarry.fronts.rocketmq.common.threads import RunInThread
@@ -26,20 +26,21 @@ REQUEST_BYTES_SPARE = 1 << 20
 class RocketMQFront:
     """Made by :meth:`start`; :meth:`stop` before the broker is closed. Any thread."""
 
-    def __init__(self, broker: LocalBroker, address: str) -> None:
+    def __init__(self, broker: LocalBroker, address: str, placement: Placement) -> None:
         self._broker = broker
+        self._placement = placement
         self._address = ListeningAddress(*parse_address(address))
         self._components: Components
-        self._thread = FrontThread("tarry-rocketmq", address, self._serve)
+        self._thread = FrontThread("tarry-rocketmq", address, placement, self._serve)
 
     @classmethod
-    def start(cls, broker: LocalBroker, address: str) -> RocketMQFront:
+    def start(cls, broker: LocalBroker, address: str, placement: Placement = ANY_CORE) -> RocketMQFront:
         """Serve a broker on ``"HOST:PORT"``; port 0 takes a free one, see :attr:`port`.
 
         Raises:
             InvalidArgumentError: no address, or a setting that cannot be. UnavailableError: it cannot be listened on.
         """
-        return cls(broker, address)
+        return cls(broker, address, placement)
 
     @property
     def port(self) -> int:
@@ -70,7 +71,7 @@ class RocketMQFront:
         loop, config, address = asyncio.get_running_loop(), self._broker.config, self._address
         tls = tls_context(config, self._broker.clock.now_ms())
         # Threads begin on the cores of the thread that makes them.
-        with ThreadPoolExecutor(THREADS, "tarry-rocketmq", initializer=affinity.apart) as pool:
+        with ThreadPoolExecutor(THREADS, "tarry-rocketmq", initializer=self._placement.apart) as pool:
             self._components = components = Components(self._broker, loop, RunInThread(loop, pool), address)
             server = GrpcServer(
                 components.service.handlers(),

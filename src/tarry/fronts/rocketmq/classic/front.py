@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 from loopgrpc.tls_sniffing import TlsSniffingListener
 from tarry.api.local import LocalBroker
-from tarry.base import affinity
 from tarry.base.config import parse_address
+from tarry.base.placement import ANY_CORE, Placement
 from tarry.fronts.rocketmq.classic.components import Components
 from tarry.fronts.rocketmq.common.certificate import tls_context
 from tarry.fronts.rocketmq.common.front_thread import FrontThread, OnListening
@@ -31,19 +31,20 @@ Listener = TlsSniffingListener | asyncio.Server
 class RemotingFront:
     """Made by :meth:`start`; :meth:`stop` before the broker is closed. Any thread."""
 
-    def __init__(self, broker: LocalBroker, address: str) -> None:
+    def __init__(self, broker: LocalBroker, address: str, placement: Placement) -> None:
         self._broker = broker
+        self._placement = placement
         self._host, self._asked_port = parse_address(address)
-        self._thread = FrontThread("tarry-remoting", address, self._serve)
+        self._thread = FrontThread("tarry-remoting", address, placement, self._serve)
 
     @classmethod
-    def start(cls, broker: LocalBroker, address: str) -> RemotingFront:
+    def start(cls, broker: LocalBroker, address: str, placement: Placement = ANY_CORE) -> RemotingFront:
         """Serve a broker on ``"HOST:PORT"``; port 0 takes a free one, see :attr:`port`.
 
         Raises:
             InvalidArgumentError: no address, or a setting that cannot be. UnavailableError: it cannot be listened on.
         """
-        return cls(broker, address)
+        return cls(broker, address, placement)
 
     @property
     def port(self) -> int:
@@ -70,7 +71,7 @@ class RemotingFront:
         loop, config = asyncio.get_running_loop(), self._broker.config
         tls = tls_context(config, self._broker.clock.now_ms())
         # Threads begin on the cores of the thread that makes them.
-        with ThreadPoolExecutor(THREADS, "tarry-remoting", initializer=affinity.apart) as pool:
+        with ThreadPoolExecutor(THREADS, "tarry-remoting", initializer=self._placement.apart) as pool:
             components = Components(self._broker, loop, RunInThread(loop, pool))
             listeners: list[Listener] = []
             try:

@@ -11,8 +11,8 @@ from typing import Any, TypeAlias
 
 import uvloop
 
-from tarry.base import affinity
 from tarry.base.errors import UnavailableError
+from tarry.base.placement import Placement
 
 log = logging.getLogger(__name__)
 
@@ -31,11 +31,11 @@ class FrontThread:
         InvalidArgumentError and others: what ``serve`` raised before it listened. UnavailableError: for an OSError.
     """
 
-    def __init__(self, name: str, address: str, serve: Serve) -> None:
+    def __init__(self, name: str, address: str, placement: Placement, serve: Serve) -> None:
         self._loop: asyncio.AbstractEventLoop
         self._stop: asyncio.Future[float]
         self._listening: Future[int] = Future()
-        self._thread = threading.Thread(target=self._run, args=(serve,), name=name, daemon=True)
+        self._thread = threading.Thread(target=self._run, args=(serve, placement), name=name, daemon=True)
         self._thread.start()
         try:
             self.port = self._listening.result()
@@ -53,8 +53,8 @@ class FrontThread:
             pass  # the loop is closed: it has stopped already, or has failed
         self._thread.join()
 
-    def _run(self, serve: Serve) -> None:
-        affinity.together()
+    def _run(self, serve: Serve, placement: Placement) -> None:
+        placement.together()
         try:
             uvloop.run(serve(self._on_listening))
         except BaseException as error:
