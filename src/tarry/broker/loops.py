@@ -14,6 +14,7 @@ from tarry.broker.bulk import Bulk
 from tarry.broker.dispatcher import Dispatcher
 from tarry.broker.health import Health
 from tarry.broker.progress import Progress
+from tarry.broker.scrub import Scrub
 from tarry.broker.series import Series
 from tarry.broker.store_view import StoreFollower
 from tarry.intake import Segments
@@ -48,6 +49,7 @@ class Loops:
         store: StoreFollower,
         progress: Progress,
         bulk: Bulk,
+        scrub: Scrub,
     ) -> None:
         self._config = config
         self._clock = clock
@@ -61,6 +63,7 @@ class Loops:
         self._store = store
         self._progress = progress
         self._bulk = bulk
+        self._scrub = scrub
         self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
@@ -70,6 +73,7 @@ class Loops:
             "tarry-series": self._series.run,
             "tarry-load": self._load,
             "tarry-keep": self._keep,
+            "tarry-scrub": self._scrub.run,
         }
         self._threads = [self._thread(name, loop) for name, loop in loops.items()]
         for thread in self._threads:
