@@ -18,9 +18,8 @@ from tarry.base.clock import SystemClock, TestClock
 from tarry.base.errors import CorruptError, OverloadedError, StaleLeaseError, TarryError
 from tarry.groups import Group, GroupRegistry, Subscription, delivery
 from tarry.groups.control import GroupControl
-from tarry.groups.dead_letters import DeadLetters
-from tarry.groups.replay import Beginning
-from tarry.groups.retention import GroupRetention
+from tarry.groups.dead_letters import DeadLetters, GroupRetention
+from tarry.groups.group_state import Beginning
 from tarry.groups.services import Services
 from tarry.log.frame import HEADER_BYTES
 from tarry.log.segment import list_segments, segment_path

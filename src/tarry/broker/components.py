@@ -25,7 +25,7 @@ from tarry.broker.scrub import Scrub
 from tarry.broker.series import Series
 from tarry.broker.status import Status
 from tarry.broker.store_view import StoreFollower
-from tarry.groups import ConsumerGroups
+from tarry.groups import ConsumerGroups, DeadLetters
 from tarry.intake import Intake, IntakeWriter, Segments, Submission
 from tarry.log.commit import GroupCommit
 from tarry.names import Registry
@@ -56,6 +56,7 @@ class Components:
     dispatcher: Dispatcher
     series: Series
     groups: ConsumerGroups
+    dead_letters: DeadLetters
     jobs: Jobs
     follower: StoreFollower
     lateness: Lateness

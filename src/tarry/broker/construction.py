@@ -24,10 +24,10 @@ from tarry.base.types import Int64s, Key
 from tarry.broker.acceptance import Acceptance
 from tarry.broker.bulk import Bulk
 from tarry.broker.changes import Changes
+from tarry.broker.commands.write_batch import Decisions
 from tarry.broker.components import Components
 from tarry.broker.consumers import Consumers
 from tarry.broker.damage import Damage
-from tarry.broker.decisions import Decisions
 from tarry.broker.directory import Checkpoint, DirectoryLock, read_secret
 from tarry.broker.dispatcher import Dispatcher
 from tarry.broker.health import Health
@@ -109,7 +109,7 @@ def _open(
     _check_store(checkpoint, intake, view, config)
     lateness = Lateness(clock)
     damage = Damage()
-    ready = ReadyLog.open(
+    ready = ReadyLog(
         files,
         data / "ready",
         segment_bytes_max=config.segment_bytes_max,
@@ -253,7 +253,7 @@ def _open(
         places,
         ready,
         groups,
-        HistorySources(places, ready, groups, finder, decisions.outcome_of, secret),
+        HistorySources(places, ready, groups, groups.dead_letters, finder, decisions.outcome_of, secret),
         lateness,
         acceptance,
         status.read,
@@ -280,6 +280,7 @@ def _open(
         dispatcher=dispatcher,
         series=series,
         groups=groups,
+        dead_letters=groups.dead_letters,
         jobs=jobs,
         follower=follower,
         lateness=lateness,
@@ -287,7 +288,7 @@ def _open(
         scheduling=scheduling,
         changes=changes,
         consumers=Consumers(groups, config.lease_ms),
-        queues=Queues(ready, intake, groups),
+        queues=Queues(ready, intake),
         key_backfill=key_backfill,
         bulk=bulk,
         progress=progress,

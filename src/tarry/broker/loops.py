@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 from tarry.base.clock import Clock
@@ -32,39 +33,24 @@ STORE_POLL_S = 5.0
 """How often the store is looked at without news of it."""
 
 
+@dataclass(slots=True, eq=False)
 class Loops:
     """Started with :meth:`start`; they end when the broker's health says so, and :meth:`join` waits for that."""
 
-    def __init__(
-        self,
-        config: Config,
-        clock: Clock,
-        health: Health,
-        segments: Segments,
-        wheel: Wheel,
-        loader: Loader,
-        dispatcher: Dispatcher,
-        series: Series,
-        ready: ReadyLog,
-        store: StoreFollower,
-        progress: Progress,
-        bulk: Bulk,
-        scrub: Scrub,
-    ) -> None:
-        self._config = config
-        self._clock = clock
-        self._health = health
-        self._segments = segments
-        self._wheel = wheel
-        self._loader = loader
-        self._dispatcher = dispatcher
-        self._series = series
-        self._ready = ready
-        self._store = store
-        self._progress = progress
-        self._bulk = bulk
-        self._scrub = scrub
-        self._threads: list[threading.Thread] = []
+    _config: Config
+    _clock: Clock
+    _health: Health
+    _segments: Segments
+    _wheel: Wheel
+    _loader: Loader
+    _dispatcher: Dispatcher
+    _series: Series
+    _ready: ReadyLog
+    _store: StoreFollower
+    _progress: Progress
+    _bulk: Bulk
+    _scrub: Scrub
+    _threads: list[threading.Thread] = field(default_factory=list)
 
     def start(self) -> None:
         """Begin to do what is due."""

@@ -57,33 +57,17 @@ class _Chosen:
     states: State | States
 
 
+@dataclass(slots=True, eq=False)
 class Delivery:
     """Any thread. Consumers that wait do so without the group's lock: see :class:`tarry.groups.news.News`."""
 
-    def __init__(
-        self,
-        state: GroupState,
-        policy: Policy,
-        selection: Selection,
-        lease_manager: LeaseManager,
-        copier: DeadLetterCopier,
-        news: News,
-        services: Services,
-    ) -> None:
-        self._state = state
-        self._topic = state.topic
-        self._leases = state.leases
-        self._upcoming = state.upcoming
-        self._copies = state.copies
-        self._order = state.order
-        self._policy = policy
-        self._selection = selection
-        self._lease_manager = lease_manager
-        self._copier = copier
-        self._news = news
-        self._clock = services.clock
-        self._journal = services.journal
-        self._on_handout = services.on_handout
+    _state: GroupState
+    _policy: Policy
+    _selection: Selection
+    _lease_manager: LeaseManager
+    _copier: DeadLetterCopier
+    _news: News
+    _services: Services
 
     def fetch(self, holder: Holder, rows_max: int, wait_s: float | None) -> pa.RecordBatch | None:
         """Lease up to ``rows_max`` messages to ``holder``, waiting up to ``wait_s`` seconds for the first (None: for
@@ -103,7 +87,7 @@ class Delivery:
                 left = None if end is None else end - time.monotonic()
                 over = left is not None and left <= 0
                 left = None if batch is not None or over else self._until_next(left, why)
-            if self._copies:
+            if self._state.copies:
                 self._copier.run()
             if batch is not None:
                 return batch
@@ -124,7 +108,7 @@ class Delivery:
                 return None, None
             batch, why = self._lease(holder, rows_max)
             again = None if batch is not None else 0.0 if why is _Why.UNFINISHED else self._until_next(None, why)
-        if self._copies:
+        if self._state.copies:
             self._copier.run()
         return batch, again
 
@@ -134,13 +118,13 @@ class Delivery:
         room = min(rows_max, holder.prefetch - holder.held)
         if settings.paused:
             return None, _Why.PAUSED
-        if room <= 0 or self._journal.is_full:
+        if room <= 0 or self._services.journal.is_full:
             # What is handed out may come back by itself, and the journal must be told of that.
             return None, _Why.FULL
-        now = self._clock.now_ms()
+        now = self._services.clock.now_ms()
         self._lease_manager.expire(now)
         if settings.inflight_max:
-            room = min(room, settings.inflight_max - self._leases.rows)
+            room = min(room, settings.inflight_max - self._state.leases.rows)
             if room <= 0:
                 return None, _Why.FULL
         chosen: list[_Chosen] = []
@@ -167,7 +151,7 @@ class Delivery:
             if part is not None:
                 chosen.append(part)
                 room -= len(part.offsets)
-            is_more = self._upcoming.due(now) or (part is not None and self._state.cursor < self._topic.end)
+            is_more = self._state.upcoming.due(now) or (part is not None and self._state.cursor < self._state.topic.end)
             if why is _Why.UNFINISHED or not room or not is_more:
                 return why
             # Not asked before: it costs more than the rest, and most find the end of the queue.
@@ -181,10 +165,10 @@ class Delivery:
         state.cursor = max(state.cursor, state.floor)
         selective = self._policy.is_selective
         rows_max = max(min(room, CHOICE_ROWS_MAX), CHOICE_ROWS) if selective else room
-        while not self._order.full:
+        while not self._state.order.full:
             if state.cursor >= scan_end:
                 return None, _Why.UNFINISHED
-            unread = self._topic.read(state.cursor, rows_max)
+            unread = self._state.topic.read(state.cursor, rows_max)
             if unread is None:
                 break
             base, batch = unread
@@ -221,15 +205,15 @@ class Delivery:
         return batch.filter(pa.array(keep)).columns, offsets[keep]
 
     def _choose_upcoming(self, room: int, now: int) -> _Chosen | None:
-        while (rows := self._upcoming.take(now, room)) is not None:
+        while (rows := self._state.upcoming.take(now, room)) is not None:
             try:
-                looked, kept_offsets, batch = self._topic.read_rows(rows.offsets)
+                looked, kept_offsets, batch = self._state.topic.read_rows(rows.offsets)
                 unwanted = None if batch is None else self._selection.unwanted(batch)
             except BaseException:
-                self._upcoming.push_back(now, rows)
+                self._state.upcoming.push_back(now, rows)
                 raise
             if looked < len(rows.offsets):
-                self._upcoming.push_back(now, rows.pick(np.arange(looked, len(rows.offsets))))
+                self._state.upcoming.push_back(now, rows.pick(np.arange(looked, len(rows.offsets))))
                 rows = rows.pick(np.arange(looked))
             kept = np.isin(rows.offsets, kept_offsets)
             if not kept.all():
@@ -250,11 +234,11 @@ class Delivery:
         together = chosen[0] if len(chosen) == 1 else _joined(chosen)
         offsets, attempts = together.offsets, together.attempts
         tries = self._policy.own_tries(together.columns[TRIES])
-        number = self._leases.open(holder, offsets, together.states, attempts, tries, now + holder.lease_ms)
+        number = self._state.leases.open(holder, offsets, together.states, attempts, tries, now + holder.lease_ms)
         since = holder.on_handout(now)
         for part in chosen:
             due = part.columns[DUE].to_numpy()
-            self._on_handout(due, now, self._topic.name, since if part.attempts[0] == 1 else None)
+            self._services.on_handout(due, now, self._state.topic.name, since if part.attempts[0] == 1 else None)
         # With its type given, pa.array() does not look for what pandas might have to say: a fifth of the time.
         leases = pa.array(np.full(len(offsets), number, np.int64), pa.int64())
         columns = [*together.columns, pa.array(offsets, pa.int64()), leases, pa.array(attempts, pa.int32())]
@@ -264,12 +248,12 @@ class Delivery:
         """How long a waiting consumer may sleep before something of its group comes due."""
         if why is _Why.PAUSED:
             return left
-        moments = [] if why is _Why.FULL else [self._upcoming.next_ms, self._leases.next_deadline_ms]
-        moments.append(self._copies.next_ms)
-        if why is _Why.FULL or self._state.cursor < self._topic.end:
+        moments = [] if why is _Why.FULL else [self._state.upcoming.next_ms, self._state.leases.next_deadline_ms]
+        moments.append(self._state.copies.next_ms)
+        if why is _Why.FULL or self._state.cursor < self._state.topic.end:
             # There is no room, and an ack will wake us; or rows came after we looked, and a notification will.
-            moments.append(self._clock.now_ms() + LOOK_AGAIN_MS)
-        waits = [max(self._clock.seconds_until(moment), 0.0005) for moment in moments if moment is not None]
+            moments.append(self._services.clock.now_ms() + LOOK_AGAIN_MS)
+        waits = [max(self._services.clock.seconds_until(moment), 0.0005) for moment in moments if moment is not None]
         if left is not None:
             waits.append(left)
         return min(waits, default=None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -32,33 +33,21 @@ QUERIES_MAX = 4
 """So many are carried out at a time, others wait: each may need some tens of megabytes, and none is in a hurry."""
 
 
+@dataclass(slots=True, eq=False)
 class Queries:
     """Any thread. ``status`` gives the broker's health and counters."""
 
-    def __init__(
-        self,
-        config: Config,
-        clock: Clock,
-        files: Files,
-        places: Places,
-        ready: ReadyLog,
-        groups: ConsumerGroups,
-        history_sources: HistorySources,
-        lateness: Lateness,
-        acceptance: Acceptance,
-        status: Callable[[], dict[str, Any]],
-    ) -> None:
-        self._config = config
-        self._clock = clock
-        self._files = files
-        self._places = places
-        self._ready = ready
-        self._groups = groups
-        self._history_sources = history_sources
-        self._lateness = lateness
-        self._acceptance = acceptance
-        self._status = status
-        self._slots = threading.BoundedSemaphore(QUERIES_MAX)
+    _config: Config
+    _clock: Clock
+    _files: Files
+    _places: Places
+    _ready: ReadyLog
+    _groups: ConsumerGroups
+    _history_sources: HistorySources
+    _lateness: Lateness
+    _acceptance: Acceptance
+    _status: Callable[[], dict[str, Any]]
+    _slots: threading.BoundedSemaphore = field(default_factory=lambda: threading.BoundedSemaphore(QUERIES_MAX))
 
     def pending(self, request: GetPending) -> list[TopicPending]:
         """Every topic: exact counts in O(topics), and the next due times."""
