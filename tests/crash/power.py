@@ -17,10 +17,14 @@ import os
 import random
 import shutil
 import stat
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from tarry.names import Registry
 from tests.faults import FaultyFiles
@@ -50,8 +54,10 @@ class PowerDisk(FaultyFiles):
         self.settle()
 
     @contextmanager
-    def attached(self) -> Iterator[PowerDisk]:
-        """While it is, syncs and reads of this process are seen."""
+    def attached(self, rng: random.Random | None = None) -> Iterator[PowerDisk]:
+        """While it is, syncs and reads of this process are seen, and files are named by ``rng``, so that everything has
+        the same name again.
+        """
         originals: list[tuple[Any, str, Any]] = []
 
         def replace(owner: Any, name: str, wrap: Callable[[Any], Any]) -> None:
@@ -61,6 +67,9 @@ class PowerDisk(FaultyFiles):
         for name in ("fsync", "fdatasync"):
             replace(os, name, self._sync)
         replace(os, "pread", self._read)
+        replace(pq.ParquetFile, "read_row_group", self._read_group)
+        if rng is not None:
+            replace(uuid, "uuid4", lambda _: lambda: uuid.UUID(int=rng.getrandbits(128), version=4))
         replace(Registry, "sync", self._sync_registry)
         try:
             yield self
@@ -91,12 +100,24 @@ class PowerDisk(FaultyFiles):
     def _read(self, original: Callable[[int, int, int], bytes]) -> Callable[[int, int, int], bytes]:
         def read(fd: int, size: int, offset: int) -> bytes:
             if self.reads_until_error is not None and self._root in _path_of(fd).parents:
-                self.reads_until_error -= 1
-                if self.reads_until_error < 0:
-                    raise OSError(errno.EIO, "input/output error (injected)", str(_path_of(fd)))
+                self._count_read(_path_of(fd))
             return original(fd, size, offset)
 
         return read
+
+    def _read_group(self, original: Callable[..., pa.Table]) -> Callable[..., pa.Table]:
+        def read_row_group(file: pq.ParquetFile, *arguments: Any, **more: Any) -> pa.Table:
+            if self.reads_until_error is not None:
+                self._count_read(self._root / "store")
+            return original(file, *arguments, **more)
+
+        return read_row_group
+
+    def _count_read(self, path: Path) -> None:
+        assert self.reads_until_error is not None
+        self.reads_until_error -= 1
+        if self.reads_until_error < 0:
+            raise OSError(errno.EIO, "input/output error (injected)", str(path))
 
     def _sync_registry(self, original: Callable[[Registry], None]) -> Callable[[Registry], None]:
         def sync(registry: Registry) -> None:

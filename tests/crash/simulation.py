@@ -61,7 +61,7 @@ class Life:
 
     def run(self, crashes: int = CRASHES) -> Counter[str]:
         """Live; raise what must not be."""
-        with self.disk.attached():
+        with self.disk.attached(random.Random(self.seed)):
             try:
                 self.world.open()
                 for _ in range(crashes):

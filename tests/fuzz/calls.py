@@ -157,7 +157,7 @@ class FlightCalls:
             call()
         except fl.FlightTimedOutError:
             return "timed out"
-        except (fl.FlightError, pa.ArrowException) as error:
+        except (fl.FlightError, pa.ArrowException, OSError) as error:
             if _by_pyarrow(error):
                 return "refused by pyarrow"
             code = decode_error(getattr(error, "extra_info", b"") or b"{}").code
