@@ -56,6 +56,7 @@ class Consumer:
 
         Raises:
             InvalidArgumentError: the broker refuses the topic, the group or an option.
+            NotFoundError: the group was deleted. CorruptError: a file of the topic's queue is damaged; it is named.
         """
         for batch in self.batches():
             settler, auto_ack = batch.settler, self._auto_ack
