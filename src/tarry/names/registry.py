@@ -20,7 +20,6 @@ import pyarrow as pa
 from rocksdict import BlockBasedOptions, Cache, Options, Rdict
 from rocksdict import WriteBatch as Changes
 
-from tarry.base import affinity
 from tarry.base.bulk import CancelledJobs
 from tarry.base.errors import ClosedError, CorruptError
 from tarry.base.message import Kind, cancelled_seqs, kinds_of
@@ -132,7 +131,6 @@ class Registry:
         options.set_block_based_table_factory(blocks)
         self._directory.mkdir(parents=True, exist_ok=True)
         self._closed = False
-        affinity.apart()  # its threads begin on the cores of the one that opens it
         self._db = Rdict(str(self._directory), options)
         self._files.adopt(self, self._directory)
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tarry.base.errors import DiskFullError, OverloadedError, TarryError
+from tarry.base.placement import ANY_CORE, Placement
 from tarry.log import frame
 from tarry.log.commit import GroupCommit, as_tarry_error
 from tarry.log.files import DISK_FULL, Files, sync_directory
@@ -61,6 +62,7 @@ class Journal:
         snapshot: Callable[[], Iterable[Entry]],
         on_fatal: Callable[[BaseException], None],
         threaded: bool,
+        placement: Placement = ANY_CORE,
     ) -> None:
         self._files = files
         self._directory = directory
@@ -77,7 +79,12 @@ class Journal:
         self._waiting = 0
         self._opened_with = writer.base
         self._commits: GroupCommit[_Item] = GroupCommit(
-            "tarry-acks", self._commit, self._on_failure, weight_max=_UNLIMITED, threaded=threaded
+            "tarry-acks",
+            self._commit,
+            self._on_failure,
+            weight_max=_UNLIMITED,
+            threaded=threaded,
+            placement=placement,
         )
 
     @classmethod
@@ -91,6 +98,7 @@ class Journal:
         snapshot: Callable[[], Iterable[Entry]],
         on_fatal: Callable[[BaseException], None],
         threaded: bool,
+        placement: Placement = ANY_CORE,
     ) -> Journal:
         """Open what is on disk.
 
@@ -125,6 +133,7 @@ class Journal:
             snapshot=snapshot,
             on_fatal=on_fatal,
             threaded=threaded,
+            placement=placement,
         )
 
     def entries(self) -> Iterator[Entry]:

@@ -106,7 +106,7 @@ def rows_of(drafts: Sequence[Draft], now_ms: int) -> pa.RecordBatch:
         "topic": pa.array([d.topic for d in drafts], _TEXT),
         "due_ms": pa.array([d.due_ms for d in drafts], pa.int64()),
         "body": pa.array([d.body for d in drafts], pa.binary()),
-        "id": pa.array([d.id for d in drafts], _TEXT),
+        "id": pa.array([d.id or None for d in drafts], _TEXT),
         "properties": map_of(properties),
     }
     tags = [d.tag for d in drafts]
