@@ -56,11 +56,8 @@ class Consumer:
 
         Raises:
             InvalidArgumentError: the broker refuses the topic, the group or an option.
-<<<<<<< HEAD
-            NotFoundError: the group was deleted. CorruptError: a file of the topic's queue is damaged; it is named.
-=======
+            NotFoundError: the group was deleted.
             CorruptError: what comes next lies in a damaged file of the broker; names it. What came before was given.
->>>>>>> main
         """
         for batch in self.batches():
             settler, auto_ack = batch.settler, self._auto_ack
