@@ -20,7 +20,7 @@ from tarry.fronts.rocketmq.common.stubs import definition, service
 from tarry.fronts.rocketmq.common.threads import RunInThread
 from tarry.fronts.rocketmq.common.topics import TopicRegistry
 from tarry.fronts.rocketmq.v5.authentication import Caller
-from tarry.fronts.rocketmq.v5.messages import messages_of
+from tarry.fronts.rocketmq.v5.message_bytes import answers_of
 from tarry.fronts.rocketmq.v5.receiving import BATCH_MAX, poll_s
 from tarry.fronts.rocketmq.v5.resources import filter_of, group_of, topic_of
 from tarry.fronts.rocketmq.v5.statuses import OK
@@ -59,7 +59,7 @@ class Offsets:
         filter = filter_of(self._groups, request.filter_expression)
         group = (await self._groups.prepare_queue(topic, name, filter)).group
         end = await self._wait(group, start, poll_s(request, call, self._loop.time()))
-        messages: list[Any] = []
+        messages: list[bytes] = []
         if 0 <= start < end:
             messages, start = await self._run_in_thread(lambda: self._read(group, request, start, rows_max))
         elif start != end:
@@ -67,10 +67,10 @@ class Offsets:
             raise Refusal(Code.ILLEGAL_OFFSET, f"offset {start} of topic {topic!r}; allowed: {first} to {end}")
         yield service.PullMessageResponse(status=OK if messages else _EMPTY).SerializeToString()
         for message in messages:
-            yield service.PullMessageResponse(message=message).SerializeToString()
+            yield message
         yield service.PullMessageResponse(next_offset=start).SerializeToString()
 
-    def _read(self, group: ConsumerGroup, request: Any, start: int, rows_max: int) -> tuple[list[Any], int]:
+    def _read(self, group: ConsumerGroup, request: Any, start: int, rows_max: int) -> tuple[list[bytes], int]:
         """What the group wants of the queue from ``start`` on, and where to go on. It may wait for the disk: a client
         that is told of an offset may write it down, so what is below has to be durable.
         """
@@ -81,7 +81,7 @@ class Offsets:
         batches = self._broker.call(ReadQueue(topic, begin, stop)) if begin < stop else iter(())
         # What the group does not want is passed over, and counts as pulled.
         wanted = [batch.filter(pa.array(group.wants(batch))) for batch in batches]
-        return [m for batch in wanted for m in messages_of(batch, request.message_queue.topic, self._host)], stop
+        return [m for batch in wanted for m in answers_of(batch, request.message_queue.topic, self._host)], stop
 
     async def _wait(self, group: ConsumerGroup, offset: int, wait_s: float) -> int:
         """The end of the group's queue, once it reaches beyond ``offset``, or after ``wait_s``."""
