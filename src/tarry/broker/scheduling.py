@@ -23,7 +23,7 @@ from tarry.log.commit import GroupCommit
 OnAccepted = Callable[[Accepted | TarryError], None]
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class Scheduling:
     """Any thread. ``dedupe``: ids are remembered; ``secret`` signs handles."""
 

@@ -37,7 +37,7 @@ ROWS_MAX = 1000
 """Dead letters that are put again at once."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class DeadLetters:
     """See the module; any thread. ``schedule`` schedules what comes of them."""
 
@@ -142,7 +142,7 @@ class DeadLetters:
         wait_for(lambda on_result: listing.settle(offsets, on_result))
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class GroupRetention:
     """Implements :class:`tarry.queue.retention.RetentionGuard`: what groups say before a segment is deleted."""
 
