@@ -76,6 +76,12 @@ def _serve(config: Config, stop: StopSignals, stack: ExitStack) -> None:
         rocketmq = RocketMQFront.start(broker, config.rocketmq, placement)
         stack.callback(rocketmq.stop)
         fronts.append(f"rocketmq on {rocketmq.address}")
+    if config.remoting is not None:
+        from tarry.fronts.rocketmq.classic.front import RemotingFront
+
+        remoting = RemotingFront.start(broker, config.remoting, placement)
+        stack.callback(remoting.stop)
+        fronts.append(f"remoting on {remoting.address}")
     fronts = fronts or ["no front"]
     if config.metrics is not None:
         from tarry.fronts.metrics import MetricsFront

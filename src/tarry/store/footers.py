@@ -79,6 +79,14 @@ def checksums_in(path: str) -> tuple[int | None, int | None]:
     return (None if first is None else int(first, 16)), (None if second is None else int(second, 16))
 
 
+def footer_bytes_at(file: Any) -> int:
+    """How long the footer of an open Parquet file says that it is; more than the file has where it is none."""
+    size = int(file.size())
+    return (
+        _footer_bytes(pa.py_buffer(file.read_at(_TAIL_BYTES, size - _TAIL_BYTES))) if size >= _TAIL_BYTES else size + 1
+    )
+
+
 def _footer_bytes(end: pa.Buffer) -> int:
     return int.from_bytes(end.slice(end.size - _TAIL_BYTES, 4).to_pybytes(), "little") + _TAIL_BYTES
 

@@ -156,12 +156,12 @@ def mend(root: Path, version_min: int = -1) -> list[str]:
         return []
     entries = sorted(directory.glob("[0-9]*.json"))
     _check_newest(root, entries)
-    torn = [path for path in entries[-1:] if not _is_complete(path)]
+    torn = [path for path in entries[-1:] if not is_complete(path)]
     for path in torn:
         if version_of_file(path) <= version_min or _matches_record(path) is not None:
             raise CorruptError(f"{path} is damaged: it is incomplete, though it was durable and acted on; {GO_ON}")
     checkpoints = sorted(directory.glob("[0-9]*.checkpoint*.parquet"))
-    for path in [path for path in checkpoints[-1:] if not _is_readable(path)]:
+    for path in [path for path in checkpoints[-1:] if not is_readable_checkpoint(path)]:
         _check_dispensable(path, checkpoints[:-1], entries)
         torn.append(path)
     _check_as_recorded(entries, checkpoints, torn)
@@ -211,7 +211,8 @@ def _matches_record(path: Path) -> bool | None:
         return None  # the record is of no use, and derived; what the broker knows may still tell
 
 
-def _is_complete(entry: Path) -> bool:
+def is_complete(entry: Path) -> bool:
+    """Whether an entry has all that it says it has."""
     actions = actions_of(entry.read_bytes())
     if actions is None:
         return False
@@ -243,7 +244,8 @@ def _parsed(line: bytes) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-def _is_readable(checkpoint: Path) -> bool:
+def is_readable_checkpoint(checkpoint: Path) -> bool:
+    """Whether a checkpoint of the log is as its record says, or can be read where it has none."""
     if (matches := _matches_record(checkpoint)) is not None:
         return matches
     try:
