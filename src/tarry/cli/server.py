@@ -12,23 +12,28 @@ import select
 import signal
 import sys
 import threading
+from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from tarry.base.config import Config, parse_address
-from tarry.base.errors import FatalError
+from tarry.base.descriptors import ConnectionLimits, raise_limit
+from tarry.base.errors import FatalError, NotFoundError
+from tarry.base.memory import Trimmer
 from tarry.base.placement import ANY_CORE, SharedCore, settle_memory, shorten_turns
 from tarry.base.version import VERSION
 from tarry.cli import output
 from tarry.cli.exits import ExitCode
-from tarry.cli.memory import Trimmer
 
 if TYPE_CHECKING:
     from tarry.broker import Broker
+    from tarry.fronts.rocketmq import RocketMQFront
     from tarry.spark.pipeline.supervisor import Supervisor
 
 log = logging.getLogger("tarry.serve")
 
+UMASK = 0o027
+"""Whatever it was before: directories 0750 and files 0640, those of the embedded databases, too."""
 LOOK_S = 0.5
 """How often the health of the broker and the pipeline is looked at."""
 PIPELINE_STOP_S = 3.0
@@ -37,7 +42,7 @@ FATAL_END_S = 10.0
 """How long a failed broker may take to stop."""
 
 
-def run(config: Config, *, verbose: bool = False) -> None:
+def run(config: Config, *, unknown_variables: Sequence[str] = (), verbose: bool = False) -> None:
     """Serve until a signal comes.
 
     Raises:
@@ -50,30 +55,34 @@ def run(config: Config, *, verbose: bool = False) -> None:
     )
     # Arrow's own allocators keep what was freed; the system's gives it back. Read when pyarrow is first imported.
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
+    for variable in unknown_variables:
+        log.warning("%s in the environment is no setting, and is ignored; see tarry serve --print-config", variable)
+    os.umask(UMASK)
     shorten_turns()
+    files_max = raise_limit()
+    log.debug("%d files and connections may be open", files_max)
     with ExitStack() as stack:
         stop = stack.enter_context(StopSignals())
-        _serve(config, stop, stack)
+        _serve(config, files_max, stop, stack)
     log.info("stopped")
 
 
-def _serve(config: Config, stop: StopSignals, stack: ExitStack) -> None:
+def _serve(config: Config, files_max: int, stop: StopSignals, stack: ExitStack) -> None:
     from tarry.broker import Broker
 
     placement = SharedCore() if config.share_core == "on" else ANY_CORE
     broker = stack.enter_context(Broker.open(config, placement=placement))
+    connections = ConnectionLimits.of(files_max, (config.flight is not None) + (config.rocketmq is not None))
     address = None
     if config.flight is not None:
         from tarry.fronts.flight import FlightFront
 
-        front = FlightFront.start(broker, config.flight, placement)
+        front = FlightFront.start(broker, config.flight, placement, connections, config.flight_calls_max)
         stack.callback(front.stop)
         address = front.address
     fronts = [] if address is None else [f"flight on {address}"]
     if config.rocketmq is not None:
-        from tarry.fronts.rocketmq import RocketMQFront
-
-        rocketmq = RocketMQFront.start(broker, config.rocketmq, placement)
+        rocketmq = _rocketmq_front().start(broker, config.rocketmq, placement, connections)
         stack.callback(rocketmq.stop)
         fronts.append(f"rocketmq on {rocketmq.address}")
     fronts = fronts or ["no front"]
@@ -87,6 +96,17 @@ def _serve(config: Config, stop: StopSignals, stack: ExitStack) -> None:
     supervisor = _start_pipeline(broker, config, address, stack)
     settle_memory()
     _wait(broker, supervisor, stop)
+
+
+def _rocketmq_front() -> type[RocketMQFront]:
+    try:
+        from tarry.fronts.rocketmq import RocketMQFront
+    except ModuleNotFoundError as error:
+        raise NotFoundError(
+            f"the RocketMQ front needs the module {error.name!r}, which is not installed; "
+            "allowed: pip install 'tarry[rocketmq]', or no rocketmq address"
+        ) from error
+    return RocketMQFront
 
 
 def _start_pipeline(broker: Broker, config: Config, address: str | None, stack: ExitStack) -> Supervisor | None:

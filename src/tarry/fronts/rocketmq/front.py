@@ -14,6 +14,7 @@ import uvloop
 from loopgrpc import GrpcServer, Limits
 from tarry.api.local import LocalBroker
 from tarry.base.config import Config, parse_address
+from tarry.base.descriptors import ConnectionLimits
 from tarry.base.errors import UnavailableError
 from tarry.base.placement import ANY_CORE, Placement
 from tarry.fronts.rocketmq.certificate import server_context
@@ -55,8 +56,16 @@ class RocketMQFront:
         self._running = running
 
     @classmethod
-    def start(cls, broker: LocalBroker, address: str, placement: Placement = ANY_CORE) -> RocketMQFront:
+    def start(
+        cls,
+        broker: LocalBroker,
+        address: str,
+        placement: Placement = ANY_CORE,
+        connections: ConnectionLimits | None = None,
+    ) -> RocketMQFront:
         """Serve a broker on ``"HOST:PORT"``; port 0 takes a free one, see :attr:`port`.
+
+        ``placement`` says where its threads run, ``connections`` how many it takes.
 
         Raises:
             InvalidArgumentError: no address, or a setting that cannot be. UnavailableError: it cannot be listened on.
@@ -64,7 +73,8 @@ class RocketMQFront:
         host, port = parse_address(address)
         listening: Future[_Running] = Future()
         target = ListeningAddress(host, port)
-        arguments = (broker, target, listening, placement)
+        limits = _limits(broker.config, connections or ConnectionLimits())
+        arguments = (broker, target, listening, placement, limits)
         thread = threading.Thread(target=_run, args=arguments, name="tarry-rocketmq", daemon=True)
         thread.start()
         try:
@@ -104,11 +114,13 @@ class RocketMQFront:
         self.stop()
 
 
-def _run(broker: LocalBroker, address: ListeningAddress, listening: Future[_Running], placement: Placement) -> None:
+def _run(
+    broker: LocalBroker, address: ListeningAddress, listening: Future[_Running], placement: Placement, limits: Limits
+) -> None:
     """The front's thread. ``listening`` gets what was made, or why it could not be."""
     placement.together()
     try:
-        uvloop.run(_serve(broker, address, listening, placement))
+        uvloop.run(_serve(broker, address, listening, placement, limits))
     except BaseException as error:
         if listening.done():
             log.critical("the RocketMQ front has ended", exc_info=error)
@@ -117,7 +129,7 @@ def _run(broker: LocalBroker, address: ListeningAddress, listening: Future[_Runn
 
 
 async def _serve(
-    broker: LocalBroker, address: ListeningAddress, listening: Future[_Running], placement: Placement
+    broker: LocalBroker, address: ListeningAddress, listening: Future[_Running], placement: Placement, limits: Limits
 ) -> None:
     loop, config = asyncio.get_running_loop(), broker.config
     tls = _tls(config, broker.clock.now_ms())
@@ -130,7 +142,7 @@ async def _serve(
             address.port,
             tls=tls,
             tls_optional=config.rocketmq_tls == "both",
-            limits=_limits(config),
+            limits=limits,
         )
         try:
             await server.start()
@@ -143,8 +155,10 @@ async def _serve(
         await server.stop(grace_s)
 
 
-def _limits(config: Config) -> Limits:
+def _limits(config: Config, connections: ConnectionLimits) -> Limits:
     return Limits(
+        connections_max=connections.in_all,
+        peer_connections_max=connections.per_peer,
         streams_max=STREAMS_MAX,
         message_bytes_max=config.body_bytes_max + REQUEST_BYTES_SPARE,
         buffer_bytes_max=max(16 << 20, 2 * config.body_bytes_max),
