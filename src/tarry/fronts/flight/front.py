@@ -19,7 +19,7 @@ from tarry.api.wire import parse_address
 from tarry.base.descriptors import ConnectionLimits
 from tarry.base.errors import UnavailableError
 from tarry.base.placement import ANY_CORE, Placement
-from tarry.fronts.flight.calls import CALLS_MAX
+from tarry.fronts.flight.calls import CALLS_MAX, CallLimits
 from tarry.fronts.flight.guard import ConnectionGuard, cut_connections
 from tarry.fronts.flight.server import Service
 
@@ -57,8 +57,9 @@ class FlightFront:
         host, port = parse_address(address)
         _try_bind(host, port)
         try:
-            guard = ConnectionGuard(connections or ConnectionLimits())
-            service = Service(broker, f"grpc://{host}:{port}", placement, guard, calls_max)
+            calls = CallLimits(calls_max)
+            guard = ConnectionGuard(connections or ConnectionLimits(), calls)
+            service = Service(broker, f"grpc://{host}:{port}", placement, guard, calls)
         except (pa.ArrowException, OSError) as error:
             raise UnavailableError(f"cannot listen on {address}: {error}") from error
         guard.start(service.port)

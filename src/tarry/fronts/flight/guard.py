@@ -28,6 +28,7 @@ from pathlib import Path
 from tarry.base import descriptors
 from tarry.base.descriptors import ConnectionLimits, lacks_descriptor
 from tarry.base.memory import resident_bytes
+from tarry.fronts.flight.calls import CallLimits
 
 log = logging.getLogger(__name__)
 
@@ -74,6 +75,7 @@ class ConnectionGuard:
     def __init__(
         self,
         limits: ConnectionLimits,
+        calls: CallLimits,
         *,
         peer_bytes_max: int = PEER_BYTES_MAX,
         bytes_max: int = BYTES_MAX,
@@ -81,6 +83,7 @@ class ConnectionGuard:
     ) -> None:
         self._port = 0
         self._limits = limits
+        self._calls = calls
         self._peer_bytes_max = peer_bytes_max
         self._bytes_max = bytes_max
         self._silent_s = silent_s
@@ -164,9 +167,18 @@ class ConnectionGuard:
     # -- ending --------------------------------------------------------------------------------------------------------
 
     def _end_silent(self, now_s: float) -> None:
-        for connection in list(self._connections.values()):
-            if not connection.received and now_s - connection.since_s >= self._silent_s:
-                self._cut(connection)
+        """Connections that never said anything; and, where there are too many streams without a message, all that have
+        no other call: theirs are among them. A client that was merely idle connects again when it has something.
+        """
+        crowded = self._calls.crowded_s(now_s) >= self._silent_s
+        busy = self._calls.peers() if crowded else set()
+        old = [c for c in self._connections.values() if now_s - c.since_s >= self._silent_s]
+        ended = [c for c in old if not c.received or (crowded and c.peer not in busy)]
+        for connection in ended:
+            self._refuse(connection, "overloaded: too many streams that sent nothing", processed=False)
+            self._cut(connection)
+        if crowded:
+            log.warning("%d connections to port %d were ended: too many silent streams", len(ended), self._port)
 
     def _end_connections(self) -> None:
         """Those that never said anything go first, then those that came last."""

@@ -84,7 +84,7 @@ class Service(fl.FlightServerBase):  # type: ignore[misc]
     """Serves from construction on; :class:`tarry.fronts.flight.FlightFront` starts and stops it."""
 
     def __init__(
-        self, broker: LocalBroker, location: str, placement: Placement, guard: ConnectionGuard, calls_max: int
+        self, broker: LocalBroker, location: str, placement: Placement, guard: ConnectionGuard, calls: CallLimits
     ) -> None:
         self._broker = broker
         self._placement = placement
@@ -92,7 +92,7 @@ class Service(fl.FlightServerBase):  # type: ignore[misc]
         self._streams: set[PutStream | ConsumeStream] = set()
         self._stopping: UnavailableError | None = None
         self._guard = guard
-        super().__init__(location, middleware={CALLS: CallLimits(calls_max)})
+        super().__init__(location, middleware={CALLS: calls})
 
     def on_call(self, context: fl.ServerCallContext) -> None:
         """A handler is about to run.
