@@ -8,12 +8,14 @@ from tarry.api.local import LocalBroker
 from tarry.base.config import Config
 from tarry.base.delay import parse_levels
 from tarry.base.descriptors import ConnectionLimits
+from tarry.fronts.rocketmq.classic.admin import Admin
 from tarry.fronts.rocketmq.classic.authentication import Authenticator
 from tarry.fronts.rocketmq.classic.clients import ClientRegistry
 from tarry.fronts.rocketmq.classic.codes import RequestCode
 from tarry.fronts.rocketmq.classic.connection import Connection
 from tarry.fronts.rocketmq.classic.connections import Connections
 from tarry.fronts.rocketmq.classic.locks import QueueLocks
+from tarry.fronts.rocketmq.classic.lookup import Lookup
 from tarry.fronts.rocketmq.classic.message_bytes import PROPERTIES_BYTES_MAX
 from tarry.fronts.rocketmq.classic.offsets import Offsets
 from tarry.fronts.rocketmq.classic.pulling import Puller
@@ -64,9 +66,10 @@ class Components:
         self._checks = check_transactions(broker, loop, clients)
         rules, send_queue = _rules(config), SendQueue(broker, loop, half_messages)
         sender = Sender(broker, rules, topics, send_queue)
-        offsets = Offsets(broker, topics, run_in_thread)
+        offsets = Offsets(broker, loop, topics, run_in_thread)
         puller = Puller(broker, loop, self._groups, topics, clients, offsets, run_in_thread)
-        locks = QueueLocks(loop)
+        locks, lookup = QueueLocks(loop), Lookup(broker, run_in_thread)
+        admin = Admin(broker, clients, offsets, run_in_thread)
         self._service = Service(
             Authenticator(read_keys(config.rocketmq_keys)),
             {
@@ -90,7 +93,21 @@ class Components:
                 RequestCode.GET_MAX_OFFSET: offsets.end,
                 RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: offsets.find,
                 RequestCode.GET_EARLIEST_MSG_STORETIME: offsets.earliest_time,
+                RequestCode.QUERY_MESSAGE: lookup.query,
+                RequestCode.VIEW_MESSAGE_BY_ID: lookup.view,
                 RequestCode.GET_ROUTEINFO_BY_TOPIC: Routes(topics).route,
+                RequestCode.GET_BROKER_CLUSTER_INFO: admin.cluster,
+                RequestCode.GET_BROKER_RUNTIME_INFO: admin.runtime,
+                RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: admin.topics,
+                RequestCode.GET_TOPIC_STATS_INFO: admin.topic_stats,
+                RequestCode.GET_TOPIC_CONFIG: admin.topic_config,
+                RequestCode.UPDATE_AND_CREATE_TOPIC: admin.make_topic,
+                RequestCode.GET_CONSUME_STATS: admin.consume_stats,
+                RequestCode.GET_CONSUMER_CONNECTION_LIST: admin.connections,
+                RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: admin.groups_of,
+                RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: admin.group_config,
+                RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: admin.set_group,
+                RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: admin.reset,
             },
         )
 

@@ -17,7 +17,7 @@ from tarry.fronts.rocketmq.classic.frames import BadFrame, Command, decode, enco
 
 log = logging.getLogger(__name__)
 
-OPEN_REQUESTS_MAX = 16_384
+OPEN_REQUESTS_MAX = 2_048
 """A consumer has one for each queue that it reads."""
 OPEN_BYTES_MAX = 32 << 20
 WRITE_BUFFER_BYTES = 1 << 20
