@@ -87,10 +87,11 @@ class KeyBackfill:
                     return
                 wait_for(lambda done, rows=rows: self._carry_out(RegisterKeys(rows, self._registry, done)))  # type: ignore[misc]
                 count += rows.num_rows
+            writes = self._registry.writes if count else 0
             if count:
                 # Before the job is done with: what a power failure takes of the registry is not in the log.
                 self._registry.sync()
-            self._jobs.named(job.number, count)
+            self._jobs.named(job.number, count, writes)
 
     def _rows(self, job: Job) -> Iterator[pa.RecordBatch]:
         # Not the loader's view: it may not have the job yet.
@@ -101,9 +102,9 @@ class KeyBackfill:
                 if read_group(place, path, group.number, ["key"]).column(0).null_count == group.rows:
                     continue
                 batch = read_group(place, path, group.number, COLUMNS)
-                mine = among(batch.column("seq").to_numpy(), [job.number])
-                mine &= batch.column("key").is_valid().to_numpy(zero_copy_only=False)
-                mine &= ~self._registry.cancelled_mask(*(batch.column(n).to_numpy() for n in ("due_ms", "seq")))
-                rows = batch.filter(pa.array(mine))
+                to_name = among(batch.column("seq").to_numpy(), [job.number])
+                to_name &= batch.column("key").is_valid().to_numpy(zero_copy_only=False)
+                to_name &= ~self._registry.cancelled_mask(*(batch.column(n).to_numpy() for n in ("due_ms", "seq")))
+                rows = batch.filter(pa.array(to_name))
                 for start in range(0, rows.num_rows, ROWS_MAX):
                     yield rows.slice(start, ROWS_MAX)
