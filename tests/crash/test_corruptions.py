@@ -313,6 +313,28 @@ def acks_missing(w: World) -> None:
     shutil.rmtree(w.directory / "acks")
 
 
+def acks_file_missing(w: World) -> None:
+    segment(w, "acks", -1).unlink()
+
+
+def acks_known_tail_cut(w: World) -> None:
+    path = segment(w, "acks", -1)
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def acks_known_tail_zeroed(w: World) -> None:
+    path = segment(w, "acks", -1)
+    path.write_bytes(path.read_bytes()[:-50] + bytes(50))
+
+
+def acks_known_tail_flipped(w: World) -> None:
+    damage(segment(w, "acks", -1), -30)
+
+
+def acks_empty(w: World) -> None:
+    segment(w, "acks", -1).write_bytes(b"")
+
+
 def checkpoint(w: World) -> Path:
     return w.directory / "checkpoint.json"
 
@@ -434,6 +456,11 @@ CASES = [
     Case(acks_snapshot_cut),
     Case(acks_middle_flipped, refused="at offset 32"),
     Case(acks_missing, refused="00000.log is missing; .* had been durable"),
+    Case(acks_file_missing, refused="00000.log is missing; .* had been durable"),
+    Case(acks_known_tail_cut, refused="a frame that was durable is damaged"),
+    Case(acks_known_tail_zeroed, refused="a frame that was durable is damaged"),
+    Case(acks_known_tail_flipped, refused="a frame that was durable is damaged"),
+    Case(acks_empty, refused="at offset 0"),
     # The small files.
     Case(checkpoint_missing),
     Case(checkpoint_garbage, refused="checkpoint.json is damaged"),

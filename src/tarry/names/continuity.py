@@ -35,8 +35,8 @@ class Continuity:
         self._unmarked_bytes = MARK_BYTES  # the first write leaves a mark: the database begins a new file with it
 
     def resume(self, state: bytes | None, marks: Sequence[tuple[bytes, bytes]]) -> str | None:
-        """Go on, instead, with what a database has: the value of :data:`WRITES_KEY`, and all marks in order. What is missing
-        before the last write, if something is.
+        """Go on, instead, with what a database has: the value of :data:`WRITES_KEY`, and all marks in order. What is
+        missing before the last write, if something is.
         """
         self.writes, last_mark = (0, 0) if state is None else _STATE.unpack(state)
         for key, value in marks:
