@@ -346,4 +346,5 @@ class Jobs:
 
 
 def _crc(row: Sequence[Any]) -> int:
-    return zlib.crc32(json.dumps(list(row), separators=(",", ":")).encode())
+    # What is neither a number nor a text was never written; its checksum does not hold either.
+    return zlib.crc32(json.dumps(list(row), separators=(",", ":"), default=repr).encode())
