@@ -81,7 +81,7 @@ class Killed:
         self.killed, self.stopped = directory / "killed", directory / "stopped"
         with open_broker(directory / "data", clock=TestClock(T0)) as broker:
             handles = schedule(broker, 0, MESSAGES // 2)
-            flush = broker.components.registry._database._db.flush
+            flush = broker.components.registry._database._db.flush  # noqa: SLF001 - by itself after megabytes
             flush()
             cancel(broker, handles[:20])
             flush()  # so that the MANIFEST has something to lose that is neither the beginning nor the end

@@ -20,6 +20,7 @@ from tarry.api.views import DELIVERY
 from tarry.base.delay import ROCKETMQ_LEVELS, parse_levels
 from tarry.base.errors import DiskFullError, InvalidArgumentError, OverloadedError, StaleLeaseError, TarryError
 from tarry.base.message import PROPERTIES
+from tarry.fronts.rocketmq.common.access_keys import read_keys
 from tarry.fronts.rocketmq.common.draft import Rules
 from tarry.fronts.rocketmq.common.properties import join_keys, map_of, split_keys
 from tarry.fronts.rocketmq.common.refusal import Code, Refusal
@@ -27,7 +28,6 @@ from tarry.fronts.rocketmq.common.send_queue import rows_of
 from tarry.fronts.rocketmq.common.stubs import definition
 from tarry.fronts.rocketmq.common.stubs import service as s
 from tarry.fronts.rocketmq.v5.answer_bytes import ack_answer, send_answer
-from tarry.fronts.rocketmq.v5.authentication import read_keys
 from tarry.fronts.rocketmq.v5.drafting import draft_of
 from tarry.fronts.rocketmq.v5.handles import read_recall, read_receipt, recall_handle, receipt_handle
 from tarry.fronts.rocketmq.v5.message_bytes import deliveries
@@ -104,9 +104,9 @@ def test_files_of_keys_that_are_refused(tmp_path: Path, text: str) -> None:
     file = tmp_path / "keys"
     file.write_text(text)
     with pytest.raises(InvalidArgumentError, match="rocketmq_keys"):
-        read_keys(file)
+        read_keys(str(file))
     with pytest.raises(InvalidArgumentError, match="missing"):
-        read_keys(tmp_path / "missing")
+        read_keys(str(tmp_path / "missing"))
 
 
 @pytest.mark.parametrize("front", ["rocketmq", "metrics"])

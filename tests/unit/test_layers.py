@@ -17,7 +17,7 @@ import tarry
 
 ROOT = Path(tarry.__file__).parent
 LAYERS = (
-    *("base", "repeat", "api", "log", "intake", "store", "names", "wheel", "queue", "groups", "broker"),
+    *("base", "repeat", "api", "log", "intake", "store", "names", "wheel", "queue", "groups", "verify", "broker"),
     *("client", "fronts", "spark", "relay", "demo", "cli"),
 )
 CORE = LAYERS[: LAYERS.index("broker") + 1]
@@ -27,6 +27,38 @@ CLOCK_READERS = {
     ("time", "time"), ("time", "time_ns"), ("time", "localtime"), ("time", "gmtime"), ("time", "ctime"),
     ("datetime", "now"), ("datetime", "utcnow"), ("datetime", "today"), ("date", "today"),
 }  # fmt: skip
+
+CHANGING = {
+    "add",
+    "append",
+    "appendleft",
+    "clear",
+    "discard",
+    "extend",
+    "pop",
+    "popitem",
+    "put",
+    "setdefault",
+    "update",
+}
+"""Methods by which a collection changes."""
+MADE_TO_CHANGE = {
+    "Condition",
+    "Event",
+    "Footers",
+    "Lock",
+    "LruCache",
+    "RLock",
+    "WeakKeyDictionary",
+    "WeakSet",
+    "deque",
+    "local",
+}
+"""Types whose objects are there to be changed."""
+MODULE_STATE = {
+    ("client/sync.py", "_open_clients"),  # what the interpreter's end closes, of which there is one in a process
+    ("store/footers.py", "FOOTERS"),  # bounded; files never change, and Spark's tasks begin with nothing but a path
+}
 
 # What is not there yet: each entry is a debt, to be taken out when it is paid.
 DEBTS: set[tuple[str, str]] = set()
@@ -121,6 +153,41 @@ def test_wall_clock_time_enters_through_clock_alone(path: Path) -> None:
                 f"{node.lineno}: from time import {a.name}" for a in node.names if ("time", a.name) in CLOCK_READERS
             ]
     assert found == [], "ask the Clock that was passed in"
+
+
+def module_state(path: Path) -> set[str]:
+    """Names of a module under which it keeps something that changes while the process runs."""
+    tree = ast.parse(path.read_text())
+    values = {
+        target.id: node.value
+        for node in tree.body
+        if isinstance(node, ast.Assign | ast.AnnAssign)
+        for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+        if isinstance(target, ast.Name)
+    }
+    state = {
+        name
+        for name, value in values.items()
+        if isinstance(value, ast.Call) and ast.unparse(value.func).split("[")[0].split(".")[-1] in MADE_TO_CHANGE
+    }
+    inside = (
+        node for function in ast.walk(tree) if isinstance(function, ast.FunctionDef) for node in ast.walk(function)
+    )
+    for node in inside:
+        match node:
+            case ast.Global(names=names):
+                state.update(names)
+            case ast.Subscript(value=ast.Name(id=name), ctx=ast.Store() | ast.Del()):
+                state.add(name)
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr=method)) if method in CHANGING:
+                state.add(name)
+    return state & values.keys()
+
+
+def test_no_module_keeps_state() -> None:
+    """But for caches by ``lru_cache`` of values that do not change: who needs something that changes is handed it."""
+    state = {(id_of(path), name) for path in ROOT.rglob("*.py") for name in module_state(path)}
+    assert state == MODULE_STATE
 
 
 def test_every_package_was_looked_at() -> None:

@@ -95,7 +95,7 @@ def test_what_settled_leases_leave_behind_is_bounded() -> None:
         number = leases.open(holder, column(offset), State.READY, ones(1), None, 3_600_000)
         [(lease, at)] = leases.find(column(number), column(offset))
         leases.end(lease, at, Event.ACK)
-    assert len(leases._deadlines) < 2000, "only memory shows it"
+    assert len(leases._deadlines) < 2000, "only memory shows it"  # noqa: SLF001 - only memory shows it
 
 
 # -- order -----------------------------------------------------------------------------------------------------------

@@ -28,6 +28,10 @@ class Subscription(Protocol):
     def group(self) -> ConsumerGroup: ...
     @property
     def closed(self) -> bool: ...
+    @property
+    def held(self) -> int:
+        """How many messages are leased to it and not settled."""
+        ...
 
     def poll(self, rows_max: int) -> tuple[pa.RecordBatch | None, float | None]:
         """Lease what there is now, up to ``rows_max`` messages (:data:`tarry.api.views.DELIVERY`).
@@ -41,8 +45,8 @@ class Subscription(Protocol):
         ...
 
     def fetch(self, rows_max: int = ..., wait_s: float | None = None) -> pa.RecordBatch | None:
-        """:meth:`poll`, waiting up to ``wait_s`` seconds for the first message (None: for ever); None: there was none,
-        or it was closed.
+        """:meth:`poll`, waiting up to ``wait_s`` seconds for the first message (None: for ever); raises as that does.
+        None: there was none, or it was closed.
         """
         ...
 

@@ -22,6 +22,7 @@ from tarry.api.schedule import MessageOptions
 from tarry.base.clock import Clock, SystemClock
 from tarry.base.config import Config
 from tarry.base.delay import Delay
+from tarry.base.placement import ANY_CORE, Placement
 from tarry.broker.components import Components
 from tarry.broker.construction import open_components
 from tarry.broker.health import Health
@@ -38,11 +39,15 @@ class Broker(Calls):
     It is a :class:`tarry.api.local.LocalBroker`, and has every operation as a method.
     """
 
-    def __init__(self, config: Config, clock: Clock, files: Files, *, threads: bool) -> None:
+    def __init__(
+        self, config: Config, clock: Clock, files: Files, *, threads: bool, placement: Placement = ANY_CORE
+    ) -> None:
         self.config = config
         self.clock = clock
         self._health = Health()
-        self.components: Components = open_components(config, clock, files, self._health, threaded=threads)
+        self.components: Components = open_components(
+            config, clock, files, self._health, threaded=threads, placement=placement
+        )
         """The parts, for tests and for who extends it."""
         parts = self.components
         self._handlers = handlers(parts)
@@ -54,16 +59,23 @@ class Broker(Calls):
 
     @classmethod
     def open(
-        cls, config: Config, *, clock: Clock | None = None, threads: bool = True, files: Files | None = None
+        cls,
+        config: Config,
+        *,
+        clock: Clock | None = None,
+        threads: bool = True,
+        files: Files | None = None,
+        placement: Placement = ANY_CORE,
     ) -> Broker:
         """Open a data directory, recovering what a crash left.
 
         With ``threads=False`` nothing happens by itself: :meth:`step` does what is due (for tests, with a test clock).
+        ``placement`` says where its threads run.
 
         Raises:
             LockedError: another broker has it open. CorruptError: it is damaged.
         """
-        return cls(config, clock or SystemClock(), files or OsFiles(), threads=threads)
+        return cls(config, clock or SystemClock(), files or OsFiles(), threads=threads, placement=placement)
 
     def call(self, operation: Operation[R]) -> R:
         """Carry an operation out; see :class:`tarry.api.calls.Calls`."""

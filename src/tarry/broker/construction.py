@@ -19,13 +19,15 @@ from tarry.base.clock import Clock
 from tarry.base.config import Config
 from tarry.base.delay import parse_levels
 from tarry.base.errors import CorruptError
+from tarry.base.placement import Placement
 from tarry.base.types import Int64s, Key
 from tarry.broker.acceptance import Acceptance
 from tarry.broker.bulk import Bulk
 from tarry.broker.changes import Changes
+from tarry.broker.commands.write_batch import Decisions
 from tarry.broker.components import Components
 from tarry.broker.consumers import Consumers
-from tarry.broker.decisions import Decisions
+from tarry.broker.damage import Damage
 from tarry.broker.directory import Checkpoint, DirectoryLock, read_secret
 from tarry.broker.dispatcher import Dispatcher
 from tarry.broker.health import Health
@@ -59,24 +61,35 @@ from tarry.wheel import Loader, Wheel
 from tarry.wheel.run import Run
 
 
-def open_components(config: Config, clock: Clock, files: Files, health: Health, *, threaded: bool) -> Components:
+def open_components(
+    config: Config, clock: Clock, files: Files, health: Health, *, threaded: bool, placement: Placement
+) -> Components:
     """Open every part of a data directory, in order; on failure nothing stays open or locked.
 
     Raises:
         LockedError: another broker has it open. CorruptError: it is damaged.
     """
     with ExitStack() as undo:
-        components = _open(config, clock, files, health, undo, threaded=threaded)
+        components = _open(config, clock, files, health, undo, threaded=threaded, placement=placement)
         undo.pop_all()
         return components
 
 
-def _open(config: Config, clock: Clock, files: Files, health: Health, undo: ExitStack, *, threaded: bool) -> Components:
+def _open(
+    config: Config,
+    clock: Clock,
+    files: Files,
+    health: Health,
+    undo: ExitStack,
+    *,
+    threaded: bool,
+    placement: Placement,
+) -> Components:
     data = config.data
     lock = DirectoryLock(data)
     undo.callback(lock.release)
     checkpoint = Checkpoint.read(data)
-    store = Store.open(config.store_uri, shard=config.shard)
+    store = Store.open(config.store_uri, shard=config.shard, version_min=checkpoint.store_version)
     view = View(store.snapshot())
     secret = read_secret(files, data)
     jobs = Jobs(data, checkpoint.jobs_changes)
@@ -86,6 +99,7 @@ def _open(config: Config, clock: Clock, files: Files, health: Health, undo: Exit
         history_ms=config.retention_ms,
         dedupe_ms=config.dedupe_ms,
         cancelled_jobs=jobs.cancelled,
+        placement=placement,
     )
     undo.callback(registry.close)
     next_seq = max(checkpoint.fired_seq, view.committed_seq)
@@ -94,7 +108,8 @@ def _open(config: Config, clock: Clock, files: Files, health: Health, undo: Exit
     undo.callback(intake.close)
     _check_store(checkpoint, intake, view, config)
     lateness = Lateness(clock)
-    ready = ReadyLog.open(
+    damage = Damage()
+    ready = ReadyLog(
         files,
         data / "ready",
         segment_bytes_max=config.segment_bytes_max,
@@ -103,6 +118,7 @@ def _open(config: Config, clock: Clock, files: Files, health: Health, undo: Exit
         ends=checkpoint.offsets,
         stored_rows=checkpoint.stored_rows,
         on_append=lateness.on_queued,
+        on_damage=damage.report,
     )
     undo.callback(ready.close)
     fired, fired_due_ms = _fired_since(ready, checkpoint)
@@ -115,6 +131,7 @@ def _open(config: Config, clock: Clock, files: Files, health: Health, undo: Exit
         horizon_ms=config.horizon_ms,
         bytes_max=config.wheel_bytes_max,
         cancelled=registry.cancelled_mask,
+        on_damage=damage.report,
     )
     loader.exclude(fired, fired_due_ms)
     announcements = JobAnnouncements(jobs, loader, clock)
@@ -143,6 +160,7 @@ def _open(config: Config, clock: Clock, files: Files, health: Health, undo: Exit
         lambda error, submissions: _refuse_all(health, error, submissions),
         weight_max=config.inflight_bytes_max,
         threaded=threaded,
+        placement=placement,
     )
     undo.callback(commits.close)
     limits = Limits(
@@ -155,7 +173,7 @@ def _open(config: Config, clock: Clock, files: Files, health: Health, undo: Exit
     acceptance = Acceptance(config, files, health, wheel)
     scheduling = Scheduling(acceptance, commits, clock, limits, secret, dedupe=config.dedupe_ms > 0)
     series = Series(wheel, ready, scheduling.carry_out, missed_after_ms=config.missed_after_ms, threaded=threaded)
-    dispatcher = Dispatcher(wheel, intake, ready, loader, series, clock)
+    dispatcher = Dispatcher(wheel, intake, ready, loader, series, clock, placement)
     group_registry = GroupRegistry()
 
     def sync_ready(ticket: int | None) -> None:
@@ -170,6 +188,7 @@ def _open(config: Config, clock: Clock, files: Files, health: Health, undo: Exit
         on_fatal=health.fail,
         threaded=threaded,
         durable=checkpoint.acks,
+        placement=placement,
     )
     undo.callback(journal.close)
     groups = ConsumerGroups.open(
@@ -238,8 +257,8 @@ def _open(config: Config, clock: Clock, files: Files, health: Health, undo: Exit
         on_news=take_up_news,
         threaded=threaded,
     )
-    pipeline = Pipeline(config, clock, intake, follower, jobs, progress, follower.announce)
-    status = Status(clock, health, intake, ready, wheel, follower, progress, pipeline, lateness)
+    pipeline = Pipeline(config, clock, intake, follower, jobs, progress, damage, follower.announce)
+    status = Status(clock, health, intake, ready, wheel, follower, progress, pipeline, lateness, damage, loader)
     queries = Queries(
         config,
         clock,
@@ -247,7 +266,7 @@ def _open(config: Config, clock: Clock, files: Files, health: Health, undo: Exit
         places,
         ready,
         groups,
-        HistorySources(places, ready, groups, finder, decisions.outcome_of, secret),
+        HistorySources(places, ready, groups, groups.dead_letters, finder, decisions.outcome_of, secret),
         lateness,
         acceptance,
         status.read,
@@ -257,6 +276,7 @@ def _open(config: Config, clock: Clock, files: Files, health: Health, undo: Exit
         lock=lock,
         secret=secret,
         health=health,
+        damage=damage,
         store=store,
         segments=segments,
         intake=intake,
@@ -270,6 +290,7 @@ def _open(config: Config, clock: Clock, files: Files, health: Health, undo: Exit
         dispatcher=dispatcher,
         series=series,
         groups=groups,
+        dead_letters=groups.dead_letters,
         jobs=jobs,
         follower=follower,
         lateness=lateness,
@@ -277,7 +298,7 @@ def _open(config: Config, clock: Clock, files: Files, health: Health, undo: Exit
         scheduling=scheduling,
         changes=changes,
         consumers=Consumers(groups, config.lease_ms),
-        queues=Queues(ready, intake, groups),
+        queues=Queues(ready, intake),
         key_backfill=key_backfill,
         bulk=bulk,
         progress=progress,

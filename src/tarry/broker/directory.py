@@ -80,6 +80,8 @@ class Checkpoint:
     """The counter of changes of ``jobs.db``; 0 where there was none."""
     acks: tuple[int, int] = (0, 0)
     """File, and position in it, up to which the journal of the groups was durable."""
+    store_version: int = -1
+    """The store's version when it was written: the broker acted on it, so the store has it or is damaged."""
 
     def write(self, files: Files, directory: Path) -> None:
         """Replace the checkpoint on disk, atomically and durably."""

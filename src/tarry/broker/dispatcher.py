@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
-from tarry.base import affinity
 from tarry.base.clock import Clock
+from tarry.base.placement import ANY_CORE, Placement
 from tarry.intake.intake import Intake
 from tarry.log.files import DISK_FULL
 from tarry.queue.log import UNWRITTEN_BYTES_MAX, ReadyLog
@@ -51,20 +51,19 @@ class Series(Protocol):
         ...
 
 
+@dataclass(slots=True, eq=False)
 class Dispatcher:
     """One thread calls :meth:`run`, or a test calls :meth:`step`."""
 
-    def __init__(
-        self, wheel: Wheel, intake: Intake, ready: ReadyLog, loader: Loader, series: Series, clock: Clock
-    ) -> None:
-        self._wheel = wheel
-        self._intake = intake
-        self._ready = ready
-        self._loader = loader
-        self._clock = clock
-        self._fire_lock = threading.Lock()
-        self._stopped = False
-        self._series = series
+    _wheel: Wheel
+    _intake: Intake
+    _ready: ReadyLog
+    _loader: Loader
+    _series: Series
+    _clock: Clock
+    _placement: Placement = ANY_CORE
+    _fire_lock: threading.Lock = field(default_factory=threading.Lock)
+    _stopped: bool = False
 
     def step(self) -> bool:
         """Hand over one batch of due rows; whether there was one."""
@@ -94,7 +93,7 @@ class Dispatcher:
 
     def run(self) -> None:
         """Until :meth:`stop`: hand over what is due, sleep until the next is."""
-        affinity.together()
+        self._placement.together()
         while not self._stopped:
             if not self._has_room():
                 continue

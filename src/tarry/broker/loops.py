@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 from tarry.base.clock import Clock
@@ -31,37 +32,23 @@ STORE_POLL_S = 5.0
 """How often the store is looked at without news of it."""
 
 
+@dataclass(slots=True, eq=False)
 class Loops:
     """Started with :meth:`start`; they end when the broker's health says so, and :meth:`join` waits for that."""
 
-    def __init__(
-        self,
-        config: Config,
-        clock: Clock,
-        health: Health,
-        segments: Segments,
-        wheel: Wheel,
-        loader: Loader,
-        dispatcher: Dispatcher,
-        series: Series,
-        ready: ReadyLog,
-        store: StoreFollower,
-        progress: Progress,
-        bulk: Bulk,
-    ) -> None:
-        self._config = config
-        self._clock = clock
-        self._health = health
-        self._segments = segments
-        self._wheel = wheel
-        self._loader = loader
-        self._dispatcher = dispatcher
-        self._series = series
-        self._ready = ready
-        self._store = store
-        self._progress = progress
-        self._bulk = bulk
-        self._threads: list[threading.Thread] = []
+    _config: Config
+    _clock: Clock
+    _health: Health
+    _segments: Segments
+    _wheel: Wheel
+    _loader: Loader
+    _dispatcher: Dispatcher
+    _series: Series
+    _ready: ReadyLog
+    _store: StoreFollower
+    _progress: Progress
+    _bulk: Bulk
+    _threads: list[threading.Thread] = field(default_factory=list)
 
     def start(self) -> None:
         """Begin to do what is due."""
@@ -119,7 +106,9 @@ class Loops:
             if time.monotonic() >= due_s:
                 self._bulk.announce_again()
                 written = self.try_disk(self._progress.checkpoint)
-                due_s = time.monotonic() + (self._config.checkpoint_interval_ms / 1000 if written else 0.05)
+                # What cannot be read keeps a checkpoint away for good: no use to look for one all the time.
+                soon = not written and not self._loader.unreadable
+                due_s = time.monotonic() + (0.05 if soon else self._config.checkpoint_interval_ms / 1000)
 
     def try_disk(self, work: Callable[[], Any]) -> Any:
         """A full disk stops neither hand-out nor broker: what could not be written stays queued for the next try."""

@@ -61,6 +61,7 @@ class Progress:
         """
         cut = self._dispatcher.progress()
         if cut is None:
+            self._groups.retry_copies()  # these go on while damage keeps every cut away
             return False
         checkpoint = Checkpoint(
             cut.fired_until_ms,
@@ -77,6 +78,7 @@ class Progress:
             registry_writes=self._registry.writes,
             jobs_changes=self._jobs.changes,
             acks=self._journal.position,
+            store_version=self._store.snapshot.version,
         )
         if checkpoint != self.last:
             self._ready.sync(cut.ticket)

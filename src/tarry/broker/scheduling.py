@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from datetime import datetime
 from typing import Any, Unpack
 
@@ -23,25 +24,17 @@ from tarry.log.commit import GroupCommit
 OnAccepted = Callable[[Accepted | TarryError], None]
 
 
+@dataclass(slots=True, eq=False)
 class Scheduling:
     """Any thread. ``dedupe``: ids are remembered; ``secret`` signs handles."""
 
-    def __init__(
-        self,
-        acceptance: Acceptance,
-        commits: GroupCommit[Submission],
-        clock: Clock,
-        limits: Limits,
-        secret: bytes,
-        *,
-        dedupe: bool,
-    ) -> None:
-        self._acceptance = acceptance
-        self._commits = commits
-        self._clock = clock
-        self._limits = limits
-        self._secret = secret
-        self._dedupe = dedupe
+    _acceptance: Acceptance
+    _commits: GroupCommit[Submission]
+    _clock: Clock
+    _limits: Limits
+    _secret: bytes
+    _: KW_ONLY
+    dedupe: bool
 
     def submit(self, data: pa.RecordBatch | pa.Table, on_result: OnAccepted, *, lead: bool = False) -> None:
         """Schedule a batch, all of it or nothing; see :meth:`tarry.api.local.LocalBroker.submit`."""
@@ -75,12 +68,12 @@ class Scheduling:
     ) -> None:
         command = None
         if self._has_names(batch):
-            command = ScheduleNamed(batch, policies, on_result, secret=self._secret, dedupe=self._dedupe)
+            command = ScheduleNamed(batch, policies, on_result, secret=self._secret, dedupe=self.dedupe)
         self._commits.submit(Submission(batch, on_result, command), _size(batch), lead=lead)
 
     def _has_names(self, batch: pa.RecordBatch) -> bool:
         rows = batch.num_rows
-        has_ids = self._dedupe and batch.column("id").null_count < rows
+        has_ids = self.dedupe and batch.column("id").null_count < rows
         return bool(has_ids or batch.column("key").null_count < rows)
 
     def schedule_batch(self, data: pa.RecordBatch | pa.Table) -> Accepted:

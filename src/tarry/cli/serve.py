@@ -19,6 +19,7 @@ def serve(
     data: Annotated[Path | None, typer.Option(metavar="DIR", help="Directory of the logs and the store.")] = None,
     flight: Annotated[str | None, typer.Option(metavar="HOST:PORT", help='Arrow Flight; "" is off.')] = None,
     rocketmq: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="RocketMQ's v5 clients.")] = None,
+    remoting: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="RocketMQ's classic clients.")] = None,
     http: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Not in this version.")] = None,
     http_admin: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Not in this version.")] = None,
     metrics: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Prometheus, over HTTP.")] = None,
@@ -43,7 +44,7 @@ def serve(
     \b
     tarry serve --data data
     tarry serve --data data --flight 0.0.0.0:7611 --pipeline off
-    tarry serve --data data --rocketmq 127.0.0.1:8081
+    tarry serve --data data --rocketmq 127.0.0.1:8081 --remoting 127.0.0.1:9876
     tarry serve --data data --set horizon_ms=2m --set wheel_bytes_max=256MiB
     tarry serve --print-config > tarry.toml; tarry serve --config tarry.toml
     """
@@ -51,8 +52,10 @@ def serve(
 
     flags = {
         **_pairs(settings or []),
-        **_given(data=data, flight=flight, rocketmq=rocketmq, http=http, http_admin=http_admin),
-        **_given(metrics=metrics, pipeline=pipeline, spark_master=spark_master, store=store),
+        **_given(data=data, flight=flight, rocketmq=rocketmq, remoting=remoting),
+        **_given(
+            http=http, http_admin=http_admin, metrics=metrics, pipeline=pipeline, spark_master=spark_master, store=store
+        ),
     }
     loaded = load(config, flags)
     for front in LATER_FRONTS:

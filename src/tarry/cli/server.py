@@ -6,7 +6,6 @@ pipe, which the main thread waits at.
 
 from __future__ import annotations
 
-import gc
 import logging
 import os
 import select
@@ -16,12 +15,12 @@ import threading
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from tarry.base import affinity
 from tarry.base.config import Config, parse_address
-from tarry.base.errors import FatalError
+from tarry.base.errors import CorruptError, FatalError, TarryError
+from tarry.base.placement import ANY_CORE, SharedCore, settle_memory, shorten_turns
 from tarry.base.version import VERSION
 from tarry.cli import output
-from tarry.cli.exits import ExitCode
+from tarry.cli.exits import ExitCode, exit_code
 from tarry.cli.memory import Trimmer
 
 if TYPE_CHECKING:
@@ -30,8 +29,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("tarry.serve")
 
-SWITCH_S = 0.0005
-"""How long a thread may keep the interpreter while another wants it: bounds what a busy thread adds to a lateness."""
 LOOK_S = 0.5
 """How often the health of the broker and the pipeline is looked at."""
 PIPELINE_STOP_S = 3.0
@@ -44,7 +41,7 @@ def run(config: Config, *, verbose: bool = False) -> None:
     """Serve until a signal comes.
 
     Raises:
-        TarryError: it could not start. FatalError: a disk failed it while it ran.
+        TarryError: it could not start. FatalError: a disk failed it while it ran. CorruptError: a damaged file did.
     """
     logging.basicConfig(
         level=logging.DEBUG if verbose else logging.INFO,
@@ -53,9 +50,7 @@ def run(config: Config, *, verbose: bool = False) -> None:
     )
     # Arrow's own allocators keep what was freed; the system's gives it back. Read when pyarrow is first imported.
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
-    sys.setswitchinterval(SWITCH_S)
-    if config.share_core == "on":
-        affinity.share_core()
+    shorten_turns()
     with ExitStack() as stack:
         stop = stack.enter_context(StopSignals())
         _serve(config, stop, stack)
@@ -65,21 +60,28 @@ def run(config: Config, *, verbose: bool = False) -> None:
 def _serve(config: Config, stop: StopSignals, stack: ExitStack) -> None:
     from tarry.broker import Broker
 
-    broker = stack.enter_context(Broker.open(config))
+    placement = SharedCore() if config.share_core == "on" else ANY_CORE
+    broker = stack.enter_context(Broker.open(config, placement=placement))
     address = None
     if config.flight is not None:
         from tarry.fronts.flight import FlightFront
 
-        front = FlightFront.start(broker, config.flight)
+        front = FlightFront.start(broker, config.flight, placement)
         stack.callback(front.stop)
         address = front.address
     fronts = [] if address is None else [f"flight on {address}"]
     if config.rocketmq is not None:
         from tarry.fronts.rocketmq import RocketMQFront
 
-        rocketmq = RocketMQFront.start(broker, config.rocketmq)
+        rocketmq = RocketMQFront.start(broker, config.rocketmq, placement)
         stack.callback(rocketmq.stop)
         fronts.append(f"rocketmq on {rocketmq.address}")
+    if config.remoting is not None:
+        from tarry.fronts.rocketmq.classic.front import RemotingFront
+
+        remoting = RemotingFront.start(broker, config.remoting, placement)
+        stack.callback(remoting.stop)
+        fronts.append(f"remoting on {remoting.address}")
     fronts = fronts or ["no front"]
     if config.metrics is not None:
         from tarry.fronts.metrics import MetricsFront
@@ -113,16 +115,26 @@ def _wait(broker: Broker, supervisor: Supervisor | None, stop: StopSignals) -> N
     while not stop.wait(LOOK_S):
         trimmer.look()
         if broker.wait_fatal(0):
-            _end_within(FATAL_END_S)
-            fatal = broker.status()["fatal"]
-            raise FatalError(f"{fatal}; what was acknowledged is on disk: start again when the disk is sound")
+            raise _failure(broker.status())
         if supervisor is not None:
             broker.set_pipeline_status(pipeline_status(supervisor.status()))
 
 
-def _end_within(seconds: float) -> None:
+def _failure(status: dict[str, Any]) -> TarryError:
+    """Why the broker has failed, and how to go on; the process ends within :data:`FATAL_END_S`."""
+    if status["fatal_code"] == CorruptError.code:
+        how = "copy the data directory, then see 'When a file is damaged' in docs/operations.md"
+        error: TarryError = CorruptError(f"{status['fatal']}; the broker has stopped, and lost nothing else: {how}")
+    else:
+        how = "start again when the disk is sound"
+        error = FatalError(f"{status['fatal']}; what was acknowledged is on disk: {how}")
+    _end_within(FATAL_END_S, exit_code(error))
+    return error
+
+
+def _end_within(seconds: float, code: ExitCode) -> None:
     # Whoever watches this process waits for its end; a part that hangs at a failed disk must not keep it.
-    timer = threading.Timer(seconds, os._exit, [ExitCode.FATAL])
+    timer = threading.Timer(seconds, os._exit, [code])
     timer.daemon = True
     timer.start()
 
@@ -139,19 +151,6 @@ def reachable(address: str) -> str:
     """An address that this machine can connect to, for one that is listened on."""
     host, port = parse_address(address)
     return f"{ {'0.0.0.0': '127.0.0.1', '[::]': '[::1]'}.get(host, host) }:{port}"
-
-
-def settle_memory() -> None:
-    """Before a process serves for long: what is there stays, and is not looked at again."""
-    import pyarrow as pa
-
-    # Arrow imports pandas, where there is one, when it is first given a list: now, not in front of a message.
-    pa.array([0], pa.int64())
-    # What is alive now lives as long as the process: the collector need not look at it again. What comes later are
-    # columns, in few objects without cycles: so it may look seldom, and a pause of it is a lateness.
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 50)
 
 
 class StopSignals:

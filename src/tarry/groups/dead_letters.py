@@ -9,13 +9,14 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 
 from tarry.base.clock import Clock
 from tarry.base.dead_topics import DEAD_LETTER_GROUP, dead_topic
-from tarry.base.errors import InvalidArgumentError, TarryError
+from tarry.base.errors import CorruptError, InvalidArgumentError, TarryError
 from tarry.base.message import SCHEMA
 from tarry.base.types import Int64s
 from tarry.base.waiting import answer_of, wait_for
@@ -36,15 +37,16 @@ ROWS_MAX = 1000
 """Dead letters that are put again at once."""
 
 
+@dataclass(slots=True, eq=False)
 class DeadLetters:
     """See the module; any thread. ``schedule`` schedules what comes of them."""
 
-    def __init__(self, registry: GroupRegistry, clock: Clock, schedule: ScheduleRows, delay_ms_max: int) -> None:
-        self._registry = registry
-        self._clock = clock
-        self._schedule = schedule
-        self._delay_ms_max = delay_ms_max
-        self._changing = threading.Lock()  # else two respawns would each send the same dead letter
+    _registry: GroupRegistry
+    _clock: Clock
+    _schedule: ScheduleRows
+    _delay_ms_max: int
+    _changing: threading.Lock = field(default_factory=threading.Lock)
+    """Else two respawns would each send the same dead letter."""
 
     def count(self, topic: str, group: str) -> int:
         """How many there are of a group."""
@@ -122,6 +124,8 @@ class DeadLetters:
                 with self._changing:
                     for here, batch in _chunks(topic, listing.group.unsettled_offsets(extent.first, extent.end)):
                         self._replace(listing, here, renewed(batch, self._clock.now_ms()))
+        except CorruptError:
+            return False  # said once, by who met it
         except TarryError as error:
             log.warning(
                 "dead letters could not be kept for longer, so segment %d of the ready log is: %s", segment, error
@@ -137,6 +141,24 @@ class DeadLetters:
         """Schedule what takes the place of dead letters, and when that is durable, take them off the list, durably."""
         answer_of(lambda on_result: self._schedule(successors, on_result))
         wait_for(lambda on_result: listing.settle(offsets, on_result))
+
+
+@dataclass(slots=True, eq=False)
+class GroupRetention:
+    """Implements :class:`tarry.queue.retention.RetentionGuard`: what groups say before a segment is deleted."""
+
+    _registry: GroupRegistry
+    _dead_letters: DeadLetters
+
+    def floor_of(self, topic: str) -> int | None:
+        return min((control.group.floor for control in self._registry.of_topic(topic)), default=None)
+
+    def make_way(self, segment: int, topics: list[Topic]) -> bool:
+        return self._dead_letters.move_on(segment, topics)
+
+    def on_deleted(self, topic: Topic) -> None:
+        for control in self._registry.of_topic(topic.name):
+            control.on_deleted(topic.first)
 
 
 def _chosen(listing: GroupControl, offsets: Offsets | None, limit: int | None) -> Int64s:

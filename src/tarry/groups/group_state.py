@@ -11,17 +11,17 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from tarry.api.settings import STARTS
+from tarry.api.settings import EARLIEST, STARTS, Start
 from tarry.base.errors import ClosedError, CorruptError
 from tarry.base.types import Int32s, Int64s, Mask
 from tarry.groups.copies import CopiesUnderWay
 from tarry.groups.intervals import Intervals, runs
 from tarry.groups.leases import Leases
 from tarry.groups.order import Order
-from tarry.groups.replay import Beginning
 from tarry.groups.services import Services
 from tarry.groups.states import Event, State, States, move, move_all
 from tarry.groups.upcoming import Upcoming
@@ -29,6 +29,40 @@ from tarry.queue.entries import Entry, Op
 from tarry.queue.topic import Topic
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Beginning:
+    """Where a group begins: at an offset where it is new, or, after a restart, where the journal's entries left it.
+
+    All below ``floor`` is settled, and so are the intervals in ``settled``.
+
+    ``start`` is where the group began when it was made, ``lost`` how many messages retention deleted before it had
+    settled them, and ``retries`` what is to be tried again: offset → (attempt, at_ms).
+    """
+
+    floor: int = 0
+    start: Start = EARLIEST
+    lost: int = 0
+    settled: Intervals = field(default_factory=Intervals)
+    retries: dict[int, tuple[int, int]] = field(default_factory=dict)
+
+    def replay(self, entry: Entry) -> None:
+        """Apply an entry of the journal (not DELETE), in the order in which they were written."""
+        if entry.op is Op.GROUP:
+            self.floor = max(self.floor, entry.first)
+            self.lost = max(self.lost, entry.last)
+            self.start = STARTS[entry.attempt]
+        elif entry.op is Op.SEEK:
+            self.floor = entry.first
+            self.settled.clear()
+            self.retries.clear()
+        elif entry.op is Op.ACK:
+            self.settled.add(entry.first, entry.last)
+            for offset in range(entry.first, entry.last) if self.retries else ():
+                self.retries.pop(offset, None)
+        else:
+            self.retries.update(dict.fromkeys(range(entry.first, entry.last), (entry.attempt, entry.at_ms)))
 
 
 class GroupState:

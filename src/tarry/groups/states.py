@@ -140,10 +140,10 @@ def move(state: State, event: Event) -> State:
     Raises:
         IllegalTransitionError: the table has no such pair; names state, event, and what is allowed in that state.
     """
-    found = TABLE.get((state, event))
-    if found is None:
+    following = TABLE.get((state, event))
+    if following is None:
         raise IllegalTransitionError(_refusal(state, event))
-    return found
+    return following
 
 
 def move_all(states: States, event: Event) -> States:
@@ -166,8 +166,8 @@ def allowed(states: States, event: Event) -> npt.NDArray[np.bool_]:
 
 
 def _look_up(states: States, event: Event) -> States:
-    found: States = _MOVES[event].take(states.view(np.uint8))
-    return found
+    following: States = _MOVES[event].take(states.view(np.uint8))
+    return following
 
 
 def _refusal(state: int, event: Event) -> str:

@@ -11,8 +11,8 @@ import threading
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from tarry.base import affinity
 from tarry.base.errors import ClosedError, FatalError, OverloadedError, TarryError
+from tarry.base.placement import ANY_CORE, Placement
 
 T = TypeVar("T")
 
@@ -35,10 +35,12 @@ class GroupCommit(Generic[T]):
         *,
         weight_max: int,
         threaded: bool = True,
+        placement: Placement = ANY_CORE,
     ) -> None:
         self._commit = commit
         self._on_fatal = on_fatal
         self._weight_max = weight_max
+        self._placement = placement
         self._wake = threading.Condition()
         self._queue: list[T] = []
         self._weight = 0
@@ -93,7 +95,7 @@ class GroupCommit(Generic[T]):
                     return
                 self._busy = True
                 small = self._weight <= SMALL_BYTES
-            (affinity.together if small else affinity.apart)()
+            (self._placement.together if small else self._placement.apart)()
             alive = self._round()
             self._busy = False  # who finds it set has queued something, which the next look finds
             if not alive:

@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 
 from rocksdict import BlockBasedOptions, Cache, DBRecoveryMode, Options, Rdict, WriteBatch
 
-from tarry.base import affinity
 from tarry.base.errors import ClosedError, CorruptError
+from tarry.base.placement import Placement
 from tarry.log.files import Files
 from tarry.names.continuity import MARKS_MAX, WRITES_KEY, Continuity
 from tarry.names.encoding import MARK, META
@@ -39,8 +39,9 @@ def new_batch() -> WriteBatch:
 class Database:
     """One thread writes what is counted; any thread reads and deletes."""
 
-    def __init__(self, files: Files, directory: Path) -> None:
+    def __init__(self, files: Files, directory: Path, placement: Placement) -> None:
         self.directory = directory
+        self._placement = placement
         self._files = files
         self._db: Any = None
         self._closed = False
@@ -122,7 +123,7 @@ class Database:
         options.set_block_based_table_factory(blocks)
         self.directory.mkdir(parents=True, exist_ok=True)
         self._closed = False
-        affinity.apart()  # its threads begin on the cores of the one that opens it
+        self._placement.apart()  # its threads begin on the cores of the one that opens it
         self._db = Rdict(str(self.directory), options)
         self._files.adopt(self, self.directory)
 

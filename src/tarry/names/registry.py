@@ -19,6 +19,7 @@ from rocksdict import WriteBatch
 from tarry.base.bulk import CancelledJobs
 from tarry.base.errors import CorruptError
 from tarry.base.message import Kind, cancelled_seqs, kinds_of
+from tarry.base.placement import ANY_CORE, Placement
 from tarry.base.properties import has_none
 from tarry.base.types import Int64s, Mask
 from tarry.log.files import Files
@@ -49,8 +50,9 @@ class Registry:
         history_ms: int,
         dedupe_ms: int,
         cancelled_jobs: CancelledJobs | None = None,
+        placement: Placement = ANY_CORE,
     ) -> None:
-        self._database = Database(files, directory)
+        self._database = Database(files, directory, placement)
         self._history_ms = history_ms
         self._dedupe_ms = dedupe_ms
         self._latest_ms = _LONG_AGO_MS  # when the last id was accepted

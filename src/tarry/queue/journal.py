@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tarry.base.errors import DiskFullError, OverloadedError, TarryError
+from tarry.base.placement import ANY_CORE, Placement
 from tarry.log import frame
 from tarry.log.commit import GroupCommit, as_tarry_error
 from tarry.log.files import DISK_FULL, Files, sync_directory
@@ -60,6 +61,7 @@ class Journal:
         snapshot: Callable[[], Iterable[Entry]],
         on_fatal: Callable[[BaseException], None],
         threaded: bool,
+        placement: Placement = ANY_CORE,
     ) -> None:
         self._files = files
         self._directory = directory
@@ -78,7 +80,12 @@ class Journal:
         self.position = writer.base, writer.durable
         """Number of the file that is written, and up to where it is durable."""
         self._commits: GroupCommit[_Item] = GroupCommit(
-            "tarry-acks", self._commit, self._on_failure, weight_max=_UNLIMITED, threaded=threaded
+            "tarry-acks",
+            self._commit,
+            self._on_failure,
+            weight_max=_UNLIMITED,
+            threaded=threaded,
+            placement=placement,
         )
 
     @classmethod
@@ -93,6 +100,7 @@ class Journal:
         on_fatal: Callable[[BaseException], None],
         threaded: bool,
         durable: tuple[int, int] = (0, 0),
+        placement: Placement = ANY_CORE,
     ) -> Journal:
         """Open what is on disk.
 
@@ -122,6 +130,7 @@ class Journal:
             snapshot=snapshot,
             on_fatal=on_fatal,
             threaded=threaded,
+            placement=placement,
         )
 
     def entries(self) -> Iterator[Entry]:

@@ -150,7 +150,7 @@ class OriginalServer(Server):
         if scenario.tries is not None and scenario.retry_s is not None:
             policy = f'{{"type":"CUSTOMIZED","customizedRetryPolicy":{{"next":[{scenario.retry_s * 1000}]}}}}'
             words = ["-g", group, "-m", "true", "-r", str(scenario.tries - 1), "-p", policy]
-            self._server._admin("updateSubGroup", *words)
+            self._server._admin("updateSubGroup", *words)  # noqa: SLF001 - the server has no public one
 
     def kill(self) -> None:
         self._server.kill()

@@ -37,10 +37,10 @@ class RegisterKeys:
         wanted = [name_of_key(topic, key) for topic, key in zip(topics, keys, strict=True)]
         pending = batch.pending(*places(entries)).tolist()
         replaced: list[tuple[Entry, str]] = []
-        for name, entry, known, topic, here in zip(
+        for name, entry, registered, topic, here in zip(
             wanted, entries, batch.entries(wanted), topics, pending, strict=True
         ):
-            former = self._entries.get(name) or known
+            former = self._entries.get(name) or registered
             if not here or (former is not None and former.seq == entry.seq):
                 continue
             if former is not None and former.is_newer_than(entry):

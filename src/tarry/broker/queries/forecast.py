@@ -74,13 +74,13 @@ def _whole(parts: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
 def _spread(cut: Cut, pending: Mapping[str, int], topic: str | None, start: int, unit: str, until: int) -> Spread:
     spread, wanted, share = Spread(cut.safe, until, start, UNITS_MS[unit]), Criteria(topic), _share(pending, topic)
     spread_store(cut.snapshot, spread, share, deadline_s=time.monotonic() + FOOTERS_S)
-    due, mine = _in_wheel(cut, wanted)
+    due, is_wanted = _in_wheel(cut, wanted)
     rest = sum(pending.values()) - len(due)
-    counted = [due[mine]]
+    counted = [due[is_wanted]]
     if cut.intake.bytes_from(cut.snapshot.committed_seq) <= INTAKE_BYTES_MAX:
-        due, mine = _in_intake(cut, wanted)
+        due, is_wanted = _in_intake(cut, wanted)
         rest -= len(due)
-        counted.append(due[mine])
+        counted.append(due[is_wanted])
     else:
         rest -= _spread_intake(cut, spread, share)
     _leave_out_dead(cut, spread, share, rest)
@@ -156,9 +156,9 @@ def _spread_intake(cut: Cut, spread: Spread, share: Share) -> int:
             spread.guess(due, part)
         after = until if complete else Key(int(due[-1]), int(seq[-1]) + 1)
     # A cancelled message is in the index twice, as itself and as its cancellation.
-    mine = dead_due[dead_seq >= committed]
-    spread.guess(mine, -2 * part)
-    return cut.seq_max - max(committed, cut.intake.first_seq) - 2 * len(mine)
+    dead_in_intake = dead_due[dead_seq >= committed]
+    spread.guess(dead_in_intake, -2 * part)
+    return cut.seq_max - max(committed, cut.intake.first_seq) - 2 * len(dead_in_intake)
 
 
 def _leave_out_dead(cut: Cut, spread: Spread, share: Share, rest: int) -> None:

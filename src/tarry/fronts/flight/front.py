@@ -20,6 +20,7 @@ import pyarrow as pa
 from tarry.api.local import LocalBroker
 from tarry.api.wire import parse_address
 from tarry.base.errors import UnavailableError
+from tarry.base.placement import ANY_CORE, Placement
 from tarry.fronts.flight.server import Service
 
 log = logging.getLogger(__name__)
@@ -36,7 +37,7 @@ class FlightFront:
         self.port: int = service.port
 
     @classmethod
-    def start(cls, broker: LocalBroker, address: str) -> FlightFront:
+    def start(cls, broker: LocalBroker, address: str, placement: Placement = ANY_CORE) -> FlightFront:
         """Serve ``broker`` on ``"HOST:PORT"``; port 0 takes a free one, see :attr:`port`.
 
         Raises:
@@ -45,7 +46,7 @@ class FlightFront:
         host, port = parse_address(address)
         _try_bind(host, port)
         try:
-            return cls(Service(broker, f"grpc://{host}:{port}"), host)
+            return cls(Service(broker, f"grpc://{host}:{port}", placement), host)
         except (pa.ArrowException, OSError) as error:
             raise UnavailableError(f"cannot listen on {address}: {error}") from error
 

@@ -21,8 +21,8 @@ import pyarrow.flight as fl
 
 from tarry.api.local import LocalBroker
 from tarry.api.wire import STREAM_ERRORS, Answer, encode_accepted, encode_placed, encode_refused
-from tarry.base import affinity
 from tarry.base.errors import InvalidArgumentError, TarryError, UnavailableError
+from tarry.base.placement import Placement
 
 log = logging.getLogger(__name__)
 
@@ -45,11 +45,16 @@ class PutStream:
     """Made for one call; :meth:`run` is the call."""
 
     def __init__(
-        self, broker: LocalBroker, reader: fl.MetadataRecordBatchReader, writer: fl.FlightMetadataWriter
+        self,
+        broker: LocalBroker,
+        reader: fl.MetadataRecordBatchReader,
+        writer: fl.FlightMetadataWriter,
+        placement: Placement,
     ) -> None:
         self._broker = broker
         self._reader = reader
         self._writer = writer
+        self._placement = placement
         self._changed = threading.Condition()
         self._slots: deque[_Slot] = deque()
         self._leading = False
@@ -60,7 +65,7 @@ class PutStream:
 
     def run(self) -> None:
         """Serve the stream until the client ends it or is gone."""
-        affinity.together()
+        self._placement.together()
         answering = threading.Thread(target=self._answer_all, name="tarry-flight-answers", daemon=True)
         answering.start()
         try:
@@ -71,7 +76,7 @@ class PutStream:
                 self._changed.notify_all()
             # Every submission is answered by the broker, also a failing one, so this ends.
             answering.join()
-            affinity.apart()  # the thread is gRPC's, and serves other calls
+            self._placement.apart()  # the thread is gRPC's, and serves other calls
 
     def stop(self, error: UnavailableError) -> None:
         """Refuse further batches and ask the client to end the stream."""
@@ -105,7 +110,7 @@ class PutStream:
                     self._changed.notify_all()
 
         self._leading = lead
-        (affinity.together if lead else affinity.apart)()
+        (self._placement.together if lead else self._placement.apart)()
         try:
             if self._stopping is not None:
                 raise self._stopping
@@ -143,7 +148,7 @@ class PutStream:
         return slot
 
     def _answer_all(self) -> None:
-        affinity.together()
+        self._placement.together()
         while self._wait_answer():
             with self._writing:
                 if (raw := self._next_answer()) is not None:

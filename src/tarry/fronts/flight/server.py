@@ -38,6 +38,7 @@ from tarry.api.wire import (
 )
 from tarry.base.errors import InvalidArgumentError, NotFoundError, TarryError, UnavailableError
 from tarry.base.message import UNNUMBERED
+from tarry.base.placement import Placement
 from tarry.fronts.flight.consume import ConsumeStream
 from tarry.fronts.flight.put import PutStream
 
@@ -77,8 +78,9 @@ def _coded(handler: F) -> F:
 class Service(fl.FlightServerBase):  # type: ignore[misc]
     """Serves from construction on; :class:`tarry.fronts.flight.FlightFront` starts and stops it."""
 
-    def __init__(self, broker: LocalBroker, location: str) -> None:
+    def __init__(self, broker: LocalBroker, location: str, placement: Placement) -> None:
         self._broker = broker
+        self._placement = placement
         self._lock = threading.Lock()
         self._streams: set[PutStream | ConsumeStream] = set()
         self._stopping: UnavailableError | None = None
@@ -105,7 +107,7 @@ class Service(fl.FlightServerBase):  # type: ignore[misc]
     ) -> None:
         """Schedule batches, or stage them for a bulk job."""
         if descriptor.path == SCHEDULE_PATH:
-            self._run(PutStream(self._broker, reader, writer))
+            self._run(PutStream(self._broker, reader, writer, self._placement))
             return
         command = _decoded(descriptor.command) if descriptor.path is None else None
         if not isinstance(command, dict) or command.pop("op", None) != STAGE:
@@ -135,7 +137,7 @@ class Service(fl.FlightServerBase):  # type: ignore[misc]
         request = from_json(Subscribe, command)
         self._check_serving()
         subscription = self._broker.open_subscription(request)
-        self._run(ConsumeStream(subscription, reader, writer, _now_ms))
+        self._run(ConsumeStream(subscription, reader, writer, _now_ms, self._placement))
 
     def _run(self, stream: PutStream | ConsumeStream) -> None:
         with self._lock:

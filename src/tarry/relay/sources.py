@@ -1,7 +1,13 @@
-"""The streaming source ``tarry-relay-schedule``: how far Kafka's source topics reach, as plans for the shards.
+"""The streaming sources of both queries. A batch is one row, which says from where to where it goes: what is to be done
+is planned in the driver (``queries``).
 
-Its offset is that of ``positions``. As long as there is nothing new, or Kafka is away, there is no batch, so that
-waiting is cheap. A partition that appears is taken up in a batch of its own, which fixes where it begins.
+``tarry-relay-schedule``: how far Kafka's source topics reach; its offset is that of ``positions``. As long as there is
+nothing new, or Kafka is away, there is no batch, so that waiting is cheap. A partition that appears is taken up in a
+batch of its own, which fixes where it begins.
+
+``tarry-relay-deliver``: the clock. Its offset is ``{"t": clock, "v": version of the store}``, and there is always a new
+one: a batch is a stretch of time (``follow``). Only people and Spark read it; how far the shards have got is in their
+markers.
 """
 
 from __future__ import annotations
@@ -10,40 +16,41 @@ import json
 import logging
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+from deltalake import DeltaTable
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
 from tarry.base.clock import SystemClock
 from tarry.base.errors import UnavailableError
 from tarry.relay.clients import Admin
-from tarry.relay.positions import Partition, Positions, ranges
+from tarry.relay.positions import Partition, Positions
 from tarry.relay.rules import Rules
-from tarry.relay.schedule import SchedulePlan
 from tarry.relay.settings import RelaySettings
 from tarry.relay.table import RelayStore
+from tarry.store.place import Place
 
 log = logging.getLogger(__name__)
 
 REFRESH_S = 5.0
 """How often new topics and partitions are looked for."""
 
-PLAN = pa.schema([("plan", pa.string())])
+SCHEMA = "start string, end string"
+_SCHEMA = pa.schema([("start", pa.string()), ("end", pa.string())])
 
 
-class Planned(InputPartition):  # type: ignore[misc]
-    """The whole plan of a batch, as text: the driver shares it out."""
+@dataclass
+class WholeBatch(InputPartition):  # type: ignore[misc]
+    """Both ends of a batch, as JSON."""
 
-    def __init__(self, plan: str) -> None:
-        super().__init__(0)
-        self.plan = plan
+    start: str
+    end: str
 
-
-def read_plan(partition: InputPartition) -> Iterator[pa.RecordBatch]:
-    """What either source gives Spark: one row, which holds the plan."""
-    assert isinstance(partition, Planned)
-    yield pa.RecordBatch.from_pydict({"plan": [partition.plan]}, schema=PLAN)
+    def rows(self) -> Iterator[pa.RecordBatch]:
+        """The row that Spark gives to the driver."""
+        yield pa.RecordBatch.from_pydict({"start": [self.start], "end": [self.end]}, schema=_SCHEMA)
 
 
 class ScheduleSource(DataSource):  # type: ignore[misc]
@@ -54,7 +61,7 @@ class ScheduleSource(DataSource):  # type: ignore[misc]
         return "tarry-relay-schedule"
 
     def schema(self) -> str:
-        return "plan string"
+        return SCHEMA
 
     def streamReader(self, schema: Any) -> ScheduleReader:  # noqa: N802 - Spark's name
         return ScheduleReader(RelaySettings.from_json(self.options["settings"]))
@@ -74,7 +81,7 @@ class ScheduleReader(DataSourceStreamReader):  # type: ignore[misc]
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         # The store's places, not Kafka's beginning: so a checkpoint that is lost is no loss.
         store = self._store()
-        next_number, at = store.known(self._sources())
+        next_number, at = store.positions_of(self._sources())
         return Positions(self._clock.now_ms(), next_number, at).to_json()
 
     def latestOffset(self, start: dict[str, Any], *_: Any) -> dict[str, Any]:  # noqa: N802
@@ -87,16 +94,10 @@ class ScheduleReader(DataSourceStreamReader):  # type: ignore[misc]
         return start if end is begin else end.to_json()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        begin, until = Positions.from_json(start), Positions.from_json(end)
-        cut_ms = until.clock_ms + self._settings.near_ms
-        plans = [
-            SchedulePlan(shard, cut_ms, tuple(some)).to_json()
-            for shard, some in ranges(begin, until, self._settings.shards).items()
-        ]
-        return [Planned(json.dumps({"start": start, "end": end, "plans": plans}))]
+        return [WholeBatch(json.dumps(start), json.dumps(end))]
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return read_plan(partition)
+    def read(self, partition: WholeBatch) -> Iterator[pa.RecordBatch]:
+        return partition.rows()
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
@@ -135,3 +136,38 @@ class ScheduleReader(DataSourceStreamReader):  # type: ignore[misc]
 
     def _store(self) -> RelayStore:
         return RelayStore.look(self._settings.store, shard=self._settings.store_shard)
+
+
+class DeliverSource(DataSource):  # type: ignore[misc]
+    """Option: ``settings``, as JSON."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "tarry-relay-deliver"
+
+    def schema(self) -> str:
+        return SCHEMA
+
+    def streamReader(self, schema: Any) -> DeliverReader:  # noqa: N802 - Spark's name
+        return DeliverReader(RelaySettings.from_json(self.options["settings"]))
+
+
+class DeliverReader(DataSourceStreamReader):  # type: ignore[misc]
+    """Offsets are :class:`tarry.relay.files.Reached` as a dict."""
+
+    def __init__(self, settings: RelaySettings) -> None:
+        self._uri = Place.of(settings.store).uri
+        self._clock = SystemClock()
+
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802
+        return {"t": 0, "v": 0}
+
+    def latestOffset(self, start: dict[str, int], *_: Any) -> dict[str, int]:  # noqa: N802
+        version = DeltaTable(self._uri, without_files=True).version()
+        return {"t": max(self._clock.now_ms(), start["t"] + 1), "v": max(version, start["v"])}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+        return [WholeBatch(json.dumps(start), json.dumps(end))]
+
+    def read(self, partition: WholeBatch) -> Iterator[pa.RecordBatch]:
+        return partition.rows()

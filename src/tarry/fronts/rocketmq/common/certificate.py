@@ -17,9 +17,17 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from tarry.base.config import Config
 from tarry.base.errors import InvalidArgumentError
 
 YEARS = 20
+
+
+def tls_context(config: Config, now_ms: int) -> ssl.SSLContext | None:
+    """TLS for a server as the settings say; None: off. Raises as :func:`server_context` does."""
+    if config.rocketmq_tls == "off":
+        return None
+    return server_context(config.rocketmq_tls_certificate, config.rocketmq_tls_key, config.data, now_ms)
 
 
 def server_context(certificate: str | None, key: str | None, data: Path, now_ms: int) -> ssl.SSLContext:

@@ -1,4 +1,4 @@
-"""Threads that share a core: nothing before it is asked for, then one core, and back to all."""
+"""Threads that share a core: one core for those that pass small batches on, all for bulk; nothing without it."""
 
 from __future__ import annotations
 
@@ -8,18 +8,12 @@ from collections.abc import Callable
 
 import pytest
 
-from tarry.base import affinity
+from tarry.base.placement import ANY_CORE, SharedCore
 
 pytestmark = pytest.mark.skipif(
     not hasattr(os, "sched_getaffinity") or len(os.sched_getaffinity(0)) < 2,
     reason="there is one core, or no way to ask",
 )
-
-
-@pytest.fixture(autouse=True)
-def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(affinity, "_everywhere", set())
-    monkeypatch.setattr(affinity, "_shared", set())
 
 
 def cores_after(*moves: Callable[[], None]) -> list[set[int]]:
@@ -37,14 +31,14 @@ def cores_after(*moves: Callable[[], None]) -> list[set[int]]:
     return seen
 
 
-def test_a_process_that_did_not_ask_is_left_alone() -> None:
+def test_a_part_that_was_handed_nothing_leaves_threads_alone() -> None:
     before = os.sched_getaffinity(0)
-    assert cores_after(affinity.together, affinity.apart) == [before, before]
+    assert cores_after(ANY_CORE.together, ANY_CORE.apart) == [before, before]
 
 
 def test_threads_move_to_one_core_and_back_and_others_stay() -> None:
     before = os.sched_getaffinity(0)
-    core = affinity.share_core()
-    assert core in before
-    assert cores_after(affinity.together, affinity.apart, affinity.together) == [{core}, before, {core}]
+    placement = SharedCore()
+    core = {max(before)}
+    assert cores_after(placement.together, placement.apart, placement.together) == [core, before, core]
     assert os.sched_getaffinity(0) == before
