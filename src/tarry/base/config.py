@@ -215,6 +215,9 @@ class Config(BaseSettings):
     lease_ms: Milliseconds = Field(30_000, ge=1, description="Default lease of a message handed to a consumer.")
     retry_ms: Milliseconds = Field(1_000, ge=0, description="Default back-off after a nack.")
     checkpoint_interval_ms: Milliseconds = Field(1_000, ge=1, description="How often progress is made durable.")
+    scrub_bytes_per_s: Bytes = Field(
+        4 << 20, ge=0, description="So much is read while serving to check files for damage, once a day; 0: nothing."
+    )
 
     def __init__(self, **settings: Any) -> None:
         try:

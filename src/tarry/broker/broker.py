@@ -18,7 +18,7 @@ from tarry.api.operation import Operation
 from tarry.api.operations.delivery import Subscribe
 from tarry.api.outcome import Rescheduled
 from tarry.api.receipt import Accepted, Receipt
-from tarry.api.schedule import MessageOptions
+from tarry.api.schedule import MessageOptions, make_row, to_batch
 from tarry.base.clock import Clock, SystemClock
 from tarry.base.config import Config
 from tarry.base.delay import Delay
@@ -109,7 +109,9 @@ class Broker(Calls):
             KeyExistsError: with on_key "refuse", a message of that key is pending.
             OverloadedError, DiskFullError: not now; nothing was accepted.
         """
-        return self.components.scheduling.schedule(topic, body, delay=delay, due=due, **options)
+        row = make_row(topic, body, delay=delay, due=due, **options)
+        [receipt] = self.schedule_batch(to_batch([row])).receipts([options.get("id")])
+        return receipt
 
     def schedule_batch(self, data: pa.RecordBatch | pa.Table) -> Accepted:
         """Schedule a batch, all of it or nothing, and wait until it is durable (columns:

@@ -15,6 +15,7 @@ from tarry.broker.bulk import Bulk
 from tarry.broker.dispatcher import Dispatcher
 from tarry.broker.health import Health
 from tarry.broker.progress import Progress
+from tarry.broker.scrub import Scrub
 from tarry.broker.series import Series
 from tarry.broker.store_view import StoreFollower
 from tarry.intake import Segments
@@ -32,7 +33,7 @@ STORE_POLL_S = 5.0
 """How often the store is looked at without news of it."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class Loops:
     """Started with :meth:`start`; they end when the broker's health says so, and :meth:`join` waits for that."""
 
@@ -48,6 +49,7 @@ class Loops:
     _store: StoreFollower
     _progress: Progress
     _bulk: Bulk
+    _scrub: Scrub
     _threads: list[threading.Thread] = field(default_factory=list)
 
     def start(self) -> None:
@@ -57,6 +59,7 @@ class Loops:
             "tarry-series": self._series.run,
             "tarry-load": self._load,
             "tarry-keep": self._keep,
+            "tarry-scrub": self._scrub.run,
         }
         self._threads = [self._thread(name, loop) for name, loop in loops.items()]
         for thread in self._threads:

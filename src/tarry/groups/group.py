@@ -197,7 +197,7 @@ class Group:
                 state.forget(state.topic.first)  # it may have been in memory for longer than its segment
             counts = {
                 "leased": state.leases.rows,
-                "waiting": state.upcoming.count(self._clock.now_ms())[1],
+                "waiting": state.upcoming.waiting(self._clock.now_ms()),
                 "blocked": state.order.held,
                 "burying": state.copies.rows,
             }
