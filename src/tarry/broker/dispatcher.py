@@ -51,7 +51,7 @@ class Series(Protocol):
         ...
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class Dispatcher:
     """One thread calls :meth:`run`, or a test calls :meth:`step`."""
 

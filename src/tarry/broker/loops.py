@@ -33,7 +33,7 @@ STORE_POLL_S = 5.0
 """How often the store is looked at without news of it."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class Loops:
     """Started with :meth:`start`; they end when the broker's health says so, and :meth:`join` waits for that."""
 

@@ -19,7 +19,7 @@ from tarry.queue import ReadyLog
 from tarry.wheel import Loader, Wheel
 
 
-@dataclass(slots=True)
+@dataclass(eq=False)
 class Status:
     """Any thread."""
 
@@ -41,7 +41,7 @@ class Status:
         self._started_ms = self._clock.now_ms()
 
     def read(self) -> dict[str, Any]:
-        """All of it, now."""
+        """Health, counters and positions as they are now."""
         wheel, intake, last, snapshot = self._wheel, self._intake, self._progress.last, self._store.snapshot
         fatal = self._health.fatal
         return {

@@ -71,7 +71,7 @@ def store_frames(log_path: Path, frames: Sequence[FrameEntry]) -> None:
         OSError: it was not written.
     """
     columns = list(zip(*frames, strict=True)) if frames else [()] * len(SCHEMA)
-    # It is not fsynced, so after a power failure it may be anything: the seal tells.
+    # It is not fsynced, so after a power failure it may hold anything: by the seal that is noticed.
     schema = SCHEMA.with_metadata({_SEAL: _seal(log_path, frames)})
     arrays = [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)]
     table = pa.Table.from_arrays(arrays, schema=schema)
