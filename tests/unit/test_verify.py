@@ -113,7 +113,7 @@ def flips() -> Iterator[Any]:
             yield pytest.param(kind, at, marks=pytest.mark.rest)
 
 
-@pytest.mark.parametrize(("kind", "at"), flips())
+@pytest.mark.parametrize(("kind", "at"), list(flips()))
 def test_one_flipped_byte_is_found(data: Path, kind: str, at: float, capsys: Captured) -> None:
     path = sorted(data.glob(KINDS[kind]))[-1 if kind.startswith("last") else 0]
     content = bytearray(path.read_bytes())
