@@ -129,7 +129,7 @@ class Registry:
         blocks.set_cache_index_and_filter_blocks(True)
         blocks.set_bloom_filter(10, False)
         options.set_block_based_table_factory(blocks)
-        self._directory.mkdir(parents=True, exist_ok=True)
+        self._directory.mkdir(mode=0o750, parents=True, exist_ok=True)
         self._closed = False
         self._db = Rdict(str(self._directory), options)
         self._files.adopt(self, self._directory)
