@@ -7,18 +7,23 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.flight as fl
 import pytest
+from tests.contract.conftest import Served
+from tests.waiting import wait_until
 
 from tarry.api import wire
 from tarry.api.views import DELIVERY
 from tarry.api.wire import Op, decode_error, decode_notice, encode_settle
-from tarry.base.errors import StaleLeaseError
+from tarry.base.errors import CorruptError, StaleLeaseError
 from tarry.client import Client
+from tarry.log.frame import HEADER_BYTES
+from tarry.log.segment import segment_path
 
 
 class Exchange:
@@ -255,3 +260,35 @@ def test_stopping_cuts_a_consumer_that_does_not_react(served: Any) -> None:
     assert exchange.notice().op is wire.GOODBYE
     with pytest.raises(fl.FlightUnavailableError):
         exchange.reader.read_chunk()
+
+
+def test_a_damaged_frame_ends_consuming_with_its_place_when_what_lies_before_is_settled(tmp_path: Path) -> None:
+    served = Served(tmp_path / "data", ready_cache_bytes_max=0, segment_bytes_max=4096)
+    try:
+        with Client(served.address) as client:
+            for number in range(12):
+                client.schedule("t", b"%d" % number * 500)
+                wait_until(lambda number=number: served.broker.components.ready.topics["t"].written == number + 1)
+            ready = served.broker.components.ready
+            entry = ready.frames_in(0)[1]
+            path = segment_path(served.config.data / "ready", 0)
+            with path.open("r+b") as file:
+                file.seek(entry.position + HEADER_BYTES)
+                file.write(b"\xff" * 8)
+            received = []
+            with (
+                client.consume("t", group="g", timeout=60) as consumer,
+                pytest.raises(CorruptError, match=f"{path} at offset {entry.position}"),
+            ):
+                for message in consumer:
+                    received.append(message.body)
+                    message.ack()
+            assert received == [b"%d" % number * 500 for number in range(entry.offset)]
+            assert client.group_info("t", "g").lag == 12 - len(received), "and those are settled"
+            with pytest.raises(CorruptError, match=str(path)):
+                client.receive("t", group="g")
+            client.schedule("u", b"other")
+            [other] = client.receive("u", group="g", wait=60)
+            assert other.body == b"other"
+    finally:
+        served.stop()

@@ -120,7 +120,7 @@ def test_below_the_watermark_producers_are_refused(tmp_path: Path) -> None:
         with pytest.raises(DiskFullError, match=r"1 MiB .* below 2 MiB \(disk_free_bytes_min\)"):
             broker.schedule("a", b"x")
         files.free = 3 << 20
-        broker.components.acceptance._checked_s = -1.0  # it looks again after a moment
+        broker.components.acceptance._checked_s = -1.0  # noqa: SLF001 - it looks again after a moment
         broker.schedule("a", b"x")
 
 

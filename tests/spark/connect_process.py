@@ -25,7 +25,7 @@ def serve(directory: Path) -> None:
         name="connect", master="local[2]", memory="512m", work=directory / "server", settings=settings
     )
     try:
-        service = getattr(spark._jvm, "org.apache.spark.sql.connect.service.SparkConnectService$")
+        service = getattr(spark._jvm, "org.apache.spark.sql.connect.service.SparkConnectService$")  # noqa: SLF001
         print(getattr(service, "MODULE$").localPort(), flush=True)
         sys.stdin.read()
     finally:

@@ -17,7 +17,7 @@ from tarry.base.errors import UnavailableError
 from tarry.spark.broker_client import BrokerClient
 from tarry.spark.pipeline import compact
 from tarry.spark.pipeline.compact import Upkeep, beside, in_process
-from tarry.spark.pipeline.status import Reporter
+from tarry.spark.pipeline.job import Reporter
 from tarry.spark.pipeline.upkeep import UpkeepSettings, loop, on_spark
 from tarry.store import Store, stage
 

@@ -16,10 +16,10 @@ import pytest
 
 from tarry.spark.broker_client import BrokerClient
 from tarry.spark.pipeline.checkpoint import reconcile
+from tarry.spark.pipeline.job import Reporter
 from tarry.spark.pipeline.plan import Trigger
 from tarry.spark.pipeline.schedule import ScheduleBatch, start_query
 from tarry.spark.pipeline.stage_task import RangeResult, StageTask
-from tarry.spark.pipeline.status import Reporter
 from tarry.spark.pipeline.supervisor import Supervisor
 from tarry.spark.runtime.process import alive, kill_session, session_members
 from tarry.store import StaleCommitError, Store

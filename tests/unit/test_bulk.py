@@ -7,11 +7,13 @@ import shutil
 import sqlite3
 from collections import Counter
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tarry.api.admission import admit
@@ -20,13 +22,21 @@ from tarry.base import handle
 from tarry.base.bulk import JobRow, first_seq, number_of
 from tarry.base.clock import TestClock
 from tarry.base.config import Config
-from tarry.base.errors import DiskFullError, InvalidArgumentError, InvalidMessageError, NotFoundError, UnavailableError
+from tarry.base.errors import (
+    CorruptError,
+    DiskFullError,
+    InvalidArgumentError,
+    InvalidMessageError,
+    NotFoundError,
+    UnavailableError,
+)
 from tarry.base.message import Kind
 from tarry.broker import Broker
 from tarry.broker.job_announcements import JobAnnouncements
 from tarry.broker.jobs import Jobs
 from tarry.log.files import OsFiles
 from tarry.store import StaleCommitError, Store, stage
+from tarry.store.locallog import record_path
 
 T0 = 1_795_264_000_000
 HOUR = 3_600_000
@@ -538,11 +548,86 @@ def test_files_of_others_are_refused(bench: Bench) -> None:
     with pytest.raises(InvalidArgumentError, match="path below shard=0/"):
         bulk.commit(number, [StagedFile(**{**_fields(file), "path": "shard=0/../../x"})], topics)
     with pytest.raises(StaleCommitError, match="missing"):
-        bulk.commit(number, [StagedFile(**{**_fields(file), "path": "shard=0/x"})], topics)
+        bulk.commit(number, [StagedFile(**{**_fields(file), "path": f"shard=0/bucket={file.bucket}/x"})], topics)
+    with pytest.raises(InvalidArgumentError, match=r"bucket 'cancelled'; allowed: .* of a bucket of messages"):
+        bulk.commit(
+            number,
+            [StagedFile(**{**_fields(file), "path": "shard=0/bucket=cancelled/x", "bucket": "cancelled"})],
+            topics,
+        )
+    with pytest.raises(InvalidArgumentError, match=r"messages of topic 'a'; allowed: those counted, \['b'\]"):
+        bulk.commit(number, [file], {"b": 1})
+    with pytest.raises(InvalidArgumentError, match="a file is named twice"):
+        bulk.commit(number, [file, file], {"a": 2})
     assert bulk.begin("k").number > other
     with pytest.raises(NotFoundError):
         bulk.commit(77, [file], topics)
     assert bulk.commit(number, [file], topics)[0].rows == 1, "a refusal leaves the attempt open"
+
+
+CLAIMS = {
+    "a row fewer": {"rows": -1},
+    "a row more": {"rows": 1},
+    "due later": {"due_min_ms": 500},
+    "due until later": {"due_max_ms": 500},
+    "due earlier": {"due_min_ms": -500},
+    "due until earlier": {"due_max_ms": -500},
+    "other seqs": {"seq_min": 1},
+    "fewer seqs": {"seq_max": -1},
+}
+
+
+@pytest.mark.parametrize("wrong", CLAIMS)
+def test_what_is_said_of_a_file_is_compared_with_its_footer(bench: Bench, wrong: str) -> None:
+    bulk = bench.broker.components.bulk
+    number = bulk.begin("j").number
+    dues = pa.array([T0 + HOUR + i * 1000 for i in range(3)], pa.int64())
+    files, topics = bulk.stage(
+        number, [pa.record_batch({"topic": ["a"] * 3, "due_ms": dues, "body": [b"%d" % i for i in range(3)]})] * 2
+    )
+    [[name, by]] = CLAIMS[wrong].items()
+    said = [*files[:-1], replace(files[-1], **{name: getattr(files[-1], name) + by})]
+    claimed, value = getattr(said[-1], name), getattr(files[-1], name)
+    counted = {"a": sum(file.rows for file in said)}
+    refusal = rf"staged file {files[-1].path} is said to have {name} {claimed}, but its footer says {value}; nothing"
+    with pytest.raises(InvalidArgumentError, match=refusal):
+        bulk.commit(number, said, counted)
+    assert bench.pending() == 0
+    assert bulk.commit(number, files, topics)[0].rows == 6, "a refusal leaves the attempt open"
+
+
+def test_other_topics_than_a_file_has(bench: Bench) -> None:
+    bulk = bench.broker.components.bulk
+    number = bulk.begin("j").number
+    rows = pa.record_batch({"topic": ["a", "b", "c"], "due_ms": pa.array([T0 + HOUR] * 3), "body": [b"x"] * 3})
+    [file], topics = bulk.stage(number, [rows])
+    with pytest.raises(InvalidArgumentError, match="topic_max b, but its footer says c"):
+        bulk.commit(number, [replace(file, topic_max="b")], topics)
+
+
+@pytest.mark.parametrize("how", ["cut", "flipped", "of another table"])
+def test_a_staged_file_that_is_damaged_is_not_committed(bench: Bench, how: str) -> None:
+    bulk = bench.broker.components.bulk
+    number = bulk.begin("j").number
+    rows = pa.record_batch({"topic": ["a"], "due_ms": pa.array([T0 + HOUR]), "body": [b"x"]})
+    [file], topics = bulk.stage(number, [rows])
+    path = bench.config.data / "store" / file.path
+    content = bytearray(path.read_bytes())
+    if how == "cut":
+        content = content[:-8]
+    elif how == "flipped":
+        content[-20] ^= 1
+    else:
+        other = path.with_name("x.parquet")
+        pq.write_table(pa.table({"a": [1]}), other)
+        file = replace(file, path=str(other.relative_to(bench.config.data / "store")))
+        path, content = other, bytearray(other.read_bytes())
+    path.write_bytes(content)
+    with pytest.raises(
+        InvalidArgumentError, match=r"cannot be committed: .*; allowed: a whole Parquet file of a store"
+    ):
+        bulk.commit(number, [replace(file, size=len(content))], topics)
+    assert bench.pending() == 0
 
 
 def _fields(file: StagedFile) -> dict[str, Any]:
@@ -598,6 +683,37 @@ def test_damage_to_the_file_of_jobs_is_told(tmp_path: Path) -> None:
     (tmp_path / "jobs.db").write_bytes(b"not a database" * 100)
     with pytest.raises(Exception, match=r"jobs\.db"):
         Jobs(tmp_path)
+
+
+@pytest.mark.parametrize("has_record", [True, False])
+def test_a_cut_commit_of_a_job_that_was_acknowledged_is_refused(bench: Bench, has_record: bool) -> None:
+    bench.load("j", [T0 + HOUR] * 5)
+    bench.broker.close()
+    log_directory = bench.config.data / "store" / "_delta_log"
+    entry = max(log_directory.glob("*.json"))
+    content = entry.read_bytes()
+    entry.write_bytes(content[:300])
+    if not has_record:
+        record_path(entry).unlink()
+    with pytest.raises(CorruptError, match=rf"{entry.name} is damaged: it is incomplete, though .* acted on; restore"):
+        bench.open()
+    assert entry.read_bytes() == content[:300], "the file is kept"
+    entry.write_bytes(content)
+    bench.open()
+    assert bench.pending() == 5
+
+
+def test_a_store_that_is_older_than_the_broker_is_refused(bench: Bench) -> None:
+    store = bench.config.data / "store"
+    shutil.copytree(store, bench.config.data / "copy")
+    bench.load("j", [T0 + HOUR] * 5)
+    bench.broker.close()
+    shutil.rmtree(store)
+    (bench.config.data / "copy").rename(store)
+    with pytest.raises(CorruptError, match=r"is at version 0, but version 1 was acted on: it was replaced"):
+        bench.open()
+    shutil.rmtree(bench.config.data)
+    bench.open()
 
 
 def test_the_store_needs_what_no_checkpoint_knows_of(bench: Bench) -> None:

@@ -218,7 +218,7 @@ def test_what_falls_due_while_its_cancellation_fails_is_delivered(w: World, monk
     m, other = one(w.b, 500), one(w.b, 500)
     w.b.step()
     wheel, intake = w.b.components.wheel, w.b.components.intake
-    whole = intake._segments.append
+    whole = intake._segments.append  # noqa: SLF001 - a step that fails, or waits, is put in its place
 
     def full(buffers: Any) -> None:
         w.clock.advance_ms(600)
@@ -227,10 +227,10 @@ def test_what_falls_due_while_its_cancellation_fails_is_delivered(w: World, monk
         assert due is not None and due.batch["seq"].to_pylist() == [other.seq]
         assert wheel.tombstones.holds_rows
         assert w.b.checkpoint() is False, "a crash now would lose it"
-        monkeypatch.setattr(intake._segments, "append", whole)
+        monkeypatch.setattr(intake._segments, "append", whole)  # noqa: SLF001 - a step is replaced
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(intake._segments, "append", full)
+    monkeypatch.setattr(intake._segments, "append", full)  # noqa: SLF001 - a step is replaced
     with pytest.raises(DiskFullError):
         w.b.cancel(m.handle)
     w.b.step()
@@ -242,7 +242,7 @@ def test_what_is_loaded_while_it_is_cancelled_is_not_delivered(w: World, monkeyp
     m, kept = one(w.b, 60_000), one(w.b, 60_000)
     commit(w)
     loader = w.b.components.loader
-    whole = loader._add
+    whole = loader._add  # noqa: SLF001 - a step that fails, or waits, is put in its place
     answers = []
 
     def add(batch: pa.RecordBatch, *, stored: bool) -> int:

@@ -11,6 +11,7 @@ import pytest
 from tests.cli_tools import Captured, data_of, out_of, stdin_is
 
 from tarry.base.config import Config
+from tarry.base.errors import CorruptError
 from tarry.broker import Broker
 from tarry.cli import send as send_module
 from tarry.cli.exits import ExitCode
@@ -118,15 +119,24 @@ def test_pending_of_some_topics(broker: Broker, capsys: Captured) -> None:
     ]
 
 
-def test_status_says_by_its_exit_code_whether_the_broker_serves(broker: Broker, capsys: Captured) -> None:
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (OSError(5, "Input/output error"), ExitCode.FATAL),
+        (CorruptError("1.log at offset 32: no valid frame header"), ExitCode.CORRUPT),
+    ],
+)
+def test_status_says_by_its_exit_code_whether_the_broker_serves(
+    error: Exception, code: ExitCode, broker: Broker, capsys: Captured
+) -> None:
     [status] = data_of(capsys, "status")
     assert status["state"] == "serving"
-    broker.components.health.fail(OSError(5, "Input/output error"))
+    broker.components.health.fail(error)
     capsys.readouterr()
-    assert run(["status", "--json"]) == ExitCode.FATAL
-    assert "Input/output error" in json.loads(capsys.readouterr().out)["fatal"]
-    assert run(["send", "orders", "x"]) == ExitCode.FATAL
-    assert capsys.readouterr().err.startswith("tarry: fatal: ")
+    assert run(["status", "--json"]) == code
+    assert str(error) in json.loads(capsys.readouterr().out)["fatal"]
+    assert run(["send", "orders", "x"]) == code
+    assert capsys.readouterr().err.startswith(f"tarry: {code.name.lower()}: ")
 
 
 def test_dump_shows_a_data_directory(broker: Broker, capsys: Captured) -> None:

@@ -13,7 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.crash.tools import World
 
+from tarry.base.clock import SystemClock, TestClock
 from tarry.cli.exits import ExitCode
 from tarry.cli.server import StopSignals, pipeline_status, reachable
 
@@ -119,6 +121,25 @@ def test_damage_is_exit_code_4_and_names_file_and_offset(servers: Servers, tmp_p
     assert log.count("\n") == 1
     assert log.startswith("tarry: corrupt: ")
     assert path.name in log
+    assert path.read_bytes() == content
+
+
+def test_damage_that_is_met_while_serving_is_exit_code_4_and_names_the_file(servers: Servers, tmp_path: Path) -> None:
+    clock = TestClock(SystemClock().now_ms())
+    world = World(tmp_path / "data", {"horizon_ms": 60_000}, clock)
+    world.open()
+    world.schedule("a", [3_600_000] * 10)
+    world.pipeline_commits()
+    world.b.close()
+    [path] = (tmp_path / "data" / "store").rglob("*.parquet")
+    content = bytearray(path.read_bytes())
+    content[100] ^= 0xFF
+    path.write_bytes(content)
+    code, log = end(servers.start("--data", "data", "--set", "horizon_ms=2h"))
+    assert code == ExitCode.CORRUPT, log
+    last = log.splitlines()[-1]
+    assert last.startswith("tarry: corrupt: ")
+    assert path.name in last
     assert path.read_bytes() == content
 
 

@@ -17,7 +17,7 @@ from tarry.cli.main import app, run
 
 COMMANDS = (
     *("serve", "send", "receive", "cancel", "reschedule", "find-key", "jobs"),
-    *("pending", "list", "peek", "forecast", "status", "top", "dump", "demo"),
+    *("pending", "list", "peek", "forecast", "status", "top", "dump", "verify", "demo"),
     *("compact", "expire"),
     *("audit", "history", "relay"),
 )

@@ -33,6 +33,17 @@ def test_what_does_not_match_is_settled(tmp_path: Path) -> None:
         assert drained(broker) == ["0"], "settled for good"
 
 
+def test_one_receive_fills_up_with_what_matches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delivery, "CHOICE_ROWS", 8)
+    with open_broker(tmp_path) as broker:
+        broker.set_group("a", "g", filter="A")
+        for k in range(40):
+            put(broker, "a", str(k), tag="A" if k % 5 == 0 else "B")
+        assert ids(take(broker, limit=6)) == ["0", "5", "10", "15", "20", "25"]
+        assert ids(take(broker)) == ["30", "35"]
+        assert broker.group_info("a", "g").lag == 8
+
+
 def test_a_change_is_about_what_was_not_handed_out(tmp_path: Path) -> None:
     with open_broker(tmp_path) as broker:
         put(broker, "a", "1", "2", tag="A")

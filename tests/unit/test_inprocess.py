@@ -83,6 +83,48 @@ def test_a_refused_message_alone(tmp_path: Path) -> None:
     assert type(answer) is KeyExistsError
 
 
+def test_a_task_that_leaves_while_its_batch_is_under_way_harms_nobody() -> None:
+    class Slow(Judge):
+        """Answers when it is told to."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.answers: list[Callable[[], None]] = []
+
+        def submit(self, data: pa.RecordBatch, done: Callable[[Any], None]) -> None:
+            self.answers.append(lambda: Judge.submit(self, data, done))
+
+    async def main() -> None:
+        judge = Slow()
+        broker = AsyncBroker(judge)  # type: ignore[arg-type]
+        tasks = [asyncio.ensure_future(broker.schedule("t", body)) for body in (b"a", b"b", b"late", b"c", b"d")]
+        await asyncio.sleep(0)  # the tasks begin
+        tasks[0].cancel()  # before it is sent
+        await asyncio.sleep(0)
+        tasks[1].cancel()
+        tasks[2].cancel()
+        while judge.answers:
+            judge.answers.pop()()
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+        assert [type(result) for result in results] == [*[asyncio.CancelledError] * 3, Receipt, Receipt]
+
+    asyncio.run(main())
+
+
+def test_what_cannot_become_columns_leaves_nobody_waiting() -> None:
+    class Broken(Judge):
+        def submit(self, data: pa.RecordBatch, done: Callable[[Any], None]) -> None:
+            raise ZeroDivisionError("a fault of ours")
+
+    async def main() -> list[Any]:
+        broker = AsyncBroker(Broken())  # type: ignore[arg-type]
+        return await asyncio.gather(*(broker.schedule("t", b"") for _ in range(5000)), return_exceptions=True)
+
+    assert {type(answer) for answer in asyncio.run(main())} == {TarryError}
+
+
 def test_what_is_wrong_with_all_is_everybody_s() -> None:
     answers = answers_of(Judge(), [b"a", b"full", b"b"])
     assert [type(a) for a in answers] == [OverloadedError] * 3

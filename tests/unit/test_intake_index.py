@@ -80,8 +80,8 @@ def test_a_herd_in_one_millisecond_is_read_step_by_step(tmp_path: Path) -> None:
 
 def test_a_reader_beside_the_writer_sees_a_prefix() -> None:
     index, rows = filled([[3, 1], [2]])
-    index._first_seq.append(BASE + 3)  # a frame of which not everything is there yet
-    index._position.append(999)
+    index._first_seq.append(BASE + 3)  # noqa: SLF001 - a frame of which not everything is there yet
+    index._position.append(999)  # noqa: SLF001 - a frame half added
     assert index.end_seq == BASE + 3
     assert len(index.frames().position) == 2
     assert found(index, Window(Key(0, 0), Key(99, 0), 0, 1 << 60), 99) == sorted(rows)

@@ -17,7 +17,7 @@ import tarry
 
 ROOT = Path(tarry.__file__).parent
 LAYERS = (
-    *("base", "repeat", "api", "log", "intake", "store", "names", "wheel", "queue", "groups", "broker"),
+    *("base", "repeat", "api", "log", "intake", "store", "names", "wheel", "queue", "groups", "verify", "broker"),
     *("client", "fronts", "spark", "relay", "demo", "cli"),
 )
 CORE = LAYERS[: LAYERS.index("broker") + 1]

@@ -211,7 +211,7 @@ def test_malformed_requests_do_no_harm(served: Served, request_: bytes) -> None:
 
 
 def test_silent_clients_are_let_go(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server._Handler, "timeout", 0.2)
+    monkeypatch.setattr(server._Handler, "timeout", 0.2)  # noqa: SLF001 - the time limit of a request
     silent = [socket.create_connection((served.host, served.port), timeout=10) for _ in range(30)]
     for connection in silent:
         # Each is closed: the first few after their time, the others because of them.

@@ -543,14 +543,14 @@ def test_the_largest_allowed_are_taken() -> None:
 def test_the_connection_itself_does_nothing_but_evaluate(statement: str) -> None:
     found = parse_filter("sql: a = 'x'")
     with pytest.raises(sqlite3.Error, match=r"not authorized|prohibited|denied"):
-        found._connection.execute(statement)  # type: ignore[attr-defined]
+        found._connection.execute(statement)  # type: ignore[attr-defined]  # noqa: SLF001 - SQLite's state
 
 
 def test_a_batch_leaves_nothing_behind() -> None:
     found = parse_filter("sql: a = 'x'")
     for _ in range(3):
         assert found.mask(batch_of([{"a": "x"}, {"a": "y"}])).tolist() == [True, False]
-        assert found._connection.execute("SELECT c0 FROM m").fetchall() == []  # type: ignore[attr-defined]
+        assert found._connection.execute("SELECT c0 FROM m").fetchall() == []  # type: ignore[attr-defined]  # noqa: SLF001
 
 
 def test_an_evaluation_that_takes_too_long_is_ended_and_the_next_is_right(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -591,7 +591,7 @@ def test_threads_may_share_a_filter() -> None:
 
 def test_a_filter_that_is_let_go_closes_its_connection() -> None:
     found = parse_filter("sql: a = 'x'")
-    connection, gone = found._connection, weakref.ref(found)  # type: ignore[attr-defined]
+    connection, gone = found._connection, weakref.ref(found)  # type: ignore[attr-defined]  # noqa: SLF001
     del found
     gc.collect()
     assert gone() is None

@@ -16,13 +16,13 @@ from tarry.api.groups import GroupSettings
 from tarry.api.retry import parse_retry
 from tarry.base.clock import SystemClock, TestClock
 from tarry.base.errors import CorruptError, OverloadedError, StaleLeaseError, TarryError
-from tarry.groups import Group, GroupRegistry, Subscription
+from tarry.groups import Group, GroupRegistry, Subscription, delivery
 from tarry.groups.control import GroupControl
-from tarry.groups.dead_letters import DeadLetters
-from tarry.groups.replay import Beginning
-from tarry.groups.retention import GroupRetention
+from tarry.groups.dead_letters import DeadLetters, GroupRetention
+from tarry.groups.group_state import Beginning
 from tarry.groups.services import Services
-from tarry.log.segment import list_segments
+from tarry.log.frame import HEADER_BYTES
+from tarry.log.segment import list_segments, segment_path
 from tarry.queue import Journal, journal
 from tarry.queue.entries import Entry, Op
 from tarry.queue.topic import Topic
@@ -136,6 +136,68 @@ def test_each_message_goes_to_one_consumer(rig: Rig) -> None:
     assert two.ack(*of(second)) == 6
     assert rig.group.floor == 10
     assert rig.group.unsettled == 0
+
+
+def trickle(rig: Rig, rows: int, *, body: int = 50) -> None:
+    """A frame for each message."""
+    for _ in range(rows):
+        rig.box.append("a", body=body)
+        rig.box.log.flush()
+
+
+def test_one_fetch_fills_up_from_many_frames(rig: Rig) -> None:
+    trickle(rig, 60)
+    rig.restart()
+    rig.box.append(*["a"] * 40)  # in memory
+    consumer = rig.consumer()
+    batch = take(consumer, 90)
+    assert offsets(batch) == list(range(90))
+    assert batch["seq"].to_pylist() == rig.box.seqs["a"][:90]
+    assert len(set(batch["lease"].to_pylist())) == 1, "what came together is extended together"
+    assert offsets(take(consumer)) == list(range(90, 100))
+    assert len(rig.handed) == 100
+    assert empty(consumer)
+
+
+def test_one_fetch_has_what_comes_again_and_what_is_new(rig: Rig) -> None:
+    trickle(rig, 9)
+    rig.restart()
+    consumer = rig.consumer()
+    held = take(consumer, 6)
+    back = held.take(pa.array([1, 4]))
+    consumer.nack(back["lease"].to_numpy(), back["offset"].to_numpy(), 0)
+    batch = take(consumer)
+    assert (offsets(batch), batch["attempt"].to_pylist()) == ([1, 4, 6, 7, 8], [2, 2, 1, 1, 1])
+    assert batch["seq"].to_pylist() == [rig.box.seqs["a"][offset] for offset in offsets(batch)]
+    assert consumer.held == 9
+    consumer.ack(batch["lease"].to_numpy(), batch["offset"].to_numpy())
+    assert consumer.held == 4
+
+
+def test_one_fetch_is_bounded_in_bytes(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delivery, "READ_BYTES", 5000)
+    trickle(rig, 12, body=2000)
+    rig.restart()
+    consumer = rig.consumer()
+    batches = [take(consumer) for _ in range(4)]
+    assert [batch.num_rows for batch in batches] == [3, 3, 3, 3]
+    assert empty(consumer)
+
+
+def test_one_fetch_gives_what_lies_before_a_damaged_frame(rig: Rig) -> None:
+    trickle(rig, 6)
+    rig.restart()
+    path = segment_path(rig.box.directory, 0)
+    entry = rig.box.log.frames_in(0)[4]
+    with path.open("r+b") as file:
+        file.seek(entry.position + HEADER_BYTES)
+        file.write(b"\xff")
+    consumer = rig.consumer()
+    assert offsets(take(consumer)) == [0, 1, 2, 3]
+    for _ in range(2):
+        with pytest.raises(CorruptError, match=f"{path} at offset {entry.position}"):
+            take(consumer)
+    assert rig.group.counts()["leased"] == 4
 
 
 def test_prefetch_bounds_what_a_consumer_holds(rig: Rig) -> None:

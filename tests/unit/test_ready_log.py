@@ -45,7 +45,7 @@ class Box:
         self.open((0, 0), {})
 
     def open(self, place: tuple[int, int], ends: dict[str, int]) -> None:
-        self.log = ReadyLog.open(
+        self.log = ReadyLog(
             self.files,
             self.directory,
             segment_bytes_max=self.segment,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -118,10 +120,10 @@ def test_the_marker_of_a_topic_that_was_there_before_says_nothing() -> None:
 
 def test_plain_data_travels() -> None:
     plan = SchedulePlan(1, 5, (OffsetRange("t", 0, 3, 0, 9),))
-    assert SchedulePlan.from_json(plan.to_json()) == plan
-    done = ShardResult(1, {"read": 2})
+    assert pickle.loads(pickle.dumps(plan)) == plan
+    done = ShardResult(1, Counter(read=2))
     done.lateness_ms.record([5, 7])
-    back = ShardResult.from_json(done.to_json())
+    back = pickle.loads(pickle.dumps(done))
     assert (back.shard, back.counts, back.lateness_ms.summary()) == (1, {"read": 2}, done.lateness_ms.summary())
     assert reached(marker_of(Reached(5, 6), 2)) == Reached(5, 6)
     assert reached(Marker(None)) is None
@@ -145,10 +147,10 @@ def test_the_store_knows_how_far_kafka_was_read(tmp_path: Path) -> None:
     with pytest.raises(StaleCommitError, match="nothing was committed"):
         committed(store, first, first.advanced({("a", 0): 11}, 100, 5))
     again = RelayStore.look(uri)
-    assert again.known([("a", 0), ("b", 1), ("c", 0)]) == (2, {("a", 0): At(0, 10), ("b", 1): At(1, 7)})
+    assert again.positions_of([("a", 0), ("b", 1), ("c", 0)]) == (2, {("a", 0): At(0, 10), ("b", 1): At(1, 7)})
     anew = second.with_new({("a", 0): 0})
     assert committed(again, second, anew) == 3
-    assert store.known([("a", 0)]) == (3, {("a", 0): At(2, 0)})
+    assert store.positions_of([("a", 0)]) == (3, {("a", 0): At(2, 0)})
     assert fits_store(anew.to_json(), None, store)
     assert fits_store(anew.advanced({("a", 0): 4}, 100, 9).to_json(), anew.to_json(), store)
     assert not fits_store(second.to_json(), first.to_json(), store)
@@ -179,7 +181,7 @@ def test_versions_stay_in_the_log_while_delivery_is_behind(tmp_path: Path) -> No
     assert checkpoints(CHECKPOINT_COMMITS) == 0
     store.delivered = Reached(SystemClock().now_ms(), 0)
     assert checkpoints(CHECKPOINT_COMMITS) == 1
-    assert store.known([("a", 0)]) == (1, {("a", 0): At(0, 2 * CHECKPOINT_COMMITS)})
+    assert store.positions_of([("a", 0)]) == (1, {("a", 0): At(0, 2 * CHECKPOINT_COMMITS)})
 
 
 def test_a_brokers_store_is_refused(tmp_path: Path) -> None:
@@ -187,7 +189,7 @@ def test_a_brokers_store_is_refused(tmp_path: Path) -> None:
     Store.open(uri).commit([], 0, 5)
     with pytest.raises(InvalidArgumentError, match="is a broker's"):
         RelayStore.open_relay(uri)
-    assert RelayStore.open_relay(uri, shard=1).known([("a", 0)]) == (0, {})
+    assert RelayStore.open_relay(uri, shard=1).positions_of([("a", 0)]) == (0, {})
 
 
 @pytest.mark.parametrize(

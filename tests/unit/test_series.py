@@ -283,7 +283,7 @@ def test_a_cancellation_while_the_next_is_being_stored(tmp_path: Path, monkeypat
         first = broker.schedule("t", "x", delay=1, repeat=Repeat.every("1s"))
         broker.step()
         series = broker.components.series
-        whole, outcomes = series._hand_on, []
+        whole, outcomes = series._hand_on, []  # noqa: SLF001 - a step that fails is put in its place
 
         def hand_on(due: Any) -> bool:
             outcomes.append(broker.cancel(first.handle))

@@ -15,9 +15,10 @@ from deltalake import DeltaTable, QueryBuilder
 
 import tarry.store.publisher as store_publisher
 from tarry.api.jobs import StagedFile
-from tarry.base.errors import InvalidArgumentError, TarryError, UnavailableError
+from tarry.base.errors import CorruptError, InvalidArgumentError, TarryError, UnavailableError
 from tarry.base.message import SCHEMA
 from tarry.store import Commit, Publisher, StaleCommitError, Store, read_window, remove_orphans, stage
+from tarry.store.locallog import record_path
 
 NOW_MS = 1_795_264_000_000
 
@@ -168,14 +169,15 @@ def test_the_log_is_durable_before_a_snapshot_is_given(store: Store, monkeypatch
     files = staged(store, 0, 10)
     monkeypatch.setattr(os, "fsync", fsync)
     store.commit(files, 0, 10)
-    assert events == ["00000000000000000001.json", "_delta_log"]
-    # A broker that sees the entry before its driver has synced it does so itself.
-    events.clear()
-    reader.snapshot()
-    assert events == ["00000000000000000001.json", "_delta_log"]
+    record = ["00000000000000000001.json.crc32.new", "_delta_log"]
+    assert events == ["00000000000000000001.json", "_delta_log", *record], "the record says that the entry is durable"
     events.clear()
     reader.snapshot()
     assert events == []
+    # A broker that sees the entry before its driver has synced it does so itself.
+    Path(log_dir(store) / "00000000000000000001.json.crc32").unlink()
+    Store.open(store.root)
+    assert events == ["00000000000000000001.json", "_delta_log", *record]
 
 
 def commit_some(store: Store, commits: int) -> None:
@@ -196,6 +198,8 @@ def torn(content: bytes, how: str) -> bytes:
             return bytes(len(content))
         case "half a line":
             return content[: len(content) // 2]
+        case "another row count":
+            return content.replace(b'numRecords\\": 1', b'numRecords\\": 0')
         case "lost adds":
             lines = content.splitlines(keepends=True)
             return b"".join(line for line in lines if not line.startswith(b'{"add"'))
@@ -209,10 +213,62 @@ def test_a_torn_newest_entry_did_not_happen(store: Store, how: str) -> None:
     commit_some(store, 3)
     entry = log_dir(store) / f"{3:020d}.json"
     entry.write_bytes(torn(entry.read_bytes(), how))
-    reopened = Store.open(store.root)
+    record_path(entry).unlink()  # nobody has seen it
+    reopened = Store.open(store.root, version_min=2)
     assert reopened.snapshot().committed_seq == 2
     reopened.commit(staged(reopened, 2, 3), 2, 3)
     assert seqs(reopened) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("told_by", ["record", "broker"])
+@pytest.mark.parametrize(
+    "how", ["empty", "zeros", "half a line", "lost adds", "lost transaction", "missing", "another row count"]
+)
+def test_a_damaged_newest_entry_that_was_acted_on_is_refused_and_kept(store: Store, how: str, told_by: str) -> None:
+    commit_some(store, 3)
+    entry = log_dir(store) / f"{3:020d}.json"
+    content = entry.read_bytes()
+    if told_by == "broker":
+        if how == "another row count":
+            return  # of that, the record alone tells
+        record_path(entry).unlink()
+    if how == "missing":
+        entry.unlink()
+    else:
+        entry.write_bytes(torn(content, how))
+    before = {path.name: path.read_bytes() for path in log_dir(store).iterdir()}
+    with pytest.raises(CorruptError, match=r"(acted on|its record).*restore"):
+        Store.open(store.root, version_min=3 if told_by == "broker" else -1)
+    assert {path.name: path.read_bytes() for path in log_dir(store).iterdir()} == before, "nothing was changed"
+    entry.write_bytes(content)
+    assert seqs(Store.open(store.root, version_min=3)) == [0, 1, 2]
+
+
+def test_a_damaged_record_does_not_keep_a_store_from_opening(store: Store) -> None:
+    commit_some(store, 2)
+    record = record_path(log_dir(store) / f"{2:020d}.json")
+    record.write_bytes(b"\0" + record.read_bytes()[1:])
+    assert seqs(Store.open(store.root)) == [0, 1]
+
+
+def test_records_go_with_what_they_are_of(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_publisher, "CHECKPOINT_COMMITS", 4)
+    commit_some(store, 5)
+    (log_dir(store) / f"{0:020d}.json").unlink()  # as Delta's clean-up does
+    commit_some(store, 3)
+    records = {path.name.removesuffix(".crc32") for path in log_dir(store).glob("*.crc32")}
+    assert records == {path.name for path in log_dir(store).glob("[0-9]*") if path.suffix != ".crc32"}
+
+
+def test_a_damaged_checkpoint_that_the_log_needs_is_kept(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_publisher, "CHECKPOINT_COMMITS", 4)
+    commit_some(store, 5)
+    (log_dir(store) / f"{1:020d}.json").unlink()
+    checkpoint = log_dir(store) / f"{4:020d}.checkpoint.parquet"
+    checkpoint.write_bytes(torn(checkpoint.read_bytes(), "half a line"))
+    with pytest.raises(CorruptError, match=r"checkpoint\.parquet is damaged.*version 1 was cleaned up"):
+        Store.open(store.root)
+    assert checkpoint.exists()
 
 
 @pytest.mark.parametrize("how", ["empty", "zeros", "half a line"])

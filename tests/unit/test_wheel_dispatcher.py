@@ -29,7 +29,7 @@ def no_series(wheel: Wheel, ready: ReadyLog) -> Series:
 class Box(Rig):
     def __init__(self, directory: Path) -> None:
         super().__init__(directory / "intake", FakeStore(), horizon_ms=10_000)
-        self.ready = ReadyLog.open(OsFiles(), directory / "ready", segment_bytes_max=1 << 20, cache_bytes_max=0)
+        self.ready = ReadyLog(OsFiles(), directory / "ready", segment_bytes_max=1 << 20, cache_bytes_max=0)
         series = no_series(self.wheel, self.ready)
         self.dispatcher = Dispatcher(self.wheel, self.intake, self.ready, self.loader, series, self.clock)
         self.loader.step()

@@ -1,27 +1,27 @@
-"""What many tasks of an event loop cancel at the same time travels together.
-
-One call is under way at a time; what is asked meanwhile gathers for the next one. Alone, a handle goes at once.
-"""
+"""What many tasks of an event loop cancel at the same time travels together, one call at a time."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
 
+from tarry.api.coalescing import Batch, Coalescer, EndOfTurn, copy_of
 from tarry.api.outcome import Outcome
 from tarry.base import handle
-from tarry.base.errors import InvalidArgumentError, TarryError, from_wire
+from tarry.base.errors import TarryError
 
-Entries = list[tuple[str, "asyncio.Future[Outcome]"]]
+Entry = tuple[str, "asyncio.Future[Outcome]"]
 
 
 class Cancelling:
-    """For the running event loop; ``call`` cancels many handles."""
+    """For one event loop, that of its first call; ``call`` cancels many handles."""
 
     def __init__(self, call: Callable[[list[str]], Awaitable[list[Outcome]]]) -> None:
         self._call = call
-        self._waiting: Entries = []
-        self._running: asyncio.Task[None] | None = None
+        self._coalescer: Coalescer[Entry] = Coalescer(self._send, _refuse, batches_max=1)
+        self._end_of_turn: EndOfTurn | None = None
+        self._task: asyncio.Task[None] | None = None
+        """The loop itself keeps no task alive."""
 
     async def cancel(self, text: str) -> Outcome:
         """The outcome of one handle.
@@ -30,42 +30,36 @@ class Cancelling:
             TarryError: what ``call`` raised.
         """
         handle.decode(text)  # a damaged one would refuse the others' too
-        future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-        self._waiting.append((text, future))
-        if self._running is None:
-            # It begins after this turn of the loop: what other tasks ask in it comes along.
-            self._running = asyncio.create_task(self._run())
+        loop = asyncio.get_running_loop()
+        if self._end_of_turn is None:
+            self._end_of_turn = EndOfTurn(loop, self._coalescer.pump)
+        future: asyncio.Future[Outcome] = loop.create_future()
+        self._coalescer.add((text, future))
+        self._end_of_turn.plan()
         return await future
 
-    async def _run(self) -> None:
-        try:
-            while self._waiting:
-                entries, self._waiting = self._waiting, []
-                await self._carry_out(entries)
-        finally:
-            self._running = None
+    def _send(self, batch: Batch[Entry]) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._carry_out(batch))
 
-    async def _carry_out(self, entries: Entries) -> None:
+    async def _carry_out(self, batch: Batch[Entry]) -> None:
         try:
-            outcomes = await self._call([text for text, _ in entries])
-        except InvalidArgumentError as error:
-            if len(entries) == 1:
-                _fail(entries, error)
-            # One is not the broker's, and so nothing was done: each on its own.
-            for entry in entries if len(entries) > 1 else ():
-                await self._carry_out([entry])
+            outcomes = await self._call([text for text, _ in batch.entries])
+        except TarryError as error:
+            # A handle that is not the broker's refuses all of them: then each goes on its own.
+            self._coalescer.on_refused(batch, error)
         except BaseException as error:
-            _fail(entries, error)
+            self._coalescer.on_failed(batch, TarryError(f"the call was given up: {error!r}"))
             if not isinstance(error, Exception):
                 raise
         else:
-            for (_, future), outcome in zip(entries, outcomes, strict=True):
+            for (_, future), outcome in zip(batch.entries, outcomes, strict=True):
                 if not future.done():
                     future.set_result(outcome)
+            self._coalescer.on_accepted(batch)
+        self._coalescer.pump()
 
 
-def _fail(entries: Entries, error: BaseException) -> None:
+def _refuse(entries: list[Entry], error: TarryError) -> None:
     for _, future in entries:
         if not future.done():
-            # Each gets its own: an exception that several tasks raise collects all their tracebacks.
-            future.set_exception(from_wire(error.code, str(error)) if isinstance(error, TarryError) else error)
+            future.set_exception(copy_of(error))

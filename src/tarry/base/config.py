@@ -136,6 +136,9 @@ class Config(BaseSettings):
         1_000, ge=2, description="Most calls of Flight clients at a time; one peer address has half of it."
     )
     rocketmq: Address = Field(None, description="HOST:PORT of the RocketMQ front (gRPC, v5 clients); empty: off.")
+    remoting: Address = Field(
+        None, description="HOST:PORT of the classic RocketMQ front (remoting, 4.x and 5.x clients); empty: off."
+    )
     rocketmq_keys: Optional = Field(
         None, description="File of ACCESS_KEY SECRET lines; with it, RocketMQ clients must sign. Empty: all may."
     )
@@ -213,6 +216,9 @@ class Config(BaseSettings):
     lease_ms: Milliseconds = Field(30_000, ge=1, description="Default lease of a message handed to a consumer.")
     retry_ms: Milliseconds = Field(1_000, ge=0, description="Default back-off after a nack.")
     checkpoint_interval_ms: Milliseconds = Field(1_000, ge=1, description="How often progress is made durable.")
+    scrub_bytes_per_s: Bytes = Field(
+        4 << 20, ge=0, description="So much is read while serving to check files for damage, once a day; 0: nothing."
+    )
 
     def __init__(self, **settings: Any) -> None:
         try:

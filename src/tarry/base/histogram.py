@@ -123,7 +123,7 @@ class Histogram:
         # A copy first: holding both locks could deadlock with a merge the other way round.
         others = other.copy()
         with self._lock:
-            self._counts += others._counts
+            self._counts += others._counts  # noqa: SLF001 - another of this class
             if others.min is not None and others.max is not None:
                 self._widen(others.min, others.max)
             self.count += others.count
@@ -142,10 +142,10 @@ class Histogram:
         counts has begun anew). Minimum and maximum are as exact as buckets are.
         """
         now, then = self.copy(), before.copy()
-        counts = now._counts - then._counts
+        counts = now._counts - then._counts  # noqa: SLF001 - another of this class
         if (counts < 0).any():
             return now
-        now._counts, now.count, now.total = counts, now.count - then.count, now.total - then.total
+        now._counts, now.count, now.total = counts, now.count - then.count, now.total - then.total  # noqa: SLF001
         used = np.flatnonzero(counts)
         now.min, now.max = (int(_ENDS[used[0]]), int(_ENDS[used[-1]])) if len(used) else (None, None)
         return now
@@ -160,15 +160,18 @@ class Histogram:
     def to_json(self) -> dict[str, Any]:
         """Everything, as plain data; :meth:`from_json` is its inverse. Empty buckets are left out."""
         now = self.copy()
-        used = np.flatnonzero(now._counts)
+        used = np.flatnonzero(now._counts)  # noqa: SLF001 - another of this class
         return {
             "count": now.count,
             "total": now.total,
             "min": now.min,
             "max": now.max,
             "buckets": used.tolist(),
-            "counts": now._counts[used].tolist(),
+            "counts": now._counts[used].tolist(),  # noqa: SLF001 - another of this class
         }
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Histogram.from_json, (self.to_json(),)  # a lock does not travel to another process
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Histogram:

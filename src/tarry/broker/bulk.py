@@ -35,8 +35,9 @@ from tarry.broker.scheduling import Scheduling
 from tarry.broker.store_view import StoreFollower
 from tarry.intake import NO_ROWS, Command, Submission
 from tarry.names import Registry
-from tarry.store import Snapshot, Store, read_window, remove_staged, stage, staging
+from tarry.store import Snapshot, Store, check_claims, read_window, remove_staged, stage, staging
 from tarry.store.jobs import count_job
+from tarry.store.layout import CANCELLED
 from tarry.store.scan import Alive
 from tarry.wheel import Loader, Wheel
 from tarry.wheel.run import Run
@@ -160,8 +161,8 @@ class Bulk:
 
         Raises:
             NotFoundError, StaleCommitError: the attempt is not there, not open, or a file of it has gone.
-            InvalidArgumentError: the files are not of this attempt. UnavailableError, DiskFullError, OverloadedError:
-            not now; whether it is committed tells another try.
+            InvalidArgumentError: the files are not of this attempt, or do not hold what is said of them.
+            UnavailableError, DiskFullError, OverloadedError: not now; whether it is committed tells another try.
         """
         self._acceptance.check_serving()
         with self._one:
@@ -177,6 +178,7 @@ class Bulk:
             if span is None:
                 self._jobs.done(number, self._clock.now_ms())
                 return self._jobs.get(number), self._store.snapshot().version
+            check_claims(self._store.root, files)
             version = self._commit(attempt, files, dict(topics), span, keys)
             self.announce()
             self._key_backfill.start()
@@ -390,8 +392,19 @@ def _checked(
                 f"file {file.path} has {file.rows} rows with seqs {file.seq_min} to {file.seq_max} of shard "
                 f"{file.shard}; allowed: 1 or more, {first} to {end - 1}, {shard}"
             )
-        if not file.path.startswith(f"shard={shard}/") or ".." in file.path.split("/"):
-            raise InvalidArgumentError(f"file {file.path!r}; allowed: a path below shard={shard}/")
+        place = f"shard={shard}/bucket={file.bucket}/"
+        if not file.path.startswith(place) or ".." in file.path.split("/") or file.bucket == CANCELLED:
+            raise InvalidArgumentError(
+                f"file {file.path!r} of bucket {file.bucket!r}; allowed: a path below shard={shard}/bucket=… of a "
+                f"bucket of messages"
+            )
+        for topic in (file.topic_min, file.topic_max):
+            if topic not in topics:
+                raise InvalidArgumentError(
+                    f"file {file.path} has messages of topic {topic!r}; allowed: those counted, {sorted(topics)!r:.200}"
+                )
+    if len({file.path for file in files}) < len(files):
+        raise InvalidArgumentError("a file is named twice; allowed: each once")
     for topic, rows in topics.items():
         check_topic(topic)
         if rows < 1:

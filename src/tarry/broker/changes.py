@@ -7,7 +7,7 @@ afterwards by the intake's writer, so it does not matter how long the reading to
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -23,7 +23,7 @@ from tarry.base.message import SCHEMA, UNNUMBERED, check_topic
 from tarry.base.waiting import answer_of
 from tarry.broker.commands.cancel import Cancel, Target
 from tarry.broker.commands.move import Move
-from tarry.broker.decisions import Decisions
+from tarry.broker.commands.write_batch import Decisions
 from tarry.broker.queries.messages import MessageFinder, column
 from tarry.broker.scheduling import Scheduling
 from tarry.intake import Command
@@ -36,24 +36,16 @@ TARGETS_MAX = 4096
 """Messages that are cancelled in one write: producers wait while it is decided."""
 
 
+@dataclass(eq=False)
 class Changes:
     """Any thread."""
 
-    def __init__(
-        self,
-        registry: Registry,
-        finder: MessageFinder,
-        decisions: Decisions,
-        scheduling: Scheduling,
-        clock: Clock,
-        secret: bytes,
-    ) -> None:
-        self._registry = registry
-        self._finder = finder
-        self._decisions = decisions
-        self._scheduling = scheduling
-        self._clock = clock
-        self._secret = secret
+    _registry: Registry
+    _finder: MessageFinder
+    _decisions: Decisions
+    _scheduling: Scheduling
+    _clock: Clock
+    _secret: bytes
 
     def cancel(self, request: ops.Cancel) -> list[Outcome]:
         """An outcome for each handle, durable.
@@ -76,14 +68,14 @@ class Changes:
     def cancel_keys(self, request: ops.CancelKeys) -> list[Outcome]:
         """An outcome for each key, durable; "unknown" where no message of that key is remembered."""
         topic, keys = request.topic, request.keys
-        found = self._keyed(topic, keys)
-        known = [
+        entries = self._keyed(topic, keys)
+        targets = [
             Target(entry.seq, entry.due_ms, topic, name_of_key(topic, key))
-            for key, entry in zip(keys, found, strict=True)
+            for key, entry in zip(keys, entries, strict=True)
             if entry is not None
         ]
-        outcomes = iter(self._cancelled(known))
-        return [Outcome.UNKNOWN if entry is None else next(outcomes) for entry in found]
+        outcomes = iter(self._cancelled(targets))
+        return [Outcome.UNKNOWN if entry is None else next(outcomes) for entry in entries]
 
     def _cancelled(self, targets: list[Target]) -> list[Outcome]:
         outcomes: list[Outcome] = []
@@ -156,12 +148,12 @@ class Changes:
     def _entry(self, text: str, place: int | None) -> Entry:
         where = "" if place is None else f"handle {place}: "
         try:
-            found = handle.decode(text)
+            named = handle.decode(text)
         except InvalidArgumentError as error:
             raise InvalidArgumentError(f"{where}{error}") from error
-        if not handle.verify(found, self._secret):
+        if not handle.verify(named, self._secret):
             raise ForgedHandleError(f"{where}{text!r} was not made by this broker; allowed: its own handles")
-        return Entry(found.seq, found.due_ms, 0)
+        return Entry(named.seq, named.due_ms, 0)
 
     def _carry_out(self, make: Callable[[Callable[[Any], None]], Command]) -> Any:
         return answer_of(lambda done: self._scheduling.carry_out(make(done)))

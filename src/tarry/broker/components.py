@@ -8,6 +8,7 @@ from tarry.broker.acceptance import Acceptance
 from tarry.broker.bulk import Bulk
 from tarry.broker.changes import Changes
 from tarry.broker.consumers import Consumers
+from tarry.broker.damage import Damage
 from tarry.broker.directory import DirectoryLock
 from tarry.broker.dispatcher import Dispatcher
 from tarry.broker.health import Health
@@ -20,10 +21,11 @@ from tarry.broker.queries.lateness import Lateness
 from tarry.broker.queries.queries import Queries
 from tarry.broker.queues import Queues
 from tarry.broker.scheduling import Scheduling
+from tarry.broker.scrub import Scrub
 from tarry.broker.series import Series
 from tarry.broker.status import Status
 from tarry.broker.store_view import StoreFollower
-from tarry.groups import ConsumerGroups
+from tarry.groups import ConsumerGroups, DeadLetters
 from tarry.intake import Intake, IntakeWriter, Segments, Submission
 from tarry.log.commit import GroupCommit
 from tarry.names import Registry
@@ -39,6 +41,8 @@ class Components:
     lock: DirectoryLock
     secret: bytes
     health: Health
+    damage: Damage
+    scrub: Scrub
     store: Store
     segments: Segments
     intake: Intake
@@ -52,6 +56,7 @@ class Components:
     dispatcher: Dispatcher
     series: Series
     groups: ConsumerGroups
+    dead_letters: DeadLetters
     jobs: Jobs
     follower: StoreFollower
     lateness: Lateness

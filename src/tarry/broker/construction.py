@@ -24,9 +24,10 @@ from tarry.base.types import Int64s, Key
 from tarry.broker.acceptance import Acceptance
 from tarry.broker.bulk import Bulk
 from tarry.broker.changes import Changes
+from tarry.broker.commands.write_batch import Decisions
 from tarry.broker.components import Components
 from tarry.broker.consumers import Consumers
-from tarry.broker.decisions import Decisions
+from tarry.broker.damage import Damage
 from tarry.broker.directory import Checkpoint, DirectoryLock, read_secret
 from tarry.broker.dispatcher import Dispatcher
 from tarry.broker.health import Health
@@ -44,6 +45,7 @@ from tarry.broker.queries.messages import MessageFinder
 from tarry.broker.queries.queries import Queries
 from tarry.broker.queues import Queues
 from tarry.broker.scheduling import Scheduling
+from tarry.broker.scrub import Scrub
 from tarry.broker.series import Series
 from tarry.broker.status import Status
 from tarry.broker.store_view import StoreFollower, View
@@ -88,7 +90,7 @@ def _open(
     lock = DirectoryLock(data)
     undo.callback(lock.release)
     checkpoint = Checkpoint.read(data)
-    store = Store.open(config.store_uri, shard=config.shard)
+    store = Store.open(config.store_uri, shard=config.shard, version_min=checkpoint.store_version)
     view = View(store.snapshot())
     secret = read_secret(files, data)
     jobs = Jobs(data)
@@ -106,7 +108,8 @@ def _open(
     undo.callback(intake.close)
     _check_store(checkpoint, intake, view, config)
     lateness = Lateness(clock)
-    ready = ReadyLog.open(
+    damage = Damage()
+    ready = ReadyLog(
         files,
         data / "ready",
         segment_bytes_max=config.segment_bytes_max,
@@ -115,6 +118,7 @@ def _open(
         ends=checkpoint.offsets,
         stored_rows=checkpoint.stored_rows,
         on_append=lateness.on_queued,
+        on_damage=damage.report,
     )
     undo.callback(ready.close)
     fired, fired_due_ms = _fired_since(ready, checkpoint)
@@ -127,6 +131,7 @@ def _open(
         horizon_ms=config.horizon_ms,
         bytes_max=config.wheel_bytes_max,
         cancelled=registry.cancelled_mask,
+        on_damage=damage.report,
     )
     loader.exclude(fired, fired_due_ms)
     announcements = JobAnnouncements(jobs, loader, clock)
@@ -238,8 +243,9 @@ def _open(
         on_news=take_up_news,
         threaded=threaded,
     )
-    pipeline = Pipeline(config, clock, intake, follower, jobs, progress, follower.announce)
-    status = Status(clock, health, intake, ready, wheel, follower, progress, pipeline, lateness)
+    pipeline = Pipeline(config, clock, intake, follower, jobs, progress, damage, follower.announce)
+    scrub = Scrub(config, clock, files, follower, health.ending, damage.report)
+    status = Status(clock, health, intake, ready, wheel, follower, progress, pipeline, lateness, damage, loader, scrub)
     queries = Queries(
         config,
         clock,
@@ -247,16 +253,20 @@ def _open(
         places,
         ready,
         groups,
-        HistorySources(places, ready, groups, finder, decisions.outcome_of, secret),
+        HistorySources(places, ready, groups, groups.dead_letters, finder, decisions.outcome_of, secret),
         lateness,
         acceptance,
         status.read,
     )
-    loops = Loops(config, clock, health, segments, wheel, loader, dispatcher, series, ready, follower, progress, bulk)
+    loops = Loops(
+        config, clock, health, segments, wheel, loader, dispatcher, series, ready, follower, progress, bulk, scrub
+    )
     return Components(
         lock=lock,
         secret=secret,
         health=health,
+        damage=damage,
+        scrub=scrub,
         store=store,
         segments=segments,
         intake=intake,
@@ -270,6 +280,7 @@ def _open(
         dispatcher=dispatcher,
         series=series,
         groups=groups,
+        dead_letters=groups.dead_letters,
         jobs=jobs,
         follower=follower,
         lateness=lateness,
@@ -277,7 +288,7 @@ def _open(
         scheduling=scheduling,
         changes=changes,
         consumers=Consumers(groups, config.lease_ms),
-        queues=Queues(ready, intake, groups),
+        queues=Queues(ready, intake),
         key_backfill=key_backfill,
         bulk=bulk,
         progress=progress,

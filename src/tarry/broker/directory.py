@@ -72,6 +72,8 @@ class Checkpoint:
     cancelled: dict[str, int] = field(default_factory=dict)
     registry: bool = False
     """Whether names were in use: then the registry is there, with all that is below ``fired_seq``, or was lost."""
+    store_version: int = -1
+    """The store's version when it was written: the broker acted on it, so the store has it or is damaged."""
 
     def write(self, files: Files, directory: Path) -> None:
         """Replace the checkpoint on disk, atomically and durably."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from tarry.base.clock import Clock
@@ -51,28 +51,19 @@ class Series(Protocol):
         ...
 
 
+@dataclass(eq=False)
 class Dispatcher:
     """One thread calls :meth:`run`, or a test calls :meth:`step`."""
 
-    def __init__(
-        self,
-        wheel: Wheel,
-        intake: Intake,
-        ready: ReadyLog,
-        loader: Loader,
-        series: Series,
-        clock: Clock,
-        placement: Placement = ANY_CORE,
-    ) -> None:
-        self._wheel = wheel
-        self._intake = intake
-        self._ready = ready
-        self._loader = loader
-        self._clock = clock
-        self._placement = placement
-        self._fire_lock = threading.Lock()
-        self._stopped = False
-        self._series = series
+    _wheel: Wheel
+    _intake: Intake
+    _ready: ReadyLog
+    _loader: Loader
+    _series: Series
+    _clock: Clock
+    _placement: Placement = ANY_CORE
+    _fire_lock: threading.Lock = field(default_factory=threading.Lock)
+    _stopped: bool = False
 
     def step(self) -> bool:
         """Hand over one batch of due rows; whether there was one."""

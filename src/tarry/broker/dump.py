@@ -29,17 +29,17 @@ def dump_file(path: Path, *, rows: bool = True) -> Iterator[dict[str, Any]]:
     if not path.is_file():
         raise NotFoundError(f"no such file: {path}")
     with SegmentReader(path) as reader:
-        size, (found, unknown) = reader.size, _file_header(reader)
+        size, (file_header, reason_unreadable) = reader.size, _file_header(reader)
         yield {
             "what": "file",
             "path": str(path),
             "bytes": size,
-            "room": found[0].name.lower() if found else None,
-            "base": found[1] if found else None,
+            "room": file_header[0].name.lower() if file_header else None,
+            "base": file_header[1] if file_header else None,
         }
-        if found is None:
-            yield {"what": "damage", "offset": 0, "reason": unknown or "no valid file header"}
-        schema = _schema(found[0] if found else None)
+        if file_header is None:
+            yield {"what": "damage", "offset": 0, "reason": reason_unreadable or "no valid file header"}
+        schema = _schema(file_header[0] if file_header else None)
         position = frame.FILE_HEADER_BYTES
         while position < size:
             header = reader.header(position)

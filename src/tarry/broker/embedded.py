@@ -1,21 +1,19 @@
 """The broker inside the caller's process, as SQLite is inside its user's: ``tarry.open("dir")``.
 
 :class:`AsyncBroker` is the same for asyncio: many tasks may each wait for one message's durability, and share batches
-and fsyncs. What the tasks of one turn of the event loop schedule travels together; while two batches are under way,
-rows queue.
+and fsyncs: what the tasks of one turn of the event loop schedule travels together.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from contextlib import suppress
 from datetime import datetime
-from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar, Unpack
 
 from tarry.api.calls import AsyncCalls
+from tarry.api.coalescing import Batch, Coalescer, EndOfTurn, copy_of
 from tarry.api.gathering import Cancelling
 from tarry.api.operation import Operation
 from tarry.api.outcome import Outcome
@@ -24,15 +22,12 @@ from tarry.api.schedule import ID, MessageOptions, Row, make_row, plain_row, to_
 from tarry.base.clock import Clock
 from tarry.base.config import Config
 from tarry.base.delay import Delay
-from tarry.base.errors import ClosedError, InvalidMessageError, TarryError
+from tarry.base.errors import TarryError
 from tarry.broker import Broker
 
 R = TypeVar("R")
 
-BATCHES_IN_FLIGHT = 2
-ROWS_MAX = 4096
-
-Entries = list[tuple[Row, "asyncio.Future[Receipt]"]]
+Entry = tuple[Row, "asyncio.Future[Receipt]"]
 
 
 def open(directory: str | Path, *, clock: Clock | None = None, **settings: Any) -> Broker:
@@ -57,10 +52,8 @@ class AsyncBroker(AsyncCalls):
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
         self._loop = asyncio.get_running_loop()
-        self._waiting: Entries = []
-        self._again: deque[tuple[Entries, int]] = deque()
-        self._in_flight = 0
-        self._woken = False
+        self._coalescer: Coalescer[Entry] = Coalescer(self._send, _refuse)
+        self._end_of_turn = EndOfTurn(self._loop, self._coalescer.pump)
         self._cancelling = Cancelling(self.cancel_many)
 
     async def schedule(
@@ -76,13 +69,9 @@ class AsyncBroker(AsyncCalls):
         # Handing on arguments that are not there takes a twentieth of a call.
         row = make_row(topic, body, delay=delay, due=due, **options) if options else plain_row(topic, body, delay, due)
         future: asyncio.Future[Receipt] = self._loop.create_future()
-        self._waiting.append((row, future))
-        if not self._woken and self._in_flight < BATCHES_IN_FLIGHT:
-            self._woken = True
-            self._loop.call_soon(self._send)
+        self._coalescer.add((row, future))
+        self._end_of_turn.plan()
         return await future
-
-    # -- changing ------------------------------------------------------------------------------------------------------
 
     async def cancel(self, handle: str) -> Outcome:
         """As :meth:`tarry.broker.Broker.cancel`. Calls of several tasks are carried out together."""
@@ -92,62 +81,30 @@ class AsyncBroker(AsyncCalls):
         """Carry an operation out in a thread: it may wait for the disk."""
         return await asyncio.to_thread(self.broker.call, operation)
 
-    # -- sending -------------------------------------------------------------------------------------------------------
-
-    def _send(self) -> None:
-        self._woken = False
-        while self._in_flight < BATCHES_IN_FLIGHT and (taken := self._take()):
-            self._submit(*taken)
-
-    def _take(self) -> tuple[Entries, int] | None:
-        if self._again:
-            return self._again.popleft()
-        entries, self._waiting = self._waiting[:ROWS_MAX], self._waiting[ROWS_MAX:]
-        return (entries, 0) if entries else None
-
-    def _submit(self, entries: Entries, refusals: int) -> None:
-        def done(answer: Accepted | TarryError) -> None:
-            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
-                self._loop.call_soon_threadsafe(self._answered, entries, refusals, answer)
-
-        self._in_flight += 1
-        try:
-            self.broker.submit(to_batch([row for row, _ in entries]), done)
-        except TarryError as error:
-            self._in_flight -= 1
-            self._refused(entries, refusals, error)
-
-    def _answered(self, entries: Entries, refusals: int, answer: Accepted | TarryError) -> None:
-        self._in_flight -= 1
-        if isinstance(answer, TarryError):
-            self._refused(entries, refusals, answer)
-        else:
-            for receipt, (_, future) in zip(answer.receipts([row[ID] for row, _ in entries]), entries, strict=True):
-                if not future.done():
-                    future.set_result(receipt)
-        self._send()
-
-    def _refused(self, entries: Entries, refusals: int, error: TarryError) -> None:
-        if not isinstance(error, InvalidMessageError) or error.row is None:
-            self._fail(entries, error)
-            return
-        row = error.row
-        # One row is refused, and so nothing was accepted: the others go again without it. Where there is more than one
-        # bad row, each on its own, rather than one refusal after the other.
-        rest = entries[:row] + entries[row + 1 :]
-        if refusals:
-            self._again.extend(([entry], 1) for entry in rest)
-        elif rest:
-            self._again.append((rest, 1))
-        self._fail([entries[row]], error.of_row(None))
-
-    def _fail(self, entries: Entries, error: TarryError) -> None:
-        for _, future in entries:
-            if not future.done():
-                future.set_exception(error)
-
     async def close(self) -> None:
         """Refuse what is not sent yet."""
-        waiting, self._waiting = [*chain(*(entries for entries, _ in self._again)), *self._waiting], []
-        self._again.clear()
-        self._fail(waiting, ClosedError("the broker is closed"))
+        self._coalescer.close("the broker is closed")
+
+    def _send(self, batch: Batch[Entry]) -> None:
+        def on_result(result: Accepted | TarryError) -> None:
+            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                self._loop.call_soon_threadsafe(self._on_result, batch, result)
+
+        self.broker.submit(to_batch([row for row, _ in batch.entries]), on_result)
+
+    def _on_result(self, batch: Batch[Entry], result: Accepted | TarryError) -> None:
+        if isinstance(result, TarryError):
+            self._coalescer.on_refused(batch, result)
+        else:
+            receipts = result.receipts([row[ID] for row, _ in batch.entries])
+            for receipt, (_, future) in zip(receipts, batch.entries, strict=True):
+                if not future.done():
+                    future.set_result(receipt)
+            self._coalescer.on_accepted(batch)
+        self._coalescer.pump()
+
+
+def _refuse(entries: list[Entry], error: TarryError) -> None:
+    for _, future in entries:
+        if not future.done():
+            future.set_exception(copy_of(error))

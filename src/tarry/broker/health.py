@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Callable
 
-from tarry.base.errors import ClosedError, FatalError
+from tarry.base.errors import ClosedError, CorruptError, FatalError, TarryError
 
 log = logging.getLogger(__name__)
 
@@ -27,6 +27,15 @@ class Health:
         """serving, closed or fatal."""
         return "fatal" if self.fatal else "closed" if self.closed else "serving"
 
+    @property
+    def fatal_code(self) -> str | None:
+        """``corrupt`` where a damaged file ended it, ``fatal`` where anything else did."""
+        return None if self.fatal is None else self._fatal_class.code
+
+    @property
+    def _fatal_class(self) -> type[TarryError]:
+        return CorruptError if isinstance(self.fatal, CorruptError) else FatalError
+
     def listen(self, on_end: Callable[[], None]) -> None:
         """Have ``on_end`` called when the broker ends, for whatever reason; from any thread, maybe more than once."""
         self._listeners.append(on_end)
@@ -34,15 +43,15 @@ class Health:
     def check_serving(self) -> None:
         """
         Raises:
-            FatalError, ClosedError: it does not serve any more.
+            FatalError, CorruptError, ClosedError: it does not serve any more.
         """
         if self.fatal is not None:
-            raise FatalError(f"the broker has failed: {self.fatal}")
+            raise self._fatal_class(f"the broker has failed: {self.fatal}")
         if self.closed:
             raise ClosedError("the broker is closed")
 
     def fail(self, error: BaseException) -> None:
-        """Stop, say so, and answer nobody well from now on. The first error counts."""
+        """Stop serving, for this error unless there was one before; from now on every call is refused."""
         if self.fatal is None:
             log.critical("fatal: %s: %s; the broker has stopped", type(error).__name__, error, exc_info=error)
             self.fatal = error

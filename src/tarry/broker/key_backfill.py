@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import KW_ONLY, dataclass, field
 
 import pyarrow as pa
 
@@ -27,32 +28,25 @@ ROWS_MAX = 4096
 RETRY_S = 1.0
 
 
+@dataclass(eq=False)
 class KeyBackfill:
     """One job after the other; with threads, in one of its own. :meth:`stop` ends it between two writes."""
 
-    def __init__(
-        self,
-        jobs: Jobs,
-        store: StoreFollower,
-        registry: Registry,
-        carry_out: Callable[[Command], None],
-        *,
-        threaded: bool,
-    ) -> None:
-        self._jobs = jobs
-        self._store = store
-        self._registry = registry
-        self._carry_out = carry_out
-        self._threaded = threaded
-        self._stopping = threading.Event()
-        self._work = threading.Event()
-        self._thread: threading.Thread | None = None
+    _jobs: Jobs
+    _store: StoreFollower
+    _registry: Registry
+    _carry_out: Callable[[Command], None]
+    _: KW_ONLY
+    threaded: bool
+    _stopping: threading.Event = field(default_factory=threading.Event)
+    _work: threading.Event = field(default_factory=threading.Event)
+    _thread: threading.Thread | None = None
 
     def start(self) -> None:
         """There may be jobs whose keys are not registered."""
         if not self._jobs.unnamed():
             return
-        if not self._threaded:
+        if not self.threaded:
             self._all()
             return
         self._work.set()
@@ -101,9 +95,9 @@ class KeyBackfill:
                 if read_group(place, path, group.number, ["key"]).column(0).null_count == group.rows:
                     continue
                 batch = read_group(place, path, group.number, COLUMNS)
-                mine = among(batch.column("seq").to_numpy(), [job.number])
-                mine &= batch.column("key").is_valid().to_numpy(zero_copy_only=False)
-                mine &= ~self._registry.cancelled_mask(*(batch.column(n).to_numpy() for n in ("due_ms", "seq")))
-                rows = batch.filter(pa.array(mine))
+                chosen = among(batch.column("seq").to_numpy(), [job.number])
+                chosen &= batch.column("key").is_valid().to_numpy(zero_copy_only=False)
+                chosen &= ~self._registry.cancelled_mask(*(batch.column(n).to_numpy() for n in ("due_ms", "seq")))
+                rows = batch.filter(pa.array(chosen))
                 for start in range(0, rows.num_rows, ROWS_MAX):
                     yield rows.slice(start, ROWS_MAX)

@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 from tarry.base.clock import Clock
@@ -15,6 +16,7 @@ from tarry.broker.bulk import Bulk
 from tarry.broker.dispatcher import Dispatcher
 from tarry.broker.health import Health
 from tarry.broker.progress import Progress
+from tarry.broker.scrub import Scrub
 from tarry.broker.series import Series
 from tarry.broker.store_view import StoreFollower
 from tarry.intake import Segments
@@ -32,37 +34,24 @@ STORE_POLL_S = 5.0
 """How often the store is looked at without news of it."""
 
 
+@dataclass(eq=False)
 class Loops:
     """Started with :meth:`start`; they end when the broker's health says so, and :meth:`join` waits for that."""
 
-    def __init__(
-        self,
-        config: Config,
-        clock: Clock,
-        health: Health,
-        segments: Segments,
-        wheel: Wheel,
-        loader: Loader,
-        dispatcher: Dispatcher,
-        series: Series,
-        ready: ReadyLog,
-        store: StoreFollower,
-        progress: Progress,
-        bulk: Bulk,
-    ) -> None:
-        self._config = config
-        self._clock = clock
-        self._health = health
-        self._segments = segments
-        self._wheel = wheel
-        self._loader = loader
-        self._dispatcher = dispatcher
-        self._series = series
-        self._ready = ready
-        self._store = store
-        self._progress = progress
-        self._bulk = bulk
-        self._threads: list[threading.Thread] = []
+    _config: Config
+    _clock: Clock
+    _health: Health
+    _segments: Segments
+    _wheel: Wheel
+    _loader: Loader
+    _dispatcher: Dispatcher
+    _series: Series
+    _ready: ReadyLog
+    _store: StoreFollower
+    _progress: Progress
+    _bulk: Bulk
+    _scrub: Scrub
+    _threads: list[threading.Thread] = field(default_factory=list)
 
     def start(self) -> None:
         """Begin to do what is due."""
@@ -71,6 +60,7 @@ class Loops:
             "tarry-series": self._series.run,
             "tarry-load": self._load,
             "tarry-keep": self._keep,
+            "tarry-scrub": self._scrub.run,
         }
         self._threads = [self._thread(name, loop) for name, loop in loops.items()]
         for thread in self._threads:
@@ -125,7 +115,9 @@ class Loops:
             if time.monotonic() >= due_s:
                 self._bulk.announce_again()
                 written = self.try_disk(self._progress.checkpoint)
-                due_s = time.monotonic() + (self._config.checkpoint_interval_ms / 1000 if written else 0.05)
+                # What cannot be read keeps a checkpoint away for good: no use to look for one all the time.
+                soon = not written and not self._loader.unreadable
+                due_s = time.monotonic() + (0.05 if soon else self._config.checkpoint_interval_ms / 1000)
 
     def try_disk(self, work: Callable[[], Any]) -> Any:
         """A full disk or a lack of descriptors stops neither hand-out nor broker: what could not be written stays

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 from tarry.api import operations as ops
 from tarry.api.jobs import Job
 from tarry.api.operation import Operation
+from tarry.base.waiting import wait_for
 from tarry.broker.components import Components
 from tarry.groups import ConsumerGroups
 
@@ -17,7 +19,7 @@ Handlers = dict[type[Operation[Any]], Callable[[Any], Any]]
 
 def handlers(parts: Components) -> Handlers:
     """For each kind of operation, what carries it out: a test holds that none is left out."""
-    changes, groups, queries = parts.changes, parts.groups, parts.queries
+    changes, groups, dead_letters, queries = parts.changes, parts.groups, parts.dead_letters, parts.queries
     consumers, queues, bulk, pipeline = parts.consumers, parts.queues, parts.bulk, parts.pipeline
     jobs = JobOperations(parts)
     return {
@@ -26,9 +28,9 @@ def handlers(parts: Components) -> Handlers:
         ops.Reschedule: changes.reschedule,
         ops.FindKey: changes.find_key,
         ops.Receive: consumers.receive,
-        ops.Ack: consumers.ack,
-        ops.Nack: consumers.nack,
-        ops.Extend: consumers.extend,
+        ops.Ack: lambda r: wait_for(partial(groups.find(r.topic, r.group).ack, r.leases, r.offsets)),
+        ops.Nack: lambda r: wait_for(partial(groups.find(r.topic, r.group).nack, r.leases, r.offsets, r.delay_ms)),
+        ops.Extend: lambda r: groups.find(r.topic, r.group).extend(r.leases, r.offsets, r.lease_ms),
         ops.SetGroup: lambda r: groups.set(r.topic, r.group, r.start, **r.settings),
         ops.GetGroup: lambda r: groups.info(groups.find(r.topic, r.group)),
         ops.ListGroups: lambda r: [groups.info(group) for group in groups.all(r.topic)],
@@ -39,9 +41,9 @@ def handlers(parts: Components) -> Handlers:
         ops.SetTopic: lambda r: groups.set_topic(r.topic, **r.settings),
         ops.GetTopic: lambda r: groups.topic_info(r.topic),
         ops.HasTopic: lambda r: r.topic in parts.intake.accepted or groups.has_topic(r.topic),
-        ops.ListDeadLetters: lambda r: groups.dead_letters(r.topic, r.group, r.limit, r.after),
-        ops.Respawn: lambda r: groups.respawn(r.topic, r.group, r.offsets, r.limit, r.per_second),
-        ops.Purge: lambda r: groups.purge(r.topic, r.group, r.offsets),
+        ops.ListDeadLetters: lambda r: dead_letters.page(r.topic, r.group, r.limit, r.after),
+        ops.Respawn: lambda r: dead_letters.respawn(r.topic, r.group, r.offsets, r.limit, r.per_second),
+        ops.Purge: lambda r: dead_letters.purge(r.topic, r.group, r.offsets),
         ops.GetPending: queries.pending,
         ops.ListPending: queries.list_pending,
         ops.Peek: queries.peek,
@@ -60,8 +62,8 @@ def handlers(parts: Components) -> Handlers:
         ops.ReadQueue: queues.read,
         ops.ReadCancellations: queues.read_cancellations,
         ops.FindOffset: queues.offset_at,
-        ops.FollowQueue: queues.follow,
-        ops.AdvanceGroup: queues.advance,
+        ops.FollowQueue: lambda r: groups.follow(r.topic, r.group, r.start),
+        ops.AdvanceGroup: lambda r: groups.advance(r.topic, r.group, r.offset),
         ops.GetIntakeState: pipeline.intake_state,
         ops.ReadIntake: pipeline.read_intake,
         ops.AnnounceStore: pipeline.announce_store,
@@ -84,9 +86,7 @@ class JobOperations:
     def begin(self, request: ops.BeginJob) -> dict[str, Any]:
         """An attempt, with the place and the limits of its messages."""
         job = self._bulk.begin(request.job, request.attempt)
-        state = self._pipeline.intake_state(ops.GetIntakeState())
-        about = {name: state[name] for name in ("store_uri", "shard", "now_ms")}
-        return {**_plain(job), **about, "limits": asdict(self._bulk.limits)}
+        return {**_plain(job), **self._pipeline.store_place(), "limits": asdict(self._bulk.limits)}
 
     def commit(self, request: ops.CommitJob) -> dict[str, Any]:
         """The committed attempt, and the version of the store."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -10,34 +11,27 @@ import pyarrow as pa
 from tarry.api.operations import AnnounceStore, GetIntakeState, ReadIntake, SetPipelineStatus
 from tarry.base.clock import Clock
 from tarry.base.config import Config
+from tarry.base.errors import CorruptError
+from tarry.broker.damage import Damage
 from tarry.broker.jobs import Jobs
 from tarry.broker.progress import Progress
 from tarry.broker.store_view import StoreFollower
 from tarry.intake import Intake
 
 
+@dataclass(eq=False)
 class Pipeline:
-    """Any thread. ``on_store_news``: the store has a new version."""
+    """Any thread. ``on_store_news``: the store has a new version. ``status`` is what the pipeline reports of itself."""
 
-    def __init__(
-        self,
-        config: Config,
-        clock: Clock,
-        intake: Intake,
-        store: StoreFollower,
-        jobs: Jobs,
-        progress: Progress,
-        on_store_news: Callable[[], None],
-    ) -> None:
-        self.status: dict[str, Any] = {"state": "off"}
-        """What the pipeline reports of itself."""
-        self._config = config
-        self._clock = clock
-        self._intake = intake
-        self._store = store
-        self._jobs = jobs
-        self._progress = progress
-        self._on_store_news = on_store_news
+    _config: Config
+    _clock: Clock
+    _intake: Intake
+    _store: StoreFollower
+    _jobs: Jobs
+    _progress: Progress
+    _damage: Damage
+    _on_store_news: Callable[[], None]
+    status: dict[str, Any] = field(default_factory=lambda: {"state": "off"})
 
     def intake_state(self, _: GetIntakeState) -> dict[str, Any]:
         """What the schedule query plans with; the fields are described in ``docs/formats-flight.md``."""
@@ -54,14 +48,21 @@ class Pipeline:
             "fired_seq": last.fired_seq,
             "expire_until_ms": self._progress.expire_until_ms,
             "cancelled_jobs": self._jobs.cancelled.to_wire(),
-            "now_ms": self._clock.now_ms(),
-            "shard": self._config.shard,
-            "store_uri": self._config.store_uri,
+            **self.store_place(),
         }
+
+    def store_place(self) -> dict[str, Any]:
+        """Where the store is, which part of it is this broker's, and the time."""
+        config = self._config
+        return {"store_uri": config.store_uri, "shard": config.shard, "now_ms": self._clock.now_ms()}
 
     def read_intake(self, request: ReadIntake) -> Iterator[pa.RecordBatch]:
         """A range of what was accepted."""
-        return self._intake.read(request.start, request.end)
+        try:
+            yield from self._intake.read(request.start, request.end)
+        except CorruptError as error:
+            self._damage.report(error)
+            raise
 
     def announce_store(self, _: AnnounceStore) -> None:
         """The store has a new version."""

@@ -59,6 +59,7 @@ class Progress:
         """
         cut = self._dispatcher.progress()
         if cut is None:
+            self._groups.retry_copies()  # these go on while damage keeps every cut away
             return False
         checkpoint = Checkpoint(
             cut.fired_until_ms,
@@ -71,6 +72,7 @@ class Progress:
             self._store.snapshot.committed_seq,
             cut.cancelled,
             registry=self._registry.exists,
+            store_version=self._store.snapshot.version,
         )
         if checkpoint != self.last:
             self._ready.sync(cut.ticket)

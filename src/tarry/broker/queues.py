@@ -11,12 +11,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tarry.api.operations import AdvanceGroup, FindOffset, FollowQueue, GetQueues, ReadCancellations, ReadQueue
+from tarry.api.operations import FindOffset, GetQueues, ReadCancellations, ReadQueue
 from tarry.api.operations.queues import Ends
 from tarry.api.views import CANCELLED, QUEUED
 from tarry.base.errors import InvalidArgumentError, NotFoundError
 from tarry.base.message import Kind, cancelled_seqs, chunks, concat
-from tarry.groups import ConsumerGroups
 from tarry.intake import Intake
 from tarry.queue import ReadyLog, Topic
 
@@ -28,10 +27,9 @@ BYTES = 8 << 20
 class Queues:
     """Any thread."""
 
-    def __init__(self, ready: ReadyLog, intake: Intake, groups: ConsumerGroups) -> None:
+    def __init__(self, ready: ReadyLog, intake: Intake) -> None:
         self._ready = ready
         self._intake = intake
-        self._groups = groups
 
     def state(self, request: GetQueues) -> Ends:
         """The first offset that is kept and the end of each topic's queue; a topic that is not known has (0, 0).
@@ -40,11 +38,11 @@ class Queues:
         message, so they may be written down elsewhere.
         """
         ready = self._ready
-        known = dict(ready.topics)
-        names = sorted(known) if request.topics is None else request.topics
-        found = {name: (known[name].first, known[name].end) if name in known else (0, 0) for name in names}
+        queues = dict(ready.topics)
+        names = sorted(queues) if request.topics is None else request.topics
+        ends = {name: (queues[name].first, queues[name].end) if name in queues else (0, 0) for name in names}
         ready.sync(ready.ticket())  # after the ends were looked at
-        return found
+        return ends
 
     def read(self, request: ReadQueue) -> Iterator[pa.RecordBatch]:
         """The messages with ``start <= offset < end`` that retention has kept, in order (:data:`QUEUED`).
@@ -77,20 +75,6 @@ class Queues:
                 yield pa.RecordBatch.from_arrays(
                     [pa.array(cancelled_seqs(rows)), rows.column("due_ms")], schema=CANCELLED
                 )
-
-    def follow(self, request: FollowQueue) -> int:
-        """Where a group stands: all below is settled. It is made, durably, when it is new (from the earliest message
-        that is kept); ``start``, "earliest" or "latest", makes it begin there, also where it is not new.
-        """
-        return self._groups.follow(request.topic, request.group, request.start)
-
-    def advance(self, request: AdvanceGroup) -> int:
-        """All below ``offset`` is settled for a group, durably; where it stands then. It never goes back.
-
-        Raises:
-            InvalidArgumentError: the queue does not reach that far.
-        """
-        return self._groups.advance(request.topic, request.group, request.offset)
 
 
 def _read(queue: Topic, start: int, end: int) -> Iterator[pa.RecordBatch]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from datetime import datetime
-from typing import Any, Unpack
+from typing import Any
 
 import pyarrow as pa
 
 from tarry.api.admission import Limits, OnKey, admit, key_policies
-from tarry.api.receipt import Accepted, Receipt
-from tarry.api.schedule import MessageOptions, make_row, to_batch
+from tarry.api.receipt import Accepted
 from tarry.base.clock import Clock
 from tarry.base.delay import Delay, check_due, datetime_ms, due_from_delay
 from tarry.base.errors import InvalidArgumentError, TarryError
@@ -23,25 +23,17 @@ from tarry.log.commit import GroupCommit
 OnAccepted = Callable[[Accepted | TarryError], None]
 
 
+@dataclass(eq=False)
 class Scheduling:
     """Any thread. ``dedupe``: ids are remembered; ``secret`` signs handles."""
 
-    def __init__(
-        self,
-        acceptance: Acceptance,
-        commits: GroupCommit[Submission],
-        clock: Clock,
-        limits: Limits,
-        secret: bytes,
-        *,
-        dedupe: bool,
-    ) -> None:
-        self._acceptance = acceptance
-        self._commits = commits
-        self._clock = clock
-        self._limits = limits
-        self._secret = secret
-        self._dedupe = dedupe
+    _acceptance: Acceptance
+    _commits: GroupCommit[Submission]
+    _clock: Clock
+    _limits: Limits
+    _secret: bytes
+    _: KW_ONLY
+    dedupe: bool
 
     def submit(self, data: pa.RecordBatch | pa.Table, on_result: OnAccepted, *, lead: bool = False) -> None:
         """Schedule a batch, all of it or nothing; see :meth:`tarry.api.local.LocalBroker.submit`."""
@@ -75,12 +67,12 @@ class Scheduling:
     ) -> None:
         command = None
         if self._has_names(batch):
-            command = ScheduleNamed(batch, policies, on_result, secret=self._secret, dedupe=self._dedupe)
+            command = ScheduleNamed(batch, policies, on_result, secret=self._secret, dedupe=self.dedupe)
         self._commits.submit(Submission(batch, on_result, command), _size(batch), lead=lead)
 
     def _has_names(self, batch: pa.RecordBatch) -> bool:
         rows = batch.num_rows
-        has_ids = self._dedupe and batch.column("id").null_count < rows
+        has_ids = self.dedupe and batch.column("id").null_count < rows
         return bool(has_ids or batch.column("key").null_count < rows)
 
     def schedule_batch(self, data: pa.RecordBatch | pa.Table) -> Accepted:
@@ -90,20 +82,6 @@ class Scheduling:
             self.submit(data, on_result)
 
         return answer_of(begin)
-
-    def schedule(
-        self,
-        topic: str,
-        body: bytes | str,
-        *,
-        delay: Delay | None = None,
-        due: datetime | int | None = None,
-        **options: Unpack[MessageOptions],
-    ) -> Receipt:
-        """Schedule one message, and wait until it is durable."""
-        row = make_row(topic, body, delay=delay, due=due, **options)
-        [receipt] = self.schedule_batch(to_batch([row])).receipts([options.get("id")])
-        return receipt
 
     def due_ms(self, delay: Delay | None, due: datetime | int | None) -> int:
         """The instant that ``delay`` from now, or ``due``, means, by this broker's clock, delay levels and limit.

@@ -1,7 +1,7 @@
 """Occurrences of series on their way from the wheel to the ready log, by way of the intake.
 
 The next occurrence must be durable before the current one is handed on. The dispatcher does not wait for that: it gives
-the occurrences to this room, which has its own thread.
+the occurrences to :class:`Series`, which has its own thread.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -33,27 +34,20 @@ DRAIN_S = 0.05
 RETRY_S = 0.25
 
 
+@dataclass(eq=False)
 class Series:
     """``submit`` gives a command to the intake's writer; it may raise when nothing can be accepted now."""
 
-    def __init__(
-        self,
-        wheel: Wheel,
-        ready: ReadyLog,
-        submit: Callable[[Command], None],
-        *,
-        missed_after_ms: int,
-        threaded: bool,
-    ) -> None:
-        self._wheel = wheel
-        self._ready = ready
-        self._submit = submit
-        self._missed_after_ms = missed_after_ms
-        self._threaded = threaded
-        self._changed = threading.Condition()
-        self._waiting: deque[Due] = deque()
-        self._under_way = 0
-        self._stopped = False
+    _wheel: Wheel
+    _ready: ReadyLog
+    _submit: Callable[[Command], None]
+    _: KW_ONLY
+    missed_after_ms: int
+    threaded: bool
+    _changed: threading.Condition = field(default_factory=threading.Condition)
+    _waiting: deque[Due] = field(default_factory=deque)
+    _under_way: int = 0
+    _stopped: bool = False
 
     def take(self, due: Due) -> None:
         """From the dispatcher: these are due."""
@@ -68,7 +62,7 @@ class Series:
 
     def drain(self) -> bool:
         """Wait a moment until all that was taken is handed on; whether it is."""
-        if not self._threaded:
+        if not self.threaded:
             self.step()
         with self._changed:
             return self._changed.wait_for(lambda: not self._waiting and not self._under_way, DRAIN_S)
@@ -112,7 +106,7 @@ class Series:
 
     def _hand_on(self, due: Due) -> bool:
         def begin(done: Callable[[Answer | TarryError], None]) -> None:
-            self._submit(AdvanceSeries(due.batch, done, missed_after_ms=self._missed_after_ms))
+            self._submit(AdvanceSeries(due.batch, done, missed_after_ms=self.missed_after_ms))
 
         try:
             deliver = answer_of(begin)

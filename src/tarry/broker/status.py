@@ -2,54 +2,55 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any
 
 from tarry.base.clock import Clock
 from tarry.base.version import VERSION
+from tarry.broker.damage import Damage
 from tarry.broker.health import Health
 from tarry.broker.pipeline import Pipeline
 from tarry.broker.progress import Progress
 from tarry.broker.queries.lateness import Lateness
+from tarry.broker.scrub import Scrub
 from tarry.broker.store_view import StoreFollower
 from tarry.intake import Intake
 from tarry.queue import ReadyLog
-from tarry.wheel import Wheel
+from tarry.wheel import Loader, Wheel
 
 
+@dataclass(eq=False)
 class Status:
     """Any thread."""
 
-    def __init__(
-        self,
-        clock: Clock,
-        health: Health,
-        intake: Intake,
-        ready: ReadyLog,
-        wheel: Wheel,
-        store: StoreFollower,
-        progress: Progress,
-        pipeline: Pipeline,
-        lateness: Lateness,
-    ) -> None:
-        self._clock = clock
-        self._health = health
-        self._intake = intake
-        self._ready = ready
-        self._wheel = wheel
-        self._store = store
-        self._progress = progress
-        self._pipeline = pipeline
-        self._lateness = lateness
-        self._started_ms = clock.now_ms()
+    _clock: Clock
+    _health: Health
+    _intake: Intake
+    _ready: ReadyLog
+    _wheel: Wheel
+    _store: StoreFollower
+    _progress: Progress
+    _pipeline: Pipeline
+    _lateness: Lateness
+    _damage: Damage
+    _loader: Loader
+    _scrub: Scrub
+    _started_ms: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._started_ms = self._clock.now_ms()
 
     def read(self) -> dict[str, Any]:
-        """All of it, now."""
+        """Health, counters and positions as they are now."""
         wheel, intake, last, snapshot = self._wheel, self._intake, self._progress.last, self._store.snapshot
         fatal = self._health.fatal
         return {
             "version": VERSION,
             "state": self._health.state,
             "fatal": str(fatal) if fatal else None,
+            "fatal_code": self._health.fatal_code,
+            "damage": {"places": self._damage.texts, "unreadable_messages": self._loader.unreadable},
+            "scrub": self._scrub.progress,
             "uptime_ms": self._clock.now_ms() - self._started_ms,
             "accepted": sum(intake.accepted.values()),
             "fired": sum(self._ready.ends().values()),

@@ -38,7 +38,7 @@ MEANINGS = {
     ExitCode.FAILED: "failed for a reason that no other code names",
     ExitCode.USAGE: "wrong usage: an option, a setting, or a value in a message is not allowed",
     ExitCode.LOCKED: "another broker has the data directory open",
-    ExitCode.CORRUPT: "a file in the data directory is damaged; nothing was changed",
+    ExitCode.CORRUPT: "a file of the data directory is damaged: refused unchanged at the start, or met while serving",
     ExitCode.UNAVAILABLE: "no answer: the broker is out of reach, starting or stopping; or an address cannot be used",
     ExitCode.REFUSED: "refused for now (overloaded, disk full): the same command may succeed later",
     ExitCode.FATAL: "the broker stopped because a disk failed it (a write or fsync did not succeed)",

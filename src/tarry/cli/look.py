@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from tarry.base.errors import CorruptError, FatalError
 from tarry.cli import output
 from tarry.cli.exits import ExitCode
 from tarry.cli.options import DEFAULT_ENDPOINT, Endpoint, Json, connect
@@ -38,7 +39,7 @@ def pending(
 def status(endpoint: Endpoint = DEFAULT_ENDPOINT, json: Json = False) -> None:
     """Health and counters of a broker.
 
-    Exit code 1 when it answers but does not serve, 7 when a disk failed it.
+    Exit code 1 when it answers but does not serve, 4 when a damaged file ended it, 7 when a disk failed it.
 
     \b
     tarry status
@@ -51,4 +52,5 @@ def status(endpoint: Endpoint = DEFAULT_ENDPOINT, json: Json = False) -> None:
     else:
         output.tree(found)
     if found.get("state") != "serving":
-        raise typer.Exit(ExitCode.FATAL if found.get("fatal") else ExitCode.FAILED)
+        by_code = {CorruptError.code: ExitCode.CORRUPT, FatalError.code: ExitCode.FATAL}
+        raise typer.Exit(by_code.get(found.get("fatal_code") or "", ExitCode.FAILED))

@@ -27,6 +27,7 @@ from tarry.cli import (
     top,
     topic,
     upkeep,
+    verify,
 )
 from tarry.cli.exits import ExitCode, exit_code, report
 
@@ -41,7 +42,17 @@ app = typer.Typer(
 )
 for command in (
     *(serve.serve, send.send, receive.receive, change.cancel, change.reschedule, change.find_key, change.jobs),
-    *(look.pending, listing.list_, listing.peek, listing.forecast, look.status, top.top, dump.dump, demo.demo),
+    *(
+        look.pending,
+        listing.list_,
+        listing.peek,
+        listing.forecast,
+        look.status,
+        top.top,
+        dump.dump,
+        verify.verify,
+        demo.demo,
+    ),
     *(upkeep.compact, upkeep.expire),
     *(audit.audit, history.history, relay.relay),
 ):

@@ -17,6 +17,7 @@ def serve(
     data: Annotated[Path | None, typer.Option(metavar="DIR", help="Directory of the logs and the store.")] = None,
     flight: Annotated[str | None, typer.Option(metavar="HOST:PORT", help='Arrow Flight; "" is off.')] = None,
     rocketmq: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="RocketMQ's v5 clients.")] = None,
+    remoting: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="RocketMQ's classic clients.")] = None,
     metrics: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Prometheus, over HTTP.")] = None,
     pipeline: Annotated[str | None, typer.Option(metavar="on|off", help="Run the Spark pipeline beside it.")] = None,
     spark_master: Annotated[str | None, typer.Option(metavar="URL", help="Where the pipeline runs.")] = None,
@@ -39,7 +40,7 @@ def serve(
     \b
     tarry serve --data data
     tarry serve --data data --flight 0.0.0.0:7611 --pipeline off
-    tarry serve --data data --rocketmq 127.0.0.1:8081
+    tarry serve --data data --rocketmq 127.0.0.1:8081 --remoting 127.0.0.1:9876
     tarry serve --data data --set horizon_ms=2m --set wheel_bytes_max=256MiB
     tarry serve --print-config > tarry.toml; tarry serve --config tarry.toml
     """
@@ -47,8 +48,8 @@ def serve(
 
     flags = {
         **_pairs(settings or []),
-        **_given(data=data, flight=flight, rocketmq=rocketmq, metrics=metrics),
-        **_given(pipeline=pipeline, spark_master=spark_master, store=store),
+        **_given(data=data, flight=flight, rocketmq=rocketmq, remoting=remoting),
+        **_given(metrics=metrics, pipeline=pipeline, spark_master=spark_master, store=store),
     }
     loaded = load(config, flags)
     if print_config:

@@ -12,22 +12,23 @@ import select
 import signal
 import sys
 import threading
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from tarry.base.config import Config, parse_address
 from tarry.base.descriptors import ConnectionLimits, raise_limit
-from tarry.base.errors import FatalError, NotFoundError
+from tarry.base.errors import CorruptError, FatalError, NotFoundError, TarryError
 from tarry.base.memory import Trimmer
 from tarry.base.placement import ANY_CORE, SharedCore, settle_memory, shorten_turns
 from tarry.base.version import VERSION
 from tarry.cli import output
-from tarry.cli.exits import ExitCode
+from tarry.cli.exits import ExitCode, exit_code
 
 if TYPE_CHECKING:
     from tarry.broker import Broker
     from tarry.fronts.rocketmq import RocketMQFront
+    from tarry.fronts.rocketmq.classic.front import RemotingFront
     from tarry.spark.pipeline.supervisor import Supervisor
 
 log = logging.getLogger("tarry.serve")
@@ -46,7 +47,7 @@ def run(config: Config, *, unknown_variables: Sequence[str] = (), verbose: bool 
     """Serve until a signal comes.
 
     Raises:
-        TarryError: it could not start. FatalError: a disk failed it while it ran.
+        TarryError: it could not start. FatalError: a disk failed it while it ran. CorruptError: a damaged file did.
     """
     logging.basicConfig(
         level=logging.DEBUG if verbose else logging.INFO,
@@ -72,7 +73,8 @@ def _serve(config: Config, files_max: int, stop: StopSignals, stack: ExitStack) 
 
     placement = SharedCore() if config.share_core == "on" else ANY_CORE
     broker = stack.enter_context(Broker.open(config, placement=placement))
-    connections = ConnectionLimits.of(files_max, (config.flight is not None) + (config.rocketmq is not None))
+    ports = sum(address is not None for address in (config.flight, config.rocketmq, config.remoting))
+    connections = ConnectionLimits.of(files_max, ports)
     address = None
     if config.flight is not None:
         from tarry.fronts.flight import FlightFront
@@ -85,6 +87,10 @@ def _serve(config: Config, files_max: int, stop: StopSignals, stack: ExitStack) 
         rocketmq = _rocketmq_front().start(broker, config.rocketmq, placement, connections)
         stack.callback(rocketmq.stop)
         fronts.append(f"rocketmq on {rocketmq.address}")
+    if config.remoting is not None:
+        remoting = _remoting_front().start(broker, config.remoting, placement, connections)
+        stack.callback(remoting.stop)
+        fronts.append(f"remoting on {remoting.address}")
     fronts = fronts or ["no front"]
     if config.metrics is not None:
         from tarry.fronts.metrics import MetricsFront
@@ -99,14 +105,27 @@ def _serve(config: Config, files_max: int, stop: StopSignals, stack: ExitStack) 
 
 
 def _rocketmq_front() -> type[RocketMQFront]:
-    try:
+    with _named_extra("rocketmq"):
         from tarry.fronts.rocketmq import RocketMQFront
+    return RocketMQFront
+
+
+def _remoting_front() -> type[RemotingFront]:
+    with _named_extra("remoting"):
+        from tarry.fronts.rocketmq.classic.front import RemotingFront
+    return RemotingFront
+
+
+@contextmanager
+def _named_extra(setting: str) -> Iterator[None]:
+    """Say what to install, where a front lacks a module."""
+    try:
+        yield
     except ModuleNotFoundError as error:
         raise NotFoundError(
             f"the RocketMQ front needs the module {error.name!r}, which is not installed; "
-            "allowed: pip install 'tarry[rocketmq]', or no rocketmq address"
+            f"allowed: pip install 'tarry[rocketmq]', or no {setting} address"
         ) from error
-    return RocketMQFront
 
 
 def _start_pipeline(broker: Broker, config: Config, address: str | None, stack: ExitStack) -> Supervisor | None:
@@ -129,16 +148,26 @@ def _wait(broker: Broker, supervisor: Supervisor | None, stop: StopSignals) -> N
     while not stop.wait(LOOK_S):
         trimmer.look()
         if broker.wait_fatal(0):
-            _end_within(FATAL_END_S)
-            fatal = broker.status()["fatal"]
-            raise FatalError(f"{fatal}; what was acknowledged is on disk: start again when the disk is sound")
+            raise _failure(broker.status())
         if supervisor is not None:
             broker.set_pipeline_status(pipeline_status(supervisor.status()))
 
 
-def _end_within(seconds: float) -> None:
+def _failure(status: dict[str, Any]) -> TarryError:
+    """Why the broker has failed, and how to go on; the process ends within :data:`FATAL_END_S`."""
+    if status["fatal_code"] == CorruptError.code:
+        how = "copy the data directory, then see 'When a file is damaged' in docs/operations.md"
+        error: TarryError = CorruptError(f"{status['fatal']}; the broker has stopped, and lost nothing else: {how}")
+    else:
+        how = "start again when the disk is sound"
+        error = FatalError(f"{status['fatal']}; what was acknowledged is on disk: {how}")
+    _end_within(FATAL_END_S, exit_code(error))
+    return error
+
+
+def _end_within(seconds: float, code: ExitCode) -> None:
     # Whoever watches this process waits for its end; a part that hangs at a failed disk must not keep it.
-    timer = threading.Timer(seconds, os._exit, [ExitCode.FATAL])
+    timer = threading.Timer(seconds, os._exit, [code])
     timer.daemon = True
     timer.start()
 

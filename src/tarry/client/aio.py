@@ -22,6 +22,7 @@ from datetime import datetime
 from typing import Any, TypeVar, Unpack
 
 from tarry.api.calls import AsyncCalls
+from tarry.api.coalescing import EndOfTurn
 from tarry.api.gathering import Cancelling
 from tarry.api.operation import Operation
 from tarry.api.outcome import Outcome
@@ -197,17 +198,14 @@ class _Sender:
         self._connection = Connection(address)
         self._producer: Producer[asyncio.Future[Receipt]] = Producer(self._connection, self._resolve)
         self._wake = threading.Event()
-        self._woken = False
+        self._end_of_turn = EndOfTurn(self.loop, self._pump)
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="tarry-aio-send", daemon=True)
         self._thread.start()
 
     def add(self, row: Any, future: asyncio.Future[Receipt]) -> None:
         self._producer.add(row, future)
-        if not self._woken:
-            # At the end of this turn of the loop: tasks that it wakes after this one come along.
-            self._woken = True
-            self.loop.call_soon(self._set)
+        self._end_of_turn.plan()
 
     def close(self) -> None:
         self._producer.close()
@@ -216,9 +214,8 @@ class _Sender:
         self._thread.join()
         self._connection.close()
 
-    def _set(self) -> None:
-        self._woken = False
-        if not self._producer.has_room:
+    def _pump(self) -> None:
+        if not self._producer.is_ready:
             return  # the next answer sends
         if self._producer.is_quick:
             self._producer.pump()

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.flight as fl
 
 from tarry.api.wire import GOODBYE, SETTLED, Notice, Op, as_bytes, decode_notice, encode_json, encode_settle
-from tarry.base.errors import InvalidArgumentError, NotFoundError, TarryError, UnavailableError
+from tarry.base.errors import CorruptError, InvalidArgumentError, NotFoundError, TarryError, UnavailableError
 from tarry.base.types import Int64s
 from tarry.client.connection import FLIGHT_ERRORS, Connection
 from tarry.client.delivery import DeliveryBatch
@@ -30,7 +30,7 @@ BACKOFF_MAX_S = 0.5
 CLOSE_S = 5.0
 """How long closing waits for the broker to confirm the last acks."""
 
-HOPELESS = (InvalidArgumentError, NotFoundError)
+HOPELESS = (InvalidArgumentError, NotFoundError, CorruptError)
 """What connecting again does not help."""
 
 Sink = Callable[[DeliveryBatch | TarryError | None], None]

@@ -1,21 +1,12 @@
-"""Many callers, few batches: what they schedule one at a time travels together.
+"""Scheduling of single messages: many callers', few batches (:mod:`tarry.api.coalescing`), over Flight streams.
 
-While up to :data:`BATCHES_IN_FLIGHT` batches wait for their answers, rows queue; the next answer takes the queue along.
-Alone, a message goes at once; with many callers waiting, batches grow by themselves to what is worth a round trip.
-
-Who sends: whoever calls :meth:`Producer.pump` and gets the sending lock; a second one leaves its rows to the first, who
-looks again after letting go of the lock. Answers are read by one thread a stream. A stream's schema is fixed, and
-columns that nobody uses cost the broker time, so there is one stream for each set of columns in use.
-
-The broker accepts a batch whole or not at all. When it refuses one because of a row, that row's caller gets the error,
-and the others' rows, which certainly were not accepted, go again without it. A batch whose answer never comes is
-not sent again: it may have been accepted.
+A stream's schema is fixed, and columns that nobody uses cost the broker time, so there is one stream for each set of
+columns in use. Answers are read by one thread a stream.
 """
 
 from __future__ import annotations
 
 import logging
-import re
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -24,16 +15,15 @@ from typing import Generic, TypeVar
 import pyarrow as pa
 import pyarrow.flight as fl
 
+from tarry.api.coalescing import Batch, Coalescer, copy_of
 from tarry.api.receipt import Receipt, id_of, placed_receipt
 from tarry.api.schedule import BODY, COLUMNS, DUE_MS, ID, Row, to_batch
 from tarry.api.wire import SCHEDULE_PATH, AcceptedAnswer, Goodbye, PlacedAnswer, as_bytes, decode_answer
-from tarry.base.errors import ClosedError, InvalidMessageError, TarryError, UnavailableError, from_wire
+from tarry.base.errors import InvalidMessageError, TarryError, UnavailableError
 from tarry.client.connection import FLIGHT_ERRORS, Connection
 
 log = logging.getLogger(__name__)
 
-BATCHES_IN_FLIGHT = 2
-ROWS_MAX = 4096
 QUICK_ROWS = 256
 QUICK_BYTES = 32 << 10
 BYTES_MAX = 8 << 20
@@ -42,172 +32,122 @@ CLOSE_S = 5.0
 """How long closing waits for answers."""
 
 W = TypeVar("W")
-Entries = list[tuple[Row, W]]
+Entry = tuple[Row, W]
 Answered = AcceptedAnswer | PlacedAnswer
 Resolve = Callable[[list[tuple[W, Receipt | TarryError]]], None]
 
 
 class Producer(Generic[W]):
-    """``resolve`` is told, from any thread, what became of each waiter's row."""
+    """``resolve`` gets, in any thread, what became of each waiter's row. Any thread."""
 
     def __init__(self, connection: Connection, resolve: Resolve[W]) -> None:
         self._connection = connection
         self._resolve = resolve
-        self._waiting: deque[tuple[Row, W]] = deque()
-        self._again: deque[tuple[Entries[W], int]] = deque()
-        self._sending = threading.Lock()
-        self._state = threading.Condition()
-        self._in_flight = 0
+        self._coalescer: Coalescer[Entry[W]] = Coalescer(
+            self._send, self._refuse, size_of=lambda entry: len(entry[0][BODY]), bytes_max=BYTES_MAX
+        )
+        self.pump = self._coalescer.pump
+        """Send what waits, as far as there is room."""
         self._streams: dict[tuple[str, ...], _Stream[W]] = {}
-        self._closed = False
+        """By their columns. Added to by who sends, one thread at a time."""
 
     def add(self, row: Row, waiter: W) -> None:
-        """Queue a row; :meth:`pump` sends it.
+        """Queue a row; :attr:`pump` sends it.
 
         Raises:
             ClosedError: after :meth:`close`.
         """
-        if self._closed:
-            raise ClosedError("the client is closed")
-        self._waiting.append((row, waiter))
+        self._coalescer.add((row, waiter))
 
     @property
-    def has_room(self) -> bool:
-        """Whether :meth:`pump` would send now. When not, the next answer does."""
-        return self._in_flight < BATCHES_IN_FLIGHT
+    def is_ready(self) -> bool:
+        """Whether :attr:`pump` would send now. When not, the next answer does."""
+        return self._coalescer.is_ready
 
     @property
     def is_quick(self) -> bool:
-        """Whether :meth:`pump` would neither connect nor wait for the network: nothing is under way, and what it sends
+        """Whether :attr:`pump` would neither connect nor wait for the network: nothing is under way, and what it sends
         is small.
         """
-        if self._in_flight or self._again or not self._streams or len(self._waiting) > QUICK_ROWS:
-            return False
-        return sum(len(row[BODY]) for row, _ in self._waiting) <= QUICK_BYTES
-
-    def pump(self) -> None:
-        """Send what waits, as far as there is room. Any thread."""
-        # Looking again after the release: a row may have been added by one who found the lock taken.
-        while (self._waiting or self._again) and self.has_room and self._sending.acquire(blocking=False):
-            try:
-                while self.has_room and (taken := self._take()):
-                    self._send(*taken)
-            finally:
-                self._sending.release()
+        return bool(self._streams) and self._coalescer.is_light(QUICK_ROWS, QUICK_BYTES)
 
     def close(self) -> None:
         """Wait for the answers under way, for some seconds; who has none by then gets an error."""
-        self._closed = True
-        with self._state:
-            self._state.wait_for(lambda: not (self._in_flight or self._waiting or self._again), CLOSE_S)
+        self._coalescer.close("the client is closed", CLOSE_S)
         streams = list(self._streams.values())
-        # Who holds the lock may be stuck writing to a broker that does not read; the caller closes the connection then.
-        if self._sending.acquire(timeout=CLOSE_S):
-            try:
-                streams = list(self._streams.values())
-                self._streams.clear()
-                for stream in streams:
-                    stream.end()
-            finally:
-                self._sending.release()
+        self._streams.clear()
+        for stream in streams:
+            # Its writer may be stuck: the broker does not read. The caller closes the connection then.
+            stream.end(CLOSE_S)
         for stream in streams:
             stream.join(CLOSE_S)
-        left = [entry for entries, _ in self._again for entry in entries] + list(self._waiting)
-        self._waiting.clear()
-        self._again.clear()
-        self._fail(left, ClosedError("the client was closed; the message was not sent"))
 
     # -- sending -------------------------------------------------------------------------------------------------------
 
-    def _take(self) -> tuple[Entries[W], int] | None:
-        if self._again:
-            return self._again.popleft()
-        entries: Entries[W] = []
-        size = 0
-        while self._waiting and len(entries) < ROWS_MAX and size < BYTES_MAX:
-            entry = self._waiting.popleft()
-            size += len(entry[0][BODY])
-            entries.append(entry)
-        return (entries, 0) if entries else None
-
-    def _send(self, entries: Entries[W], refusals: int) -> None:
+    def _send(self, batch: Batch[Entry[W]]) -> None:
+        rows = [row for row, _ in batch.entries]
         try:
-            batch = to_batch([row for row, _ in entries])
-            stream, batch = self._stream_for(batch, entries)
-        except TarryError as error:
-            self._fail(entries, error)
-            return
+            data = to_batch(rows)
+            sent = False
+            while not sent:  # a stream that ends in this moment takes nothing, and is not among the streams any more
+                stream, data = self._stream_for(data, rows)
+                sent = stream.write(data, batch)
         except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
-            # rows.py should have refused it; none of these callers may wait for ever because it did not.
+            # api.schedule should have refused it.
             log.exception("a batch could not be built")
-            self._fail(entries, InvalidMessageError(f"the message cannot be sent: {error}"))
-            return
-        with self._state:
-            self._in_flight += 1
-        stream.write(batch, entries, refusals)
+            raise InvalidMessageError(f"the message cannot be sent: {error}") from error
 
-    def _stream_for(self, batch: pa.RecordBatch, entries: Entries[W]) -> tuple[_Stream[W], pa.RecordBatch]:
-        names = tuple(batch.schema.names)
+    def _stream_for(self, data: pa.RecordBatch, rows: list[Row]) -> tuple[_Stream[W], pa.RecordBatch]:
+        names = tuple(data.schema.names)
         stream = self._streams.get(names)
         if stream is None and len(self._streams) >= STREAMS_MAX:
             names = tuple(name for name, _ in COLUMNS)
-            batch = to_batch([row for row, _ in entries], names)
+            data = to_batch(rows, names)
             stream = self._streams.get(names)
         if stream is None:
-            stream = _Stream(self._connection, batch.schema, self)
-            self._streams[names] = stream
-        return stream, batch
+            stream = self._streams[names] = _Stream(self._connection, data.schema, self)
+        return stream, data
+
+    def _refuse(self, entries: list[Entry[W]], error: TarryError) -> None:
+        self._resolve([(waiter, copy_of(error)) for _, waiter in entries])
 
     # -- called by streams ---------------------------------------------------------------------------------------------
 
-    def answered(self, entries: Entries[W], refusals: int, answer: Answered | TarryError) -> None:
-        """The answer to one batch has come, or will not."""
-        if not isinstance(answer, TarryError) and answer.rows != len(entries):
-            answer = TarryError(f"the broker answered {answer.rows} rows to a batch of {len(entries)}")
-        if isinstance(answer, AcceptedAnswer | PlacedAnswer):
-            self._resolve(_receipts(entries, answer))
-        elif isinstance(answer, InvalidMessageError) and answer.row is not None and len(entries) > answer.row:
-            self._refused(entries, refusals, answer.row, answer)
+    def on_answer(self, batch: Batch[Entry[W]], answer: Answered | TarryError) -> None:
+        """The answer to one batch has come."""
+        rows = len(batch.entries)
+        if isinstance(answer, TarryError):
+            self._coalescer.on_refused(batch, answer)
+        elif answer.rows != rows:
+            self.on_lost(batch, TarryError(f"the broker answered {answer.rows} rows to a batch of {rows}"))
         else:
-            self._fail(entries, answer)
-        with self._state:
-            self._in_flight -= 1
-            self._state.notify_all()
+            self._resolve(_receipts(batch.entries, answer))
+            self._coalescer.on_accepted(batch)
         self.pump()
 
-    def ended(self, stream: _Stream[W]) -> None:
+    def on_lost(self, batch: Batch[Entry[W]], why: TarryError) -> None:
+        """There will be no answer to one batch, or none that can be read: it may have been accepted."""
+        self._coalescer.on_failed(batch, why)
+        self.pump()
+
+    def on_end(self, stream: _Stream[W]) -> None:
         """No further batch on this stream."""
-        with self._sending:
-            for names, known in list(self._streams.items()):
-                if known is stream:
-                    del self._streams[names]
-            stream.end()
-
-    def _refused(self, entries: Entries[W], refusals: int, row: int, error: InvalidMessageError) -> None:
-        rest = entries[:row] + entries[row + 1 :]
-        if refusals == 0:
-            self._again.extend([(rest, 1)] if rest else [])
-        else:
-            # More than one bad row among them: each on its own, rather than one refusal after the other.
-            self._again.extend(([entry], 1) for entry in rest)
-        error.args = (re.sub(r"^row \d+: ", "", str(error)),)
-        error.row = None
-        self._resolve([(entries[row][1], error)])
-
-    def _fail(self, entries: Entries[W], error: TarryError) -> None:
-        if entries:
-            # Each gets its own: an exception that several threads raise collects all their tracebacks.
-            self._resolve([(waiter, from_wire(error.code, str(error))) for _, waiter in entries])
+        # First out of the streams: who writes to it in between is told so, and takes another one.
+        for names, other in list(self._streams.items()):
+            if other is stream:
+                self._streams.pop(names, None)
+        stream.end()
 
 
 class _Stream(Generic[W]):
-    """One DoPut stream. Written to under the producer's sending lock; its own thread reads the answers."""
+    """One DoPut stream. Its own thread reads the answers; the lock is held while it is written to or ended."""
 
     def __init__(self, connection: Connection, schema: pa.Schema, producer: Producer[W]) -> None:
         connection.check_open()
         self._connection = connection
         self._producer = producer
-        self._sent: deque[tuple[Entries[W], int]] = deque()
+        self._sent: deque[Batch[Entry[W]]] = deque()
+        self._lock = threading.Lock()
         self._done = False
         try:
             self._writer, self._reader = connection.flight.do_put(fl.FlightDescriptor.for_path(*SCHEDULE_PATH), schema)
@@ -219,22 +159,30 @@ class _Stream(Generic[W]):
         self._thread = threading.Thread(target=self._read, name="tarry-client-answers", daemon=True)
         self._thread.start()
 
-    def write(self, batch: pa.RecordBatch, entries: Entries[W], refusals: int) -> None:
-        # Before the write: the answer may be there before the write has returned.
-        self._sent.append((entries, refusals))
-        try:
-            self._writer.write_batch(batch)
-        except FLIGHT_ERRORS as error:
-            log.debug("writing to the broker failed: %s", error)  # the reading thread hears of it, too, and says why
-
-    def end(self) -> None:
-        """No more batches; answers may still come."""
-        if not self._done:
-            self._done = True
+    def write(self, data: pa.RecordBatch, batch: Batch[Entry[W]]) -> bool:
+        """Send a batch; False: the stream has ended, and nothing was sent."""
+        with self._lock:
+            if self._done:
+                return False
+            # Before the write: the answer may be there before the write has returned.
+            self._sent.append(batch)
             try:
-                self._writer.done_writing()
+                self._writer.write_batch(data)
+            except FLIGHT_ERRORS as error:
+                log.debug("writing to the broker failed: %s", error)  # the reading thread gets it, too, and says why
+        return True
+
+    def end(self, timeout_s: float = -1) -> None:
+        """No more batches; answers may still come. Does nothing where the lock is not free within the timeout."""
+        if self._lock.acquire(timeout=timeout_s):
+            try:
+                if not self._done:
+                    self._done = True
+                    self._writer.done_writing()
             except FLIGHT_ERRORS as error:
                 log.debug("ending a stream failed: %s", error)
+            finally:
+                self._lock.release()
 
     def join(self, timeout_s: float) -> None:
         if self._thread is not threading.current_thread():
@@ -245,21 +193,18 @@ class _Stream(Generic[W]):
             while (buffer := self._reader.read()) is not None:
                 answer = decode_answer(as_bytes(buffer))
                 if isinstance(answer, Goodbye):
-                    self._producer.ended(self)
+                    self._producer.on_end(self)
                 elif self._sent:
-                    self._producer.answered(*self._sent.popleft(), answer)
+                    self._producer.on_answer(self._sent.popleft(), answer)
         except TarryError:
             log.exception("the broker's answer could not be read")
         except FLIGHT_ERRORS as error:
             log.debug("reading answers failed: %s", error)
         finally:
-            self._producer.ended(self)
-            self._fail_rest()
-
-    def _fail_rest(self) -> None:
-        cause = self._cause()
-        while self._sent:
-            self._producer.answered(*self._sent.popleft(), cause)
+            self._producer.on_end(self)
+            cause = self._cause()
+            while self._sent:
+                self._producer.on_lost(self._sent.popleft(), cause)
 
     def _cause(self) -> TarryError:
         """Why the stream has ended; for those whose answer it did not bring."""
@@ -277,7 +222,7 @@ class _Stream(Generic[W]):
         return UnavailableError(f"{text}; the message may or may not have been accepted")
 
 
-def _receipts(entries: Entries[W], answer: Answered) -> list[tuple[W, Receipt | TarryError]]:
+def _receipts(entries: list[Entry[W]], answer: Answered) -> list[tuple[W, Receipt | TarryError]]:
     if isinstance(answer, PlacedAnswer):
         places = zip(entries, answer.placed.tolist(), strict=True)
         return [(waiter, placed_receipt(row[ID], entry)) for (row, waiter), entry in places]

@@ -191,9 +191,9 @@ def _kill(kill: KillFacts) -> list[Row]:
         "" if outage.next_hand_out_ms is None else f"; the next message reached a consumer after {outage.gap_s:.2f} s"
     )
     back = "never" if kill.pipeline_back_s is None else f"after {kill.pipeline_back_s:.1f} s"
-    gone = f"{kill.gone_s:.1f} s after the kill none was left" if not kill.left else f"left over: {kill.left}"
+    exits = f"{kill.gone_s:.1f} s after the kill none was left" if not kill.left else f"left over: {kill.left}"
     return [
-        ("killed at", _clock(outage.killed_ms), f"SIGKILL, with {kill.processes} processes; {gone}"),
+        ("killed at", _clock(outage.killed_ms), f"SIGKILL, with {kill.processes} processes; {exits}"),
         ("down for", f"{outage.seconds:.2f} s", f"until it served again{first}; Spark was back {back}"),
     ]
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 import itertools
 import secrets
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
-
-import pyarrow as pa
 
 from tarry.api.filter import EVERYTHING
 from tarry.api.groups import GroupInfo, GroupSettings, TopicInfo, TopicSettings
@@ -22,12 +20,10 @@ from tarry.base.message import RESERVED, check_topic
 from tarry.base.types import Int64s
 from tarry.base.waiting import wait_for
 from tarry.groups.control import GroupControl
-from tarry.groups.dead_letters import DeadLetters, Offsets
+from tarry.groups.dead_letters import DeadLetters, GroupRetention
 from tarry.groups.group import Group
 from tarry.groups.lifecycle import GroupLifecycle
-from tarry.groups.names import broadcast_group, check_group
-from tarry.groups.registry import GroupRegistry
-from tarry.groups.retention import GroupRetention
+from tarry.groups.registry import GroupRegistry, broadcast_group, check_group
 from tarry.groups.services import ScheduleRows, Services
 from tarry.groups.settings_file import SettingsFile
 from tarry.log.files import Files
@@ -35,28 +31,20 @@ from tarry.queue.journal import Journal
 from tarry.queue.log import ReadyLog
 
 
+@dataclass(eq=False)
 class ConsumerGroups:
-    """Any thread. Open with :meth:`open`; ``retention_guard`` is what the ready log asks before it deletes."""
+    """Any thread. Open with :meth:`open`; ``dead_letters`` are those of all groups, and ``retention_guard`` is what the
+    ready log asks before it deletes.
+    """
 
-    def __init__(
-        self,
-        ready: ReadyLog,
-        registry: GroupRegistry,
-        lifecycle: GroupLifecycle,
-        dead_letters: DeadLetters,
-        settings: SettingsFile,
-        *,
-        default_retry: str,
-        default_lease_ms: int,
-    ) -> None:
-        self._ready = ready
-        self._registry = registry
-        self._lifecycle = lifecycle
-        self._dead_letters = dead_letters
-        self._settings = settings
-        self._default_retry = default_retry
-        self._default_lease_ms = default_lease_ms
-        self.retention_guard = GroupRetention(registry, dead_letters)
+    _ready: ReadyLog
+    _registry: GroupRegistry
+    _lifecycle: GroupLifecycle
+    dead_letters: DeadLetters
+    _settings: SettingsFile
+    _default_retry: str
+    _default_lease_ms: int
+    retention_guard: GroupRetention
 
     @classmethod
     def open(
@@ -89,15 +77,8 @@ class ConsumerGroups:
         lifecycle = GroupLifecycle(ready, journal, registry, settings, services, schedule)
         lifecycle.recover(journal.entries())
         dead_letters = DeadLetters(registry, clock, schedule, config.delay_ms_max)
-        return cls(
-            ready,
-            registry,
-            lifecycle,
-            dead_letters,
-            settings,
-            default_retry=str(retry),
-            default_lease_ms=config.lease_ms,
-        )
+        guard = GroupRetention(registry, dead_letters)
+        return cls(ready, registry, lifecycle, dead_letters, settings, str(retry), config.lease_ms, guard)
 
     # -- which there are ---------------------------------------------------------------------------------------------
 
@@ -214,7 +195,7 @@ class ConsumerGroups:
             topic=topic,
             group=group.name,
             start=group.start,
-            dead=self._dead_letters.count(topic, group.name),
+            dead=self.dead_letters.count(topic, group.name),
             oldest_due_ms=group.oldest_due_ms(),
         )
 
@@ -232,26 +213,6 @@ class ConsumerGroups:
         """How many ready messages the group of a topic that has settled least has not; None where it has no group."""
         return max((control.group.unsettled for control in self._registry.of_topic(topic)), default=None)
 
-    # -- dead letters ------------------------------------------------------------------------------------------------
-
-    def dead_letters(self, topic: str, group: str, limit: int, after: int | None) -> pa.RecordBatch:
-        """See :meth:`tarry.groups.dead_letters.DeadLetters.page`."""
-        return self._dead_letters.page(topic, group, limit, after)
-
-    def has_dead_letter(self, topic: str, group: str, offset: int) -> bool:
-        """Whether the one at ``offset`` among the dead letters of a group was neither respawned nor purged."""
-        return self._dead_letters.has(topic, group, offset)
-
-    def respawn(
-        self, topic: str, group: str, offsets: Offsets | None, limit: int | None, per_second: float | None
-    ) -> int:
-        """See :meth:`tarry.groups.dead_letters.DeadLetters.respawn`."""
-        return self._dead_letters.respawn(topic, group, offsets, limit, per_second)
-
-    def purge(self, topic: str, group: str, offsets: Offsets | None) -> int:
-        """See :meth:`tarry.groups.dead_letters.DeadLetters.purge`."""
-        return self._dead_letters.purge(topic, group, offsets)
-
     # -- what goes on ------------------------------------------------------------------------------------------------
 
     def retry_copies(self) -> None:
@@ -266,9 +227,6 @@ class ConsumerGroups:
 
 
 def _parse_start(start: str | None) -> Start | None:
-    for known in STARTS:
-        if start == known:
-            return known
-    if start is not None:
-        raise InvalidArgumentError(f"start is {start!r}; allowed: {' or '.join(STARTS)}")
-    return None
+    if start is None or start in STARTS:
+        return start
+    raise InvalidArgumentError(f"start is {start!r}; allowed: {' or '.join(STARTS)}")

@@ -10,11 +10,10 @@ from tarry.base.types import Int64s
 from tarry.groups.copier import DeadLetterCopier
 from tarry.groups.delivery import Delivery
 from tarry.groups.group import Group
-from tarry.groups.group_state import GroupState
+from tarry.groups.group_state import Beginning, GroupState
 from tarry.groups.lease_manager import LeaseManager
 from tarry.groups.news import News
 from tarry.groups.policy import Policy
-from tarry.groups.replay import Beginning
 from tarry.groups.selection import Selection
 from tarry.groups.services import ScheduleRows, Services
 from tarry.queue.entries import Entry, Op
@@ -126,7 +125,7 @@ class GroupControl:
     # -- what goes on ------------------------------------------------------------------------------------------------
 
     def on_deleted(self, first: int) -> None:
-        """Retention left nothing of the topic below offset ``first``."""
+        """Retention has deleted all of the topic below offset ``first``."""
         with self._state.lock:
             if first > self._state.floor and not self._state.deleted:
                 self._state.forget(first)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import threading
+from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
 
-from tarry.base.errors import TarryError
+from tarry.base.errors import CorruptError, TarryError
 from tarry.groups.copies import CopyBatch
 from tarry.groups.dead_letter_rows import dead_letter_copies
 from tarry.groups.group_state import GroupState
@@ -19,26 +20,27 @@ from tarry.groups.states import Event, State, move
 log = logging.getLogger(__name__)
 
 
+@dataclass(eq=False)
 class DeadLetterCopier:
     """Any thread. ``put_copies`` schedules the copies."""
 
-    def __init__(self, state: GroupState, news: News, services: Services, put_copies: ScheduleRows) -> None:
-        self._state = state
-        self._copies = state.copies
-        self._news = news
-        self._clock = services.clock
-        self._journal = services.journal
-        self._ticket = services.ticket
-        self._put_copies = put_copies
-        self._ended = threading.Condition(state.lock)  # notified when a copy is not under way any more
+    _state: GroupState
+    _news: News
+    _services: Services
+    _put_copies: ScheduleRows
+    _ended: threading.Condition = field(init=False)
+    """Notified when a copy is not under way any more."""
+
+    def __post_init__(self) -> None:
+        self._ended = threading.Condition(self._state.lock)
 
     def run(self) -> None:
         """Copy what is to be copied. Without the lock: the call-back comes from the intake's writer, which must not
         wait for who waits for it, and without threads from within.
         """
-        while self._copies and not self._state.closed:
+        while self._state.copies and not self._state.closed:
             with self._state.lock:
-                batch = self._copies.begin(self._clock.now_ms())
+                batch = self._state.copies.begin(self._services.clock.now_ms())
             if batch is None:
                 return
             try:
@@ -48,7 +50,7 @@ class DeadLetterCopier:
             except BaseException:
                 with self._state.lock:
                     if batch.state is State.BURYING:
-                        self._copies.fail(batch, self._clock.now_ms())
+                        self._state.copies.fail(batch, self._services.clock.now_ms())
                         self._ended.notify_all()
                 raise
 
@@ -61,7 +63,7 @@ class DeadLetterCopier:
         looked, kept_offsets, rows = topic.read_rows(batch.offsets)
         with self._state.lock:
             if looked < len(batch.offsets):
-                self._copies.shorten(batch, looked)
+                self._state.copies.shorten(batch, looked)
             kept = np.isin(batch.offsets, kept_offsets)
             if not kept.all():
                 deleted = batch.offsets[~kept]
@@ -77,26 +79,27 @@ class DeadLetterCopier:
             group=self._state.name,
             cause=batch.cause,
             attempts=batch.attempts - 1,
-            now_ms=self._clock.now_ms(),
+            now_ms=self._services.clock.now_ms(),
         )
         self._put_copies(copies, partial(self._on_copied, batch))
 
     def _on_copied(self, batch: CopyBatch, result: object) -> None:
         """The copies are durable, or were refused. Settled only now: a crash before makes them once more."""
         try:
-            ticket = self._ticket()
+            ticket = self._services.ticket()
             with self._state.lock:
                 if isinstance(result, TarryError):
-                    self._copies.fail(batch, self._clock.now_ms())
-                    log.warning(
-                        "group %r of topic %r: %d dead letters were refused, to be tried again: %s",
-                        self._state.name, self._state.topic.name, len(batch.offsets), result,
-                    )  # fmt: skip
+                    self._state.copies.fail(batch, self._services.clock.now_ms())
+                    if not isinstance(result, CorruptError):  # that is said once, by who met it
+                        log.warning(
+                            "group %r of topic %r: %d dead letters were refused, to be tried again: %s",
+                            self._state.name, self._state.topic.name, len(batch.offsets), result,
+                        )  # fmt: skip
                 else:
-                    self._copies.finish(batch)
+                    self._state.copies.finish(batch)
                     entries = self._state.settle(batch.offsets)
                     if entries and not self._state.deleted:
-                        self._journal.write(entries, ticket)
+                        self._services.journal.write(entries, ticket)
                 self._ended.notify_all()
             self._news.notify()
         except TarryError as error:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 
 from tarry.base.clock import Clock
 from tarry.base.dead_topics import DEAD_LETTER_GROUP, dead_topic
-from tarry.base.errors import InvalidArgumentError, TarryError
+from tarry.base.errors import CorruptError, InvalidArgumentError, TarryError
 from tarry.base.message import SCHEMA
 from tarry.base.types import Int64s
 from tarry.base.waiting import answer_of, wait_for
@@ -36,15 +37,16 @@ ROWS_MAX = 1000
 """Dead letters that are put again at once."""
 
 
+@dataclass(eq=False)
 class DeadLetters:
     """See the module; any thread. ``schedule`` schedules what comes of them."""
 
-    def __init__(self, registry: GroupRegistry, clock: Clock, schedule: ScheduleRows, delay_ms_max: int) -> None:
-        self._registry = registry
-        self._clock = clock
-        self._schedule = schedule
-        self._delay_ms_max = delay_ms_max
-        self._changing = threading.Lock()  # else two respawns would each send the same dead letter
+    _registry: GroupRegistry
+    _clock: Clock
+    _schedule: ScheduleRows
+    _delay_ms_max: int
+    _changing: threading.Lock = field(default_factory=threading.Lock)
+    """Else two respawns would each send the same dead letter."""
 
     def count(self, topic: str, group: str) -> int:
         """How many there are of a group."""
@@ -58,8 +60,7 @@ class DeadLetters:
 
     def page(self, topic: str, group: str, limit: int, after: int | None) -> pa.RecordBatch:
         """Up to ``limit`` dead letters (:data:`DEAD_LETTER`) behind offset ``after``, oldest first."""
-        if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
-            raise InvalidArgumentError(f"limit is {limit!r}; allowed: 1 or more")
+        _check_limit(limit)
         if after is not None and (isinstance(after, bool) or not isinstance(after, int)):
             raise InvalidArgumentError(f"after is {after!r}; allowed: the offset of a dead letter")
         listing = self._listing(topic, group)
@@ -78,8 +79,8 @@ class DeadLetters:
         """Schedule dead letters in their topic again, for ``group`` alone: the i-th i/``per_second`` seconds from now.
         How many; each is taken off the list when its successor is durable.
         """
-        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
-            raise InvalidArgumentError(f"limit is {limit!r}; allowed: 1 or more")
+        if limit is not None:
+            _check_limit(limit)
         gap_ms = _gap_ms(per_second)
         self._registry.get(topic, group)  # nobody else would get them
         with self._changing:
@@ -122,6 +123,8 @@ class DeadLetters:
                 with self._changing:
                     for here, batch in _chunks(topic, listing.group.unsettled_offsets(extent.first, extent.end)):
                         self._replace(listing, here, renewed(batch, self._clock.now_ms()))
+        except CorruptError:
+            return False  # said once, by who met it
         except TarryError as error:
             log.warning(
                 "dead letters could not be kept for longer, so segment %d of the ready log is: %s", segment, error
@@ -139,6 +142,24 @@ class DeadLetters:
         wait_for(lambda on_result: listing.settle(offsets, on_result))
 
 
+@dataclass(eq=False)
+class GroupRetention:
+    """Implements :class:`tarry.queue.retention.RetentionGuard`: what groups say before a segment is deleted."""
+
+    _registry: GroupRegistry
+    _dead_letters: DeadLetters
+
+    def floor_of(self, topic: str) -> int | None:
+        return min((control.group.floor for control in self._registry.of_topic(topic)), default=None)
+
+    def make_way(self, segment: int, topics: list[Topic]) -> bool:
+        return self._dead_letters.move_on(segment, topics)
+
+    def on_deleted(self, topic: Topic) -> None:
+        for control in self._registry.of_topic(topic.name):
+            control.on_deleted(topic.first)
+
+
 def _chosen(listing: GroupControl, offsets: Offsets | None, limit: int | None) -> Int64s:
     """The offsets of those at ``offsets`` (None: of all) that are there, oldest first; up to ``limit``."""
     there = listing.group.unsettled_offsets(0, listing.topic.end, limit if offsets is None else None)
@@ -153,6 +174,11 @@ def _chunks(topic: Topic, offsets: Int64s) -> Iterator[tuple[Int64s, pa.RecordBa
         at += looked
         if batch is not None:
             yield here, batch
+
+
+def _check_limit(limit: int) -> None:
+    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+        raise InvalidArgumentError(f"limit is {limit!r}; allowed: 1 or more")
 
 
 def _gap_ms(per_second: float | None) -> float:

@@ -5,12 +5,14 @@ new in the queue.
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from enum import Enum
 
 import numpy as np
 import pyarrow as pa
 
 from tarry.api.views import DELIVERY
+from tarry.base.message import SCHEMA, concat
 from tarry.base.types import Int32s, Int64s
 from tarry.groups.copier import DeadLetterCopier
 from tarry.groups.group_state import GroupState
@@ -21,6 +23,7 @@ from tarry.groups.policy import Policy
 from tarry.groups.selection import DUE, TRIES, Selection, first_tries, is_plain
 from tarry.groups.services import Services
 from tarry.groups.states import State, States
+from tarry.queue.topic import READ_BYTES
 
 CHOICE_ROWS = 1024
 """Rows that a group looks at at once when it may not want most of them."""
@@ -42,33 +45,29 @@ class _Why(Enum):
     """Others should have the lock before more is looked at."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Chosen:
+    """Messages that were read together and are to be handed out: ``columns`` of the message, and arrays with a row a
+    message, by ascending offset. ``states``: the state of all, or of each.
+    """
+
+    columns: list[pa.Array]
+    offsets: Int64s
+    attempts: Int32s
+    states: State | States
+
+
+@dataclass(eq=False)
 class Delivery:
     """Any thread. Consumers that wait do so without the group's lock: see :class:`tarry.groups.news.News`."""
 
-    def __init__(
-        self,
-        state: GroupState,
-        policy: Policy,
-        selection: Selection,
-        lease_manager: LeaseManager,
-        copier: DeadLetterCopier,
-        news: News,
-        services: Services,
-    ) -> None:
-        self._state = state
-        self._topic = state.topic
-        self._leases = state.leases
-        self._upcoming = state.upcoming
-        self._copies = state.copies
-        self._order = state.order
-        self._policy = policy
-        self._selection = selection
-        self._lease_manager = lease_manager
-        self._copier = copier
-        self._news = news
-        self._clock = services.clock
-        self._journal = services.journal
-        self._on_handout = services.on_handout
+    _state: GroupState
+    _policy: Policy
+    _selection: Selection
+    _lease_manager: LeaseManager
+    _copier: DeadLetterCopier
+    _news: News
+    _services: Services
 
     def fetch(self, holder: Holder, rows_max: int, wait_s: float | None) -> pa.RecordBatch | None:
         """Lease up to ``rows_max`` messages to ``holder``, waiting up to ``wait_s`` seconds for the first (None: for
@@ -88,7 +87,7 @@ class Delivery:
                 left = None if end is None else end - time.monotonic()
                 over = left is not None and left <= 0
                 left = None if batch is not None or over else self._until_next(left, why)
-            if self._copies:
+            if self._state.copies:
                 self._copier.run()
             if batch is not None:
                 return batch
@@ -109,7 +108,7 @@ class Delivery:
                 return None, None
             batch, why = self._lease(holder, rows_max)
             again = None if batch is not None else 0.0 if why is _Why.UNFINISHED else self._until_next(None, why)
-        if self._copies:
+        if self._state.copies:
             self._copier.run()
         return batch, again
 
@@ -119,39 +118,64 @@ class Delivery:
         room = min(rows_max, holder.prefetch - holder.held)
         if settings.paused:
             return None, _Why.PAUSED
-        if room <= 0 or self._journal.is_full:
+        if room <= 0 or self._services.journal.is_full:
             # What is handed out may come back by itself, and the journal must be told of that.
             return None, _Why.FULL
-        now = self._clock.now_ms()
+        now = self._services.clock.now_ms()
         self._lease_manager.expire(now)
         if settings.inflight_max:
-            room = min(room, settings.inflight_max - self._leases.rows)
+            room = min(room, settings.inflight_max - self._state.leases.rows)
             if room <= 0:
                 return None, _Why.FULL
-        while True:
-            batch = self._lease_upcoming(holder, room, now)
-            if batch is not None:
-                return batch, _Why.EMPTY
-            batch, why = self._lease_new(holder, room, now)
-            # What was passed over may have let something go.
-            if batch is not None or why is _Why.UNFINISHED or not self._upcoming.due(now):
-                return batch, why
+        chosen: list[_Chosen] = []
+        try:
+            why = self._choose(chosen, room, now)
+        except Exception:
+            # What was read before a frame that is damaged, or a filter that takes too long, is on its way already. Who
+            # looks next meets the error first.
+            if not chosen:
+                raise
+        return (self._hand_out(holder, chosen, now), _Why.EMPTY) if chosen else (None, why)
 
-    def _lease_new(self, holder: Holder, room: int, now: int) -> tuple[pa.RecordBatch | None, _Why]:
+    def _choose(self, chosen: list[_Chosen], room: int, now: int) -> _Why:
+        """Add to ``chosen`` what there is, of as many frames as it takes, up to ``room`` messages or so many bytes; why
+        there is no more.
+        """
+        scan_end = max(self._state.cursor, self._state.floor) + SCAN_ROWS
+        size = 0
+        while True:
+            # First: what was passed over may have let something go.
+            part, why = self._choose_upcoming(room, now), _Why.EMPTY
+            if part is None:
+                part, why = self._choose_new(room, now, scan_end, is_first=not chosen)
+            if part is not None:
+                chosen.append(part)
+                room -= len(part.offsets)
+            is_more = self._state.upcoming.due(now) or (part is not None and self._state.cursor < self._state.topic.end)
+            if why is _Why.UNFINISHED or not room or not is_more:
+                return why
+            # Not asked before: it costs more than the rest, and most find the end of the queue.
+            size += sum(column.nbytes for column in part.columns) if part is not None else 0
+            if size >= READ_BYTES:
+                return why
+
+    def _choose_new(self, room: int, now: int, scan_end: int, *, is_first: bool) -> tuple[_Chosen | None, _Why]:
         state = self._state
         # After a recovery the cursor begins at the floor of then, which may have risen past it since.
-        start = state.cursor = max(state.cursor, state.floor)
+        state.cursor = max(state.cursor, state.floor)
         selective = self._policy.is_selective
         rows_max = max(min(room, CHOICE_ROWS_MAX), CHOICE_ROWS) if selective else room
-        while not self._order.full:
-            if state.cursor - start >= SCAN_ROWS:
+        while not self._state.order.full:
+            if state.cursor >= scan_end:
                 return None, _Why.UNFINISHED
-            unread = self._topic.read(state.cursor, rows_max)
+            unread = self._state.topic.read(state.cursor, rows_max)
             if unread is None:
                 break
             base, batch = unread
-            if base > state.cursor:
-                state.forget(base)  # retention deleted what lay between
+            if base > state.cursor:  # retention deleted what lay between
+                if not is_first:
+                    return None, _Why.UNFINISHED  # what is chosen and not leased yet would be counted as lost
+                state.forget(base)
             columns = batch.columns
             if selective or not is_plain(columns, batch.num_rows):
                 batch, offsets = self._selection.choose_new(batch, base, room, now)
@@ -159,8 +183,7 @@ class Delivery:
             else:
                 columns, offsets = self._choose_plain(batch, columns, base, now)
             if len(offsets):
-                attempts = np.ones(len(offsets), np.int32)
-                return self._hand_out(holder, columns, offsets, attempts, State.READY, now), _Why.EMPTY
+                return _Chosen(columns, offsets, np.ones(len(offsets), np.int32), State.READY), _Why.EMPTY
         return None, _Why.EMPTY
 
     def _choose_plain(
@@ -181,16 +204,16 @@ class Delivery:
             return columns, offsets
         return batch.filter(pa.array(keep)).columns, offsets[keep]
 
-    def _lease_upcoming(self, holder: Holder, room: int, now: int) -> pa.RecordBatch | None:
-        while (rows := self._upcoming.take(now, room)) is not None:
+    def _choose_upcoming(self, room: int, now: int) -> _Chosen | None:
+        while (rows := self._state.upcoming.take(now, room)) is not None:
             try:
-                looked, kept_offsets, batch = self._topic.read_rows(rows.offsets)
+                looked, kept_offsets, batch = self._state.topic.read_rows(rows.offsets)
                 unwanted = None if batch is None else self._selection.unwanted(batch)
             except BaseException:
-                self._upcoming.push_back(now, rows)
+                self._state.upcoming.push_back(now, rows)
                 raise
             if looked < len(rows.offsets):
-                self._upcoming.push_back(now, rows.pick(np.arange(looked, len(rows.offsets))))
+                self._state.upcoming.push_back(now, rows.pick(np.arange(looked, len(rows.offsets))))
                 rows = rows.pick(np.arange(looked))
             kept = np.isin(rows.offsets, kept_offsets)
             if not kept.all():
@@ -203,38 +226,46 @@ class Delivery:
                 continue
             if not out.all():
                 batch, rows = batch.filter(pa.array(out)), rows.pick(out)
-            return self._hand_out(holder, batch.columns, rows.offsets, rows.attempts, rows.states, now)
+            return _Chosen(batch.columns, rows.offsets, rows.attempts, rows.states)
         return None
 
-    def _hand_out(
-        self,
-        holder: Holder,
-        columns: list[pa.Array],
-        offsets: Int64s,
-        attempts: Int32s,
-        states: State | States,
-        now: int,
-    ) -> pa.RecordBatch:
-        tries = self._policy.own_tries(columns[TRIES])
-        number = self._leases.open(holder, offsets, states, attempts, tries, now + holder.lease_ms)
+    def _hand_out(self, holder: Holder, chosen: list[_Chosen], now: int) -> pa.RecordBatch:
+        """All of ``chosen`` as one batch, under one lease."""
+        together = chosen[0] if len(chosen) == 1 else _joined(chosen)
+        offsets, attempts = together.offsets, together.attempts
+        tries = self._policy.own_tries(together.columns[TRIES])
+        number = self._state.leases.open(holder, offsets, together.states, attempts, tries, now + holder.lease_ms)
         since = holder.on_handout(now)
-        due = columns[DUE].to_numpy()
-        self._on_handout(due, now, self._topic.name, since if attempts[0] == 1 else None)
+        for part in chosen:
+            due = part.columns[DUE].to_numpy()
+            self._services.on_handout(due, now, self._state.topic.name, since if part.attempts[0] == 1 else None)
         # With its type given, pa.array() does not look for what pandas might have to say: a fifth of the time.
         leases = pa.array(np.full(len(offsets), number, np.int64), pa.int64())
-        columns = [*columns, pa.array(offsets, pa.int64()), leases, pa.array(attempts, pa.int32())]
+        columns = [*together.columns, pa.array(offsets, pa.int64()), leases, pa.array(attempts, pa.int32())]
         return pa.RecordBatch.from_arrays(columns, schema=DELIVERY)
 
     def _until_next(self, left: float | None, why: _Why) -> float | None:
         """How long a waiting consumer may sleep before something of its group comes due."""
         if why is _Why.PAUSED:
             return left
-        moments = [] if why is _Why.FULL else [self._upcoming.next_ms, self._leases.next_deadline_ms]
-        moments.append(self._copies.next_ms)
-        if why is _Why.FULL or self._state.cursor < self._topic.end:
+        moments = [] if why is _Why.FULL else [self._state.upcoming.next_ms, self._state.leases.next_deadline_ms]
+        moments.append(self._state.copies.next_ms)
+        if why is _Why.FULL or self._state.cursor < self._state.topic.end:
             # There is no room, and an ack will wake us; or rows came after we looked, and a notification will.
-            moments.append(self._clock.now_ms() + LOOK_AGAIN_MS)
-        waits = [max(self._clock.seconds_until(moment), 0.0005) for moment in moments if moment is not None]
+            moments.append(self._services.clock.now_ms() + LOOK_AGAIN_MS)
+        waits = [max(self._services.clock.seconds_until(moment), 0.0005) for moment in moments if moment is not None]
         if left is not None:
             waits.append(left)
         return min(waits, default=None)
+
+
+def _joined(parts: list[_Chosen]) -> _Chosen:
+    """All of them, by ascending offset: what comes again may lie before or behind what is new."""
+    batch = concat(pa.RecordBatch.from_arrays(part.columns, schema=SCHEMA) for part in parts)
+    offsets = np.concatenate([part.offsets for part in parts])
+    order = np.argsort(offsets)
+    if (np.diff(order) != 1).any():
+        batch = batch.take(pa.array(order, pa.int64()))
+    attempts = np.concatenate([part.attempts for part in parts])
+    states = np.concatenate([np.broadcast_to(np.asarray(p.states, np.int8), len(p.offsets)) for p in parts])
+    return _Chosen(batch.columns, offsets[order], attempts[order], states[order])

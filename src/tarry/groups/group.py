@@ -1,18 +1,19 @@
-"""A consumer group of a topic, as its consumers see it, and questions about where its messages are."""
+"""A consumer group of a topic, and one of its consumers, as consumers see them; and where the group's messages are."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
-from tarry.api.consuming import OnResult
+from tarry.api.consuming import ConsumerGroup, OnResult
 from tarry.api.groups import GroupSettings
 from tarry.api.settings import Start
 from tarry.base.clock import Clock
+from tarry.base.errors import ClosedError, CorruptError
 from tarry.base.types import Int64s, Mask
-from tarry.groups import inspection
 from tarry.groups.delivery import Delivery
 from tarry.groups.group_state import GroupState
 from tarry.groups.lease_manager import LeaseManager
@@ -20,7 +21,59 @@ from tarry.groups.leases import Holder
 from tarry.groups.news import News
 from tarry.groups.policy import Policy
 from tarry.groups.selection import Selection
-from tarry.groups.subscription import Subscription
+
+ROWS_MAX = 8192
+_WINDOW_ROWS = 65_536
+
+
+@dataclass(slots=True, eq=False)
+class Subscription:
+    """Implements :class:`tarry.api.consuming.Subscription`."""
+
+    group: ConsumerGroup
+    _holder: Holder
+    _delivery: Delivery
+    _lease_manager: LeaseManager
+
+    @property
+    def held(self) -> int:
+        return self._holder.held
+
+    @property
+    def closed(self) -> bool:
+        return self._holder.closed
+
+    def poll(self, rows_max: int) -> tuple[pa.RecordBatch | None, float | None]:
+        return self._delivery.poll(self._holder, rows_max)
+
+    def fetch(self, rows_max: int = ROWS_MAX, wait_s: float | None = None) -> pa.RecordBatch | None:
+        return self._delivery.fetch(self._holder, rows_max, wait_s)
+
+    def ack(self, leases: Int64s, offsets: Int64s, on_result: OnResult | None = None) -> int:
+        self._check_open()
+        return self._lease_manager.ack(leases, offsets, on_result)
+
+    def nack(
+        self, leases: Int64s, offsets: Int64s, delay_ms: int | None = None, on_result: OnResult | None = None
+    ) -> int:
+        self._check_open()
+        return self._lease_manager.nack(leases, offsets, delay_ms, on_result)
+
+    def extend(self, leases: Int64s, offsets: Int64s, lease_ms: int) -> int:
+        self._check_open()
+        return self._lease_manager.extend(leases, offsets, lease_ms)
+
+    def renew(self, held_ms_max: int) -> int:
+        return self._lease_manager.renew(self._holder, held_ms_max)
+
+    def close(self) -> None:
+        self._lease_manager.release(self._holder)
+
+    def _check_open(self) -> None:
+        if self.group.closed:
+            if self.group.deleted:
+                raise ClosedError(f"group {self.group.name!r} of topic {self.group.topic_name!r} was deleted")
+            raise ClosedError("the broker is closed")
 
 
 class Group:
@@ -38,9 +91,15 @@ class Group:
     ) -> None:
         self.name = state.name
         self.topic_name = state.topic.name
+        self.listen = news.listen
+        self.ack = lease_manager.ack
+        self.ack_each = lease_manager.ack_each
+        self.nack = lease_manager.nack
+        self.reject = lease_manager.reject
+        self.extend = lease_manager.extend
+        self.change_lease = lease_manager.change_lease
         self._state = state
         self._policy = policy
-        self._news = news
         self._selection = selection
         self._lease_manager = lease_manager
         self._delivery = delivery
@@ -68,32 +127,18 @@ class Group:
     def waits_for_acks(self) -> bool:
         return self._lease_manager.waits_for_acks
 
+    @property
+    def queue_ends(self) -> tuple[int, int]:
+        topic = self._state.topic
+        return topic.first, topic.end
+
     def subscribe(self, *, prefetch: int, lease_ms: int) -> Subscription:
         holder = Holder(prefetch, lease_ms, since_ms=self._clock.now_ms())
         return Subscription(self, holder, self._delivery, self._lease_manager)
 
-    def listen(self, on_news: Callable[[], None]) -> Callable[[], None]:
-        return self._news.listen(on_news)
-
-    def ack(self, leases: Int64s, offsets: Int64s, on_result: OnResult | None = None) -> int:
-        return self._lease_manager.ack(leases, offsets, on_result)
-
-    def ack_each(self, leases: Int64s, offsets: Int64s, on_result: OnResult) -> Mask:
-        return self._lease_manager.ack_each(leases, offsets, on_result)
-
-    def nack(
-        self, leases: Int64s, offsets: Int64s, delay_ms: int | None = None, on_result: OnResult | None = None
-    ) -> int:
-        return self._lease_manager.nack(leases, offsets, delay_ms, on_result)
-
-    def reject(self, leases: Int64s, offsets: Int64s, on_result: OnResult | None = None) -> int:
-        return self._lease_manager.reject(leases, offsets, on_result)
-
-    def extend(self, leases: Int64s, offsets: Int64s, lease_ms: int) -> int:
-        return self._lease_manager.extend(leases, offsets, lease_ms)
-
-    def change_lease(self, lease: int, offset: int, lease_ms: int) -> int | None:
-        return self._lease_manager.change_lease(lease, offset, lease_ms)
+    def wants(self, batch: pa.RecordBatch) -> Mask:
+        with self._state.lock:
+            return ~self._selection.unwanted(batch)
 
     # -- where its messages are --------------------------------------------------------------------------------------
 
@@ -111,16 +156,34 @@ class Group:
     def unsettled(self) -> int:
         """How many ready messages are not settled."""
         with self._state.lock:
-            return inspection.unsettled(self._state)
+            return self._unsettled()
+
+    def _unsettled(self) -> int:
+        state = self._state
+        floor = max(state.floor, state.topic.first)  # below is what retention deleted
+        return state.unsettled_between(floor, state.topic.end)
 
     def unsettled_offsets(self, first: int, end: int, limit: int | None = None) -> Int64s:
         """The offsets from ``first`` to before ``end`` that are not settled, ascending; up to ``limit`` of them."""
-        with self._state.lock:
-            return inspection.unsettled_offsets(self._state, first, end, limit)
+        state = self._state
+        with state.lock:
+            at, end = max(first, state.floor, state.topic.first), min(end, state.topic.end)
+            parts, count = [np.empty(0, np.int64)], 0
+            while at < end and (limit is None or count < limit):
+                window = np.arange(at, min(end, at + _WINDOW_ROWS), dtype=np.int64)
+                parts.append(window[~state.settled_mask(window)])
+                count += len(parts[-1])
+                at += len(window)
+            return np.concatenate(parts)[:limit]
 
     def oldest_due_ms(self) -> int | None:
-        """Due time of the first message in the queue that is not settled (it may be read from disk)."""
-        first = self._state.topic.read(self._state.floor, 1)
+        """Due time of the first message in the queue that is not settled (it may be read from disk); None where there
+        is none, or it lies in a damaged frame.
+        """
+        try:
+            first = self._state.topic.read(self._state.floor, 1)
+        except CorruptError:
+            return None  # figures of all groups must not fail for it; consumers get the error
         return None if first is None else int(first[1].column("due_ms")[0].as_py())
 
     def counts(self) -> dict[str, int]:
@@ -128,8 +191,18 @@ class Group:
         copied to the dead letters); their sum is what is not settled (lag). And lost: deleted by retention before they
         were settled.
         """
-        with self._state.lock:
-            return inspection.counts(self._state, self._clock.now_ms())
+        state = self._state
+        with state.lock:
+            if state.topic.first > state.floor:
+                state.forget(state.topic.first)  # it may have been in memory for longer than its segment
+            counts = {
+                "leased": state.leases.rows,
+                "waiting": state.upcoming.waiting(self._clock.now_ms()),
+                "blocked": state.order.held,
+                "burying": state.copies.rows,
+            }
+            lag = self._unsettled()
+            return {"ready": max(0, lag - sum(counts.values())), **counts, "lag": lag, "lost": state.lost}
 
     def state_of(self, offset: int) -> dict[str, Any]:
         """The message's state in the group, as plain data. ``state`` is one of
@@ -142,13 +215,22 @@ class Group:
         - ``ready``: not handed out
         """
         with self._state.lock:
-            return inspection.state_of(self._state, offset)
+            return _state_of(self._state, offset)
 
-    def wants(self, batch: pa.RecordBatch) -> Mask:
-        """Which of these rows of its topic are for this group, and match its filter.
 
-        Raises:
-            InvalidArgumentError: the filter is a condition that takes too long.
-        """
-        with self._state.lock:
-            return ~self._selection.unwanted(batch)
+def _state_of(state: GroupState, offset: int) -> dict[str, Any]:
+    one = np.array([offset], np.int64)
+    if offset < state.floor or bool(state.settled_mask(one)[0]):
+        return {"state": "settled"}
+    for lease in state.leases:
+        if (at := lease.place(offset)) is not None:
+            return {"state": "leased", "attempt": int(lease.attempts[at]), "until_ms": lease.deadline_ms}
+    for batch in state.copies:
+        if offset in batch.offsets:
+            return {"state": "burying", "cause": batch.cause}
+    for at_ms, offsets, attempts in state.upcoming:
+        places = np.flatnonzero(offsets == offset)
+        if len(places):
+            return {"state": "waiting", "attempt": int(attempts[places[0]]), "again_ms": at_ms}
+    passed = offset < state.cursor and not bool(state.passing_mask(one)[0])
+    return {"state": "blocked" if passed and state.order.active else "ready"}

@@ -11,17 +11,17 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from tarry.api.settings import STARTS
+from tarry.api.settings import EARLIEST, STARTS, Start
 from tarry.base.errors import ClosedError, CorruptError
 from tarry.base.types import Int32s, Int64s, Mask
 from tarry.groups.copies import CopiesUnderWay
 from tarry.groups.intervals import Intervals, runs
 from tarry.groups.leases import Leases
 from tarry.groups.order import Order
-from tarry.groups.replay import Beginning
 from tarry.groups.services import Services
 from tarry.groups.states import Event, State, States, move, move_all
 from tarry.groups.upcoming import Upcoming
@@ -29,6 +29,40 @@ from tarry.queue.entries import Entry, Op
 from tarry.queue.topic import Topic
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Beginning:
+    """Where a group begins: at an offset where it is new, or, after a restart, where the journal's entries left it.
+
+    All below ``floor`` is settled, and so are the intervals in ``settled``.
+
+    ``start`` is where the group began when it was made, ``lost`` how many messages retention deleted before it had
+    settled them, and ``retries`` what is to be tried again: offset → (attempt, at_ms).
+    """
+
+    floor: int = 0
+    start: Start = EARLIEST
+    lost: int = 0
+    settled: Intervals = field(default_factory=Intervals)
+    retries: dict[int, tuple[int, int]] = field(default_factory=dict)
+
+    def replay(self, entry: Entry) -> None:
+        """Apply an entry of the journal (not DELETE), in the order in which they were written."""
+        if entry.op is Op.GROUP:
+            self.floor = max(self.floor, entry.first)
+            self.lost = max(self.lost, entry.last)
+            self.start = STARTS[entry.attempt]
+        elif entry.op is Op.SEEK:
+            self.floor = entry.first
+            self.settled.clear()
+            self.retries.clear()
+        elif entry.op is Op.ACK:
+            self.settled.add(entry.first, entry.last)
+            for offset in range(entry.first, entry.last) if self.retries else ():
+                self.retries.pop(offset, None)
+        else:
+            self.retries.update(dict.fromkeys(range(entry.first, entry.last), (entry.attempt, entry.at_ms)))
 
 
 class GroupState:
@@ -111,7 +145,7 @@ class GroupState:
         return end - first - self._settled.count(first, end)
 
     def on_way(self) -> Iterator[tuple[int, Int64s, Int32s]]:
-        """What was looked at and is not settled, but for what the order holds back: (moment, offsets, attempts)."""
+        """All that was looked at and is not settled, without what the order holds back: (moment, offsets, attempts)."""
         yield from self.upcoming
         for batch in self.copies:
             yield 0, batch.offsets, batch.attempts
@@ -122,7 +156,7 @@ class GroupState:
     # -- settling ----------------------------------------------------------------------------------------------------
 
     def settle(self, offsets: Int64s) -> list[Entry]:
-        """These (ascending) are settled, whatever for; what the journal has to know."""
+        """Settle these offsets (ascending), whatever for. The entries that the journal has to get."""
         intervals = runs(offsets)
         for first, end in intervals:
             self._settled.add(first, end)
@@ -132,7 +166,7 @@ class GroupState:
         return [Entry(self.topic.name, self.name, Op.ACK, first, end) for first, end in intervals]
 
     def drop(self, offsets: Int64s, states: State | States, event: Event) -> None:
-        """These (ascending; in one state, or each in its own) are settled without a consumer."""
+        """Settle these offsets (ascending; ``states`` is that of all, or of each) without a consumer."""
         if len(offsets):
             move(states, event) if isinstance(states, State) else move_all(states, event)
             self._journal.write(self.settle(offsets), self._ticket())
@@ -145,14 +179,14 @@ class GroupState:
             self.upcoming.push(now, np.array(offsets, np.int64), np.ones(len(offsets), np.int32), state)
 
     def retry_entries(self, at_ms: int, offsets: Int64s, attempts: Int32s) -> Iterator[Entry]:
-        """What the journal has to know of rows that are to be tried again at a moment."""
+        """The entries for the journal of rows that are to be tried again at ``at_ms``."""
         for attempt in np.unique(attempts).tolist():
             for first, end in runs(offsets[attempts == attempt]):
                 yield Entry(self.topic.name, self.name, Op.RETRY, first, end, attempt, at_ms)
 
     def make_dead_letters(self, offsets: Int64s, attempts: Int32s, cause: str) -> list[Entry]:
-        """These (BURYING; a row each, ``attempts`` as in :class:`~tarry.groups.copies.CopyBatch`) are to be copied to
-        the dead letters; what the journal has to know.
+        """Have these offsets, which are BURYING, copied to the dead letters (``attempts`` as in
+        :class:`~tarry.groups.copies.CopyBatch`). The entries that the journal has to get.
         """
         self.copies.add(offsets, attempts, cause)
         return list(self.retry_entries(0, offsets[attempts > 1], attempts[attempts > 1]))
@@ -223,11 +257,11 @@ class GroupState:
     # -- for the journal ---------------------------------------------------------------------------------------------
 
     def group_entry(self) -> Entry:
-        """That the group exists."""
+        """The entry that says that the group exists."""
         return Entry(self.topic.name, self.name, Op.GROUP, self.floor, self.lost, STARTS.index(self.start))
 
     def entries(self) -> list[Entry]:
-        """All of it, for a snapshot of the journal. First tries are not in it: they are found in the log."""
+        """The whole state, for a snapshot of the journal; without first tries, which are found in the ready log."""
         entries = [self.group_entry()]
         entries += [Entry(self.topic.name, self.name, Op.ACK, first, end) for first, end in self._settled]
         for at_ms, offsets, attempts in self.on_way():

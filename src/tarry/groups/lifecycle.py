@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -13,8 +14,8 @@ from tarry.api.settings import EARLIEST, LATEST, Start
 from tarry.base.dead_topics import DEAD_LETTER_GROUP
 from tarry.base.waiting import wait_for
 from tarry.groups.control import GroupControl
+from tarry.groups.group_state import Beginning
 from tarry.groups.registry import GroupRegistry
-from tarry.groups.replay import Beginning
 from tarry.groups.services import ScheduleRows, Services
 from tarry.groups.settings_file import SettingsFile
 from tarry.queue.entries import Entry, Op
@@ -23,25 +24,17 @@ from tarry.queue.log import ReadyLog
 from tarry.queue.topic import Topic
 
 
+@dataclass(eq=False)
 class GroupLifecycle:
     """Any thread. ``schedule`` schedules what groups send to other topics."""
 
-    def __init__(
-        self,
-        ready: ReadyLog,
-        journal: Journal,
-        registry: GroupRegistry,
-        settings: SettingsFile,
-        services: Services,
-        schedule: ScheduleRows,
-    ) -> None:
-        self._ready = ready
-        self._journal = journal
-        self._registry = registry
-        self._settings = settings
-        self._services = services
-        self._schedule = schedule
-        self._lock = threading.Lock()
+    _ready: ReadyLog
+    _journal: Journal
+    _registry: GroupRegistry
+    _settings: SettingsFile
+    _services: Services
+    _schedule: ScheduleRows
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def get_or_create(self, topic: str, name: str, start: Start = EARLIEST) -> GroupControl:
         """The group, made if there is none: at the earliest message that is kept, or behind the latest. Its name is

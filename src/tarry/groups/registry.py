@@ -1,17 +1,20 @@
-"""Which groups there are, by topic."""
+"""Which groups there are, by topic, and how they may be called."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tarry.base.errors import NotFoundError
+from tarry.base.errors import InvalidArgumentError, NotFoundError
+from tarry.base.message import RESERVED
 from tarry.groups.control import GroupControl
 from tarry.queue.entries import Entry
+
+NAME_BYTES_MAX = 255
 
 
 class GroupRegistry:
     """Any thread. It is made before the journal, which asks it for a snapshot, and filled with groups that write to the
-    journal. Who adds and removes sees to it that there is one group of a name.
+    journal. Whoever adds and removes sees to it that a name has one group.
     """
 
     def __init__(self) -> None:
@@ -42,11 +45,11 @@ class GroupRegistry:
         return [control for groups in list(self._by_topic.values()) for control in list(groups.values())]
 
     def add(self, control: GroupControl) -> None:
-        """There is another one."""
+        """Take up a group that was made."""
         self._by_topic.setdefault(control.topic.name, {})[control.name] = control
 
     def remove(self, control: GroupControl) -> bool:
-        """It was deleted; False where there is another one of its name by now."""
+        """Forget a group that was deleted; False where another group has its name by now."""
         groups = self._by_topic[control.topic.name]
         if groups.get(control.name) is not control:
             return False
@@ -57,3 +60,37 @@ class GroupRegistry:
         """The state of all groups, for a snapshot of the journal."""
         for control in self.all():
             yield from control.entries()
+
+
+def check_group(name: str) -> str:
+    """``name`` itself, when a group may have it.
+
+    Raises:
+        InvalidArgumentError: otherwise.
+    """
+    if not isinstance(name, str) or not name or len(name.encode(errors="replace")) > NAME_BYTES_MAX:
+        raise InvalidArgumentError(f"group {name!r} is not a group name; allowed: 1 to {NAME_BYTES_MAX} bytes")
+    if name.startswith(RESERVED) or not _encodes(name):
+        raise InvalidArgumentError(
+            f"group {name!r} is not a group name; allowed: UTF-8 that begins without {RESERVED!r}"
+        )
+    return name
+
+
+def broadcast_group(group: str, consumer: str) -> str:
+    """The name of the group that one consumer of a broadcast has for itself.
+
+    Raises:
+        InvalidArgumentError: the consumer's name is not allowed, or both together are too long.
+    """
+    if not isinstance(consumer, str) or not consumer or "@" in consumer:
+        raise InvalidArgumentError(f"broadcast consumer {consumer!r}; allowed: 1 or more characters without '@'")
+    return check_group(f"{group}@{consumer}")
+
+
+def _encodes(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -6,42 +6,43 @@ late or has no try left, and holds back what the order says must wait.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import pyarrow as pa
 
-from tarry.base.message import ORDER_KEY, SCHEMA
+from tarry.api.groups import TopicSettings
+from tarry.base.delay import INT64_MAX
+from tarry.base.message import LATE, LATE_WAYS, ORDER_KEY, SCHEMA
 from tarry.base.properties import has_none
 from tarry.base.reserved import ONLY, texts_of, values_of
 from tarry.base.types import Int64s, Mask
 from tarry.groups import dead_letter_rows
 from tarry.groups.group_state import GroupState
-from tarry.groups.lateness import EXPIRE_COLUMN, overdue
 from tarry.groups.policy import Policy
 from tarry.groups.services import Services
 from tarry.groups.states import Event, State, move, move_all
 from tarry.groups.upcoming import Rows
 from tarry.queue.entries import Entry
 
-DUE, TRIES, _PROPERTIES = (SCHEMA.get_field_index(name) for name in ("due_ms", "tries", "properties"))
+DUE, TRIES, _PROPERTIES, _EXPIRE = (SCHEMA.get_field_index(n) for n in ("due_ms", "tries", "properties", "expire_ms"))
+_DROP, _DEAD = LATE_WAYS.index("drop"), LATE_WAYS.index("dead")
 
 
+@dataclass(eq=False)
 class Selection:
     """The choice between a group's queue and its consumers. With the group's lock held."""
 
-    def __init__(self, state: GroupState, policy: Policy, services: Services) -> None:
-        self._state = state
-        self._order = state.order
-        self._upcoming = state.upcoming
-        self._policy = policy
-        self._journal = services.journal
-        self._ticket = services.ticket
+    _state: GroupState
+    _policy: Policy
+    _services: Services
 
     def defer(self, rows: Rows, due: Int64s) -> None:
-        """The clock was set back since these (each due at its ``due``) were dispatched. Never early; and what is due
-        behind them need not wait for them.
+        """Hold these rows back until they are due (each at its ``due``): the clock was set back since they were
+        dispatched. What lies behind them in the queue need not wait.
         """
         for moment in np.unique(due).tolist():
-            self._upcoming.push_back(moment, rows.pick(due == moment))
+            self._state.upcoming.push_back(moment, rows.pick(due == moment))
 
     def choose_new(self, batch: pa.RecordBatch, base: int, room: int, now: int) -> tuple[pa.RecordBatch, Int64s]:
         """Of rows that nobody looked at, from offset ``base`` on, those to hand out, up to ``room``, and their offsets.
@@ -57,7 +58,7 @@ class Selection:
         settled, go = fresh & (unwanted | drop), fresh & ~(unwanted | drop)
         due = batch.column("due_ms").to_numpy()
         out = go & ~dead & (due <= now)
-        if not self._order.active:
+        if not self._state.order.active:
             blocked, counted = np.zeros(len(offsets), np.bool_), np.flatnonzero(out)
             end = len(offsets) if len(counted) <= room else int(counted[room - 1]) + 1
         else:
@@ -93,7 +94,7 @@ class Selection:
         entries = self._dead(rows.pick(exhausted), Event.EXHAUST, dead_letter_rows.TRIES)
         entries += self._dead(rows.pick(dead), Event.EXPIRE_MESSAGE, dead_letter_rows.EXPIRED)
         if entries:
-            self._journal.write(entries, self._ticket())
+            self._services.journal.write(entries, self._services.ticket())
         self._state.drop(rows.offsets[unwanted], rows.states[unwanted], Event.FILTER)
         self._state.drop(rows.offsets[drop], rows.states[drop], Event.DROP)
         return out
@@ -120,7 +121,7 @@ class Selection:
 
     def _overdue(self, batch: pa.RecordBatch, now: int) -> tuple[Mask, Mask]:
         """Which rows are to be dropped for being late, and which become dead letters."""
-        masks = overdue(batch, now, self._policy.topic_settings) if self._policy.makes_dead_letters else None
+        masks = _late_rows(batch, now, self._policy.topic_settings) if self._policy.makes_dead_letters else None
         return masks or (np.zeros(batch.num_rows, np.bool_), np.zeros(batch.num_rows, np.bool_))
 
     def _fresh(self, batch: pa.RecordBatch, offsets: Int64s) -> Mask:
@@ -133,12 +134,12 @@ class Selection:
         return fresh
 
     def _note(self, batch: pa.RecordBatch, offsets: Int64s, which: Mask) -> None:
-        """These are on their way, maybe since before the order was looked at."""
-        if self._order.active and which.any():
+        """Have the order know of these rows, which are on their way, maybe since before the group was ordered."""
+        if self._state.order.active and which.any():
             keys = texts_of(batch.column(_PROPERTIES), ORDER_KEY)
             for row in np.flatnonzero(which).tolist():
                 if (key := keys[row]) is not None:
-                    self._order.note(int(offsets[row]), key)
+                    self._state.order.note(int(offsets[row]), key)
 
     def _hold_back(self, batch: pa.RecordBatch, offsets: Int64s, go: Mask, out: Mask, room: int) -> tuple[Mask, int]:
         """Which of the rows that may ``go`` must wait for others of their key, up to where ``room`` of those that are
@@ -147,10 +148,10 @@ class Selection:
         keys = texts_of(batch.column(_PROPERTIES), ORDER_KEY)
         blocked = np.zeros(len(offsets), np.bool_)
         for row in np.flatnonzero(go).tolist():
-            if self._order.full:
+            if self._state.order.full:
                 return blocked, row
             key = keys[row]
-            if key is not None and not self._order.enter(int(offsets[row]), key):
+            if key is not None and not self._state.order.enter(int(offsets[row]), key):
                 blocked[row] = True
             elif out[row]:
                 room -= 1
@@ -162,10 +163,36 @@ class Selection:
 
 
 def is_plain(columns: list[pa.Array], rows: int) -> bool:
-    """Whether nothing in these rows can ask for more than to be handed out."""
-    return bool(columns[EXPIRE_COLUMN].null_count == rows) and has_none(columns[_PROPERTIES])
+    """Whether these rows need no choice: none has an expiry, or properties, where other wishes are."""
+    return bool(columns[_EXPIRE].null_count == rows) and has_none(columns[_PROPERTIES])
 
 
 def first_tries(offsets: Int64s) -> Rows:
-    """Messages before their first try."""
+    """These offsets as rows whose first try is to come."""
     return Rows(offsets, np.ones(len(offsets), np.int32), np.full(len(offsets), int(State.READY), np.int8))
+
+
+def _late_rows(batch: pa.RecordBatch, now_ms: int, settings: TopicSettings | None) -> tuple[Mask, Mask] | None:
+    """Which rows are to be dropped, and which go to the dead letters; None for none.
+
+    A message's own expiry counts before the topic's, and so does what it says should become of it.
+    """
+    limit = -1 if settings is None else settings.lateness_ms_max
+    own = batch.column(_EXPIRE)
+    if own.null_count == batch.num_rows and limit < 0:
+        return None
+    expire = own.fill_null(INT64_MAX).to_numpy()
+    if limit >= 0:
+        # Beyond the limit: a message that is late by just that much is delivered.
+        by_topic = batch.column("due_ms").to_numpy() + (limit + 1)
+        expire = np.where(own.is_null().to_numpy(zero_copy_only=False), by_topic, expire)
+    late = expire <= now_ms
+    if not late.any():
+        return None
+    default = settings.late if settings is not None and settings.late else "drop"
+    ways = np.full(batch.num_rows, LATE_WAYS.index(default), np.int8)
+    own_ways = values_of(batch.column("properties"), LATE)
+    if own_ways is not None:
+        rows, texts = own_ways
+        ways[rows] = [LATE_WAYS.index(t if t in LATE_WAYS else default) for t in texts.to_pylist()]
+    return late & (ways == _DROP), late & (ways == _DEAD)

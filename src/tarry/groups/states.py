@@ -140,10 +140,10 @@ def move(state: State, event: Event) -> State:
     Raises:
         IllegalTransitionError: the table has no such pair; names state, event, and what is allowed in that state.
     """
-    found = TABLE.get((state, event))
-    if found is None:
+    following = TABLE.get((state, event))
+    if following is None:
         raise IllegalTransitionError(_refusal(state, event))
-    return found
+    return following
 
 
 def move_all(states: States, event: Event) -> States:
@@ -152,22 +152,12 @@ def move_all(states: States, event: Event) -> States:
     Raises:
         IllegalTransitionError: names the first for which the table has no such pair. None was moved.
     """
-    moved = _look_up(states, event)
+    moved: States = _MOVES[event].take(states.view(np.uint8))
     illegal = moved < 0
     if illegal.any():
         row = int(illegal.argmax())
         raise IllegalTransitionError(f"row {row}: {_refusal(int(states[row]), event)}")
     return moved
-
-
-def allowed(states: States, event: Event) -> npt.NDArray[np.bool_]:
-    """Which of ``states`` (int8) ``event`` is legal in."""
-    return _look_up(states, event) >= 0
-
-
-def _look_up(states: States, event: Event) -> States:
-    found: States = _MOVES[event].take(states.view(np.uint8))
-    return found
 
 
 def _refusal(state: int, event: Event) -> str:

@@ -198,6 +198,11 @@ def _read_header(path: Path, log_path: Path) -> tuple[int, int, int] | None:
     return (base, rows, frames) if sound and log_bytes == log_path.stat().st_size else None
 
 
+def is_sound_index(path: Path, log_path: Path) -> bool:
+    """Whether an index file is whole and of this log, by its checksum."""
+    return _read_header(path, log_path) is not None
+
+
 def index_of_log(path: Path, base: int) -> ActiveIndex:
     """The index made again from the frames of a segment, each checked.
 

@@ -7,7 +7,7 @@ reads what may go meanwhile holds :meth:`Intake.kept`, or expects FileNotFoundEr
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 
 import numpy as np
@@ -22,6 +22,8 @@ from tarry.intake.index import Window
 from tarry.intake.segments import SegmentFrames, Segments, WrittenFrame
 from tarry.log.segment import SegmentReader
 
+OnDamage = Callable[[CorruptError, Int64s], None]
+"""Called for a damaged frame, with the seqs that were wanted of it, ascending."""
 JOINED_ROWS = 8192
 """Small frames that are read one after the other are joined to about so many rows."""
 
@@ -96,15 +98,16 @@ class Intake:
         due, _, _ = self.select(window, 1)
         return int(due[0]) if len(due) else None
 
-    def read_rows(self, seqs: Int64s) -> pa.RecordBatch | None:
-        """The messages with these seqs, in seq order; None for none. Those that are not here are left out.
+    def read_rows(self, seqs: Int64s, on_damage: OnDamage | None = None) -> pa.RecordBatch | None:
+        """The messages with these seqs, in seq order; None for none. Those that are not here are left out, and with
+        ``on_damage`` those that cannot be read.
 
         Raises:
-            CorruptError: when a frame is damaged.
+            CorruptError: when a frame is damaged, without ``on_damage``.
         """
         batches = [
             batch if len(rows) == batch.num_rows else batch.take(pa.array(rows, pa.int64()))
-            for batch, rows in self._frames_of(seqs)
+            for batch, rows in self._frames_of(seqs, on_damage)
         ]
         return concat(batches) if batches else None
 
@@ -175,7 +178,7 @@ class Intake:
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
-    def _frames_of(self, seqs: Int64s) -> Iterator[tuple[pa.RecordBatch, Int64s]]:
+    def _frames_of(self, seqs: Int64s, on_damage: OnDamage | None = None) -> Iterator[tuple[pa.RecordBatch, Int64s]]:
         """Each frame that has some of these messages, and which of its rows they are, ascending."""
         wanted = np.sort(seqs)
         for segment in self._segments.frames_between(int(wanted[0]), int(wanted[-1]) + 1) if len(wanted) else ():
@@ -187,7 +190,13 @@ class Intake:
             starts = np.concatenate([[0], np.flatnonzero(np.diff(frame)) + 1])
             with SegmentReader(segment.path) as reader:
                 for number, part in zip(frame[starts].tolist(), np.split(in_segment, starts[1:]), strict=True):
-                    _, _, batch = reader.read(int(positions[number]), SCHEMA)
+                    try:
+                        _, _, batch = reader.read(int(positions[number]), SCHEMA)
+                    except CorruptError as error:
+                        if on_damage is None:
+                            raise
+                        on_damage(error, part)
+                        continue
                     yield batch, part - int(first_seqs[number])
 
     def _slices(self, start: int, end: int) -> Iterator[pa.RecordBatch]:

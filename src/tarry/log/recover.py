@@ -33,12 +33,12 @@ def recover_tail(
     with SegmentReader(path) as reader:
         size = reader.size
         if reader.file_header() != (log_kind, base):
-            if max(durable_to, _witness(reader, frame.FILE_HEADER_BYTES)) > 0:
+            if max(durable_to, durable_by_witness(reader, frame.FILE_HEADER_BYTES)) > 0:
                 raise CorruptError(f"{path} at offset 0: the file header is damaged")
             end, frames = 0, empty
         else:
             frames, end = _valid_frames(reader, max(start, frame.FILE_HEADER_BYTES))
-            if end < size and max(durable_to, _witness(reader, end + 8)) > end:
+            if end < size and max(durable_to, durable_by_witness(reader, end + 8)) > end:
                 raise CorruptError(
                     f"{path} at offset {end}: a frame that was durable is damaged; {size - end} bytes follow"
                 )
@@ -67,7 +67,7 @@ def _valid_frames(reader: SegmentReader, position: int) -> tuple[list[Located], 
     return frames, position
 
 
-def _witness(reader: SegmentReader, position: int) -> int:
+def durable_by_witness(reader: SegmentReader, position: int) -> int:
     """The highest ``durable_to`` that any intact frame header at or after ``position`` claims; 0 without one.
 
     A frame lies at a multiple of 8 and behind what it calls durable. Anything else that looks like one is a piece of a

@@ -1,7 +1,7 @@
 """What has become due: ``log`` is the ready log, frames by topic · ``topic`` is one topic's queue and its offsets ·
 ``journal`` makes durable what groups have acknowledged · ``search`` finds messages in the log.
 
-Parts of the ready log: ``recovery`` (what is on disk) · ``writer`` · ``tail_cache`` (the newest rows, in memory) ·
+Parts of the ready log: ``recovery`` (what is on disk) · ``writer`` ·
 ``frame_table`` (which frames a segment has) · ``reader`` · ``retention`` (what is deleted). The journal's: ``entries``.
 """
 

@@ -71,7 +71,7 @@ def store_frames(log_path: Path, frames: Sequence[FrameEntry]) -> None:
         OSError: it was not written.
     """
     columns = list(zip(*frames, strict=True)) if frames else [()] * len(SCHEMA)
-    # It is not fsynced, so after a power failure it may be anything: the seal tells.
+    # It is not fsynced, so after a power failure it may hold anything: by the seal that is noticed.
     schema = SCHEMA.with_metadata({_SEAL: _seal(log_path, frames)})
     arrays = [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)]
     table = pa.Table.from_arrays(arrays, schema=schema)
@@ -92,16 +92,9 @@ def load_frames(log_path: Path) -> list[FrameEntry]:
     Raises:
         FileNotFoundError: the segment was deleted. CorruptError: it is damaged.
     """
+    if (stored := read_frames(log_path)) is not None:
+        return stored
     path = log_path.with_suffix(SUFFIX)
-    try:
-        with pa.OSFile(str(path)) as file:
-            table = pa.ipc.open_file(file).read_all()
-        columns = [table[name].to_pylist() for name in SCHEMA.names]
-        frames = [FrameEntry(*row) for row in zip(*columns, strict=True)]
-        if (table.schema.metadata or {}).get(_SEAL) == _seal(log_path, frames):
-            return frames
-    except (OSError, pa.ArrowException, KeyError, ValueError):
-        log_path.stat()  # where the log itself was deleted, there is nothing to make
     log.warning("%s: the frame table is missing or damaged; making it again", path)
     frames = list(scan_frames(log_path))
     try:
@@ -111,6 +104,24 @@ def load_frames(log_path: Path) -> list[FrameEntry]:
             raise
         log.warning("%s: not written now: %s", path, error)
     return frames
+
+
+def read_frames(log_path: Path) -> list[FrameEntry] | None:
+    """The stored table of the sealed segment at ``log_path``; None where it is missing or damaged.
+
+    Raises:
+        FileNotFoundError: the segment was deleted.
+    """
+    try:
+        with pa.OSFile(str(log_path.with_suffix(SUFFIX))) as file:
+            table = pa.ipc.open_file(file).read_all()
+        columns = [table[name].to_pylist() for name in SCHEMA.names]
+        frames = [FrameEntry(*row) for row in zip(*columns, strict=True)]
+        if (table.schema.metadata or {}).get(_SEAL) == _seal(log_path, frames):
+            return frames
+    except (OSError, pa.ArrowException, KeyError, ValueError):
+        log_path.stat()  # where the log itself was deleted, there is nothing to make
+    return None
 
 
 def scan_frames(log_path: Path) -> Iterator[FrameEntry]:

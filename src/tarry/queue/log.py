@@ -14,14 +14,14 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from tarry.base.errors import CorruptError
 from tarry.base.types import Int64s
 from tarry.log.files import Files
 from tarry.queue.frame_table import FrameEntry
 from tarry.queue.reader import FramesReader
-from tarry.queue.recovery import Recovered, recover_segments
+from tarry.queue.recovery import recover_segments
 from tarry.queue.retention import Retention, RetentionGuard
-from tarry.queue.tail_cache import TailCache
-from tarry.queue.topic import Topic
+from tarry.queue.topic import TailCache, Topic
 from tarry.queue.writer import FRAME_ROWS, SegmentsWriter
 from tarry.wheel.due import Due
 
@@ -34,49 +34,13 @@ UNWRITTEN_BYTES_MAX = 16 << 20
 
 
 class ReadyLog:
-    """Open with :meth:`open`. One dispatcher appends; :meth:`flush` and :meth:`sync` may be called by any thread.
+    """One dispatcher appends; :meth:`flush` and :meth:`sync` may be called by any thread.
 
     ``topics`` by name; ``stored_rows``: how many of the rows ever appended had been read from the store.
     """
 
     def __init__(
         self,
-        files: Files,
-        directory: Path,
-        recovered: Recovered,
-        *,
-        segment_bytes_max: int,
-        cache_bytes_max: int,
-        ends: dict[str, int],
-        stored_rows: int,
-        on_append: Callable[[Int64s], None] | None,
-    ) -> None:
-        self.topics: dict[str, Topic] = {}
-        self.stored_rows = stored_rows + recovered.stored_rows
-        self._cache = TailCache(cache_bytes_max)
-        self._writer = SegmentsWriter(
-            files,
-            directory,
-            recovered.writer,
-            segments=recovered.segments,
-            sealed_due_ms=recovered.sealed_due_ms,
-            frames=recovered.frames,
-            cache=self._cache,
-            segment_bytes_max=segment_bytes_max,
-        )
-        self._reader = FramesReader(directory, self._writer)
-        self._retention = Retention(files, directory, self.topics, self._writer, self._reader)
-        self._on_append = on_append
-        self._topics_lock = threading.Lock()
-        self._append_lock = threading.Lock()
-        for name in {**ends, **recovered.extents}:
-            extents = recovered.extents.get(name, [])
-            end = max(ends.get(name, 0), extents[-1].end if extents else 0)
-            self.topics[name] = Topic(name, self._reader.read_frame, end=end, written=end, extents=extents)
-
-    @classmethod
-    def open(
-        cls,
         files: Files,
         directory: Path,
         *,
@@ -86,27 +50,43 @@ class ReadyLog:
         ends: dict[str, int] | None = None,
         stored_rows: int = 0,
         on_append: Callable[[Int64s], None] | None = None,
-    ) -> ReadyLog:
+        on_damage: Callable[[CorruptError], None] = lambda _: None,
+    ) -> None:
         """Open what is on disk.
 
         Args:
             place: (segment, position) where the checkpoint was taken, ``ends`` the topics' ends there, and
                 ``stored_rows`` how many of the rows before it had been read from the store.
             on_append: called with the due times of what is appended.
+            on_damage: called for each damaged frame that a reader meets.
 
         Raises:
             CorruptError: for damage in what had been durable.
         """
-        return cls(
+        writer, recovered = recover_segments(files, directory, place)
+        self.topics: dict[str, Topic] = {}
+        self.stored_rows = stored_rows + recovered.stored_rows
+        self._cache = TailCache(cache_bytes_max)
+        self._writer = SegmentsWriter(
             files,
             directory,
-            recover_segments(files, directory, place),
+            writer,
+            segments=recovered.segments,
+            sealed_due_ms=recovered.sealed_due_ms,
+            frames=recovered.last_frames,
+            cache=self._cache,
             segment_bytes_max=segment_bytes_max,
-            cache_bytes_max=cache_bytes_max,
-            ends=ends or {},
-            stored_rows=stored_rows,
-            on_append=on_append,
         )
+        self._reader = FramesReader(directory, self._writer, on_damage)
+        self._retention = Retention(files, directory, self.topics, self._writer, self._reader)
+        self._on_append = on_append
+        self._topics_lock = threading.Lock()
+        self._append_lock = threading.Lock()
+        known_ends = ends or {}
+        for name in {**known_ends, **recovered.extents}:
+            extents = recovered.extents.get(name, [])
+            end = max(known_ends.get(name, 0), extents[-1].end if extents else 0)
+            self.topics[name] = Topic(name, self._reader.read_frame, end=end, written=end, extents=extents)
 
     # -- appending ---------------------------------------------------------------------------------------------------
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
+from tarry.base.errors import CorruptError
 from tarry.base.lru_cache import LruCache
 from tarry.base.message import SCHEMA
 from tarry.base.types import Int64s
@@ -23,11 +24,14 @@ READ_BYTES_MAX = 32 << 20
 
 
 class FramesReader:
-    """Any thread. ``writer`` knows the frames of the segment that is being written; the others have tables."""
+    """Any thread. ``writer`` knows the frames of the segment that is being written; the others have tables.
+    ``on_damage`` is called for each damaged frame or table that is met, before the error is raised.
+    """
 
-    def __init__(self, directory: Path, writer: SegmentsWriter) -> None:
+    def __init__(self, directory: Path, writer: SegmentsWriter, on_damage: Callable[[CorruptError], None]) -> None:
         self._directory = directory
         self._writer = writer
+        self._on_damage = on_damage
         self._tables: LruCache[tuple[int, str], tuple[Int64s, Int64s]] = LruCache(TABLES_MAX, lambda _: 1)
         # A consumer that lags takes a few rows at a time, a frame has thousands, and reading it is checking all of it.
         self._read: LruCache[tuple[int, int], pa.RecordBatch] = LruCache(READ_BYTES_MAX, lambda rows: int(rows.nbytes))
@@ -36,6 +40,13 @@ class FramesReader:
         """See :data:`tarry.queue.topic.ReadFrame`. ``rows_max`` says how many rows from ``offset`` on are of use: a
         frame that is not read to its end is kept.
         """
+        try:
+            return self._read_frame(topic, segment, offset, rows_max)
+        except CorruptError as error:
+            self._on_damage(error)
+            raise
+
+    def _read_frame(self, topic: str, segment: int, offset: int, rows_max: int) -> tuple[int, pa.RecordBatch]:
         offsets, positions = self._frames_of(segment, topic)
         at = int(np.searchsorted(offsets, offset, "right")) - 1
         base, place = int(offsets[at]), (segment, int(positions[at]))
@@ -80,5 +91,5 @@ class FramesReader:
                     yield batch
 
     def drop_table(self, segment: int, topic: str) -> None:
-        """That segment was deleted."""
+        """Forget the table of a topic in a segment that was deleted."""
         self._tables.drop((segment, topic))

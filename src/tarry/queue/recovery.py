@@ -16,19 +16,23 @@ from tarry.queue.topic import Extent
 
 
 @dataclass(slots=True)
-class _Contents:
-    """What segments have: which there are, ascending; the latest due time in each but the last; where each topic's rows
-    are; and how many of the rows behind the checkpoint's place had been read from the store.
+class Recovered:
+    """What segments have: which there are, ascending; the latest due time in each but the last, and the frames of that;
+    where each topic's rows are; and how many of the rows behind the checkpoint's place had been read from the store.
     """
 
     segments: list[int] = field(default_factory=list)
     sealed_due_ms: dict[int, int] = field(default_factory=dict)
+    last_frames: list[FrameEntry] = field(default_factory=list)
     extents: dict[str, list[Extent]] = field(default_factory=dict)
     stored_rows: int = 0
 
     def add(self, segment: int, frames: list[FrameEntry], place: tuple[int, int]) -> None:
         """The next segment has these frames; ``place`` (segment, position) is the checkpoint's."""
+        if self.segments:
+            self.sealed_due_ms[self.segments[-1]] = due_max_ms(self.last_frames)
         self.segments.append(segment)
+        self.last_frames = frames
         for entry in frames:
             extents = self.extents.setdefault(entry.topic, [])
             end = entry.offset + entry.rows
@@ -40,32 +44,18 @@ class _Contents:
                 self.stored_rows += entry.stored_rows
 
 
-@dataclass(frozen=True, slots=True)
-class Recovered:
-    """The contents of all segments; ``writer`` writes on the last of them, which has ``frames``."""
-
-    writer: SegmentWriter
-    frames: list[FrameEntry]
-    segments: list[int]
-    sealed_due_ms: dict[int, int]
-    extents: dict[str, list[Extent]]
-    stored_rows: int
-
-
-def recover_segments(files: Files, directory: Path, place: tuple[int, int]) -> Recovered:
-    """Read the frame tables, and cut off the torn tail of the last segment. ``place`` (segment, position) is where the
-    checkpoint was taken: what is before had been durable.
+def recover_segments(files: Files, directory: Path, place: tuple[int, int]) -> tuple[SegmentWriter, Recovered]:
+    """Read the frame tables, and cut off the torn tail of the last segment, which is to be written on. ``place``
+    (segment, position) is where the checkpoint was taken: what is before had been durable.
 
     Raises:
         CorruptError: for damage in what had been durable.
     """
     bases = list_segments(directory)
     _check_unbroken(directory, bases, place)
-    contents = _Contents()
+    recovered = Recovered()
     for base in bases[:-1]:
-        frames = load_frames(segment_path(directory, base))
-        contents.sealed_due_ms[base] = due_max_ms(frames)
-        contents.add(base, frames, place)
+        recovered.add(base, load_frames(segment_path(directory, base)), place)
     last = bases[-1] if bases else place[0]
     path = segment_path(directory, last)
     if bases:
@@ -73,13 +63,12 @@ def recover_segments(files: Files, directory: Path, place: tuple[int, int]) -> R
         recover_tail(files, path, LogKind.READY, last, durable_to=durable_to, start=durable_to)
     writer = SegmentWriter(files, directory, LogKind.READY, last)
     try:
-        frames = list(scan_frames(path))
-        contents.add(last, frames, place)
+        recovered.add(last, list(scan_frames(path)), place)
         writer.sync()
     except BaseException:
         writer.close()
         raise
-    return Recovered(writer, frames, contents.segments, contents.sealed_due_ms, contents.extents, contents.stored_rows)
+    return writer, recovered
 
 
 def _check_unbroken(directory: Path, bases: list[int], place: tuple[int, int]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -155,11 +156,12 @@ class Topic:
         return offset, concat(parts)
 
     def read_rows(self, offsets: Int64s) -> tuple[int, Int64s, pa.RecordBatch | None]:
-        """The rows of these offsets (ascending) that can still be read; where they are many bytes, of the first alone.
+        """The rows of these offsets (ascending) that can still be read; where they are many bytes, only of the first
+        ones.
 
         Returns:
-            (how many of ``offsets`` this is about, those of them that can be read, and their rows: one each in the
-            same order, None where there are none)
+            (how many of ``offsets``, from the first on, were looked for; those of them that can be read; their rows in
+            the same order, or None where there are none)
         """
         batches: list[pa.RecordBatch] = []
         kept = [np.empty(0, np.int64)]
@@ -212,6 +214,31 @@ class Topic:
         return unsubscribe
 
     def notify(self) -> None:
-        """Tell who listens that there are new rows."""
+        """Call everybody who listens for new rows."""
         for listener in self.listeners:
             listener()
+
+
+class TailCache:
+    """The newest rows of all topics together, which stay in memory up to a number of bytes, or until they are written.
+    One thread adds, and one at a time evicts.
+    """
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._tails: deque[tuple[Topic, Tail]] = deque()
+        self._bytes = 0
+
+    def add(self, topic: Topic, tail: Tail) -> None:
+        """Rows that were appended to a topic."""
+        self._tails.append((topic, tail))
+        self._bytes += tail.size
+
+    def evict(self) -> None:
+        """Let topics forget the oldest of what is too much, as far as it is written."""
+        while self._bytes > self._bytes_max and self._tails:
+            topic, tail = self._tails[0]
+            if not topic.evict(tail):
+                return
+            self._tails.popleft()
+            self._bytes -= tail.size

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,8 +15,7 @@ from tarry.log.files import Buffer, Files
 from tarry.log.frame import LogKind
 from tarry.log.segment import SegmentWriter
 from tarry.queue.frame_table import FrameEntry, due_max_ms, store_frames
-from tarry.queue.tail_cache import TailCache
-from tarry.queue.topic import Tail, Topic
+from tarry.queue.topic import Tail, TailCache, Topic
 
 FRAME_ROWS = 8192
 WRITE_ENTRIES_MAX = 4096
@@ -28,6 +28,7 @@ class _Unwritten(NamedTuple):
     stored_rows: int
 
 
+@dataclass(eq=False)
 class SegmentsWriter:
     """Any thread, but for :meth:`add`, which one thread calls at a time.
 
@@ -36,36 +37,25 @@ class SegmentsWriter:
     both.
     """
 
-    def __init__(
-        self,
-        files: Files,
-        directory: Path,
-        writer: SegmentWriter,
-        *,
-        segments: list[int],
-        sealed_due_ms: dict[int, int],
-        frames: list[FrameEntry],
-        cache: TailCache,
-        segment_bytes_max: int,
-    ) -> None:
-        self.dirty = threading.Event()
-        """Set when rows wait to be written."""
-        self.segments = segments
-        self.sealed_due_ms = sealed_due_ms
-        self.unwritten_bytes = 0
-        self._files = files
-        self._directory = directory
-        self._segment_bytes_max = segment_bytes_max
-        self._writer = writer
-        self._frames = frames
-        self._cache = cache
-        self._retired: list[SegmentWriter] = []
-        self._unwritten: deque[_Unwritten] = deque()
-        self._write_lock = threading.Lock()
-        self._sync_lock = threading.Lock()
-        self._added = 0
-        self._flushed = 0
-        self._synced = 0
+    _files: Files
+    _directory: Path
+    _writer: SegmentWriter
+    _: KW_ONLY
+    segments: list[int]
+    sealed_due_ms: dict[int, int]
+    frames: list[FrameEntry]
+    cache: TailCache
+    segment_bytes_max: int
+    dirty: threading.Event = field(default_factory=threading.Event)
+    """Set when rows wait to be written."""
+    unwritten_bytes: int = 0
+    _retired: list[SegmentWriter] = field(default_factory=list)
+    _unwritten: deque[_Unwritten] = field(default_factory=deque)
+    _write_lock: threading.Lock = field(default_factory=threading.Lock)
+    _sync_lock: threading.Lock = field(default_factory=threading.Lock)
+    _added: int = 0
+    _flushed: int = 0
+    _synced: int = 0
 
     @property
     def added(self) -> int:
@@ -78,7 +68,7 @@ class SegmentsWriter:
         self.unwritten_bytes += tail.size
 
     def commit_added(self) -> None:
-        """What was added so far belongs together: it has a ticket from now on."""
+        """Give what was added since the last call a ticket: it belongs together."""
         self._added += 1
         self.dirty.set()
 
@@ -95,10 +85,10 @@ class SegmentsWriter:
                     self.unwritten_bytes -= part.tail.size
                 count -= len(parts)
                 # Only now: a roll that fails (disk full) must not make the same rows be written twice.
-                if self._writer.size >= self._segment_bytes_max:
+                if self._writer.size >= self.segment_bytes_max:
                     self._roll()
             self._flushed = max(self._flushed, ticket)
-            self._cache.evict()
+            self.cache.evict()
 
     def _write(self, parts: list[_Unwritten]) -> None:
         by_topic: dict[str, list[_Unwritten]] = {}
@@ -114,7 +104,7 @@ class SegmentsWriter:
                 frames.append((group[0].topic, entry))
                 position += sum(len(buffer) for buffer in encoded)
         self._writer.append(buffers)
-        self._frames += [entry for _, entry in frames]
+        self.frames += [entry for _, entry in frames]
         for topic, entry in frames:
             topic.on_written(self._writer.base, entry.offset, entry.rows)
 
@@ -141,11 +131,11 @@ class SegmentsWriter:
         old = self._writer
         old.sync()
         # Everything that can fail for a full disk comes before the first change of state.
-        store_frames(old.path, self._frames)
+        store_frames(old.path, self.frames)
         fresh = SegmentWriter(self._files, self._directory, LogKind.READY, old.base + 1)
-        self.sealed_due_ms[old.base] = due_max_ms(self._frames)
+        self.sealed_due_ms[old.base] = due_max_ms(self.frames)
         self._retired.append(old)
-        self._frames = []
+        self.frames = []
         self._writer = fresh
         self.segments.append(fresh.base)
 
@@ -173,7 +163,7 @@ class SegmentsWriter:
     def frames_being_written(self, segment: int) -> list[FrameEntry] | None:
         """The frames of a segment, in file order, where it is the one being written."""
         with self._write_lock:
-            return list(self._frames) if self._writer.base == segment else None
+            return list(self.frames) if self._writer.base == segment else None
 
     def close(self) -> None:
         """Close the files; what was not written is not."""

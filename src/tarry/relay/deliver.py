@@ -8,10 +8,9 @@ another, or one of a lost checkpoint writes exactly what is missing, and nothing
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -49,19 +48,6 @@ class DeliverPlan:
     cancelled: tuple[str, ...]
     rows: int
     ahead: bool = False
-
-    def to_json(self) -> str:
-        """As text."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> DeliverPlan:
-        """The inverse of :meth:`to_json`."""
-        data: dict[str, Any] = json.loads(text)
-        data["start"], data["end"] = Reached(**data["start"]), Reached(**data["end"])
-        data["files"] = tuple(File(**file) for file in data["files"])
-        data["cancelled"] = tuple(data["cancelled"])
-        return cls(**data)
 
 
 def reached(marker: Marker) -> Reached | None:
@@ -133,11 +119,11 @@ class DeliverWork:
                 records = [records[row] for row in np.flatnonzero(alive).tolist()]
             sender.send(records)
             dues.append(ready.due_ms[alive])
-            done.add("cancelled", len(alive) - len(records))
-            done.add("delivered", len(records))
+            done.counts["cancelled"] += len(alive) - len(records)
+            done.counts["delivered"] += len(records)
         sender.settle()
         writer.commit({at: marker_of(end, self._settings.shards)})
-        done.add("refused", sender.dead)
+        done.counts["refused"] += sender.dead
         done.lateness_ms.record(SystemClock().now_ms() - np.concatenate([*dues, np.empty(0, np.int64)]))
         return done
 

@@ -24,8 +24,7 @@ from tarry.relay.runner import Runner
 from tarry.relay.settings import RelaySettings, RunOptions
 from tarry.relay.status import RelayStatus
 from tarry.relay.table import RelayStore
-from tarry.spark.runtime.errors import one_line
-from tarry.spark.runtime.session import build_session
+from tarry.spark.runtime.session import build_session, one_line
 from tarry.store import StaleCommitError
 
 if TYPE_CHECKING:
@@ -75,7 +74,7 @@ class Relay:
         """
         runners = [Runner(spark, self.settings, store.root, deliver=deliver) for deliver in (False, True)]
         works: list[BatchWork] = [
-            ScheduleBatches(store, runners[0], self.status),
+            ScheduleBatches(self.settings, store, runners[0], self.status),
             DeliverBatches(self.settings, self.running, store, runners[1], self.status),
         ]
         keepers: list[_Keeper] = []
@@ -105,8 +104,7 @@ class Relay:
 
     def start(self, spark: SparkSession, name: str, on_batch: Callable[[DataFrame, int], None]) -> StreamingQuery:
         """Start a query, from its checkpoint or from where the store and the markers are."""
-        from tarry.relay.deliver_source import DeliverSource
-        from tarry.relay.schedule_source import ScheduleSource
+        from tarry.relay.sources import DeliverSource, ScheduleSource
 
         source = ScheduleSource if name == ScheduleBatches.name else DeliverSource
         interval_ms = self.running.schedule_interval_ms if source is ScheduleSource else 0
@@ -146,7 +144,7 @@ class Relay:
         while not stop.wait(self.running.status_interval_ms / 1000):
             try:
                 topics = admin.partitions()
-                _, positions = store.known((t, p) for t in rules.sources(topics) for p in topics[t])
+                _, positions = store.positions_of((t, p) for t in rules.sources(topics) for p in topics[t])
                 latest = admin.offsets(positions, "latest")
                 self.status.on_kafka(None, sum(max(0, latest[p] - at.offset) for p, at in positions.items()))
             except TarryError as error:

@@ -65,7 +65,7 @@ def check_rules(settings: RelaySettings, admin: Admin, store: RelayStore) -> Non
     """
     topics = admin.partitions()
     sources = [(t, p) for t in Rules(settings).sources(topics) for p in topics[t]]
-    _, positions = store.known(sources)
+    _, positions = store.positions_of(sources)
     for partition, marker in markers_of(settings, settings.schedule_group, sources).items():
         at = positions.get(partition)
         ahead = marker.offset is not None and at is not None and marker.data.get("number") == at.number
@@ -132,7 +132,7 @@ def check_places(settings: RelaySettings, places: Mapping[int, Reached], version
 def fits_store(end: Mapping[str, Any], start: Mapping[str, Any] | None, store: RelayStore) -> bool:
     """Whether the store is where the last batch of the schedule query ends, or begins."""
     until = Positions.from_json(end)
-    _, at = store.known(until.at)
+    _, at = store.positions_of(until.at)
     return at == dict(until.at) or (start is not None and at == dict(Positions.from_json(start).at))
 
 

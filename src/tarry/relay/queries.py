@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from tarry.base.errors import TarryError
 from tarry.relay.follow import Follower, places_of
-from tarry.relay.positions import Positions, changes
+from tarry.relay.positions import Positions, changes, ranges
 from tarry.relay.runner import Runner
 from tarry.relay.schedule import SchedulePlan, ShardResult
 from tarry.relay.settings import RelaySettings, RunOptions
@@ -29,16 +29,16 @@ class ScheduleBatches:
 
     name = "schedule"
 
-    def __init__(self, store: RelayStore, runner: Runner, status: RelayStatus) -> None:
-        self._store, self._runner, self._status = store, runner, status
+    def __init__(self, settings: RelaySettings, store: RelayStore, runner: Runner, status: RelayStatus) -> None:
+        self._settings, self._store, self._runner, self._status = settings, store, runner, status
         self.drop, self.close = runner.drop, runner.close
 
-    def __call__(self, plans: DataFrame, batch_id: int) -> None:
+    def __call__(self, batches: DataFrame, batch_id: int) -> None:
         started = time.monotonic()
-        for row in plans.collect():
-            plan = json.loads(row.plan)
-            results = self._runner.run([SchedulePlan.from_json(text) for text in plan["plans"]])
-            start, end = Positions.from_json(plan["start"]), Positions.from_json(plan["end"])
+        for row in batches.collect():
+            start, end = Positions.from_json(json.loads(row.start)), Positions.from_json(json.loads(row.end))
+            cut_ms, by_shard = end.clock_ms + self._settings.near_ms, ranges(start, end, self._settings.shards)
+            results = self._runner.run([SchedulePlan(n, cut_ms, tuple(some)) for n, some in by_shard.items()])
             files = [file for result in results for file in result.files]
             snapshot = self._store.commit_records(files, changes(start, end), end.next_number)
             seconds = round(time.monotonic() - started, 3)
@@ -57,20 +57,15 @@ class DeliverBatches:
     def __init__(
         self, settings: RelaySettings, running: RunOptions, store: RelayStore, runner: Runner, status: RelayStatus
     ) -> None:
-        self._settings, self._running, self._store, self._runner, self._status = (
-            settings,
-            running,
-            store,
-            runner,
-            status,
-        )
+        self._settings, self._running, self._store = settings, running, store
+        self._runner, self._status = runner, status
         self._stop = threading.Event()
         self._follower: Follower | None = None
         self.drop, self.close = runner.drop, runner.close
 
-    def __call__(self, plans: DataFrame, batch_id: int) -> None:
+    def __call__(self, batches: DataFrame, batch_id: int) -> None:
         until = time.monotonic() + self._running.deliver_batch_ms / 1000
-        follower = self._follower or self._begin()
+        follower = self._follower or Follower(self._settings, self._store, self._runner, places_of(self._settings))
         self._follower = None  # after an error the markers say where to begin
 
         def on_result(results: list[ShardResult]) -> None:
@@ -84,9 +79,6 @@ class DeliverBatches:
     def stop(self) -> None:
         """End the batch soon, and make none that lasts."""
         self._stop.set()
-
-    def _begin(self) -> Follower:
-        return Follower(self._settings, self._store, self._runner, places_of(self._settings))
 
 
 def _settle(follower: Follower) -> None:

@@ -8,11 +8,11 @@ the same work.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tarry.relay.deliver import DeliverPlan, DeliverWork, ReadAheadRows
 from tarry.relay.schedule import SchedulePlan, ScheduleWork, ShardResult
@@ -31,17 +31,15 @@ class Task:
     root: str
     deliver: bool
 
-    def __call__(self, plan: str) -> str:
+    def __call__(self, plan: SchedulePlan | DeliverPlan) -> ShardResult:
         writers = self.writers()
         try:
-            if self.deliver:
-                return DeliverWork(self.settings, self.root)(DeliverPlan.from_json(plan), writers).to_json()
-            return ScheduleWork(self.settings, self.root)(SchedulePlan.from_json(plan), writers).to_json()
+            return self.work()(plan, writers)
         finally:
             writers.close()
 
-    def work(self) -> ScheduleWork | DeliverWork:
-        """The same for plans that are not in JSON."""
+    def work(self) -> Callable[..., ShardResult]:
+        """What is done with a plan and with the writers of this process."""
         return (DeliverWork if self.deliver else ScheduleWork)(self.settings, self.root)
 
     def writers(self) -> KafkaWriters:
@@ -76,15 +74,14 @@ class Runner:
         if not parts:
             return []
         if direct or sum(part.rows for part in parts) <= self._direct_rows_max:
-            work: Any = self._work if ahead is None else partial(self._work, ahead=ahead)  # type: ignore[call-arg]
+            work = self._work if ahead is None else partial(self._work, ahead=ahead)
             futures = [self._threads.submit(work, part, self._writers) for part in parts]
             wait(futures)  # also where one has failed: the batch is repeated when nobody works on it any more
             return [future.result() for future in futures]
         for part in parts:
             self._writers.drop(part.shard)
-        plans = [part.to_json() for part in parts]
-        results = self._spark.sparkContext.parallelize(plans, len(plans)).map(self._task).collect()
-        return [ShardResult.from_json(text) for text in results]
+        results: list[ShardResult] = self._spark.sparkContext.parallelize(parts, len(parts)).map(self._task).collect()
+        return results
 
     def drop(self) -> None:
         """Close all writers, after a failure."""

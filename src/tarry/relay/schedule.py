@@ -10,11 +10,11 @@ alone.
 
 from __future__ import annotations
 
-import json
 import logging
 import time
+from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -55,42 +55,15 @@ class SchedulePlan:
         """At most so many records."""
         return sum(r.end - r.start for r in self.ranges)
 
-    def to_json(self) -> str:
-        """As text."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> SchedulePlan:
-        """The inverse of :meth:`to_json`."""
-        data = json.loads(text)
-        return cls(data["shard"], data["cut_ms"], tuple(OffsetRange(**r) for r in data["ranges"]))
-
 
 @dataclass(slots=True)
 class ShardResult:
     """What a shard did, for the driver."""
 
     shard: int
-    counts: dict[str, int] = field(default_factory=dict)
+    counts: Counter[str] = field(default_factory=Counter)
     files: list[StagedFile] = field(default_factory=list)
     lateness_ms: Histogram = field(default_factory=Histogram)
-
-    def add(self, name: str, by: int = 1) -> None:
-        """Count."""
-        self.counts[name] = self.counts.get(name, 0) + by
-
-    def to_json(self) -> str:
-        """As text."""
-        files = [asdict(file) for file in self.files]
-        lateness_ms = self.lateness_ms.to_json()
-        return json.dumps({"shard": self.shard, "counts": self.counts, "files": files, "lateness_ms": lateness_ms})
-
-    @classmethod
-    def from_json(cls, text: str) -> ShardResult:
-        """The inverse of :meth:`to_json`."""
-        data = json.loads(text)
-        files = [StagedFile(**file) for file in data["files"]]
-        return cls(data["shard"], data["counts"], files, Histogram.from_json(data["lateness_ms"]))
 
 
 class Cuts:
@@ -182,8 +155,8 @@ class _Shard:
             now_ms=cut_ms,
             delay_ms_max=self._settings.delay_ms_max,
         )
-        self._done.add("read")
-        self._done.add(_COUNTED[decision.action])
+        self._done.counts["read"] += 1
+        self._done.counts[_COUNTED[decision.action]] += 1
         source, seq = f"{whole.topic}/{whole.partition}/{offset}", seq_of(whole.number, offset)
         if decision.action == Action.CANCEL:
             self._cancel(seq, whole.topic, source, decision.key, timestamp_ms, cut_ms)
@@ -229,7 +202,7 @@ class _Shard:
             prefix = f"relay-{self._plan.shard:02d}"
             staged = stage(self._rows.table(), self._root, prefix, self._plan.cut_ms, shard=self._settings.store_shard)
             self._done.files.extend(staged)
-            self._done.add("stored", len(self._rows))
+            self._done.counts["stored"] += len(self._rows)
             self._rows = Rows()
         if self._now:
             # By due time, then by seq; what has no delay, first.
@@ -244,7 +217,7 @@ class _Shard:
     def _wait_for_near(self) -> None:
         """Never early: the last step before Kafka compares the clock. Staging has taken most of this time already."""
         near = [n for n in sorted(self._near, key=lambda n: n[:2]) if not self._is_cancelled(n[1], n[3])]
-        self._done.add("cancelled", len(self._near) - len(near))
+        self._done.counts["cancelled"] += len(self._near) - len(near)
         if not near:
             return
         left = self._clock.seconds_until(near[-1][0])
@@ -266,7 +239,7 @@ class _Shard:
                 markers[r.topic, r.partition] = Marker(r.end, data)
         if markers:
             self._writer.commit(markers)
-        self._done.add("refused", self._sender.dead)
+        self._done.counts["refused"] += self._sender.dead
         self._done.lateness_ms.record(self._clock.now_ms() - np.array(self._dues, np.int64))
 
 

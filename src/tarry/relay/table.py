@@ -74,7 +74,7 @@ class RelayStore:
         [version] = self._publisher.versions_of(app_id)
         return version
 
-    def known(self, partitions: Iterable[Partition]) -> tuple[int, dict[Partition, At]]:
+    def positions_of(self, partitions: Iterable[Partition]) -> tuple[int, dict[Partition, At]]:
         """The first free number, and where those of ``partitions`` are that were ever read."""
         asked = list(partitions)
         names = [self._name(what, p) for p in asked for what in ("number", "offset")]

@@ -79,91 +79,36 @@ class Staged:
     keys: int | None = 0
 
 
-class BrokerClient:
-    """A connection to a broker at ``HOST:PORT``. Connects with the first call. Use it in the process that made it.
-
-    Every call raises what the broker reported (:mod:`tarry.base.errors`), or UnavailableError where it cannot be
-    reached.
-    """
+class _FlightCalls:
+    """Calls of one broker, whose errors are those that it reported."""
 
     def __init__(self, address: str) -> None:
-        self._address = address
+        self.address = address
         with self._errors():
             self._flight = flight.FlightClient(f"grpc://{address}")
+        self.close = self._flight.close
 
-    def close(self) -> None:
-        """Drop the connection."""
-        self._flight.close()
+    def answer(self, name: str, body: dict[str, Any], timeout_s: float = CALL_TIMEOUT_S) -> Any:
+        """Of an action, as plain data."""
+        action = flight.Action(name, json.dumps(body).encode())
+        with self._errors():
+            results = list(self._flight.do_action(action, flight.FlightCallOptions(timeout=timeout_s)))
+        return json.loads(results[0].body.to_pybytes() or b"{}") if results else {}
 
-    def __enter__(self) -> BrokerClient:
-        return self
+    def stream(self, ticket: dict[str, Any]) -> Iterator[pa.RecordBatch]:
+        """The batches for a ticket."""
+        options = flight.FlightCallOptions(timeout=READ_TIMEOUT_S)
+        with self._errors():
+            for chunk in self._flight.do_get(flight.Ticket(json.dumps(ticket).encode()), options):
+                if chunk.data is not None:
+                    yield chunk.data
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    # -- the intake --------------------------------------------------------------------------------------------------
-
-    def state(self) -> IntakeState:
-        """How far the intake, the store and delivery have got."""
-        answer = self._call("intake-state", {})
-        missing = [f.name for f in fields(IntakeState) if f.name not in answer]
-        if missing:
-            raise CorruptError(f"the intake state from {self._address} lacks {missing[0]!r}; given: {sorted(answer)}")
-        return IntakeState(**{f.name: answer[f.name] for f in fields(IntakeState)})
-
-    def read(self, start: int, end: int) -> Iterator[pa.RecordBatch]:
-        """The messages of ``[start, end)`` in seq order."""
-        return self._stream({"op": "intake", "start": start, "end": end})
-
-    def cancelled(self, start: int, end: int) -> Iterator[pa.RecordBatch]:
-        """What the cancellations in ``[start, end)`` of the intake cancel: columns ``seq`` and ``due_ms``."""
-        return self._stream({"op": "cancelled", "start": start, "end": end})
-
-    def store_committed(self) -> None:
-        """Notify the broker that the store has a new version, durably."""
-        self._call("store-committed", {})
-
-    def report(self, status: dict[str, Any]) -> None:
-        """Send the status of a job of the pipeline, which the broker shows."""
-        self._call("pipeline-status", status)
-
-    # -- bulk jobs ---------------------------------------------------------------------------------------------------
-
-    def begin(self, job: str, attempt: str | None = None) -> BulkAttempt:
-        """Begin a new attempt of ``job``. All callers that give the same ``attempt`` get the same one."""
-        body = {"job": job} if attempt is None else {"job": job, "attempt": attempt}
-        answer = self._call("bulk-begin", body, BULK_TIMEOUT_S)
-        allowed = {field.name for field in fields(Limits)}
-        limits = {name: value for name, value in answer.get("limits", {}).items() if name in allowed}
-        if "levels" in limits:
-            limits["levels"] = tuple(limits["levels"])
-        return BulkAttempt(
-            job=job,
-            limits=Limits(**limits),
-            **{name: answer[name] for name in ("state", "number", "store_uri", "shard", "now_ms")},
-        )
-
-    def reserve(self, number: int, rows: int) -> int:
-        """Reserve ``rows`` seqs for the caller; the first of them."""
-        return int(self._call("bulk-reserve", {"number": number, "rows": rows}, BULK_TIMEOUT_S)["first_seq"])
-
-    def commit(self, number: int, staged: Staged) -> int:
-        """Publish what is staged; how many rows the job has. It may be repeated."""
-        files = [asdict(file) for file in staged.files]
-        body = {"number": number, "files": files, "topics": staged.topics, "keys": staged.keys}
-        return int(self._call("bulk-commit", body, COMMIT_TIMEOUT_S)["rows"])
-
-    def abort(self, number: int) -> None:
-        """Give an attempt up; the broker deletes its files."""
-        self._call("bulk-abort", {"number": number}, BULK_TIMEOUT_S)
-
-    def send(self, number: int, batches: Iterable[pa.RecordBatch]) -> Staged:
-        """Send rows (:data:`tarry.base.message.UNNUMBERED`), which the broker stages."""
-        command = json.dumps({"op": "bulk-stage", "number": number}).encode()
+    def put(self, command: dict[str, Any], schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> dict[str, Any]:
+        """Send batches; the answer to all of them."""
         with self._errors():
             options = flight.FlightCallOptions(timeout=READ_TIMEOUT_S)
-            descriptor = flight.FlightDescriptor.for_command(command)
-            writer, answers = self._flight.do_put(descriptor, UNNUMBERED, options=options)
+            descriptor = flight.FlightDescriptor.for_command(json.dumps(command).encode())
+            writer, answers = self._flight.do_put(descriptor, schema, options=options)
             with writer:
                 for batch in batches:
                     rows = max(1, SEND_BYTES * batch.num_rows // max(batch.nbytes, 1))
@@ -172,57 +117,8 @@ class BrokerClient:
                 writer.done_writing()
                 raw = answers.read()
         if raw is None:
-            raise CorruptError(f"the broker at {self._address} staged rows and did not answer where")
-        answer = json.loads(raw.to_pybytes())
-        return Staged(tuple(StagedFile(**file) for file in answer["files"]), dict(answer["topics"]), None)
-
-    # -- queues ------------------------------------------------------------------------------------------------------
-
-    def queues(self, topics: list[str] | None = None) -> dict[str, tuple[int, int]]:
-        """The first offset kept and the end of each topic's queue; what is below the end is durable."""
-        answer = self._call("queue-state", {} if topics is None else {"topics": topics}, COMMIT_TIMEOUT_S)
-        return {name: (at["first"], at["end"]) for name, at in answer["topics"].items()}
-
-    def queue(self, topic: str, start: int, end: int) -> Iterator[pa.RecordBatch]:
-        """The messages of ``[start, end)`` that are kept, with their offsets."""
-        return self._stream({"op": "queue", "topic": topic, "start": start, "end": end})
-
-    def follow(self, topic: str, group: str, start: str | None = None) -> int:
-        """The offset of a group, which is created where it is new, and moved where ``start`` is given."""
-        body = {"topic": topic, "group": group, "start": start}
-        return int(self._call("queue-follow", body, BULK_TIMEOUT_S)["offset"])
-
-    def advance(self, topic: str, group: str, offset: int) -> int:
-        """Settle all below ``offset`` for the group, durably; the group's offset afterwards."""
-        body = {"topic": topic, "group": group, "offset": offset}
-        return int(self._call("queue-advance", body, BULK_TIMEOUT_S)["offset"])
-
-    def groups(self) -> list[dict[str, Any]]:
-        """All groups."""
-        return list(self._action("groups", {}, BULK_TIMEOUT_S))
-
-    def dead_letters(self, topic: str, group: str, limit: int, after: int | None) -> list[pa.RecordBatch]:
-        """A page of dead letters; empty after the last one."""
-        ticket = {"op": "dead-letters", "topic": topic, "group": group, "limit": limit, "after": after}
-        return [batch for batch in self._stream(ticket) if batch.num_rows]
-
-    # -- inside ------------------------------------------------------------------------------------------------------
-
-    def _call(self, name: str, body: dict[str, Any], timeout_s: float = CALL_TIMEOUT_S) -> dict[str, Any]:
-        return dict(self._action(name, body, timeout_s))
-
-    def _action(self, name: str, body: dict[str, Any], timeout_s: float) -> Any:
-        action = flight.Action(name, json.dumps(body).encode())
-        with self._errors():
-            results = list(self._flight.do_action(action, flight.FlightCallOptions(timeout=timeout_s)))
-        return json.loads(results[0].body.to_pybytes() or b"{}") if results else {}
-
-    def _stream(self, ticket: dict[str, Any]) -> Iterator[pa.RecordBatch]:
-        options = flight.FlightCallOptions(timeout=READ_TIMEOUT_S)
-        with self._errors():
-            for chunk in self._flight.do_get(flight.Ticket(json.dumps(ticket).encode()), options):
-                if chunk.data is not None:
-                    yield chunk.data
+            raise CorruptError(f"the broker at {self.address} took rows and did not answer")
+        return dict(json.loads(raw.to_pybytes()))
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
@@ -241,10 +137,121 @@ class BrokerClient:
             pass
         if isinstance(error, (flight.FlightUnavailableError, flight.FlightTimedOutError, flight.FlightCancelledError)):
             return self._unreachable(error)
-        return TarryError(f"the broker at {self._address} failed: {_first_line(error)}")
+        return TarryError(f"the broker at {self.address} failed: {_first_line(error)}")
 
     def _unreachable(self, error: BaseException) -> UnavailableError:
-        return UnavailableError(f"the broker at {self._address} cannot be reached: {_first_line(error)}")
+        return UnavailableError(f"the broker at {self.address} cannot be reached: {_first_line(error)}")
+
+
+class BrokerClient:
+    """A connection to a broker at ``HOST:PORT``. Connects with the first call. Use it in the process that made it.
+
+    Every call raises what the broker reported (:mod:`tarry.base.errors`), or UnavailableError where it cannot be
+    reached.
+    """
+
+    def __init__(self, address: str) -> None:
+        self._broker = _FlightCalls(address)
+        self.close = self._broker.close
+
+    def __enter__(self) -> BrokerClient:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # -- the intake --------------------------------------------------------------------------------------------------
+
+    def state(self) -> IntakeState:
+        """How far the intake, the store and delivery have got."""
+        answer = self._broker.answer("intake-state", {})
+        missing = [f.name for f in fields(IntakeState) if f.name not in answer]
+        if missing:
+            raise CorruptError(
+                f"the intake state from {self._broker.address} lacks {missing[0]!r}; given: {sorted(answer)}"
+            )
+        return IntakeState(**{f.name: answer[f.name] for f in fields(IntakeState)})
+
+    def read(self, start: int, end: int) -> Iterator[pa.RecordBatch]:
+        """The messages of ``[start, end)`` in seq order."""
+        return self._broker.stream({"op": "intake", "start": start, "end": end})
+
+    def cancelled(self, start: int, end: int) -> Iterator[pa.RecordBatch]:
+        """What the cancellations in ``[start, end)`` of the intake cancel: columns ``seq`` and ``due_ms``."""
+        return self._broker.stream({"op": "cancelled", "start": start, "end": end})
+
+    def store_committed(self) -> None:
+        """Notify the broker that the store has a new version, durably."""
+        self._broker.answer("store-committed", {})
+
+    def report(self, status: dict[str, Any]) -> None:
+        """Send the status of a job of the pipeline, which the broker shows."""
+        self._broker.answer("pipeline-status", status)
+
+    # -- bulk jobs ---------------------------------------------------------------------------------------------------
+
+    def begin(self, job: str, attempt: str | None = None) -> BulkAttempt:
+        """Begin a new attempt of ``job``. All callers that give the same ``attempt`` get the same one."""
+        body = {"job": job} if attempt is None else {"job": job, "attempt": attempt}
+        answer = self._broker.answer("bulk-begin", body, BULK_TIMEOUT_S)
+        allowed = {field.name for field in fields(Limits)}
+        limits = {name: value for name, value in answer.get("limits", {}).items() if name in allowed}
+        if "levels" in limits:
+            limits["levels"] = tuple(limits["levels"])
+        return BulkAttempt(
+            job=job,
+            limits=Limits(**limits),
+            **{name: answer[name] for name in ("state", "number", "store_uri", "shard", "now_ms")},
+        )
+
+    def reserve(self, number: int, rows: int) -> int:
+        """Reserve ``rows`` seqs for the caller; the first of them."""
+        return int(self._broker.answer("bulk-reserve", {"number": number, "rows": rows}, BULK_TIMEOUT_S)["first_seq"])
+
+    def commit(self, number: int, staged: Staged) -> int:
+        """Publish what is staged; how many rows the job has. It may be repeated."""
+        files = [asdict(file) for file in staged.files]
+        body = {"number": number, "files": files, "topics": staged.topics, "keys": staged.keys}
+        return int(self._broker.answer("bulk-commit", body, COMMIT_TIMEOUT_S)["rows"])
+
+    def abort(self, number: int) -> None:
+        """Give an attempt up; the broker deletes its files."""
+        self._broker.answer("bulk-abort", {"number": number}, BULK_TIMEOUT_S)
+
+    def send(self, number: int, batches: Iterable[pa.RecordBatch]) -> Staged:
+        """Send rows (:data:`tarry.base.message.UNNUMBERED`), which the broker stages."""
+        answer = self._broker.put({"op": "bulk-stage", "number": number}, UNNUMBERED, batches)
+        return Staged(tuple(StagedFile(**file) for file in answer["files"]), dict(answer["topics"]), None)
+
+    # -- queues ------------------------------------------------------------------------------------------------------
+
+    def queues(self, topics: list[str] | None = None) -> dict[str, tuple[int, int]]:
+        """The first offset kept and the end of each topic's queue; what is below the end is durable."""
+        answer = self._broker.answer("queue-state", {} if topics is None else {"topics": topics}, COMMIT_TIMEOUT_S)
+        return {name: (at["first"], at["end"]) for name, at in answer["topics"].items()}
+
+    def queue(self, topic: str, start: int, end: int) -> Iterator[pa.RecordBatch]:
+        """The messages of ``[start, end)`` that are kept, with their offsets."""
+        return self._broker.stream({"op": "queue", "topic": topic, "start": start, "end": end})
+
+    def follow(self, topic: str, group: str, start: str | None = None) -> int:
+        """The offset of a group, which is created where it is new, and moved where ``start`` is given."""
+        body = {"topic": topic, "group": group, "start": start}
+        return int(self._broker.answer("queue-follow", body, BULK_TIMEOUT_S)["offset"])
+
+    def advance(self, topic: str, group: str, offset: int) -> int:
+        """Settle all below ``offset`` for the group, durably; the group's offset afterwards."""
+        body = {"topic": topic, "group": group, "offset": offset}
+        return int(self._broker.answer("queue-advance", body, BULK_TIMEOUT_S)["offset"])
+
+    def groups(self) -> list[dict[str, Any]]:
+        """All groups."""
+        return list(self._broker.answer("groups", {}, BULK_TIMEOUT_S))
+
+    def dead_letters(self, topic: str, group: str, limit: int, after: int | None) -> list[pa.RecordBatch]:
+        """A page of dead letters; empty after the last one."""
+        ticket = {"op": "dead-letters", "topic": topic, "group": group, "limit": limit, "after": after}
+        return [batch for batch in self._broker.stream(ticket) if batch.num_rows]
 
 
 def _first_line(error: BaseException) -> str:

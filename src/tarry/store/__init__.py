@@ -7,6 +7,7 @@ snapshots) → ``table`` (which commit is right) → ``window``
 Spark and no Java for any of it.
 """
 
+from tarry.store.claims import check_claims
 from tarry.store.due import next_due
 from tarry.store.errors import StaleCommitError
 from tarry.store.orphans import remove_orphans, remove_replaced, remove_staged
@@ -26,6 +27,7 @@ __all__ = [
     "StaleCommitError",
     "Store",
     "Work",
+    "check_claims",
     "next_due",
     "read_window",
     "remove_orphans",

@@ -1,7 +1,9 @@
 """Footers of the store's Parquet files: their checksums verified, and those used last kept for the whole process.
 
-Parquet has checksums for pages and none for the footer, and its reader ends the process at some damaged footers. So the
-name of a file ends with the CRC-32 of its footer; a file of another name (a foreign writer's) is read without.
+Parquet has checksums for pages and none for the footer or the headers of pages, and its reader ends the process at some
+damaged footers. So the name of a file ends with two CRC-32: of all before its footer, and of its footer. The second is
+verified whenever a footer is read, the first when whole files are checked, which then need not be decoded. A file of
+another name (an older one, with the second alone; a foreign writer's) is read without.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ BYTES_MAX = 2 << 20
 BYTES_NEAR = 64 << 10
 """What is read at first, to have most footers in one read."""
 _TAIL_BYTES = 8
-_CHECKSUM = re.compile(r"-[0-9a-f]{32}-([0-9a-f]{8})\.parquet$")
+_CHECKSUMS = re.compile(r"-[0-9a-f]{32}(?:-([0-9a-f]{8}))?-([0-9a-f]{8})\.parquet$")
 
 
 def _size(footer: Any) -> int:
@@ -41,10 +43,10 @@ class Footers:
             CorruptError: the footer does not match its checksum. FileNotFoundError, OSError: the file cannot be read.
         """
         footer = self._cache.get(path)
-        checksum = _CHECKSUM.search(path)
+        _, checksum = checksums_in(path)
         if footer is not None or checksum is None:
             return footer
-        return _read(place, path, int(checksum[1], 16))
+        return _read(place, path, checksum)
 
     def put(self, path: str, footer: Any) -> None:
         """Keep a footer that was read."""
@@ -62,9 +64,27 @@ the process. It holds nothing but what is in files that never change, so nobody 
 """
 
 
-def checksum_of(content: pa.Buffer) -> int:
-    """CRC-32 of the footer of a whole Parquet file: its metadata, their length and the magic number."""
-    return zlib.crc32(content.slice(content.size - _footer_bytes(content)))
+def checksums_of(content: pa.Buffer) -> str:
+    """As the name of a file has them, the CRC-32 of a whole Parquet file before its footer, and of its footer: its
+    metadata, their length and the magic number.
+    """
+    end = content.size - _footer_bytes(content)
+    return f"{zlib.crc32(content.slice(0, end)):08x}-{zlib.crc32(content.slice(end)):08x}"
+
+
+def checksums_in(path: str) -> tuple[int | None, int | None]:
+    """What a name says the checksums are, before the footer and of it; None for one that it does not have."""
+    named = _CHECKSUMS.search(path)
+    first, second = named.groups() if named is not None else (None, None)
+    return (None if first is None else int(first, 16)), (None if second is None else int(second, 16))
+
+
+def footer_bytes_at(file: Any) -> int:
+    """How long the footer of an open Parquet file says that it is; more than the file has where it is none."""
+    size = int(file.size())
+    return (
+        _footer_bytes(pa.py_buffer(file.read_at(_TAIL_BYTES, size - _TAIL_BYTES))) if size >= _TAIL_BYTES else size + 1
+    )
 
 
 def _footer_bytes(end: pa.Buffer) -> int:

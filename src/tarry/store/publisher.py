@@ -23,8 +23,8 @@ from tarry.api.jobs import StagedFile
 from tarry.base.clock import Clock, SystemClock
 from tarry.base.errors import CorruptError, InvalidArgumentError, UnavailableError
 from tarry.base.message import SCHEMA
-from tarry.store.errors import StaleCommitError
-from tarry.store.locallog import FILES_KEY, REMOVED_KEY, mend, sync_checkpoint, sync_entries
+from tarry.store.claims import check_present
+from tarry.store.locallog import FILES_KEY, REMOVED_KEY, mend, remove_lone_records, sync_checkpoint, sync_entries
 from tarry.store.place import Place, sync_up
 from tarry.store.snapshot import FileColumns, Snapshot
 
@@ -72,6 +72,7 @@ class Publisher:
         shard: int,
         create: bool = True,
         clock: Clock | None = None,
+        version_min: int = -1,
         may_clean_up: Callable[[], bool] = lambda: True,
     ) -> None:
         """Open the store at a path or URI. With ``create``, create it if it is not there and mend, on a local disk,
@@ -79,22 +80,31 @@ class Publisher:
 
         Raises:
             InvalidArgumentError: there is a Delta table that is not a Tarry store.
-            CorruptError: the table cannot be read.
+            CorruptError: the table cannot be read, or has not ``version_min``, which was acted on; nothing was changed.
             UnavailableError: the place cannot be reached or written.
         """
         self._place = Place.of(uri)
-        if create and self._place.local is not None:
-            mend(self._place.local)
+        self._shard = shard
         try:
+            if create and self._place.local is not None:
+                mend(self._place.local, version_min)
             self._table = _open_or_create(self._place) if create else DeltaTable(self._place.uri)
         except (DeltaError, OSError) as error:
             raise _wrapped(f"cannot open the store at {self._place.uri}", error) from error
-        self._shard = shard
+        self._check_version(version_min)
         self._clock = clock or SystemClock()
         self._may_clean_up = may_clean_up
         self._lock = threading.RLock()
         self._snapshot: Snapshot | None = None
         self._synced_version = max(-1, int(self._table.version()) - 1)
+
+    def _check_version(self, version_min: int) -> None:
+        version = int(self._table.version())
+        if version < version_min:
+            raise CorruptError(
+                f"the store at {self.root} is at version {version}, but version {version_min} was acted on: it was "
+                "replaced, or restored from an older copy; restore the newer one"
+            )
 
     @property
     def root(self) -> str:
@@ -162,7 +172,7 @@ class Publisher:
                 commit = judge(before)
                 if commit is None:
                     return before
-                self._check_present(commit.files)
+                check_present(self._place, commit.files)
                 try:
                     self.write(commit)
                 except CommitFailedError as error:
@@ -230,17 +240,6 @@ class Publisher:
             # The entries after our version may have been cleaned up behind a checkpoint: begin anew.
             self._table = DeltaTable(self.root)
 
-    def _check_present(self, files: Sequence[StagedFile]) -> None:
-        # A driver that slept for hours may find its files removed as orphans; a worker on another machine may have
-        # written them to its own disk. Naming a file that is not there would lose its messages.
-        for file, size in zip(files, self._place.sizes(f.path for f in files), strict=True):
-            if size != file.size:
-                is_there = "missing" if size is None else f"{size} bytes long"
-                raise StaleCommitError(
-                    f"staged file {file.path} under {self.root} is {is_there}; "
-                    f"expected: {file.size} bytes; nothing was committed"
-                )
-
     def _removals(self, removed: Sequence[str], now_ms: int) -> list[RemoveAction]:
         if not removed:
             return []
@@ -259,6 +258,8 @@ class Publisher:
             if self._place.local is not None:
                 sync_checkpoint(self._place.local, version)
             self._table.cleanup_metadata()
+            if self._place.local is not None:
+                remove_lone_records(self._place.local)
         except (DeltaError, OSError) as error:
             # The commit itself is durable; without a checkpoint, opening only takes longer.
             log.warning("no checkpoint of the store at version %d: %s", version, error)

@@ -1,6 +1,6 @@
 """Writing rows as sorted Parquet files under the table's root, for a later commit to publish.
 
-A staged file is already in its final place, ``shard=S/bucket=LABEL/PREFIX-UUID-CRC.parquet``: readers of a Delta table
+A staged file is already in its final place, ``shard=S/bucket=LABEL/PREFIX-UUID-CRC-CRC.parquet``: readers of a table
 see only what its log names, so an unfinished batch is harmless, nothing has to be moved, and a second attempt never
 touches the files of the first (the UUID). ``orphans.py`` removes what was never committed. On a local disk every file
 and every directory above it is fsynced before :func:`stage` returns, because the commit that follows lets the broker
@@ -25,7 +25,7 @@ from tarry.base.errors import DiskFullError, InvalidArgumentError
 from tarry.base.message import SCHEMA, Kind, cancelled_seqs, messages_only
 from tarry.base.types import Int64s
 from tarry.log.files import TRY_AGAIN
-from tarry.store.footers import checksum_of
+from tarry.store.footers import checksums_of
 from tarry.store.layout import CANCELLED, BucketSlice, cut, cut_by_size
 from tarry.store.place import Place, sync_file, sync_up
 
@@ -172,7 +172,7 @@ def _write(batch: pa.RecordBatch, part: BucketSlice, place: Place, prefix: str, 
 def put(content: pa.Buffer, place: Place, shard: int, bucket: str, prefix: str) -> str:
     """Store a whole Parquet file under a new name, durably but for the names in directories; its path."""
     directory = f"shard={shard}/bucket={bucket}"
-    relative = f"{directory}/{prefix}-{uuid.uuid4().hex}-{checksum_of(content):08x}.parquet"
+    relative = f"{directory}/{prefix}-{uuid.uuid4().hex}-{checksums_of(content)}.parquet"
     path = place.path(relative)
     place.filesystem.create_dir(place.path(directory), recursive=True)
     try:

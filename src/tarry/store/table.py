@@ -30,16 +30,16 @@ class Store:
         self._publisher = publisher
 
     @classmethod
-    def open(cls, uri: str, *, shard: int = 0, clock: Clock | None = None) -> Store:
+    def open(cls, uri: str, *, shard: int = 0, clock: Clock | None = None, version_min: int = -1) -> Store:
         """Open the store at a path or URI, creating it if it is not there; on a local disk, mend what a power failure
         left.
 
         Raises:
             InvalidArgumentError: there is a Delta table that is not a Tarry store.
-            CorruptError: the table cannot be read.
+            CorruptError: the table cannot be read, or has not ``version_min``, which was acted on; nothing was changed.
             UnavailableError: the place cannot be reached or written.
         """
-        store = cls(Publisher(uri, shard=shard, clock=clock))
+        store = cls(Publisher(uri, shard=shard, clock=clock, version_min=version_min))
         store.snapshot()
         return store
 

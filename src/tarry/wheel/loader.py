@@ -6,6 +6,10 @@ directly; what had a lower seq is read here. So each message is seen once.
 Cancelled messages are left out here; what is cancelled while it is below ``loaded``, the wheel itself leaves out
 (``tombstones``): a cancellation is in one of the two from when it is decided. The store's snapshot and its
 ``committed_seq`` are fixed during a load, and segments and snapshots change only between loads, in this same thread.
+
+What a damaged frame of the intake holds cannot be loaded. The rest is, so that it comes in time; but nothing may then
+say that all below some moment has fired, so no checkpoint is taken any more, and nothing that recovery would need is
+deleted: once the file is whole again, a restart brings what is missing, and that alone.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -21,6 +26,7 @@ import pyarrow as pa
 
 from tarry.base.bulk import number_of
 from tarry.base.clock import Clock
+from tarry.base.errors import CorruptError
 from tarry.base.message import messages_only
 from tarry.base.types import Int64s, Key, Mask
 from tarry.intake.index import Window
@@ -94,6 +100,7 @@ class Loader:
         horizon_ms: int,
         bytes_max: int,
         cancelled: CancelledMask = none_cancelled,
+        on_damage: Callable[[CorruptError], None] = lambda _: None,
     ) -> None:
         self.view = view
         self.stored_rows = 0
@@ -113,6 +120,9 @@ class Loader:
         self.untaken: set[int] = set()
         """Bulk jobs that are committed, and not in the view yet. Guarded by the wheel's lock."""
         self._late: list[_Late] = []
+        self._on_damage = on_damage
+        self._unreadable: Int64s = np.empty(0, np.int64)
+        self._damage: CorruptError | None = None
         self.still = threading.RLock()
         """Held while something is loaded: whoever holds it sees a wheel and a view of the store that fit together."""
 
@@ -132,10 +142,27 @@ class Loader:
 
     @property
     def behind(self) -> bool:
-        """Whether messages of bulk jobs that are due below ``loaded`` are still to be brought: then no checkpoint may
-        say that all below some moment has fired.
+        """Whether messages that are due below ``loaded`` are still to be brought, as bulk jobs brought them late, or
+        cannot be read: then no checkpoint may say that all below some moment has fired.
         """
-        return bool(self.untaken or self._late)
+        return bool(self.untaken or self._late or self.unreadable)
+
+    @property
+    def unreadable(self) -> int:
+        """How many messages due below ``loaded``, which nobody has cancelled before, lie in damaged frames."""
+        return len(self._unreadable)
+
+    def is_unreadable(self, seq: int) -> bool:
+        """Whether this message is one of those: it is pending, and nobody can have it."""
+        return bool(self.unreadable and (self._unreadable == seq).any())
+
+    def check_readable(self) -> None:
+        """
+        Raises:
+            CorruptError: there are such messages, which would be missing from what one sees of the wheel.
+        """
+        if self._damage is not None:
+            raise CorruptError(str(self._damage))
 
     def is_behind_with(self, number: int) -> bool:
         """Whether messages of this job are still to be brought: see :attr:`behind`."""
@@ -254,9 +281,9 @@ class Loader:
             low = 0
             while low < len(seq):
                 part = seq[low : low + self._load_rows()]
-                batch = self._intake.read_rows(part)
-                assert batch is not None
-                self._add(batch, stored=False)
+                batch = self._intake.read_rows(part, partial(self._pass_over, due[low : low + len(part)], part))
+                if batch is not None:
+                    self._add(batch, stored=False)
                 low += len(part)
                 position = Key(int(due[low - 1]), int(part[-1]) + 1)
                 if alone:
@@ -266,6 +293,16 @@ class Loader:
             if complete:
                 return until
         return position
+
+    def _pass_over(self, due: Int64s, seq: Int64s, error: CorruptError, damaged: Int64s) -> None:
+        """``damaged`` are those of ``seq`` (with their due times) that lie in a damaged frame. Noted before ``safe``
+        passes them, so that no checkpoint does.
+        """
+        # What was cancelled, or has fired before, is not missing.
+        rows = np.isin(seq, damaged) & ~np.isin(seq, self._exclude) & ~self._cancelled(due, seq)
+        if rows.any():
+            self._unreadable, self._damage = np.union1d(self._unreadable, seq[rows]), error
+        self._on_damage(error)
 
     def _load_rows(self) -> int:
         """How many rows to read at once: bodies may be of any size, and what is read must be small beside the wheel."""

@@ -48,11 +48,11 @@ class AdvanceSeries:
             s if (first := series_of(text)) is None else first for s, text in zip(seq.tolist(), texts, strict=True)
         ]
         alive = batch.pending(due, seq).tolist()
-        known = batch.entries([name_of_series(s) for s in series])
+        entries = batch.entries([name_of_series(s) for s in series])
         steps: dict[int, Step] = {}
         states: dict[int, State] = {}
         for row, text in enumerate(texts):
-            entry = known[row]
+            entry = entries[row]
             if not alive[row]:
                 continue
             if entry is not None and entry.seq > int(seq[row]):
@@ -80,10 +80,10 @@ class AdvanceSeries:
             self._register(batch, parts[0], [series[row] for row in going])
         skipped = [row for row, step in steps.items() if not step.deliver]
         if skipped:
-            gone = self._rows.select(["seq", "due_ms", "topic"]).take(pa.array(skipped, pa.int64()))
-            found = batch.withdraw(gone.column("due_ms").to_numpy(), gone.column("seq").to_numpy())
-            assert all(outcome is Outcome.DONE for outcome in found)
-            parts.append(cancellations(gone, batch.now_ms))
+            passed_over = self._rows.select(["seq", "due_ms", "topic"]).take(pa.array(skipped, pa.int64()))
+            outcomes = batch.withdraw(passed_over.column("due_ms").to_numpy(), passed_over.column("seq").to_numpy())
+            assert all(outcome is Outcome.DONE for outcome in outcomes)
+            parts.append(cancellations(passed_over, batch.now_ms))
         return pa.concat_batches(parts) if parts else None
 
     def _register(self, batch: WriteBatch, rows: pa.RecordBatch, series: list[int]) -> None:
@@ -97,11 +97,9 @@ class AdvanceSeries:
                 batch.names[name_of_key(topic, key)] = entry
 
     def on_durable(self, first_seq: int) -> None:
-        """It is durable."""
         self._done(self._deliver)
 
     def on_refused(self, error: TarryError) -> None:
-        """Not now: the occurrences stay where they are."""
         self._done(error)
 
 

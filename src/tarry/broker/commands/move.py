@@ -4,6 +4,7 @@ committed, in its real topic), in one frame."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -17,23 +18,18 @@ from tarry.broker.commands.write_batch import WriteBatch, places
 from tarry.names import Entry, name_of_key
 
 
+@dataclass(slots=True, eq=False)
 class Move:
-    """``target`` is the message as it was found, ``row`` (of UNNUMBERED, one) how it is to be stored. ``done`` gets
-    None where it must be looked up again: it has become another since, as a series went on, or a key was replaced.
+    """A command. ``target`` is the message as it was found, ``row`` (one, of UNNUMBERED) what is to
+    be stored instead. ``done`` gets None where the caller has to look the message up again: since then the series has
+    gone on to its next occurrence, or the key was replaced.
     """
 
-    def __init__(
-        self,
-        target: Target,
-        row: pa.RecordBatch,
-        done: Callable[[Rescheduled | TarryError | None], None],
-        secret: bytes,
-    ) -> None:
-        self._target = target
-        self._row = row
-        self._done = done
-        self._secret = secret
-        self._answer: Rescheduled | None = None
+    _target: Target
+    _row: pa.RecordBatch
+    _done: Callable[[Rescheduled | TarryError | None], None]
+    _secret: bytes
+    _answer: Rescheduled | None = None
 
     def decide(self, batch: WriteBatch) -> pa.RecordBatch | None:
         """The message at its new time, and the cancellation of the former."""
@@ -50,10 +46,10 @@ class Move:
             return None
         self._register(batch)
         # The topic of the former: the one that comes may be in another.
-        gone = pa.RecordBatch.from_arrays(
+        former = pa.RecordBatch.from_arrays(
             [pa.array(seq), pa.array(due), pa.array([target.topic], pa.string())], names=["seq", "due_ms", "topic"]
         )
-        return pa.concat_batches([self._row, cancellations(gone, batch.now_ms)])
+        return pa.concat_batches([self._row, cancellations(former, batch.now_ms)])
 
     def _register(self, batch: WriteBatch) -> None:
         row = {n: self._row.column(n)[0].as_py() for n in ("topic", "key", "id", "due_ms")}
@@ -66,9 +62,7 @@ class Move:
         self._answer = Rescheduled(Outcome.DONE, receipt)
 
     def on_durable(self, first_seq: int) -> None:
-        """It is durable."""
         self._done(self._answer)
 
     def on_refused(self, error: TarryError) -> None:
-        """Nothing was changed."""
         self._done(error)

@@ -53,10 +53,10 @@ class ScheduleNamed:
         """
         keys = self._names("key", name_of_key)
         ids = self._names("id", digest_of_id) if self._dedupe else [None] * len(keys)
-        known = self._known(batch, keys, ids)
-        seqs, replaced, mine = self._judge(batch, keys, ids, known)
+        remembered = self._remembered(batch, keys, ids)
+        seqs, replaced, registered = self._judge(batch, keys, ids, remembered)
         stored = np.array(seqs) >= 0
-        batch.names.update(mine)
+        batch.names.update(registered)
         batch.new.update(s for s in seqs if s >= 0)
         kept = self._batch if stored.all() else self._batch.filter(pa.array(stored))
         if replaced:
@@ -72,35 +72,35 @@ class ScheduleNamed:
         topics = self._batch.column("topic").to_pylist()
         return [None if v is None else of(t, v) for t, v in zip(topics, values.to_pylist(), strict=True)]
 
-    def _known(self, batch: WriteBatch, keys: list[Any], ids: list[Any]) -> dict[bytes, Entry]:
+    def _remembered(self, batch: WriteBatch, keys: list[Any], ids: list[Any]) -> dict[bytes, Entry]:
         """The ids within their window, and the keys whose message is pending."""
         wanted = [n for n in ids if n is not None]
-        known = {n: e for n, e in zip(wanted, batch.accepted_ids(wanted), strict=True) if e is not None}
+        remembered = {n: e for n, e in zip(wanted, batch.accepted_ids(wanted), strict=True) if e is not None}
         wanted = [n for n in keys if n is not None]
-        found = [(n, e) for n, e in zip(wanted, batch.entries(wanted), strict=True) if e is not None]
-        if not found:
-            return known
-        pending = batch.pending(*places([e for _, e in found])).tolist()
-        known |= {n: e for (n, e), here in zip(found, pending, strict=True) if here}
-        return known
+        keyed = [(n, e) for n, e in zip(wanted, batch.entries(wanted), strict=True) if e is not None]
+        if not keyed:
+            return remembered
+        pending = batch.pending(*places([e for _, e in keyed])).tolist()
+        remembered |= {n: e for (n, e), here in zip(keyed, pending, strict=True) if here}
+        return remembered
 
     def _judge(
-        self, batch: WriteBatch, keys: list[Any], ids: list[Any], known: dict[bytes, Entry]
+        self, batch: WriteBatch, keys: list[Any], ids: list[Any], remembered: dict[bytes, Entry]
     ) -> tuple[list[int], list[tuple[int, Entry]], dict[bytes, Entry]]:
         """For each row its seq, or -1 where it is not stored; the rows that replace others; what to register."""
         seqs: list[int] = []
         entries: list[Entry] = []
         replaced: list[tuple[int, Entry]] = []
-        mine: dict[bytes, Entry] = {}
+        registered: dict[bytes, Entry] = {}
         next_seq = batch.next_seq
         dues = self._batch.column("due_ms").to_pylist()
         for row, (key, id, policy, due) in enumerate(zip(keys, ids, self._policies, dues, strict=True)):
-            if id is not None and (first := mine.get(id) or known.get(id)) is not None:
+            if id is not None and (first := registered.get(id) or remembered.get(id)) is not None:
                 self._outcomes[row] = DUPLICATE
                 entries.append(first)
                 seqs.append(-1)
                 continue
-            if key is not None and (former := mine.get(key) or known.get(key)) is not None:
+            if key is not None and (former := registered.get(key) or remembered.get(key)) is not None:
                 if policy is OnKey.REFUSE:
                     text = f"key {shown(self._batch.column('key')[row].as_py())} is pending in its topic"
                     raise KeyExistsError(f'{text}; allowed with on_key "replace" or "keep"', row=row)
@@ -112,14 +112,14 @@ class ScheduleNamed:
                 replaced.append((row, former))
             entry = Entry(next_seq, due, batch.now_ms)
             if key is not None:
-                mine[key] = entry
+                registered[key] = entry
             if id is not None:
-                mine[id] = entry
+                registered[id] = entry
             entries.append(entry)
             seqs.append(next_seq)
             next_seq += 1
         self._entries = entries
-        return seqs, replaced, mine
+        return seqs, replaced, registered
 
     def _withdraw(self, batch: WriteBatch, replaced: list[tuple[int, Entry]]) -> pa.RecordBatch:
         due, seq = places([e for _, e in replaced])
@@ -131,7 +131,6 @@ class ScheduleNamed:
         return pa.RecordBatch.from_arrays([pa.array(seq[done]), pa.array(due[done]), topics], names=_TARGETS)
 
     def on_durable(self, first_seq: int) -> None:
-        """It is durable."""
         if not self._outcomes.any():
             # As nearly always: all are stored, one after the other, and need one token.
             due = self._batch.column("due_ms").to_numpy()
@@ -147,7 +146,6 @@ class ScheduleNamed:
         self._done(Accepted(first_seq, due, handle.sign(self._secret, first_seq, len(seq)), placed))
 
     def on_refused(self, error: TarryError) -> None:
-        """Nothing of it was accepted."""
         self._done(error)
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from tarry.api.outcome import Outcome
 from tarry.base.bulk import SEQ_MIN
+from tarry.base.clock import Clock
 from tarry.base.types import Int64s, Key, Mask, at_or_after
 from tarry.names import Entry, Registry
 from tarry.wheel import Loader, Wheel
@@ -26,7 +27,9 @@ _DONE, _DELIVERED, _CANCELLED, _UNKNOWN = range(4)
 
 @dataclass(slots=True)
 class WriteBatch:
-    """``next_seq``: of the next row that is written. ``known_from_ms``: what was due before that is forgotten."""
+    """``next_seq`` is that of the next row to be written. What became of messages that were due before
+    ``known_from_ms`` is not known any more.
+    """
 
     wheel: Wheel
     loader: Loader
@@ -43,11 +46,11 @@ class WriteBatch:
 
     def accepted_ids(self, digests: Sequence[bytes]) -> list[Entry | None]:
         """The messages of ids that were accepted within the dedupe window."""
-        known = self.registry.accepted_ids(digests, self.now_ms)
-        return [self.names.get(d, e) for d, e in zip(digests, known, strict=True)]
+        entries = self.registry.accepted_ids(digests, self.now_ms)
+        return [self.names.get(d, e) for d, e in zip(digests, entries, strict=True)]
 
     def pending(self, due_ms: Int64s, seq: Int64s) -> Mask:
-        """Which of these messages are pending now. They may be taken before anything is made of the answer."""
+        """Which of these messages are pending now; the dispatcher may take them before the caller acts on it."""
         return np.array([outcome is Outcome.DONE for outcome in self.outcomes(due_ms, seq)], np.bool_)
 
     def outcomes(self, due_ms: Int64s, seq: Int64s) -> list[Outcome]:
@@ -55,15 +58,15 @@ class WriteBatch:
         return self._judge(due_ms, seq, withdraw=False)
 
     def withdraw(self, due_ms: Int64s, seq: Int64s, *, alive: bool = False) -> list[Outcome]:
-        """Cancel those that are pending. They must exist; "done" is to be written in this commit. ``alive``: no earlier
-        one has cancelled any of them.
+        """Cancel those of these messages that are pending; they must exist. Of each with the outcome "done", the caller
+        writes a cancellation in this commit. ``alive``: it is known that no earlier commit has cancelled any of them.
         """
         return self._judge(due_ms, seq, withdraw=True, alive=alive)
 
     def _judge(self, due_ms: Int64s, seq: Int64s, *, withdraw: bool, alive: bool = False) -> list[Outcome]:
         # Before the lock: it may read from disk, and only this thread changes it.
         cancelled_before = np.zeros(len(seq), np.bool_) if alive else self.registry.cancelled_mask(due_ms, seq)
-        found: list[Outcome] = []
+        outcomes: list[Outcome] = []
         for start in range(0, len(seq), LOCKED_ROWS):
             part = slice(start, start + LOCKED_ROWS)
             with self.wheel.lock:
@@ -75,8 +78,8 @@ class WriteBatch:
                     self.wheel.tombstones.add(seq[part][pending].tolist(), due_ms[part][pending].tolist())
             past = np.where(due_ms[part] < self.known_from_ms, _UNKNOWN, _DELIVERED)
             codes = np.where(cancelled, _CANCELLED, np.where(pending, _DONE, past))
-            found += [_OUTCOMES[code] for code in codes.tolist()]
-        return found
+            outcomes += [_OUTCOMES[code] for code in codes.tolist()]
+        return outcomes
 
     def _state(self, due_ms: Int64s, seq: Int64s, cancelled_before: Mask) -> tuple[Mask, Mask]:
         """Which of them are cancelled, and which are pending."""
@@ -94,6 +97,8 @@ class WriteBatch:
             return True
         if seq >= SEQ_MIN and self.loader.is_late(due_ms, seq):
             return True
+        if self.loader.is_unreadable(seq):
+            return True
         return Key(due_ms, seq) >= self.wheel.safe and not self.loader.excludes(seq)
 
     def on_durable(self) -> None:
@@ -107,6 +112,30 @@ class WriteBatch:
             for rows in self.wheel.tombstones.revoke():
                 self.wheel.add(Run.of(rows, stored=False))
             self.wheel.lock.notify_all()
+
+
+class Decisions:
+    """Begins the write batches of the intake's writer, and says what would be decided of one message now.
+    ``retention_ms``: for how long it is known what became of messages that were due.
+    """
+
+    def __init__(self, wheel: Wheel, loader: Loader, registry: Registry, clock: Clock, retention_ms: int) -> None:
+        self._wheel = wheel
+        self._loader = loader
+        self._registry = registry
+        self._clock = clock
+        self._retention_ms = retention_ms
+
+    def begin_batch(self, next_seq: int) -> WriteBatch:
+        """For the intake's writer: what is to be decided in one commit, whose first row gets ``next_seq``."""
+        now_ms = self._clock.now_ms()
+        known_from_ms = max(self._registry.known_from_ms, now_ms - self._retention_ms)
+        return WriteBatch(self._wheel, self._loader, self._registry, now_ms, next_seq, known_from_ms)
+
+    def outcome_of(self, entry: Entry) -> Outcome:
+        """What cancelling a message would come to now: "done" where it is pending."""
+        [outcome] = self.begin_batch(0).outcomes(*places([entry]))
+        return outcome
 
 
 def _seen_before(values: Int64s) -> Mask:

@@ -36,7 +36,7 @@ def encode(cursor: Cursor) -> str:
 
 
 def decode(text: str) -> Cursor:
-    """What ``text`` says.
+    """The cursor of which ``text`` is the text.
 
     Raises:
         InvalidArgumentError: it is damaged, cut, or no cursor at all.
@@ -48,8 +48,8 @@ def decode(text: str) -> Cursor:
     if len(raw) != _BODY.size + _CRC.size or raw[_BODY.size :] != _CRC.pack(zlib.crc32(raw[: _BODY.size])):
         raise InvalidArgumentError(f"not a cursor, or damaged: {text!r:.80}; allowed: {_ALLOWED}")
     version, step, due_ms, seq = _BODY.unpack_from(raw)
-    found = Cursor(step, Key(due_ms, seq))
+    cursor = Cursor(step, Key(due_ms, seq))
     # The last character has spare bits, which are part of the text all the same.
-    if version != _VERSION or step > 1 or encode(found) != text:
+    if version != _VERSION or step > 1 or encode(cursor) != text:
         raise InvalidArgumentError(f"not a cursor of version {_VERSION}: {text!r:.80}; allowed: {_ALLOWED}")
-    return found
+    return cursor

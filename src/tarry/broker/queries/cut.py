@@ -47,7 +47,7 @@ class Places:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """``seq_max``: what is accepted from there on is not in it. ``gone``: seqs of rows that are there and not pending:
+    """``seq_max``: what is accepted from there on is not in it. ``dead``: seqs of rows that are there and not pending:
     cancelled while the wheel had them or just now, or found delivered by recovery.
     """
 
@@ -58,19 +58,24 @@ class Cut:
     snapshot: Snapshot
     seq_max: int
     first_seq: int
-    gone: Int64s
+    dead: Int64s
 
     @classmethod
     def of(cls, places: Places) -> Cut:
-        """How things are now."""
+        """How things are now.
+
+        Raises:
+            CorruptError: something is missing from the wheel, because it cannot be read.
+        """
         wheel, intake = places.wheel, places.intake
         # In this order: see above. The loader forgets what had fired once `safe` is beyond it.
         first_seq, snapshot, fired = intake.first_seq, places.store.snapshot, places.loader.excluded
         with wheel.lock:
+            places.loader.check_readable()
             # What is tombstones later than this may be seen; what was is here, or in the registry already.
-            gone = np.concatenate([fired, wheel.tombstones.seqs()]) if wheel.tombstones else fired
+            dead = np.concatenate([fired, wheel.tombstones.seqs()]) if wheel.tombstones else fired
             return cls(
-                intake, places.registry, wheel.safe, wheel.runs(), snapshot, intake.published_seq, first_seq, gone
+                intake, places.registry, wheel.safe, wheel.runs(), snapshot, intake.published_seq, first_seq, dead
             )
 
     @property
@@ -80,7 +85,7 @@ class Cut:
 
     def alive_in_wheel(self, due_ms: Int64s, seq: Int64s) -> npt.NDArray[np.bool_]:
         """Which of these rows of the wheel are pending."""
-        alive = np.isin(seq, self.gone, invert=True) if len(self.gone) else np.ones(len(seq), np.bool_)
+        alive = np.isin(seq, self.dead, invert=True) if len(self.dead) else np.ones(len(seq), np.bool_)
         return alive & ~self.registry.cancelled_jobs.mask(due_ms, seq)
 
     def alive(self, due_ms: Int64s, seq: Int64s) -> npt.NDArray[np.bool_]:
@@ -98,17 +103,17 @@ def look_at(places: Places, look: Callable[[Cut], T]) -> T:
     """What ``look`` makes of a cut that stayed whole meanwhile.
 
     Raises:
-        CorruptError: a file of the intake or the store is damaged.
+        CorruptError: a file of the intake or the store is damaged, so that something would be missing.
     """
     for _ in range(CUTS):
         cut = Cut.of(places)
         try:
-            found = look(cut)
+            result = look(cut)
         except FileNotFoundError:
             if cut.is_whole:
                 raise
             continue
         if cut.is_whole:
-            return found
+            return result
     with places.intake.kept():
         return look(Cut.of(places))

@@ -42,7 +42,8 @@ FOOTERS_S = 0.5
 def forecast(
     places: Places, now_ms: int, pending: Mapping[str, int], topic: str | None, unit: str, until_ms: int | None
 ) -> Forecast:
-    """``pending`` is how much of each topic is pending: what cannot be told apart is shared out by it.
+    """How many messages fall due in each unit of time, of one topic or of all. ``pending`` is how many are pending of
+    each topic: where statistics do not know topics, a topic gets its share of all that is pending.
 
     Raises:
         InvalidArgumentError: names the argument, its value and what is allowed. And as :func:`look_at`.
@@ -67,20 +68,20 @@ def forecast(
 
 
 def _whole(parts: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
-    """In whole numbers, of which the sum is right as well."""
+    """The parts rounded to whole numbers, so that their sum is the rounded sum."""
     return np.diff(np.rint(np.cumsum(parts)), prepend=0).astype(np.int64)
 
 
 def _spread(cut: Cut, pending: Mapping[str, int], topic: str | None, start: int, unit: str, until: int) -> Spread:
     spread, wanted, share = Spread(cut.safe, until, start, UNITS_MS[unit]), Criteria(topic), _share(pending, topic)
     spread_store(cut.snapshot, spread, share, deadline_s=time.monotonic() + FOOTERS_S)
-    due, mine = _in_wheel(cut, wanted)
+    due, is_wanted = _in_wheel(cut, wanted)
     rest = sum(pending.values()) - len(due)
-    counted = [due[mine]]
+    counted = [due[is_wanted]]
     if cut.intake.bytes_from(cut.snapshot.committed_seq) <= INTAKE_BYTES_MAX:
-        due, mine = _in_intake(cut, wanted)
+        due, is_wanted = _in_intake(cut, wanted)
         rest -= len(due)
-        counted.append(due[mine])
+        counted.append(due[is_wanted])
     else:
         rest -= _spread_intake(cut, spread, share)
     _leave_out_dead(cut, spread, share, rest)
@@ -89,7 +90,9 @@ def _spread(cut: Cut, pending: Mapping[str, int], topic: str | None, start: int,
 
 
 def _share(pending: Mapping[str, int], topic: str | None) -> Share:
-    """Of messages of topics between two: how many are of ``topic``, if they are as all that is pending is."""
+    """A function of a range of topics: which share of the messages in that range belongs to ``topic``, if topics are
+    mixed there as they are in all that is pending.
+    """
     if topic is None:
         return lambda low, high: 1.0
     names = sorted(pending)
@@ -156,14 +159,16 @@ def _spread_intake(cut: Cut, spread: Spread, share: Share) -> int:
             spread.guess(due, part)
         after = until if complete else Key(int(due[-1]), int(seq[-1]) + 1)
     # A cancelled message is in the index twice, as itself and as its cancellation.
-    mine = dead_due[dead_seq >= committed]
-    spread.guess(mine, -2 * part)
-    return cut.seq_max - max(committed, cut.intake.first_seq) - 2 * len(mine)
+    dead_in_intake = dead_due[dead_seq >= committed]
+    spread.guess(dead_in_intake, -2 * part)
+    return cut.seq_max - max(committed, cut.intake.first_seq) - 2 * len(dead_in_intake)
 
 
 def _leave_out_dead(cut: Cut, spread: Spread, share: Share, rest: int) -> None:
-    """Take cancelled messages out of what the store's statistics came to. Some of them were cancelled before they got
-    there: how many are there is what it has more than the ``rest``, which must be there as it is nowhere else.
+    """Take cancelled messages out of what the store's statistics came to.
+
+    Some were cancelled before they came to the store, so it does not have all of them. How many it has: its rows, less
+    the ``rest``, which are the pending messages that are in no other place.
     """
     due, seq = cut.dead_between(cut.safe, INT64_MAX, DEAD_ROWS_MAX)
     if not len(due):

@@ -31,7 +31,7 @@ from tarry.base.types import Key, Mask
 from tarry.broker.queries.cut import Places
 from tarry.broker.queries.listing import Listing, list_pending
 from tarry.broker.queries.messages import MessageFinder
-from tarry.groups import ConsumerGroups
+from tarry.groups import ConsumerGroups, DeadLetters
 from tarry.intake.index import Window
 from tarry.names import Entry, digest_of_id, name_of_key, name_of_series
 from tarry.queue import ReadyLog
@@ -48,7 +48,7 @@ MESSAGES_MAX = 100
 """Messages of one id that are told of."""
 _COLUMNS = [name for name in SCHEMA.names if name != "body"]
 _SUCCESSOR = ("seq", "due_ms", "kind", "born_ms", "topic", "id")
-_TOLD = ("topic", "id", "key", "tag", "due_ms", "expire_ms", "tries", "repeat")
+_SHOWN = ("topic", "id", "key", "tag", "due_ms", "expire_ms", "tries", "repeat")
 
 NOT_RECORDED = (
     "When it was handed out, to whom, and how often, is not recorded; nor, once it is settled in a group, whether that "
@@ -64,6 +64,7 @@ class HistorySources:
     places: Places
     ready: ReadyLog
     groups: ConsumerGroups
+    dead_letters: DeadLetters
     finder: MessageFinder
     outcome_of: Callable[[Entry], Outcome]
     secret: bytes
@@ -80,34 +81,34 @@ def history(sources: HistorySources, now_ms: int, retention_ms: int, what: str, 
         raise InvalidArgumentError(f"what is {what!r:.80}; allowed: a handle, or an id")
     if topic is not None:
         check_topic(topic)
-    teller = _Timeline(sources, now_ms)
+    timeline = _Timeline(sources, now_ms)
     entry = _entry(what, sources.secret)
     if entry is not None:
-        teller.tell(entry, None)
+        timeline.describe(entry, None)
     else:
-        teller.search(what, topic)
-    if not teller.events:
-        teller.unknown.append(
+        timeline.search(what, topic)
+    if not timeline.events:
+        timeline.unknown.append(
             f"Nothing is known of it: it was never accepted here, or it ended longer ago than is kept "
             f"({retention_ms} ms, retention_ms), or the due time is not that of the message."
         )
-    in_order = sorted(teller.events, key=lambda e: (e.at_ms is None, e.at_ms or 0, e.seq or 0))
-    return History(what, in_order, list(dict.fromkeys(teller.unknown)))
+    in_order = sorted(timeline.events, key=lambda e: (e.at_ms is None, e.at_ms or 0, e.seq or 0))
+    return History(what, in_order, list(dict.fromkeys(timeline.unknown)))
 
 
 def _entry(text: str, secret: bytes) -> Entry | None:
     """Where a handle says that its message is; None where it is no handle, but an id."""
     try:
-        found = handle.decode(text)
+        decoded = handle.decode(text)
     except InvalidArgumentError:
         return None
-    if not handle.verify(found, secret):
+    if not handle.verify(decoded, secret):
         raise ForgedHandleError(f"{text!r} was not made by this broker; allowed: its own handles, or an id")
-    return Entry(found.seq, found.due_ms, 0)
+    return Entry(decoded.seq, decoded.due_ms, 0)
 
 
 class _Timeline:
-    """Collects events; each message is told once."""
+    """Collects events; each message is described once."""
 
     def __init__(self, sources: HistorySources, now_ms: int) -> None:
         self._places = sources.places
@@ -116,10 +117,11 @@ class _Timeline:
         self._store = sources.places.store
         self._ready = sources.ready
         self._groups = sources.groups
+        self._dead_letters = sources.dead_letters
         self._finder = sources.finder
         self._outcome_of = sources.outcome_of
         self._now_ms = now_ms
-        self._told: set[int] = set()
+        self._described: set[int] = set()
         self._searched: set[tuple[str, str | None]] = set()
         self.events: list[Event] = []
         self.unknown: list[str] = []
@@ -136,19 +138,19 @@ class _Timeline:
         self._searched.add((id, topic))
         ready, complete = self._in_ready(id, topic)
         for place in ready[:MESSAGES_MAX]:
-            self.tell(_place_of(place.row), place)
+            self.describe(_place_of(place.row), place)
         pending, whole = self._pending(id, topic)
         for entry in pending:
-            self.tell(entry, None)
+            self.describe(entry, None)
         if topic is not None:
             [recent] = self._registry.accepted_ids([digest_of_id(topic, id)], self._now_ms)
             if recent is not None:
-                self.tell(recent, None)
+                self.describe(recent, None)
         seq = derived_seq(id)
         if seq is not None and self._intake.first_seq <= seq < self._intake.published_seq:
-            found = self._intake.read_columns(np.array([seq], np.int64), ["seq", "due_ms", "kind", "born_ms"])
-            if found.num_rows and found.column("kind")[0].as_py() == Kind.MESSAGE:
-                self.tell(_place_of(found), None)
+            rows = self._intake.read_columns(np.array([seq], np.int64), ["seq", "due_ms", "kind", "born_ms"])
+            if rows.num_rows and rows.column("kind")[0].as_py() == Kind.MESSAGE:
+                self.describe(_place_of(rows), None)
         if not (complete and whole):
             self.unknown.append(f"Not all that is kept was looked through for the id {id!r}: there may be more.")
         if topic is None:
@@ -166,22 +168,22 @@ class _Timeline:
                 mask = mask | ((batch.column("seq").to_numpy() == seq) & (batch.column("id").is_null().to_numpy(False)))
             return np.asarray(mask, np.bool_)
 
-        found, complete = finding.find(self._ready, wanted, topic=topic, deadline_s=time.monotonic() + LOOK_S)
+        hits, complete = finding.find(self._ready, wanted, topic=topic, deadline_s=time.monotonic() + LOOK_S)
         # A dead letter has the id of what it is a copy of, and is told of with that.
-        return [place for place in found if not is_dead_topic(place.topic.name) or topic is not None], complete
+        return [place for place in hits if not is_dead_topic(place.topic.name) or topic is not None], complete
 
     def _pending(self, id: str, topic: str | None) -> tuple[list[Entry], bool]:
         page = list_pending(self._places, Listing.of(ListPending(topic=topic, id=id, limit=MESSAGES_MAX, bodies=False)))
         rows = [_place_of(page.rows.slice(at, 1)) for at in range(page.rows.num_rows)]
         return rows, page.cursor is None
 
-    # -- telling -----------------------------------------------------------------------------------------------------
+    # -- describing ---------------------------------------------------------------------------------------------------
 
-    def tell(self, entry: Entry, place: finding.Place | None) -> None:
+    def describe(self, entry: Entry, place: finding.Place | None) -> None:
         """What is known of one message; ``place``: where it is in the ready log, if that is known."""
-        if entry.seq in self._told:
+        if entry.seq in self._described:
             return
-        self._told.add(entry.seq)
+        self._described.add(entry.seq)
         # First the judgement: what falls due after it is seen as pending, which it was.
         outcome = self._outcome_of(entry)
         row = place.row if place is not None else self._finder.find([entry], _COLUMNS).get(entry.seq)
@@ -191,27 +193,27 @@ class _Timeline:
         if row is None:
             self._without_row(entry, outcome)
             return
-        said = {name: row.column(name)[0].as_py() for name in (*_TOLD, "born_ms", "seq")}
-        self._accepted(entry, row, said)
+        values = {name: row.column(name)[0].as_py() for name in (*_SHOWN, "born_ms", "seq")}
+        self._accepted(entry, row, values)
         if place is not None:
-            self._due(entry, place, said)
+            self._due(entry, place, values)
         elif outcome is Outcome.CANCELLED:
-            self._cancelled(entry, said)
+            self._cancelled(entry, values)
         elif outcome is Outcome.DONE:
-            self._add(said["due_ms"], "pending", entry.seq, place=self._where(entry))
+            self._add(values["due_ms"], "pending", entry.seq, place=self._where(entry))
         else:
             self.unknown.append(
                 f"Message {entry.seq} fell due, and its row in the ready log has been deleted since: every group had "
                 "settled it, or retention has passed."
             )
-        self._expired(entry, said, still=place is None and outcome is Outcome.DONE)
-        self._series(entry, said)
+        self._expired(entry, values, still=place is None and outcome is Outcome.DONE)
+        self._series(entry, values)
 
-    def _accepted(self, entry: Entry, row: pa.RecordBatch, said: dict[str, Any]) -> None:
-        told = {name: said[name] for name in _TOLD}
-        told["id"] = said["id"] or id_of(entry.seq)
+    def _accepted(self, entry: Entry, row: pa.RecordBatch, values: dict[str, Any]) -> None:
+        shown = {name: values[name] for name in _SHOWN}
+        shown["id"] = values["id"] or id_of(entry.seq)
         [only] = texts_of(row.column("properties"), ONLY)
-        self._add(said["born_ms"], "accepted" if only is None else "respawned", entry.seq, **told, only=only)
+        self._add(values["born_ms"], "accepted" if only is None else "respawned", entry.seq, **shown, only=only)
 
     def _without_row(self, entry: Entry, outcome: Outcome) -> None:
         if outcome is Outcome.CANCELLED:
@@ -232,16 +234,16 @@ class _Timeline:
 
     # -- taken back --------------------------------------------------------------------------------------------------
 
-    def _cancelled(self, entry: Entry, said: dict[str, Any] | None) -> None:
-        found = self._cancellation(entry)
-        if found is None:
+    def _cancelled(self, entry: Entry, values: dict[str, Any] | None) -> None:
+        cancellation = self._cancellation(entry)
+        if cancellation is None:
             self._add(None, "cancelled", entry.seq)
             self.unknown.append(f"When message {entry.seq} was cancelled, and whether it was moved, is not known.")
             return
-        at_ms, seq = found
-        successor = None if said is None else self._moved(entry, said, at_ms, seq)
-        if successor is None and said is not None and said["key"] is not None:
-            [keyed] = self._registry.get([name_of_key(said["topic"], said["key"])])
+        at_ms, seq = cancellation
+        successor = None if values is None else self._moved(entry, values, at_ms, seq)
+        if successor is None and values is not None and values["key"] is not None:
+            [keyed] = self._registry.get([name_of_key(values["topic"], values["key"])])
             if keyed is not None and keyed.seq > entry.seq and keyed.born_ms == at_ms:
                 self._add(at_ms, "replaced", entry.seq, by_seq=keyed.seq, due_ms=keyed.due_ms)
                 return
@@ -249,7 +251,7 @@ class _Timeline:
             self._add(at_ms, "cancelled", entry.seq)
             return
         self._add(at_ms, "rescheduled", entry.seq, by_seq=successor.seq, due_ms=successor.due_ms)
-        self.tell(successor, None)
+        self.describe(successor, None)
 
     def _cancellation(self, entry: Entry) -> tuple[int, int] | None:
         """When it was cancelled, and the seq of that row: it has the due time of its target, in intake and store."""
@@ -258,8 +260,8 @@ class _Timeline:
         with intake.kept():
             _, seqs, _ = intake.select(window, CANCELS_MAX)
             rows = intake.read_columns(seqs[:CANCELS_MAX], ["seq", "kind", "body", "born_ms"])
-        found = _named(rows, body)
-        return found if found is not None else self._stored_cancellation(entry, body)
+        cancellation = _named(rows, body)
+        return cancellation if cancellation is not None else self._stored_cancellation(entry, body)
 
     def _stored_cancellation(self, entry: Entry, body: bytes) -> tuple[int, int] | None:
         snapshot, deadline = self._store.snapshot, time.monotonic() + LOOK_S
@@ -267,14 +269,16 @@ class _Timeline:
         for path in reversed(snapshot.cancelled):
             for group in groups(place, path):
                 if group.due_min_ms <= entry.due_ms <= group.due_max_ms:
-                    found = _named(read_group(place, path, group.number, ["seq", "kind", "body", "born_ms"]), body)
-                    if found is not None:
-                        return found
+                    cancellation = _named(
+                        read_group(place, path, group.number, ["seq", "kind", "body", "born_ms"]), body
+                    )
+                    if cancellation is not None:
+                        return cancellation
             if time.monotonic() >= deadline:
                 return None
         return None
 
-    def _moved(self, entry: Entry, said: dict[str, Any], at_ms: int, cancellation: int) -> Entry | None:
+    def _moved(self, entry: Entry, values: dict[str, Any], at_ms: int, cancellation: int) -> Entry | None:
         """The message at its new time: a reschedule writes it just before the cancellation of the former."""
         intake, seq = self._intake, cancellation - 1
         with intake.kept():
@@ -288,7 +292,7 @@ class _Timeline:
             )
             return None
         row = {name: rows.column(name)[0].as_py() for name in rows.schema.names} if rows.num_rows else {}
-        same = row.get("topic") == said["topic"] and row.get("id") == (said["id"] or id_of(entry.seq))
+        same = row.get("topic") == values["topic"] and row.get("id") == (values["id"] or id_of(entry.seq))
         # Where ids are not deduped, one accepted in the same millisecond may be the neighbour: its due time tells.
         same = same and row["due_ms"] != entry.due_ms
         if not same or row["kind"] != Kind.MESSAGE or row["born_ms"] != at_ms or seq <= entry.seq:
@@ -311,25 +315,25 @@ class _Timeline:
     # -- fallen due --------------------------------------------------------------------------------------------------
 
     def _fallen_due(self, entry: Entry, topic: str | None) -> finding.Place | None:
-        found, _ = finding.find(
+        hits, _ = finding.find(
             self._ready,
             lambda batch: np.asarray(batch.column("seq").to_numpy() == entry.seq),
             topic=topic,
             due_ms=entry.due_ms,
             deadline_s=time.monotonic() + 2 * LOOK_S,
         )
-        return found[0] if found else None
+        return hits[0] if hits else None
 
-    def _due(self, entry: Entry, place: finding.Place, said: dict[str, Any]) -> None:
-        at_ms = max(said["due_ms"], said["born_ms"])
+    def _due(self, entry: Entry, place: finding.Place, values: dict[str, Any]) -> None:
+        at_ms = max(values["due_ms"], values["born_ms"])
         self._add(at_ms, "due", entry.seq, topic=place.topic.name, offset=place.offset)
         self.unknown += [WHEN_DUE, NOT_RECORDED]
         for group in self._groups.all(place.topic.name):
             # The state that it is in now, whenever it got there.
             self._add(self._now_ms, "group", entry.seq, group=group.name, **group.state_of(place.offset))
-            self._dead(entry, place, group.name, said)
+            self._dead(entry, place, group.name, values)
 
-    def _dead(self, entry: Entry, place: finding.Place, group: str, said: dict[str, Any]) -> None:
+    def _dead(self, entry: Entry, place: finding.Place, group: str, values: dict[str, Any]) -> None:
         """Its copy in the dead letters of a group."""
         text = str(entry.seq)
 
@@ -337,31 +341,31 @@ class _Timeline:
             return np.array([t == text for t in texts_of(batch.column("properties"), "tarry.dead.seq")], np.bool_)
 
         name = dead_topic(place.topic.name, group)
-        found, complete = finding.find(self._ready, wanted, topic=name, deadline_s=time.monotonic() + LOOK_S)
+        copies, complete = finding.find(self._ready, wanted, topic=name, deadline_s=time.monotonic() + LOOK_S)
         if not complete:
             self.unknown.append(f"Not all dead letters of group {group!r} were looked through.")
-        for copy in found:
+        for copy in copies:
             properties = dict(copy.row.column("properties")[0].as_py())
-            told = {n: properties.get(f"tarry.dead.{n}") for n in ("cause", "attempts")}
-            settled = not self._groups.has_dead_letter(place.topic.name, group, copy.offset)
+            details = {n: properties.get(f"tarry.dead.{n}") for n in ("cause", "attempts")}
+            settled = not self._dead_letters.has(place.topic.name, group, copy.offset)
             at_ms = int(properties.get("tarry.dead.at_ms", copy.row.column("due_ms")[0].as_py()))
             self._add(
-                at_ms, "dead", entry.seq, group=group, **told, offset=copy.offset, kept="no" if settled else "yes"
+                at_ms, "dead", entry.seq, group=group, **details, offset=copy.offset, kept="no" if settled else "yes"
             )
             if settled:
                 self.unknown.append("Whether a dead letter was respawned or purged shows only in what was respawned.")
-                self.search(said["id"] or id_of(entry.seq), place.topic.name)
+                self.search(values["id"] or id_of(entry.seq), place.topic.name)
 
     # -- the rest ----------------------------------------------------------------------------------------------------
 
-    def _expired(self, entry: Entry, said: dict[str, Any], *, still: bool) -> None:
-        if said["expire_ms"] is not None and (still or said["expire_ms"] <= self._now_ms):
-            self._add(said["expire_ms"], "expired", entry.seq, to_come=True if still else None)
+    def _expired(self, entry: Entry, values: dict[str, Any], *, still: bool) -> None:
+        if values["expire_ms"] is not None and (still or values["expire_ms"] <= self._now_ms):
+            self._add(values["expire_ms"], "expired", entry.seq, to_come=True if still else None)
 
-    def _series(self, entry: Entry, said: dict[str, Any]) -> None:
-        if said["repeat"] is None:
+    def _series(self, entry: Entry, values: dict[str, Any]) -> None:
+        if values["repeat"] is None:
             return
-        first = read_state(said["repeat"]).series
+        first = read_state(values["repeat"]).series
         [current] = self._registry.get([name_of_series(entry.seq if first is None else first)])
         if current is not None and current.seq > entry.seq:
             self._add(current.due_ms, "next", entry.seq, by_seq=current.seq)

@@ -71,10 +71,10 @@ class Lateness:
 
     def delivered(self) -> Histogram:
         """Of all topics, until now."""
-        found = Histogram()
+        merged = Histogram()
         for histogram in self.by_topic().values():
-            found.merge(histogram)
-        return found
+            merged.merge(histogram)
+        return merged
 
     def by_topic(self) -> dict[str, Histogram]:
         """Lateness of delivery, until now. :data:`OTHERS` has the topics that have none of their own."""

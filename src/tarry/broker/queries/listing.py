@@ -76,7 +76,7 @@ class Listing:
         return cls(Criteria(topic, key, id, tag), first, start, until, limit, request.bodies)
 
     def within(self, place: tuple[Key, Key]) -> Listing:
-        """The same, of a part of the order only."""
+        """The same listing, cut to ``place``: from its first key to before its second."""
         start = self.start._replace(key=max(self.start.key, place[0]))
         return replace(self, start=start, until=min(self.until, place[1]))
 
@@ -125,7 +125,7 @@ def _page(cut: Cut, listing: Listing) -> Page:
 def _look(cut: Cut, wanted: Criteria, start: Cursor, listing: Listing, began: float) -> Page:
     after, until = start.key, listing.until
     sources: list[Source] = []
-    found: list[Found] = []
+    parts: list[Found] = []
     count = 0
     # The wheel has what comes first: often that is enough.
     for kind in (InWheel, InStore, InIntake):
@@ -133,18 +133,18 @@ def _look(cut: Cut, wanted: Criteria, start: Cursor, listing: Listing, began: fl
             break
         source: Source = kind(cut, wanted)
         sources.append(source)
-        found.append(source.find(after, until, listing.limit + 1, began + FIND_S))
-        count += len(found[-1].seq)
-    return _Rows(sources, found).page(listing, start.step, began + READ_S)
+        parts.append(source.find(after, until, listing.limit + 1, began + FIND_S))
+        count += len(parts[-1].seq)
+    return _Rows(sources, parts).page(listing, start.step, began + READ_S)
 
 
 class _Rows:
-    """What the sources found, as one."""
+    """What all sources found, merged in the order of (due time, seq)."""
 
-    def __init__(self, sources: list[Source], found: list[Found]) -> None:
-        reached = min((Key(*f.reached) for f in found if f.reached is not None), default=None)
-        due = np.concatenate([f.due_ms for f in found])
-        seq = np.concatenate([f.seq for f in found])
+    def __init__(self, sources: list[Source], parts: list[Found]) -> None:
+        reached = min((Key(*f.reached) for f in parts if f.reached is not None), default=None)
+        due = np.concatenate([f.due_ms for f in parts])
+        seq = np.concatenate([f.seq for f in parts])
         order = np.lexsort((seq, due))
         if reached is not None:
             below = (due < reached.due_ms) | ((due == reached.due_ms) & (seq < reached.seq))
@@ -152,8 +152,8 @@ class _Rows:
         self._sources = sources
         self._reached = reached
         self._due, self._seq = due[order], seq[order]
-        self._origin = np.repeat(np.arange(len(found)), [len(f.seq) for f in found])[order]
-        self._place = np.concatenate([f.place for f in found])[order]
+        self._origin = np.repeat(np.arange(len(parts)), [len(f.seq) for f in parts])[order]
+        self._place = np.concatenate([f.place for f in parts])[order]
 
     def page(self, listing: Listing, step: int, deadline_s: float) -> Page:
         columns = [name for name in SCHEMA.names if listing.bodies or name != "body"]
@@ -184,10 +184,10 @@ class _Rows:
                 rows = at
                 break
             done.add(unit)
-            mine = np.flatnonzero((units == unit).all(axis=1))
-            part = self._sources[unit[0]].read(self._place[mine], columns)
+            rows_of_unit = np.flatnonzero((units == unit).all(axis=1))
+            part = self._sources[unit[0]].read(self._place[rows_of_unit], columns)
             parts.append(part)
-            read.append(mine)
+            read.append(rows_of_unit)
             size += part.nbytes
         if not parts:
             return pa.RecordBatch.from_pylist([], schema=pa.schema([SCHEMA.field(name) for name in columns]))
@@ -195,12 +195,12 @@ class _Rows:
         return pa.concat_batches(parts).take(pa.array(order, pa.int64()))
 
     def _units(self, rows: int) -> Int64s:
-        """(source, unit) of each of the first rows."""
+        """For each of the first ``rows`` rows, its source and the number of its unit: shape (rows, 2)."""
         units = np.zeros((rows, 2), np.int64)
         units[:, 0] = self._origin[:rows]
         for number, source in enumerate(self._sources):
-            mine = np.flatnonzero(self._origin[:rows] == number)
-            units[mine, 1] = source.units(self._place[mine])
+            chosen = np.flatnonzero(self._origin[:rows] == number)
+            units[chosen, 1] = source.units(self._place[chosen])
         return units
 
 

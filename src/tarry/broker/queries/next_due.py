@@ -31,16 +31,16 @@ def next_due_by_topic(places: Places, topics: set[str]) -> dict[str, int]:
 
 def _next_due(cut: Cut, topics: set[str]) -> dict[str, int]:
     end = time.monotonic() + BUDGET_S
-    found = _in_wheel(cut, topics)
+    firsts = _in_wheel(cut, topics)
     store, intake = Firsts(cut.snapshot, cut.safe, cut.alive), _Intake(cut)
     while True:
         frontier = _sooner(store.frontier, intake.frontier)
-        wanted = {t for t in topics if found.get(t, _LAST.due_ms) > frontier}
+        wanted = {t for t in topics if firsts.get(t, _LAST.due_ms) > frontier}
         if not wanted or frontier == _LAST.due_ms:
-            return found
+            return firsts
         if time.monotonic() > end:
-            return {t: due for t, due in found.items() if t not in wanted}
-        (store if store.frontier == frontier else intake).advance(wanted, found)
+            return {t: due for t, due in firsts.items() if t not in wanted}
+        (store if store.frontier == frontier else intake).advance(wanted, firsts)
 
 
 def _sooner(one: int | None, other: int | None) -> int:
@@ -48,13 +48,13 @@ def _sooner(one: int | None, other: int | None) -> int:
 
 
 def _in_wheel(cut: Cut, topics: set[str]) -> dict[str, int]:
-    found: dict[str, int] = {}
+    firsts: dict[str, int] = {}
     parts = [p.batch.select(COLUMNS).slice(0, p.below(cut.safe)) for p in cut.pieces]
     if parts:
         batch = pa.Table.from_batches(parts).combine_chunks().to_batches()
         for part in batch:
-            note_firsts(part, Key(-_LAST.due_ms, 0), topics, cut.alive_in_wheel, found)
-    return found
+            note_firsts(part, Key(-_LAST.due_ms, 0), topics, cut.alive_in_wheel, firsts)
+    return firsts
 
 
 class _Intake:
@@ -69,7 +69,7 @@ class _Intake:
         """All due times below were looked at; None: all there are."""
         return None if self._after is None else self._after.due_ms
 
-    def advance(self, wanted: set[str], found: dict[str, int]) -> None:
+    def advance(self, wanted: set[str], firsts: dict[str, int]) -> None:
         """Look at the next rows; as :meth:`Firsts.advance`."""
         cut, after = self._cut, self._after
         assert after is not None
@@ -80,4 +80,4 @@ class _Intake:
         self._after = Key(int(due[-1]), int(seq[-1]) + 1) if more else None
         batch = cut.intake.read_columns(seq, [*COLUMNS, "kind"])
         messages = batch.column("kind").to_numpy() == Kind.MESSAGE
-        note_firsts(batch.filter(pa.array(messages)), after, wanted, cut.alive, found)
+        note_firsts(batch.filter(pa.array(messages)), after, wanted, cut.alive, firsts)

@@ -39,9 +39,9 @@ def peek(ready: ReadyLog, groups: ConsumerGroups, topic: str, group: str | None,
         if group is not None
         else max(consumer_groups.values(), key=lambda g: g.unsettled, default=None)
     )
-    parts, found, size, first = [], 0, 0, queue.first
-    while found < limit and size < BYTES_MAX:
-        offsets = _offsets(queue, chosen, first, limit - found)
+    parts, rows, size, first = [], 0, 0, queue.first
+    while rows < limit and size < BYTES_MAX:
+        offsets = _offsets(queue, chosen, first, limit - rows)
         if not len(offsets):
             break
         looked, here, batch = queue.read_rows(offsets)
@@ -52,7 +52,7 @@ def peek(ready: ReadyLog, groups: ConsumerGroups, topic: str, group: str | None,
         if chosen is not None:
             part = part.filter(pa.array(chosen.wants(batch)))
         parts.append(part)
-        found += part.num_rows
+        rows += part.num_rows
         size += batch.nbytes
     return pa.concat_batches(parts) if parts else pa.RecordBatch.from_pylist([], schema=PEEKED)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -14,6 +15,7 @@ from tarry.api.receipt import TopicPending
 from tarry.api.views import Forecast, History, Page
 from tarry.base.clock import Clock
 from tarry.base.config import Config
+from tarry.base.errors import CorruptError
 from tarry.broker.acceptance import Acceptance
 from tarry.broker.queries import overview
 from tarry.broker.queries.cut import Places
@@ -31,33 +33,21 @@ QUERIES_MAX = 4
 """So many are carried out at a time, others wait: each may need some tens of megabytes, and none is in a hurry."""
 
 
+@dataclass(eq=False)
 class Queries:
     """Any thread. ``status`` gives the broker's health and counters."""
 
-    def __init__(
-        self,
-        config: Config,
-        clock: Clock,
-        files: Files,
-        places: Places,
-        ready: ReadyLog,
-        groups: ConsumerGroups,
-        history_sources: HistorySources,
-        lateness: Lateness,
-        acceptance: Acceptance,
-        status: Callable[[], dict[str, Any]],
-    ) -> None:
-        self._config = config
-        self._clock = clock
-        self._files = files
-        self._places = places
-        self._ready = ready
-        self._groups = groups
-        self._history_sources = history_sources
-        self._lateness = lateness
-        self._acceptance = acceptance
-        self._status = status
-        self._slots = threading.BoundedSemaphore(QUERIES_MAX)
+    _config: Config
+    _clock: Clock
+    _files: Files
+    _places: Places
+    _ready: ReadyLog
+    _groups: ConsumerGroups
+    _history_sources: HistorySources
+    _lateness: Lateness
+    _acceptance: Acceptance
+    _status: Callable[[], dict[str, Any]]
+    _slots: threading.BoundedSemaphore = field(default_factory=lambda: threading.BoundedSemaphore(QUERIES_MAX))
 
     def pending(self, request: GetPending) -> list[TopicPending]:
         """Every topic: exact counts in O(topics), and the next due times."""
@@ -79,12 +69,12 @@ class Queries:
         return topic.end - topic.first if unsettled is None else unsettled
 
     def list_pending(self, request: ListPending) -> Page:
-        """A page."""
+        """A page of what is pending, in the order of due times."""
         with self._slots:
             return list_pending(self._places, Listing.of(request))
 
     def peek(self, request: Peek) -> pa.RecordBatch:
-        """What is ready, not taken."""
+        """Messages that are ready; nobody is given them."""
         with self._slots:
             return peek(self._ready, self._groups, request.topic, request.group, request.limit)
 
@@ -104,7 +94,11 @@ class Queries:
     def overview(self, request: GetOverview) -> dict[str, Any]:
         """All figures at one moment."""
         places, snapshot = self._places, self._places.store.snapshot
-        pending = self.pending(GetPending(next_due=request.next_due))
+        try:
+            pending = self.pending(GetPending(next_due=request.next_due))
+        except CorruptError:
+            # What can be seen of a broker must not fail for a damaged file, least of all then.
+            pending = self.pending(GetPending(next_due=False))
         return {
             **self._status(),
             "now_ms": self._clock.now_ms(),

@@ -24,14 +24,14 @@ INTAKE_UNIT_ROWS = 16
 
 
 class Source(Protocol):
-    """One place."""
+    """One of the three places: wheel, store, intake."""
 
     def find(self, after: Key, until: Key, rows_max: int, deadline_s: float) -> Found:
         """The first wanted rows with ``after <= (due_ms, seq) < until``, as :func:`tarry.store.scan.scan` does."""
         ...
 
     def units(self, place: Int64s) -> Int64s:
-        """Which of the rows, in order, are read together: those of one number."""
+        """For each row of ``place`` (rows, 3), a number: rows with the same number are read together."""
         ...
 
     def read(self, place: Int64s, columns: Sequence[str]) -> pa.RecordBatch:
@@ -48,8 +48,8 @@ class InWheel:
 
     def find(self, after: Key, until: Key, rows_max: int, deadline_s: float) -> Found:
         until = min(until, self.cut.safe)
-        found = [self._of_piece(at, after, until, rows_max) for at in range(len(self.cut.pieces))]
-        rows = np.concatenate([np.empty((0, 4), np.int64), *found])
+        parts = [self._of_piece(at, after, until, rows_max) for at in range(len(self.cut.pieces))]
+        rows = np.concatenate([np.empty((0, 4), np.int64), *parts])
         rows = rows[np.lexsort((rows[:, 1], rows[:, 0]))][:rows_max]
         reached = Key(int(rows[-1, 0]), int(rows[-1, 1]) + 1) if len(rows) >= rows_max else None
         place = np.column_stack([rows[:, 2:], np.zeros(len(rows), np.int64)])
@@ -101,23 +101,23 @@ class InIntake:
 
     def find(self, after: Key, until: Key, rows_max: int, deadline_s: float) -> Found:
         after = max(after, self.cut.safe)
-        found, reached = np.empty((0, 2), np.int64), None
+        rows_found, reached = np.empty((0, 2), np.int64), None
         rows, began = max(INTAKE_ROWS, rows_max), time.monotonic()
         while after < until:
             window = Window(after, until, self.cut.snapshot.committed_seq, self.cut.seq_max)
             seq, after = self._next(window, rows)
-            found = np.concatenate([found, self._filtered(window, seq, rows_max)])
+            rows_found = np.concatenate([rows_found, self._filtered(window, seq, rows_max)])
             now = time.monotonic()
-            if after < until and (len(found) >= rows_max or now >= deadline_s):
+            if after < until and (len(rows_found) >= rows_max or now >= deadline_s):
                 reached = after
                 break
             if rows < INTAKE_ROWS_MAX and now + 4 * (now - began) < deadline_s:
                 rows *= 4
-        found = found[np.lexsort((found[:, 1], found[:, 0]))][:rows_max]
-        if len(found) >= rows_max:
-            reached = Key(int(found[-1, 0]), int(found[-1, 1]) + 1)
-        place = np.column_stack([found[:, 1], np.zeros((len(found), 2), np.int64)])
-        return Found(found[:, 0], found[:, 1], place, reached)
+        rows_found = rows_found[np.lexsort((rows_found[:, 1], rows_found[:, 0]))][:rows_max]
+        if len(rows_found) >= rows_max:
+            reached = Key(int(rows_found[-1, 0]), int(rows_found[-1, 1]) + 1)
+        place = np.column_stack([rows_found[:, 1], np.zeros((len(rows_found), 2), np.int64)])
+        return Found(rows_found[:, 0], rows_found[:, 1], place, reached)
 
     def _next(self, window: Window, rows: int) -> tuple[Int64s, Key]:
         """Seqs of the window's first rows, and the place behind them."""

@@ -41,13 +41,15 @@ from tarry.api.wire import (
     decode_settle,
     encode_notice,
 )
-from tarry.base.errors import InvalidArgumentError, NotFoundError, TarryError, UnavailableError
+from tarry.base.errors import CorruptError, InvalidArgumentError, NotFoundError, TarryError, UnavailableError
 from tarry.base.placement import Placement
 
 log = logging.getLogger(__name__)
 
 ROWS_MAX = 8192
 """Most messages in one batch to a consumer."""
+LOOK_S = 0.25
+"""How often is looked whether a consumer has settled what lies before a damaged frame."""
 INBOX_MAX = 1024
 """Settling messages that may wait; beyond that the reader waits, and so does the client."""
 BULK_ROWS = 1000
@@ -125,7 +127,7 @@ class ConsumeStream:
     def _deliver(self) -> None:
         while not self._ended:
             asked = time.monotonic()
-            batch = self._subscription.fetch(ROWS_MAX, ALIVE_S)
+            batch = self._fetch(asked + ALIVE_S)
             if batch is not None:
                 small = batch.num_rows < BULK_ROWS
                 (self._placement.together if small else self._placement.apart)()
@@ -138,6 +140,19 @@ class ConsumeStream:
                     # Not to be tried again: that would make the group anew, and begin at its beginning.
                     raise NotFoundError("the group was deleted")
                 raise UnavailableError("the broker is stopping")
+
+    def _fetch(self, until_s: float) -> pa.RecordBatch | None:
+        while True:
+            try:
+                return self._subscription.fetch(ROWS_MAX, max(0.0, until_s - time.monotonic()))
+            except CorruptError:
+                # The end of the stream gives back what is held, and it would never be done with: it comes first.
+                if not self._subscription.held:
+                    raise
+            with self._changed:
+                self._changed.wait(LOOK_S)
+            if self._ended or time.monotonic() >= until_s:
+                return None
 
     def _notify(self, op: Op, number: int, error: TarryError | None = None) -> None:
         self._write(partial(self._writer.write_metadata, pa.py_buffer(encode_notice(op, number, error))))

@@ -144,6 +144,18 @@ def _process(overview: Mapping[str, Any]) -> Iterator[Metric]:
         {"version": overview["version"], "python": platform.python_version(), "pyarrow": pa.__version__},
     )
     yield GaugeMetricFamily("tarry_serving", "1 while the broker serves.", int(overview["state"] == "serving"))
+    damage = overview["damage"]
+    yield GaugeMetricFamily(
+        "tarry_damaged_places", "Damaged places of files that were met while serving.", len(damage["places"])
+    )
+    yield GaugeMetricFamily(
+        "tarry_unreadable_messages",
+        "Messages due soon, or due before, that lie in damaged files.",
+        damage["unreadable_messages"],
+    )
+    scrub = overview["scrub"]
+    yield CounterMetricFamily("tarry_scrub_passes", "How often all files were checked.", scrub["passes"])
+    yield CounterMetricFamily("tarry_scrubbed_bytes", "Read to check files for damage.", scrub["bytes"])
     yield CounterMetricFamily(
         "tarry_handed_out_messages", "Messages given to consumers since the process began.", overview["handed_out"]
     )

@@ -3,8 +3,8 @@
 ``source`` is what Spark finds by that name. Writing: ``options`` and ``columns`` check, on the driver, what a user
 wrote; in the tasks ``rows`` and ``bodies`` turn Arrow batches into messages, and ``staging`` stages them; ``writer``
 makes one bulk job of a DataFrame, ``sink`` one of each micro-batch. Reading: ``pending``, ``delivered`` and
-``dead_letters`` read batches, ``stream`` a stream; ``bounds`` and ``filters`` limit what is read, ``shape`` brings it
-into columns. ``ordering`` is :func:`sorted_by_due`.
+``dead_letters`` read batches, ``stream`` a stream; ``filters`` limits what is read, ``shape`` brings it into columns.
+``ordering`` is :func:`sorted_by_due`.
 """
 
 from tarry.spark.datasource.ordering import sorted_by_due

@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 from tarry.base.message import concat
 from tarry.base.reserved import rewritten, texts_of
 from tarry.spark.broker_client import BrokerClient
-from tarry.spark.datasource.bounds import EmptyPartition, ReadBounds
+from tarry.spark.datasource.filters import EmptyPartition, ReadBounds
 from tarry.spark.datasource.options import ReadOptions
 from tarry.spark.datasource.shape import SCHEMAS, Shape, by_name
 

@@ -10,8 +10,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from tarry.spark.broker_client import BrokerClient
-from tarry.spark.datasource.bounds import EmptyPartition, ReadBounds
-from tarry.spark.datasource.filters import Span
+from tarry.spark.datasource.filters import EmptyPartition, ReadBounds, Span
 from tarry.spark.datasource.options import ReadOptions
 from tarry.spark.datasource.shape import SCHEMAS, Shape, by_name
 

@@ -1,4 +1,4 @@
-"""Filters that Spark offers, as bounds for files and row groups: topics, due times, offsets.
+"""What a batch read is limited to, by options and by filters that Spark offers: topics, due times, offsets.
 
 Bounds only narrow what is read; Spark applies every filter to the rows all the same, so a filter that is not understood
 here costs time and nothing else. They are used only where the option ``pushFilters`` asks for it: Spark 4.3 keeps the
@@ -17,6 +17,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import datasource as ds
+
+from tarry.spark.datasource.options import ReadOptions
 
 INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -155,3 +157,32 @@ class Pushed:
     def __call__(self, filters: list[ds.Filter]) -> list[ds.Filter]:
         self._on_filters(filters)
         return filters
+
+
+class EmptyPartition(ds.InputPartition):  # type: ignore[misc]
+    """A partition without rows: Spark wants one partition at least."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+
+
+class ReadBounds:
+    """The bounds of one read; those of filters are added when Spark offers them. Travels to the tasks."""
+
+    def __init__(self, options: ReadOptions, offset: Span | None = None) -> None:
+        low = Span().low if options.after_ms is None else options.after_ms
+        high = Span().high if options.until_ms is None else options.until_ms - 1
+        self.now = Bounds(due_ms=Span(low, high), offset=offset or Span())
+        """As far as they are known."""
+        if options.topics:
+            self.now = self.now.with_topics(options.topics)
+        self._push_filters = options.push_filters
+
+    def offer_filters(self, reader: ds.DataSourceReader) -> None:
+        """Have Spark push filters into ``reader``, if the user asked for it."""
+        if self._push_filters:
+            # An attribute, not a method: to Spark, a reader that has the method takes filters.
+            reader.pushFilters = Pushed(self._narrow)
+
+    def _narrow(self, filters: Iterable[Any]) -> None:
+        self.now = self.now.narrowed(filters)

@@ -23,8 +23,7 @@ from tarry.base.errors import TarryError, UnavailableError
 from tarry.base.message import SCHEMA, Kind, cancelled_seqs, kinds_of
 from tarry.base.types import Int64s
 from tarry.spark.broker_client import BrokerClient
-from tarry.spark.datasource.bounds import EmptyPartition, ReadBounds
-from tarry.spark.datasource.filters import Bounds, Span
+from tarry.spark.datasource.filters import Bounds, EmptyPartition, ReadBounds, Span
 from tarry.spark.datasource.options import ReadOptions
 from tarry.spark.datasource.shape import MESSAGE, Shape, by_name
 from tarry.store import Snapshot

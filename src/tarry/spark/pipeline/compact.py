@@ -2,7 +2,7 @@
 
 Runs in a thread of the schedule job, beside its query and in its Spark session (``schedule.py``); by itself as
 ``python -m tarry.spark.pipeline.compact --flight HOST:PORT``. Works are planned in the driver (``tarry.store.upkeep``),
-done by Spark tasks (``rewrite_task.py``), and published by one Delta commit each (``upkeep.py``).
+done by Spark tasks, and published by one Delta commit each (``upkeep.py``).
 """
 
 from __future__ import annotations
@@ -23,11 +23,9 @@ import numpy as np
 
 from tarry.base.errors import TarryError
 from tarry.spark.broker_client import BrokerClient, IntakeState
-from tarry.spark.pipeline.job import job_parser, run_job, wait_for_broker
-from tarry.spark.pipeline.status import Reporter
+from tarry.spark.pipeline.job import Reporter, job_parser, run_job, wait_for_broker
 from tarry.spark.pipeline.upkeep import Rewrite, StoreRewriter, UpkeepSettings, in_thread, loop, on_spark
-from tarry.spark.runtime.errors import one_line
-from tarry.spark.runtime.session import build_session
+from tarry.spark.runtime.session import build_session, one_line
 from tarry.store import Rewritten, Store, Work
 from tarry.store import rewrite as rewrite_files
 from tarry.store.run import FILE_BYTES_MAX

@@ -1,4 +1,6 @@
-"""The process of a job: waits for its broker, ends on a signal or with its parent, and ends all that it has started."""
+"""The process of a job: waits for its broker, reports to it, ends on a signal or with its parent, and ends what it has
+started.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +12,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
-from tarry.base.errors import NotFoundError, UnavailableError
+from tarry.base.clock import SystemClock
+from tarry.base.errors import NotFoundError, TarryError, UnavailableError
 from tarry.spark.broker_client import BrokerClient, IntakeState
-from tarry.spark.runtime.errors import one_line
 from tarry.spark.runtime.process import follow_parent, kill_session
-from tarry.spark.runtime.session import end_jvm
+from tarry.spark.runtime.session import end_jvm, one_line
 
 log = logging.getLogger(__name__)
 
@@ -24,6 +27,43 @@ EXIT_NOT_INSTALLED = 78
 
 BROKER_WAIT_S = 30.0
 STOP_WAIT_S = 15.0
+
+
+class Reporter:
+    """Keeps a job's status and sends it to the broker, which shows it. A failure to send it is no failure. Thread-safe.
+
+    Keys: ``state`` (starting, idle, running, failed, stopping), ``pid``, ``started_ms``, ``reported_ms``, ``error``
+    (None or a text), and ``more``. The status of a ``part`` is shown beside that of the job, under the part's name.
+    """
+
+    def __init__(self, client: BrokerClient, part: str | None = None, **more: Any) -> None:
+        self._client, self._part = client, part
+        self._clock = SystemClock()
+        self._lock = threading.Lock()
+        started_ms = self._clock.now_ms()
+        self._status = {"state": "starting", "pid": os.getpid(), "started_ms": started_ms, "error": None, **more}
+
+    @classmethod
+    def of_job(cls, client: BrokerClient, job: str) -> Reporter:
+        """For a job that moves batches: with ``job``, ``committed_seq``, ``batches`` (how many) and ``last_batch``
+        (None, or what ``schedule.py`` tells of it).
+        """
+        return cls(client, job=job, committed_seq=None, batches=0, last_batch=None)
+
+    def update(self, **changes: Any) -> None:
+        """Change some keys and send all."""
+        with self._lock:
+            self._status.update(changes)
+        self.send()
+
+    def send(self) -> None:
+        """Send all: also now and then without a change, for a broker that has restarted."""
+        with self._lock:
+            status = self._status | {"reported_ms": self._clock.now_ms()}
+        try:
+            self._client.report(status if self._part is None else {self._part: status})
+        except TarryError as error:
+            log.debug("the status could not be sent: %s", error)
 
 
 def run_job(run: Callable[[threading.Event], None], parent_pid: int | None) -> int:

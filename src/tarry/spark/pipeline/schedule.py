@@ -21,12 +21,10 @@ from tarry.base.errors import CorruptError, TarryError
 from tarry.spark.broker_client import BrokerClient, IntakeState
 from tarry.spark.pipeline import compact, upkeep
 from tarry.spark.pipeline.checkpoint import reconcile
-from tarry.spark.pipeline.job import job_parser, run_job, wait_for_broker
+from tarry.spark.pipeline.job import Reporter, job_parser, run_job, wait_for_broker
 from tarry.spark.pipeline.plan import Trigger
 from tarry.spark.pipeline.stage_task import RESULT_SCHEMA, RangeResult, StageTask, decode
-from tarry.spark.pipeline.status import Reporter
-from tarry.spark.runtime.errors import one_line
-from tarry.spark.runtime.session import build_session
+from tarry.spark.runtime.session import build_session, one_line
 from tarry.store import Store, remove_orphans
 from tarry.store.orphans import ORPHAN_AGE_HOURS
 
@@ -64,7 +62,7 @@ class ScheduleBatch:
         self._reporter.update(state="running")
         try:
             rows = ranges.mapInArrow(self._task, RESULT_SCHEMA).collect()
-            done = self.commit(decode(row.asDict() for row in rows))
+            done = self.commit(decode(rows))
         except Exception as error:
             self._reporter.update(state="failed", error=one_line(error))
             raise
@@ -183,19 +181,24 @@ def _run_query(
         poll_ms=options.poll_ms,
     )
     reporter.update(state="idle", committed_seq=committed_seq)
-    reported = time.monotonic()
     # A connection to the table of its own: neither waits for the other's commits.
     with compact.beside(spark, Store.open(store.root, shard=store.shard), client, upkeep.UpkeepSettings.of(options)):
-        while not stop.wait(1.0):
-            if not query.isActive:
-                raise TarryError(f"the query has ended: {one_line(query.exception() or 'without an error')}")
-            if time.monotonic() - reported >= REPORT_EVERY_S:
-                reported = time.monotonic()
-                batch.notify()
-                reporter.send()
+        _watch(query, stop, batch, reporter)
     reporter.update(state="stopping")
     query.stop()
     spark.stop()
+
+
+def _watch(query: StreamingQuery, stop: threading.Event, batch: ScheduleBatch, reporter: Reporter) -> None:
+    """Report until ``stop``, or until the query has ended, which is an error."""
+    reported = time.monotonic()
+    while not stop.wait(1.0):
+        if not query.isActive:
+            raise TarryError(f"the query has ended: {one_line(query.exception() or 'without an error')}")
+        if time.monotonic() - reported >= REPORT_EVERY_S:
+            reported = time.monotonic()
+            batch.notify()
+            reporter.send()
 
 
 # -- the process -------------------------------------------------------------------------------------------------------

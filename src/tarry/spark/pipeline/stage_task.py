@@ -7,8 +7,9 @@ in this process. Memory is bounded by :data:`CHUNK_BYTES`, however large the ran
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,16 +25,9 @@ from tarry.store import stage
 CHUNK_BYTES = 128 << 20
 """A range with more is staged in parts. About three times this is needed while sorting."""
 
-RESULT_SCHEMA = (
-    "start_seq long, end_seq long, rows_read long, "
-    "path string, shard int, bucket string, rows long, size long, "
-    "due_min_ms long, due_max_ms long, seq_min long, seq_max long, topic_min string, topic_max string"
-)
-"""One row for each file, and first one row for the range itself, whose ``path`` is null."""
-
-_ARROW_TYPES = {"long": pa.int64(), "int": pa.int32(), "string": pa.string()}
-_RESULT = pa.schema([(name, _ARROW_TYPES[kind]) for name, kind in (c.split() for c in RESULT_SCHEMA.split(", "))])
-_FILE_FIELDS = [field.name for field in fields(StagedFile)]
+RESULT_SCHEMA = "result binary"
+"""A row for each range: a pickled :class:`RangeResult`."""
+_RESULT = pa.schema([("result", pa.binary())])
 
 
 @dataclass(frozen=True)
@@ -58,7 +52,8 @@ class StageTask:
         with BrokerClient(self.flight) as client:
             for batch in batches:
                 for start, end in zip(batch["start_seq"].to_pylist(), batch["end_seq"].to_pylist(), strict=True):
-                    yield _encode(self.stage_range(client, start, end))
+                    result = pickle.dumps(self.stage_range(client, start, end))
+                    yield pa.RecordBatch.from_pydict({"result": [result]}, schema=_RESULT)
 
     def stage_range(self, client: BrokerClient, start_seq: int, end_seq: int) -> RangeResult:
         """Fetch and stage ``[start_seq, end_seq)``."""
@@ -113,20 +108,10 @@ def read_all(client: BrokerClient, start_seq: int, end_seq: int) -> Iterator[tup
             raise CorruptError(f"the intake ended at seq {at} of [{start_seq}, {end_seq}), though it has them")
 
 
-def decode(rows: Iterable[dict[str, Any]]) -> list[RangeResult]:
+def decode(rows: Iterable[Any]) -> list[RangeResult]:
     """The results that the tasks yielded, in seq order."""
-    by_range: dict[tuple[int, int], tuple[int, list[StagedFile]]] = {}
-    for row in rows:
-        _, files = by_range.setdefault((row["start_seq"], row["end_seq"]), (row["rows_read"], []))
-        if row["path"] is not None:
-            files.append(StagedFile(**{name: row[name] for name in _FILE_FIELDS}))
-    return [RangeResult(*key, rows_read, tuple(files)) for key, (rows_read, files) in sorted(by_range.items())]
-
-
-def _encode(result: RangeResult) -> pa.RecordBatch:
-    range_columns = {"start_seq": result.start_seq, "end_seq": result.end_seq, "rows_read": result.rows_read}
-    rows = [range_columns, *(range_columns | asdict(file) for file in result.files)]
-    return pa.RecordBatch.from_pylist(rows, schema=_RESULT)
+    results: list[RangeResult] = [pickle.loads(row["result"]) for row in rows]
+    return sorted(results, key=lambda result: result.start_seq)
 
 
 def _unfired(batch: pa.RecordBatch, state: IntakeState) -> pa.RecordBatch:

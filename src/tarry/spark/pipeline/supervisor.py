@@ -179,19 +179,13 @@ class Supervisor:
 
 def schedule_command(config: Config, flight: str, checkpoint: Path) -> list[str]:
     """The command line of the schedule job with this broker's settings."""
-    return [
-        sys.executable,
-        "-m",
-        "tarry.spark.pipeline.schedule",
-        *("--flight", flight),
-        *("--checkpoint", str(checkpoint)),
-        *("--master", config.spark_master),
-        *("--memory", config.spark_memory),
-        *("--schedule-interval-ms", str(config.schedule_interval_ms)),
-        *("--schedule-bytes", str(config.schedule_bytes)),
-        *("--schedule-rows-max", str(config.schedule_rows_max)),
-        *("--compact-interval-ms", str(config.compact_interval_ms)),
-        *("--compact-tasks", str(config.compact_tasks)),
-        *("--compact-file-bytes", str(config.compact_file_bytes)),
-        *("--store-retention-ms", str(config.store_retention_ms)),
-    ]
+    settings = ("schedule_interval_ms", "schedule_bytes", "schedule_rows_max", "compact_interval_ms", "compact_tasks")
+    options = {
+        "flight": flight,
+        "checkpoint": checkpoint,
+        "master": config.spark_master,
+        "memory": config.spark_memory,
+        **{name: getattr(config, name) for name in (*settings, "compact_file_bytes", "store_retention_ms")},
+    }
+    given = [text for name, value in options.items() for text in (f"--{name.replace('_', '-')}", str(value))]
+    return [sys.executable, "-m", "tarry.spark.pipeline.schedule", *given]

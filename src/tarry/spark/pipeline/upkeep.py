@@ -17,8 +17,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from tarry.spark.pipeline.rewrite_task import JOB_GROUP, rewrite_on_spark
-from tarry.store import Rewritten, Snapshot, StaleCommitError, Store, Work, remove_orphans, remove_replaced
+from tarry.store import Rewritten, Snapshot, StaleCommitError, Store, Work, remove_orphans, remove_replaced, rewrite
 from tarry.store.orphans import ORPHAN_AGE_HOURS
 from tarry.store.run import FILE_BYTES_MAX
 from tarry.store.upkeep import Memory
@@ -33,6 +32,7 @@ ORPHANS_EVERY_S = 86_400.0
 """A search for orphans lists the whole table."""
 
 STOP_WAIT_S = 5.0
+JOB_GROUP = "tarry-compact"
 
 Rewrite = Callable[[list[Work]], list[Rewritten]]
 """Rewrites files, here or on Spark; results in the order of the works."""
@@ -61,17 +61,10 @@ class UpkeepSettings:
 
 
 class Rounds(Protocol):
-    """An upkeep that works in rounds."""
+    """The upkeep of a broker's or of a relay's store."""
 
-    def round(self, stop: threading.Event) -> int:
-        """Do what is to be done now; how many works were published.
-
-        Raises:
-            TarryError: the store, or the broker where there is one, is out of reach; or a file is damaged.
-        """
-
-    def on_failure(self, error: Exception) -> None:
-        """A round has failed; the next one begins anew."""
+    def round(self, stop: threading.Event) -> int: ...
+    def on_failure(self, error: Exception) -> None: ...
 
 
 def retention_hours(store: Store, retention_ms: int | None) -> int:
@@ -164,8 +157,16 @@ class StoreRewriter:
 
 
 def on_spark(spark: SparkSession) -> Rewrite:
-    """Rewrite as tasks of Spark."""
-    return lambda works: rewrite_on_spark(spark, works)
+    """Rewrite as tasks of Spark, one a work, in a pool of their own: they do not wait for another job's tasks."""
+
+    def rewrite_all(works: list[Work]) -> list[Rewritten]:
+        context = spark.sparkContext
+        context.setLocalProperty("spark.scheduler.pool", JOB_GROUP)  # of this thread alone
+        context.setJobGroup(JOB_GROUP, "upkeep of the store", interruptOnCancel=False)
+        results: list[Rewritten] = context.parallelize(works, len(works)).map(rewrite).collect()
+        return results
+
+    return rewrite_all
 
 
 @contextmanager

@@ -79,7 +79,7 @@ def _disconnect() -> None:
     """Before the JVM is ended: else Python's proxies of its objects print errors when they are freed."""
     from pyspark import SparkContext
 
-    gateway = SparkContext._gateway
+    gateway = SparkContext._gateway  # noqa: SLF001 - PySpark has no other name for it
     gc.collect()
     if gateway is not None:
         gateway.shutdown()

@@ -57,6 +57,16 @@ def end_jvm() -> None:
         jvm.wait()
 
 
+def one_line(error: object) -> str:
+    """The line of an error that names its cause, at most 500 characters: Spark wraps it in pages of stack traces, in
+    Python's and in Java's format.
+    """
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    python = [line for line in lines if line.startswith(("tarry.", "OSError", "RuntimeError", "pyarrow."))]
+    java = [line.lstrip(": ") for line in lines if line.startswith((": ", "Caused by: "))]
+    return next((causes[-1] for causes in (python, java, lines[:1]) if causes), type(error).__name__)[:500]
+
+
 def _settings(master: str, memory: str, work: Path) -> dict[str, str]:
     settings = {
         "spark.driver.memory": memory,

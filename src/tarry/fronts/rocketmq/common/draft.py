@@ -46,6 +46,7 @@ class Draft(NamedTuple):
     due_ms: int
     body: bytes
     id: str
+    """Empty: the broker gives it one, and no other message is taken for the same."""
     tag: str | None
     properties: list[tuple[str, str]]
     order_key: str | None

@@ -52,7 +52,7 @@ class HalfMessages:
         columns: dict[str, Any] = {
             "topic": [HALF_MESSAGES if d.half else d.topic for d in drafts],
             "due_ms": [self._first_due_ms(d) if d.half else d.due_ms for d in drafts],
-            "id": [self.transaction_id(d) if d.half else d.id for d in drafts],
+            "id": [self.transaction_id(d) if d.half else d.id or None for d in drafts],
             "key": [self.transaction_id(d) if d.half else None for d in drafts],
             "on_key": ["keep" if half else None for half in halves],
             "tag": [d.tag for d in drafts],

@@ -1,29 +1,30 @@
 """Sends of many callers as few batches: what comes in one turn of the event loop is accepted together, with one fsync.
 
 While one batch is on its way to the disk, more messages gather; a second one goes beside it once it has
-``SECOND_ROWS_MIN`` messages. So each batch is as large as the disk is slow, and a message alone does not wait.
+``ROWS_BESIDE_MIN`` messages. So each batch is as large as the disk is slow, and a message alone does not wait.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Protocol
 
 import pyarrow as pa
 
 from tarry.api.admission import assembled
+from tarry.api.coalescing import Batch, Coalescer, EndOfTurn
 from tarry.api.local import LocalBroker
 from tarry.api.receipt import Accepted
-from tarry.base.errors import InvalidMessageError, TarryError
+from tarry.base.errors import TarryError
 from tarry.base.message import ORDER_KEY
 from tarry.fronts.rocketmq.common.draft import Draft
 from tarry.fronts.rocketmq.common.half_messages import HalfMessages
 from tarry.fronts.rocketmq.common.properties import map_of
 from tarry.fronts.rocketmq.common.refusal import Refusal
 
-BATCHES_IN_FLIGHT = 2
-SECOND_ROWS_MIN = 16
+ROWS_BESIDE_MIN = 16
 _TEXT = pa.string()
 
 
@@ -52,68 +53,48 @@ class SendQueue:
         self._broker = broker
         self._loop = loop
         self._half_messages = half_messages
-        self._gathered: list[Entry] = []
-        self._in_flight = 0
-        """Batches on their way to the disk."""
-        self._planned = False
+        self._coalescer: Coalescer[Entry] = Coalescer(self._send, _refuse, rows_beside_min=ROWS_BESIDE_MIN)
+        self._end_of_turn = EndOfTurn(loop, self._coalescer.pump)
 
     def add(self, drafts: Sequence[Draft], request: SendRequest) -> None:
         """Send these with the next batch; ``request`` has the answers later, never before this returns."""
-        self._gathered += [(draft, request, place) for place, draft in enumerate(drafts)]
-        self._plan()
+        for place, draft in enumerate(drafts):
+            self._coalescer.add((draft, request, place))
+        self._end_of_turn.plan()
 
-    def _plan(self) -> None:
-        rows = len(self._gathered)
-        may_go = self._in_flight == 0 or (self._in_flight < BATCHES_IN_FLIGHT and rows >= SECOND_ROWS_MIN)
-        if rows and may_go and not self._planned:
-            self._planned = True
-            self._loop.call_soon(self._flush)
-
-    def _flush(self) -> None:
-        self._planned = False
-        entries, self._gathered = self._gathered, []
-        if entries:
-            self._submit(entries)
-
-    def _submit(self, entries: list[Entry]) -> None:
-        self._in_flight += 1
-
+    def _send(self, batch: Batch[Entry]) -> None:
         def on_result(result: Accepted | TarryError) -> None:
-            self._loop.call_soon_threadsafe(self._on_result, entries, result)
+            with suppress(RuntimeError):  # the loop is closed: the front has stopped
+                self._loop.call_soon_threadsafe(self._on_result, batch, result)
 
-        drafts = [draft for draft, _, _ in entries]
-        try:
-            if any(draft.half for draft in drafts):
-                self._broker.submit(self._half_messages.rows(drafts), on_result)
-            else:
-                self._broker.submit_checked(rows_of(drafts, self._broker.clock.now_ms()), on_result)
-        except InvalidMessageError as error:
-            self._in_flight -= 1
-            if len(entries) == 1:
-                self._refuse(entries, Refusal.of(error))
-                return
-            # One of them is refused, and nobody else's shall suffer for it: each on its own.
-            for entry in entries:
-                self._submit([entry])
-        except TarryError as error:
-            self._in_flight -= 1
-            self._refuse(entries, Refusal.of(error))
+        drafts = [draft for draft, _, _ in batch.entries]
+        if any(draft.half for draft in drafts):
+            self._broker.submit(self._half_messages.rows(drafts), on_result)
+        else:
+            self._broker.submit_checked(rows_of(drafts, self._broker.clock.now_ms()), on_result)
 
-    def _on_result(self, entries: list[Entry], result: Accepted | TarryError) -> None:
-        self._in_flight -= 1
-        self._plan()
+    def _on_result(self, batch: Batch[Entry], result: Accepted | TarryError) -> None:
         if isinstance(result, TarryError):
-            self._refuse(entries, Refusal.of(result))
-            return
-        handles = result.handles() if any(draft.delayed for draft, _, _ in entries) else None
-        first, placed = result.first_seq, result.placed
-        seqs = range(first, first + len(entries)) if placed is None else placed["seq"].tolist()
-        for row, (draft, request, place) in enumerate(entries):
-            request.on_accepted(place, draft, seqs[row], handles[row] if draft.delayed and handles else "")
+            self._coalescer.on_refused(batch, result)
+        else:
+            self._coalescer.on_accepted(batch)
+            _accept(batch.entries, result)
+        if self._coalescer.is_ready:
+            self._end_of_turn.plan()
 
-    def _refuse(self, entries: list[Entry], refusal: Refusal) -> None:
-        for draft, request, place in entries:
-            request.on_refused(place, draft, refusal)
+
+def _accept(entries: list[Entry], result: Accepted) -> None:
+    handles = result.handles() if any(draft.delayed for draft, _, _ in entries) else None
+    first, placed = result.first_seq, result.placed
+    seqs = range(first, first + len(entries)) if placed is None else placed["seq"].tolist()
+    for row, (draft, request, place) in enumerate(entries):
+        request.on_accepted(place, draft, seqs[row], handles[row] if draft.delayed and handles else "")
+
+
+def _refuse(entries: list[Entry], error: TarryError) -> None:
+    refusal = Refusal.of(error)
+    for draft, request, place in entries:
+        request.on_refused(place, draft, refusal)
 
 
 def rows_of(drafts: Sequence[Draft], now_ms: int) -> pa.RecordBatch:
@@ -125,7 +106,7 @@ def rows_of(drafts: Sequence[Draft], now_ms: int) -> pa.RecordBatch:
         "topic": pa.array([d.topic for d in drafts], _TEXT),
         "due_ms": pa.array([d.due_ms for d in drafts], pa.int64()),
         "body": pa.array([d.body for d in drafts], pa.binary()),
-        "id": pa.array([d.id for d in drafts], _TEXT),
+        "id": pa.array([d.id or None for d in drafts], _TEXT),
         "properties": map_of(properties),
     }
     tags = [d.tag for d in drafts]

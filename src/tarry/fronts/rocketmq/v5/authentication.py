@@ -11,10 +11,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha1
-from pathlib import Path
 
 from loopgrpc import Call
-from tarry.base.errors import InvalidArgumentError
 from tarry.fronts.rocketmq.common.refusal import Code, Refusal
 
 _AUTHORIZATION = re.compile(
@@ -77,29 +75,3 @@ class Authenticator:
             raise Refusal(
                 Code.UNAUTHORIZED, f"the signature of access key {key!r:.80} is wrong, or there is no such key"
             )
-
-
-def read_keys(path: Path) -> dict[str, str]:
-    """Secrets by access keys, from a file: each line ``ACCESS_KEY SECRET``; ``#`` begins a comment.
-
-    Raises:
-        InvalidArgumentError: it cannot be read, or a line is none.
-    """
-    try:
-        lines = path.read_text().splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidArgumentError(f"rocketmq_keys {str(path)!r}: {error}") from error
-    keys: dict[str, str] = {}
-    for number, line in enumerate(lines, 1):
-        words = line.partition("#")[0].split()
-        if not words:
-            continue
-        # What is in the file is not repeated: it would be in the log.
-        if len(words) != 2 or not re.fullmatch(r"[^,/\s]+", words[0]) or words[0] in keys:
-            raise InvalidArgumentError(
-                f"rocketmq_keys {str(path)!r}, line {number}; allowed: ACCESS_KEY SECRET, each key once"
-            )
-        keys[words[0]] = words[1]
-    if not keys:
-        raise InvalidArgumentError(f"rocketmq_keys {str(path)!r} has no keys; needed: lines of ACCESS_KEY SECRET")
-    return keys

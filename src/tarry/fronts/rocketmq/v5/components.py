@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 
 from tarry.api.local import LocalBroker
 from tarry.base.config import Config
 from tarry.base.delay import parse_levels
+from tarry.fronts.rocketmq.common.access_keys import read_keys
 from tarry.fronts.rocketmq.common.draft import PROPERTIES_BYTES_MAX, Rules
 from tarry.fronts.rocketmq.common.groups import GroupRegistry
 from tarry.fronts.rocketmq.common.half_messages import HalfMessages
 from tarry.fronts.rocketmq.common.send_queue import SendQueue
 from tarry.fronts.rocketmq.common.threads import RunInThread
 from tarry.fronts.rocketmq.common.topics import TopicRegistry
-from tarry.fronts.rocketmq.v5.authentication import Authenticator, read_keys
+from tarry.fronts.rocketmq.v5.authentication import Authenticator
 from tarry.fronts.rocketmq.v5.clients import ClientRegistry
 from tarry.fronts.rocketmq.v5.offsets import Offsets
 from tarry.fronts.rocketmq.v5.recalling import Recaller
@@ -24,7 +24,7 @@ from tarry.fronts.rocketmq.v5.sending import Sender
 from tarry.fronts.rocketmq.v5.service import Service
 from tarry.fronts.rocketmq.v5.settling import Settler
 from tarry.fronts.rocketmq.v5.telemetry import Telemetry
-from tarry.fronts.rocketmq.v5.transaction_checks import TransactionChecks
+from tarry.fronts.rocketmq.v5.transaction_checks import check_transactions
 from tarry.fronts.rocketmq.v5.transactions import Transactions
 
 
@@ -48,7 +48,7 @@ class Components:
             every_ms=config.rocketmq_check_ms,
             times=config.rocketmq_checks_max,
         )
-        self._transaction_checks = TransactionChecks(broker, loop, self._clients, host)
+        self._transaction_checks = check_transactions(broker, loop, self._clients, host)
         telemetry = Telemetry(self._clients, self.groups, body_bytes_max=config.body_bytes_max)
         routes = Routes(broker, topics, run_in_thread, address)
         send_queue = SendQueue(broker, loop, half_messages)
@@ -57,7 +57,7 @@ class Components:
         settler = Settler(broker, loop, self._clients)
         offsets = Offsets(broker, loop, self.groups, topics, run_in_thread, host)
         self.service = Service(
-            Authenticator(_keys(config)),
+            Authenticator(read_keys(config.rocketmq_keys)),
             message_methods={
                 "QueryRoute": routes.route,
                 "QueryAssignment": routes.assignment,
@@ -91,7 +91,3 @@ def _rules(config: Config) -> Rules:
     properties_bytes_max = min(config.properties_bytes_max, PROPERTIES_BYTES_MAX)
     levels = parse_levels(config.delay_levels)
     return Rules(config.body_bytes_max, properties_bytes_max, config.delay_ms_max, levels)
-
-
-def _keys(config: Config) -> dict[str, str]:
-    return {} if config.rocketmq_keys is None else read_keys(Path(config.rocketmq_keys))

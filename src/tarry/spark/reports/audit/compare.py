@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 from pyspark.sql import functions as F  # noqa: N812  as everybody writes it
 
@@ -72,25 +72,28 @@ def audit(
     until = survey.latest_ms if until_ms is None else until_ms
     if until is None:
         raise InvalidArgumentError("the ledgers have no moment that could be the end of the observation: say until")
-    got = without_dead_letters(got)
+    rules: _Rules = {"until_ms": until, "skew_ms": skew_ms, "grace_ms": grace_ms, "every_group": every_group}
     check_ids = by == "seq" and survey.has_ids
-    with _kept(combine(sent, got, topics=by == "id" and survey.has_topics), needed=check_ids) as messages:
+    combined = combine(sent, without_dead_letters(got), topics=by == "id" and survey.has_topics)
+    with _kept(combined, needed=check_ids) as messages:
         if check_ids:
             messages = _with_known_ids(messages, sent)
-        with _kept(
-            judge(messages, until_ms=until, skew_ms=skew_ms, grace_ms=grace_ms, every_group=every_group)
-        ) as judged:
+        with _kept(judge(messages, **rules)) as judged:
             return counting.count(
                 judged,
                 survey=survey,
                 unit_of=lambda span_ms: unit or _unit_of(span_ms),
                 examples=examples,
                 by=by,
-                until_ms=float(until),
-                skew_ms=skew_ms,
-                grace_ms=grace_ms,
-                every_group=every_group,
+                **rules,
             )
+
+
+class _Rules(TypedDict):
+    until_ms: float
+    skew_ms: int
+    grace_ms: int
+    every_group: bool
 
 
 def identified(ledger: DataFrame, by: str) -> DataFrame:
@@ -106,6 +109,22 @@ def without_dead_letters(delivered: DataFrame) -> DataFrame:
     return delivered.where(~F.coalesce(F.col("topic").cast("string").startswith(PREFIX), F.lit(False)))
 
 
+_EXTREMES: dict[str, tuple[str, bool, str]] = {
+    "due_min_ms": ("min", True, "due_ms"),
+    "due_max_ms": ("max", True, "due_ms"),
+    "accepted_ms": ("min", True, "accepted_ms"),
+    "cancelled_ms": ("max", True, "cancelled_ms"),
+    "id_min": ("min", True, "id"),
+    "id_max": ("max", True, "id"),
+    "got_due_min": ("min", False, "got_due_ms"),
+    "got_due_max": ("max", False, "got_due_ms"),
+    "got_id_min": ("min", False, "id"),
+    "got_id_max": ("max", False, "id"),
+    "first_ms": ("min", False, "delivered_ms"),
+}
+"""Of a message's rows that were sent, or else handed out: the lowest or highest value of a column."""
+
+
 def combine(accepted: DataFrame, delivered: DataFrame, *, topics: bool) -> DataFrame:
     """A row for each message of both: what was accepted of it (``due_ms`` and so on, of the last row), and ``groups``,
     what was handed out to each group. ``topics``: whether ids of different topics are different messages.
@@ -114,46 +133,36 @@ def combine(accepted: DataFrame, delivered: DataFrame, *, topics: bool) -> DataF
     key = ["topic_key", "ident"] if topics else ["ident"]
     rows = _row(accepted, sent=True).unionByName(_row(delivered, sent=False)).where("ident IS NOT NULL")
     rows = rows.withColumn("topic_key", F.coalesce("topic", F.lit("")))
-    sent = F.col("sent")
-    last = F.struct("accepted_ms", "due_ms", "cancelled_ms", "expire_ms", "answered")
     # Grouped twice with one shuffle: rows that are together for a message are together for each group of it.
-    has_due = ~sent & F.col("got_due_ms").isNotNull()
-    by_group = (
-        rows.repartition(*key)
-        .groupBy(*key, "group")
-        .agg(
-            F.sum(sent.cast("long")).alias("accepted_rows"),
-            F.max(F.when(sent & F.col("due_ms").isNotNull(), last)).alias("last"),
-            F.min(F.when(sent, F.col("due_ms"))).alias("due_min_ms"),
-            F.max(F.when(sent, F.col("due_ms"))).alias("due_max_ms"),
-            F.min(F.when(sent, F.col("accepted_ms"))).alias("accepted_ms"),
-            F.max(F.when(sent, F.col("cancelled_ms"))).alias("cancelled_ms"),
-            F.max(F.when(sent, F.coalesce("answered", F.lit(True)))).alias("answered"),
-            F.min(F.when(sent, F.col("id"))).alias("id_min"),
-            F.max(F.when(sent, F.col("id"))).alias("id_max"),
-            F.max(F.when(sent, F.col("topic"))).alias("topic"),
-            F.sum((~sent).cast("long")).alias("handouts"),
-            F.min("delivered_ms").alias("first_ms"),
-            F.sum((~sent & (F.col("attempt") > 1)).cast("long")).alias("retried"),
-            F.min(F.when(has_due, F.col("got_due_ms"))).alias("got_due_min"),
-            F.max(F.when(has_due, F.col("got_due_ms"))).alias("got_due_max"),
-            F.min(F.when(~sent, F.col("id"))).alias("got_id_min"),
-            F.max(F.when(~sent, F.col("id"))).alias("got_id_max"),
-            F.min(F.when(~sent, F.col("topic"))).alias("got_topic"),
-        )
-    )
+    by_group = rows.repartition(*key).groupBy(*key, "group").agg(*_of_group(F.col("sent")))
     handed = F.struct(F.coalesce("group", F.lit("")).alias("group"), "handouts", "first_ms", "retried")
     return by_group.groupBy(*key).agg(
-        F.sum("accepted_rows").alias("accepted_rows"),
-        F.max("last").alias("last"),
-        *(F.max(n).alias(n) for n in ("due_max_ms", "cancelled_ms", "answered", "id_max", "got_due_max", "got_id_max")),
-        *(F.min(n).alias(n) for n in ("due_min_ms", "accepted_ms", "id_min", "got_due_min", "got_id_min", "first_ms")),
+        *(getattr(F, extreme)(name).alias(name) for name, (extreme, _, _) in _EXTREMES.items()),
+        *(F.max(name).alias(name) for name in ("last", "answered")),
+        *(F.sum(name).alias(name) for name in ("accepted_rows", "handouts", "retried")),
         F.coalesce(F.max("topic"), F.min("got_topic"), F.lit("")).alias("topic"),
         (F.max("topic") != F.max("got_topic")).alias("other_topic"),
-        F.sum("handouts").alias("handouts"),
-        F.sum("retried").alias("retried"),
         F.collect_list(F.when(F.col("handouts") > 0, handed)).alias("groups"),
     )
+
+
+def _of_group(sent: Column) -> list[Column]:
+    """The aggregates of a message's rows for one group; the rows that were sent have none."""
+    last = F.struct("accepted_ms", "due_ms", "cancelled_ms", "expire_ms", "answered")
+    extremes = [
+        getattr(F, extreme)(F.when(sent if of_sent else ~sent, F.col(column))).alias(name)
+        for name, (extreme, of_sent, column) in _EXTREMES.items()
+    ]
+    return [
+        *extremes,
+        F.sum(sent.cast("long")).alias("accepted_rows"),
+        F.max(F.when(sent & F.col("due_ms").isNotNull(), last)).alias("last"),
+        F.max(F.when(sent, F.coalesce("answered", F.lit(True)))).alias("answered"),
+        F.sum((~sent).cast("long")).alias("handouts"),
+        F.sum((~sent & (F.col("attempt") > 1)).cast("long")).alias("retried"),
+        F.max(F.when(sent, F.col("topic"))).alias("topic"),
+        F.min(F.when(~sent, F.col("topic"))).alias("got_topic"),
+    ]
 
 
 def _row(ledger: DataFrame, *, sent: bool) -> DataFrame:
@@ -197,18 +206,33 @@ def judge(
     """What became of each message of :func:`combine`: a boolean column for each count in
     :class:`tarry.spark.reports.audit.result.Counts` that counts messages.
     """
-    due, first = F.col("last.due_ms"), F.col("first_ms")
-    accepted, delivered = F.col("accepted_rows") > 0, F.col("handouts") > 0
-    sure = accepted & F.col("answered")
-    known_id = F.col("known_id") if "known_id" in messages.columns else F.lit(False)
-    cancelled = _cancelled()
+    due, accepted = F.col("last.due_ms"), F.col("accepted_rows") > 0
     was_due = due <= F.lit(float(until_ms)) - F.lit(grace_ms + skew_ms)
     expired = F.coalesce(F.col("last.expire_ms") <= F.lit(float(until_ms)), F.lit(False))
-    waiting = sure & ~delivered & ~cancelled & due.isNotNull()
-    other_due = F.col("got_due_min").isNotNull() & ((F.col("got_due_min") != due) | (F.col("got_due_max") != due))
-    other_id = _any(F.col("id_min") != F.col("id_max"), F.col("got_id_min") != F.col("got_id_max"))
-    other_id = _any(other_id, F.col("id_min") != F.col("got_id_min"), F.col("other_topic"))
-    flags: dict[str, Column] = {
+    known_id = F.col("known_id") if "known_id" in messages.columns else F.lit(False)
+    flags = {
+        **_flags_of_time(was_due, expired),
+        **_flags_of_identity(known_id),
+        "early": accepted & (F.col("first_ms") < due - F.lit(skew_ms)),
+    }
+    judged = messages.select(
+        *("topic", "ident", "accepted_rows", "accepted_ms", "handouts", "retried", "first_ms", "groups"),
+        F.coalesce("id_min", "got_id_min").alias("id"),
+        F.coalesce(due, F.when(~accepted, F.col("got_due_min"))).alias("due_ms"),
+        *(F.col(name) for name in ("got_due_min", "got_id_min", "cancelled_ms")),
+        *(_any(flag).alias(name) for name, flag in flags.items()),
+        _any(was_due).alias("was_due"),
+        F.when(F.col("handouts") > 0, F.col("handouts") - F.size("groups")).otherwise(0).alias("duplicated"),
+    )
+    return _with_missed(judged) if every_group else judged.withColumn("missed", F.lit(False))
+
+
+def _flags_of_time(was_due: Column, expired: Column) -> dict[str, Column]:
+    """Whether it came, and whether it had to."""
+    accepted, delivered, cancelled = F.col("accepted_rows") > 0, F.col("handouts") > 0, _cancelled()
+    sure = accepted & F.col("answered")
+    waiting = sure & ~delivered & ~cancelled & F.col("last.due_ms").isNotNull()
+    return {
         "accepted": sure,
         "rescheduled": accepted & (F.col("due_min_ms") != F.col("due_max_ms")),
         "delivered": sure & delivered,
@@ -217,24 +241,27 @@ def judge(
         "expired": waiting & expired,
         "cancelled": sure & ~delivered & cancelled,
         "cancelled_delivered": accepted & delivered & cancelled,
-        "early": accepted & delivered & (first < due - F.lit(skew_ms)),
+    }
+
+
+def _flags_of_identity(known_id: Column) -> dict[str, Column]:
+    """Whether what came is what was sent."""
+    accepted, delivered, due = F.col("accepted_rows") > 0, F.col("handouts") > 0, F.col("last.due_ms")
+    sure = accepted & F.col("answered")
+    other_due = F.col("got_due_min").isNotNull() & ((F.col("got_due_min") != due) | (F.col("got_due_max") != due))
+    other_id = _any(
+        F.col("id_min") != F.col("id_max"),
+        F.col("got_id_min") != F.col("got_id_max"),
+        F.col("id_min") != F.col("got_id_min"),
+        F.col("other_topic"),
+    )
+    return {
         "foreign": ~accepted & ~known_id,
         "unanswered": accepted & ~sure & ~delivered,
         "unanswered_delivered": (accepted & ~sure & delivered) | (~accepted & known_id),
         "due_changed": accepted & delivered & other_due,
         "mixed_up": accepted & delivered & other_id,
     }
-    judged = messages.select(
-        *("topic", "ident", "accepted_rows", "accepted_ms", "handouts", "retried", "first_ms", "groups"),
-        F.coalesce("id_min", "got_id_min").alias("id"),
-        F.coalesce(due, F.when(~accepted, F.col("got_due_min"))).alias("due_ms"),
-        *(F.col(name) for name in ("got_due_min", "got_id_min")),
-        F.col("cancelled_ms"),
-        *(_any(flag).alias(name) for name, flag in flags.items()),
-        _any(was_due).alias("was_due"),
-        F.when(delivered, F.col("handouts") - F.size("groups")).otherwise(0).alias("duplicated"),
-    )
-    return _with_missed(judged) if every_group else judged.withColumn("missed", F.lit(False))
 
 
 def _any(*conditions: Column) -> Column:

@@ -43,22 +43,20 @@ def audit_page(audit: Audit) -> str:
             audit.histogram,
             marks=[(name, audit.late.ms[name]) for name, _ in _LINES if name in audit.late.ms],
         ),
-        load=plots.lines(
-            f"Load in each {audit.unit}",
-            moments,
-            [
-                # A ledger need not say when a message was accepted.
-                Line("accepted", [row.accepted for row in audit.units], "a", area=True)
-                if any(row.accepted for row in audit.units)
-                else Line("due", [row.due for row in audit.units], "a", area=True),
-                Line("delivered", [row.delivered for row in audit.units], "b"),
-            ],
-            unit=f"messages a {audit.unit}",
-        ),
+        load=plots.lines(f"Load in each {audit.unit}", moments, _load(audit), unit=f"messages a {audit.unit}"),
         lateness=plots.lines(
             f"Lateness by {audit.unit}", moments, lates, unit="late by", log=True, format=plots.milliseconds
         ),
     )
+
+
+def _load(audit: Audit) -> list[Line]:
+    # A ledger need not say when a message was accepted.
+    first = "accepted" if any(row.accepted for row in audit.units) else "due"
+    return [
+        Line(first, [getattr(row, first) for row in audit.units], "a", area=True),
+        Line("delivered", [row.delivered for row in audit.units], "b"),
+    ]
 
 
 def _tiles(c: Counts) -> list[dict[str, Any]]:

@@ -59,16 +59,20 @@ def forecast(
     # As many rows as there are different instants: persisted on disk, where there are many.
     instants = instants.persist(StorageLevel.MEMORY_AND_DISK)
     try:
-        span = F.min("due_ms").alias("first_ms"), F.max("due_ms").alias("last_ms")
-        by_topic = instants.groupBy("topic").agg(*_sums(*_SIZES), *span)
-        topics = by_topic.orderBy(F.desc("rows"), "topic").limit(TOPICS_MAX).collect()
-        span = F.min("first_ms").alias("first_ms"), F.max("last_ms").alias("last_ms")
-        [whole] = by_topic.agg(F.count("topic").alias("topics"), *_sums(*_SIZES), *span).collect()
-        shown = [row["topic"] for row in topics[:SHOWN_TOPICS]]
-        units = _units(instants, start, until, UNITS_MS[unit], shown)
+        topics, whole = _by_topic(instants)
+        shown = [topic.topic for topic in topics[:SHOWN_TOPICS]]
         herds = {name: _herds(instants, length, rate) for name, length in (("instant", 1), ("second", 1000))}
-        horizon = _fullest(instants, horizon_ms)
         days = _days(instants)
+        needs = Needs.of(
+            herds=herds["second"],
+            horizon=_fullest(instants, horizon_ms),
+            horizon_ms=horizon_ms,
+            wheel_bytes_max=wheel_bytes_max,
+            days=days,
+            retention_ms=retention_ms,
+            rate=rate,
+        )
+        units = _units(instants, start, until, UNITS_MS[unit], shown)
     finally:
         instants.unpersist()
     return Outlook(
@@ -76,27 +80,26 @@ def forecast(
         until_ms=until,
         unit=unit,
         sources=sources,
-        rows=whole["rows"] or 0,
-        body_bytes=whole["body_bytes"] or 0,
-        row_bytes=whole["row_bytes"] or 0,
-        first_ms=whole["first_ms"],
-        last_ms=whole["last_ms"],
-        topics_count=whole["topics"],
-        topics=[TopicLoad(r["topic"], r["rows"], r["body_bytes"], r["first_ms"], r["last_ms"]) for r in topics],
+        **whole,
+        topics=topics,
         shown_topics=shown,
         units=units,
         herds=herds,
         days=days,
-        needs=Needs.of(
-            herds=herds["second"],
-            horizon=horizon,
-            horizon_ms=horizon_ms,
-            wheel_bytes_max=wheel_bytes_max,
-            days=days,
-            retention_ms=retention_ms,
-            rate=rate,
-        ),
+        needs=needs,
     )
+
+
+def _by_topic(instants: DataFrame) -> tuple[list[TopicLoad], dict[str, int]]:
+    """The topics with most messages, and what all of them have together: fields of an Outlook."""
+    span = F.min("due_ms").alias("first_ms"), F.max("due_ms").alias("last_ms")
+    by_topic = instants.groupBy("topic").agg(*_sums(*_SIZES), *span)
+    rows = by_topic.orderBy(F.desc("rows"), "topic").limit(TOPICS_MAX).collect()
+    span = F.min("first_ms").alias("first_ms"), F.max("last_ms").alias("last_ms")
+    sums = [F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in _SIZES]
+    [whole] = by_topic.agg(F.count("topic").alias("topics_count"), *sums, *span).collect()
+    topics = [TopicLoad(r["topic"], r["rows"], r["body_bytes"], r["first_ms"], r["last_ms"]) for r in rows]
+    return topics, whole.asDict()
 
 
 _SIZES = ("rows", "body_bytes", "row_bytes")

@@ -9,7 +9,7 @@ from tarry.spark.reports.pages import plots
 from tarry.spark.reports.pages.render import render, size
 
 if TYPE_CHECKING:
-    from tarry.spark.reports.forecast.result import Outlook
+    from tarry.spark.reports.forecast.result import Needs, Outlook
 
 
 _STYLES = "abcd"
@@ -76,13 +76,6 @@ def _tiles(outlook: Outlook) -> list[tuple[str, str, str]]:
 
 def _needs(outlook: Outlook) -> list[tuple[str, str, str]]:
     needs, store = outlook.needs, outlook.sources
-    seconds = f"{needs.horizon_ms / 1000:g} s"
-    full = needs.horizon.row_bytes if needs.horizon is not None else 0
-    short = (
-        f"; the fullest one has {size(full)}, so it shrinks to {needs.wheel_horizon_ms / 1000:,.1f} s there"
-        if full > needs.wheel_bytes_max
-        else ""
-    )
     free = max(0, store.store_rows - outlook.rows)
     days = needs.retention_ms / UNITS_MS["day"]
     return [
@@ -91,12 +84,7 @@ def _needs(outlook: Outlook) -> list[tuple[str, str, str]]:
             f"{needs.rate_for_a_second:,} msg/s",
             f"that the fullest second is served within itself; reckoned with: {needs.rate:,.0f} msg/s",
         ),
-        (
-            "memory of the wheel",
-            size(needs.wheel_bytes),
-            f"what is due within {seconds} in the fullest {seconds} (bodies, texts and 72 bytes a message), and never "
-            f"more than wheel_bytes_max, {size(needs.wheel_bytes_max)}{short}",
-        ),
+        ("memory of the wheel", size(needs.wheel_bytes), _of_wheel(needs)),
         (
             "disk of the store",
             size(store.store_bytes),
@@ -111,3 +99,15 @@ def _needs(outlook: Outlook) -> list[tuple[str, str, str]]:
             f"{plots.moment(needs.ready_from_ms)} on",
         ),
     ]
+
+
+def _of_wheel(needs: Needs) -> str:
+    seconds = f"{needs.horizon_ms / 1000:g} s"
+    full = needs.horizon.row_bytes if needs.horizon is not None else 0
+    text = (
+        f"what is due within {seconds} in the fullest {seconds} (bodies, texts and 72 bytes a message), and never more "
+        f"than wheel_bytes_max, {size(needs.wheel_bytes_max)}"
+    )
+    if full <= needs.wheel_bytes_max:
+        return text
+    return f"{text}; the fullest one has {size(full)}, so it shrinks to {needs.wheel_horizon_ms / 1000:,.1f} s there"

@@ -7,7 +7,7 @@ alone. Positions are rounded: a plot of 2,000 points has some tens of kilobytes.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -106,23 +106,24 @@ def histogram(
             f'<rect class="bar" x="{x0 + 0.5:.1f}" y="{top}" width="{max(1.0, x1 - x0 - 1):.1f}" '
             f'height="{max(0.5, _Y1 - top):.1f}"><title>{escape(tip)}</title></rect>'
         )
-    last, row = -1e9, 0
-    for name, value in sorted(marks, key=lambda m: m[1]):
-        if value < low:
-            continue
-        at = x.at(value)
-        row = (row + 1) % 3 if at - last < 60 else 0
-        last = at
-        anchor = "end" if at > _X1 - 60 else "start"
-        offset = -4 if anchor == "end" else 4
-        parts.append(f'<line class="mark" x1="{at}" x2="{at}" y1="{TOP}" y2="{_Y1}"/>')
-        parts.append(
-            f'<text class="label" x="{at + offset}" y="{TOP + 10 + 13 * row}" text-anchor="{anchor}">'
-            f"{escape(name)}</text>"
-        )
+    parts += _marks(x, [(name, value) for name, value in marks if value >= low])
     total = sum(count for _, _, count in bins)
     described = f"{total:,} values from {milliseconds(bins[0][0])} to {milliseconds(bins[-1][1])}."
     return _svg(title, f"{described} Both axes are logarithmic.", parts)
+
+
+def _marks(x: Scale, marks: Sequence[tuple[str, float]]) -> Iterator[str]:
+    last, row = -1e9, 0
+    for name, value in sorted(marks, key=lambda m: m[1]):
+        at = x.at(value)
+        row = (row + 1) % 3 if at - last < 60 else 0  # names that are near each other are written in several rows
+        last = at
+        anchor, offset = ("end", -4) if at > _X1 - 60 else ("start", 4)
+        yield f'<line class="mark" x1="{at}" x2="{at}" y1="{TOP}" y2="{_Y1}"/>'
+        yield (
+            f'<text class="label" x="{at + offset}" y="{TOP + 10 + 13 * row}" text-anchor="{anchor}">'
+            f"{escape(name)}</text>"
+        )
 
 
 def lines(

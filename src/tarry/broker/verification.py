@@ -1,0 +1,63 @@
+"""All checks of a data directory's files, and the lock that keeps a broker away meanwhile."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+from tarry.base.errors import CorruptError, LockedError, NotFoundError
+from tarry.broker import directory
+from tarry.broker.directory import Checkpoint, read_secret
+from tarry.groups import settings_file
+from tarry.log.files import OsFiles
+from tarry.log.frame import LogKind
+from tarry.verify import Check
+from tarry.verify.logs import log_checks
+from tarry.verify.registry import registry_checks
+from tarry.verify.small_files import pipeline_checks, small_checks
+from tarry.verify.store import store_checks
+
+JSON_VERSIONS = {"checkpoint.json": directory.VERSIONS, "policies.json": (settings_file.VERSION,)}
+
+
+@contextmanager
+def held(data: Path) -> Iterator[None]:
+    """No broker opens the directory meanwhile; several may look at the same time.
+
+    Raises:
+        NotFoundError: there is no such data directory. LockedError: a broker has it open.
+    """
+    lock = data / "lock"
+    if not lock.exists():
+        raise NotFoundError(f"{data} is no data directory: it has no file lock")
+    descriptor = os.open(lock, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError as error:
+            raise LockedError(
+                f"{data} is in use by a broker, which checks its files by itself (setting scrub_bytes_per_s); "
+                "allowed: a directory whose broker has stopped"
+            ) from error
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def plan_checks(data: Path, store_uri: str) -> Iterator[Check]:
+    """All checks of a directory that no broker has open, and of its store."""
+    try:
+        checkpoint = Checkpoint.read(data)
+    except CorruptError:
+        checkpoint = Checkpoint()  # its own check tells
+    yield from small_checks(data, JSON_VERSIONS, partial(read_secret, OsFiles(), data))
+    yield from log_checks(data, LogKind.INTAKE, checkpoint.intake)
+    yield from log_checks(data, LogKind.READY, checkpoint.ready)
+    yield from log_checks(data, LogKind.ACKS, None)
+    yield from registry_checks(data)
+    yield from store_checks(store_uri, checkpoint.store_version)
+    yield from pipeline_checks(data)

@@ -1,0 +1,16 @@
+"""RocketMQ's classic protocol, "remoting": clients of 4.x and 5.x that talk to a name server and brokers.
+
+::
+
+    codes, frames, fields        requests and answers on the wire, without I/O
+    message_bytes, batches       messages to consumers; several messages of a producer in one body
+    connection, service          one client's bytes; which request goes where
+    authentication               access keys
+    clients                      who is there: producers, consumers, what they subscribe to
+    routes                       topics to queues
+    drafting, sending            messages in                            recalling    withdraw a delayed message
+    retrying                     what a consumer could not handle       transactions decisions, and asking for them
+    pulling, offsets             messages out, by offset                locks        orderly consumers
+    lookup                       messages by key, by id                 admin        what mqadmin asks
+    front                        the listening sockets, put together
+"""

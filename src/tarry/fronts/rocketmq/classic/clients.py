@@ -1,0 +1,191 @@
+"""Who is there: producers by group, consumers by group with what they subscribe to.
+
+A client says so in a heartbeat, each 30 s, and is there until it says goodbye, its connection ends, or it is silent for
+:data:`SILENT_S`. Whenever a group's consumers change, all of them are told, so that they share its queues anew. Source:
+``ConsumerManager``, ``ProducerManager`` of apache/rocketmq.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from tarry.fronts.rocketmq.classic.codes import RequestRefused, ResponseCode, ToClient
+from tarry.fronts.rocketmq.classic.connection import Answer, Connection, Request
+from tarry.fronts.rocketmq.classic.fields import json_list, json_object, json_text, to_json
+from tarry.fronts.rocketmq.classic.frames import oneway
+from tarry.fronts.rocketmq.common.groups import GroupRegistry
+from tarry.fronts.rocketmq.common.names import group_name
+
+SILENT_S = 120.0
+SWEEP_S = 10.0
+SQL = "SQL92"
+CONNECTIONS_MAX = 100_000
+
+
+@dataclass(slots=True)
+class Member:
+    """A client on one connection. ``seen_s``: its last heartbeat, as the loop's time."""
+
+    client_id: str
+    language: str
+    version: int
+    seen_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """What a consumer group wants of a topic, as its consumers write it."""
+
+    topic: str
+    expression: str
+    expression_type: str
+    version: int
+
+
+@dataclass(slots=True)
+class ConsumerMembers:
+    """A group's consumers that are there, and what the last of their heartbeats said."""
+
+    members: dict[Connection, Member] = field(default_factory=dict)
+    subscriptions: dict[str, Subscription] = field(default_factory=dict)
+    consume_type: str = ""
+    message_model: str = ""
+    consume_from: str = ""
+
+
+class ClientRegistry:
+    """On the loop's thread, until :meth:`close`."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, groups: GroupRegistry) -> None:
+        self._loop = loop
+        self._groups = groups
+        self.consumers: dict[str, ConsumerMembers] = {}
+        self.producers: dict[str, dict[Connection, Member]] = {}
+        self._sweep = loop.call_later(SWEEP_S, self._drop_silent)
+
+    def close(self) -> None:
+        self._sweep.cancel()
+
+    def heartbeat(self, request: Request) -> Answer:
+        """HEART_BEAT: all that a client is, each time."""
+        data = json_object(request.command.body)
+        client_id = json_text(data, "clientID")
+        now_s, command = self._loop.time(), request.command
+        for producer in json_list(data.get("producerDataSet"), "producerDataSet"):
+            members = self.producers.setdefault(json_text(producer, "groupName"), {})
+            members[request.connection] = Member(client_id, command.language, command.version, now_s)
+        for consumer in json_list(data.get("consumerDataSet"), "consumerDataSet"):
+            member = Member(client_id, command.language, command.version, now_s)
+            self._on_consumer(consumer, request.connection, member)
+        return Answer()
+
+    def _on_consumer(self, consumer: dict[str, Any], connection: Connection, member: Member) -> None:
+        name = group_name(json_text(consumer, "groupName"), "")
+        subscriptions = {}
+        for item in json_list(consumer.get("subscriptionDataSet"), "subscriptionDataSet"):
+            subscription = _subscription(item)
+            subscriptions[subscription.topic] = subscription
+        group = self.consumers.setdefault(name, ConsumerMembers())
+        changed = connection not in group.members or subscriptions.keys() != group.subscriptions.keys()
+        group.members[connection] = member
+        # As in RocketMQ, the last consumer's word counts for all.
+        group.subscriptions = subscriptions
+        group.consume_type = str(consumer.get("consumeType", ""))
+        group.message_model = str(consumer.get("messageModel", ""))
+        group.consume_from = str(consumer.get("consumeFromWhere", ""))
+        if changed:
+            self._notify(name, group)
+
+    def unregister(self, request: Request) -> Answer:
+        """UNREGISTER_CLIENT: of one group of producers, or of consumers, or both."""
+        producer_group = request.fields.text("producerGroup", " ").strip()
+        consumer_group = request.fields.text("consumerGroup", " ").strip()
+        if producer_group:
+            self._remove_producer(producer_group, request.connection)
+        if consumer_group:
+            self._remove_consumer(consumer_group, request.connection)
+        return Answer()
+
+    def list_consumers(self, request: Request) -> Answer:
+        """GET_CONSUMER_LIST_BY_GROUP: the ids of its clients."""
+        group = self.consumers.get(name := request.fields.text("consumerGroup"))
+        if group is None:
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"no consumer of group {name!r:.300} is there")
+        ids = sorted({member.client_id for member in group.members.values()})
+        return Answer(body=to_json({"consumerIdList": ids}))
+
+    def check_filter(self, request: Request) -> Answer:
+        """CHECK_CLIENT_CONFIG: whether a consumer's filter is one. Raises Refusal if it is none."""
+        data = json_object(request.command.body).get("subscriptionData")
+        if isinstance(data, dict):
+            self.filter_text(_subscription(data))
+        return Answer()
+
+    def filter_text(self, subscription: Subscription) -> str:
+        """A subscription as the broker writes filters.
+
+        Raises:
+            Refusal: ILLEGAL_FILTER_EXPRESSION.
+        """
+        return self._groups.filter_text(subscription.expression, sql=subscription.expression_type == SQL)
+
+    def subscription(self, group: str, topic: str) -> Subscription | None:
+        """What the consumers of a group that are there want of a topic."""
+        members = self.consumers.get(group)
+        return None if members is None else members.subscriptions.get(topic)
+
+    def producer(self, group: str) -> Connection | None:
+        """One of a group's producers, whichever."""
+        return next((connection for connection in self.producers.get(group, {}) if not connection.closed), None)
+
+    def on_closed(self, connection: Connection) -> None:
+        """The connection has ended."""
+        for name in [name for name, members in self.producers.items() if connection in members]:
+            self._remove_producer(name, connection)
+        for name in [name for name, group in self.consumers.items() if connection in group.members]:
+            self._remove_consumer(name, connection)
+
+    def _remove_producer(self, name: str, connection: Connection) -> None:
+        members = self.producers.get(name, {})
+        members.pop(connection, None)
+        if not members:
+            self.producers.pop(name, None)
+
+    def _remove_consumer(self, name: str, connection: Connection) -> None:
+        group = self.consumers.get(name)
+        if group is None or group.members.pop(connection, None) is None:
+            return
+        if group.members:
+            self._notify(name, group)
+        else:
+            del self.consumers[name]
+
+    def _notify(self, name: str, group: ConsumerMembers) -> None:
+        for connection in group.members:
+            connection.send(oneway(ToClient.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": name}))
+
+    def _drop_silent(self) -> None:
+        self._sweep = self._loop.call_later(SWEEP_S, self._drop_silent)
+        before_s = self._loop.time() - SILENT_S
+        for connection, member in list(self._members()):
+            if member.seen_s < before_s:
+                connection.abort(f"client {member.client_id!r:.100} has been silent for {SILENT_S:.0f} s")
+
+    def _members(self) -> Iterator[tuple[Connection, Member]]:
+        for members in self.producers.values():
+            yield from members.items()
+        for group in self.consumers.values():
+            yield from group.members.items()
+
+
+def _subscription(item: dict[str, Any]) -> Subscription:
+    version = item.get("subVersion")
+    return Subscription(
+        json_text(item, "topic"),
+        str(item.get("subString") or "*"),
+        str(item.get("expressionType") or "TAG"),
+        version if type(version) is int else 0,
+    )

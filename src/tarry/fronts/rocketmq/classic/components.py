@@ -1,0 +1,143 @@
+"""The parts of the classic service, put together."""
+
+from __future__ import annotations
+
+import asyncio
+
+from tarry.api.local import LocalBroker
+from tarry.base.config import Config
+from tarry.base.delay import parse_levels
+from tarry.base.descriptors import ConnectionLimits
+from tarry.fronts.rocketmq.classic.admin import Admin
+from tarry.fronts.rocketmq.classic.authentication import Authenticator
+from tarry.fronts.rocketmq.classic.clients import ClientRegistry
+from tarry.fronts.rocketmq.classic.codes import RequestCode
+from tarry.fronts.rocketmq.classic.connection import Connection
+from tarry.fronts.rocketmq.classic.connections import Connections
+from tarry.fronts.rocketmq.classic.locks import QueueLocks
+from tarry.fronts.rocketmq.classic.lookup import Lookup
+from tarry.fronts.rocketmq.classic.message_bytes import PROPERTIES_BYTES_MAX
+from tarry.fronts.rocketmq.classic.offsets import Offsets
+from tarry.fronts.rocketmq.classic.pulling import Puller
+from tarry.fronts.rocketmq.classic.recalling import Recaller
+from tarry.fronts.rocketmq.classic.retrying import Retrier
+from tarry.fronts.rocketmq.classic.routes import Routes
+from tarry.fronts.rocketmq.classic.sending import Sender
+from tarry.fronts.rocketmq.classic.service import Service
+from tarry.fronts.rocketmq.classic.transactions import Transactions, check_transactions
+from tarry.fronts.rocketmq.common.access_keys import read_keys
+from tarry.fronts.rocketmq.common.draft import Rules
+from tarry.fronts.rocketmq.common.groups import GroupRegistry
+from tarry.fronts.rocketmq.common.half_messages import HalfMessages
+from tarry.fronts.rocketmq.common.send_queue import SendQueue
+from tarry.fronts.rocketmq.common.threads import RunInThread
+from tarry.fronts.rocketmq.common.topics import TopicRegistry
+
+FRAME_BYTES_MIN = 16 << 20
+"""The longest frame that is taken, if bodies may not be longer: RocketMQ's ``frameMaxLength``."""
+FRAME_BYTES_SPARE = 1 << 20
+"""Of a frame beside the largest body."""
+
+CLOSED_POLL_S = 0.01
+
+
+class Components:
+    """On the loop's thread, from its construction until :meth:`close`."""
+
+    def __init__(
+        self,
+        broker: LocalBroker,
+        loop: asyncio.AbstractEventLoop,
+        run_in_thread: RunInThread,
+        connections: ConnectionLimits,
+    ) -> None:
+        config = broker.config
+        self._frame_bytes_max = max(FRAME_BYTES_MIN, config.body_bytes_max + FRAME_BYTES_SPARE)
+        self._connections = Connections(connections)
+        self._groups = GroupRegistry(broker, loop, run_in_thread)
+        self._clients = clients = ClientRegistry(loop, self._groups)
+        topics = TopicRegistry(broker, run_in_thread, create=config.rocketmq_create_topics == "on")
+        half_messages = HalfMessages(
+            broker,
+            first_ms=config.rocketmq_check_first_ms,
+            every_ms=config.rocketmq_check_ms,
+            times=config.rocketmq_checks_max,
+        )
+        self._checks = check_transactions(broker, loop, clients)
+        rules, send_queue = _rules(config), SendQueue(broker, loop, half_messages)
+        sender = Sender(broker, rules, topics, send_queue)
+        offsets = Offsets(broker, loop, topics, run_in_thread)
+        puller = Puller(broker, loop, self._groups, topics, clients, offsets, run_in_thread)
+        locks, lookup = QueueLocks(loop), Lookup(broker, run_in_thread)
+        admin = Admin(broker, clients, offsets, run_in_thread)
+        self._service = Service(
+            Authenticator(read_keys(config.rocketmq_keys)),
+            {
+                RequestCode.SEND_MESSAGE: sender.send,
+                RequestCode.SEND_MESSAGE_V2: sender.send,
+                RequestCode.SEND_BATCH_MESSAGE: sender.send,
+                RequestCode.RECALL_MESSAGE: Recaller(broker, run_in_thread).recall,
+                RequestCode.PULL_MESSAGE: puller.pull,
+                RequestCode.LITE_PULL_MESSAGE: puller.pull,
+                RequestCode.CONSUMER_SEND_MSG_BACK: Retrier(broker, rules, send_queue, run_in_thread).send_back,
+                RequestCode.END_TRANSACTION: Transactions(half_messages, run_in_thread).end,
+                RequestCode.HEART_BEAT: clients.heartbeat,
+                RequestCode.UNREGISTER_CLIENT: clients.unregister,
+                RequestCode.GET_CONSUMER_LIST_BY_GROUP: clients.list_consumers,
+                RequestCode.CHECK_CLIENT_CONFIG: clients.check_filter,
+                RequestCode.LOCK_BATCH_MQ: locks.lock,
+                RequestCode.UNLOCK_BATCH_MQ: locks.unlock,
+                RequestCode.QUERY_CONSUMER_OFFSET: offsets.query,
+                RequestCode.UPDATE_CONSUMER_OFFSET: offsets.update,
+                RequestCode.GET_MIN_OFFSET: offsets.first,
+                RequestCode.GET_MAX_OFFSET: offsets.end,
+                RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: offsets.find,
+                RequestCode.GET_EARLIEST_MSG_STORETIME: offsets.earliest_time,
+                RequestCode.QUERY_MESSAGE: lookup.query,
+                RequestCode.VIEW_MESSAGE_BY_ID: lookup.view,
+                RequestCode.GET_ROUTEINFO_BY_TOPIC: Routes(topics).route,
+                RequestCode.GET_BROKER_CLUSTER_INFO: admin.cluster,
+                RequestCode.GET_BROKER_RUNTIME_INFO: admin.runtime,
+                RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: admin.topics,
+                RequestCode.GET_TOPIC_STATS_INFO: admin.topic_stats,
+                RequestCode.GET_TOPIC_CONFIG: admin.topic_config,
+                RequestCode.UPDATE_AND_CREATE_TOPIC: admin.make_topic,
+                RequestCode.GET_CONSUME_STATS: admin.consume_stats,
+                RequestCode.GET_CONSUMER_CONNECTION_LIST: admin.connections,
+                RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: admin.groups_of,
+                RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: admin.group_config,
+                RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: admin.set_group,
+                RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: admin.reset,
+            },
+        )
+
+    def new_connection(self) -> Connection:
+        """For a client that has connected."""
+        return Connection(self._frame_bytes_max, self._connections.on_connected, self._service.serve, self._on_closed)
+
+    def close(self) -> None:
+        """Everybody is let go, when what was written is sent."""
+        self._checks.close()
+        self._clients.close()
+        self._groups.close()
+        for connection in self._connections:
+            connection.close()
+
+    async def wait_until_closed(self, grace_s: float) -> None:
+        """Until all connections have ended, which those that do not within a time are made to."""
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + grace_s
+        while self._connections and loop.time() < until_s:
+            await asyncio.sleep(CLOSED_POLL_S)
+        for connection in self._connections:
+            connection.abort("the front stops")
+
+    def _on_closed(self, connection: Connection) -> None:
+        if self._connections.on_closed(connection):
+            self._clients.on_closed(connection)
+
+
+def _rules(config: Config) -> Rules:
+    properties_bytes_max = min(config.properties_bytes_max, PROPERTIES_BYTES_MAX)
+    levels = parse_levels(config.delay_levels)
+    return Rules(config.body_bytes_max, properties_bytes_max, config.delay_ms_max, levels)

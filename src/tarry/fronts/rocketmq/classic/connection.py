@@ -1,0 +1,216 @@
+"""One client's connection: frames in, answers out, and what is done for it meanwhile.
+
+Nothing grows without bound by what a client does or leaves undone: it is read no further while too many of its requests
+are open or it does not take its answers, and closed when it takes none for :data:`STALLED_S`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, NamedTuple, cast
+
+from tarry.fronts.rocketmq.classic.codes import ResponseCode
+from tarry.fronts.rocketmq.classic.fields import Fields
+from tarry.fronts.rocketmq.classic.frames import BadFrame, Command, decode, encode, frame_length
+
+log = logging.getLogger(__name__)
+
+OPEN_REQUESTS_MAX = 2_048
+"""A consumer has one for each queue that it reads."""
+OPEN_BYTES_MAX = 32 << 20
+WRITE_BUFFER_BYTES = 1 << 20
+STALLED_S = 60.0
+NO_FIELDS: Mapping[str, str] = {}
+
+
+class Answer(NamedTuple):
+    """What a request is answered with."""
+
+    code: int = ResponseCode.SUCCESS
+    fields: Mapping[str, str] = NO_FIELDS
+    body: bytes = b""
+    remark: str = ""
+
+
+class Request:
+    """One that came, until it is answered."""
+
+    __slots__ = ("_is_open", "bytes", "code", "command", "connection", "fields")
+
+    def __init__(self, command: Command, connection: Connection, bytes: int) -> None:
+        self.command = command
+        self.code = command.code
+        self.fields = Fields(command.fields)
+        self.connection = connection
+        self.bytes = bytes
+        self._is_open = True
+
+    def answer(self, answer: Answer) -> None:
+        """Only the first answer counts. Nothing is sent where nobody waits for one."""
+        if self._is_open:
+            self._is_open = False
+            self.connection.on_answered(self, answer)
+
+
+class Connection(asyncio.Protocol):
+    """On the loop's thread. ``on_connected`` says why it is refused, if it is; ``on_request`` gets each request,
+    ``on_closed`` is called once.
+    """
+
+    def __init__(
+        self,
+        frame_bytes_max: int,
+        on_connected: Callable[[Connection], str | None],
+        on_request: Callable[[Request], None],
+        on_closed: Callable[[Connection], None],
+    ) -> None:
+        self._frame_bytes_max = frame_bytes_max
+        self._on_connected = on_connected
+        self._on_request = on_request
+        self._on_closed = on_closed
+        self._loop = asyncio.get_running_loop()
+        self._received = bytearray()
+        self._transport: asyncio.Transport | None = None
+        self._open_requests = 0
+        self._open_bytes = 0
+        self._reading = True
+        self._writable = asyncio.Event()
+        self._writable.set()
+        self._stalled: asyncio.TimerHandle | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.local, self.peer = "", ""
+        """Both ends as ``HOST:PORT``."""
+
+    @property
+    def peer_host(self) -> str:
+        """The client's address without its port."""
+        return self.peer.rpartition(":")[0]
+
+    # -- what asyncio calls --------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+        self.local, self.peer = (host_port(transport.get_extra_info(end)) for end in ("sockname", "peername"))
+        if (refusal := self._on_connected(self)) is not None:
+            self.abort(refusal)
+
+    def data_received(self, data: bytes) -> None:
+        self._received += data
+        self._read_frames()
+
+    def eof_received(self) -> bool:
+        return False
+
+    def pause_writing(self) -> None:
+        self._writable.clear()
+        self._stalled = self._loop.call_later(STALLED_S, self.abort, "takes no answers")
+        self._set_reading()
+
+    def resume_writing(self) -> None:
+        self._writable.set()
+        self._end_stall()
+        self._set_reading()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._transport = None
+        self._received.clear()
+        self._end_stall()
+        self._writable.set()
+        for task in self._tasks:
+            task.cancel()
+        self._on_closed(self)
+
+    # -- for who serves it ---------------------------------------------------------------------------------------------
+
+    @property
+    def closed(self) -> bool:
+        return self._transport is None or self._transport.is_closing()
+
+    def send(self, command: Command) -> None:
+        """A request of the broker's own; lost where the connection is, or does not take what it is sent."""
+        if self._writable.is_set():
+            self._write(command)
+
+    def run(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do something for this client; cancelled when the connection ends."""
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def wait_until_writable(self) -> None:
+        """Until the client has taken most of what it was sent."""
+        await self._writable.wait()
+
+    def on_answered(self, request: Request, answer: Answer) -> None:
+        """Called by the request."""
+        self._open_requests -= 1
+        self._open_bytes -= request.bytes
+        if not request.command.is_oneway:
+            self._write(request.command.answer(answer.code, answer.fields, answer.body, answer.remark))
+        self._set_reading()
+
+    def abort(self, reason: str) -> None:
+        """Close at once."""
+        if self._transport is not None:
+            log.info("the connection from %s is closed: %s", self.peer, reason)
+            self._transport.abort()
+
+    def close(self) -> None:
+        """Close when what was written is sent."""
+        if self._transport is not None:
+            self._transport.close()
+
+    def _write(self, command: Command) -> None:
+        if not self.closed and self._transport is not None:
+            self._transport.write(encode(command))
+
+    def _read_frames(self) -> None:
+        try:
+            while self._reading and not self.closed:
+                length = frame_length(self._received, self._frame_bytes_max)
+                if length is None or length > len(self._received):
+                    return
+                frame = bytes(memoryview(self._received)[:length])
+                del self._received[:length]
+                self._on_frame(frame)
+        except BadFrame as error:
+            self.abort(str(error))
+
+    def _on_frame(self, frame: bytes) -> None:
+        command = decode(frame)
+        if command.is_response:
+            return  # the broker asks nothing that is answered
+        self._open_requests += 1
+        self._open_bytes += len(frame)
+        self._set_reading()
+        self._on_request(Request(command, self, len(frame)))
+
+    def _set_reading(self) -> None:
+        wanted = (
+            self._writable.is_set() and self._open_requests < OPEN_REQUESTS_MAX and self._open_bytes < OPEN_BYTES_MAX
+        )
+        if self._transport is None or wanted == self._reading:
+            return
+        self._reading = wanted
+        if not wanted:
+            self._transport.pause_reading()
+            return
+        self._transport.resume_reading()
+        # What had come already; not from within an answer, which may be inside of this same loop.
+        self._loop.call_soon(self._read_frames)
+
+    def _end_stall(self) -> None:
+        if self._stalled is not None:
+            self._stalled.cancel()
+            self._stalled = None
+
+
+def host_port(address: Any) -> str:
+    """A socket's address as ``HOST:PORT``."""
+    if not isinstance(address, tuple) or len(address) < 2:
+        return ""
+    host = f"[{address[0]}]" if ":" in address[0] else address[0]
+    return f"{host}:{address[1]}"

@@ -1,0 +1,138 @@
+"""A message that a producer sends, checked: see :mod:`tarry.fronts.rocketmq.common.draft`."""
+
+from __future__ import annotations
+
+from uuid import uuid4
+
+import pyarrow as pa
+
+from tarry.base.message import RESERVED
+from tarry.fronts.rocketmq.classic.batches import BatchEntry
+from tarry.fronts.rocketmq.classic.codes import RequestRefused, ResponseCode
+from tarry.fronts.rocketmq.classic.fields import Fields
+from tarry.fronts.rocketmq.classic.message_bytes import PROPERTIES_BYTES_MAX
+from tarry.fronts.rocketmq.common.draft import (
+    ID_BYTES_MAX,
+    Draft,
+    Rules,
+    check_body,
+    check_order_key,
+    check_tag,
+    due_ms_of,
+    unpack_body,
+)
+from tarry.fronts.rocketmq.common.properties import (
+    BORN_HOST,
+    BORN_TIMESTAMP,
+    DELAYS,
+    FLAG,
+    MESSAGE_ID,
+    RECONSUME_TIMES,
+    SHARDING_KEY,
+    TAGS,
+    TRANSACTION,
+)
+
+COMPRESSED = 1
+_COMPRESSION_SHIFT, _COMPRESSION_MASK = 8, 7
+_ARROW_CODECS = {1: "lz4", 2: "zstd"}
+_IMMUNITY = "CHECK_IMMUNITY_TIME_IN_SECONDS"
+_IMMUNITY_S_MAX = 3_600
+_NOT_KEPT = frozenset((*DELAYS, TAGS, SHARDING_KEY, "WAIT", BORN_HOST, BORN_TIMESTAMP, FLAG, RECONSUME_TIMES))
+"""What becomes a column, is written anew, or says nothing once a message is stored."""
+
+
+class Draftsman:
+    """Makes drafts of one request's messages. ``fields``: the request's, under the names of SEND_MESSAGE."""
+
+    def __init__(self, topic: str, fields: Fields, peer: str, now_ms: int, rules: Rules) -> None:
+        self._topic = topic
+        self._now_ms = now_ms
+        self._rules = rules
+        self._system_flag = fields.whole("sysFlag", 0)
+        self._said: list[tuple[str, str]] = [
+            (BORN_HOST, peer), (BORN_TIMESTAMP, str(max(0, fields.whole("bornTimestamp", now_ms)))),
+        ]  # fmt: skip
+        if reconsume_times := fields.whole("reconsumeTimes", 0):
+            self._said.append((RECONSUME_TIMES, str(reconsume_times)))
+
+    def draft(self, entry: BatchEntry) -> Draft:
+        """One message.
+
+        Raises:
+            Refusal, RequestRefused: MESSAGE_ILLEGAL.
+        """
+        given, rules = entry.properties, self._rules
+        body = self._plain_body(entry.body)
+        check_body(body, rules.body_bytes_max)
+        _check_properties(given, rules.properties_bytes_max)
+        due_ms = due_ms_of(given, None, self._now_ms, rules)
+        order_key = given.get(SHARDING_KEY) or None
+        if order_key is not None:
+            check_order_key(order_key)
+        half = given.get(TRANSACTION, "").lower() == "true"
+        properties = [(name, value) for name, value in given.items() if name not in _NOT_KEPT]
+        if entry.flag:
+            properties.append((FLAG, str(entry.flag)))
+        return Draft(
+            self._topic,
+            self._now_ms if due_ms is None else due_ms,
+            body,
+            _transaction_message_id(given) if half else "",
+            check_tag(given.get(TAGS, "")) or None,
+            properties + self._said,
+            order_key,
+            half,
+            _immunity_ms(given) if half else None,
+            due_ms is not None,
+        )
+
+    def _plain_body(self, body: bytes) -> bytes:
+        if not self._system_flag & COMPRESSED:
+            return body
+        codec = _ARROW_CODECS.get(self._system_flag >> _COMPRESSION_SHIFT & _COMPRESSION_MASK)
+        bytes_max = self._rules.body_bytes_max
+        return unpack_body(body, bytes_max) if codec is None else _unpack(body, codec, bytes_max)
+
+
+def _unpack(body: bytes, codec: str, bytes_max: int) -> bytes:
+    """As :func:`unpack_body`, of LZ4 frames or Zstandard."""
+    try:
+        with pa.input_stream(pa.BufferReader(body), compression=codec) as stream:
+            return bytes(stream.read(bytes_max + 1))
+    except (OSError, pa.ArrowException) as error:
+        raise RequestRefused(ResponseCode.MESSAGE_ILLEGAL, f"the body is no {codec}: {error}") from error
+
+
+def _check_properties(properties: dict[str, str], bytes_max: int) -> None:
+    for name in properties:
+        if name.startswith(RESERVED):
+            raise RequestRefused(ResponseCode.MESSAGE_ILLEGAL, f"property {name!r:.300} is used by the system")
+    size = sum(len(name.encode()) + len(value.encode()) + 2 for name, value in properties.items())
+    if size > min(bytes_max, PROPERTIES_BYTES_MAX):
+        raise RequestRefused(
+            ResponseCode.MESSAGE_ILLEGAL,
+            f"the properties have {size} bytes; allowed: {min(bytes_max, PROPERTIES_BYTES_MAX)}",
+        )
+
+
+def _transaction_message_id(properties: dict[str, str]) -> str:
+    """Only a transaction's message is the same one when it is sent again. Others are not taken for the same: a program
+    may send one object twice, which keeps its id, and means two messages.
+    """
+    id = properties.get(MESSAGE_ID) or uuid4().hex
+    if len(id.encode()) > ID_BYTES_MAX:
+        raise RequestRefused(
+            ResponseCode.MESSAGE_ILLEGAL, f"{MESSAGE_ID} has {len(id.encode())} bytes; allowed: {ID_BYTES_MAX}"
+        )
+    return id
+
+
+def _immunity_ms(properties: dict[str, str]) -> int | None:
+    text = properties.get(_IMMUNITY, "")
+    valid = text.isdecimal() and text.isascii() and len(text) <= 4 and int(text) <= _IMMUNITY_S_MAX
+    if text and not valid:
+        raise RequestRefused(
+            ResponseCode.MESSAGE_ILLEGAL, f"{_IMMUNITY} is {text!r:.60}; allowed: 0 to {_IMMUNITY_S_MAX}"
+        )
+    return int(text) * 1000 if text else None

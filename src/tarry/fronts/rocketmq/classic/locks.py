@@ -1,0 +1,59 @@
+"""LOCK_BATCH_MQ, UNLOCK_BATCH_MQ: which of a group's consumers may read a queue, for those that keep its order.
+
+A lock is held for :data:`HELD_S` and renewed by its holder each 20 s; it is not durable, as in RocketMQ: after a
+restart, the first who asks has it. Source: ``RebalanceLockManager`` of apache/rocketmq.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from tarry.fronts.rocketmq.classic.connection import Answer, Request
+from tarry.fronts.rocketmq.classic.fields import json_list, json_object, json_text, to_json
+
+HELD_S = 60.0
+LOCKS_MAX = 100_000
+Queue = tuple[str, str, int]
+"""Of a group: topic and number."""
+
+
+class QueueLocks:
+    """On the loop's thread."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._holders: dict[Queue, tuple[str, float]] = {}
+        """Who holds a queue, and until when, as the loop's time."""
+
+    def lock(self, request: Request) -> Answer:
+        """Those of the queues that the client holds now."""
+        data = json_object(request.command.body)
+        group, client_id = json_text(data, "consumerGroup"), json_text(data, "clientId")
+        locked = [queue for queue in json_list(data.get("mqSet"), "mqSet") if self._lock(_key(group, queue), client_id)]
+        return Answer(body=to_json({"lockOKMQSet": locked}))
+
+    def unlock(self, request: Request) -> Answer:
+        """The client holds these no more."""
+        data = json_object(request.command.body)
+        group, client_id = json_text(data, "consumerGroup"), json_text(data, "clientId")
+        for queue in json_list(data.get("mqSet"), "mqSet"):
+            key = _key(group, queue)
+            if self._holders.get(key, ("", 0.0))[0] == client_id:
+                del self._holders[key]
+        return Answer()
+
+    def _lock(self, key: Queue, client_id: str) -> bool:
+        now_s = self._loop.time()
+        holder, until_s = self._holders.get(key, (client_id, now_s))
+        if holder != client_id and until_s > now_s:
+            return False
+        if len(self._holders) >= LOCKS_MAX:
+            self._holders = {k: held for k, held in self._holders.items() if held[1] > now_s}
+        self._holders[key] = client_id, now_s + HELD_S
+        return True
+
+
+def _key(group: str, queue: dict[str, Any]) -> Queue:
+    number = queue.get("queueId")
+    return group, json_text(queue, "topic"), number if type(number) is int else 0

@@ -1,0 +1,68 @@
+"""RECALL_MESSAGE: a delayed message is withdrawn, and the answer says truly whether it was.
+
+A handle is ``v1 TOPIC BROKER HANDLE ID`` in base64url, as clients want to read it; the broker's own handle stands where
+RocketMQ has a time.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+
+from tarry.api.local import LocalBroker
+from tarry.api.operations import Cancel
+from tarry.api.outcome import Outcome
+from tarry.fronts.rocketmq.classic.codes import RequestRefused, ResponseCode
+from tarry.fronts.rocketmq.classic.connection import Answer, Request
+from tarry.fronts.rocketmq.classic.routes import BROKER
+from tarry.fronts.rocketmq.common.threads import RunInThread
+
+_VERSION = "v1"
+
+
+class Recaller:
+    """On the loop's thread."""
+
+    def __init__(self, broker: LocalBroker, run_in_thread: RunInThread) -> None:
+        self._broker = broker
+        self._run_in_thread = run_in_thread
+
+    async def recall(self, request: Request) -> Answer:
+        """SUCCESS: no consumer will get it, durably.
+
+        Raises:
+            RequestRefused: INVALID_PARAMETER: it is no handle of this topic. ILLEGAL_OPERATION: delivered, cancelled,
+                or unknown.
+        """
+        topic = request.fields.text("topic")
+        handle, id = read_recall_handle(request.fields.text("recallHandle"), topic)
+        [outcome] = await self._run_in_thread(lambda: self._broker.call(Cancel([handle])))
+        if outcome is not Outcome.DONE:
+            raise RequestRefused(
+                ResponseCode.ILLEGAL_OPERATION,
+                f"message {id!r:.300} of topic {topic!r:.300} is not recalled: {outcome}",
+            )
+        return Answer(fields={"msgId": id})
+
+
+def recall_handle(topic: str, handle: str, id: str) -> str:
+    """The text of a delayed message."""
+    text = " ".join((_VERSION, topic, BROKER, handle, id or "-"))
+    return base64.urlsafe_b64encode(text.encode()).decode("ascii")
+
+
+def read_recall_handle(text: str, topic: str) -> tuple[str, str]:
+    """The broker's handle and the message id.
+
+    Raises:
+        RequestRefused: INVALID_PARAMETER.
+    """
+    try:
+        parts = base64.b64decode(text, altchars=b"-_", validate=True).decode().split(" ", 4)
+    except (binascii.Error, ValueError):
+        parts = []
+    if len(parts) != 5 or parts[0] != _VERSION or parts[1] != topic:
+        raise RequestRefused(
+            ResponseCode.INVALID_PARAMETER, f"recall handle {text!r:.200} is none, or not of topic {topic!r:.300}"
+        )
+    return parts[3], parts[4]

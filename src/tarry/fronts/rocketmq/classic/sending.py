@@ -1,0 +1,137 @@
+"""SEND_MESSAGE, its short form SEND_MESSAGE_V2, and SEND_BATCH_MESSAGE."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Sequence
+
+from tarry.api.local import LocalBroker
+from tarry.fronts.rocketmq.classic.batches import BatchEntry, decode_batch
+from tarry.fronts.rocketmq.classic.codes import RequestCode, RequestRefused, ResponseCode, code_of
+from tarry.fronts.rocketmq.classic.connection import Answer, Request
+from tarry.fronts.rocketmq.classic.drafting import Draftsman
+from tarry.fronts.rocketmq.classic.fields import Fields
+from tarry.fronts.rocketmq.classic.message_bytes import address_bytes, decode_properties, offset_id
+from tarry.fronts.rocketmq.classic.recalling import recall_handle
+from tarry.fronts.rocketmq.classic.routes import QUEUE, TRACE
+from tarry.fronts.rocketmq.common.draft import Draft, Rules
+from tarry.fronts.rocketmq.common.half_messages import HalfMessages
+from tarry.fronts.rocketmq.common.names import DEAD_PREFIX, topic_name
+from tarry.fronts.rocketmq.common.properties import MESSAGE_ID
+from tarry.fronts.rocketmq.common.refusal import Refusal
+from tarry.fronts.rocketmq.common.send_queue import SendQueue
+from tarry.fronts.rocketmq.common.topics import TopicRegistry
+
+RETRY_PREFIX = "%RETRY%"
+RETRIES = 16
+"""Of a group that says nothing about it."""
+_SHORT_NAMES = {
+    "a": "producerGroup", "b": "topic", "c": "defaultTopic", "d": "defaultTopicQueueNums", "e": "queueId",
+    "f": "sysFlag", "g": "bornTimestamp", "h": "flag", "i": "properties", "j": "reconsumeTimes", "k": "unitMode",
+    "l": "maxReconsumeTimes", "m": "batch",
+}  # fmt: skip
+SEEN_AS_SEQ = -1 << 62
+"""Added to the number of a message in the id of its place, since it has no place in a queue until it falls due."""
+
+
+class Sender:
+    """On the loop's thread."""
+
+    def __init__(self, broker: LocalBroker, rules: Rules, topics: TopicRegistry, send_queue: SendQueue) -> None:
+        self._clock = broker.clock
+        self._rules = rules
+        self._topics = topics
+        self._send_queue = send_queue
+
+    def send(self, request: Request) -> Answer | Awaitable[Answer] | None:
+        """Accept a request's messages, all or none; it is answered when they are durable.
+
+        Raises:
+            Refusal, RequestRefused: MESSAGE_ILLEGAL, TOPIC_NOT_EXIST and others.
+        """
+        fields, body = _fields_of(request), request.command.body
+        name = fields.text("topic")
+        if name == TRACE:
+            return Answer(fields=_place(request, 0))
+        batch = request.code == RequestCode.SEND_BATCH_MESSAGE or fields.truth("batch")
+        topic = _topic_of(name, fields, batch)
+        draftsman = Draftsman(topic, fields, request.connection.peer, self._clock.now_ms(), self._rules)
+        entries = decode_batch(body) if batch else [_entry(fields, body)]
+        drafts = [draftsman.draft(entry) for entry in entries]
+        preparation = self._topics.prepare(topic, ordered=any(draft.order_key for draft in drafts))
+        if preparation is None:
+            self._send_queue.add(drafts, _Answers(request, len(drafts)))
+            return None
+        return self._send_when(preparation, drafts, request)
+
+    async def _send_when(self, preparation: Awaitable[None], drafts: Sequence[Draft], request: Request) -> Answer:
+        await preparation
+        result: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._send_queue.add(drafts, _Answers(request, len(drafts), result))
+        return await result
+
+
+class _Answers:
+    """The answers to one request's messages, of which its own is made. ``future``: who answers it, if not this."""
+
+    def __init__(self, request: Request, count: int, future: asyncio.Future[Answer] | None = None) -> None:
+        self._request = request
+        self._future = future
+        self._missing = count
+        self._seqs = [0] * count
+        self._last: dict[str, str] = {}
+        self._refusal: Refusal | None = None
+
+    def on_accepted(self, place: int, draft: Draft, seq: int, handle: str) -> None:
+        self._seqs[place] = seq
+        if draft.half:
+            self._last["transactionId"] = HalfMessages.transaction_id(draft)
+        if handle:
+            self._last["recallHandle"] = recall_handle(draft.topic, handle, dict(draft.properties).get(MESSAGE_ID, ""))
+        self._on_one()
+
+    def on_refused(self, place: int, draft: Draft, refusal: Refusal) -> None:
+        self._refusal = refusal
+        self._on_one()
+
+    def _on_one(self) -> None:
+        self._missing -= 1
+        if self._missing:
+            return
+        if self._refusal is not None:
+            answer = Answer(code_of(self._refusal), remark=self._refusal.text)
+        else:
+            answer = Answer(fields={**_place(self._request, *self._seqs), **self._last})
+        if self._future is None:
+            self._request.answer(answer)
+        elif not self._future.done():
+            self._future.set_result(answer)
+
+
+def _place(request: Request, *seqs: int) -> dict[str, str]:
+    """Where the messages are: their numbers, since they have no offset until they fall due."""
+    host = address_bytes(request.connection.local)
+    ids = ",".join(offset_id(host, seq + SEEN_AS_SEQ) for seq in seqs)
+    return {"msgId": ids, "queueId": str(QUEUE), "queueOffset": str(seqs[0])}
+
+
+def _fields_of(request: Request) -> Fields:
+    """The request's fields under their long names."""
+    if request.code == RequestCode.SEND_MESSAGE:
+        return request.fields
+    return Fields({_SHORT_NAMES.get(name, name): value for name, value in request.command.fields.items()})
+
+
+def _entry(fields: Fields, body: bytes) -> BatchEntry:
+    return BatchEntry(body, decode_properties(fields.text("properties", " ")), fields.whole("flag", 0))
+
+
+def _topic_of(name: str, fields: Fields, batch: bool) -> str:
+    """Where it goes: a message for a group's retries that has been tried often enough goes to its dead letters."""
+    if name.startswith(RETRY_PREFIX):
+        if batch:
+            raise RequestRefused(ResponseCode.MESSAGE_ILLEGAL, f"a batch for {name!r:.300}; allowed: single messages")
+        retries = fields.whole("maxReconsumeTimes", RETRIES)
+        if fields.whole("reconsumeTimes", 0) > (RETRIES if retries < 0 else retries):
+            name = DEAD_PREFIX + name.removeprefix(RETRY_PREFIX)
+    return topic_name(name, "")

@@ -1,0 +1,63 @@
+"""Which request goes where, and what is answered when it is refused."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TypeAlias
+
+from tarry.base.errors import TarryError
+from tarry.fronts.rocketmq.classic.authentication import Authenticator
+from tarry.fronts.rocketmq.classic.codes import RequestRefused, ResponseCode, code_of
+from tarry.fronts.rocketmq.classic.connection import Answer, Request
+from tarry.fronts.rocketmq.common.refusal import Refusal
+
+log = logging.getLogger(__name__)
+
+Handler: TypeAlias = Callable[[Request], Answer | Awaitable[Answer] | None]
+"""What serves a kind of request: an answer, at once or awaited; None: it answers by itself, later."""
+
+
+class Service:
+    """On the loop's thread."""
+
+    def __init__(self, authenticator: Authenticator, handlers: Mapping[int, Handler]) -> None:
+        self._authenticator = authenticator
+        self._handlers = handlers
+
+    def serve(self, request: Request) -> None:
+        """Have a request answered, now or later."""
+        try:
+            self._authenticator.check(request.command)
+            handler = self._handlers.get(request.code)
+            if handler is None:
+                raise RequestRefused(
+                    ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+                    f"request code {request.code} is not supported; docs/rocketmq.md lists which are",
+                )
+            answer = handler(request)
+        except Exception as error:  # noqa: BLE001  the client is answered whatever fails
+            request.answer(answer_of(error, request))
+            return
+        if isinstance(answer, Answer):
+            request.answer(answer)
+        elif answer is not None:
+            request.connection.run(self._finish(request, answer))
+
+    async def _finish(self, request: Request, answer: Awaitable[Answer]) -> None:
+        try:
+            request.answer(await answer)
+        except Exception as error:  # noqa: BLE001  the client is answered whatever fails
+            request.answer(answer_of(error, request))
+
+
+def answer_of(error: Exception, request: Request) -> Answer:
+    """How a client is told of an error."""
+    if isinstance(error, RequestRefused):
+        return Answer(error.code, remark=error.text)
+    if isinstance(error, TarryError):
+        error = Refusal.of(error)
+    if isinstance(error, Refusal):
+        return Answer(code_of(error), remark=error.text)
+    log.error("request code %d failed", request.code, exc_info=error)
+    return Answer(ResponseCode.SYSTEM_ERROR, remark=f"{type(error).__name__} in the broker; its log says more")

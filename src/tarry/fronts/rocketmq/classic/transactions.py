@@ -1,0 +1,87 @@
+"""END_TRANSACTION: a producer's word on a transaction; and asking producers about those that are undecided."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+
+from tarry.api.local import LocalBroker
+from tarry.fronts.rocketmq.classic.clients import ClientRegistry
+from tarry.fronts.rocketmq.classic.codes import RequestRefused, ResponseCode, ToClient
+from tarry.fronts.rocketmq.classic.connection import Answer, Request
+from tarry.fronts.rocketmq.classic.frames import Command, oneway
+from tarry.fronts.rocketmq.classic.message_bytes import (
+    address_bytes,
+    encode_message,
+    offset_id,
+    physical_offset,
+    stored_messages,
+)
+from tarry.fronts.rocketmq.common.half_messages import HalfMessages
+from tarry.fronts.rocketmq.common.properties import DELIVER_MS, MESSAGE_ID, PRODUCER_GROUP, REAL_TOPIC
+from tarry.fronts.rocketmq.common.threads import RunInThread
+from tarry.fronts.rocketmq.common.transaction_checks import TransactionChecks
+
+COMMIT, ROLLBACK, UNKNOWN = 8, 12, 0
+CHECKS_GROUP = "classic-checks"
+"""Of the topic of half messages: those of classic producers."""
+_INTERNAL = frozenset({REAL_TOPIC, DELIVER_MS})
+
+
+class Transactions:
+    """On the loop's thread."""
+
+    def __init__(self, half_messages: HalfMessages, run_in_thread: RunInThread) -> None:
+        self._half_messages = half_messages
+        self._run_in_thread = run_in_thread
+
+    async def end(self, request: Request) -> Answer:
+        """Commit or roll back, durably when it is answered. Whatever else the producer says, it is asked again.
+
+        Raises:
+            Refusal: ILLEGAL_OPERATION: the transaction was decided before.
+        """
+        fields = request.fields
+        id, message_id = fields.text("transactionId"), fields.text("msgId", " ").strip()
+        word = fields.whole("commitOrRollback")
+        if word not in (COMMIT, ROLLBACK, UNKNOWN):
+            raise RequestRefused(
+                ResponseCode.INVALID_PARAMETER,
+                f"commitOrRollback is {word}; allowed: {COMMIT} (commit), {ROLLBACK} (roll back), {UNKNOWN} (unknown)",
+            )
+        if word != UNKNOWN:
+            decide = self._half_messages.commit if word == COMMIT else self._half_messages.rollback
+            await self._run_in_thread(lambda: decide(id, message_id))
+        return Answer()
+
+
+def check_transactions(
+    broker: LocalBroker, loop: asyncio.AbstractEventLoop, clients: ClientRegistry
+) -> TransactionChecks:
+    """Ask a producer of the group that sent a half message, from now until it is closed."""
+
+    def ask(half: dict[str, Any], row: pa.RecordBatch) -> bool:
+        connection = clients.producer(half["properties"][PRODUCER_GROUP])
+        if connection is not None:
+            connection.send(_question(half, row, connection.local))
+        return connection is not None
+
+    return TransactionChecks(broker, loop, CHECKS_GROUP, f"sql:{PRODUCER_GROUP} IS NOT NULL", ask)
+
+
+def _question(half: dict[str, Any], row: pa.RecordBatch, local: str) -> Command:
+    """``row``: the half message as a batch of one."""
+    topic, id = half["properties"][REAL_TOPIC], half["key"]
+    [message] = stored_messages(row, topic)
+    visible = {name: value for name, value in message.properties.items() if name not in _INTERNAL}
+    message = replace(message, properties=visible)
+    host = address_bytes(local)
+    physical = physical_offset(topic, message.queue_offset)
+    fields = {
+        "topic": topic, "tranStateTableOffset": str(message.queue_offset), "commitLogOffset": str(physical),
+        "msgId": visible[MESSAGE_ID], "transactionId": id, "offsetMsgId": offset_id(host, physical),
+    }  # fmt: skip
+    return oneway(ToClient.CHECK_TRANSACTION_STATE, fields, encode_message(message, host))

@@ -1,0 +1,91 @@
+"""The certificate that clients of the RocketMQ front see: the user's, or one signed by itself.
+
+Java's client comes with TLS unless it is told otherwise, and trusts any certificate unless it is told otherwise: with
+one signed by itself, its programs work as they are.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import ssl
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from tarry.base.config import Config
+from tarry.base.errors import InvalidArgumentError
+
+YEARS = 20
+
+
+def tls_context(config: Config, now_ms: int) -> ssl.SSLContext | None:
+    """TLS for a server as the settings say; None: off. Raises as :func:`server_context` does."""
+    if config.rocketmq_tls == "off":
+        return None
+    return server_context(config.rocketmq_tls_certificate, config.rocketmq_tls_key, config.data, now_ms)
+
+
+def server_context(certificate: str | None, key: str | None, data: Path, now_ms: int) -> ssl.SSLContext:
+    """TLS for a server. Without a certificate, with that in the directory ``data``, which is made when there is none.
+
+    Raises:
+        InvalidArgumentError: the files are no certificate and its key.
+    """
+    if (certificate is None) != (key is None):
+        raise InvalidArgumentError(
+            f"rocketmq_tls_certificate is {certificate!r}, rocketmq_tls_key {key!r}; allowed: both or neither"
+        )
+    if certificate is None or key is None:
+        certificate, key = _own_certificate(data / "rocketmq", now_ms)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.load_cert_chain(certificate, key)
+    except (OSError, ssl.SSLError) as error:
+        raise InvalidArgumentError(
+            f"{certificate!r} and {key!r} are no certificate and its private key, in PEM: {error}"
+        ) from error
+    return context
+
+
+def _own_certificate(directory: Path, now_ms: int) -> tuple[str, str]:
+    """The paths of a certificate and of its key."""
+    certificate, key = directory / "certificate.pem", directory / "key.pem"
+    if not (certificate.exists() and key.exists()):
+        directory.mkdir(parents=True, exist_ok=True)
+        secret = ec.generate_private_key(ec.SECP256R1())
+        # The key first: a crash between the two makes both anew.
+        _write(
+            key,
+            secret.private_bytes(
+                serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+            ),
+        )
+        _write(certificate, _self_signed(secret, now_ms).public_bytes(serialization.Encoding.PEM))
+    return str(certificate), str(key)
+
+
+def _self_signed(secret: ec.EllipticCurvePrivateKey, now_ms: int) -> x509.Certificate:
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "tarry")])
+    hosts = [x509.DNSName("localhost"), *(x509.IPAddress(ipaddress.ip_address(a)) for a in ("127.0.0.1", "::1"))]
+    begin = datetime.fromtimestamp(now_ms / 1000, UTC) - timedelta(days=1)
+    builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(secret.public_key())
+    builder = builder.serial_number(x509.random_serial_number()).not_valid_before(begin)
+    builder = builder.not_valid_after(begin + timedelta(days=365 * YEARS))
+    builder = builder.add_extension(x509.SubjectAlternativeName(hosts), critical=False)
+    return builder.sign(secret, hashes.SHA256())
+
+
+def _write(path: Path, content: bytes) -> None:
+    fresh = path.with_suffix(".new")
+    fresh.unlink(missing_ok=True)
+    fd = os.open(fresh, os.O_CREAT | os.O_WRONLY | os.O_EXCL, 0o600)
+    with os.fdopen(fd, "wb") as file:
+        file.write(content)
+        os.fsync(fd)
+    fresh.replace(path)

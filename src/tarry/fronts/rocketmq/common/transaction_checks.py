@@ -1,0 +1,93 @@
+"""Asking producers about transactions that stay undecided.
+
+An occurrence of a half message (:mod:`tarry.fronts.rocketmq.common.half_messages`) that falls due is such a question.
+It is repeated until somebody answers, or until it was asked often enough; then the half message is kept as a dead
+letter of ``tarry.halves``, where RocketMQ (``TransactionalMessageServiceImpl.check``) throws it away.
+
+Each protocol asks about the transactions of its own producers: it has a group of the topic of half messages, whose
+filter tells them apart.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tarry.api.local import LocalBroker
+from tarry.api.operations import SetGroup
+from tarry.base.errors import TarryError
+from tarry.fronts.rocketmq.common.names import HALF_MESSAGES
+from tarry.fronts.rocketmq.common.properties import REAL_TOPIC
+from tarry.fronts.rocketmq.common.receive_queue import ReceiveQueue, leases_of
+from tarry.repeat import read_state
+
+log = logging.getLogger(__name__)
+
+ROWS_MAX = 100
+LEASE_MS = 60_000
+RETRY_S = 1.0
+"""How long to wait when the broker cannot be asked."""
+
+Ask = Callable[[dict[str, Any], pa.RecordBatch], bool]
+"""Ask a producer about a half message: its row, and the same as a batch of one; whether there is one to be asked."""
+
+
+class TransactionChecks:
+    """On the loop's thread, from its construction until :meth:`close`. ``group``, ``filter``: of the topic of half
+    messages.
+    """
+
+    def __init__(self, broker: LocalBroker, loop: asyncio.AbstractEventLoop, group: str, filter: str, ask: Ask) -> None:
+        self._ask = ask
+        self._queue = ReceiveQueue(loop, broker.group(HALF_MESSAGES, group))
+        if self._queue.group.settings.filter != filter:
+            broker.call(SetGroup.of(HALF_MESSAGES, group, filter=filter))
+        self._subscription = self._queue.group.subscribe(prefetch=ROWS_MAX, lease_ms=LEASE_MS)
+        self._task = loop.create_task(self._run())
+
+    def close(self) -> None:
+        """Nobody is asked any more."""
+        self._queue.close()
+        self._task.cancel()
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                batch = await self._queue.receive(self._subscription, ROWS_MAX)
+                if batch is None:
+                    return
+                self._ask_about(batch)
+            except TarryError as error:
+                log.warning("transactions cannot be asked about now: %s", error)
+                await asyncio.sleep(RETRY_S)
+
+    def _ask_about(self, batch: pa.RecordBatch) -> None:
+        last = np.array([_is_last(text) for text in batch.column("repeat").to_pylist()], np.bool_)
+        leases, offsets = leases_of(batch)
+        for row, half in enumerate(batch.to_pylist()):
+            half["properties"] = dict(half["properties"] or ())
+            if not self._ask(half, batch.slice(row, 1)):
+                topic = half["properties"].get(REAL_TOPIC, "")
+                log.info("no producer of topic %r is connected to be asked about transaction %s", topic, half["key"])
+        # A crash before this is durable asks once more.
+        group = self._queue.group
+        if (~last).any():
+            group.ack(leases[~last], offsets[~last])
+        if last.any():
+            log.warning(
+                "%d transactions were never decided; their messages are dead letters of %s", last.sum(), HALF_MESSAGES
+            )
+            group.reject(leases[last], offsets[last])
+
+
+def _is_last(text: str | None) -> bool:
+    """Whether no other occurrence comes after the one whose column ``repeat`` this is."""
+    if text is None:
+        return True
+    state = read_state(text)
+    return state.repeat.times is not None and state.n >= state.repeat.times

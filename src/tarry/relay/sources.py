@@ -1,0 +1,173 @@
+"""The streaming sources of both queries. A batch is one row, which says from where to where it goes: what is to be done
+is planned in the driver (``queries``).
+
+``tarry-relay-schedule``: how far Kafka's source topics reach; its offset is that of ``positions``. As long as there is
+nothing new, or Kafka is away, there is no batch, so that waiting is cheap. A partition that appears is taken up in a
+batch of its own, which fixes where it begins.
+
+``tarry-relay-deliver``: the clock. Its offset is ``{"t": clock, "v": version of the store}``, and there is always a new
+one: a batch is a stretch of time (``follow``). Only people and Spark read it; how far the shards have got is in their
+markers.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+
+from tarry.base.clock import SystemClock
+from tarry.base.errors import UnavailableError
+from tarry.relay.clients import Admin
+from tarry.relay.positions import Partition, Positions
+from tarry.relay.rules import Rules
+from tarry.relay.settings import RelaySettings
+from tarry.relay.table import RelayStore
+from tarry.store.place import Place
+
+log = logging.getLogger(__name__)
+
+REFRESH_S = 5.0
+"""How often new topics and partitions are looked for."""
+
+SCHEMA = "start string, end string"
+_SCHEMA = pa.schema([("start", pa.string()), ("end", pa.string())])
+
+
+@dataclass
+class WholeBatch(InputPartition):  # type: ignore[misc]
+    """Both ends of a batch, as JSON."""
+
+    start: str
+    end: str
+
+    def rows(self) -> Iterator[pa.RecordBatch]:
+        """The row that Spark gives to the driver."""
+        yield pa.RecordBatch.from_pydict({"start": [self.start], "end": [self.end]}, schema=_SCHEMA)
+
+
+class ScheduleSource(DataSource):  # type: ignore[misc]
+    """Option: ``settings``, as JSON."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "tarry-relay-schedule"
+
+    def schema(self) -> str:
+        return SCHEMA
+
+    def streamReader(self, schema: Any) -> ScheduleReader:  # noqa: N802 - Spark's name
+        return ScheduleReader(RelaySettings.from_json(self.options["settings"]))
+
+
+class ScheduleReader(DataSourceStreamReader):  # type: ignore[misc]
+    """Offsets are :class:`Positions` as JSON."""
+
+    def __init__(self, settings: RelaySettings) -> None:
+        self._settings = settings
+        self._rules = Rules(settings)
+        self._clock = SystemClock()
+        self._client: Admin | None = None
+        self._partitions: list[Partition] = []
+        self._refresh_at = 0.0
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        # The store's places, not Kafka's beginning: so a checkpoint that is lost is no loss.
+        store = self._store()
+        next_number, at = store.positions_of(self._sources())
+        return Positions(self._clock.now_ms(), next_number, at).to_json()
+
+    def latestOffset(self, start: dict[str, Any], *_: Any) -> dict[str, Any]:  # noqa: N802
+        begin = Positions.from_json(start)
+        try:
+            end = self._end(begin)
+        except UnavailableError as error:
+            log.warning("no batch: %s", error)
+            return start
+        return start if end is begin else end.to_json()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        return [WholeBatch(json.dumps(start), json.dumps(end))]
+
+    def read(self, partition: WholeBatch) -> Iterator[pa.RecordBatch]:
+        return partition.rows()
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _end(self, begin: Positions) -> Positions:
+        sources = self._sources()
+        if not sources:
+            return begin
+        latest = self._admin().offsets(sources, "latest")
+        new = [p for p in sources if p not in begin.at]
+        # A partition that ends before what was read of it is another one: its topic was deleted and created anew.
+        again = [p for p in sources if p in begin.at and latest[p] < begin.at[p].offset]
+        if new or again:
+            end = begin.with_new(self._begins(new, begin) | self._admin().offsets(again, "earliest"))
+        else:
+            end = begin
+        ends = {p: latest[p] for p in sources if p in begin.at and p not in again}
+        return end.advanced(ends, self._settings.batch_rows_max, self._clock.now_ms())
+
+    def _begins(self, new: list[Partition], begin: Positions) -> dict[Partition, int]:
+        # What was there when the relay was first started is read as the setting says; what appears later, from its
+        # first record on.
+        first = begin.next_number == 0
+        return self._admin().offsets(new, self._settings.start if first else "earliest")
+
+    def _sources(self) -> list[Partition]:
+        if time.monotonic() >= self._refresh_at:
+            topics = self._admin().partitions()
+            self._partitions = [(t, p) for t in self._rules.sources(topics) for p in topics[t]]
+            self._refresh_at = time.monotonic() + REFRESH_S
+        return self._partitions
+
+    def _admin(self) -> Admin:
+        if self._client is None:
+            self._client = Admin(self._settings)
+        return self._client
+
+    def _store(self) -> RelayStore:
+        return RelayStore.look(self._settings.store, shard=self._settings.store_shard)
+
+
+class DeliverSource(DataSource):  # type: ignore[misc]
+    """Option: ``settings``, as JSON."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "tarry-relay-deliver"
+
+    def schema(self) -> str:
+        return SCHEMA
+
+    def streamReader(self, schema: Any) -> DeliverReader:  # noqa: N802 - Spark's name
+        return DeliverReader(RelaySettings.from_json(self.options["settings"]))
+
+
+class DeliverReader(DataSourceStreamReader):  # type: ignore[misc]
+    """Offsets are :class:`tarry.relay.files.Reached` as a dict."""
+
+    def __init__(self, settings: RelaySettings) -> None:
+        self._uri = Place.of(settings.store).uri
+        self._clock = SystemClock()
+
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802
+        return {"t": 0, "v": 0}
+
+    def latestOffset(self, start: dict[str, int], *_: Any) -> dict[str, int]:  # noqa: N802
+        version = DeltaTable(self._uri, without_files=True).version()
+        return {"t": max(self._clock.now_ms(), start["t"] + 1), "v": max(version, start["v"])}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+        return [WholeBatch(json.dumps(start), json.dumps(end))]
+
+    def read(self, partition: WholeBatch) -> Iterator[pa.RecordBatch]:
+        return partition.rows()

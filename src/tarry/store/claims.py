@@ -1,0 +1,106 @@
+"""Whether a file of the store holds what is said of it: its footer tells rows and bounds, and no data is read.
+
+A commit takes over what the author of its files says of them, and from then on readers believe the log: with bounds
+that are wrong, messages are not looked for where they are; with another number of rows, counts are wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import NamedTuple
+
+from tarry.api.jobs import StagedFile
+from tarry.base.errors import CorruptError, InvalidArgumentError
+from tarry.store.errors import StaleCommitError
+from tarry.store.parquet import groups
+from tarry.store.place import Place
+
+THREADS = 8
+"""So many footers are read at once: each is one small read, on object storage one round trip."""
+
+
+class Content(NamedTuple):
+    """The rows of a file and their bounds, inclusive; None where it has no rows or its footer does not say."""
+
+    rows: int
+    due_min_ms: int | None
+    due_max_ms: int | None
+    seq_min: int | None
+    seq_max: int | None
+    topic_min: str | None
+    topic_max: str | None
+
+
+def content_of(place: Place, path: str) -> Content:
+    """What a file's footer says.
+
+    Raises:
+        CorruptError: the file is missing or its footer is damaged.
+    """
+    parts = [group for group in groups(place, path) if group.rows]
+    if not parts:
+        return Content(0, None, None, None, None, None, None)
+    topics_known = all(group.topic_min is not None and group.topic_max is not None for group in parts)
+    return Content(
+        rows=sum(group.rows for group in parts),
+        due_min_ms=min(group.due_min_ms for group in parts),
+        due_max_ms=max(group.due_max_ms for group in parts),
+        seq_min=min(group.seq_min for group in parts),
+        seq_max=max(group.seq_max for group in parts),
+        topic_min=min(str(group.topic_min) for group in parts) if topics_known else None,
+        topic_max=max(str(group.topic_max) for group in parts) if topics_known else None,
+    )
+
+
+def differences(claimed: Content, content: Content) -> Iterator[str]:
+    """Each claim about a file that is not so, with both values."""
+    for name, claim, value in zip(Content._fields, claimed, content, strict=True):
+        if claim != value:
+            yield f"{name} {claim}, but its footer says {value}"
+
+
+def check_present(place: Place, files: Sequence[StagedFile]) -> None:
+    """
+    Raises:
+        StaleCommitError: a file is missing, or has another size.
+    """
+    # A driver that slept for hours may find its files removed as orphans; a worker on another machine may have written
+    # them to its own disk. Naming a file that is not there would lose its messages.
+    for file, size in zip(files, place.sizes(f.path for f in files), strict=True):
+        if size != file.size:
+            is_there = "missing" if size is None else f"{size} bytes long"
+            raise StaleCommitError(
+                f"staged file {file.path} under {place.uri} is {is_there}; "
+                f"expected: {file.size} bytes; nothing was committed"
+            )
+
+
+def check_claims(root: str, files: Sequence[StagedFile]) -> None:
+    """Check what the author of staged files says of them, by their footers.
+
+    Raises:
+        StaleCommitError: a file is missing, or has another size. InvalidArgumentError: it is no sound Parquet file with
+        a store's columns, or holds something else.
+    """
+    place = Place.of(root)
+    check_present(place, files)
+    pool = ThreadPoolExecutor(min(THREADS, max(1, len(files))), "tarry-footers")
+    try:
+        for _ in pool.map(partial(_check, place), files):
+            pass
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _check(place: Place, file: StagedFile) -> None:
+    try:
+        content = content_of(place, file.path)
+    except (CorruptError, KeyError) as error:
+        raise InvalidArgumentError(
+            f"staged file {file.path} cannot be committed: {error}; allowed: a whole Parquet file of a store"
+        ) from error
+    claimed = Content(*(getattr(file, name) for name in Content._fields))
+    if wrong := "; ".join(differences(claimed, content)):
+        raise InvalidArgumentError(f"staged file {file.path} is said to have {wrong}; nothing was committed")

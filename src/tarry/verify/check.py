@@ -1,0 +1,59 @@
+"""What a check is, and what it finds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+CHUNK_BYTES = 1 << 20
+"""Files are read in pieces of about so many bytes."""
+
+Pace = Callable[[int], None]
+"""Called with how many bytes were read since it was called last: shows progress, waits where it goes too fast, and may
+raise to end the check.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something in a file that is not as it was written. ``offset`` in bytes, None where it is the whole file;
+    ``meaning``: what follows from it; ``advice``: how to go on.
+    """
+
+    path: str
+    offset: int | None
+    what: str
+    meaning: str
+    advice: str
+
+    def __str__(self) -> str:
+        at = "" if self.offset is None else f" at offset {self.offset}"
+        return f"{self.path}{at}: {self.what}. {self.meaning} To go on: {self.advice}"
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Something about a file that is worth telling, and no damage: a torn tail that a crash has left, say."""
+
+    path: str
+    what: str
+
+
+Results = Iterator[Finding | Note]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One file of some ``kind``, and about how many bytes are read to check it."""
+
+    kind: str
+    path: str
+    bytes: int
+    run: Callable[[Pace], Results]
+
+
+RESTORE = "restore the file from a copy of the directory that was made before"
+DERIVED = "remove the file: it is derived, and made again at the next start"
+SALVAGE = (
+    f"{RESTORE}; without one, salvage what `tarry dump --json` still reads (docs/operations.md, When a file is damaged)"
+)

@@ -1,0 +1,145 @@
+"""Log segments of intake, ready log and journal, and the indexes beside them: every byte has a checksum, or is zero."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from tarry.base.errors import CorruptError
+from tarry.intake.index import is_sound_index
+from tarry.log import frame
+from tarry.log.frame import LogKind
+from tarry.log.recover import durable_by_witness
+from tarry.log.segment import SegmentReader, list_segments, segment_path
+from tarry.queue.frame_table import read_frames
+from tarry.verify.check import DERIVED, RESTORE, SALVAGE, Check, Finding, Note, Pace, Results
+
+DIRECTORIES = {LogKind.INTAKE: "intake", LogKind.READY: "ready", LogKind.ACKS: "acks"}
+_MEANING = {
+    LogKind.INTAKE: "Messages that were accepted, and are not all in the store yet, cannot be read.",
+    LogKind.READY: "Messages that are due cannot be handed out from there.",
+    LogKind.ACKS: "What groups had settled is not known: messages would be delivered again.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A segment to be checked. ``following``: the base of the next one; None for the last, which may end in a torn
+    tail behind ``durable_to``.
+    """
+
+    path: Path
+    log_kind: LogKind
+    base: int
+    following: int | None
+    durable_to: int = 0
+
+    def finding(self, offset: int | None, what: str) -> Finding:
+        """Finding to this segment."""
+        return Finding(str(self.path), offset, what, _MEANING[self.log_kind], SALVAGE)
+
+
+def log_checks(data: Path, log_kind: LogKind, place: tuple[int, int] | None) -> Iterator[Check]:
+    """The checks of one log: all of its segments and indexes, and whether segments are missing. ``place`` (segment,
+    position) was durable by the checkpoint.
+    """
+    directory = data / DIRECTORIES[log_kind]
+    bases = list_segments(directory)
+    yield Check(f"{directory.name} log", str(directory), 0, lambda _: _missing(directory, log_kind, bases, place))
+    yield from segment_checks(directory, log_kind, bases, place)
+
+
+def segment_checks(
+    directory: Path, log_kind: LogKind, bases: Sequence[int], place: tuple[int, int] | None
+) -> Iterator[Check]:
+    """The checks of these segments, of which the last is being written, or was."""
+    for base, following in zip(bases, [*bases[1:], None], strict=True):
+        durable_to = place[1] if place is not None and place[0] == base else 0
+        segment = Segment(segment_path(directory, base), log_kind, base, following, durable_to)
+        yield _check(f"{directory.name} log", segment.path, partial(check_segment, segment))
+        index = segment.path.with_suffix(".idx")
+        if log_kind is not LogKind.ACKS and index.exists() and following is not None:
+            yield _check(f"{directory.name} index", index, partial(check_index, segment))
+
+
+def _check(kind: str, path: Path, run: partial[Results]) -> Check:
+    return Check(kind, str(path), path.stat().st_size if path.exists() else 0, run)
+
+
+def check_segment(segment: Segment, pace: Pace) -> Results:
+    """Every frame of a segment, up to the first that is damaged or to a torn tail."""
+    with SegmentReader(segment.path) as reader:
+        try:
+            named = reader.file_header()
+        except CorruptError as error:
+            yield segment.finding(0, str(error).partition(": ")[2])
+            return
+        if named != (segment.log_kind, segment.base):
+            yield from _invalid(segment, reader, 0, "the file header is damaged")
+            return
+        pace(frame.FILE_HEADER_BYTES)
+        position, next_seq = frame.FILE_HEADER_BYTES, segment.base
+        for at in reader.headers(position):
+            if not reader.valid_body(at):
+                break
+            padding = at.position + frame.HEADER_BYTES + at.header.body_bytes
+            if any(reader.bytes_at(padding, at.end - padding)):
+                meaning = "No message is concerned, but the disk has changed what was written."
+                yield Finding(str(segment.path), padding, "the padding of a frame is not zero", meaning, RESTORE)
+            if segment.log_kind is LogKind.INTAKE and at.header.base != next_seq:
+                yield segment.finding(at.position, f"a frame begins with seq {at.header.base}; expected: {next_seq}")
+            position, next_seq = at.end, at.header.base + at.header.rows
+            pace(at.header.frame_bytes)
+        if position < reader.size:
+            yield from _invalid(segment, reader, position, "no valid frame begins here")
+        elif position < segment.durable_to:
+            yield segment.finding(position, f"the file ends here, but {segment.durable_to} bytes had been durable")
+        elif segment.log_kind is LogKind.INTAKE and segment.following not in (None, next_seq):
+            yield segment.finding(
+                position, f"it ends at seq {next_seq}, but the next file begins at {segment.following}"
+            )
+
+
+def _invalid(segment: Segment, reader: SegmentReader, position: int, what: str) -> Results:
+    """Finding, or a torn tail: by the rule of ``docs/formats.md``."""
+    if segment.following is not None or max(segment.durable_to, durable_by_witness(reader, position + 8)) > position:
+        yield segment.finding(position, f"{what}, in what had been durable; {reader.size - position} bytes follow")
+    else:
+        yield Note(
+            str(segment.path),
+            f"a torn tail of {reader.size - position} bytes at offset {position}; a broker cuts it off when it starts",
+        )
+
+
+def check_index(segment: Segment, pace: Pace) -> Results:
+    """The index beside a sealed segment."""
+    path = segment.path.with_suffix(".idx")
+    if segment.log_kind is LogKind.INTAKE:
+        is_sound = is_sound_index(path, segment.path)
+    else:
+        is_sound = read_frames(segment.path) is not None
+    pace(path.stat().st_size)
+    if not is_sound:
+        meaning = "The segment itself is checked apart; what it has is found by this file."
+        yield Finding(str(path), None, "the index does not match its checksum, or its segment", meaning, DERIVED)
+
+
+def _missing(directory: Path, log_kind: LogKind, bases: list[int], place: tuple[int, int] | None) -> Results:
+    """Segments that are not there, as far as the names and the checkpoint tell."""
+    lost: list[tuple[int, str]] = []
+    if place is not None and place[1] > 0 and (not bases or bases[-1] < place[0]):
+        lost.append((place[0], f"{place[1]} bytes of it had been durable"))
+    if log_kind is LogKind.READY:
+        if place is not None and bases and bases[0] > place[0]:
+            lost.append((place[0], "it is deleted only behind the checkpoint, which was taken there"))
+        lost += [(base, "later ones are there") for base in _gaps(bases)]
+    for base, why in lost:
+        path = str(segment_path(directory, base))
+        yield Finding(path, None, f"the file is missing; {why}", _MEANING[log_kind], RESTORE)
+
+
+def _gaps(bases: list[int]) -> list[int]:
+    there = set(bases)
+    return [base for base in range(bases[0], bases[-1])[: 1 << 20] if base not in there] if bases else []

@@ -1,0 +1,114 @@
+"""Small files: those with a checksum of their own, the key of the handles, jobs.db, and the pipeline's checkpoint."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import struct
+import tempfile
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+
+from tarry.base.errors import CorruptError
+from tarry.log.json_file import read_json
+from tarry.verify.check import RESTORE, Check, Finding, Pace, Results
+
+_CHECKPOINT = "Progress since the last start is not known: a broker would not know what was delivered."
+_POLICIES = "The settings of groups and topics are lost."
+_SECRET = "Handles that were given out cannot be told from forged ones."
+_JOBS = "What became of bulk jobs is not known."
+_PIPELINE = "The pipeline cannot go on from where it was."
+
+_HADOOP = struct.Struct(">4si")
+_HADOOP_MAGIC = b"crc\0"
+
+
+def small_checks(
+    data: Path, versions: Mapping[str, Sequence[int]], read_secret: Callable[[], object], *, in_use: bool = False
+) -> Iterator[Check]:
+    """The checks of small files: ``versions`` of JSON files by name; ``read_secret`` raises where it is damaged.
+    ``in_use``: a broker is writing them.
+    """
+    meanings = {"checkpoint.json": _CHECKPOINT, "policies.json": _POLICIES}
+    for name, known in versions.items():
+        yield from _if_there(name, data / name, partial(_check_json, data / name, known, meanings[name]))
+    yield from _if_there("secret.key", data / "secret.key", partial(_check_secret, data / "secret.key", read_secret))
+    yield from _if_there("jobs.db", data / "jobs.db", partial(_check_jobs, data / "jobs.db", in_use=in_use))
+
+
+def _if_there(kind: str, path: Path, run: partial[Results]) -> Iterator[Check]:
+    if path.exists():
+        yield Check(kind, str(path), path.stat().st_size, run)
+
+
+def _check_json(path: Path, versions: Sequence[int], meaning: str, pace: Pace) -> Results:
+    pace(path.stat().st_size)
+    try:
+        read_json(path, versions)
+    except CorruptError as error:
+        yield Finding(str(path), None, _without(path, error), meaning, RESTORE)
+
+
+def _check_secret(path: Path, read_secret: Callable[[], object], pace: Pace) -> Results:
+    pace(path.stat().st_size)
+    try:
+        read_secret()
+    except CorruptError as error:
+        advice = f"{RESTORE}; without one, remove it: a new one is made, and handles from before are refused"
+        yield Finding(str(path), None, _without(path, error), _SECRET, advice)
+
+
+def _without(path: Path, error: CorruptError) -> str:
+    return str(error).removeprefix(str(path)).lstrip(": ").removeprefix("is ")
+
+
+def _check_jobs(path: Path, pace: Pace, *, in_use: bool) -> Results:
+    pace(path.stat().st_size)
+    wrong = _wrong_in_database(path) if in_use else _wrong_in_copy(path)
+    if wrong:
+        yield Finding(str(path), None, wrong, _JOBS, RESTORE)
+
+
+def _wrong_in_copy(path: Path) -> str | None:
+    # SQLite may have to roll back what a crash has left, and here nothing is changed.
+    with tempfile.TemporaryDirectory() as directory:
+        for part in path.parent.glob(f"{path.name}*"):
+            shutil.copy(part, directory)
+        return _wrong_in_database(Path(directory) / path.name)
+
+
+def _wrong_in_database(path: Path) -> str | None:
+    try:
+        with closing(sqlite3.connect(path)) as db:
+            answers = [str(row[0]) for row in db.execute("pragma integrity_check")]
+    except sqlite3.Error as error:
+        return str(error)
+    return None if answers == ["ok"] else "; ".join(answers)[:300]
+
+
+def pipeline_checks(data: Path) -> Iterator[Check]:
+    """The checks of the files of Spark's that have a checksum beside them, as Hadoop writes it on a local disk."""
+    for checksum in sorted((data / "pipeline").rglob(".*.crc")):
+        path = checksum.with_name(checksum.name.removeprefix(".").removesuffix(".crc"))
+        yield from _if_there("pipeline", path, partial(_check_hadoop, path, checksum))
+
+
+def _check_hadoop(path: Path, checksum: Path, pace: Pace) -> Results:
+    content, sums = path.read_bytes(), checksum.read_bytes()
+    pace(len(content))
+    if not _matches_hadoop(content, sums):
+        advice = "stop the broker and remove the directory pipeline/: the pipeline begins anew from the store"
+        yield Finding(str(path), None, f"the checksum in {checksum.name} does not hold", _PIPELINE, advice)
+
+
+def _matches_hadoop(content: bytes, sums: bytes) -> bool:
+    if len(sums) < _HADOOP.size:
+        return False
+    magic, chunk_bytes = _HADOOP.unpack_from(sums)
+    if magic != _HADOOP_MAGIC or not 0 < chunk_bytes <= 1 << 20:
+        return False
+    chunks = (content[at : at + chunk_bytes] for at in range(0, len(content), chunk_bytes))
+    return sums[_HADOOP.size :] == b"".join(zlib.crc32(chunk).to_bytes(4, "big") for chunk in chunks)

@@ -1,0 +1,170 @@
+"""``tarry verify``: a sound directory is sound, and one flipped byte is found in every kind of file."""
+
+from __future__ import annotations
+
+import shutil
+import zlib
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from tests.cli_tools import Captured, data_of, error_of, out_of
+
+import tarry.store.publisher as store_publisher
+from tarry.base.clock import TestClock
+from tarry.base.config import Config
+from tarry.base.errors import LockedError
+from tarry.broker import Broker
+from tarry.broker.verification import held
+
+T0 = 1_795_264_000_000
+HOUR = 3_600_000
+
+
+@pytest.fixture(scope="session")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with every kind of file, of a broker that has stopped."""
+    data = tmp_path_factory.mktemp("sound") / "data"
+    clock = TestClock(T0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(store_publisher, "CHECKPOINT_COMMITS", 3)
+        config = Config(data=data, pipeline="off", disk_free_bytes_min=0, segment_bytes_max=4096)
+        with Broker.open(config, clock=clock, threads=False) as broker:
+            broker.set_group("a", "g", tries=3)
+            for i in range(60):
+                broker.schedule("a", b"x" * 500, delay=1 + i, key=f"k{i}")
+                broker.schedule("a", b"y" * 100, delay=3600 + i, key=f"l{i}")
+            for number in range(5):
+                _load(broker, f"job {number}")
+            for _ in range(6):
+                clock.advance_ms(10_000)
+                broker.step()
+            batch = broker.receive("a", "g", max_messages=30)
+            broker.ack("a", "g", batch["lease"].to_numpy(), batch["offset"].to_numpy())
+            broker.step()
+    _spark_checkpoint(data / "pipeline" / "schedule" / "offsets")
+    return data
+
+
+def _load(broker: Broker, job: str) -> None:
+    bulk = broker.components.bulk
+    number = bulk.begin(job).number
+    rows = {"topic": ["b"] * 99, "due_ms": pa.array([T0 + HOUR + i for i in range(99)]), "body": [b"z" * 99] * 99}
+    bulk.commit(number, *bulk.stage(number, [pa.record_batch(rows)]))
+
+
+def _spark_checkpoint(directory: Path) -> None:
+    """A file with a checksum beside it, as Hadoop's file system on a local disk writes them."""
+    directory.mkdir(parents=True)
+    content = b'v1\n{"batch": 7}\n' * 100
+    sums = b"".join(zlib.crc32(content[at : at + 512]).to_bytes(4, "big") for at in range(0, len(content), 512))
+    (directory / "7").write_bytes(content)
+    (directory / ".7.crc").write_bytes(b"crc\0" + (512).to_bytes(4, "big") + sums)
+
+
+@pytest.fixture
+def data(sound: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(sound, tmp_path / "data")
+
+
+KINDS = {
+    "intake log": "intake/*0.log",
+    "last intake log": "intake/*.log",
+    "intake index": "intake/*0.idx",
+    "ready log": "ready/*.log",
+    "last ready log": "ready/*.log",
+    "ready index": "ready/*.idx",
+    "acks log": "acks/*.log",
+    "checkpoint.json": "checkpoint.json",
+    "policies.json": "policies.json",
+    "store log": "store/_delta_log/*.json",
+    "oldest store log": "store/_delta_log/*0.json",
+    "store checkpoint": "store/_delta_log/*.checkpoint.parquet",
+    "store hint": "store/_delta_log/_last_checkpoint",
+    "store record": "store/_delta_log/*.json.crc32",
+    "store file": "store/shard=0/*/*.parquet",
+    "registry": "registry/*.sst",
+    "registry's list": "registry/MANIFEST-*",
+    "registry's pointer": "registry/CURRENT",
+    "pipeline": "pipeline/schedule/offsets/7",
+    "pipeline's checksum": "pipeline/schedule/offsets/.7.crc",
+}
+
+
+def test_a_sound_directory_has_every_kind_and_is_sound(sound: Path, capsys: Captured) -> None:
+    for kind, pattern in KINDS.items():
+        assert list(sound.glob(pattern)), kind
+    before = {path: path.read_bytes() for path in sound.rglob("*") if path.is_file()}
+    assert "nothing damaged" in out_of(capsys, "verify", str(sound))
+    [summary] = data_of(capsys, "verify", str(sound))
+    assert (summary["what"], summary["damaged"]) == ("summary", 0)
+    assert summary["kinds"]["store file"] == 5
+    assert {path: path.read_bytes() for path in sound.rglob("*") if path.is_file()} == before, "nothing is changed"
+
+
+def flips() -> list[tuple[str, float]]:
+    """Kinds of files, and at which part of their length a byte is flipped."""
+    return [
+        *((kind, at) for kind in KINDS for at in (0.0, 0.3, 0.5, 0.77, 1.0) if kind not in ("registry", "acks log")),
+        *(("registry", at) for at in (0.0, 0.3, 0.5)),  # behind it, RocksDB keeps what it can do without
+        *(("acks log", at) for at in (0.0, 0.3, 0.5)),
+    ]
+
+
+@pytest.mark.parametrize(("kind", "at"), flips())
+def test_one_flipped_byte_is_found(data: Path, kind: str, at: float, capsys: Captured) -> None:
+    path = sorted(data.glob(KINDS[kind]))[-1 if kind.startswith("last") else 0]
+    content = bytearray(path.read_bytes())
+    # Arrow writes the schema twice, and padding; one of the two and the rest is what is read.
+    place = content.rindex(b"tarry") + 2 if kind == "ready index" else int(at * (len(content) - 1))
+    content[place] ^= 0x15
+    path.write_bytes(content)
+    *entries, summary = data_of(capsys, "verify", str(data), code=4)
+    damaged = [entry for entry in entries if entry["what"] == "damage"]
+    assert summary["damaged"] == len(damaged)
+    places = {str(path), str(path.parent), str(path.with_name(path.name.removeprefix(".").removesuffix(".crc")))}
+    assert {entry["path"] for entry in damaged} & places
+    assert all(entry["reason"] and entry["meaning"] and entry["advice"] for entry in damaged)
+
+
+@pytest.mark.parametrize("kind", ["ready log", "last intake log", "store file", "store log"])
+@pytest.mark.parametrize("how", ["cut", "zeroed", "missing"])
+def test_other_damage_is_found_and_told_with_its_place(data: Path, kind: str, how: str, capsys: Captured) -> None:
+    path = sorted(data.glob(KINDS[kind]))[1]  # without the first, it would be as if that had been deleted in time
+    content = path.read_bytes()
+    half = len(content) // 2
+    if how == "missing":
+        path.unlink()
+    else:
+        path.write_bytes(content[:half] + (b"" if how == "cut" else bytes(len(content) - half)))
+    text = out_of(capsys, "verify", str(data), code=4)
+    assert f"damage: {path.parent}" in text
+    assert "To go on: " in text
+    if how == "zeroed" and kind in ("ready log", "last intake log"):
+        assert f"{path} at offset " in text
+
+
+def test_a_torn_tail_is_no_damage(data: Path, capsys: Captured) -> None:
+    last = max((data / "intake").glob("*.log"))
+    with last.open("ab") as file:
+        file.write(b"TFRM" + bytes(100))
+    assert "note: " in (text := out_of(capsys, "verify", str(data)))
+    assert "a torn tail of 104 bytes" in text
+    entry = max((data / "store" / "_delta_log").glob("*.json"))
+    following = entry.with_name(f"{int(entry.stem) + 1:020d}.json")
+    following.write_bytes(entry.read_bytes()[:200])
+    assert "a commit that a crash cut off" in out_of(capsys, "verify", str(data))
+
+
+def test_a_directory_in_use_is_refused_and_left_alone(data: Path, capsys: Captured) -> None:
+    with Broker.open(Config(data=data, pipeline="off"), clock=TestClock(T0), threads=False):
+        code, text = error_of(capsys, "verify", str(data))
+    assert (code, "in use by a broker" in text) == (3, True)
+    code, text = error_of(capsys, "verify", str(data / "intake"))
+    assert (code, "is no data directory" in text) == (1, True)
+    assert not (data / "intake" / "lock").exists()
+
+
+def test_a_broker_does_not_start_while_a_directory_is_checked(data: Path) -> None:
+    with held(data), held(data), pytest.raises(LockedError):
+        Broker.open(Config(data=data, pipeline="off"), threads=False)
