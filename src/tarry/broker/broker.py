@@ -11,10 +11,10 @@ from typing import TypeVar, Unpack
 import pyarrow as pa
 
 from tarry.api import operations as ops
-from tarry.api.calls import Calls
+from tarry.api.calls import Calls, method
 from tarry.api.jobs import StagedFile
 from tarry.api.local import OnAccepted
-from tarry.api.operation import Operation, sync
+from tarry.api.operation import Operation
 from tarry.api.operations.delivery import Subscribe
 from tarry.api.outcome import Rescheduled
 from tarry.api.receipt import Accepted, Receipt
@@ -137,14 +137,14 @@ class Broker(Calls):
 
     # -- consuming -----------------------------------------------------------------------------------------------------
 
-    receive = sync(ops.Receive)
-    ack = sync(ops.Ack)
-    nack = sync(ops.Nack)
-    extend = sync(ops.Extend)
-    intake_state = sync(ops.GetIntakeState)
-    read_intake = sync(ops.ReadIntake)
-    store_committed = sync(ops.AnnounceStore)
-    set_pipeline_status = sync(ops.SetPipelineStatus)
+    receive = method(ops.Receive)
+    ack = method(ops.Ack)
+    nack = method(ops.Nack)
+    extend = method(ops.Extend)
+    intake_state = method(ops.GetIntakeState)
+    read_intake = method(ops.ReadIntake)
+    store_committed = method(ops.AnnounceStore)
+    set_pipeline_status = method(ops.SetPipelineStatus)
 
     def open_subscription(self, request: Subscribe) -> Subscription:
         """See :meth:`tarry.api.local.LocalBroker.open_subscription`."""

@@ -12,6 +12,7 @@ from tarry.broker.health import Health
 from tarry.broker.pipeline import Pipeline
 from tarry.broker.progress import Progress
 from tarry.broker.queries.lateness import Lateness
+from tarry.broker.scrub import Scrub
 from tarry.broker.store_view import StoreFollower
 from tarry.intake import Intake
 from tarry.queue import ReadyLog
@@ -33,6 +34,7 @@ class Status:
     _lateness: Lateness
     _damage: Damage
     _loader: Loader
+    _scrub: Scrub
     _started_ms: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -48,6 +50,7 @@ class Status:
             "fatal": str(fatal) if fatal else None,
             "fatal_code": self._health.fatal_code,
             "damage": {"places": self._damage.texts, "unreadable_messages": self._loader.unreadable},
+            "scrub": self._scrub.progress,
             "uptime_ms": self._clock.now_ms() - self._started_ms,
             "accepted": sum(intake.accepted.values()),
             "fired": sum(self._ready.ends().values()),
