@@ -10,7 +10,7 @@ PYTEST := $(BIN)/pytest -n 2 --dist loadgroup --no-loadscope-reorder
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 
-.PHONY: help setup demo test test-core test-rest test-all lint types unit spark-cluster bench soak month kafka kafka-jars h2spec compat clean
+.PHONY: help setup demo test test-core test-rest test-all lint types unit spark-cluster bench soak simulate fuzz month kafka kafka-jars h2spec compat clean
 
 help:
 	@echo 'make demo               a year of flight departures through a broker that is killed on the way'
@@ -21,7 +21,9 @@ help:
 	@echo 'make unit [ARGS=...]    pytest alone, with arguments: make unit ARGS="tests/unit -k delay"'
 	@echo 'make spark-cluster      format("tarry") on a cluster of two workers, with Spark Connect, and with what is killed (minutes)'
 	@echo 'make bench [ONLY=name]  measure; writes benchmarks/results/latest.json'
-	@echo 'make soak               hours of load with faults'
+	@echo 'make soak [ARGS=...]    load with kills, and whether memory, descriptors and files stay: ARGS="--hours 3"'
+	@echo 'make simulate [ARGS=...] thousands of simulated crashes: ARGS="--crashes 10000"; a seed that failed: ARGS="--seed N"'
+	@echo 'make fuzz [ARGS=...]    nearly valid calls on every front: ARGS="--seconds 600", ARGS="--seed N"'
 	@echo 'make month              a simulated month of commits to the store, one a minute; about an hour'
 	@echo 'make kafka              the relay with a real Kafka: kill -9 of either, a herd (needs Java and Maven; minutes)'
 	@echo 'make kafka-jars         fetch what a Kafka for the tests needs into ~/.cache/tarry'
@@ -74,6 +76,12 @@ bench: $(STAMP)
 
 soak: $(STAMP)
 	$(BIN)/python -m benchmarks.soak $(ARGS)
+
+simulate: $(STAMP)
+	$(BIN)/python -m tests.crash.simulate $(ARGS)
+
+fuzz: $(STAMP)
+	$(BIN)/python -m tests.fuzz.fuzz $(ARGS)
 
 month: $(STAMP)
 	TARRY_MONTH_STEP_MS=60000 $(BIN)/pytest -s --timeout 0 tests/unit/test_store_month.py $(ARGS)

@@ -1,27 +1,39 @@
-"""Load for minutes or hours on a broker that is killed again and again: ``make soak ARGS="--minutes 60"``.
+"""Load for minutes or hours on a broker that is killed again and again: ``make soak ARGS="--hours 3"``.
 
-Exits with 1 when a message that was acknowledged to the producer never came, or any came early. Messages whose answer
-was lost in a kill may come or not; messages handed out and not durably acknowledged may come twice. Both are counted.
+Exits with 1 when a message that was acknowledged to the producer never came, when any came early, or when memory,
+descriptors, threads or files grow (``resources``). Messages whose answer was lost in a kill may come or not; messages
+handed out and not durably acknowledged may come twice. Both are counted. ``--record`` keeps all figures as JSON.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import os
 import random
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.harness import Server, messages, now_ms, start_server, workspace
+from benchmarks.resources import Resources, growing
 from tarry import Client
 from tarry.base.errors import TarryError
 
 DELAY_MS_MAX = 45_000
+SETTINGS = {
+    "horizon_ms": 10_000,
+    "schedule_interval_ms": 10_000,
+    # What nobody needs any more goes within the run, or its files would grow as they should.
+    "retention_ms": 60_000,
+    "store_retention_ms": 3_600_000,
+}
 
 
 class Producer(threading.Thread):
@@ -70,13 +82,18 @@ class Consumer(threading.Thread):
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--minutes", type=float, default=10)
+    length = parser.add_mutually_exclusive_group()
+    length.add_argument("--minutes", type=float, default=10)
+    length.add_argument("--hours", type=float)
     parser.add_argument("--rate", type=int, default=5000, help="messages a second")
-    parser.add_argument("--kill-every", type=float, default=30, help="seconds, on average")
+    parser.add_argument("--kill-every", type=float, metavar="SECONDS", help="on average; default: 30, in hours 600")
     parser.add_argument("--pipeline", choices=("on", "off"), default="on")
     parser.add_argument("--ledgers", type=Path, help="a directory for both ledgers, which tarry audit reads")
+    parser.add_argument("--record", type=Path, metavar="FILE", help="gets the figures of the whole run as JSON")
     given = parser.parse_args()
-    settings = {"pipeline": given.pipeline, "horizon_ms": 10_000, "schedule_interval_ms": 10_000}
+    given.minutes = given.minutes if given.hours is None else 60 * given.hours
+    given.kill_every = given.kill_every or (30 if given.hours is None else 600)
+    settings = {"pipeline": given.pipeline, **SETTINGS}
     with workspace() as directory:
         server = start_server(directory / "data", **settings)
         try:
@@ -87,8 +104,9 @@ def main() -> int:
 
 def soak(server: Server, given: argparse.Namespace, again: Callable[[str], Server]) -> int:
     producer, consumer = Producer(server.address, given.rate), Consumer(server.address)
-    consumer.start()
-    producer.start()
+    resources = Resources(lambda: server)
+    for thread in (consumer, producer, resources):
+        thread.start()
     end, kills = time.monotonic() + 60 * given.minutes, 0
     rng = random.Random(8)
     while time.monotonic() < end:
@@ -98,6 +116,7 @@ def soak(server: Server, given: argparse.Namespace, again: Callable[[str], Serve
         kills += 1
         seen = sum(map(len, consumer.seen))
         print(f"kill {kills}: {sum(map(len, producer.accepted)):,} accepted, {seen:,} delivered", flush=True)
+    resources.stop()
     producer.stopping.set()
     producer.join()
     _drain(consumer)
@@ -107,7 +126,18 @@ def soak(server: Server, given: argparse.Namespace, again: Callable[[str], Serve
     server.process.wait(30)
     if given.ledgers is not None:
         write_ledgers(given.ledgers, producer, consumer)
-    return report(producer, consumer, kills)
+    record = figures(producer, consumer, kills)
+    grown = growing(resources.samples)
+    if given.record is not None:
+        machine = {
+            "cpus": os.cpu_count(),
+            "minutes": given.minutes,
+            "rate": given.rate,
+            "kill_every_s": given.kill_every,
+        }
+        samples = {"growing": grown, "samples": resources.plain()}
+        given.record.write_text(json.dumps({**machine, **record, **samples}, indent=1) + "\n")
+    return report(record, grown, resources)
 
 
 def write_ledgers(directory: Path, producer: Producer, consumer: Consumer) -> None:
@@ -129,19 +159,40 @@ def _drain(consumer: Consumer) -> None:
         time.sleep(0.5)
 
 
-def report(producer: Producer, consumer: Consumer, kills: int) -> int:
+def figures(producer: Producer, consumer: Consumer, kills: int) -> dict[str, Any]:
+    """What became of the messages."""
     accepted = np.concatenate(producer.accepted)
     seen, late = np.concatenate(consumer.seen), np.concatenate(consumer.late)
-    lost = np.setdiff1d(accepted, seen)
-    early = int((late < 0).sum())
-    p50, p99, p999 = np.percentile(late, [50, 99, 99.9])
+    return {
+        "kills": kills,
+        "accepted": len(accepted),
+        "unknown": producer.unknown,
+        "delivered": len(seen),
+        "again": len(seen) - len(np.unique(seen)),
+        "lost": len(np.setdiff1d(accepted, seen)),
+        "early": int((late < 0).sum()),
+        "late_ms": {f"p{share}": round(float(np.percentile(late, share)), 1) for share in (50, 99, 99.9)},
+    }
+
+
+def report(record: dict[str, Any], grown: dict[str, tuple[float, float]], resources: Resources) -> int:
     print(
-        f"{kills} kills; {len(accepted):,} accepted, {producer.unknown:,} with an answer that was lost; "
-        f"{len(seen):,} delivered, {len(seen) - len(np.unique(seen)):,} of them again; "
-        f"{len(lost):,} lost, {early} early; "
-        f"lateness p50 {p50:.1f}, p99 {p99:.1f}, p99.9 {p999:.1f} ms (kills included)"
+        f"{record['kills']} kills; {record['accepted']:,} accepted, "
+        f"{record['unknown']:,} with an answer that was lost; "
+        f"{record['delivered']:,} delivered, {record['again']:,} of them again; "
+        f"{record['lost']:,} lost, {record['early']} early; "
+        f"lateness {', '.join(f'{name} {ms}' for name, ms in record['late_ms'].items())} ms (kills included)"
     )
-    return 1 if len(lost) or early else 0
+    for each in resources.samples[:: max(1, len(resources.samples) // 12)]:
+        print(
+            f"{each.at_s / 60:6.1f} min: {each.rss_mb:5.0f} MB, "
+            f"{each.descriptors} descriptors, {each.threads} threads, "
+            f"{each.files} files ({each.disk_mb:,.0f} MB) and {each.log_entries} of the store's log; "
+            f"pipeline {each.pipeline_mb:,.0f} MB"
+        )
+    for name, (before, after) in grown.items():
+        print(f"GROWING: {name} from {before:,.1f} in the second third to {after:,.1f} in the last")
+    return 1 if record["lost"] or record["early"] or grown else 0
 
 
 if __name__ == "__main__":

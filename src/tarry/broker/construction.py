@@ -45,6 +45,7 @@ from tarry.broker.queries.messages import MessageFinder
 from tarry.broker.queries.queries import Queries
 from tarry.broker.queues import Queues
 from tarry.broker.scheduling import Scheduling
+from tarry.broker.scrub import Scrub
 from tarry.broker.series import Series
 from tarry.broker.status import Status
 from tarry.broker.store_view import StoreFollower, View
@@ -258,7 +259,8 @@ def _open(
         threaded=threaded,
     )
     pipeline = Pipeline(config, clock, intake, follower, jobs, progress, damage, follower.announce)
-    status = Status(clock, health, intake, ready, wheel, follower, progress, pipeline, lateness, damage, loader)
+    scrub = Scrub(config, clock, files, follower, health.ending, damage.report)
+    status = Status(clock, health, intake, ready, wheel, follower, progress, pipeline, lateness, damage, loader, scrub)
     queries = Queries(
         config,
         clock,
@@ -271,12 +273,15 @@ def _open(
         acceptance,
         status.read,
     )
-    loops = Loops(config, clock, health, segments, wheel, loader, dispatcher, series, ready, follower, progress, bulk)
+    loops = Loops(
+        config, clock, health, segments, wheel, loader, dispatcher, series, ready, follower, progress, bulk, scrub
+    )
     return Components(
         lock=lock,
         secret=secret,
         health=health,
         damage=damage,
+        scrub=scrub,
         store=store,
         segments=segments,
         intake=intake,

@@ -24,7 +24,7 @@ class DirectoryLock:
     """Holds a data directory for one broker; the operating system lets go of it when the process dies."""
 
     def __init__(self, directory: Path) -> None:
-        directory.mkdir(parents=True, exist_ok=True)
+        directory.mkdir(mode=0o750, parents=True, exist_ok=True)
         self._fd = os.open(directory / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o640)
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -10,7 +10,7 @@ from typing import Protocol
 from tarry.base.clock import Clock
 from tarry.base.placement import ANY_CORE, Placement
 from tarry.intake.intake import Intake
-from tarry.log.files import DISK_FULL
+from tarry.log.files import TRY_AGAIN
 from tarry.queue.log import UNWRITTEN_BYTES_MAX, ReadyLog
 from tarry.wheel.due import Due
 from tarry.wheel.loader import Loader
@@ -51,7 +51,7 @@ class Series(Protocol):
         ...
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class Dispatcher:
     """One thread calls :meth:`run`, or a test calls :meth:`step`."""
 
@@ -106,7 +106,7 @@ class Dispatcher:
             try:
                 self._ready.flush()
             except OSError as error:
-                if error.errno not in DISK_FULL:
+                if error.errno not in TRY_AGAIN:
                     raise
                 # Consumers have what is in memory. The rest is late, not lost, until there is space again.
                 with self._wheel.lock:

@@ -28,7 +28,7 @@ ROWS_MAX = 4096
 RETRY_S = 1.0
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class KeyBackfill:
     """One job after the other; with threads, in one of its own. :meth:`stop` ends it between two writes."""
 

@@ -34,7 +34,7 @@ DRAIN_S = 0.05
 RETRY_S = 0.25
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class Series:
     """``submit`` gives a command to the intake's writer; it may raise when nothing can be accepted now."""
 

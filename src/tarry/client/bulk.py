@@ -132,8 +132,8 @@ class BulkStream:
 
     def _accept(self, row: int, chunk: pa.RecordBatch, answer: AcceptedAnswer | PlacedAnswer) -> None:
         self._pause_s = OVERLOAD_S
-        said = isinstance(answer, AcceptedAnswer) and answer.due_ms is None
-        accepted = accepted_of(row, answer, _int64s(chunk.column("due_ms")) if said else None)
+        as_asked = isinstance(answer, AcceptedAnswer) and answer.due_ms is None
+        accepted = accepted_of(row, answer, _int64s(chunk.column("due_ms")) if as_asked else None)
         self._accepted.append(accepted)
         if self._progress is not None:
             self._progress(accepted)
@@ -144,8 +144,8 @@ class BulkStream:
         if error is None:
             try:
                 self._writer.close()
-            except FLIGHT_ERRORS as found:
-                error = found
+            except FLIGHT_ERRORS as reason:
+                error = reason
         cause = self._connection.translate(error) if error else UnavailableError("the broker ended the stream")
         if not isinstance(cause, UnavailableError):
             return cause

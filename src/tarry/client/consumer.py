@@ -56,6 +56,7 @@ class Consumer:
 
         Raises:
             InvalidArgumentError: the broker refuses the topic, the group or an option.
+            NotFoundError: the group was deleted.
             CorruptError: what comes next lies in a damaged file of the broker; names it. What came before was given.
         """
         for batch in self.batches():

@@ -14,7 +14,7 @@ from tarry.base.errors import DiskFullError, OverloadedError, TarryError
 from tarry.base.placement import ANY_CORE, Placement
 from tarry.log import frame
 from tarry.log.commit import GroupCommit, as_tarry_error
-from tarry.log.files import DISK_FULL, Files, sync_directory
+from tarry.log.files import TRY_AGAIN, Files, sync_directory
 from tarry.log.frame import LogKind
 from tarry.log.segment import SegmentReader, SegmentWriter, list_segments, segment_path
 from tarry.queue.entries import SCHEMA, Entry, from_batch, to_batch
@@ -185,7 +185,7 @@ class Journal:
             if not self._owes_snapshot:
                 self._append(self._owed + entries)
         except OSError as failure:
-            if failure.errno not in DISK_FULL:
+            if failure.errno not in TRY_AGAIN:
                 raise
             self._owe(entries)
             error = self._disk_full()
@@ -232,7 +232,7 @@ class Journal:
         try:
             fresh = SegmentWriter(self._files, self._directory, LogKind.ACKS, old.base + 1)
         except OSError as error:
-            if error.errno not in DISK_FULL:
+            if error.errno not in TRY_AGAIN:
                 raise
             return False
         self._writer = fresh
@@ -245,7 +245,7 @@ class Journal:
             self._append(entries, SNAPSHOT_BEGINS)
             self._append([], SNAPSHOT_ENDS)
         except OSError as error:
-            if error.errno not in DISK_FULL:
+            if error.errno not in TRY_AGAIN:
                 raise
             self._writer = old
             fresh.close()

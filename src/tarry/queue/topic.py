@@ -156,11 +156,12 @@ class Topic:
         return offset, concat(parts)
 
     def read_rows(self, offsets: Int64s) -> tuple[int, Int64s, pa.RecordBatch | None]:
-        """The rows of these offsets (ascending) that can still be read; where they are many bytes, of the first alone.
+        """The rows of these offsets (ascending) that can still be read; where they are many bytes, only of the first
+        ones.
 
         Returns:
-            (how many of ``offsets`` this is about, those of them that can be read, and their rows: one each in the
-            same order, None where there are none)
+            (how many of ``offsets``, from the first on, were looked for; those of them that can be read; their rows in
+            the same order, or None where there are none)
         """
         batches: list[pa.RecordBatch] = []
         kept = [np.empty(0, np.int64)]
@@ -213,7 +214,7 @@ class Topic:
         return unsubscribe
 
     def notify(self) -> None:
-        """Tell who listens that there are new rows."""
+        """Call everybody who listens for new rows."""
         for listener in self.listeners:
             listener()
 

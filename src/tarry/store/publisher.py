@@ -295,7 +295,7 @@ def _open_or_create(place: Place) -> DeltaTable:
 
 def _create(place: Place) -> DeltaTable:
     if place.local is not None:
-        place.local.mkdir(parents=True, exist_ok=True)
+        place.local.mkdir(mode=0o750, parents=True, exist_ok=True)
     try:
         # Broker and pipeline may both be the first: "error" makes one of them lose, and open what the other made.
         table = DeltaTable.create(

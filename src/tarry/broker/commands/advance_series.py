@@ -97,11 +97,9 @@ class AdvanceSeries:
                 batch.names[name_of_key(topic, key)] = entry
 
     def on_durable(self, first_seq: int) -> None:
-        """It is durable."""
         self._done(self._deliver)
 
     def on_refused(self, error: TarryError) -> None:
-        """Not now: the occurrences stay where they are."""
         self._done(error)
 
 

@@ -20,8 +20,9 @@ from tarry.names import Entry, name_of_key
 
 @dataclass(slots=True, eq=False)
 class Move:
-    """``target`` is the message as it was found, ``row`` (of UNNUMBERED, one) how it is to be stored. ``done`` gets
-    None where it must be looked up again: it has become another since, as a series went on, or a key was replaced.
+    """A command. ``target`` is the message as it was found, ``row`` (one, of UNNUMBERED) what is to
+    be stored instead. ``done`` gets None where the caller has to look the message up again: since then the series has
+    gone on to its next occurrence, or the key was replaced.
     """
 
     _target: Target
@@ -61,9 +62,7 @@ class Move:
         self._answer = Rescheduled(Outcome.DONE, receipt)
 
     def on_durable(self, first_seq: int) -> None:
-        """It is durable."""
         self._done(self._answer)
 
     def on_refused(self, error: TarryError) -> None:
-        """Nothing was changed."""
         self._done(error)

@@ -131,7 +131,6 @@ class ScheduleNamed:
         return pa.RecordBatch.from_arrays([pa.array(seq[done]), pa.array(due[done]), topics], names=_TARGETS)
 
     def on_durable(self, first_seq: int) -> None:
-        """It is durable."""
         if not self._outcomes.any():
             # As nearly always: all are stored, one after the other, and need one token.
             due = self._batch.column("due_ms").to_numpy()
@@ -147,7 +146,6 @@ class ScheduleNamed:
         self._done(Accepted(first_seq, due, handle.sign(self._secret, first_seq, len(seq)), placed))
 
     def on_refused(self, error: TarryError) -> None:
-        """Nothing of it was accepted."""
         self._done(error)
 
 

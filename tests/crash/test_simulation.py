@@ -1,0 +1,60 @@
+"""Some lives of the simulation, whose seeds stay the same: `make simulate` has thousands."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.crash.power import PAGE_BYTES, PowerDisk
+from tests.crash.simulation import simulate
+
+LIVES = [
+    pytest.param([1], 8, id="short"),
+    pytest.param([2, 3, 4], 12, id="long", marks=pytest.mark.rest),
+]
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_logged() -> Iterator[None]:
+    """What is logged with a traceback keeps the files open that its frames have."""
+    logging.disable()
+    yield
+    logging.disable(logging.NOTSET)
+
+
+@pytest.mark.parametrize(("seeds", "crashes"), LIVES)
+def test_lives_of_many_crashes(seeds: list[int], crashes: int, fast_path: Path) -> None:
+    for seed in seeds:
+        done = simulate(seed, fast_path / str(seed), crashes)
+        assert done["intake segments deleted"], "it was too short to see the pipeline at work"
+
+
+def test_what_a_power_failure_leaves(fast_path: Path) -> None:
+    """Synced bytes and names stay; of others, every outcome comes up."""
+    outcomes = set()
+    for seed in range(60):
+        root = fast_path / str(seed)
+        disk = PowerDisk(root / "data", root / "spare")
+        with disk.attached():
+            file = disk.open_append(root / "data" / "log")
+            file.write([b"a" * 1000])
+            file.sync()
+            file.write([b"b" * 3 * PAGE_BYTES])
+            file.close()
+            disk.replace(root / "data" / "small", b"former")
+            (root / "data" / "small").unlink()
+            (root / "data" / "new").write_bytes(b"not synced")
+        disk.lose_unsynced(random.Random(seed))
+        left = (root / "data" / "log").read_bytes()
+        assert left[:1000] == b"a" * 1000
+        rest = left[1000:]
+        torn = b"\0" in rest and b"b" in rest
+        outcomes.add("torn" if torn else "all" if len(rest) == 3 * PAGE_BYTES and rest[0] else "less")
+        new, small = root / "data" / "new", root / "data" / "small"
+        outcomes.add(f"new {new.read_bytes() if new.exists() else None!r}")
+        outcomes.add(f"small {small.read_bytes() if small.exists() else None!r}")
+    assert outcomes >= {"torn", "all", "less", "new None", "new b'not synced'", "small None", "small b'former'"}
