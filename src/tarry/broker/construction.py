@@ -255,8 +255,8 @@ def _open(
         key_backfill,
         clock,
         limits,
-        on_news=take_up_news,
-        threaded=threaded,
+        take_up_news,
+        threaded,
     )
     pipeline = Pipeline(config, clock, intake, follower, jobs, progress, damage, follower.announce)
     scrub = Scrub(config, clock, files, follower, health.ending, damage.report)

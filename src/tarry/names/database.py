@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from rocksdict import BlockBasedOptions, Cache, DBRecoveryMode, Options, Rdict, WriteBatch
 
+from tarry.base.descriptors import when_free
 from tarry.base.errors import ClosedError, CorruptError
 from tarry.base.placement import Placement
 from tarry.log.files import Files
@@ -145,7 +146,7 @@ class Database:
         self.directory.mkdir(mode=0o750, parents=True, exist_ok=True)
         self._closed = False
         self._placement.apart()  # its threads begin on the cores of the one that opens it
-        self._db = Rdict(str(self.directory), options)
+        self._db = when_free(lambda: Rdict(str(self.directory), options))
         self._files.adopt(self, self.directory)
 
     def sync(self) -> None:
@@ -207,7 +208,7 @@ class Database:
 
     def _guarded(self, work: Callable[[], T]) -> T:
         try:
-            return work()
+            return when_free(work)
         except Exception as error:
             if self._closed:
                 # A reader that met close(): nothing is wrong with what is on disk.
