@@ -9,53 +9,59 @@ say is never lost, and applying them twice changes nothing.
 from __future__ import annotations
 
 import json
-import sqlite3
 import threading
-from collections.abc import Iterable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from tarry.api.jobs import Job, JobState
 from tarry.base.bulk import NUMBERS_MAX, ROWS_MAX, CancelledJobs, JobRow, first_seq
-from tarry.base.errors import CorruptError, DiskFullError, InvalidArgumentError, NotFoundError, OverloadedError
+from tarry.base.errors import InvalidArgumentError, NotFoundError, OverloadedError
 from tarry.base.message import Kind
+from tarry.broker.jobs_file import JobsFile
 from tarry.store import StaleCommitError
 
-VERSION = 1
 RESERVED_ROWS = 1 << 26
 """So many seqs are taken durably at once; handing them out needs no disk."""
 NAME_BYTES_MAX = 200
 
-_SCHEMA = """
-create table attempt (
-  number integer primary key, job text not null, state text not null, reserved integer not null default 0,
-  rows integer not null default 0, topics text not null default '{}', due_min_ms integer, due_max_ms integer,
-  begun_ms integer not null, committed_ms integer, cancelled integer not null default 0,
-  since_due_ms integer, since_seq integer, keys integer, attempt text);
-create index attempt_job on attempt (job, number);
-"""
 _COLUMNS = "number, job, state, reserved, rows, topics, due_min_ms, due_max_ms, begun_ms, committed_ms, cancelled, keys"
 
 
 class Jobs:
     """Thread-safe. Nothing is on disk before the first job."""
 
-    def __init__(self, directory: Path) -> None:
-        self._path = directory / "jobs.db"
+    def __init__(self, directory: Path, changes_min: int = 0) -> None:
+        """
+        Args:
+            directory: where ``jobs.db`` is.
+            changes_min: :attr:`changes` as the checkpoint has it.
+
+        Raises:
+            CorruptError: what is on disk is damaged, of another version, or older than the checkpoint.
+        """
+        self._file = JobsFile(directory / "jobs.db", changes_min)
         self._lock = threading.RLock()
         self._left: dict[int, tuple[int, int]] = {}  # of each attempt: seqs that are reserved and not handed out
         self.cancelled = CancelledJobs()
         """The attempts that were cancelled and are not forgotten: of their messages, too, it is asked what became."""
-        if self._path.exists():
-            with self._read() as db:
-                if db.execute("pragma user_version").fetchone()[0] != VERSION:
-                    raise CorruptError(f"{self._path} is of another version; this program reads {VERSION}")
+        self.registry_writes = 0
+        """So many batches of changes the registry had had, durably, when keys of a job were last registered in it."""
+        if self._file.exists:
+            with self._file.read() as db:
                 rows = db.execute(
                     "select number, since_due_ms, since_seq from attempt where state = ? and since_seq is not null",
                     (JobState.CANCELLED,),
                 )
                 self.cancelled.update({number: (due_ms, seq) for number, due_ms, seq in rows})
+                if self._file.version >= 2:
+                    [[highest]] = db.execute("select coalesce(max(registry_writes), 0) from attempt")
+                    self.registry_writes = highest
+
+    @property
+    def changes(self) -> int:
+        """A number that grows with each change; so far it is durable."""
+        return self._file.changes
 
     # -- an attempt's way ------------------------------------------------------------------------------------------
 
@@ -77,10 +83,9 @@ class Jobs:
             shared = last is not None and last.state is JobState.OPEN and attempt is not None
             if last is not None and shared and self._begun_with(last.number) == attempt:
                 return last
-            with self._write() as db:
-                db.execute(
-                    "update attempt set state = ? where job = ? and state = ?", (JobState.ABORTED, job, JobState.OPEN)
-                )
+            with self._file.write() as db:
+                aborted = (JobState.ABORTED, job, JobState.OPEN)
+                db.execute("update attempt set crc = null, state = ? where job = ? and state = ?", aborted)
                 (highest,) = db.execute("select coalesce(max(number), -1) from attempt").fetchone()
                 number = max(highest + 1, number_min)
                 if number >= NUMBERS_MAX:
@@ -92,9 +97,9 @@ class Jobs:
             return self.get(number)
 
     def _begun_with(self, number: int) -> str | None:
-        with self._read() as db:
-            (found,) = db.execute("select attempt from attempt where number = ?", (number,)).fetchone()
-            return None if found is None else str(found)
+        with self._file.read() as db:
+            (attempt,) = db.execute("select attempt from attempt where number = ?", (number,)).fetchone()
+            return None if attempt is None else str(attempt)
 
     def reserve(self, number: int, rows: int) -> int:
         """The first of ``rows`` seqs that nobody else has.
@@ -110,27 +115,23 @@ class Jobs:
             if at + rows > end:
                 # After a restart, what was reserved before it and not used is left out.
                 end = at + rows + RESERVED_ROWS
-                with self._write() as db:
-                    db.execute("update attempt set reserved = ? where number = ?", (end, number))
+                self._update("reserved = ? where number = ?", (end, number))
             self._left[number] = (at + rows, end)
             return first_seq(number) + at
 
     def committing(self, number: int, topics: dict[str, int], span_ms: tuple[int, int], keys: int | None) -> None:
         """The store's commit is about to be made. ``keys``: 0 where no message has one."""
-        told = (
-            JobState.COMMITTING,
-            sum(topics.values()),
-            json.dumps(topics),
-            *span_ms,
-            0 if keys == 0 else None,
-            number,
+        rows, keys = sum(topics.values()), 0 if keys == 0 else None
+        self._update(
+            "state = ?, rows = ?, topics = ?, due_min_ms = ?, due_max_ms = ?, keys = ? where number = ?",
+            (JobState.COMMITTING, rows, json.dumps(topics), *span_ms, keys, number),
         )
-        what = "state = ?, rows = ?, topics = ?, due_min_ms = ?, due_max_ms = ?, keys = ? where number = ?"
-        self._update(what, told)
 
-    def named(self, number: int, keys: int) -> None:
-        """So many of its messages had keys, which are registered."""
-        self._update("keys = ? where number = ?", (keys, number))
+    def named(self, number: int, keys: int, registry_writes: int) -> None:
+        """So many of its messages had keys, which are registered, durably, with the registry's first
+        ``registry_writes`` batches of changes.
+        """
+        self._update("keys = ?, registry_writes = ? where number = ?", (keys, registry_writes, number))
 
     def reopen(self, number: int) -> None:
         """The store's commit was not made."""
@@ -154,13 +155,15 @@ class Jobs:
                 since[row.number] = row.since or (-(1 << 63), 0)
         if not committed and not cancelled:
             return committed
-        with self._lock, self._write() as db:
+        with self._lock, self._file.write() as db:
             db.executemany(
-                "update attempt set state = ?, committed_ms = coalesce(committed_ms, ?) where number = ? and state = ?",
+                "update attempt set crc = null, state = ?, committed_ms = coalesce(committed_ms, ?) "
+                "where number = ? and state = ?",
                 [(JobState.COMMITTED, now_ms, n, JobState.COMMITTING) for n in sorted(committed)],
             )
             db.executemany(
-                "update attempt set state = ?, cancelled = ?, since_due_ms = ?, since_seq = ? where number = ?",
+                "update attempt set crc = null, state = ?, cancelled = ?, since_due_ms = ?, since_seq = ? "
+                "where number = ?",
                 [(JobState.CANCELLED, count, *since[n], n) for n, count in cancelled.items()],
             )
         self.cancelled.update(since)
@@ -181,9 +184,9 @@ class Jobs:
         delivered. And what was cancelled is remembered for as long as what was delivered, or asking for one of its
         messages would be answered with "delivered" as soon as the last of them is past.
         """
-        if not self._path.exists():
+        if not self._file.exists:
             return
-        with self._lock, self._write() as db:
+        with self._lock, self._file.write() as db:
             db.execute(
                 "delete from attempt where max(begun_ms, coalesce(committed_ms, 0), coalesce(due_max_ms, 0)) < ? "
                 "and (due_max_ms is null or due_max_ms < ?) "
@@ -201,10 +204,10 @@ class Jobs:
         Raises:
             NotFoundError: there is none of that number, or it was forgotten.
         """
-        found = self._select("where number = ?", (number,))
-        if not found:
+        attempt = self._first("where number = ?", (number,))
+        if attempt is None:
             raise NotFoundError(f"there is no attempt {number} of a bulk job")
-        return found[0]
+        return attempt
 
     def open_one(self, number: int) -> Job:
         """An attempt that may still be filled and committed.
@@ -219,8 +222,7 @@ class Jobs:
 
     def last(self, job: str) -> Job | None:
         """The attempt that a job's name stands for: the last one."""
-        found = self._select("where job = ? order by number desc limit 1", (job,))
-        return found[0] if found else None
+        return self._first("where job = ? order by number desc limit 1", (job,))
 
     def recent(self, limit: int) -> list[Job]:
         """The last attempts of all jobs, the newest first."""
@@ -230,55 +232,22 @@ class Jobs:
 
     def unannounced(self) -> Job | None:
         """The attempt that is committing; there is one at most."""
-        found = self._select("where state = ?", (JobState.COMMITTING,))
-        return found[0] if found else None
+        return self._first("where state = ?", (JobState.COMMITTING,))
 
     def unnamed(self) -> list[Job]:
         """Committed attempts of which the keys are not all registered."""
         return self._select("where state = ? and keys is null order by number", (JobState.COMMITTED,))
 
+    def _first(self, where: str, values: tuple[Any, ...]) -> Job | None:
+        return next(iter(self._select(where, values)), None)
+
     def _select(self, where: str, values: tuple[Any, ...]) -> list[Job]:
-        if not self._path.exists():
+        if not self._file.exists:
             return []
-        with self._lock, self._read() as db:
+        with self._lock, self._file.read() as db:
             rows = db.execute(f"select {_COLUMNS} from attempt {where}", values).fetchall()
         return [Job(r[0], r[1], JobState(r[2]), r[3], r[4], json.loads(r[5]), *r[6:]) for r in rows]
 
-    # -- the file --------------------------------------------------------------------------------------------------
-
     def _update(self, what: str, values: tuple[Any, ...]) -> None:
-        with self._lock, self._write() as db:
-            db.execute(f"update attempt set {what}", values)
-
-    @contextmanager
-    def _read(self) -> Iterator[sqlite3.Connection]:
-        # Opened each time, for it is seldom: nothing is held open, and nothing has to be closed after a crash.
-        try:
-            with closing(sqlite3.connect(self._path, isolation_level=None)) as db:
-                # EXTRA: also the name of the journal is gone from the directory, durably, when a commit returns.
-                db.execute("pragma synchronous = extra")
-                yield db
-        except sqlite3.Error as error:
-            raise self._translated(error) from error
-
-    @contextmanager
-    def _write(self) -> Iterator[sqlite3.Connection]:
-        new = not self._path.exists()
-        with self._read() as db:
-            db.execute("begin immediate")
-            try:
-                if new:
-                    for statement in _SCHEMA.split(";"):
-                        db.execute(statement)
-                    db.execute(f"pragma user_version = {VERSION}")
-                yield db
-                db.execute("commit")
-            except BaseException:
-                if db.in_transaction:
-                    db.execute("rollback")
-                raise
-
-    def _translated(self, error: sqlite3.Error) -> Exception:
-        if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL:
-            return DiskFullError(f"the disk of {self._path} is full: nothing was changed; try again")
-        return CorruptError(f"{self._path}: {error}")
+        with self._lock, self._file.write() as db:
+            db.execute(f"update attempt set crc = null, {what}", values)

@@ -16,11 +16,10 @@ from tarry.log import frame
 from tarry.log.commit import GroupCommit, as_tarry_error
 from tarry.log.files import TRY_AGAIN, Files, sync_directory
 from tarry.log.frame import LogKind
-from tarry.log.recover import recover_tail
 from tarry.log.segment import SegmentReader, SegmentWriter, list_segments, segment_path
 from tarry.queue.entries import SCHEMA, Entry, from_batch, to_batch
+from tarry.queue.journal_recovery import SNAPSHOT_BEGINS, SNAPSHOT_ENDS, recover_journal
 
-SNAPSHOT_BEGINS, SNAPSHOT_ENDS = 1, 2
 ENTRIES_MAX = 1 << 18
 """Entries that may wait to be written before consumers are refused: some 50 MB. As many may be owed to a full disk."""
 _UNLIMITED = 1 << 62
@@ -34,7 +33,7 @@ class _Item:
 
 
 class Journal:
-    """Open with :meth:`open`, read :meth:`entries`, then write. Entries given together wait for one fsync, which comes
+    """Open it, read :meth:`entries`, then write. Entries given together wait for one fsync, which comes
     after the ready log's (``docs/formats.md`` says why).
 
     **How its queue is bounded.** :meth:`write` neither waits nor refuses. It is called with a group's lock held, which
@@ -55,83 +54,50 @@ class Journal:
         self,
         files: Files,
         directory: Path,
-        writer: SegmentWriter,
         *,
         segment_bytes_max: int,
         sync_ready: Callable[[int | None], None],
         snapshot: Callable[[], Iterable[Entry]],
         on_fatal: Callable[[BaseException], None],
         threaded: bool,
+        durable: tuple[int, int] = (0, 0),
         placement: Placement = ANY_CORE,
     ) -> None:
-        self._files = files
-        self._directory = directory
-        self._writer = writer
-        self._segment_bytes_max = segment_bytes_max
-        self._roll_bytes = segment_bytes_max
-        self._sync_ready = sync_ready
-        self._snapshot = snapshot
-        self._on_fatal = on_fatal
-        self._owed: list[Entry] = []
-        self._owes_snapshot = False
-        self._failed = False
-        self._count_lock = threading.Lock()
-        self._waiting = 0
-        self._opened_with = writer.base
-        self._commits: GroupCommit[_Item] = GroupCommit(
-            "tarry-acks",
-            self._commit,
-            self._on_failure,
-            weight_max=_UNLIMITED,
-            threaded=threaded,
-            placement=placement,
-        )
-
-    @classmethod
-    def open(
-        cls,
-        files: Files,
-        directory: Path,
-        *,
-        segment_bytes_max: int,
-        sync_ready: Callable[[int | None], None],
-        snapshot: Callable[[], Iterable[Entry]],
-        on_fatal: Callable[[BaseException], None],
-        threaded: bool,
-        placement: Placement = ANY_CORE,
-    ) -> Journal:
         """Open what is on disk.
 
         Args:
             sync_ready: makes the ready log durable up to a ticket of its own, or all of it (None).
             snapshot: gives the state of all groups.
             on_fatal: called with what kept an entry from ever becoming durable.
+            durable: :attr:`position` as the checkpoint has it; (0, 0) where it does not say.
 
         Raises:
             CorruptError: for damage in what had been durable.
         """
-        bases = list_segments(directory)
-        for base in bases[-1:]:
-            recover_tail(files, segment_path(directory, base), LogKind.ACKS, base)
-        # A last file whose snapshot is not whole died while rolling: the file before it has everything.
-        while len(bases) > 1 and not _is_whole(segment_path(directory, bases[-1])):
-            files.remove(segment_path(directory, bases.pop()))
-            recover_tail(files, segment_path(directory, bases[-1]), LogKind.ACKS, bases[-1])
-        writer = SegmentWriter(files, directory, LogKind.ACKS, bases[-1] if bases else 0)
+        self._opened_with = recover_journal(files, directory, durable)
+        self._writer = SegmentWriter(files, directory, LogKind.ACKS, self._opened_with)
         try:
             # Before anything is served: its writer may have died before the fsync.
-            writer.sync()
+            self.position = self._opened_with, self._writer.sync()
+            """Number of the file that is written, and up to where it is durable."""
         except BaseException:
-            writer.close()
+            self._writer.close()
             raise
-        return cls(
-            files,
-            directory,
-            writer,
-            segment_bytes_max=segment_bytes_max,
-            sync_ready=sync_ready,
-            snapshot=snapshot,
-            on_fatal=on_fatal,
+        self._files = files
+        self._directory = directory
+        self._segment_bytes_max = self._roll_bytes = segment_bytes_max
+        self._sync_ready = sync_ready
+        self._snapshot = snapshot
+        self._on_fatal = on_fatal
+        self._owed: list[Entry] = []
+        self._owes_snapshot = self._failed = False
+        self._count_lock = threading.Lock()
+        self._waiting = 0
+        self._commits: GroupCommit[_Item] = GroupCommit(
+            "tarry-acks",
+            self._commit,
+            self._on_failure,
+            weight_max=_UNLIMITED,
             threaded=threaded,
             placement=placement,
         )
@@ -207,7 +173,7 @@ class Journal:
             self._owes_snapshot = not self._roll()
             return self._disk_full() if self._owes_snapshot else None
         self._owed = []
-        self._writer.sync()
+        self.position = self._writer.base, self._writer.sync()
         if self._writer.size >= self._roll_bytes:
             self._roll()
         return None
@@ -255,7 +221,7 @@ class Journal:
             self._files.remove(fresh.path)
             sync_directory(self._directory)
             return False
-        fresh.sync()
+        self.position = fresh.base, fresh.sync()
         old.close()
         # A snapshot may be larger than a segment; then one for each commit would be most of the writing.
         self._roll_bytes = max(self._segment_bytes_max, 2 * fresh.size)
@@ -280,8 +246,3 @@ class Journal:
         if (self._owed or self._owes_snapshot) and not self._failed:
             self._commit([])  # what a full disk kept from being written, if there is room now
         self._writer.close()
-
-
-def _is_whole(path: Path) -> bool:
-    with SegmentReader(path) as reader:
-        return any(at.header.kind == SNAPSHOT_ENDS for at in reader.headers())

@@ -89,6 +89,7 @@ class ConnectionGuard:
         self._silent_s = silent_s
         self._connections: dict[int, _Connection] = {}
         self._given: set[str] = set()
+        self.looks = 0
         self._resident = 0
         self._open = 0
         self._stopped = threading.Event()
@@ -142,6 +143,7 @@ class ConnectionGuard:
         self._end_silent(now_s)
         self._end_connections()
         self._end_large()
+        self.looks += 1
 
     def _current(self, now_s: float) -> Iterator[_Connection]:
         for fd in open_descriptors():
