@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from tarry.api.consuming import ConsumerGroup
 from tarry.api.local import LocalBroker
-from tarry.api.operations import GetGroup, GetQueues, ReadQueue
+from tarry.api.operations import GetGroup, ReadQueue
 from tarry.base.errors import NotFoundError
 from tarry.fronts.rocketmq.classic.clients import ClientRegistry, Subscription
 from tarry.fronts.rocketmq.classic.codes import RequestRefused, ResponseCode
@@ -18,6 +18,7 @@ from tarry.fronts.rocketmq.classic.connection import Answer, Request
 from tarry.fronts.rocketmq.classic.message_bytes import address_bytes, encode_message, stored_messages
 from tarry.fronts.rocketmq.classic.offsets import Offsets
 from tarry.fronts.rocketmq.classic.positions import Positions
+from tarry.fronts.rocketmq.classic.queue_ends import QueueEnds
 from tarry.fronts.rocketmq.classic.queues import TopicQueues
 from tarry.fronts.rocketmq.common.groups import GroupRegistry
 from tarry.fronts.rocketmq.common.names import group_name, topic_name
@@ -54,7 +55,7 @@ class _Pull(NamedTuple):
 
 
 class Puller:
-    """On the loop's thread."""
+    """On the loop's thread, until :meth:`close`."""
 
     def __init__(
         self,
@@ -77,6 +78,13 @@ class Puller:
         self._offsets = offsets
         self._positions = positions
         self._run_in_thread = run_in_thread
+        self._ends: dict[tuple[str, str], QueueEnds] = {}
+        """By topic and group."""
+
+    def close(self) -> None:
+        """Groups are listened to no more."""
+        for ends in self._ends.values():
+            ends.close()
 
     async def pull(self, request: Request) -> Answer:
         """
@@ -99,8 +107,9 @@ class Puller:
     async def _find(self, pull: _Pull, request: Request) -> Answer:
         """What there is of a pull's queue, or comes within its time; what is not for it is passed over."""
         begun_s, host, start = self._loop.time(), address_bytes(request.connection.local), pull.start
+        ends = self._ends_of(pull.group)
         while True:
-            first, end = await self._wait(pull.group, start, pull.wait_s - (self._loop.time() - begun_s))
+            first, end = await ends.wait(start, pull.wait_s - (self._loop.time() - begun_s))
             if not first <= start <= end:
                 return _answer(ResponseCode.PULL_OFFSET_MOVED, first if start < first else end, first, end)
             if start == end:
@@ -141,6 +150,15 @@ class Puller:
 
         return await self._run_in_thread(look_up)
 
+    def _ends_of(self, group: ConsumerGroup) -> QueueEnds:
+        key = group.topic_name, group.name
+        ends = self._ends.get(key)
+        if ends is None or ends.group is not group:
+            if ends is not None:
+                ends.close()  # of a group of that name that was deleted
+            ends = self._ends[key] = QueueEnds(self._broker, self._loop, group, self._run_in_thread)
+        return ends
+
     def _read(self, pull: _Pull, start: int, end: int, host: bytes) -> _Read:
         """In a thread: the next messages of the queue that the group wants; or none, and how far was looked."""
         topic, parts, size = pull.group.topic_name, list[bytes](), 0
@@ -156,36 +174,6 @@ class Puller:
         if not parts:
             self._positions.pass_over(topic, pull.group.name, pull.queue, pull.start, stop)
         return _Read(b"".join(parts), stop)
-
-    async def _wait(self, group: ConsumerGroup, offset: int, wait_s: float) -> tuple[int, int]:
-        """The first offset and the end of the group's queue, once it reaches beyond ``offset``, or after ``wait_s``."""
-        news = asyncio.Event()
-
-        def on_news() -> None:
-            try:
-                self._loop.call_soon_threadsafe(news.set)
-            except RuntimeError:
-                pass  # the loop is closed: the front has stopped
-
-        # Before the first look, so that what comes after it is noticed.
-        stop_listening = group.listen(on_news)
-        until_s = self._loop.time() + wait_s
-        try:
-            while True:
-                news.clear()
-                first, end = await self._run_in_thread(lambda: self._ends(group.topic_name))
-                if end != offset:
-                    return first, end
-                try:
-                    async with asyncio.timeout_at(until_s):
-                        await news.wait()
-                except TimeoutError:
-                    return first, end
-        finally:
-            stop_listening()
-
-    def _ends(self, topic: str) -> tuple[int, int]:
-        return self._broker.call(GetQueues([topic]))[topic]
 
 
 def _answer(code: int, next_offset: int, first: int, end: int, body: bytes = b"") -> Answer:
