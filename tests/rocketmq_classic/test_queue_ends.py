@@ -89,6 +89,21 @@ def test_news_while_the_broker_is_asked_are_not_missed() -> None:
     run(scenario)
 
 
+@pytest.mark.timeout(20)
+def test_who_comes_with_the_answer_waits_no_longer_than_others() -> None:
+    async def scenario(fake: Fake) -> None:
+        first = fake.wait(0)
+        await turn()
+        fake.end = 1
+        # It begins before anybody has heard of the answer.
+        second = fake.wait(0)
+        look, _ = fake.looks.pop()
+        look.set_result((0, 1))
+        assert await asyncio.gather(first, second) == [(0, 1)] * 2
+
+    run(scenario)
+
+
 def test_what_is_known_is_answered_without_asking() -> None:
     async def scenario(fake: Fake) -> None:
         fake.end = 5

@@ -29,7 +29,7 @@ class QueueEnds:
         self._run_in_thread = run_in_thread
         self._ends: Ends = (0, 0)
         self._outdated = True
-        self._look: asyncio.Future[Ends] | None = None
+        self._look: asyncio.Task[None] | None = None
         """The question that is under way."""
         self._news = asyncio.Event()
         self._announced = False
@@ -57,24 +57,26 @@ class QueueEnds:
         """Until what is known is as new as the last news."""
         while self._outdated or self._look is not None:
             if self._look is None:
-                # Before the question: what comes after the answer was made is news again.
-                self._outdated = False
-                self._news.clear()
-                self._look = self._run_in_thread(self._ask)
-                self._look.add_done_callback(self._on_looked)
+                self._look = self._loop.create_task(self._ask())
+                # Nobody may be left to be told of an error.
+                self._look.add_done_callback(lambda look: look.cancelled() or look.exception())
             # Others wait for the same answer: who leaves does not cancel it.
             await asyncio.shield(self._look)
 
-    def _ask(self) -> Ends:
+    async def _ask(self) -> None:
         topic = self.group.topic_name
-        return self._broker.call(GetQueues([topic]))[topic]
-
-    def _on_looked(self, look: asyncio.Future[Ends]) -> None:
-        self._look = None
-        if look.cancelled() or look.exception() is not None:
+        # Before the question: what comes after the answer was made is news again.
+        self._outdated = False
+        self._news.clear()
+        try:
+            self._ends = await self._run_in_thread(lambda: self._broker.call(GetQueues([topic]))[topic])
+        except BaseException:
             self._outdated = True
-        else:
-            self._ends = look.result()
+            raise
+        finally:
+            # Here, and not in a call-back: who comes between the answer and its call-back would wait for what is done,
+            # which does not wait at all, for ever.
+            self._look = None
 
     def _on_news(self) -> None:
         # From any thread, often from the dispatcher's: nothing is looked at here.
