@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from tarry.base.errors import CorruptError
-from tarry.store.claims import Content, content_of, differences
+from tarry.store.claims import Content, differences
 from tarry.store.footers import FOOTERS, checksums_in, footer_bytes_at
 from tarry.store.locallog import (
     GO_ON,
@@ -29,7 +29,7 @@ from tarry.store.locallog import (
     record_path,
     version_of_file,
 )
-from tarry.store.parquet import read_group
+from tarry.store.parquet import groups, read_group
 from tarry.store.place import Place
 from tarry.store.snapshot import FileColumns
 from tarry.verify.check import CHUNK_BYTES, DERIVED, RESTORE, Check, Finding, Note, Pace, Results
@@ -222,7 +222,7 @@ def check_file(place: Place, relative: str, size: int, claimed: Content, pace: P
         yield _damaged(path, _first_damaged(place, relative, lambda _: None), what)
         return
     try:
-        content = content_of(place, relative)
+        content = Content.of(groups(place, relative))
     except CorruptError as error:
         yield _damaged(path, None, str(error).partition(": ")[2] or str(error))
         return
