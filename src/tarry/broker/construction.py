@@ -260,7 +260,9 @@ def _open(
     )
     pipeline = Pipeline(config, clock, intake, follower, jobs, progress, damage, follower.announce)
     scrub = Scrub(config, clock, files, follower, health.ending, damage.report)
-    status = Status(clock, health, intake, ready, wheel, follower, progress, pipeline, lateness, damage, loader, scrub)
+    status = Status(
+        clock, health, intake, ready, wheel, follower, progress, pipeline, lateness, damage, loader, scrub, registry
+    )
     queries = Queries(
         config,
         clock,

@@ -73,23 +73,25 @@ class Jobs:
         """A number that grows with each change; so far it is durable."""
         self.registry_writes = 0
         """So many batches of changes the registry had had, durably, when keys of a job were last registered in it."""
-        if self._path.exists():
+        if self._exists:
             self._check_whole()
-        if self._path.exists():
             self.changes = self._read_changes()
         if self.changes < changes_min:
             raise CorruptError(
-                f"{self._path} is {'older than it was' if self._path.exists() else 'missing'}: change {changes_min} of "
+                f"{self._path} is {'older than it was' if self._exists else 'missing'}: change {changes_min} of "
                 f"it had been durable, it has {self.changes}; nothing else knows which bulk jobs were cancelled. "
                 "Restore the directory from one copy"
             )
+
+    @property
+    def _exists(self) -> bool:
+        # An empty one is of a process that died before it had written the first job.
+        return self._path.exists() and self._path.stat().st_size > 0
 
     def _check_whole(self) -> None:
         with self._read() as db:
             version, pages = (db.execute(f"pragma {name}").fetchone()[0] for name in ("user_version", "page_count"))
             if not pages:
-                # The process died before it had written the first job.
-                self._path.unlink()
                 return
             if version not in VERSIONS:
                 readable = " or ".join(map(str, VERSIONS))
@@ -236,7 +238,7 @@ class Jobs:
         delivered. And what was cancelled is remembered for as long as what was delivered, or asking for one of its
         messages would be answered with "delivered" as soon as the last of them is past.
         """
-        if not self._path.exists():
+        if not self._exists:
             return
         with self._lock, self._write() as db:
             db.execute(
@@ -294,7 +296,7 @@ class Jobs:
         return next(iter(self._select(where, values)), None)
 
     def _select(self, where: str, values: tuple[Any, ...]) -> list[Job]:
-        if not self._path.exists():
+        if not self._exists:
             return []
         with self._lock, self._read() as db:
             rows = db.execute(f"select {_COLUMNS} from attempt {where}", values).fetchall()
