@@ -21,6 +21,8 @@ from tarry.store.locallog import (
     GO_ON,
     LAST_CHECKPOINT,
     RECORD_SUFFIX,
+    checkpoints_in,
+    entries_in,
     entry_path,
     is_as_recorded,
     is_complete,
@@ -70,9 +72,9 @@ def local_entry_checks(root: Path, *, torn: Path | None = None) -> Iterator[Chec
     crash has cut off.
     """
     directory = log_directory(root)
-    for entry in sorted(directory.glob("[0-9]*.json")):
+    for entry in entries_in(root):
         yield _local("store log", entry, partial(_check_entry, entry, may_be_torn=entry == torn))
-    for checkpoint in sorted(directory.glob("[0-9]*.checkpoint*.parquet")):
+    for checkpoint in checkpoints_in(root):
         yield _local("store checkpoint", checkpoint, partial(_check_checkpoint, checkpoint))
     for record in sorted(directory.glob(f"*{RECORD_SUFFIX}")):
         yield _local("store record", record, partial(_check_record, record))
@@ -89,7 +91,7 @@ def _local(kind: str, path: Path, run: partial[Results]) -> Check:
 
 def _torn(root: Path, version_min: int) -> Path | None:
     """The newest entry, where it is incomplete and nobody has acted on it."""
-    entry = max(log_directory(root).glob("[0-9]*.json"), default=None)
+    entry = max(entries_in(root), default=None)
     if entry is None or version_of_file(entry) <= version_min or record_path(entry).exists() or is_complete(entry):
         return None
     return entry
@@ -97,9 +99,8 @@ def _torn(root: Path, version_min: int) -> Path | None:
 
 def _missing_entries(root: Path, version_min: int) -> Results:
     """Entries are cleaned up from the oldest on, and never the newest: so none is missing between those there are."""
-    directory = log_directory(root)
-    versions = [version_of_file(path) for path in sorted(directory.glob("[0-9]*.json"))]
-    recorded = [version_of_file(path) for path in directory.glob(f"[0-9]*.json{RECORD_SUFFIX}")]
+    versions = [version_of_file(path) for path in entries_in(root)]
+    recorded = [version_of_file(path) for path in log_directory(root).glob(f"[0-9]*.json{RECORD_SUFFIX}")]
     newest = max([*versions, *recorded, version_min])
     missing = set(range(min(versions, default=0), newest + 1)) - set(versions)
     for version in sorted(missing)[:100]:
