@@ -18,7 +18,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from tarry.base.errors import ClosedError, InvalidArgumentError, InvalidMessageError, TarryError, from_wire
 
@@ -254,3 +254,10 @@ class EndOfTurn:
 def copy_of(error: TarryError) -> TarryError:
     """The same error for another caller: one that several raise collects all their tracebacks."""
     return from_wire(error.code, str(error))
+
+
+def fail_futures(entries: list[tuple[Any, asyncio.Future[Any]]], error: TarryError) -> None:
+    """:data:`Refuse` for callers that wait for futures: tasks, which may have been cancelled. On the loop's thread."""
+    for _, future in entries:
+        if not future.done():
+            future.set_exception(copy_of(error))

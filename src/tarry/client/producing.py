@@ -114,7 +114,7 @@ class Producer(Generic[W]):
     # -- called by streams ---------------------------------------------------------------------------------------------
 
     def on_answer(self, batch: Batch[Entry[W]], answer: Answered | TarryError) -> None:
-        """The answer to one batch has come."""
+        """Tell the callers of a batch its answer, which has come."""
         rows = len(batch.entries)
         if isinstance(answer, TarryError):
             self._coalescer.on_refused(batch, answer)
@@ -126,12 +126,12 @@ class Producer(Generic[W]):
         self.pump()
 
     def on_lost(self, batch: Batch[Entry[W]], why: TarryError) -> None:
-        """There will be no answer to one batch, or none that can be read: it may have been accepted."""
+        """Tell the callers of a batch that its answer will not come, or cannot be read: it may have been accepted."""
         self._coalescer.on_failed(batch, why)
         self.pump()
 
     def on_end(self, stream: _Stream[W]) -> None:
-        """No further batch on this stream."""
+        """Send no further batch on this stream."""
         # First out of the streams: who writes to it in between is told so, and takes another one.
         for names, other in list(self._streams.items()):
             if other is stream:
@@ -207,7 +207,7 @@ class _Stream(Generic[W]):
                 self._producer.on_lost(self._sent.popleft(), cause)
 
     def _cause(self) -> TarryError:
-        """Why the stream has ended; for those whose answer it did not bring."""
+        """Why the stream has ended, as the error of batches whose answer it did not bring."""
         try:
             self._writer.close()
         except FLIGHT_ERRORS as error:

@@ -52,7 +52,7 @@ class ReceiveQueue:
         self._stop_listening = group.listen(self._on_news)
 
     def __len__(self) -> int:
-        """How many receives wait."""
+        """The number of receives that wait."""
         return len(self._waiting)
 
     def add(self, waiter: Waiter) -> None:
@@ -89,7 +89,7 @@ class ReceiveQueue:
         return future
 
     def close(self) -> None:
-        """Nobody is served any more: who waits gets None."""
+        """Serve nobody any more: who waits gets None."""
         self._stop_listening()
         self._release_all()
 
@@ -152,6 +152,6 @@ def leases_of(batch: pa.RecordBatch) -> tuple[Int64s, Int64s]:
 
 
 def give_back(group: ConsumerGroup, received: Received) -> None:
-    """Nobody took these messages: they are for others at once."""
+    """Give back messages that nobody took: they are for others at once."""
     if isinstance(received, pa.RecordBatch) and received.num_rows:
         group.nack(*leases_of(received), 0)

@@ -47,7 +47,7 @@ Entry = tuple[Draft, SendRequest, int]
 
 
 class SendQueue:
-    """On the loop's thread."""
+    """Sends the messages of many requests as few batches. On the loop's thread."""
 
     def __init__(self, broker: LocalBroker, loop: asyncio.AbstractEventLoop, half_messages: HalfMessages) -> None:
         self._broker = broker

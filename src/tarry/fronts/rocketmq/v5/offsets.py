@@ -32,7 +32,7 @@ _EMPTY = definition.Status(code=Code.MESSAGE_NOT_FOUND, message="no new message"
 
 @dataclass(slots=True)
 class Offsets:
-    """On the loop's thread. ``host``: what the broker calls itself."""
+    """Answers consumers that keep their own offsets. On the loop's thread. ``host``: what the broker calls itself."""
 
     _broker: LocalBroker
     _loop: asyncio.AbstractEventLoop

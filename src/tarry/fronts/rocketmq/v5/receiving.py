@@ -46,7 +46,7 @@ _EMPTY = definition.Status(code=Code.MESSAGE_NOT_FOUND, message="no new message"
 
 
 class Receiver:
-    """On the loop's thread. ``host``: what the broker calls itself."""
+    """Begins receives. On the loop's thread. ``host``: what the broker calls itself."""
 
     def __init__(
         self,
@@ -252,7 +252,7 @@ def _nothing(now_ms: int) -> Responses:
 
 
 def _moment(now_ms: int) -> bytes:
-    """When that was, as the last of the answers."""
+    """The last of the answers: the time of the delivery."""
     moment = service.ReceiveMessageResponse()
     moment.delivery_timestamp.FromMilliseconds(now_ms)
     answer: bytes = moment.SerializeToString()

@@ -52,7 +52,7 @@ class AckCall:
         self._missing = len(entries)
 
     def set_status(self, place: int, status: Any) -> None:
-        """What became of one entry."""
+        """Set what became of one entry."""
         self._statuses[place] = status
         self._missing -= 1
         if not self._missing:
@@ -73,7 +73,7 @@ PendingAck = tuple[Receipt, AckCall, int]
 
 
 class Settler:
-    """On the loop's thread."""
+    """Answers the calls that settle messages. On the loop's thread."""
 
     def __init__(self, broker: LocalBroker, loop: asyncio.AbstractEventLoop, clients: ClientRegistry) -> None:
         self._broker = broker
