@@ -11,6 +11,7 @@ from typing import Any
 
 from tarry.base.clock import Clock
 from tarry.base.config import Config
+from tarry.base.descriptors import lacks_descriptor
 from tarry.broker.bulk import Bulk
 from tarry.broker.dispatcher import Dispatcher
 from tarry.broker.health import Health
@@ -19,7 +20,7 @@ from tarry.broker.scrub import Scrub
 from tarry.broker.series import Series
 from tarry.broker.store_view import StoreFollower
 from tarry.intake import Segments
-from tarry.log.files import DISK_FULL
+from tarry.log.files import TRY_AGAIN
 from tarry.queue import ReadyLog
 from tarry.wheel import Loader, Wheel
 
@@ -79,11 +80,16 @@ class Loops:
 
     def _thread(self, name: str, loop: Callable[[], None]) -> threading.Thread:
         def run() -> None:
-            try:
-                loop()
-            except BaseException as error:  # noqa: BLE001  a dead thread must not look like a quiet one
-                if not self._health.ending.is_set():
-                    self._health.fail(error)
+            while not self._health.ending.is_set():
+                try:
+                    loop()
+                    return
+                except BaseException as error:  # noqa: BLE001  a dead thread must not look like a quiet one
+                    if lacks_descriptor(error):
+                        log.warning("%s: %s; trying again", name, error)
+                        self._health.ending.wait(LOOK_S)
+                    elif not self._health.ending.is_set():
+                        self._health.fail(error)
 
         return threading.Thread(target=run, name=name, daemon=True)
 
@@ -114,13 +120,15 @@ class Loops:
                 due_s = time.monotonic() + (0.05 if soon else self._config.checkpoint_interval_ms / 1000)
 
     def try_disk(self, work: Callable[[], Any]) -> Any:
-        """A full disk stops neither hand-out nor broker: what could not be written stays queued for the next try."""
+        """A full disk or a lack of descriptors stops neither hand-out nor broker: what could not be written stays
+        queued for the next try.
+        """
         try:
             return work()
         except OSError as error:
-            if error.errno not in DISK_FULL:
+            if error.errno not in TRY_AGAIN:
                 raise
-            log.warning("the disk is full: %s; trying again", error)
+            log.warning("writing failed for now: %s; trying again", error)
             self._health.ending.wait(LOOK_S)
             return False
 
