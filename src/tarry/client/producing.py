@@ -88,14 +88,16 @@ class Producer(Generic[W]):
         rows = [row for row, _ in batch.entries]
         try:
             data = to_batch(rows)
-            sent = False
-            while not sent:  # a stream that ends in this moment takes nothing, and is not among the streams any more
+            for _ in range(2):
                 stream, data = self._stream_for(data, rows)
-                sent = stream.write(data, batch)
+                if stream.write(data, batch):
+                    return
+                self._forget(stream)  # it ended in this moment, perhaps before it was among the streams
         except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
             # api.schedule should have refused it.
             log.exception("a batch could not be built")
             raise InvalidMessageError(f"the message cannot be sent: {error}") from error
+        raise UnavailableError(f"the broker at {self._connection.address} ends each stream; nothing was sent")
 
     def _stream_for(self, data: pa.RecordBatch, rows: list[Row]) -> tuple[_Stream[W], pa.RecordBatch]:
         names = tuple(data.schema.names)
@@ -132,11 +134,14 @@ class Producer(Generic[W]):
 
     def on_end(self, stream: _Stream[W]) -> None:
         """Send no further batch on this stream."""
-        # First out of the streams: who writes to it in between is told so, and takes another one.
+        # First out of the streams: who writes to it in between learns that it has ended, and takes another one.
+        self._forget(stream)
+        stream.end()
+
+    def _forget(self, stream: _Stream[W]) -> None:
         for names, other in list(self._streams.items()):
             if other is stream:
                 self._streams.pop(names, None)
-        stream.end()
 
 
 class _Stream(Generic[W]):
