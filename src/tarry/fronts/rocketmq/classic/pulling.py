@@ -19,6 +19,7 @@ from tarry.fronts.rocketmq.classic.offsets import Offsets
 from tarry.fronts.rocketmq.classic.routes import check_queue
 from tarry.fronts.rocketmq.common.groups import GroupRegistry
 from tarry.fronts.rocketmq.common.names import group_name, topic_name
+from tarry.fronts.rocketmq.common.receive_queue import wait_for_rows
 from tarry.fronts.rocketmq.common.threads import RunInThread
 from tarry.fronts.rocketmq.common.topics import TopicRegistry
 
@@ -123,31 +124,13 @@ class Puller:
         return _Read(b"".join(parts), stop)
 
     async def _wait(self, group: ConsumerGroup, offset: int, wait_s: float) -> tuple[int, int]:
-        """The first offset and the end of the group's queue, once it reaches beyond ``offset``, or after ``wait_s``."""
-        news = asyncio.Event()
-
-        def on_news() -> None:
-            try:
-                self._loop.call_soon_threadsafe(news.set)
-            except RuntimeError:
-                pass  # the loop is closed: the front has stopped
-
-        # Before the first look, so that what comes after it is noticed.
-        stop_listening = group.listen(on_news)
-        until_s = self._loop.time() + wait_s
-        try:
-            while True:
-                news.clear()
-                first, end = await self._run_in_thread(lambda: self._ends(group.topic_name))
-                if end != offset:
-                    return first, end
-                try:
-                    async with asyncio.timeout_at(until_s):
-                        await news.wait()
-                except TimeoutError:
-                    return first, end
-        finally:
-            stop_listening()
+        """The first offset and the end of the group's queue, once it ends elsewhere than at ``offset``, or after
+        ``wait_s``.
+        """
+        await wait_for_rows(self._loop, group, offset, wait_s)
+        first, end = group.queue_ends
+        # A client may write down what it is told of other offsets than its own: they have to be durable.
+        return (first, end) if end == offset else await self._run_in_thread(lambda: self._ends(group.topic_name))
 
     def _ends(self, topic: str) -> tuple[int, int]:
         return self._broker.call(GetQueues([topic]))[topic]
