@@ -1,5 +1,4 @@
-"""Calls that are nearly right, of each front: Flight by pyarrow, Flight by raw messages of gRPC, RocketMQ's gRPC by
-mutated protobuf, and HTTP/2 by mutated frames.
+"""Calls that are nearly right: Flight by pyarrow, Flight by raw messages of gRPC, RocketMQ's gRPC by mutated protobuf.
 
 A call is answered or refused. A refusal of a Flight call that pyarrow can send has a code of Tarry's errors.
 """
@@ -8,7 +7,6 @@ from __future__ import annotations
 
 import json
 import random
-import socket
 import time
 from collections.abc import Callable
 from typing import Any
@@ -18,14 +16,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.flight as fl
 
-from loopgrpc.frames import PREFACE, settings
 from tarry.api.operation import Action, Rows
 from tarry.api.operations import OPERATIONS
 from tarry.api.wire import Op, decode_error, encode_settle
 from tarry.fronts.rocketmq.common.stubs import service as s
 from tarry.fronts.rocketmq.v5.service import NAME
 from tests.fuzz.mutation import ODD_NUMBERS, ODD_VALUES, mutated, mutated_fields, protobuf
-from tests.loopgrpc.wire import call as http2_call
 from tests.rocketmq import rpc
 
 CALL_S = 5.0
@@ -242,7 +238,6 @@ class RocketMQ:
 
     def __init__(self, address: str) -> None:
         self._channel = grpc.insecure_channel(address)
-        self._port = int(address.rpartition(":")[2])
         message = rpc.message("t", b"x", due_ms=int(time.time() * 1000) + 500, properties={"a": "b"}, tag="c")
         self._metadata = [("x-mq-client-id", "fuzz"), ("x-mq-language", "PYTHON")]
         receive = rpc.receive_request("t", "g", wait_s=0.1)
@@ -279,21 +274,6 @@ class RocketMQ:
         call: Any = make(f"/{NAME}/{method}", _same, _same)
         given = iter([sent]) if method == "Telemetry" else sent
         return f"{method} {sent.hex()}: " + _status(lambda: _read(call(given, metadata=metadata, timeout=CALL_S)))
-
-    def frames(self, rng: random.Random) -> str:
-        """HTTP/2 by hand: a good call's frames, mutated, on a connection of their own."""
-        request = self._good["QueryRoute"].SerializeToString()
-        good = b"".join(http2_call(stream, request, path=f"/{NAME}/QueryRoute") for stream in (1, 3))
-        sent = PREFACE + settings({}) + mutated(good, rng) if rng.random() < 0.8 else mutated(PREFACE + good, rng)
-        with socket.create_connection(("127.0.0.1", self._port), CALL_S) as connection:
-            connection.settimeout(0.05)
-            try:
-                connection.sendall(sent)
-                while connection.recv(65_536):
-                    pass
-            except OSError:
-                pass  # it waits for more, or has ended the connection
-        return f"frames {sent.hex()}: sent"
 
 
 def _header(encapsulated: pa.Buffer) -> bytes:

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from tests.faults import fast_directory
 from tests.fuzz.calls import FlightCalls, RawFlight, RocketMQ
+from tests.fuzz.sockets import Classic, Http2
 from tests.fuzz.target import Target
 
 CHECK_EVERY = 25
@@ -35,9 +36,11 @@ def fuzz(seed: int, directory: Path, *, calls: int | None = None, seconds: float
     with Target(directory) as target:
         clients = FlightCalls(target.flight), RawFlight(target.flight), RocketMQ(target.rocketmq)
         flight, raw, rocketmq = clients
+        http2, classic = Http2(target.rocketmq), Classic(target.remoting)
         kinds: list[Callable[[random.Random], str]] = [
             *(flight.action, flight.action, flight.ticket, flight.put, flight.exchange),
-            *(raw.stream, raw.stream, raw.unary, rocketmq.call, rocketmq.call, rocketmq.frames),
+            *(raw.stream, raw.stream, raw.unary, rocketmq.call, rocketmq.call, http2.frames),
+            *(classic.command, classic.command),
         ]
         sent = 0
         try:

@@ -10,8 +10,9 @@ from pathlib import Path
 
 from tarry.client import Client
 
-READY = re.compile(r"tarry \S+ serving flight on (\S+), rocketmq on (\S+),.* data .*\n")
+READY = re.compile(r"tarry \S+ serving flight on (\S+), rocketmq on (\S+), remoting on (\S+), data .*\n")
 START_S = 60.0
+ANY_PORT = "127.0.0.1:0"
 UNWANTED = ("Traceback", "a call failed", "internal error", "Exception ignored", "Fatal Python error", "CRITICAL")
 """What is not to stand in its log."""
 
@@ -22,7 +23,7 @@ class Target:
     def __init__(self, directory: Path) -> None:
         self._log = directory / "broker.log"
         command = [sys.executable, "-X", "faulthandler", "-m", "tarry", "serve", "--data", str(directory / "data")]
-        command += ["--flight", "127.0.0.1:0", "--rocketmq", "127.0.0.1:0", "--pipeline", "off"]
+        command += ["--flight", ANY_PORT, "--rocketmq", ANY_PORT, "--remoting", ANY_PORT, "--pipeline", "off"]
         with self._log.open("wb") as log:
             self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
         try:
@@ -38,7 +39,7 @@ class Target:
         line = self.process.stdout.readline() if select.select([self.process.stdout], [], [], START_S)[0] else ""
         ready = READY.fullmatch(line)
         assert ready is not None, f"the broker does not serve: {line!r} {self._log.read_text()}"
-        self.flight, self.rocketmq = ready[1], ready[2]
+        self.flight, self.rocketmq, self.remoting = ready.groups()
 
     def check(self) -> None:
         """The broker lives, its log has no bug, and a good client gets what it schedules."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import pickle
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -90,10 +91,10 @@ class Stored:
             works = plan(
                 snapshot, self.now_ms, floor_ms=floor_ms, cancelled_jobs=jobs, file_bytes_max=FILE_BYTES, memory=memory
             )
-            did = [(work, rewrite(Work.of_json(work.to_json()))) for work in works]
+            did = [(work, rewrite(pickle.loads(pickle.dumps(work)))) for work in works]
             for work, result in did:
                 memory.note(work, result)
-                self.store.replace(result.removed, Rewritten.of_json(result.to_json()).files)
+                self.store.replace(result.removed, result.files)
             done += did
             if not any(result.removed for _, result in did):
                 return done

@@ -73,13 +73,13 @@ def when_free(open_file: Callable[[], T]) -> T:
     """What ``open_file`` gives; while there is no free descriptor it is tried again, for :data:`WAIT_S_MAX`.
 
     Raises:
-        OSError: whatever it raises for another reason, or still after that time.
+        Exception: whatever it raises for another reason, or still after that time.
     """
     wait_s, waited_s = 0.01, 0.0
     while True:
         try:
             return open_file()
-        except OSError as error:
+        except Exception as error:
             if not lacks_descriptor(error) or waited_s >= WAIT_S_MAX:
                 raise
             if not waited_s:

@@ -14,9 +14,11 @@ from tarry.base.errors import CorruptError, LockedError
 from tarry.log.files import Files
 from tarry.log.json_file import read_json, write_json
 
-VERSION = 2
-VERSIONS = (1, 2)
-"""Those that can be read; before the second there were no names and no cancellations."""
+VERSION = 3
+VERSIONS = (1, 2, 3)
+"""Those that can be read: before the second there were no names and no cancellations, before the third it was not said
+how far the registry, ``jobs.db`` and the journal of the groups were durable.
+"""
 SECRET_BYTES = 32
 _CRC = struct.Struct("<I")
 """Behind the secret; older files have none."""
@@ -81,6 +83,12 @@ class Checkpoint:
     cancelled: dict[str, int] = field(default_factory=dict)
     registry: bool = False
     """Whether names were in use: then the registry is there, with all that is below ``fired_seq``, or was lost."""
+    registry_writes: int = 0
+    """So many batches of changes the registry had had, durably."""
+    jobs_changes: int = 0
+    """The counter of changes of ``jobs.db``; 0 where there was none."""
+    acks: tuple[int, int] = (0, 0)
+    """File, and position in it, up to which the journal of the groups was durable."""
     store_version: int = -1
     """The store's version when it was written: the broker acted on it, so the store has it or is damaged."""
 
@@ -98,6 +106,7 @@ class Checkpoint:
         fields = read_json(directory / "checkpoint.json", VERSIONS)
         if fields is None:
             return cls()
-        fields["ready"] = tuple(fields["ready"])
-        fields["intake"] = tuple(fields["intake"]) if fields["intake"] else None
+        for name in ("ready", "intake", "acks"):
+            if fields.get(name):
+                fields[name] = tuple(fields[name])
         return cls(**fields)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -154,6 +154,16 @@ class Topic:
             return offset, batch.slice(offset - base, min(rows_max, batch.num_rows - (offset - base)))
         # Without the lock: the dispatcher must not wait for it.
         return offset, concat(parts)
+
+    def read_range(self, start: int, end: int, rows_max: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """The rows with ``start <= offset < end`` that can still be read, up to ``rows_max`` at a time, each batch with
+        the offset of its first row.
+        """
+        while start < end and (rows := self.read(start, min(rows_max, end - start))) is not None and rows[0] < end:
+            base, batch = rows
+            batch = batch.slice(0, end - base)
+            yield base, batch
+            start = base + batch.num_rows
 
     def read_rows(self, offsets: Int64s) -> tuple[int, Int64s, pa.RecordBatch | None]:
         """The rows of these offsets (ascending) that can still be read; where they are many bytes, only of the first

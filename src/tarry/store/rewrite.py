@@ -10,10 +10,8 @@ is a cancellation in the store comes into the store no more, since it was there 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -58,19 +56,6 @@ class Work:
         """The bytes of ``files``, all of which are read."""
         return int(self.files.size.sum())
 
-    def to_json(self) -> str:
-        """As JSON, to be carried out or reported by another process."""
-        plain: dict[str, Any] = {n: getattr(self, n) for n in self.__slots__ if n not in ("files", "against")}
-        return json.dumps(plain | {"files": self.files.to_plain(), "against": self.against.to_plain()})
-
-    @classmethod
-    def of_json(cls, text: str) -> Work:
-        """The object of which :meth:`to_json` gave the text."""
-        plain = json.loads(text)
-        for name in ("files", "against"):
-            plain[name] = FileColumns.of_plain(plain[name])
-        return cls(**plain | {"cancelled_jobs": tuple((n, due, seq) for n, due, seq in plain["cancelled_jobs"])})
-
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
@@ -90,17 +75,6 @@ class Rewritten:
     def bytes(self) -> int:
         """How many bytes were written."""
         return sum(file.size for file in self.files)
-
-    def to_json(self) -> str:
-        """As JSON, to be carried out or reported by another process."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def of_json(cls, text: str) -> Rewritten:
-        """The object of which :meth:`to_json` gave the text."""
-        plain = json.loads(text)
-        files = tuple(StagedFile(**file) for file in plain["files"])
-        return cls(tuple(plain["removed"]), files, plain["rows_read"], plain["bytes_read"])
 
 
 def rewrite(work: Work) -> Rewritten:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -47,17 +47,6 @@ class FileColumns:
             columns[each.name] = [values[i] for i in at] if isinstance(values, list) else values[at]
         return FileColumns(**columns)
 
-    def to_plain(self) -> dict[str, Any]:
-        """As lists, for JSON."""
-        return {each.name: list(map(_plain, getattr(self, each.name))) for each in fields(self)}
-
-    @classmethod
-    def of_plain(cls, columns: Mapping[str, Any]) -> FileColumns:
-        """The columns of which :meth:`to_plain` gave these lists."""
-        texts = ("path", "topic_min", "topic_max")
-        values: dict[str, Any] = {n: list(v) if n in texts else np.array(v, np.int64) for n, v in columns.items()}
-        return cls(**values)
-
     @classmethod
     def of_actions(cls, actions: pa.Table, shard: int) -> tuple[FileColumns, FileColumns]:
         """Out of ``DeltaTable.get_add_actions(flatten=True)``: the files of messages, and those of cancellations."""
@@ -80,10 +69,6 @@ class FileColumns:
             topic_min=_texts(actions, "min.topic"),
             topic_max=_texts(actions, "max.topic"),
         )
-
-
-def _plain(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value
 
 
 def no_files() -> FileColumns:

@@ -10,7 +10,6 @@ import pyarrow as pa
 
 from tarry.api.outcome import Outcome
 from tarry.base.errors import TarryError
-from tarry.base.message import cancellations
 from tarry.broker.commands.write_batch import WriteBatch, places
 from tarry.names import Entry, name_of_series
 
@@ -50,8 +49,7 @@ class Cancel:
         if not rows:
             return None
         topics = pa.array([self._targets[i].topic for i in rows], pa.string())
-        columns = [pa.array(seq[rows]), pa.array(due[rows]), topics]
-        return cancellations(pa.RecordBatch.from_arrays(columns, names=["seq", "due_ms", "topic"]), batch.now_ms)
+        return batch.cancellations(due[rows], seq[rows], topics)
 
     def _current(self, batch: WriteBatch) -> list[Entry]:
         named = [t.name or name_of_series(t.seq) for t in self._targets]

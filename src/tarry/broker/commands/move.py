@@ -12,7 +12,6 @@ from tarry.api.outcome import Outcome, Rescheduled
 from tarry.api.receipt import Receipt
 from tarry.base import handle
 from tarry.base.errors import TarryError
-from tarry.base.message import cancellations
 from tarry.broker.commands.cancel import Target
 from tarry.broker.commands.write_batch import WriteBatch, places
 from tarry.names import Entry, name_of_key
@@ -46,10 +45,8 @@ class Move:
             return None
         self._register(batch)
         # The topic of the former: the one that comes may be in another.
-        former = pa.RecordBatch.from_arrays(
-            [pa.array(seq), pa.array(due), pa.array([target.topic], pa.string())], names=["seq", "due_ms", "topic"]
-        )
-        return pa.concat_batches([self._row, cancellations(former, batch.now_ms)])
+        former = batch.cancellations(due, seq, pa.array([target.topic], pa.string()))
+        return pa.concat_batches([self._row, former])
 
     def _register(self, batch: WriteBatch) -> None:
         row = {n: self._row.column(n)[0].as_py() for n in ("topic", "key", "id", "due_ms")}

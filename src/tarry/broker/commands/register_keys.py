@@ -13,7 +13,6 @@ import pyarrow as pa
 
 from tarry.api.outcome import Outcome
 from tarry.base.errors import TarryError
-from tarry.base.message import cancellations
 from tarry.broker.commands.write_batch import WriteBatch, places
 from tarry.names import Entry, Registry, name_of_key
 
@@ -58,8 +57,7 @@ class RegisterKeys:
         if not done.any():
             return None
         topics = pa.array([topic for _, topic in replaced], pa.string()).filter(pa.array(done))
-        columns = [pa.array(seq[done]), pa.array(due[done]), topics]
-        return cancellations(pa.RecordBatch.from_arrays(columns, names=["seq", "due_ms", "topic"]), batch.now_ms)
+        return batch.cancellations(due[done], seq[done], topics)
 
     def on_durable(self, first_seq: int) -> None:
         # The registry itself is made durable at the end of the job; a crash before that begins the job anew.

@@ -10,10 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import pyarrow as pa
 
 from tarry.api.outcome import Outcome
 from tarry.base.bulk import SEQ_MIN
 from tarry.base.clock import Clock
+from tarry.base.message import cancellations
 from tarry.base.types import Int64s, Key, Mask, at_or_after
 from tarry.names import Entry, Registry
 from tarry.wheel import Loader, Wheel
@@ -100,6 +102,13 @@ class WriteBatch:
         if self.loader.is_unreadable(seq):
             return True
         return Key(due_ms, seq) >= self.wheel.safe and not self.loader.excludes(seq)
+
+    def cancellations(self, due_ms: Int64s, seq: Int64s, topics: pa.Array) -> pa.RecordBatch:
+        """The rows that cancel these messages, to be written in this commit."""
+        targets = pa.RecordBatch.from_arrays(
+            [pa.array(seq), pa.array(due_ms), topics], names=["seq", "due_ms", "topic"]
+        )
+        return cancellations(targets, self.now_ms)
 
     def on_durable(self) -> None:
         """All of it is durable, and the registry has it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -29,24 +30,16 @@ _POLICY = definition.QueryOffsetPolicy
 _EMPTY = definition.Status(code=Code.MESSAGE_NOT_FOUND, message="no new message")
 
 
+@dataclass(slots=True)
 class Offsets:
     """On the loop's thread. ``host``: what the broker calls itself."""
 
-    def __init__(
-        self,
-        broker: LocalBroker,
-        loop: asyncio.AbstractEventLoop,
-        groups: GroupRegistry,
-        topics: TopicRegistry,
-        run_in_thread: RunInThread,
-        host: str,
-    ) -> None:
-        self._broker = broker
-        self._loop = loop
-        self._groups = groups
-        self._topics = topics
-        self._run_in_thread = run_in_thread
-        self._host = host
+    _broker: LocalBroker
+    _loop: asyncio.AbstractEventLoop
+    _groups: GroupRegistry
+    _topics: TopicRegistry
+    _run_in_thread: RunInThread
+    _host: str
 
     async def pull(self, caller: Caller, request: Any, call: Call) -> AsyncIterator[bytes]:
         """PullMessage: what is in the queue from an offset on, and where to go on.
