@@ -135,10 +135,10 @@ class IllegalTransitionError(TarryError):
 
 
 def _tree(cls: type[TarryError]) -> dict[str, type[TarryError]]:
-    found = {cls.code: cls}
+    errors = {cls.code: cls}
     for sub in cls.__subclasses__():
-        found.update(_tree(sub))
-    return found
+        errors.update(_tree(sub))
+    return errors
 
 
 def from_wire(code: str, message: str) -> TarryError:
@@ -147,8 +147,8 @@ def from_wire(code: str, message: str) -> TarryError:
     error = cls.__new__(cls)
     Exception.__init__(error, message)
     if isinstance(error, InvalidMessageError):
-        found = _ROW.match(message)
-        error.row = int(found[1]) if found else None
+        prefix = _ROW.match(message)
+        error.row = int(prefix[1]) if prefix else None
     return error
 
 

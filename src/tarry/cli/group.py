@@ -39,9 +39,9 @@ def list_(
     tarry group list orders --json
     """
     with connect(endpoint) as client:
-        found = client.groups(topic)
+        infos = client.groups(topic)
     if json:
-        for info in found:
+        for info in infos:
             output.json_line(_plain(info))
         return
     rows = [
@@ -50,7 +50,7 @@ def list_(
             *(f"{n:,}" for n in (i.lag, i.leased, i.waiting, i.dead)),
             output.instant(i.oldest_due_ms),
         )
-        for i in found
+        for i in infos
     ]
     output.table(("TOPIC", "GROUP", "STATE", "LAG", "LEASED", "WAITING", "DEAD", "OLDEST DUE"), rows)
 
@@ -95,7 +95,7 @@ def pause(topic: Topic, group: Group, endpoint: Endpoint = DEFAULT_ENDPOINT, jso
     """
     with connect(endpoint) as client:
         client.pause(topic, group)
-        _show(client.group_info(topic, group), json, "state")
+        _show_state(client.group_info(topic, group), json)
 
 
 @app.command()
@@ -107,7 +107,7 @@ def resume(topic: Topic, group: Group, endpoint: Endpoint = DEFAULT_ENDPOINT, js
     """
     with connect(endpoint) as client:
         client.resume(topic, group)
-        _show(client.group_info(topic, group), json, "state")
+        _show_state(client.group_info(topic, group), json)
 
 
 @app.command()
@@ -153,10 +153,15 @@ def _fields(info: GroupInfo) -> dict[str, object]:
     return {"topic": info.topic, "group": info.group, **asdict(info)}
 
 
-def _show(info: GroupInfo, json: bool, what: str = "all") -> None:
+def _show(info: GroupInfo, json: bool) -> None:
     if json:
         output.json_line(_plain(info))
-    elif what == "state":
-        output.line(f"{info.group} of {info.topic} {'is paused' if info.paused else 'runs'}; lag {info.lag:,}")
     else:
         output.tree(_fields(info))
+
+
+def _show_state(info: GroupInfo, json: bool) -> None:
+    if json:
+        output.json_line(_plain(info))
+    else:
+        output.line(f"{info.group} of {info.topic} {'is paused' if info.paused else 'runs'}; lag {info.lag:,}")

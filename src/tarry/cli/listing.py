@@ -86,8 +86,8 @@ def peek(
     tarry peek orders --group billing --limit 100 --json
     """
     with connect(endpoint) as client:
-        found = client.peek(topic, group=group, limit=limit)
-    for row in _rows(found.to_pylist()):
+        batch = client.peek(topic, group=group, limit=limit)
+    for row in _rows(batch.to_pylist()):
         if json:
             output.json_line(_fields(row, bodies=True))
         else:
@@ -137,15 +137,15 @@ def forecast(
         _outlook(report, store, asked, unit, until, within, rate, horizon, spark_master, spark_memory, json=json)
         return
     with connect(endpoint) as client:
-        found = client.forecast(topic=topic, unit=unit, until_ms=_until_ms(client, until, within))
+        forecast = client.forecast(topic=topic, unit=unit, until_ms=_until_ms(client, until, within))
     if json:
-        output.json_line(_plain(found))
+        output.json_line(_plain(forecast))
         return
-    most = max((load.rows for load in found.loads), default=0)
-    rows = [_row(load, most) for load in found.loads if load.rows or load.unsure]
+    most = max((load.rows for load in forecast.loads), default=0)
+    rows = [_row(load, most) for load in forecast.loads if load.rows or load.unsure]
     output.table(("FROM", "MESSAGES", "UNSURE", ""), rows)
-    if found.herd is not None:
-        output.line(f"the largest herd: {found.herd.rows:,} at {output.instant(found.herd.due_ms)}")
+    if forecast.herd is not None:
+        output.line(f"the largest herd: {forecast.herd.rows:,} at {output.instant(forecast.herd.due_ms)}")
 
 
 def _outlook(
@@ -166,7 +166,7 @@ def _outlook(
     from tarry.spark.reports.forecast.result import HERD_RATE
 
     _one_of(until, within)
-    found = outlook.outlook(
+    result = outlook.outlook(
         store=store,
         endpoint=endpoint,
         unit=unit,
@@ -178,7 +178,7 @@ def _outlook(
         master=master,
         memory=memory,
     )
-    outlook.show(found, report, json=json)
+    outlook.show(result, report, json=json)
 
 
 def _one_of(until: str | None, within: str | None) -> None:
@@ -222,16 +222,16 @@ def _row(load: Load, most: int) -> tuple[object, ...]:
     return output.instant(load.from_ms), f"{load.rows:,}", f"{load.unsure:,}", bar
 
 
-def _plain(found: Forecast) -> dict[str, Any]:
-    herd = found.herd
+def _plain(forecast: Forecast) -> dict[str, Any]:
+    herd = forecast.herd
     return {
-        "unit": found.unit,
-        "now_ms": found.now_ms,
-        "until_ms": found.until_ms,
-        "rows": found.rows,
+        "unit": forecast.unit,
+        "now_ms": forecast.now_ms,
+        "until_ms": forecast.until_ms,
+        "rows": forecast.rows,
         "loads": [
             {"from_ms": load.from_ms, "from": output.instant(load.from_ms), "rows": load.rows, "unsure": load.unsure}
-            for load in found.loads
+            for load in forecast.loads
         ],
         "herd": None if herd is None else {"due_ms": herd.due_ms, "rows": herd.rows},
     }

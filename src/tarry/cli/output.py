@@ -53,14 +53,14 @@ def instant(ms: int | None) -> str | None:
     return None if ms is None else format_ms(ms)
 
 
-def receipt(found: Receipt, json: bool, *, outcome: str | None = None) -> None:
+def receipt(accepted: Receipt, json: bool, *, outcome: str | None = None) -> None:
     """Where a message is, what became of it (``outcome``: of what was done now), and its handle."""
-    became = outcome or found.outcome
+    became = outcome or accepted.outcome
     if json:
-        answer = {"id": found.id, "seq": found.seq, "due_ms": found.due_ms, "due": instant(found.due_ms)}
-        json_line({**answer, "handle": found.handle, "outcome": became})
+        answer = {"id": accepted.id, "seq": accepted.seq, "due_ms": accepted.due_ms, "due": instant(accepted.due_ms)}
+        json_line({**answer, "handle": accepted.handle, "outcome": became})
     else:
-        line(f"{found.id} due {instant(found.due_ms)} {became} {found.handle}")
+        line(f"{accepted.id} due {instant(accepted.due_ms)} {became} {accepted.handle}")
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

@@ -279,13 +279,13 @@ def _coded_rows(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 def _written(batch: pa.RecordBatch | None, subscription: Subscription) -> Iterator[pa.RecordBatch]:
     """The answer to a receive. Dropped before the batch was taken from it, the messages go back at once."""
-    taken = batch is None or not batch.num_rows
+    was_read = batch is None or not batch.num_rows
     try:
-        if not taken:
+        if not was_read:
             yield batch
-        taken = True
+        was_read = True
     finally:
-        if not taken:
+        if not was_read:
             subscription.close()
 
 
