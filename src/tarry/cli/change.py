@@ -80,10 +80,8 @@ def cancel(
 def _cancel_job(job: str, endpoint: str, json: bool) -> None:
     with connect(endpoint) as client:
         result = client.cancel_job(job)
-    if json:
-        output.json_line({"job": job, "outcome": result.outcome, "cancelled": result.cancelled, "rows": result.rows})
-    else:
-        output.line(f"{result.outcome:9}  {job}  {result.cancelled} of {result.rows} messages")
+    text = f"{result.outcome:9}  {job}  {result.cancelled} of {result.rows} messages"
+    output.result({"job": job, **asdict(result)}, text, json=json)
     _end([result.outcome])
 
 
@@ -104,11 +102,9 @@ def jobs(
     if job is not None and not listed:
         raise NotFoundError(f"nothing is known of job {job!r}")
     for each in listed:
-        if json:
-            output.json_line(asdict(each))
-        else:
-            topics = ", ".join(sorted(each.topics)[:3]) + (", ..." if len(each.topics) > 3 else "")
-            output.line(f"{each.state:10}  {each.rows:>12,}  {each.job}  {topics}".rstrip())
+        topics = ", ".join(sorted(each.topics)[:3]) + (", ..." if len(each.topics) > 3 else "")
+        text = f"{each.state:10}  {each.rows:>12,}  {each.job}  {topics}".rstrip()
+        output.result(asdict(each), text, json=json)
 
 
 def reschedule(
@@ -148,10 +144,8 @@ def reschedule(
             moved = client.reschedule(handle or "", **new[way])
     if moved.receipt is not None:
         output.receipt(moved.receipt, json, outcome=moved.outcome)
-    elif json:
-        output.json_line({"outcome": moved.outcome})
     else:
-        output.line(moved.outcome)
+        output.result({"outcome": moved.outcome}, moved.outcome, json=json)
     _end([moved.outcome])
 
 

@@ -34,10 +34,7 @@ def dump(
     for path in _files(paths):
         for entry in dump_file(path, rows=rows):
             damaged = damaged or entry["what"] == "damage"
-            if json:
-                output.json_line(entry)
-            else:
-                output.line(_text(entry))
+            output.result(entry, _text(entry), json=json)
     if damaged:
         raise typer.Exit(ExitCode.CORRUPT)
 

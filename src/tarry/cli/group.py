@@ -127,10 +127,8 @@ def seek(
     place = to if re.fullmatch("[a-z]+", to) else instant_ms(to, "TO")
     with connect(endpoint) as client:
         ahead = client.seek(topic, group, place)
-    if json:
-        output.json_line({"topic": topic, "group": group, "ahead": ahead})
-    else:
-        output.line(f"{ahead:,} ready messages are ahead")
+    data = {"topic": topic, "group": group, "ahead": ahead}
+    output.result(data, f"{ahead:,} ready messages are ahead", json=json)
 
 
 @app.command()
@@ -154,14 +152,9 @@ def _fields(info: GroupInfo) -> dict[str, object]:
 
 
 def _show(info: GroupInfo, json: bool) -> None:
-    if json:
-        output.json_line(_plain(info))
-    else:
-        output.tree(_fields(info))
+    output.result(_plain(info), _fields(info), json=json)
 
 
 def _show_state(info: GroupInfo, json: bool) -> None:
-    if json:
-        output.json_line(_plain(info))
-    else:
-        output.line(f"{info.group} of {info.topic} {'is paused' if info.paused else 'runs'}; lag {info.lag:,}")
+    text = f"{info.group} of {info.topic} {'is paused' if info.paused else 'runs'}; lag {info.lag:,}"
+    output.result(_plain(info), text, json=json)

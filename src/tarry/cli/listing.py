@@ -88,11 +88,8 @@ def peek(
     with connect(endpoint) as client:
         batch = client.peek(topic, group=group, limit=limit)
     for row in _rows(batch.to_pylist()):
-        if json:
-            output.json_line(_fields(row, bodies=True))
-        else:
-            due = output.instant(row["due_ms"])
-            output.line(f"{row['offset']}  {due}  {row['id']}  {output.body_text(row['body'])}")
+        text = f"{row['offset']}  {output.instant(row['due_ms'])}  {row['id']}  {output.body_text(row['body'])}"
+        output.result(_fields(row, bodies=True), text, json=json)
 
 
 def forecast(
@@ -134,7 +131,23 @@ def forecast(
         given = context.get_parameter_source("endpoint")
         alone = store is not None and (given is None or given.name in ("DEFAULT", "ENVIRONMENT"))
         asked = None if alone else endpoint
-        _outlook(report, store, asked, unit, until, within, rate, horizon, spark_master, spark_memory, json=json)
+        from tarry.cli import outlook
+        from tarry.spark.reports.forecast.result import HERD_RATE
+
+        _one_of(until, within)
+        result = outlook.outlook(
+            store=store,
+            endpoint=asked,
+            unit=unit,
+            until_ms=None if until is None else instant_ms(until, "--until"),
+            within_ms=None if within is None else duration_ms(within, "--within"),
+            rate=HERD_RATE if rate is None else rate,
+            horizon_ms=outlook.DEFAULTS["horizon_ms"] if horizon is None else duration_ms(horizon, "--horizon"),
+            wheel_bytes_max=outlook.DEFAULTS["wheel_bytes_max"],
+            master=spark_master,
+            memory=spark_memory,
+        )
+        outlook.show(result, report, json=json)
         return
     with connect(endpoint) as client:
         forecast = client.forecast(topic=topic, unit=unit, until_ms=_until_ms(client, until, within))
@@ -146,39 +159,6 @@ def forecast(
     output.table(("FROM", "MESSAGES", "UNSURE", ""), rows)
     if forecast.herd is not None:
         output.line(f"the largest herd: {forecast.herd.rows:,} at {output.instant(forecast.herd.due_ms)}")
-
-
-def _outlook(
-    report: Path | None,
-    store: str | None,
-    endpoint: str | None,
-    unit: str,
-    until: str | None,
-    within: str | None,
-    rate: float | None,
-    horizon: str | None,
-    master: str,
-    memory: str,
-    *,
-    json: bool,
-) -> None:
-    from tarry.cli import outlook
-    from tarry.spark.reports.forecast.result import HERD_RATE
-
-    _one_of(until, within)
-    result = outlook.outlook(
-        store=store,
-        endpoint=endpoint,
-        unit=unit,
-        until_ms=None if until is None else instant_ms(until, "--until"),
-        within_ms=None if within is None else duration_ms(within, "--within"),
-        rate=HERD_RATE if rate is None else rate,
-        horizon_ms=outlook.DEFAULTS["horizon_ms"] if horizon is None else duration_ms(horizon, "--horizon"),
-        wheel_bytes_max=outlook.DEFAULTS["wheel_bytes_max"],
-        master=master,
-        memory=memory,
-    )
-    outlook.show(result, report, json=json)
 
 
 def _one_of(until: str | None, within: str | None) -> None:
@@ -202,12 +182,10 @@ def _rows(rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 
 
 def _show(row: dict[str, Any], json: bool, bodies: bool) -> None:
-    if json:
-        output.json_line(_fields(row, bodies=bodies))
-        return
     names = [row["topic"], row["id"], row["key"] or "-", row["tag"] or "-"]
     body = [output.body_text(row["body"])] if bodies else []
-    output.line("  ".join([str(output.instant(row["due_ms"])), *names, *body]))
+    text = "  ".join([str(output.instant(row["due_ms"])), *names, *body])
+    output.result(_fields(row, bodies=bodies), text, json=json)
 
 
 def _fields(row: dict[str, Any], *, bodies: bool) -> dict[str, Any]:

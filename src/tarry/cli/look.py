@@ -47,10 +47,7 @@ def status(endpoint: Endpoint = DEFAULT_ENDPOINT, json: Json = False) -> None:
     """
     with connect(endpoint) as client:
         status = client.status()
-    if json:
-        output.json_line(status)
-    else:
-        output.tree(status)
+    output.result(status, status, json=json)
     if status.get("state") != "serving":
         by_code = {CorruptError.code: ExitCode.CORRUPT, FatalError.code: ExitCode.FATAL}
         raise typer.Exit(by_code.get(status.get("fatal_code") or "", ExitCode.FAILED))
