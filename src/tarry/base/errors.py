@@ -40,7 +40,7 @@ class InvalidMessageError(InvalidArgumentError):
         self.row = row
 
     def of_row(self, row: int | None) -> InvalidMessageError:
-        """This error, about another row of what the caller knows; None: about his one message."""
+        """This error, about another row, as the caller counts them; None: the caller has one message."""
         text = _ROW.sub("", str(self))
         self.row = row
         self.args = (text if row is None else f"row {row}: {text}",)

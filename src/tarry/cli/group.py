@@ -147,7 +147,7 @@ def _plain(info: GroupInfo) -> dict[str, object]:
 
 
 def _fields(info: GroupInfo) -> dict[str, object]:
-    """What it is called first, then its settings and where it stands."""
+    """A group as plain data: its topic and name first, then its settings and where it stands."""
     return {"topic": info.topic, "group": info.group, **asdict(info)}
 
 
