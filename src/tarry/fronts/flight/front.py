@@ -20,8 +20,9 @@ from tarry.base.descriptors import ConnectionLimits
 from tarry.base.errors import UnavailableError
 from tarry.base.placement import ANY_CORE, Placement
 from tarry.fronts.flight.calls import CALLS_MAX, CallLimits
-from tarry.fronts.flight.guard import ConnectionGuard, cut_connections
+from tarry.fronts.flight.guard import ConnectionGuard
 from tarry.fronts.flight.server import Service
+from tarry.fronts.flight.sockets import cut_connections
 
 log = logging.getLogger(__name__)
 
