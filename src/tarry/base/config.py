@@ -139,6 +139,12 @@ class Config(BaseSettings):
     remoting: Address = Field(
         None, description="HOST:PORT of the classic RocketMQ front (remoting, 4.x and 5.x clients); empty: off."
     )
+    remoting_queues: Count = Field(
+        4,
+        ge=1,
+        le=1024,
+        description="Queues of a topic, to classic RocketMQ clients: so many consumers of a group share it.",
+    )
     rocketmq_keys: Optional = Field(
         None, description="File of ACCESS_KEY SECRET lines; with it, RocketMQ clients must sign. Empty: all may."
     )
