@@ -71,8 +71,14 @@ class ConnectionOwner(Protocol):
     def tasks(self) -> set[asyncio.Task[Any]]:
         """Handlers that run, of all connections."""
 
-    def on_connected(self, connection: Connection) -> bool:
-        """A connection begins; False: there are too many."""
+    def on_connected(self, connection: Connection) -> str | None:
+        """A connection begins; why it is refused, if it is."""
+
+    def has_room_to_refuse(self) -> bool:
+        """Whether a refused connection may stay for its GOAWAY to arrive."""
+
+    def on_preface(self, connection: Connection) -> None:
+        """It has shown that it speaks HTTP/2."""
 
     def on_disconnected(self, connection: Connection) -> None:
         """It is lost or closed."""
@@ -101,7 +107,7 @@ class Connection(asyncio.Protocol):
         self._transport = transport
         self._limits = limits = owner.limits
         self._loop = loop = owner.loop
-        self._peer = _peer(transport)
+        self.host, self._peer = _peer(transport)
         work = WorkCounter()
         flood = FloodLimiter(limits, work, loop.time)
         self._sender = sender = Sender(transport, loop, work, limits)
@@ -131,11 +137,16 @@ class Connection(asyncio.Protocol):
         }
         increment = limits.connection_window_bytes - WINDOW_DEFAULT
         self._sender.add(settings(values) + (window_update(0, increment) if increment else b""))
-        if not self._owner.on_connected(self):
-            self._fail(ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, "too many connections"))
+        if (refusal := self._owner.on_connected(self)) is not None:
+            self._refuse(refusal)
         elif not _speaks_h2(self._transport):
             # RFC 9113, section 3.2: over TLS, HTTP/2 is what ALPN chose, never a guess.
-            self._give_up()
+            self.give_up()
+
+    def _refuse(self, why: str) -> None:
+        self._fail(ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, why))
+        if not self._owner.has_room_to_refuse():
+            self.give_up()
 
     # What asyncio calls.
 
@@ -186,7 +197,9 @@ class Connection(asyncio.Protocol):
             elif kind == HEADERS:
                 self._header_blocks.on_headers_frame(flags, stream_id, payload)
             else:
-                self._settings_received = True  # only SETTINGS get here before it is
+                if not self._settings_received:  # then these are SETTINGS
+                    self._settings_received = True
+                    self._owner.on_preface(self)
                 self._control.on_frame(kind, flags, stream_id, payload)
         except StreamFault as fault:
             self._streams.on_fault(fault)
@@ -247,7 +260,7 @@ class Connection(asyncio.Protocol):
             self._sender.flush()
             self._transport.close()
 
-    def _give_up(self) -> None:
+    def give_up(self) -> None:
         """Close at once: nobody is there to read a GOAWAY."""
         self._stop_reading()
         self._transport.abort()
@@ -271,13 +284,13 @@ class Connection(asyncio.Protocol):
             self._fail(ConnectionFault(ErrorCode.PROTOCOL_ERROR, "a preface or a header block that does not end"))
             return
         if self._sender.paused and now - self._sender.paused_at > limits.stall_s:
-            self._give_up()
+            self.give_up()
             return
         if self._draining_since is not None and now - self._draining_since > _DRAIN_PING_S:
             self._refuse_new_streams()
         self._streams.check_timeouts(now)
         if self._keepalive.is_dead(now):
-            self._give_up()
+            self.give_up()
 
     def usage(self) -> ConnectionUsage:
         """What it uses at the moment."""
@@ -299,9 +312,10 @@ def _speaks_h2(transport: asyncio.Transport) -> bool:
     return tls is None or tls.selected_alpn_protocol() == "h2"
 
 
-def _peer(transport: asyncio.Transport) -> str:
+def _peer(transport: asyncio.Transport) -> tuple[str, str]:
+    """The peer's address, and the same with its port."""
     name = transport.get_extra_info("peername")
     if isinstance(name, tuple) and len(name) >= 2:
         host, port = name[0], name[1]
-        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    return str(name or "unknown")
+        return host, f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return str(name or "unknown"), str(name or "unknown")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -15,6 +16,8 @@ from loopgrpc.usage import ConnectionUsage
 log = logging.getLogger(__name__)
 
 _TICK_S: Final = 1.0
+_REFUSED_MAX: Final = 64
+"""How many connections above the limit may linger until they have read why."""
 _CANCELLED_HANDLERS_S: Final = 1.0
 """How long handlers that were cancelled may take, once grace is over."""
 
@@ -29,6 +32,9 @@ class Connections:
         self.tasks: set[asyncio.Task[Any]] = set()
         """Handlers that run."""
         self._open: set[Connection] = set()
+        self._hosts: Counter[str] = Counter()
+        self._silent: dict[Connection, None] = {}
+        """Those without a preface, the oldest first."""
         self._draining = False
         self._none_open = asyncio.Event()
         self._none_open.set()
@@ -45,18 +51,49 @@ class Connections:
         """The protocol of a connection that is being accepted."""
         return NewConnection(self)
 
-    def on_connected(self, connection: Connection) -> bool:
-        """A connection begins; False: there are too many, or the server stops."""
-        allowed = len(self._open) < self.limits.connections_max and not self._draining
+    def on_connected(self, connection: Connection) -> str | None:
+        """A connection begins; why it is refused, if it is."""
+        host = connection.host
         self._open.add(connection)
+        self._hosts[host] += 1
         self._none_open.clear()
-        return allowed
+        if self._draining:
+            return "the server stops"
+        limits = self.limits
+        if self._hosts[host] > limits.peer_connections_max and not self._end_silent(host):
+            return f"too many connections of {host}; allowed: {limits.peer_connections_max}"
+        if len(self._open) > limits.connections_max and not self._end_silent(None):
+            return f"too many connections; allowed: {limits.connections_max}"
+        self._silent[connection] = None
+        return None
+
+    def on_preface(self, connection: Connection) -> None:
+        """It is there: the connection speaks HTTP/2."""
+        self._silent.pop(connection, None)
 
     def on_disconnected(self, connection: Connection) -> None:
-        """It is lost or closed."""
-        self._open.discard(connection)
+        """It is lost or closed. Again: does nothing."""
+        if connection in self._open:
+            self._open.discard(connection)
+            self._silent.pop(connection, None)
+            self._hosts[connection.host] -= 1
+            if not self._hosts[connection.host]:
+                del self._hosts[connection.host]
         if not self._open:
             self._none_open.set()
+
+    def has_room_to_refuse(self) -> bool:
+        """Whether a refused connection may stay for its GOAWAY to arrive."""
+        return len(self._open) <= self.limits.connections_max + _REFUSED_MAX
+
+    def _end_silent(self, host: str | None) -> bool:
+        """Make room by ending the oldest connection (of ``host``) without a preface; whether there was one."""
+        silent = next((c for c in self._silent if host is None or c.host == host), None)
+        if silent is None:
+            return False
+        silent.give_up()
+        self.on_disconnected(silent)  # now, and not when the transport says so: its place is given away
+        return True
 
     def usage(self) -> list[ConnectionUsage]:
         """What each connection uses at the moment."""

@@ -3,7 +3,7 @@
 The worst that one connection can hold: ``streams_max`` handlers; ``buffer_bytes_max`` of requests that no handler has
 taken yet, whole or in part; ``pending_bytes_max`` of responses that the peer gives no window for; ``write_bytes_max``
 and the responses of one turn of the event loop that it does not read. TLS handshakes that do not end have ten seconds
-and are not counted as connections.
+and are not counted as connections; where a port takes both, there are at most a quarter of ``connections_max`` of them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,10 @@ class Limits:
     """
 
     connections_max: int = 10_000
-    """Connections above this get GOAWAY and are closed."""
+    """Connections above this get GOAWAY and are closed; but the oldest that has not sent its preface goes first, so
+    that silent ones cannot keep others out."""
+    peer_connections_max: int = 10_000
+    """The same for those of one address."""
     streams_max: int = 1_000
     """Calls of a connection at a time; more are refused with REFUSED_STREAM, which clients may repeat. A call that the
     peer reset counts until its handler has ended: else resetting would be the way round the limit (CVE-2023-44487)."""
@@ -89,6 +92,12 @@ class Limits:
             # Below the default, what a peer sends before it has seen our SETTINGS would count as its fault.
             if not WINDOW_DEFAULT <= value <= WINDOW_MAX:
                 raise ValueError(f"{name} {value}; allowed: {WINDOW_DEFAULT} to {WINDOW_MAX}")
-        for name in ("connections_max", "streams_max", "message_bytes_max", "header_list_bytes_max"):
+        for name in (
+            "connections_max",
+            "peer_connections_max",
+            "streams_max",
+            "message_bytes_max",
+            "header_list_bytes_max",
+        ):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} {getattr(self, name)}; allowed: 1 and more")

@@ -57,7 +57,7 @@ class GrpcServer:
         if self._tls is not None and self._tls_optional:
             listener = await TlsSniffingListener.open(
                 self._host, self._port, backlog=_BACKLOG, new_protocol=connections.new_protocol, tls=self._tls,
-                tls_handshake_s=_TLS_HANDSHAKE_S,
+                tls_handshake_s=_TLS_HANDSHAKE_S, beginning_max=max(1, self._limits.connections_max // 4),
             )  # fmt: skip
             self._listener, self._port = listener, listener.port
         else:

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import socket
 import ssl
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
@@ -34,14 +34,17 @@ class TlsSniffingListener:
         new_protocol: Callable[[], asyncio.Protocol],
         tls: ssl.SSLContext,
         tls_handshake_s: float,
+        beginning_max: int,
     ) -> None:
         self._socket = listening
         self._loop = loop
         self._new_protocol = new_protocol
         self._tls = tls
         self._tls_handshake_s = tls_handshake_s
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._run(self._accept())
+        self._beginning_max = beginning_max
+        self._beginning: dict[asyncio.Task[None], None] = {}
+        """Connections that have sent nothing yet, or are at their TLS handshake; the oldest first."""
+        self._accepting = loop.create_task(self._accept())
 
     @classmethod
     async def open(
@@ -53,15 +56,18 @@ class TlsSniffingListener:
         new_protocol: Callable[[], asyncio.Protocol],
         tls: ssl.SSLContext,
         tls_handshake_s: float,
+        beginning_max: int,
     ) -> TlsSniffingListener:
-        """Listen on the running loop. Raises OSError."""
+        """Listen on the running loop. Of more than ``beginning_max`` connections that have not got as far as their
+        protocol, the oldest is closed. Raises OSError.
+        """
         loop = asyncio.get_running_loop()
         [(family, _, _, _, address), *_] = await loop.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
         listening = socket.create_server(address[:2], family=family, backlog=backlog)
         listening.setblocking(False)
-        return cls(listening, loop, new_protocol, tls, tls_handshake_s)
+        return cls(listening, loop, new_protocol, tls, tls_handshake_s, beginning_max)
 
     @property
     def port(self) -> int:
@@ -70,7 +76,7 @@ class TlsSniffingListener:
 
     def close(self) -> None:
         """Accept no more; connections that have sent nothing yet are closed."""
-        for task in self._tasks:
+        for task in (self._accepting, *self._beginning):
             task.cancel()
         self._socket.close()
 
@@ -82,12 +88,16 @@ class TlsSniffingListener:
                 log.warning("a connection could not be accepted: %s", error)
                 await asyncio.sleep(_ACCEPT_AGAIN_S)
                 continue
-            self._run(self._begin(connection))
+            task = self._loop.create_task(self._begin(connection))
+            self._beginning[task] = None
+            task.add_done_callback(self._on_begun)
+            if len(self._beginning) > self._beginning_max:
+                oldest = next(iter(self._beginning))
+                del self._beginning[oldest]
+                oldest.cancel()
 
-    def _run(self, work: Coroutine[None, None, None]) -> None:
-        task = self._loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+    def _on_begun(self, task: asyncio.Task[None]) -> None:
+        self._beginning.pop(task, None)
 
     async def _begin(self, connection: socket.socket) -> None:
         try:

@@ -28,7 +28,7 @@ from tarry.base.errors import (
 )
 from tarry.base.message import Message
 from tarry.client import Accepted, AsyncClient, Client, Delivery
-from tarry.fronts.flight.front import cut_connections
+from tarry.fronts.flight.guard import cut_connections
 
 
 def take(messages: Iterable[Delivery], count: int) -> list[Delivery]:

@@ -313,6 +313,28 @@ def acks_missing(w: World) -> None:
     shutil.rmtree(w.directory / "acks")
 
 
+def acks_file_missing(w: World) -> None:
+    segment(w, "acks", -1).unlink()
+
+
+def acks_known_tail_cut(w: World) -> None:
+    path = segment(w, "acks", -1)
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def acks_known_tail_zeroed(w: World) -> None:
+    path = segment(w, "acks", -1)
+    path.write_bytes(path.read_bytes()[:-50] + bytes(50))
+
+
+def acks_known_tail_flipped(w: World) -> None:
+    damage(segment(w, "acks", -1), -30)
+
+
+def acks_empty(w: World) -> None:
+    segment(w, "acks", -1).write_bytes(b"")
+
+
 def checkpoint(w: World) -> Path:
     return w.directory / "checkpoint.json"
 
@@ -345,7 +367,7 @@ def checkpoint_edited(w: World) -> None:
 def checkpoint_of_another_version(w: World) -> None:
     fields = json.loads(checkpoint(w).read_text())
     del fields["crc"]
-    fields["version"] = 3
+    fields["version"] = 4
     fields["crc"] = frame.zlib.crc32(json.dumps(fields, sort_keys=True).encode())
     checkpoint(w).write_text(json.dumps(fields))
 
@@ -433,7 +455,12 @@ CASES = [
     Case(acks_torn),
     Case(acks_snapshot_cut),
     Case(acks_middle_flipped, refused="at offset 32"),
-    Case(acks_missing, again={"b0", "b1", "b2"}),
+    Case(acks_missing, refused="00000.log is missing; .* had been durable"),
+    Case(acks_file_missing, refused="00000.log is missing; .* had been durable"),
+    Case(acks_known_tail_cut, refused="a frame that was durable is damaged"),
+    Case(acks_known_tail_zeroed, refused="a frame that was durable is damaged"),
+    Case(acks_known_tail_flipped, refused="a frame that was durable is damaged"),
+    Case(acks_empty, refused="at offset 0"),
     # The small files.
     Case(checkpoint_missing),
     Case(checkpoint_garbage, refused="checkpoint.json is damaged"),
@@ -441,7 +468,7 @@ CASES = [
     Case(checkpoint_a_list, refused="checkpoint.json is damaged"),
     Case(checkpoint_a_number, refused="checkpoint.json is damaged"),
     Case(checkpoint_edited, refused="checkpoint.json is damaged"),
-    Case(checkpoint_of_another_version, refused="reads version 1 or 2"),
+    Case(checkpoint_of_another_version, refused="reads version 1 or 2 or 3"),
     Case(secret_missing),
     Case(secret_empty, refused="secret.key has 0 bytes"),
 ]

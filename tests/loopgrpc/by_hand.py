@@ -80,8 +80,12 @@ class Owner:
         self.loop = loop
         self.tasks: set[asyncio.Task[Any]] = set()
 
-    def on_connected(self, connection: Connection) -> bool:
+    def on_connected(self, connection: Connection) -> str | None: ...
+
+    def has_room_to_refuse(self) -> bool:
         return True
+
+    def on_preface(self, connection: Connection) -> None: ...
 
     def on_disconnected(self, connection: Connection) -> None: ...
 

@@ -5,10 +5,14 @@ from __future__ import annotations
 import gzip
 import hashlib
 import zlib
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from threading import Event
+from typing import Any
 
 import pytest
 
+from tarry.api.operations import SetGroup
 from tests.rocketmq.conftest import WAIT_S, Place, until
 from tests.rocketmq.rpc import Code, RefusedError, Rpc, consumer, d, message, now_ms, receive_request, res, s
 
@@ -235,6 +239,42 @@ def test_namespaces_are_apart(place: Place) -> None:
     assert [m.body for m in one.receive("orders", "g")] == [b"1"]
     assert [m.body for m in other.receive("orders", "g")] == [b"2"]
     assert sorted(t.topic for t in place.broker.pending()) == ["one%orders", "other%orders", "tarry.halves"]
+
+
+def test_a_pull_that_waits_asks_nothing_when_it_wakes_up(place: Place) -> None:
+    rpc = place.client()
+    asked: list[str] = []
+    call = place.broker.call
+
+    def recorded(operation: Any) -> Any:
+        asked.append(type(operation).__name__)
+        return call(operation)
+
+    place.broker.call = recorded  # type: ignore[method-assign]
+    group = place.broker.group("orders", "g")
+    woken = []
+    group.listen(lambda: woken.append(1))
+    request = s.PullMessageRequest(group=res("g"), message_queue=d.MessageQueue(topic=res("orders")), batch_size=5)
+    request.filter_expression.CopyFrom(d.FilterExpression(type=d.FilterType.TAG, expression="*"))
+    request.long_polling_timeout.FromSeconds(WAIT_S)
+    listening = group.listen
+    began = Event()
+
+    def listen(on_news: Callable[[], None]) -> Callable[[], None]:
+        began.set()
+        return listening(on_news)
+
+    group.listen = listen  # type: ignore[method-assign]
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(lambda: list(rpc.stream("PullMessage", request)))
+        assert began.wait(WAIT_S)
+        asked.clear()
+        for tries in range(1, 6):
+            call(SetGroup.of("orders", "g", tries=tries))
+        rpc.send("orders", b"now")
+        assert [a.message.body for a in answer.result(WAIT_S) if a.HasField("message")] == [b"now"]
+    assert len(woken) >= 5
+    assert asked == ["GetQueues", "ReadQueue"]
 
 
 def test_pulling_by_offsets(rpc: Rpc) -> None:

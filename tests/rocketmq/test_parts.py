@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import tarry
 from tarry.api.admission import Limits, admit
-from tarry.api.views import DELIVERY
+from tarry.api.views import DELIVERY, QUEUED
 from tarry.base.delay import ROCKETMQ_LEVELS, parse_levels
 from tarry.base.errors import DiskFullError, InvalidArgumentError, OverloadedError, StaleLeaseError, TarryError
 from tarry.base.message import PROPERTIES
@@ -30,10 +30,10 @@ from tarry.fronts.rocketmq.common.stubs import service as s
 from tarry.fronts.rocketmq.v5.answer_bytes import ack_answer, send_answer
 from tarry.fronts.rocketmq.v5.drafting import draft_of
 from tarry.fronts.rocketmq.v5.handles import read_recall, read_receipt, recall_handle, receipt_handle
-from tarry.fronts.rocketmq.v5.message_bytes import deliveries
-from tarry.fronts.rocketmq.v5.messages import messages_of
+from tarry.fronts.rocketmq.v5.message_bytes import answers_of
 from tarry.fronts.rocketmq.v5.resources import group_of, topic_of
 from tarry.fronts.rocketmq.v5.statuses import OK, overall
+from tests.rocketmq.reference import messages_of
 from tests.rocketmq.rpc import res
 from tests.unit.test_layers import LAYERS, ROOT, names_for
 
@@ -213,16 +213,20 @@ ROWS = st.lists(
 )
 
 
-@given(ROWS, TEXT, st.sampled_from(["", "%DLQ%orders/g"]))
-def test_bytes_of_a_delivery_that_the_library_would_write(rows: list[Any], name: str, other: str) -> None:
+@given(ROWS, TEXT, st.sampled_from(["", "%DLQ%orders/g"]), st.sampled_from([DELIVERY, QUEUED]))
+def test_bytes_of_a_message_that_the_library_would_write(
+    rows: list[Any], name: str, other: str, schema: pa.Schema
+) -> None:
     ids, tags, properties, bodies, dues, borns, offsets, attempts = zip(*rows, strict=True)
     given_columns = {
         "id": ids, "tag": tags, "body": bodies, "due_ms": dues, "born_ms": borns, "offset": offsets,
         "attempt": attempts, "seq": range(len(rows)), "lease": [7] * len(rows),
         "properties": [list(p.items()) or None for p in properties],
     }  # fmt: skip
-    columns = [pa.array(list(given_columns.get(f.name, [None] * len(rows))), f.type) for f in DELIVERY]
-    batch = pa.RecordBatch.from_arrays(columns, schema=DELIVERY)
+    columns = [pa.array(list(given_columns.get(f.name, [None] * len(rows))), f.type) for f in schema]
+    batch = pa.RecordBatch.from_arrays(columns, schema=schema)
     asked = res(name)
-    found = [s.ReceiveMessageResponse.FromString(b) for b in deliveries(batch, asked, "host", other)]
-    assert found == [s.ReceiveMessageResponse(message=m) for m in messages_of(batch, asked, "host", other)]
+    messages = list(messages_of(batch, asked, "host", other))
+    for kind in (s.ReceiveMessageResponse, s.PullMessageResponse):
+        answers = [kind.FromString(answer) for answer in answers_of(batch, asked, "host", other)]
+        assert answers == [kind(message=message) for message in messages]

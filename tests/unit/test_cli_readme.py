@@ -48,7 +48,7 @@ def test_its_python_runs(
 
 def test_it_has_examples() -> None:
     assert len(PYTHON) == 5
-    shown = {"serve", "send", "receive", "cancel", "pending", "list", "top", "group", "forecast", "dead"}
+    shown = {"serve", "send", "receive", "cancel", "pending", "list", "top", "group", "forecast", "dead", "verify"}
     assert set(COMMANDS) == shown
 
 

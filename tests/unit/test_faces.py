@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, Unpack, get_args, get_origin
@@ -149,3 +150,17 @@ def test_a_command_has_the_operation_and_its_arguments(kind: Any) -> None:
                 {ops.SetGroup: GroupOptions, ops.SetTopic: TopicOptions}[kind].__annotations__
             )
         assert {OPTION_OF.get(name, name) for name in names} - parameters(COMMANDS[kind]) == set()
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.wire.name)
+def test_the_page_of_the_format_has_every_operation_and_field(operation: Any) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "formats-flight.md").read_text()
+    name = operation.wire.name
+    rows = [
+        row for row in page.splitlines() if row.startswith("| ") and re.search(f'[`"]{name}[`"]', row.split(" | ")[0])
+    ]
+    [row] = rows
+    # A row may refer to the one above it.
+    whole = f"{page.splitlines()[page.splitlines().index(row) - 1]} {row}" if "the same" in row else row
+    unwritten = [field for field in operation.wire_fields() or {} if f'"{field}"' not in whole]
+    assert not unwritten

@@ -85,7 +85,7 @@ def test_histograms_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "WAITING_MAX", 7)
     found = Lateness(TestClock(0))
     for n in range(100):
-        found.note_delivered(f"t{n % 10}", np.array([1000 - n], np.int64), 1000, 0)
+        found.on_handed_out(np.array([1000 - n], np.int64), 1000, f"t{n % 10}", 0)
     by_topic = found.by_topic()
     assert list(by_topic) == ["t0", "t1", "t2", OTHERS]
     assert [h.count for h in by_topic.values()] == [10, 10, 10, 70]

@@ -6,6 +6,7 @@ import http.client
 import re
 import socket
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -217,6 +218,16 @@ def test_silent_clients_are_let_go(served: Served, monkeypatch: pytest.MonkeyPat
         assert connection.recv(1) == b""
         connection.close()
     assert served.value("tarry_serving") == 1
+
+
+def test_requests_that_are_never_finished_keep_nobody_out(served: Served) -> None:
+    half = [socket.create_connection((served.host, served.port), timeout=10) for _ in range(300)]
+    for connection in half:
+        with suppress(OSError):  # closed for a later one
+            connection.sendall(b"GET /metrics HTTP/1.1\r\nHost:")
+    assert served.value("tarry_serving") == 1
+    for connection in half:
+        connection.close()
 
 
 def test_a_broker_that_fails_is_an_error_and_not_the_end(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:

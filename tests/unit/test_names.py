@@ -139,7 +139,7 @@ def test_keys_are_forgotten_when_their_messages_are(tmp_path: Path) -> None:
         for _ in range(3):
             broker.advance(300)
         assert not any(registry.get([name_of_key("t", f"k{i}") for i in range(100)]))
-        assert next(registry._range(ID, ID + b"\xff", 1), None) is None  # noqa: SLF001 - what a reader sees
+        assert registry._database.keys_between(ID, ID + b"\xff", 1) == []  # noqa: SLF001 - what a reader sees in the middle of a step
         assert broker.find_key("t", "far") is not None
 
 
@@ -310,12 +310,12 @@ def test_many_rows_are_judged_as_few_are(tmp_path: Path) -> None:
 def test_a_reader_that_meets_the_end_finds_no_damage(tmp_path: Path) -> None:
     r = registry(tmp_path / "r")
     r.apply(as_rows([("t", 1, "a", None, False)], 0))
-    db, r_get = r._db, r.get  # noqa: SLF001 - what a reader sees in the middle of a step
+    db, r_get = r._database._db, r.get  # noqa: SLF001 - what a reader sees in the middle of a step
     r.close()
-    r._db = db  # noqa: SLF001 - as a reader sees it that looked just before
+    r._database._db = db  # noqa: SLF001 - what a reader sees in the middle of a step
     with pytest.raises(ClosedError):
         r_get([name_of_key("t", "a")])
-    r._db = None  # noqa: SLF001 - what a reader sees in the middle of a step
+    r._database._db = None  # noqa: SLF001 - what a reader sees in the middle of a step
     assert r.recover()
     assert r.get([name_of_key("t", "a")])[0] is not None
     r.close()

@@ -31,7 +31,7 @@ class Box:
         self.answers: list[TarryError | None] = []
         self.before_sync: Callable[[], None] = lambda: None
 
-    def open(self) -> list[Entry]:
+    def open(self, durable: tuple[int, int] = (0, 0)) -> list[Entry]:
         self.journal = Journal.open(
             self.files,
             self.directory,
@@ -40,6 +40,7 @@ class Box:
             snapshot=self.snapshot,
             on_fatal=self.fatal.append,
             threaded=self.threaded,
+            durable=durable,
         )
         return list(self.journal.entries())
 
@@ -276,3 +277,62 @@ def test_damage_is_refused(box: Box) -> None:
     path.write_bytes(content)
     with pytest.raises(CorruptError, match=f"{path} at offset 32"):
         box.open()
+
+
+def rolled(box: Box) -> tuple[int, int]:
+    """Let it begin its second file, with a snapshot; where it stands then."""
+    box.state = [ack(0, 1000)]
+    while box.base == 0:
+        box.write(*[ack(i) for i in range(20)])
+    box.write(ack(2000))
+    return box.journal.position
+
+
+def test_a_snapshot_that_is_not_whole_is_damage_once_the_file_before_it_is_gone(box: Box) -> None:
+    rolled(box)
+    box.journal.close()
+    path = segment_path(box.directory, box.base)
+    whole = path.read_bytes()
+    for size in (0, 20, 32, 40, 100, 32 + 64):
+        path.write_bytes(whole[:size])
+        for durable in ((0, 0), (0, 500)):
+            with pytest.raises(CorruptError, match=r"the snapshot of the groups .* is not whole"):
+                box.open(durable)
+            assert path.read_bytes() == whole[:size], "refused, and changed all the same"
+    path.write_bytes(whole)
+    assert ack(2000) in box.open()
+
+
+def test_what_the_checkpoint_says_was_durable_must_be_there(box: Box) -> None:
+    number, position = rolled(box)
+    box.journal.close()
+    path = segment_path(box.directory, number)
+    whole = path.read_bytes()
+    assert len(whole) == position
+    flipped = whole[:-100] + bytes([whole[-100] ^ 1]) + whole[-99:]
+    for content in (whole[:-8], whole[:-200] + bytes(200), flipped):
+        path.write_bytes(content)
+        with pytest.raises(CorruptError, match=r"a frame that was durable is damaged"):
+            box.open((number, position))
+        assert path.read_bytes() == content
+    path.write_bytes(whole + b"torn")
+    assert ack(2000) in box.open((number, position)), "a torn tail behind it is cut off"
+    box.journal.close()
+    path.unlink()
+    with pytest.raises(CorruptError, match=r"is missing; .* bytes of it had been durable"):
+        box.open((number, position))
+    # An older checkpoint: the file that it names was deleted since.
+    path.write_bytes(whole)
+    assert ack(2000) in box.open((0, 4096))
+
+
+def test_a_file_that_died_while_rolling_does_not_count(box: Box) -> None:
+    box.write(ack(1), ack(2))
+    number, position = box.journal.position
+    box.journal.close()
+    second = segment_path(box.directory, 1)
+    for content in (b"", b"TARRYLOG"):
+        second.write_bytes(content)
+        assert box.open((number, position)) == [ack(1), ack(2)]
+        box.journal.close()
+        assert not second.exists()

@@ -13,7 +13,7 @@ from tarry.base.message import UNNUMBERED, cancellations, numbered
 from tarry.log.files import OsFiles
 from tarry.names import Entry, Registry, digest_of_id
 from tarry.names.encoding import name_of_id
-from tarry.names.registry import RIPE_MS
+from tarry.names.sweep import RIPE_MS
 
 HISTORY_MS = 3_600_000
 DEDUPE_MS = 600_000
@@ -43,10 +43,10 @@ def test_a_sweep_that_finds_nothing_writes_nothing(registry: Registry) -> None:
     """Deletions of ranges slow every read down until they are merged away; a broker sweeps each second."""
     registry.put({name_of_id(digest_of_id("a", "1"), NOW, DEDUPE_MS): Entry(1, NOW, NOW)})
     cancel(registry, NOW, 5)
-    before = registry._db.latest_sequence_number()  # noqa: SLF001 - nothing else shows a write
+    before = registry._database._db.latest_sequence_number()  # noqa: SLF001 - nothing else shows a write
     for second in range(100):
         registry.sweep(NOW + 1000 * second, NOW + 1000 * second)
-    assert registry._db.latest_sequence_number() == before  # noqa: SLF001 - nothing else shows a write
+    assert registry._database._db.latest_sequence_number() == before  # noqa: SLF001 - nothing else shows a write
     assert registry.accepted_ids([digest_of_id("a", "1")], NOW) == [Entry(1, NOW, NOW)]
     assert is_cancelled(registry, NOW, 5)
 

@@ -14,7 +14,7 @@ from tarry.api.receipt import OUTCOMES, PLACED
 from tarry.api.wire import Answer, Op
 from tarry.base import handle
 from tarry.base.errors import InvalidArgumentError, InvalidMessageError, StaleLeaseError, TarryError, UnavailableError
-from tarry.client.answers import accepted_of
+from tarry.client.bulk import accepted_of
 
 int64s = st.integers(-(1 << 63), (1 << 63) - 1)
 arrays = st.lists(int64s, max_size=50).map(lambda values: np.array(values, np.int64))

@@ -1,4 +1,4 @@
-"""The operations as methods: :class:`Calls` for whoever may wait, :class:`AsyncCalls` for asyncio.
+"""The operations as methods: of :class:`Calls` for whoever may wait, of :class:`AsyncCalls` for asyncio.
 
 A broker in this process and a client of one elsewhere have them from here, so that they look alike. To consume and to
 schedule differ: there each has its own way, with the arguments of :mod:`tarry.api.schedule`.
@@ -6,17 +6,90 @@ schedule differ: there each has its own way, with the arguments of :mod:`tarry.a
 
 from __future__ import annotations
 
-from typing import TypeVar
+from collections.abc import Awaitable, Callable
+from functools import wraps
+from types import MethodType
+from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 from tarry.api import operations as ops
-from tarry.api.operation import Operation, awaited, sync
+from tarry.api.operation import Operation
 from tarry.api.outcome import Outcome
 from tarry.base.errors import InvalidArgumentError
 
+P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Calls:
+class method(Generic[P, R]):  # noqa: N801  it stands where a method is defined
+    """A method with the arguments of ``request``, which makes the operation; :class:`AsyncCalls` has it as one that is
+    awaited.
+    """
+
+    def __init__(self, request: Callable[P, Operation[R]]) -> None:
+        @wraps(request)
+        def call(self: Calls, /, *args: P.args, **kwargs: P.kwargs) -> R:
+            return self.call(request(*args, **kwargs))
+
+        @wraps(request)
+        async def call_awaited(self: AsyncCalls, /, *args: P.args, **kwargs: P.kwargs) -> R:
+            return await self.call(request(*args, **kwargs))
+
+        self._call, self._call_awaited = call, call_awaited
+
+    @overload
+    def __get__(self, instance: Calls, owner: Any) -> Callable[P, R]: ...
+    @overload
+    def __get__(self, instance: AsyncCalls, owner: Any) -> Callable[P, Awaitable[R]]: ...
+    @overload
+    def __get__(self, instance: None, owner: Any) -> Callable[..., Any]: ...
+    def __get__(self, instance: Any, owner: Any) -> Any:
+        function = self._call_awaited if issubclass(owner, AsyncCalls) else self._call
+        return function if instance is None else MethodType(function, instance)
+
+
+class _Methods:
+    cancel_many = method(ops.Cancel)
+    cancel_keys = method(ops.CancelKeys)
+    reschedule = method(ops.Reschedule.of)
+    reschedule_key = method(ops.Reschedule.of_key)
+    find_key = method(ops.FindKey)
+
+    set_group = method(ops.SetGroup.of)
+    group_info = method(ops.GetGroup)
+    groups = method(ops.ListGroups)
+    delete_group = method(ops.DeleteGroup)
+    pause = method(ops.PauseGroup)
+    resume = method(ops.ResumeGroup)
+    seek = method(ops.Seek)
+    set_topic = method(ops.SetTopic.of)
+    topic_info = method(ops.GetTopic)
+    has_topic = method(ops.HasTopic)
+
+    dead_letters = method(ops.ListDeadLetters)
+    respawn = method(ops.Respawn)
+    purge = method(ops.Purge)
+
+    pending = method(ops.GetPending)
+    list_pending = method(ops.ListPending)
+    peek = method(ops.Peek)
+    forecast = method(ops.GetForecast)
+    history = method(ops.GetHistory)
+    status = method(ops.GetStatus)
+    overview = method(ops.GetOverview)
+    ping = method(ops.Ping)
+
+    jobs = method(ops.ListJobs)
+    cancel_job = method(ops.CancelJob)
+
+    queue_state = method(ops.GetQueues)
+    read_queue = method(ops.ReadQueue)
+    offset_at = method(ops.FindOffset)
+    follow_queue = method(ops.FollowQueue)
+    advance_group = method(ops.AdvanceGroup)
+    cancelled_between = method(ops.ReadCancellations)
+
+
+class Calls(_Methods):
     """Each method makes an operation and has :meth:`call` carry it out; any thread."""
 
     def call(self, operation: Operation[R]) -> R:
@@ -26,46 +99,6 @@ class Calls:
             TarryError: it was refused, or there was no answer.
         """
         raise NotImplementedError
-
-    cancel_many = sync(ops.Cancel)
-    cancel_keys = sync(ops.CancelKeys)
-    reschedule = sync(ops.Reschedule.of)
-    reschedule_key = sync(ops.Reschedule.of_key)
-    find_key = sync(ops.FindKey)
-
-    set_group = sync(ops.SetGroup.of)
-    group_info = sync(ops.GetGroup)
-    groups = sync(ops.ListGroups)
-    delete_group = sync(ops.DeleteGroup)
-    pause = sync(ops.PauseGroup)
-    resume = sync(ops.ResumeGroup)
-    seek = sync(ops.Seek)
-    set_topic = sync(ops.SetTopic.of)
-    topic_info = sync(ops.GetTopic)
-    has_topic = sync(ops.HasTopic)
-
-    dead_letters = sync(ops.ListDeadLetters)
-    respawn = sync(ops.Respawn)
-    purge = sync(ops.Purge)
-
-    pending = sync(ops.GetPending)
-    list_pending = sync(ops.ListPending)
-    peek = sync(ops.Peek)
-    forecast = sync(ops.GetForecast)
-    history = sync(ops.GetHistory)
-    status = sync(ops.GetStatus)
-    overview = sync(ops.GetOverview)
-    ping = sync(ops.Ping)
-
-    jobs = sync(ops.ListJobs)
-    cancel_job = sync(ops.CancelJob)
-
-    queue_state = sync(ops.GetQueues)
-    read_queue = sync(ops.ReadQueue)
-    offset_at = sync(ops.FindOffset)
-    follow_queue = sync(ops.FollowQueue)
-    advance_group = sync(ops.AdvanceGroup)
-    cancelled_between = sync(ops.ReadCancellations)
 
     def cancel(self, handle: str) -> Outcome:
         """Cancel the message that ``handle`` names, durably; of a series, all that is to come.
@@ -91,52 +124,12 @@ class Calls:
         return outcome
 
 
-class AsyncCalls:
+class AsyncCalls(_Methods):
     """:class:`Calls`, to be awaited."""
 
     async def call(self, operation: Operation[R]) -> R:
         """See :meth:`Calls.call`."""
         raise NotImplementedError
-
-    cancel_many = awaited(ops.Cancel)
-    cancel_keys = awaited(ops.CancelKeys)
-    reschedule = awaited(ops.Reschedule.of)
-    reschedule_key = awaited(ops.Reschedule.of_key)
-    find_key = awaited(ops.FindKey)
-
-    set_group = awaited(ops.SetGroup.of)
-    group_info = awaited(ops.GetGroup)
-    groups = awaited(ops.ListGroups)
-    delete_group = awaited(ops.DeleteGroup)
-    pause = awaited(ops.PauseGroup)
-    resume = awaited(ops.ResumeGroup)
-    seek = awaited(ops.Seek)
-    set_topic = awaited(ops.SetTopic.of)
-    topic_info = awaited(ops.GetTopic)
-    has_topic = awaited(ops.HasTopic)
-
-    dead_letters = awaited(ops.ListDeadLetters)
-    respawn = awaited(ops.Respawn)
-    purge = awaited(ops.Purge)
-
-    pending = awaited(ops.GetPending)
-    list_pending = awaited(ops.ListPending)
-    peek = awaited(ops.Peek)
-    forecast = awaited(ops.GetForecast)
-    history = awaited(ops.GetHistory)
-    status = awaited(ops.GetStatus)
-    overview = awaited(ops.GetOverview)
-    ping = awaited(ops.Ping)
-
-    jobs = awaited(ops.ListJobs)
-    cancel_job = awaited(ops.CancelJob)
-
-    queue_state = awaited(ops.GetQueues)
-    read_queue = awaited(ops.ReadQueue)
-    offset_at = awaited(ops.FindOffset)
-    follow_queue = awaited(ops.FollowQueue)
-    advance_group = awaited(ops.AdvanceGroup)
-    cancelled_between = awaited(ops.ReadCancellations)
 
     async def cancel(self, handle: str) -> Outcome:
         """As :meth:`Calls.cancel`."""

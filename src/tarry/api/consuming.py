@@ -1,7 +1,8 @@
 """Consuming without a thread of one's own: what is there now, and when to look again.
 
-A front that serves many consumers from an event loop asks :meth:`Subscription.poll`, which never waits, and is told
-by :meth:`ConsumerGroup.listen` when there may be something new. Whoever may wait uses :meth:`Subscription.fetch`.
+A front that serves many consumers from an event loop asks :meth:`Subscription.poll`, which never waits (or, for
+those who keep their own offsets, :attr:`ConsumerGroup.queue_ends`), and has :meth:`ConsumerGroup.listen` say when
+there may be something new. Whoever may wait uses :meth:`Subscription.fetch`.
 A broker in the same process serves these; a test's fake may, too.
 """
 
@@ -101,6 +102,13 @@ class ConsumerGroup(Protocol):
     @property
     def waits_for_acks(self) -> bool:
         """Whether an acknowledgement may let something else be handed out: order, or a limit of messages in flight."""
+        ...
+
+    @property
+    def queue_ends(self) -> tuple[int, int]:
+        """The first offset of its topic's queue that is kept, and its end, as they are now. What is below the end may
+        not be durable yet (:class:`tarry.api.operations.GetQueues` waits for that).
+        """
         ...
 
     def subscribe(self, *, prefetch: int, lease_ms: int) -> Subscription:

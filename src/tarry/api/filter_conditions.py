@@ -92,11 +92,11 @@ def _fail(at: int, what: str) -> NoReturn:
 def _tokens(text: str) -> Iterator[_Token]:
     at = _after_space(text, 0)
     while at < len(text):
-        found = _TOKEN.match(text, at)
-        if found is None:
+        match = _TOKEN.match(text, at)
+        if match is None:
             _fail(at, f"{text[at : at + 20]!r} begins no property, constant or operator")
-        kind = str(found.lastgroup)
-        value = found[kind]
+        kind = str(match.lastgroup)
+        value = match[kind]
         if kind == "text":
             value = value[1:-1].replace("''", "'")
         elif kind == "quoted":
@@ -104,13 +104,13 @@ def _tokens(text: str) -> Iterator[_Token]:
         elif kind == "name" and value.upper() in _KEYWORDS:
             kind, value = "word", value.upper()
         yield _Token(kind, value, at)
-        at = _after_space(text, found.end())
+        at = _after_space(text, match.end())
     yield _Token("end", "the end", len(text))
 
 
 def _after_space(text: str, at: int) -> int:
-    found = _SPACE.match(text, at)
-    return found.end() if found else at
+    space = _SPACE.match(text, at)
+    return space.end() if space else at
 
 
 @dataclass(slots=True)
@@ -215,8 +215,8 @@ class _Translator:
         # As bytes: SQLite's functions of texts end at a NUL, which a property may have. Of no bytes, substr gives NULL.
         size, blob = len(wanted.encode()), f"x'{wanted.encode().hex()}'"
         part = f"substr(CAST({column} AS BLOB), {1 if word.value == 'STARTSWITH' else -size}, {size}) = {blob}"
-        found = f"instr(CAST({column} AS BLOB), {blob}) > 0" if word.value == "CONTAINS" else part
-        return f"CASE WHEN {column} = '' THEN FALSE ELSE {found} END"
+        test = f"instr(CAST({column} AS BLOB), {blob}) > 0" if word.value == "CONTAINS" else part
+        return f"CASE WHEN {column} = '' THEN FALSE ELSE {test} END"
 
     def _like(self, first: _Token, word: _Token) -> str:
         column, pattern = self._column(first, word, "TEXT"), self._wanted_text(word)
@@ -277,9 +277,9 @@ class _Translator:
         return token
 
     def _take(self, value: str) -> bool:
-        taken = self._peek().says(value)
-        self.position += taken
-        return taken
+        is_next = self._peek().says(value)
+        self.position += is_next
+        return is_next
 
     def _need(self, value: str) -> None:
         if not self._take(value):

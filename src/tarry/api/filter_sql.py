@@ -85,7 +85,7 @@ class SqlFilter:
             try:
                 self._connection.execute("BEGIN")
                 self._connection.executemany(self._insert, rows)
-                found = [rowid for (rowid,) in self._connection.execute(self._select)]
+                rowids = [rowid for (rowid,) in self._connection.execute(self._select)]
             except sqlite3.Error as error:
                 reason = f"not done after {EVALUATION_S_MAX:g} s" if self._deadline.passed() else str(error)
                 raise InvalidArgumentError(
@@ -94,7 +94,7 @@ class SqlFilter:
             finally:
                 self._deadline.at_s = math.inf
                 self._connection.rollback()
-        matching[np.array(found, np.int64) - 1] = True
+        matching[np.array(rowids, np.int64) - 1] = True
         return matching
 
 

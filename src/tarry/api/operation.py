@@ -12,27 +12,15 @@ how its result travels:
 
 On the wire it is a JSON object of the fields that are not at their defaults. A field whose Python type is none of
 JSON's is ``Annotated`` with a :class:`Form`. Everything that offers operations is made of this: a broker maps the
-class to what carries it out, a client sends it, :func:`sync` and :func:`awaited` make methods of it.
+class to what carries it out, a client sends it, :mod:`tarry.api.calls` makes methods of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, Field, asdict, dataclass, fields
-from functools import cache, wraps
-from typing import (
-    Annotated,
-    Any,
-    ClassVar,
-    Concatenate,
-    Generic,
-    ParamSpec,
-    Protocol,
-    Self,
-    TypeVar,
-    get_args,
-    get_origin,
-)
+from functools import cache
+from typing import Annotated, Any, ClassVar, Generic, Protocol, Self, TypeVar, get_args, get_origin
 from typing import get_type_hints as hints_of
 
 import numpy as np
@@ -43,7 +31,6 @@ from tarry.base.delay import INT64_MAX
 from tarry.base.errors import InvalidArgumentError, TarryError
 from tarry.base.types import Int64s
 
-P = ParamSpec("P")
 R = TypeVar("R")
 D = TypeVar("D")
 
@@ -220,28 +207,6 @@ class Caller(Protocol):
         Raises:
             TarryError: it was refused, or there was no answer.
         """
-        ...
-
-
-def sync(request: Callable[P, Operation[R]]) -> Callable[Concatenate[Any, P], R]:
-    """A method of a :class:`Caller` with the arguments of ``request``, which makes the operation."""
-
-    @wraps(request)
-    def method(self: Caller, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return self.call(request(*args, **kwargs))
-
-    return method
-
-
-def awaited(request: Callable[P, Operation[R]]) -> Callable[Concatenate[Any, P], Awaitable[R]]:
-    """:func:`sync` for asyncio: ``call`` is awaited."""
-
-    @wraps(request)
-    async def method(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        result: R = await self.call(request(*args, **kwargs))
-        return result
-
-    return method
 
 
 def decoded(decode: Callable[[], R], answer: Any) -> R:

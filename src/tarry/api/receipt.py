@@ -69,8 +69,8 @@ class Receipt:
         return hash((self.seq, self.due_ms))
 
     def __repr__(self) -> str:
-        told = f"id={self.id!r}, seq={self.seq}, due_ms={self.due_ms}, handle={self.handle!r}"
-        return f"Receipt({told}, outcome={self.outcome!r})"
+        fields = f"id={self.id!r}, seq={self.seq}, due_ms={self.due_ms}, handle={self.handle!r}"
+        return f"Receipt({fields}, outcome={self.outcome!r})"
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -115,13 +115,13 @@ def pairs_of(properties: object) -> list[tuple[str, str]] | None:
         return None
     if not isinstance(properties, Mapping):
         raise InvalidMessageError(f"properties are of type {type(properties).__name__}; allowed: a dict of texts")
-    found = []
+    pairs = []
     for name, value in properties.items():
         key, content = text_of("the name of a property", name), text_of(f"property {name!r}", value)
         if key is None or content is None:
             raise InvalidMessageError(f"property {name!r} is {value!r}; allowed: a text")
-        found.append((key, content))
-    return found
+        pairs.append((key, content))
+    return pairs
 
 
 def ttl_ms_of(ttl: object) -> int | None:
@@ -131,14 +131,14 @@ def ttl_ms_of(ttl: object) -> int | None:
     try:
         if isinstance(ttl, bool) or not isinstance(ttl, int | float | str | timedelta):
             raise InvalidArgumentError(f"of type {type(ttl).__name__}")
-        found = parse_duration_ms(ttl) if isinstance(ttl, str) else due_from_delay(ttl, 0)
+        ttl_ms = parse_duration_ms(ttl) if isinstance(ttl, str) else due_from_delay(ttl, 0)
     except TarryError as error:
         raise InvalidMessageError(
             f"ttl is {ttl!r}: {error}; allowed: seconds, a timedelta, or a text such as '1h30m'"
         ) from error
-    if found < 1:
+    if ttl_ms < 1:
         raise InvalidMessageError(f"ttl is {ttl!r}; allowed: more than 0")
-    return min(found, _INT64 - 1)
+    return min(ttl_ms, _INT64 - 1)
 
 
 def tries_of(count: object) -> int | None:

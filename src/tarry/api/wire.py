@@ -257,8 +257,8 @@ def encode_error(error: TarryError) -> bytes:
 def decode_error(raw: bytes) -> TarryError:
     """The error that :func:`encode_error` described; one without a code when the bytes describe none."""
     try:
-        said = decode_json(raw)
-        return from_wire(str(said["code"]), str(said["message"]))
+        error = decode_json(raw)
+        return from_wire(str(error["code"]), str(error["message"]))
     except (InvalidArgumentError, TypeError, KeyError, ValueError):
         return TarryError(f"an error that could not be read: {_shown(raw)}")
 

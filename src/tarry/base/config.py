@@ -37,8 +37,8 @@ _UNITS = {"": 1, "k": 1000, "m": 1000**2, "g": 1000**3, "t": 1000**4}
 _BINARY_UNITS = {"ki": 1 << 10, "mi": 1 << 20, "gi": 1 << 30, "ti": 1 << 40}
 _SIZE = re.compile(r"([0-9]{1,15})\s*([kmgt]i?)?b?", re.IGNORECASE)
 _ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})")
-# A Kubernetes service called "tarry" puts these into the environment of every pod beside it.
-_SERVICE_LINK = re.compile(r"TARRY_(PORT|PORT_.*|SERVICE_.*)")
+# A Kubernetes service called "tarry" or "tarry-NAME" puts these into the environment of every pod beside it.
+_SERVICE_LINK = re.compile(r"TARRY_(.*_)?(PORT|PORT_[0-9].*|SERVICE_HOST|SERVICE_PORT.*)")
 
 
 def parse_size(text: str) -> int:
@@ -132,6 +132,9 @@ class Config(BaseSettings):
     shard: Count = Field(0, ge=0, le=999, description="This broker's part of the store.")
 
     flight: Address = Field("127.0.0.1:7611", description="HOST:PORT of the Arrow Flight front; empty: off.")
+    flight_calls_max: Count = Field(
+        1_000, ge=2, description="Most calls of Flight clients at a time; one peer address has half of it."
+    )
     rocketmq: Address = Field(None, description="HOST:PORT of the RocketMQ front (gRPC, v5 clients); empty: off.")
     remoting: Address = Field(
         None, description="HOST:PORT of the classic RocketMQ front (remoting, 4.x and 5.x clients); empty: off."
@@ -154,8 +157,6 @@ class Config(BaseSettings):
     )
     rocketmq_check_ms: Milliseconds = Field(30_000, ge=1_000, description="How often it is asked again...")
     rocketmq_checks_max: Count = Field(15, ge=1, description="...and how often in all; then it is a dead letter.")
-    http: Address = Field(None, description="HOST:PORT of the lmstfy HTTP front; not in this version.")
-    http_admin: Address = Field(None, description="HOST:PORT of the HTTP admin front; not in this version.")
 
     metrics: Address = Field(None, description="HOST:PORT of Prometheus metrics, over HTTP; empty: off.")
 
@@ -215,6 +216,9 @@ class Config(BaseSettings):
     lease_ms: Milliseconds = Field(30_000, ge=1, description="Default lease of a message handed to a consumer.")
     retry_ms: Milliseconds = Field(1_000, ge=0, description="Default back-off after a nack.")
     checkpoint_interval_ms: Milliseconds = Field(1_000, ge=1, description="How often progress is made durable.")
+    scrub_bytes_per_s: Bytes = Field(
+        4 << 20, ge=0, description="So much is read while serving to check files for damage, once a day; 0: nothing."
+    )
 
     def __init__(self, **settings: Any) -> None:
         try:
@@ -234,6 +238,8 @@ class Loaded:
 
     config: Config
     origins: Mapping[str, str]
+    unknown_variables: tuple[str, ...] = ()
+    """``TARRY_…`` in the environment that is no setting. Not refused: others put variables there, too."""
 
     def to_toml(self) -> str:
         """All settings as a configuration file, which gives the same settings when it is used as one."""
@@ -254,17 +260,18 @@ def load(
     Args:
         file: a TOML file; without it the one that ``TARRY_CONFIG`` names, if any.
         flags: what the command line gives; None means not given.
-        environment: of which the variables ``TARRY_…`` count.
+        environment: of which the variables ``TARRY_…`` count; see :attr:`Loaded.unknown_variables`.
 
     Raises:
         InvalidArgumentError: names the setting, its value, what is allowed, and where it was given.
     """
     if file is None and environment.get("TARRY_CONFIG"):
         file = Path(environment["TARRY_CONFIG"])
+    given, unknown_variables = _from_environment(environment)
     layers = [
         ("default", {name: field.default for name, field in Config.model_fields.items()}),
         (str(file), {} if file is None else _read(file)),
-        ("environment", _from_environment(environment)),
+        ("environment", given),
         ("command line", {name: value for name, value in (flags or {}).items() if value is not None}),
     ]
     settings: dict[str, Any] = {}
@@ -281,7 +288,7 @@ def load(
         BaseSettings.__init__(config, **settings)
     except ValidationError as error:
         raise _refusal(error, origins) from None
-    return Loaded(config, origins)
+    return Loaded(config, origins, unknown_variables)
 
 
 def allowed(name: str) -> str:
@@ -320,12 +327,15 @@ def _read(file: Path) -> dict[str, Any]:
         raise InvalidArgumentError(f"configuration file {file} is not TOML: {error}") from error
 
 
-def _from_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    found = {}
-    for variable, value in environment.items():
-        if variable.startswith(ENV_PREFIX) and variable not in NOT_SETTINGS and not _SERVICE_LINK.fullmatch(variable):
-            found[variable.removeprefix(ENV_PREFIX).lower()] = value
-    return found
+def _from_environment(environment: Mapping[str, str]) -> tuple[dict[str, str], tuple[str, ...]]:
+    """The settings among the variables, and the names of those with our prefix that nobody knows."""
+    ours = {variable: variable.removeprefix(ENV_PREFIX).lower() for variable in environment if _is_ours(variable)}
+    settings = {name: environment[variable] for variable, name in ours.items() if name in Config.model_fields}
+    return settings, tuple(sorted(variable for variable, name in ours.items() if name not in settings))
+
+
+def _is_ours(variable: str) -> bool:
+    return variable.startswith(ENV_PREFIX) and variable not in NOT_SETTINGS and not _SERVICE_LINK.fullmatch(variable)
 
 
 def _unknown(name: str) -> str:

@@ -56,7 +56,7 @@ class Acceptance:
         self.check_disk()
 
     def check_disk(self) -> None:
-        """As :meth:`check`, for what takes no memory."""
+        """As :meth:`check`, but for how much is due at once: for what takes no memory of the wheel."""
         self._health.check_serving()
         now_s = time.monotonic()
         if now_s - self._checked_s > FREE_CHECK_S:

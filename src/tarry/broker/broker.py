@@ -11,14 +11,14 @@ from typing import TypeVar, Unpack
 import pyarrow as pa
 
 from tarry.api import operations as ops
-from tarry.api.calls import Calls
+from tarry.api.calls import Calls, method
 from tarry.api.jobs import StagedFile
 from tarry.api.local import OnAccepted
-from tarry.api.operation import Operation, sync
+from tarry.api.operation import Operation
 from tarry.api.operations.delivery import Subscribe
 from tarry.api.outcome import Rescheduled
 from tarry.api.receipt import Accepted, Receipt
-from tarry.api.schedule import MessageOptions
+from tarry.api.schedule import MessageOptions, make_row, to_batch
 from tarry.base.clock import Clock, SystemClock
 from tarry.base.config import Config
 from tarry.base.delay import Delay
@@ -109,7 +109,9 @@ class Broker(Calls):
             KeyExistsError: with on_key "refuse", a message of that key is pending.
             OverloadedError, DiskFullError: not now; nothing was accepted.
         """
-        return self.components.scheduling.schedule(topic, body, delay=delay, due=due, **options)
+        row = make_row(topic, body, delay=delay, due=due, **options)
+        [receipt] = self.schedule_batch(to_batch([row])).receipts([options.get("id")])
+        return receipt
 
     def schedule_batch(self, data: pa.RecordBatch | pa.Table) -> Accepted:
         """Schedule a batch, all of it or nothing, and wait until it is durable (columns:
@@ -135,14 +137,14 @@ class Broker(Calls):
 
     # -- consuming -----------------------------------------------------------------------------------------------------
 
-    receive = sync(ops.Receive)
-    ack = sync(ops.Ack)
-    nack = sync(ops.Nack)
-    extend = sync(ops.Extend)
-    intake_state = sync(ops.GetIntakeState)
-    read_intake = sync(ops.ReadIntake)
-    store_committed = sync(ops.AnnounceStore)
-    set_pipeline_status = sync(ops.SetPipelineStatus)
+    receive = method(ops.Receive)
+    ack = method(ops.Ack)
+    nack = method(ops.Nack)
+    extend = method(ops.Extend)
+    intake_state = method(ops.GetIntakeState)
+    read_intake = method(ops.ReadIntake)
+    store_committed = method(ops.AnnounceStore)
+    set_pipeline_status = method(ops.SetPipelineStatus)
 
     def open_subscription(self, request: Subscribe) -> Subscription:
         """See :meth:`tarry.api.local.LocalBroker.open_subscription`."""

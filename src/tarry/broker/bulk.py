@@ -13,6 +13,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
@@ -53,44 +54,27 @@ LATE = ["seq", "due_ms", "topic"]
 STAGED_COLUMNS = ("topic", "due_ms", "id", "key", "tag", "properties", "body", "expire_ms", "tries")
 
 
+@dataclass(eq=False)
 class Bulk:
     """Any thread. ``on_news`` has the loader look at the store; ``commit_alone`` writes a command while nobody else
     writes: before the broker serves.
     """
 
-    def __init__(
-        self,
-        jobs: Jobs,
-        store: Store,
-        follower: StoreFollower,
-        wheel: Wheel,
-        loader: Loader,
-        registry: Registry,
-        announcements: JobAnnouncements,
-        scheduling: Scheduling,
-        acceptance: Acceptance,
-        key_backfill: KeyBackfill,
-        clock: Clock,
-        limits: Limits,
-        *,
-        on_news: Callable[[], None],
-        threaded: bool,
-    ) -> None:
-        self._jobs = jobs
-        self._store = store
-        self._follower = follower
-        self._wheel = wheel
-        self._loader = loader
-        self._registry = registry
-        self._announcements = announcements
-        self._scheduling = scheduling
-        self._acceptance = acceptance
-        self._key_backfill = key_backfill
-        self._clock = clock
-        self.limits = limits
-        self._on_news = on_news
-        self._threaded = threaded
-        self._one = threading.Lock()  # one commit or cancellation of a job at a time
+    _jobs: Jobs
+    _store: Store
+    _follower: StoreFollower
+    _wheel: Wheel
+    _loader: Loader
+    _registry: Registry
+    _announcements: JobAnnouncements
+    _scheduling: Scheduling
+    _acceptance: Acceptance
+    _key_backfill: KeyBackfill
+    _clock: Clock
+    limits: Limits
+    _on_news: Callable[[], None]
+    _threaded: bool
+    _one: threading.Lock = field(default_factory=threading.Lock)  # one commit or cancellation of a job at a time
 
     # -- loading -----------------------------------------------------------------------------------------------------
 

@@ -36,7 +36,7 @@ TARGETS_MAX = 4096
 """Messages that are cancelled in one write: producers wait while it is decided."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class Changes:
     """Any thread."""
 

@@ -21,6 +21,7 @@ from tarry.broker.queries.lateness import Lateness
 from tarry.broker.queries.queries import Queries
 from tarry.broker.queues import Queues
 from tarry.broker.scheduling import Scheduling
+from tarry.broker.scrub import Scrub
 from tarry.broker.series import Series
 from tarry.broker.status import Status
 from tarry.broker.store_view import StoreFollower
@@ -41,6 +42,7 @@ class Components:
     secret: bytes
     health: Health
     damage: Damage
+    scrub: Scrub
     store: Store
     segments: Segments
     intake: Intake

@@ -45,6 +45,7 @@ from tarry.broker.queries.messages import MessageFinder
 from tarry.broker.queries.queries import Queries
 from tarry.broker.queues import Queues
 from tarry.broker.scheduling import Scheduling
+from tarry.broker.scrub import Scrub
 from tarry.broker.series import Series
 from tarry.broker.status import Status
 from tarry.broker.store_view import StoreFollower, View
@@ -92,13 +93,14 @@ def _open(
     store = Store.open(config.store_uri, shard=config.shard, version_min=checkpoint.store_version)
     view = View(store.snapshot())
     secret = read_secret(files, data)
-    jobs = Jobs(data)
+    jobs = Jobs(data, checkpoint.jobs_changes)
     registry = Registry(
         files,
         data / "registry",
         history_ms=config.retention_ms,
         dedupe_ms=config.dedupe_ms,
         cancelled_jobs=jobs.cancelled,
+        placement=placement,
     )
     undo.callback(registry.close)
     next_seq = max(checkpoint.fired_seq, view.committed_seq)
@@ -186,6 +188,7 @@ def _open(
         snapshot=group_registry.entries,
         on_fatal=health.fail,
         threaded=threaded,
+        durable=checkpoint.acks,
         placement=placement,
     )
     undo.callback(journal.close)
@@ -193,11 +196,12 @@ def _open(
         config, clock, files, ready, journal, group_registry, lateness.on_handed_out, scheduling.put
     )
     # Last: to open it changes files, and a directory that is refused is left as it was found.
-    if not registry.recover() and checkpoint.registry:
+    writes = max(checkpoint.registry_writes, jobs.registry_writes)
+    if not registry.recover(writes) and (checkpoint.registry or writes):
         # Not the clock alone: it may have been set back, or show the moment of what fell due last. What was cancelled
         # and due before `fired_until_ms` may have left the intake without a trace.
         known_from_ms = max(clock.now_ms(), checkpoint.fired_until_ms)
-        rebuild(registry, intake, view.snapshot, checkpoint.fired_seq, known_from_ms=known_from_ms)
+        rebuild(registry, intake, view.snapshot, checkpoint.fired_seq, known_from_ms=known_from_ms, writes=writes)
     _take_up_arrivals(checkpoint, intake, registry, wheel, fired, register)
     # After it: where the crash came when the log told of the job and `jobs` did not know it yet, it does now. Taken for
     # one that is still to be told of, it would stay among the untaken, and the loader would bring it a second time.
@@ -215,7 +219,19 @@ def _open(
     finder = MessageFinder(intake, wheel, loader, follower)
     changes = Changes(registry, finder, decisions, scheduling, clock, secret)
     progress = Progress(
-        config, clock, files, checkpoint, dispatcher, intake, ready, groups, registry, follower, jobs, announcements
+        config,
+        clock,
+        files,
+        checkpoint,
+        dispatcher,
+        intake,
+        ready,
+        groups,
+        journal,
+        registry,
+        follower,
+        jobs,
+        announcements,
     )
     key_backfill = KeyBackfill(jobs, follower, registry, scheduling.carry_out, threaded=threaded)
 
@@ -239,11 +255,12 @@ def _open(
         key_backfill,
         clock,
         limits,
-        on_news=take_up_news,
-        threaded=threaded,
+        take_up_news,
+        threaded,
     )
     pipeline = Pipeline(config, clock, intake, follower, jobs, progress, damage, follower.announce)
-    status = Status(clock, health, intake, ready, wheel, follower, progress, pipeline, lateness, damage, loader)
+    scrub = Scrub(config, clock, files, follower, health.ending, damage.report)
+    status = Status(clock, health, intake, ready, wheel, follower, progress, pipeline, lateness, damage, loader, scrub)
     queries = Queries(
         config,
         clock,
@@ -256,12 +273,15 @@ def _open(
         acceptance,
         status.read,
     )
-    loops = Loops(config, clock, health, segments, wheel, loader, dispatcher, series, ready, follower, progress, bulk)
+    loops = Loops(
+        config, clock, health, segments, wheel, loader, dispatcher, series, ready, follower, progress, bulk, scrub
+    )
     return Components(
         lock=lock,
         secret=secret,
         health=health,
         damage=damage,
+        scrub=scrub,
         store=store,
         segments=segments,
         intake=intake,

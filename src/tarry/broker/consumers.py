@@ -1,13 +1,12 @@
-"""Consuming by calls: a consumer of a group, messages that are received, and their settlement."""
+"""Consuming by calls: a consumer of a group, and messages that are received."""
 
 from __future__ import annotations
 
 import pyarrow as pa
 
-from tarry.api.operations import Ack, Extend, Nack, Receive
+from tarry.api.operations import Receive
 from tarry.api.operations.delivery import Subscribe
 from tarry.api.views import DELIVERY
-from tarry.base.waiting import wait_for
 from tarry.groups import ConsumerGroups, Subscription
 
 
@@ -31,18 +30,3 @@ class Consumers:
         subscription = self.subscribe(request.subscription)
         batch = subscription.fetch(request.max_messages, request.wait_ms / 1000)
         return pa.RecordBatch.from_pylist([], schema=DELIVERY) if batch is None else batch
-
-    def ack(self, request: Ack) -> int:
-        """Settle for good, durably; how many."""
-        group = self._groups.find(request.topic, request.group)
-        return wait_for(lambda on_result: group.ack(request.leases, request.offsets, on_result))
-
-    def nack(self, request: Nack) -> int:
-        """Give back, durably; how many."""
-        group = self._groups.find(request.topic, request.group)
-        return wait_for(lambda on_result: group.nack(request.leases, request.offsets, request.delay_ms, on_result))
-
-    def extend(self, request: Extend) -> int:
-        """Hold for longer; how many are held still."""
-        group = self._groups.find(request.topic, request.group)
-        return group.extend(request.leases, request.offsets, request.lease_ms)

@@ -12,9 +12,11 @@ from tarry.base.errors import CorruptError, LockedError
 from tarry.log.files import Files
 from tarry.log.json_file import read_json, write_json
 
-VERSION = 2
-VERSIONS = (1, 2)
-"""Those that can be read; before the second there were no names and no cancellations."""
+VERSION = 3
+VERSIONS = (1, 2, 3)
+"""Those that can be read: before the second there were no names and no cancellations, before the third it was not said
+how far the registry, ``jobs.db`` and the journal of the groups were durable.
+"""
 SECRET_BYTES = 32
 
 
@@ -22,7 +24,7 @@ class DirectoryLock:
     """Holds a data directory for one broker; the operating system lets go of it when the process dies."""
 
     def __init__(self, directory: Path) -> None:
-        directory.mkdir(parents=True, exist_ok=True)
+        directory.mkdir(mode=0o750, parents=True, exist_ok=True)
         self._fd = os.open(directory / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o640)
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -72,6 +74,12 @@ class Checkpoint:
     cancelled: dict[str, int] = field(default_factory=dict)
     registry: bool = False
     """Whether names were in use: then the registry is there, with all that is below ``fired_seq``, or was lost."""
+    registry_writes: int = 0
+    """So many batches of changes the registry had had, durably."""
+    jobs_changes: int = 0
+    """The counter of changes of ``jobs.db``; 0 where there was none."""
+    acks: tuple[int, int] = (0, 0)
+    """File, and position in it, up to which the journal of the groups was durable."""
     store_version: int = -1
     """The store's version when it was written: the broker acted on it, so the store has it or is damaged."""
 
@@ -89,6 +97,7 @@ class Checkpoint:
         fields = read_json(directory / "checkpoint.json", VERSIONS)
         if fields is None:
             return cls()
-        fields["ready"] = tuple(fields["ready"])
-        fields["intake"] = tuple(fields["intake"]) if fields["intake"] else None
+        for name in ("ready", "intake", "acks"):
+            if fields.get(name):
+                fields[name] = tuple(fields[name])
         return cls(**fields)

@@ -5,14 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from tarry.base.clock import Clock
 from tarry.base.placement import ANY_CORE, Placement
+from tarry.broker.series import Series
 from tarry.intake.intake import Intake
-from tarry.log.files import DISK_FULL
+from tarry.log.files import TRY_AGAIN
 from tarry.queue.log import UNWRITTEN_BYTES_MAX, ReadyLog
-from tarry.wheel.due import Due
 from tarry.wheel.loader import Loader
 from tarry.wheel.wheel import Wheel
 
@@ -39,19 +38,7 @@ class Progress:
     stored_rows: int
 
 
-class Series(Protocol):
-    """Occurrences of series, which may be handed on only when their successors are durable."""
-
-    def take(self, due: Due) -> None:
-        """Some were taken from the wheel, and are in its ``advancing``."""
-        ...
-
-    def drain(self) -> bool:
-        """Wait a moment until all that were taken are in the ready log; whether they are."""
-        ...
-
-
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class Dispatcher:
     """One thread calls :meth:`run`, or a test calls :meth:`step`."""
 
@@ -106,7 +93,7 @@ class Dispatcher:
             try:
                 self._ready.flush()
             except OSError as error:
-                if error.errno not in DISK_FULL:
+                if error.errno not in TRY_AGAIN:
                     raise
                 # Consumers have what is in memory. The rest is late, not lost, until there is space again.
                 with self._wheel.lock:

@@ -51,7 +51,7 @@ class Health:
             raise ClosedError("the broker is closed")
 
     def fail(self, error: BaseException) -> None:
-        """Stop, say so, and answer nobody well from now on. The first error counts."""
+        """Stop serving, for this error unless there was one before; from now on every call is refused."""
         if self.fatal is None:
             log.critical("fatal: %s: %s; the broker has stopped", type(error).__name__, error, exc_info=error)
             self.fatal = error

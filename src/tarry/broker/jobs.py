@@ -11,7 +11,8 @@ from __future__ import annotations
 import json
 import sqlite3
 import threading
-from collections.abc import Iterable, Iterator
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,9 @@ from tarry.base.errors import CorruptError, DiskFullError, InvalidArgumentError,
 from tarry.base.message import Kind
 from tarry.store import StaleCommitError
 
-VERSION = 1
+VERSION = 2
+VERSIONS = (1, 2)
+"""Those that can be read; the first had no ``registry_writes`` and no checksums."""
 RESERVED_ROWS = 1 << 26
 """So many seqs are taken durably at once; handing them out needs no disk."""
 NAME_BYTES_MAX = 200
@@ -32,30 +35,85 @@ create table attempt (
   number integer primary key, job text not null, state text not null, reserved integer not null default 0,
   rows integer not null default 0, topics text not null default '{}', due_min_ms integer, due_max_ms integer,
   begun_ms integer not null, committed_ms integer, cancelled integer not null default 0,
-  since_due_ms integer, since_seq integer, keys integer, attempt text);
+  since_due_ms integer, since_seq integer, keys integer, attempt text,
+  registry_writes integer not null default 0, crc integer);
 create index attempt_job on attempt (job, number);
 """
+_UPGRADE = """
+alter table attempt add column registry_writes integer not null default 0;
+alter table attempt add column crc integer;
+"""
 _COLUMNS = "number, job, state, reserved, rows, topics, due_min_ms, due_max_ms, begun_ms, committed_ms, cancelled, keys"
+_CHECKED = (
+    "number, job, state, reserved, rows, topics, due_min_ms, due_max_ms, begun_ms, committed_ms, cancelled, "
+    "since_due_ms, since_seq, keys, attempt, registry_writes"
+)
+_CHANGES_AT = 24
+"""Where SQLite's file change counter is, which each commit increments."""
 
 
 class Jobs:
     """Thread-safe. Nothing is on disk before the first job."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, changes_min: int = 0) -> None:
+        """
+        Args:
+            directory: where ``jobs.db`` is.
+            changes_min: :attr:`changes` as the checkpoint has it.
+
+        Raises:
+            CorruptError: what is on disk is damaged, of another version, or older than the checkpoint.
+        """
         self._path = directory / "jobs.db"
         self._lock = threading.RLock()
         self._left: dict[int, tuple[int, int]] = {}  # of each attempt: seqs that are reserved and not handed out
         self.cancelled = CancelledJobs()
         """The attempts that were cancelled and are not forgotten: of their messages, too, it is asked what became."""
+        self.changes = 0
+        """A number that grows with each change; so far it is durable."""
+        self.registry_writes = 0
+        """So many batches of changes the registry had had, durably, when keys of a job were last registered in it."""
         if self._path.exists():
-            with self._read() as db:
-                if db.execute("pragma user_version").fetchone()[0] != VERSION:
-                    raise CorruptError(f"{self._path} is of another version; this program reads {VERSION}")
-                rows = db.execute(
-                    "select number, since_due_ms, since_seq from attempt where state = ? and since_seq is not null",
-                    (JobState.CANCELLED,),
-                )
-                self.cancelled.update({number: (due_ms, seq) for number, due_ms, seq in rows})
+            self._check_whole()
+        if self._path.exists():
+            self.changes = self._read_changes()
+        if self.changes < changes_min:
+            raise CorruptError(
+                f"{self._path} is {'older than it was' if self._path.exists() else 'missing'}: change {changes_min} of "
+                f"it had been durable, it has {self.changes}; nothing else knows which bulk jobs were cancelled. "
+                "Restore the directory from one copy"
+            )
+
+    def _check_whole(self) -> None:
+        with self._read() as db:
+            version, pages = (db.execute(f"pragma {name}").fetchone()[0] for name in ("user_version", "page_count"))
+            if not pages:
+                # The process died before it had written the first job.
+                self._path.unlink()
+                return
+            if version not in VERSIONS:
+                readable = " or ".join(map(str, VERSIONS))
+                raise CorruptError(f"{self._path} is of version {version}; this program reads {readable}")
+            [fault] = db.execute("pragma integrity_check(1)").fetchone()
+            if fault != "ok":
+                raise CorruptError(f"{self._path} is damaged: {fault}. Restore the directory from one copy")
+            if version == VERSION:
+                for *row, crc in db.execute(f"select {_CHECKED}, crc from attempt"):
+                    if crc is not None and crc != _crc(row):
+                        raise CorruptError(
+                            f"{self._path} is damaged: the checksum of attempt {row[0]} does not hold. "
+                            "Restore the directory from one copy"
+                        )
+                (self.registry_writes,) = db.execute("select coalesce(max(registry_writes), 0) from attempt").fetchone()
+            rows = db.execute(
+                "select number, since_due_ms, since_seq from attempt where state = ? and since_seq is not null",
+                (JobState.CANCELLED,),
+            )
+            self.cancelled.update({number: (due_ms, seq) for number, due_ms, seq in rows})
+
+    def _read_changes(self) -> int:
+        with self._path.open("rb") as file:
+            return int.from_bytes(file.read(_CHANGES_AT + 4)[_CHANGES_AT:], "big")
 
     # -- an attempt's way ------------------------------------------------------------------------------------------
 
@@ -78,9 +136,8 @@ class Jobs:
             if last is not None and shared and self._begun_with(last.number) == attempt:
                 return last
             with self._write() as db:
-                db.execute(
-                    "update attempt set state = ? where job = ? and state = ?", (JobState.ABORTED, job, JobState.OPEN)
-                )
+                aborted = (JobState.ABORTED, job, JobState.OPEN)
+                db.execute("update attempt set crc = null, state = ? where job = ? and state = ?", aborted)
                 (highest,) = db.execute("select coalesce(max(number), -1) from attempt").fetchone()
                 number = max(highest + 1, number_min)
                 if number >= NUMBERS_MAX:
@@ -93,8 +150,8 @@ class Jobs:
 
     def _begun_with(self, number: int) -> str | None:
         with self._read() as db:
-            (found,) = db.execute("select attempt from attempt where number = ?", (number,)).fetchone()
-            return None if found is None else str(found)
+            (attempt,) = db.execute("select attempt from attempt where number = ?", (number,)).fetchone()
+            return None if attempt is None else str(attempt)
 
     def reserve(self, number: int, rows: int) -> int:
         """The first of ``rows`` seqs that nobody else has.
@@ -110,27 +167,23 @@ class Jobs:
             if at + rows > end:
                 # After a restart, what was reserved before it and not used is left out.
                 end = at + rows + RESERVED_ROWS
-                with self._write() as db:
-                    db.execute("update attempt set reserved = ? where number = ?", (end, number))
+                self._update("reserved = ? where number = ?", (end, number))
             self._left[number] = (at + rows, end)
             return first_seq(number) + at
 
     def committing(self, number: int, topics: dict[str, int], span_ms: tuple[int, int], keys: int | None) -> None:
         """The store's commit is about to be made. ``keys``: 0 where no message has one."""
-        told = (
-            JobState.COMMITTING,
-            sum(topics.values()),
-            json.dumps(topics),
-            *span_ms,
-            0 if keys == 0 else None,
-            number,
+        rows, keys = sum(topics.values()), 0 if keys == 0 else None
+        self._update(
+            "state = ?, rows = ?, topics = ?, due_min_ms = ?, due_max_ms = ?, keys = ? where number = ?",
+            (JobState.COMMITTING, rows, json.dumps(topics), *span_ms, keys, number),
         )
-        what = "state = ?, rows = ?, topics = ?, due_min_ms = ?, due_max_ms = ?, keys = ? where number = ?"
-        self._update(what, told)
 
-    def named(self, number: int, keys: int) -> None:
-        """So many of its messages had keys, which are registered."""
-        self._update("keys = ? where number = ?", (keys, number))
+    def named(self, number: int, keys: int, registry_writes: int) -> None:
+        """So many of its messages had keys, which are registered, durably, with the registry's first
+        ``registry_writes`` batches of changes.
+        """
+        self._update("keys = ?, registry_writes = ? where number = ?", (keys, registry_writes, number))
 
     def reopen(self, number: int) -> None:
         """The store's commit was not made."""
@@ -156,11 +209,13 @@ class Jobs:
             return committed
         with self._lock, self._write() as db:
             db.executemany(
-                "update attempt set state = ?, committed_ms = coalesce(committed_ms, ?) where number = ? and state = ?",
+                "update attempt set crc = null, state = ?, committed_ms = coalesce(committed_ms, ?) "
+                "where number = ? and state = ?",
                 [(JobState.COMMITTED, now_ms, n, JobState.COMMITTING) for n in sorted(committed)],
             )
             db.executemany(
-                "update attempt set state = ?, cancelled = ?, since_due_ms = ?, since_seq = ? where number = ?",
+                "update attempt set crc = null, state = ?, cancelled = ?, since_due_ms = ?, since_seq = ? "
+                "where number = ?",
                 [(JobState.CANCELLED, count, *since[n], n) for n, count in cancelled.items()],
             )
         self.cancelled.update(since)
@@ -201,10 +256,10 @@ class Jobs:
         Raises:
             NotFoundError: there is none of that number, or it was forgotten.
         """
-        found = self._select("where number = ?", (number,))
-        if not found:
+        attempt = self._first("where number = ?", (number,))
+        if attempt is None:
             raise NotFoundError(f"there is no attempt {number} of a bulk job")
-        return found[0]
+        return attempt
 
     def open_one(self, number: int) -> Job:
         """An attempt that may still be filled and committed.
@@ -219,8 +274,7 @@ class Jobs:
 
     def last(self, job: str) -> Job | None:
         """The attempt that a job's name stands for: the last one."""
-        found = self._select("where job = ? order by number desc limit 1", (job,))
-        return found[0] if found else None
+        return self._first("where job = ? order by number desc limit 1", (job,))
 
     def recent(self, limit: int) -> list[Job]:
         """The last attempts of all jobs, the newest first."""
@@ -230,12 +284,14 @@ class Jobs:
 
     def unannounced(self) -> Job | None:
         """The attempt that is committing; there is one at most."""
-        found = self._select("where state = ?", (JobState.COMMITTING,))
-        return found[0] if found else None
+        return self._first("where state = ?", (JobState.COMMITTING,))
 
     def unnamed(self) -> list[Job]:
         """Committed attempts of which the keys are not all registered."""
         return self._select("where state = ? and keys is null order by number", (JobState.COMMITTED,))
+
+    def _first(self, where: str, values: tuple[Any, ...]) -> Job | None:
+        return next(iter(self._select(where, values)), None)
 
     def _select(self, where: str, values: tuple[Any, ...]) -> list[Job]:
         if not self._path.exists():
@@ -248,7 +304,7 @@ class Jobs:
 
     def _update(self, what: str, values: tuple[Any, ...]) -> None:
         with self._lock, self._write() as db:
-            db.execute(f"update attempt set {what}", values)
+            db.execute(f"update attempt set crc = null, {what}", values)
 
     @contextmanager
     def _read(self) -> Iterator[sqlite3.Connection]:
@@ -263,22 +319,32 @@ class Jobs:
 
     @contextmanager
     def _write(self) -> Iterator[sqlite3.Connection]:
-        new = not self._path.exists()
+        """One change; who updates a row sets its ``crc`` to null."""
         with self._read() as db:
             db.execute("begin immediate")
             try:
-                if new:
-                    for statement in _SCHEMA.split(";"):
+                version = db.execute("pragma user_version").fetchone()[0]
+                if version != VERSION:
+                    for statement in (_UPGRADE if version else _SCHEMA).split(";"):
                         db.execute(statement)
                     db.execute(f"pragma user_version = {VERSION}")
                 yield db
+                changed = db.execute(f"select {_CHECKED} from attempt where crc is null").fetchall()
+                crcs = [(_crc(row), row[0]) for row in changed]
+                db.executemany("update attempt set crc = ? where number = ?", crcs)
                 db.execute("commit")
             except BaseException:
                 if db.in_transaction:
                     db.execute("rollback")
                 raise
+        self.changes = self._read_changes()
 
     def _translated(self, error: sqlite3.Error) -> Exception:
         if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL:
             return DiskFullError(f"the disk of {self._path} is full: nothing was changed; try again")
         return CorruptError(f"{self._path}: {error}")
+
+
+def _crc(row: Sequence[Any]) -> int:
+    # What is neither a number nor a text was never written; its checksum does not hold either.
+    return zlib.crc32(json.dumps(list(row), separators=(",", ":"), default=repr).encode())

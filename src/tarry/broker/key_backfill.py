@@ -28,7 +28,7 @@ ROWS_MAX = 4096
 RETRY_S = 1.0
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class KeyBackfill:
     """One job after the other; with threads, in one of its own. :meth:`stop` ends it between two writes."""
 
@@ -81,10 +81,11 @@ class KeyBackfill:
                     return
                 wait_for(lambda done, rows=rows: self._carry_out(RegisterKeys(rows, self._registry, done)))  # type: ignore[misc]
                 count += rows.num_rows
+            writes = self._registry.writes if count else 0
             if count:
                 # Before the job is done with: what a power failure takes of the registry is not in the log.
                 self._registry.sync()
-            self._jobs.named(job.number, count)
+            self._jobs.named(job.number, count, writes)
 
     def _rows(self, job: Job) -> Iterator[pa.RecordBatch]:
         # Not the loader's view: it may not have the job yet.

@@ -11,14 +11,16 @@ from typing import Any
 
 from tarry.base.clock import Clock
 from tarry.base.config import Config
+from tarry.base.descriptors import lacks_descriptor
 from tarry.broker.bulk import Bulk
 from tarry.broker.dispatcher import Dispatcher
 from tarry.broker.health import Health
 from tarry.broker.progress import Progress
+from tarry.broker.scrub import Scrub
 from tarry.broker.series import Series
 from tarry.broker.store_view import StoreFollower
 from tarry.intake import Segments
-from tarry.log.files import DISK_FULL
+from tarry.log.files import TRY_AGAIN
 from tarry.queue import ReadyLog
 from tarry.wheel import Loader, Wheel
 
@@ -32,7 +34,7 @@ STORE_POLL_S = 5.0
 """How often the store is looked at without news of it."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class Loops:
     """Started with :meth:`start`; they end when the broker's health says so, and :meth:`join` waits for that."""
 
@@ -48,6 +50,7 @@ class Loops:
     _store: StoreFollower
     _progress: Progress
     _bulk: Bulk
+    _scrub: Scrub
     _threads: list[threading.Thread] = field(default_factory=list)
 
     def start(self) -> None:
@@ -57,6 +60,7 @@ class Loops:
             "tarry-series": self._series.run,
             "tarry-load": self._load,
             "tarry-keep": self._keep,
+            "tarry-scrub": self._scrub.run,
         }
         self._threads = [self._thread(name, loop) for name, loop in loops.items()]
         for thread in self._threads:
@@ -76,11 +80,16 @@ class Loops:
 
     def _thread(self, name: str, loop: Callable[[], None]) -> threading.Thread:
         def run() -> None:
-            try:
-                loop()
-            except BaseException as error:  # noqa: BLE001  a dead thread must not look like a quiet one
-                if not self._health.ending.is_set():
-                    self._health.fail(error)
+            while not self._health.ending.is_set():
+                try:
+                    loop()
+                    return
+                except BaseException as error:  # noqa: BLE001  a dead thread must not look like a quiet one
+                    if lacks_descriptor(error):
+                        log.warning("%s: %s; trying again", name, error)
+                        self._health.ending.wait(LOOK_S)
+                    elif not self._health.ending.is_set():
+                        self._health.fail(error)
 
         return threading.Thread(target=run, name=name, daemon=True)
 
@@ -111,13 +120,15 @@ class Loops:
                 due_s = time.monotonic() + (0.05 if soon else self._config.checkpoint_interval_ms / 1000)
 
     def try_disk(self, work: Callable[[], Any]) -> Any:
-        """A full disk stops neither hand-out nor broker: what could not be written stays queued for the next try."""
+        """A full disk or a lack of descriptors stops neither hand-out nor broker: what could not be written stays
+        queued for the next try.
+        """
         try:
             return work()
         except OSError as error:
-            if error.errno not in DISK_FULL:
+            if error.errno not in TRY_AGAIN:
                 raise
-            log.warning("the disk is full: %s; trying again", error)
+            log.warning("writing failed for now: %s; trying again", error)
             self._health.ending.wait(LOOK_S)
             return False
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 from tarry.api import operations as ops
 from tarry.api.jobs import Job
 from tarry.api.operation import Operation
+from tarry.base.waiting import wait_for
 from tarry.broker.components import Components
 from tarry.groups import ConsumerGroups
 
@@ -26,9 +28,9 @@ def handlers(parts: Components) -> Handlers:
         ops.Reschedule: changes.reschedule,
         ops.FindKey: changes.find_key,
         ops.Receive: consumers.receive,
-        ops.Ack: consumers.ack,
-        ops.Nack: consumers.nack,
-        ops.Extend: consumers.extend,
+        ops.Ack: lambda r: wait_for(partial(groups.find(r.topic, r.group).ack, r.leases, r.offsets)),
+        ops.Nack: lambda r: wait_for(partial(groups.find(r.topic, r.group).nack, r.leases, r.offsets, r.delay_ms)),
+        ops.Extend: lambda r: groups.find(r.topic, r.group).extend(r.leases, r.offsets, r.lease_ms),
         ops.SetGroup: lambda r: groups.set(r.topic, r.group, r.start, **r.settings),
         ops.GetGroup: lambda r: groups.info(groups.find(r.topic, r.group)),
         ops.ListGroups: lambda r: [groups.info(group) for group in groups.all(r.topic)],

@@ -19,7 +19,7 @@ from tarry.broker.store_view import StoreFollower
 from tarry.intake import Intake
 
 
-@dataclass(slots=True)
+@dataclass(eq=False)
 class Pipeline:
     """Any thread. ``on_store_news``: the store has a new version. ``status`` is what the pipeline reports of itself."""
 

@@ -15,7 +15,7 @@ from tarry.groups import ConsumerGroups
 from tarry.intake import Intake
 from tarry.log.files import Files
 from tarry.names import Registry
-from tarry.queue import ReadyLog
+from tarry.queue import Journal, ReadyLog
 
 JOBS_SWEEP_S = 600.0
 """How often old bulk jobs are forgotten."""
@@ -34,6 +34,7 @@ class Progress:
         intake: Intake,
         ready: ReadyLog,
         groups: ConsumerGroups,
+        journal: Journal,
         registry: Registry,
         store: StoreFollower,
         jobs: Jobs,
@@ -47,6 +48,7 @@ class Progress:
         self._intake = intake
         self._ready = ready
         self._groups = groups
+        self._journal = journal
         self._registry = registry
         self._store = store
         self._jobs = jobs
@@ -72,6 +74,10 @@ class Progress:
             self._store.snapshot.committed_seq,
             cut.cancelled,
             registry=self._registry.exists,
+            # Read before they are synced; what is below the cut is in them.
+            registry_writes=self._registry.writes,
+            jobs_changes=self._jobs.changes,
+            acks=self._journal.position,
             store_version=self._store.snapshot.version,
         )
         if checkpoint != self.last:

@@ -4,27 +4,28 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import pyarrow as pa
 
 from tarry.wheel import Wheel
 
 
+@dataclass(frozen=True, slots=True)
 class Publisher:
     """For the intake's writer. ``wake_loader`` is set when the wheel has grown too large; it may hold about
     ``wheel_bytes_max``.
     """
 
-    def __init__(self, wheel: Wheel, wake_loader: threading.Event, wheel_bytes_max: int) -> None:
-        self._wheel = wheel
-        self._wake_loader = wake_loader
-        self._bytes_max = 1.25 * wheel_bytes_max
+    wheel: Wheel
+    wake_loader: threading.Event
+    wheel_bytes_max: int
 
     def publish(self, batches: list[tuple[pa.RecordBatch, int]], add: Callable[[], None]) -> None:
         """Frames (rows and bytes) are durable. ``add`` is called under the wheel's lock: see
         :mod:`tarry.wheel.loader` for the rule about who has a message.
         """
-        wheel = self._wheel
+        wheel = self.wheel
         prepared = [wheel.prepare(batch, size) for batch, size in batches]
         with wheel.lock:
             add()
@@ -33,6 +34,6 @@ class Publisher:
                 sooner |= wheel.accept(arrival)
             if sooner:
                 wheel.lock.notify_all()
-            crowded = wheel.is_crowded or wheel.bytes > self._bytes_max
+            crowded = wheel.is_crowded or wheel.bytes > 1.25 * self.wheel_bytes_max
         if crowded:
-            self._wake_loader.set()
+            self.wake_loader.set()

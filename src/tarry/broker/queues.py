@@ -78,12 +78,6 @@ class Queues:
 
 
 def _read(queue: Topic, start: int, end: int) -> Iterator[pa.RecordBatch]:
-    while start < end:
-        got = queue.read(start, min(ROWS, end - start))
-        if got is None or got[0] >= end:
-            return  # retention has deleted the rest
-        base, batch = got
-        batch = batch.slice(0, min(batch.num_rows, end - base))
-        start = base + batch.num_rows
-        offsets = pa.array(np.arange(base, start, dtype=np.int64))
+    for base, batch in queue.read_range(start, end, ROWS):
+        offsets = pa.array(np.arange(base, base + batch.num_rows, dtype=np.int64))
         yield pa.RecordBatch.from_arrays([*batch.columns, offsets], schema=QUEUED)

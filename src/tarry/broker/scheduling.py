@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from datetime import datetime
-from typing import Any, Unpack
+from typing import Any
 
 import pyarrow as pa
 
 from tarry.api.admission import Limits, OnKey, admit, key_policies
-from tarry.api.receipt import Accepted, Receipt
-from tarry.api.schedule import MessageOptions, make_row, to_batch
+from tarry.api.receipt import Accepted
 from tarry.base.clock import Clock
 from tarry.base.delay import Delay, check_due, datetime_ms, due_from_delay
 from tarry.base.errors import InvalidArgumentError, TarryError
@@ -24,7 +23,7 @@ from tarry.log.commit import GroupCommit
 OnAccepted = Callable[[Accepted | TarryError], None]
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class Scheduling:
     """Any thread. ``dedupe``: ids are remembered; ``secret`` signs handles."""
 
@@ -83,20 +82,6 @@ class Scheduling:
             self.submit(data, on_result)
 
         return answer_of(begin)
-
-    def schedule(
-        self,
-        topic: str,
-        body: bytes | str,
-        *,
-        delay: Delay | None = None,
-        due: datetime | int | None = None,
-        **options: Unpack[MessageOptions],
-    ) -> Receipt:
-        """Schedule one message, and wait until it is durable."""
-        row = make_row(topic, body, delay=delay, due=due, **options)
-        [receipt] = self.schedule_batch(to_batch([row])).receipts([options.get("id")])
-        return receipt
 
     def due_ms(self, delay: Delay | None, due: datetime | int | None) -> int:
         """The instant that ``delay`` from now, or ``due``, means, by this broker's clock, delay levels and limit.

@@ -11,7 +11,6 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,11 +18,9 @@ from tarry.base.errors import TarryError
 from tarry.base.waiting import answer_of
 from tarry.broker.commands.advance_series import AdvanceSeries, Answer
 from tarry.intake import Command
+from tarry.queue import ReadyLog
+from tarry.wheel import Wheel
 from tarry.wheel.due import Due
-
-if TYPE_CHECKING:
-    from tarry.queue import ReadyLog
-    from tarry.wheel.wheel import Wheel
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +31,7 @@ DRAIN_S = 0.05
 RETRY_S = 0.25
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class Series:
     """``submit`` gives a command to the intake's writer; it may raise when nothing can be accepted now."""
 
@@ -93,10 +90,11 @@ class Series:
                 self._under_way += 1
             left = due
             try:
-                while left.batch.num_rows and (first := _first(left)) is not None:
+                while left.batch.num_rows:
+                    first, rest = left.split(np.arange(left.batch.num_rows) < ROWS_MAX)
                     if not self._hand_on(first):
                         return False
-                    left = _rest(left)
+                    left = rest
             finally:
                 with self._changed:
                     if left.batch.num_rows:
@@ -124,13 +122,3 @@ class Series:
                 self._wheel.advancing.pop(seq, None)
         for topic in topics:
             topic.notify()
-
-
-def _first(due: Due) -> Due:
-    mask = np.arange(due.batch.num_rows) < ROWS_MAX
-    return due if mask.all() else due.split(mask)[0]
-
-
-def _rest(due: Due) -> Due:
-    mask = np.arange(due.batch.num_rows) < ROWS_MAX
-    return due.split(mask)[1]

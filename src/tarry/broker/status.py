@@ -12,13 +12,14 @@ from tarry.broker.health import Health
 from tarry.broker.pipeline import Pipeline
 from tarry.broker.progress import Progress
 from tarry.broker.queries.lateness import Lateness
+from tarry.broker.scrub import Scrub
 from tarry.broker.store_view import StoreFollower
 from tarry.intake import Intake
 from tarry.queue import ReadyLog
 from tarry.wheel import Loader, Wheel
 
 
-@dataclass(slots=True)
+@dataclass(eq=False)
 class Status:
     """Any thread."""
 
@@ -33,13 +34,14 @@ class Status:
     _lateness: Lateness
     _damage: Damage
     _loader: Loader
+    _scrub: Scrub
     _started_ms: int = field(init=False)
 
     def __post_init__(self) -> None:
         self._started_ms = self._clock.now_ms()
 
     def read(self) -> dict[str, Any]:
-        """All of it, now."""
+        """Health, counters and positions as they are now."""
         wheel, intake, last, snapshot = self._wheel, self._intake, self._progress.last, self._store.snapshot
         fatal = self._health.fatal
         return {
@@ -48,6 +50,7 @@ class Status:
             "fatal": str(fatal) if fatal else None,
             "fatal_code": self._health.fatal_code,
             "damage": {"places": self._damage.texts, "unreadable_messages": self._loader.unreadable},
+            "scrub": self._scrub.progress,
             "uptime_ms": self._clock.now_ms() - self._started_ms,
             "accepted": sum(intake.accepted.values()),
             "fired": sum(self._ready.ends().values()),

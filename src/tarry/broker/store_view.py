@@ -46,7 +46,7 @@ class View:
 
 
 class StoreFollower:
-    """:meth:`take_up` is the loader's thread's; the rest is anybody's."""
+    """:meth:`take_up` is called by the loader's thread, everything else by any."""
 
     def __init__(self, store: Store, loader: Loader, announcements: JobAnnouncements) -> None:
         self._store = store

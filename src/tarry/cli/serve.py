@@ -10,8 +10,6 @@ import typer
 from tarry.base.errors import InvalidArgumentError
 from tarry.cli import output
 
-LATER_FRONTS = ("http", "http_admin")
-
 Address = Annotated[str | None, typer.Option(metavar="HOST:PORT")]
 
 
@@ -20,8 +18,6 @@ def serve(
     flight: Annotated[str | None, typer.Option(metavar="HOST:PORT", help='Arrow Flight; "" is off.')] = None,
     rocketmq: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="RocketMQ's v5 clients.")] = None,
     remoting: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="RocketMQ's classic clients.")] = None,
-    http: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Not in this version.")] = None,
-    http_admin: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Not in this version.")] = None,
     metrics: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Prometheus, over HTTP.")] = None,
     pipeline: Annotated[str | None, typer.Option(metavar="on|off", help="Run the Spark pipeline beside it.")] = None,
     spark_master: Annotated[str | None, typer.Option(metavar="URL", help="Where the pipeline runs.")] = None,
@@ -53,20 +49,15 @@ def serve(
     flags = {
         **_pairs(settings or []),
         **_given(data=data, flight=flight, rocketmq=rocketmq, remoting=remoting),
-        **_given(
-            http=http, http_admin=http_admin, metrics=metrics, pipeline=pipeline, spark_master=spark_master, store=store
-        ),
+        **_given(metrics=metrics, pipeline=pipeline, spark_master=spark_master, store=store),
     }
     loaded = load(config, flags)
-    for front in LATER_FRONTS:
-        if address := getattr(loaded.config, front):
-            raise InvalidArgumentError(f"{front} is {address!r}, but that front is not in this version; leave it out")
     if print_config:
         output.line(loaded.to_toml().rstrip())
         return
     from tarry.cli.server import run
 
-    run(loaded.config, verbose=verbose)
+    run(loaded.config, unknown_variables=loaded.unknown_variables, verbose=verbose)
 
 
 def _given(**flags: Any) -> dict[str, Any]:

@@ -12,23 +12,29 @@ import select
 import signal
 import sys
 import threading
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from tarry.base.config import Config, parse_address
-from tarry.base.errors import CorruptError, FatalError, TarryError
+from tarry.base.descriptors import ConnectionLimits, raise_limit
+from tarry.base.errors import CorruptError, FatalError, NotFoundError, TarryError
+from tarry.base.memory import Trimmer
 from tarry.base.placement import ANY_CORE, SharedCore, settle_memory, shorten_turns
 from tarry.base.version import VERSION
 from tarry.cli import output
 from tarry.cli.exits import ExitCode, exit_code
-from tarry.cli.memory import Trimmer
 
 if TYPE_CHECKING:
     from tarry.broker import Broker
+    from tarry.fronts.rocketmq import RocketMQFront
+    from tarry.fronts.rocketmq.classic.front import RemotingFront
     from tarry.spark.pipeline.supervisor import Supervisor
 
 log = logging.getLogger("tarry.serve")
 
+UMASK = 0o027
+"""Whatever it was before: directories 0750 and files 0640, those of the embedded databases, too."""
 LOOK_S = 0.5
 """How often the health of the broker and the pipeline is looked at."""
 PIPELINE_STOP_S = 3.0
@@ -37,7 +43,7 @@ FATAL_END_S = 10.0
 """How long a failed broker may take to stop."""
 
 
-def run(config: Config, *, verbose: bool = False) -> None:
+def run(config: Config, *, unknown_variables: Sequence[str] = (), verbose: bool = False) -> None:
     """Serve until a signal comes.
 
     Raises:
@@ -50,36 +56,39 @@ def run(config: Config, *, verbose: bool = False) -> None:
     )
     # Arrow's own allocators keep what was freed; the system's gives it back. Read when pyarrow is first imported.
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
+    for variable in unknown_variables:
+        log.warning("%s in the environment is no setting, and is ignored; see tarry serve --print-config", variable)
+    os.umask(UMASK)
     shorten_turns()
+    files_max = raise_limit()
+    log.debug("%d files and connections may be open", files_max)
     with ExitStack() as stack:
         stop = stack.enter_context(StopSignals())
-        _serve(config, stop, stack)
+        _serve(config, files_max, stop, stack)
     log.info("stopped")
 
 
-def _serve(config: Config, stop: StopSignals, stack: ExitStack) -> None:
+def _serve(config: Config, files_max: int, stop: StopSignals, stack: ExitStack) -> None:
     from tarry.broker import Broker
 
     placement = SharedCore() if config.share_core == "on" else ANY_CORE
     broker = stack.enter_context(Broker.open(config, placement=placement))
+    ports = sum(address is not None for address in (config.flight, config.rocketmq, config.remoting))
+    connections = ConnectionLimits.of(files_max, ports)
     address = None
     if config.flight is not None:
         from tarry.fronts.flight import FlightFront
 
-        front = FlightFront.start(broker, config.flight, placement)
+        front = FlightFront.start(broker, config.flight, placement, connections, config.flight_calls_max)
         stack.callback(front.stop)
         address = front.address
     fronts = [] if address is None else [f"flight on {address}"]
     if config.rocketmq is not None:
-        from tarry.fronts.rocketmq import RocketMQFront
-
-        rocketmq = RocketMQFront.start(broker, config.rocketmq, placement)
+        rocketmq = _rocketmq_front().start(broker, config.rocketmq, placement, connections)
         stack.callback(rocketmq.stop)
         fronts.append(f"rocketmq on {rocketmq.address}")
     if config.remoting is not None:
-        from tarry.fronts.rocketmq.classic.front import RemotingFront
-
-        remoting = RemotingFront.start(broker, config.remoting, placement)
+        remoting = _remoting_front().start(broker, config.remoting, placement, connections)
         stack.callback(remoting.stop)
         fronts.append(f"remoting on {remoting.address}")
     fronts = fronts or ["no front"]
@@ -93,6 +102,30 @@ def _serve(config: Config, stop: StopSignals, stack: ExitStack) -> None:
     supervisor = _start_pipeline(broker, config, address, stack)
     settle_memory()
     _wait(broker, supervisor, stop)
+
+
+def _rocketmq_front() -> type[RocketMQFront]:
+    with _named_extra("rocketmq"):
+        from tarry.fronts.rocketmq import RocketMQFront
+    return RocketMQFront
+
+
+def _remoting_front() -> type[RemotingFront]:
+    with _named_extra("remoting"):
+        from tarry.fronts.rocketmq.classic.front import RemotingFront
+    return RemotingFront
+
+
+@contextmanager
+def _named_extra(setting: str) -> Iterator[None]:
+    """Say what to install, where a front lacks a module."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise NotFoundError(
+            f"the RocketMQ front needs the module {error.name!r}, which is not installed; "
+            f"allowed: pip install 'tarry[rocketmq]', or no {setting} address"
+        ) from error
 
 
 def _start_pipeline(broker: Broker, config: Config, address: str | None, stack: ExitStack) -> Supervisor | None:

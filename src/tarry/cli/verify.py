@@ -16,7 +16,7 @@ from tarry.cli.exits import ExitCode
 from tarry.cli.options import Json
 
 if TYPE_CHECKING:
-    from tarry.verify import Check, Damage, Note, Pace
+    from tarry.verify import Check, Finding, Note, Pace
 
 Store = Annotated[
     str | None, typer.Option("--store", metavar="URI", help="The store, where it is not in the directory.")
@@ -61,22 +61,22 @@ def verify(
         raise typer.Exit(ExitCode.CORRUPT)
 
 
-def _results(checks: list[Check]) -> Iterator[tuple[Check, Damage | Note]]:
+def _results(checks: list[Check]) -> Iterator[tuple[Check, Finding | Note]]:
     with _progress(sum(check.bytes for check in checks)) as pace:
         for check in checks:
             for result in check.run(pace):
                 yield check, result
 
 
-def _tell(check: Check, result: Damage | Note, *, json: bool) -> bool:
+def _tell(check: Check, result: Finding | Note, *, json: bool) -> bool:
     """Print what was found; whether it is damage."""
-    from tarry.verify import Damage
+    from tarry.verify import Finding
 
-    is_damage = isinstance(result, Damage)
+    is_damage = isinstance(result, Finding)
     what = "damage" if is_damage else "note"
     if not json:
         output.line(f"{what}: {result}" if is_damage else f"{what}: {result.path}: {result.what}")
-    elif isinstance(result, Damage):
+    elif isinstance(result, Finding):
         fields = {"offset": result.offset, "reason": result.what, "meaning": result.meaning, "advice": result.advice}
         output.json_line({"what": what, "kind": check.kind, "path": result.path, **fields})
     else:

@@ -1,7 +1,7 @@
 """The Python client. ``sync`` and ``aio`` are what people use; both have the operations of :mod:`tarry.api.calls`.
 
-Producing: ``producing`` sends many callers' messages together · ``many`` and ``bulk`` send iterables and tables ·
-``answers`` come back. Consuming: ``feed`` keeps a stream · ``delivery`` is what arrives · ``settling`` brings acks
+Producing: ``producing`` sends many callers' messages together · ``bulk`` sends iterables and tables.
+ Consuming: ``feed`` keeps a stream · ``delivery`` is what arrives · ``settling`` brings acks
 back · ``consumer`` and ``received`` are for people. ``carrier`` carries all other operations; ``connection`` is below
 all of it.
 """

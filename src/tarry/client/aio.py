@@ -34,7 +34,7 @@ from tarry.base.message import Message
 from tarry.client.aio_consumer import AsyncConsumer
 from tarry.client.bulk import CHUNK_ROWS, Progress
 from tarry.client.connection import Connection
-from tarry.client.consumer import check_seconds
+from tarry.client.consumer import ConsumeOptions, ReceiveOptions
 from tarry.client.delivery import Delivery
 from tarry.client.producing import Producer
 from tarry.client.sync import Client
@@ -108,58 +108,16 @@ class AsyncClient(AsyncCalls):
 
     # -- consuming -----------------------------------------------------------------------------------------------------
 
-    def consume(
-        self,
-        topic: str,
-        *,
-        group: str,
-        prefetch: int = 1000,
-        lease: Delay | None = None,
-        timeout: float | None = None,
-        auto_ack: bool = False,
-        start: str | None = None,
-        broadcast: str | None = None,
-    ) -> AsyncConsumer:
+    def consume(self, topic: str, *, group: str, **options: Unpack[ConsumeOptions]) -> AsyncConsumer:
         """As :meth:`tarry.client.Client.consume`, for ``async for``."""
         self._check_open()
-        check_seconds("timeout", timeout)
-        consumer = AsyncConsumer(
-            self.address,
-            topic,
-            group,
-            prefetch=prefetch,
-            lease=lease,
-            timeout=timeout,
-            auto_ack=auto_ack,
-            start=start,
-            broadcast=broadcast,
-            calls=self._pool,
-        )
+        consumer = AsyncConsumer(self.address, topic, group, self._pool, **options)
         self._consumers.add(consumer)
         return consumer
 
-    async def receive(
-        self,
-        topic: str,
-        *,
-        group: str,
-        max_messages: int = 1,
-        wait: float = 0.0,
-        lease: Delay | None = None,
-        start: str | None = None,
-        broadcast: str | None = None,
-    ) -> list[Delivery]:
+    async def receive(self, topic: str, *, group: str, **options: Unpack[ReceiveOptions]) -> list[Delivery]:
         """As :meth:`tarry.client.Client.receive`."""
-        return await self._in_thread(
-            self._client.receive,
-            topic,
-            group=group,
-            max_messages=max_messages,
-            wait=wait,
-            lease=lease,
-            start=start,
-            broadcast=broadcast,
-        )
+        return await self._in_thread(self._client.receive, topic, group=group, **options)
 
     async def flush(self) -> None:
         """As :meth:`tarry.client.Client.flush`."""

@@ -8,48 +8,33 @@ from collections import deque
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from typing import Unpack
 
-from tarry.base.delay import Delay
 from tarry.base.errors import TarryError
-from tarry.client.consumer import PUSH_SHARE, consume_command
+from tarry.client.consumer import ConsumeOptions, Consuming
 from tarry.client.delivery import Delivery, DeliveryBatch
 from tarry.client.feed import Feed
-from tarry.client.settling import check_prefetch
 
 
 class AsyncConsumer:
     """As :class:`tarry.client.Consumer`, for ``async for``."""
 
     def __init__(
-        self,
-        address: str,
-        topic: str,
-        group: str,
-        *,
-        prefetch: int,
-        lease: Delay | None,
-        timeout: float | None,
-        auto_ack: bool,
-        start: str | None,
-        broadcast: str | None,
-        calls: ThreadPoolExecutor,
+        self, address: str, topic: str, group: str, calls: ThreadPoolExecutor, **options: Unpack[ConsumeOptions]
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._calls = calls
-        self._auto_ack = auto_ack
-        self._timeout_s = timeout
-        self._push_rows = max(1, check_prefetch(prefetch) // PUSH_SHARE)
+        self._options = Consuming(**options)
         self._worked_rows = 0
         self._inbox = _Inbox(self._loop)
-        command = consume_command(topic, group, prefetch=prefetch, lease=lease, start=start, broadcast=broadcast)
-        self._feed = Feed(address, command, self._inbox.put)
+        self._feed = Feed(address, self._options.command(topic, group), self._inbox.put)
         # The feed does not know the consumer: forgotten without close(), it gives back what it holds all the same.
         weakref.finalize(self, self._feed.abandon)
 
     async def __aiter__(self) -> AsyncIterator[Delivery]:
         """As iterating over :class:`tarry.client.Consumer`."""
         async for batch in self.batches():
-            settler, auto_ack = batch.settler, self._auto_ack
+            settler, auto_ack = batch.settler, self._options.auto_ack
             for message in batch.messages():
                 if settler.closed:
                     break  # the connection was lost: the broker delivers the rest of the batch again
@@ -62,7 +47,7 @@ class AsyncConsumer:
         while (batch := await self._next()) is not None:
             yield batch
             self._worked_rows += len(batch)
-            if self._worked_rows >= self._push_rows:
+            if self._worked_rows >= self._options.push_rows:
                 self._worked_rows = 0
                 batch.settler.hurry()
 
@@ -95,7 +80,7 @@ class AsyncConsumer:
                 return None
             inbox.came.clear()
             try:
-                await asyncio.wait_for(inbox.came.wait(), self._timeout_s)
+                await asyncio.wait_for(inbox.came.wait(), self._options.timeout)
             except TimeoutError:
                 return None
 

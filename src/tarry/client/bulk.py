@@ -7,10 +7,11 @@ each accepted chunk, also when the call then raises.
 
 from __future__ import annotations
 
+import itertools
 import re
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,8 @@ import pyarrow.compute as pc
 import pyarrow.flight as fl
 from pyarrow.interchange import from_dataframe
 
-from tarry.api.receipt import Accepted
+from tarry.api.receipt import Accepted, Receipt
+from tarry.api.schedule import BODY, ID, Row, columns_of, rows_of, to_batch
 from tarry.api.wire import SCHEDULE_PATH, AcceptedAnswer, Goodbye, PlacedAnswer, as_bytes, decode_answer
 from tarry.base.errors import (
     InvalidArgumentError,
@@ -28,8 +30,8 @@ from tarry.base.errors import (
     TarryError,
     UnavailableError,
 )
+from tarry.base.message import Message
 from tarry.base.types import Int64s
-from tarry.client.answers import accepted_of
 from tarry.client.connection import FLIGHT_ERRORS, Connection
 
 CHUNKS_IN_FLIGHT = 4
@@ -37,6 +39,9 @@ CHUNK_ROWS = 16_384
 CHUNK_BYTES = 8 << 20
 OVERLOAD_S = 0.05
 """The first pause when the broker is overloaded; it doubles, up to a second."""
+
+MANY_ROWS = 4096
+"""Messages in one chunk of schedule_many."""
 
 Progress = Callable[[Accepted], None]
 
@@ -55,6 +60,45 @@ def batches_of(data: Any, chunk_rows: int) -> tuple[pa.Schema, Iterator[pa.Recor
     if table.num_rows and table.num_rows / len(table.to_batches()) < min(1000, chunk_rows):
         table = table.combine_chunks()  # many small pieces would each be a submission of their own
     return table.schema, (part for batch in table.to_batches() for part in _cut(batch, chunk_rows))
+
+
+class Chunks:
+    """Batches of messages as they are read from an iterable, and their receipts."""
+
+    def __init__(self, messages: Iterable[Message | Mapping[str, Any]]) -> None:
+        self._rows = iter(rows_of(messages))
+        self._ids: dict[int, list[str | None]] = {}
+        self._receipts: dict[int, list[Receipt]] = {}
+        self._columns: set[str] = set()
+        self._next = 0
+        self.first_row = 0
+        """Of the chunk that was given last."""
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        while rows := self._take():
+            self._ids[self._next] = [row[ID] for row in rows]
+            self.first_row = self._next
+            self._next += len(rows)
+            self._columns.update(columns_of(rows))
+            yield to_batch(rows, self._columns)
+
+    def _take(self) -> list[Row]:
+        rows: list[Row] = []
+        size = 0
+        for row in itertools.islice(self._rows, MANY_ROWS):
+            rows.append(row)
+            size += len(row[BODY])
+            if size >= CHUNK_BYTES:
+                break
+        return rows
+
+    def accept(self, accepted: Accepted) -> None:
+        """The answer to one of the chunks."""
+        self._receipts[accepted.row] = accepted.receipts(self._ids.pop(accepted.row))
+
+    def receipts(self) -> list[Receipt]:
+        """Of all messages, in order."""
+        return [receipt for row in sorted(self._receipts) for receipt in self._receipts[row]]
 
 
 class BulkStream:
@@ -132,8 +176,8 @@ class BulkStream:
 
     def _accept(self, row: int, chunk: pa.RecordBatch, answer: AcceptedAnswer | PlacedAnswer) -> None:
         self._pause_s = OVERLOAD_S
-        said = isinstance(answer, AcceptedAnswer) and answer.due_ms is None
-        accepted = accepted_of(row, answer, _int64s(chunk.column("due_ms")) if said else None)
+        as_asked = isinstance(answer, AcceptedAnswer) and answer.due_ms is None
+        accepted = accepted_of(row, answer, _int64s(chunk.column("due_ms")) if as_asked else None)
         self._accepted.append(accepted)
         if self._progress is not None:
             self._progress(accepted)
@@ -144,8 +188,8 @@ class BulkStream:
         if error is None:
             try:
                 self._writer.close()
-            except FLIGHT_ERRORS as found:
-                error = found
+            except FLIGHT_ERRORS as reason:
+                error = reason
         cause = self._connection.translate(error) if error else UnavailableError("the broker ended the stream")
         if not isinstance(cause, UnavailableError):
             return cause
@@ -156,6 +200,17 @@ class BulkStream:
             self._writer.close()
         except FLIGHT_ERRORS:
             pass  # what matters was said in the answers
+
+
+def accepted_of(row: int, answer: AcceptedAnswer | PlacedAnswer, due_ms: Int64s | None) -> Accepted:
+    """What the broker answered to a chunk; ``due_ms`` is the chunk's own, for an answer that leaves it out."""
+    if isinstance(answer, PlacedAnswer):
+        placed = answer.placed
+        first, token = (int(placed["seq"][0]), bytes(placed["token"][0])) if len(placed) else (0, b"")
+        return Accepted(first, placed["due_ms"].astype(np.int64), token, placed, row)
+    due = answer.due_ms if answer.due_ms is not None else due_ms
+    assert due is not None
+    return Accepted(answer.first_seq, due, answer.token, row=row)
 
 
 def _table(data: Any) -> pa.Table:

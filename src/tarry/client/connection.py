@@ -80,9 +80,9 @@ class Connection:
 
     def translate(self, error: BaseException) -> TarryError:
         """What an error of a call means: what the broker said, or that it could not be reached."""
-        said = getattr(error, "extra_info", None)
-        if said:
-            return decode_error(bytes(said))
+        broker_error = getattr(error, "extra_info", None)
+        if broker_error:
+            return decode_error(bytes(broker_error))
         if self._closed:
             return ClosedError(f"the client of {self.address} is closed")
         if "failed to connect" in str(error):

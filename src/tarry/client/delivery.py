@@ -256,8 +256,8 @@ class Delivery:
 
     def __repr__(self) -> str:
         body = self.body if len(self.body) <= 40 else self.body[:40] + b"..."
-        told = f"topic={self.topic!r}, id={self.id!r}, due_ms={self.due_ms}, attempt={self.attempt}"
-        return f"Delivery({told}, body={body!r})"
+        fields = f"topic={self.topic!r}, id={self.id!r}, due_ms={self.due_ms}, attempt={self.attempt}"
+        return f"Delivery({fields}, body={body!r})"
 
 
 def duration_ms(duration: Delay, least: int) -> int:

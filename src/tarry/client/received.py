@@ -5,9 +5,10 @@ from __future__ import annotations
 import pyarrow as pa
 
 from tarry.api.wire import Op
-from tarry.base.errors import InvalidArgumentError
+from tarry.base.delay import Delay
 from tarry.base.types import Int64s
 from tarry.client.connection import Connection
+from tarry.client.consumer import check_count, check_seconds, held_by
 from tarry.client.delivery import Delivery, DeliveryBatch
 from tarry.client.settling import Settler, Source
 
@@ -26,28 +27,25 @@ class Receiver:
     def receive(
         self,
         source: Source,
-        max_messages: int,
-        wait_s: float,
-        *,
-        lease_ms: int | None,
-        start: str | None,
-        broadcast: str | None,
+        max_messages: int = 1,
+        wait: float = 0.0,
+        lease: Delay | None = None,
+        start: str | None = None,
+        broadcast: str | None = None,
     ) -> list[Delivery]:
-        """Up to ``max_messages`` messages, waiting up to ``wait_s`` for the first."""
-        if isinstance(max_messages, bool) or not isinstance(max_messages, int) or max_messages < 1:
-            raise InvalidArgumentError(f"max_messages is {max_messages!r}; allowed: 1 or more")
+        """See :meth:`tarry.client.Client.receive`."""
+        check_count("max_messages", max_messages)
+        check_seconds("wait", wait)
         topic, group = source
         ticket = {
             "op": "receive",
             "topic": topic,
             "group": group,
             "max_messages": max_messages,
-            "wait_ms": round(wait_s * 1000),
-            "lease_ms": lease_ms,
-            "start": start,
-            "broadcast": broadcast,
+            "wait_ms": round(wait * 1000),
+            **held_by(lease, start, broadcast),
         }
-        table: pa.Table = self._connection.read(ticket, timeout_s=wait_s + self._timeout_s)
+        table: pa.Table = self._connection.read(ticket, timeout_s=wait + self._timeout_s)
         # A consumer of a broadcast has a group of its own.
         settled = source if broadcast is None else (topic, f"{group}@{broadcast}")
         batches = [DeliveryBatch(batch, self.settler, settled) for batch in table.to_batches() if batch.num_rows]

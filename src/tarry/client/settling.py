@@ -16,7 +16,7 @@ from typing import Protocol
 import numpy as np
 
 from tarry.api.wire import PAIRS_MAX, Op
-from tarry.base.errors import InvalidArgumentError, TarryError
+from tarry.base.errors import TarryError
 from tarry.base.types import Int64s
 from tarry.client.delivery import DeliveryBatch
 
@@ -129,14 +129,3 @@ class Settler:
             for start in range(0, len(leases), PAIRS_MAX):
                 end = start + PAIRS_MAX
                 yield op, argument, source, leases[start:end], offsets[start:end]
-
-
-def check_prefetch(prefetch: int) -> int:
-    """``prefetch`` itself, when it is allowed.
-
-    Raises:
-        InvalidArgumentError: otherwise.
-    """
-    if isinstance(prefetch, bool) or not isinstance(prefetch, int) or prefetch < 1:
-        raise InvalidArgumentError(f"prefetch is {prefetch!r}; allowed: 1 or more")
-    return prefetch

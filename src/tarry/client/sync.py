@@ -26,12 +26,11 @@ from tarry.api.schedule import MessageOptions, make_row
 from tarry.base.delay import Delay
 from tarry.base.errors import InvalidArgumentError, TarryError, UnavailableError
 from tarry.base.message import Message
-from tarry.client.bulk import CHUNK_ROWS, BulkStream, Progress, batches_of
+from tarry.client.bulk import CHUNK_ROWS, BulkStream, Chunks, Progress, batches_of
 from tarry.client.carrier import Carrier
 from tarry.client.connection import Connection
-from tarry.client.consumer import Consumer, check_seconds
-from tarry.client.delivery import Delivery, duration_ms
-from tarry.client.many import Chunks
+from tarry.client.consumer import ConsumeOptions, Consumer, ReceiveOptions, check_seconds
+from tarry.client.delivery import Delivery
 from tarry.client.producing import Producer
 from tarry.client.received import Receiver
 
@@ -152,72 +151,32 @@ class Client(Calls):
 
     # -- consuming -----------------------------------------------------------------------------------------------------
 
-    def consume(
-        self,
-        topic: str,
-        *,
-        group: str,
-        prefetch: int = 1000,
-        lease: Delay | None = None,
-        timeout: float | None = None,
-        auto_ack: bool = False,
-        start: str | None = None,
-        broadcast: str | None = None,
-    ) -> Consumer:
+    def consume(self, topic: str, *, group: str, **options: Unpack[ConsumeOptions]) -> Consumer:
         """Messages of ``topic`` for ``group``, as they fall due; iterate over it.
 
         Args:
-            prefetch: how many unsettled messages may be here. More for herds, 1 for long work.
-            lease: for how long a message is this consumer's before it goes to another; default: the group's, 30 s where
-                it has none.
-            timeout: end when no message came for so many seconds; else it goes on for ever.
-            auto_ack: acknowledge each message when the loop asks for the next.
-            start: where a group that is new begins: at the "earliest" message that is kept (the default), or the
-                "latest".
-            broadcast: a name of this consumer: it gets all messages, not a share, as a group of its own,
-                ``group@broadcast``, which begins at the latest.
+            options: prefetch, lease, timeout, auto_ack, start, broadcast: see
+                :class:`tarry.client.consumer.ConsumeOptions` and :class:`tarry.client.consumer.HoldOptions`.
         """
         self._connection.check_open()
-        check_seconds("timeout", timeout)
-        consumer = Consumer(
-            self.address,
-            topic,
-            group,
-            prefetch=prefetch,
-            lease=lease,
-            timeout=timeout,
-            auto_ack=auto_ack,
-            start=start,
-            broadcast=broadcast,
-        )
+        consumer = Consumer(self.address, topic, group, **options)
         self._consumers.add(consumer)
         return consumer
 
-    def receive(
-        self,
-        topic: str,
-        *,
-        group: str,
-        max_messages: int = 1,
-        wait: float = 0.0,
-        lease: Delay | None = None,
-        start: str | None = None,
-        broadcast: str | None = None,
-    ) -> list[Delivery]:
+    def receive(self, topic: str, *, group: str, **options: Unpack[ReceiveOptions]) -> list[Delivery]:
         """Up to ``max_messages`` messages that are ready, waiting up to ``wait`` seconds for the first; maybe none.
 
-        Settle them as in :meth:`consume`, where ``start`` and ``broadcast`` are explained, too; :meth:`flush` waits
-        until that is durable.
+        Settle them as in :meth:`consume`; :meth:`flush` waits until that is durable.
+
+        Args:
+            options: max_messages, wait, lease, start, broadcast: see
+                :class:`tarry.client.consumer.ReceiveOptions` and :class:`tarry.client.consumer.HoldOptions`.
         """
-        check_seconds("wait", wait)
         with self._lock:
             self._connection.check_open()
             if self._receiver is None:
                 self._receiver = Receiver(self._connection, self._timeout_s)
-        lease_ms = None if lease is None else duration_ms(lease, 1)
-        return self._receiver.receive(
-            (topic, group), max_messages, wait, lease_ms=lease_ms, start=start, broadcast=broadcast
-        )
+        return self._receiver.receive((topic, group), **options)
 
     def flush(self) -> None:
         """Wait until the acks of what :meth:`receive` gave are durable.

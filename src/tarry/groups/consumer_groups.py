@@ -31,7 +31,7 @@ from tarry.queue.journal import Journal
 from tarry.queue.log import ReadyLog
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class ConsumerGroups:
     """Any thread. Open with :meth:`open`; ``dead_letters`` are those of all groups, and ``retention_guard`` is what the
     ready log asks before it deletes.

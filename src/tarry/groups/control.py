@@ -125,7 +125,7 @@ class GroupControl:
     # -- what goes on ------------------------------------------------------------------------------------------------
 
     def on_deleted(self, first: int) -> None:
-        """Retention left nothing of the topic below offset ``first``."""
+        """Retention has deleted all of the topic below offset ``first``."""
         with self._state.lock:
             if first > self._state.floor and not self._state.deleted:
                 self._state.forget(first)

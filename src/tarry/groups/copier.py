@@ -20,7 +20,7 @@ from tarry.groups.states import Event, State, move
 log = logging.getLogger(__name__)
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class DeadLetterCopier:
     """Any thread. ``put_copies`` schedules the copies."""
 

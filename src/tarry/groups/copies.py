@@ -51,12 +51,12 @@ class CopiesUnderWay:
 
     @property
     def is_copying(self) -> bool:
-        """Whether something is BURYING: that takes no seek."""
+        """Whether a copy is being made: the group cannot seek meanwhile."""
         return any(batch.state is State.BURYING for batch in self._batches)
 
     @property
     def next_ms(self) -> int | None:
-        """When there is something to copy."""
+        """When the next copy is to be made; None where nothing waits for it."""
         return min((batch.not_before_ms for batch in self._batches if not batch.under_way), default=None)
 
     def add(self, offsets: Int64s, attempts: Int32s, cause: str) -> None:
@@ -90,7 +90,7 @@ class CopiesUnderWay:
         batch.under_way, batch.not_before_ms = False, now_ms + RETRY_MS
 
     def clear(self) -> None:
-        """A seek: what waits to be tried again is void. Nothing may be BURYING."""
+        """The group seeks: forget the copies that wait to be tried again. None may be under way."""
         for batch in self._batches:
             move(batch.state, Event.SEEK_BACK)
         self._batches.clear()

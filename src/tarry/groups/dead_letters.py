@@ -37,7 +37,7 @@ ROWS_MAX = 1000
 """Dead letters that are put again at once."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class DeadLetters:
     """See the module; any thread. ``schedule`` schedules what comes of them."""
 
@@ -60,8 +60,7 @@ class DeadLetters:
 
     def page(self, topic: str, group: str, limit: int, after: int | None) -> pa.RecordBatch:
         """Up to ``limit`` dead letters (:data:`DEAD_LETTER`) behind offset ``after``, oldest first."""
-        if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
-            raise InvalidArgumentError(f"limit is {limit!r}; allowed: 1 or more")
+        _check_limit(limit)
         if after is not None and (isinstance(after, bool) or not isinstance(after, int)):
             raise InvalidArgumentError(f"after is {after!r}; allowed: the offset of a dead letter")
         listing = self._listing(topic, group)
@@ -80,8 +79,8 @@ class DeadLetters:
         """Schedule dead letters in their topic again, for ``group`` alone: the i-th i/``per_second`` seconds from now.
         How many; each is taken off the list when its successor is durable.
         """
-        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
-            raise InvalidArgumentError(f"limit is {limit!r}; allowed: 1 or more")
+        if limit is not None:
+            _check_limit(limit)
         gap_ms = _gap_ms(per_second)
         self._registry.get(topic, group)  # nobody else would get them
         with self._changing:
@@ -143,7 +142,7 @@ class DeadLetters:
         wait_for(lambda on_result: listing.settle(offsets, on_result))
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class GroupRetention:
     """Implements :class:`tarry.queue.retention.RetentionGuard`: what groups say before a segment is deleted."""
 
@@ -175,6 +174,11 @@ def _chunks(topic: Topic, offsets: Int64s) -> Iterator[tuple[Int64s, pa.RecordBa
         at += looked
         if batch is not None:
             yield here, batch
+
+
+def _check_limit(limit: int) -> None:
+    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+        raise InvalidArgumentError(f"limit is {limit!r}; allowed: 1 or more")
 
 
 def _gap_ms(per_second: float | None) -> float:

@@ -57,7 +57,7 @@ class _Chosen:
     states: State | States
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class Delivery:
     """Any thread. Consumers that wait do so without the group's lock: see :class:`tarry.groups.news.News`."""
 

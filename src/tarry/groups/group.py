@@ -127,6 +127,11 @@ class Group:
     def waits_for_acks(self) -> bool:
         return self._lease_manager.waits_for_acks
 
+    @property
+    def queue_ends(self) -> tuple[int, int]:
+        topic = self._state.topic
+        return topic.first, topic.end
+
     def subscribe(self, *, prefetch: int, lease_ms: int) -> Subscription:
         holder = Holder(prefetch, lease_ms, since_ms=self._clock.now_ms())
         return Subscription(self, holder, self._delivery, self._lease_manager)
@@ -192,7 +197,7 @@ class Group:
                 state.forget(state.topic.first)  # it may have been in memory for longer than its segment
             counts = {
                 "leased": state.leases.rows,
-                "waiting": state.upcoming.count(self._clock.now_ms())[1],
+                "waiting": state.upcoming.waiting(self._clock.now_ms()),
                 "blocked": state.order.held,
                 "burying": state.copies.rows,
             }

@@ -145,7 +145,7 @@ class GroupState:
         return end - first - self._settled.count(first, end)
 
     def on_way(self) -> Iterator[tuple[int, Int64s, Int32s]]:
-        """What was looked at and is not settled, but for what the order holds back: (moment, offsets, attempts)."""
+        """All that was looked at and is not settled, without what the order holds back: (moment, offsets, attempts)."""
         yield from self.upcoming
         for batch in self.copies:
             yield 0, batch.offsets, batch.attempts
@@ -156,7 +156,7 @@ class GroupState:
     # -- settling ----------------------------------------------------------------------------------------------------
 
     def settle(self, offsets: Int64s) -> list[Entry]:
-        """These (ascending) are settled, whatever for; what the journal has to know."""
+        """Settle these offsets (ascending), whatever for. The entries that the journal has to get."""
         intervals = runs(offsets)
         for first, end in intervals:
             self._settled.add(first, end)
@@ -166,7 +166,7 @@ class GroupState:
         return [Entry(self.topic.name, self.name, Op.ACK, first, end) for first, end in intervals]
 
     def drop(self, offsets: Int64s, states: State | States, event: Event) -> None:
-        """These (ascending; in one state, or each in its own) are settled without a consumer."""
+        """Settle these offsets (ascending; ``states`` is that of all, or of each) without a consumer."""
         if len(offsets):
             move(states, event) if isinstance(states, State) else move_all(states, event)
             self._journal.write(self.settle(offsets), self._ticket())
@@ -179,14 +179,14 @@ class GroupState:
             self.upcoming.push(now, np.array(offsets, np.int64), np.ones(len(offsets), np.int32), state)
 
     def retry_entries(self, at_ms: int, offsets: Int64s, attempts: Int32s) -> Iterator[Entry]:
-        """What the journal has to know of rows that are to be tried again at a moment."""
+        """The entries for the journal of rows that are to be tried again at ``at_ms``."""
         for attempt in np.unique(attempts).tolist():
             for first, end in runs(offsets[attempts == attempt]):
                 yield Entry(self.topic.name, self.name, Op.RETRY, first, end, attempt, at_ms)
 
     def make_dead_letters(self, offsets: Int64s, attempts: Int32s, cause: str) -> list[Entry]:
-        """These (BURYING; a row each, ``attempts`` as in :class:`~tarry.groups.copies.CopyBatch`) are to be copied to
-        the dead letters; what the journal has to know.
+        """Have these offsets, which are BURYING, copied to the dead letters (``attempts`` as in
+        :class:`~tarry.groups.copies.CopyBatch`). The entries that the journal has to get.
         """
         self.copies.add(offsets, attempts, cause)
         return list(self.retry_entries(0, offsets[attempts > 1], attempts[attempts > 1]))
@@ -257,11 +257,11 @@ class GroupState:
     # -- for the journal ---------------------------------------------------------------------------------------------
 
     def group_entry(self) -> Entry:
-        """That the group exists."""
+        """The entry that says that the group exists."""
         return Entry(self.topic.name, self.name, Op.GROUP, self.floor, self.lost, STARTS.index(self.start))
 
     def entries(self) -> list[Entry]:
-        """All of it, for a snapshot of the journal. First tries are not in it: they are found in the log."""
+        """The whole state, for a snapshot of the journal; without first tries, which are found in the ready log."""
         entries = [self.group_entry()]
         entries += [Entry(self.topic.name, self.name, Op.ACK, first, end) for first, end in self._settled]
         for at_ms, offsets, attempts in self.on_way():

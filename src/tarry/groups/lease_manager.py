@@ -26,7 +26,7 @@ from tarry.groups.states import Event, State
 from tarry.queue.entries import Entry
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class LeaseManager:
     """Any thread; its methods take the group's lock, but for :meth:`expire`.
 
@@ -63,7 +63,7 @@ class LeaseManager:
             held, by_lease = self._state.leases.find_each(leases, offsets)
             _, entries = self._settle(by_lease)
             answer = self._record(entries, ticket, 0, len(offsets), on_result)
-            # LogKind is made, or the next one's turn has come: news only where somebody may wait for that.
+            # Somebody may have waited for room, or for the next message of a key: news only where that can be.
             more = self._state.cursor < self._state.topic.end or self._state.upcoming.next_ms is not None
         if more or self.waits_for_acks:
             self._news.notify()
@@ -77,7 +77,7 @@ class LeaseManager:
         return self._state.order.active or self._policy.settings.inflight_max > 0
 
     def _settle(self, by_lease: list[tuple[Lease, Places]]) -> tuple[int, list[Entry]]:
-        """How many rows were acknowledged, and what the journal has to know."""
+        """How many rows were acknowledged, and the entries that the journal has to get."""
         if not by_lease:
             return 0, []
         settled = []
@@ -176,7 +176,7 @@ class LeaseManager:
     # -- what failed -------------------------------------------------------------------------------------------------
 
     def _fail(self, lease: Lease, at: Places, event: Event, now_ms: int, delay_ms: int | None) -> list[Entry]:
-        """The try of leased rows failed; what the journal has to know."""
+        """The try of these leased rows failed. The entries that the journal has to get."""
         exhausted = self._policy.exhausted(lease.attempts[at] + 1, None if lease.tries is None else lease.tries[at])
         if not exhausted.any():
             return self._retry(lease, at, event, now_ms, delay_ms)
@@ -213,8 +213,8 @@ class LeaseManager:
     def _record(
         self, entries: list[Entry], ticket: int, stale: int, given: int, on_result: OnResult | None
     ) -> Callable[[], None] | None:
-        """Make entries durable, and call ``on_result`` then; where there are none, what is to be called without the
-        lock.
+        """Have the journal write entries, and call ``on_result`` when they are durable. Where there are none, returns
+        that call, for the caller to make without the lock.
         """
         error = (
             StaleLeaseError(f"{stale} of {given} leases are stale: expired, settled before, or never given")

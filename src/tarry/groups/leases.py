@@ -27,7 +27,7 @@ _HANDED_OUT = {state: int(move(state, Event.LEASE)) for state in (State.READY, S
 
 @dataclass(slots=True, eq=False)
 class Holder:
-    """What the group keeps of one of its consumers; guarded by the group's lock."""
+    """What a group knows of one of its consumers; guarded by the group's lock."""
 
     prefetch: int
     """How many unsettled messages it may hold."""
@@ -40,7 +40,7 @@ class Holder:
     was_full: bool = False
 
     def on_handout(self, now_ms: int) -> int:
-        """It was given something; since when it had been waiting, with room for it."""
+        """It was handed something. Returns since when it had been waiting, with room for more."""
         if self.was_full:
             self.since_ms = now_ms  # it got room some time since; what was due before may have waited for that
         self.was_full = self.held >= self.prefetch
@@ -130,9 +130,9 @@ class Leases:
         return by_lease
 
     def find_each(self, leases: Int64s, offsets: Int64s) -> tuple[Mask, list[tuple[Lease, Places]]]:
-        """:meth:`find`, and which of these rows it gives; of one that is given twice, the first.
+        """As :meth:`find`, and a mask of the rows that are leased; where one is given twice, of the first.
 
-        One after the other: they are a few of several leases, where steps of whole arrays cost far more.
+        Row by row, since these are a few rows of several leases, for which array operations cost far more.
         """
         held = np.zeros(len(offsets), np.bool_)
         by_lease: dict[int, dict[int, None]] = {}
@@ -179,7 +179,7 @@ class Leases:
         return len(renewed)
 
     def end(self, lease: Lease, at: Places, event: Event) -> None:
-        """``event`` has happened to rows that :meth:`find` gave, or :attr:`Lease.held`: they are held no more."""
+        """``event`` has happened to rows, as :meth:`find` or :attr:`Lease.held` gave them: they are leased no more."""
         lease.states[at] = int(move(State.LEASED, event))
         lease.left -= len(at)
         lease.holder.held -= len(at)
@@ -209,7 +209,7 @@ class Leases:
         return [lease for lease in self._leases.values() if lease.holder is holder]
 
     def void(self) -> None:
-        """Forget all of them: who tries to settle is told that they are stale."""
+        """Forget all leases: whoever settles by one of them gets a StaleLeaseError."""
         for lease in self._leases.values():
             lease.holder.held -= lease.left
         self._leases.clear()

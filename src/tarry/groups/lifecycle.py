@@ -24,7 +24,7 @@ from tarry.queue.log import ReadyLog
 from tarry.queue.topic import Topic
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class GroupLifecycle:
     """Any thread. ``schedule`` schedules what groups send to other topics."""
 

@@ -31,7 +31,7 @@ class Order:
         return self.held >= HELD_MAX
 
     def enter(self, offset: int, key: str) -> bool:
-        """The next message of a key; whether it may go. If not, it is held back."""
+        """Take up the next message of a key. Whether it may be handed out; if not, it is held back."""
         if key in self._on_way:
             self._behind.setdefault(key, deque()).append(offset)
             self.held += 1
@@ -40,13 +40,13 @@ class Order:
         return True
 
     def note(self, offset: int, key: str) -> None:
-        """This one is on its way already."""
+        """Note that this message is on its way already."""
         if offset not in self._keys:
             self._keys[offset] = key
             self._on_way[key] = self._on_way.get(key, 0) + 1
 
     def leave(self, offsets: Iterable[int]) -> list[int]:
-        """These are settled. The offsets that may go now, ascending; they are on their way."""
+        """These are settled. Returns the offsets, ascending, that were held back for them and are on their way now."""
         freed = []
         for offset in offsets:
             key = self._keys.pop(offset, None)
@@ -85,7 +85,7 @@ class Order:
         return sorted(dropped)
 
     def reset(self, *, active: bool) -> list[int]:
-        """Begin anew, or be no more; the offsets that had been held back, ascending."""
+        """Forget everything, and hold back from now on or not. The offsets that had been held back, ascending."""
         held = sorted(offset for queue in self._behind.values() for offset in queue)
         self.active, self.held = active, 0
         for index in (self._keys, self._on_way, self._behind):

@@ -46,7 +46,7 @@ class Policy:
 
     @property
     def makes_dead_letters(self) -> bool:
-        """Whether messages may be used up, or be too late; those that are dead letters already may not."""
+        """Whether messages may become dead letters, for their tries or their lateness; dead letters may not."""
         return not self._is_dead_topic
 
     def own_tries(self, column: pa.Array) -> Int32s | None:

@@ -14,7 +14,7 @@ NAME_BYTES_MAX = 255
 
 class GroupRegistry:
     """Any thread. It is made before the journal, which asks it for a snapshot, and filled with groups that write to the
-    journal. Who adds and removes sees to it that there is one group of a name.
+    journal. Whoever adds and removes sees to it that a name has one group.
     """
 
     def __init__(self) -> None:
@@ -45,11 +45,11 @@ class GroupRegistry:
         return [control for groups in list(self._by_topic.values()) for control in list(groups.values())]
 
     def add(self, control: GroupControl) -> None:
-        """There is another one."""
+        """Take up a group that was made."""
         self._by_topic.setdefault(control.topic.name, {})[control.name] = control
 
     def remove(self, control: GroupControl) -> bool:
-        """It was deleted; False where there is another one of its name by now."""
+        """Forget a group that was deleted; False where another group has its name by now."""
         groups = self._by_topic[control.topic.name]
         if groups.get(control.name) is not control:
             return False

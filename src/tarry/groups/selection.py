@@ -29,7 +29,7 @@ DUE, TRIES, _PROPERTIES, _EXPIRE = (SCHEMA.get_field_index(n) for n in ("due_ms"
 _DROP, _DEAD = LATE_WAYS.index("drop"), LATE_WAYS.index("dead")
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class Selection:
     """The choice between a group's queue and its consumers. With the group's lock held."""
 
@@ -38,8 +38,8 @@ class Selection:
     _services: Services
 
     def defer(self, rows: Rows, due: Int64s) -> None:
-        """The clock was set back since these (each due at its ``due``) were dispatched. Never early; and what is due
-        behind them need not wait for them.
+        """Hold these rows back until they are due (each at its ``due``): the clock was set back since they were
+        dispatched. What lies behind them in the queue need not wait.
         """
         for moment in np.unique(due).tolist():
             self._state.upcoming.push_back(moment, rows.pick(due == moment))
@@ -121,7 +121,7 @@ class Selection:
 
     def _overdue(self, batch: pa.RecordBatch, now: int) -> tuple[Mask, Mask]:
         """Which rows are to be dropped for being late, and which become dead letters."""
-        masks = _overdue(batch, now, self._policy.topic_settings) if self._policy.makes_dead_letters else None
+        masks = _late_rows(batch, now, self._policy.topic_settings) if self._policy.makes_dead_letters else None
         return masks or (np.zeros(batch.num_rows, np.bool_), np.zeros(batch.num_rows, np.bool_))
 
     def _fresh(self, batch: pa.RecordBatch, offsets: Int64s) -> Mask:
@@ -134,7 +134,7 @@ class Selection:
         return fresh
 
     def _note(self, batch: pa.RecordBatch, offsets: Int64s, which: Mask) -> None:
-        """These are on their way, maybe since before the order was looked at."""
+        """Have the order know of these rows, which are on their way, maybe since before the group was ordered."""
         if self._state.order.active and which.any():
             keys = texts_of(batch.column(_PROPERTIES), ORDER_KEY)
             for row in np.flatnonzero(which).tolist():
@@ -163,16 +163,16 @@ class Selection:
 
 
 def is_plain(columns: list[pa.Array], rows: int) -> bool:
-    """Whether nothing in these rows can ask for more than to be handed out."""
+    """Whether these rows need no choice: none has an expiry, or properties, where other wishes are."""
     return bool(columns[_EXPIRE].null_count == rows) and has_none(columns[_PROPERTIES])
 
 
 def first_tries(offsets: Int64s) -> Rows:
-    """Messages before their first try."""
+    """These offsets as rows whose first try is to come."""
     return Rows(offsets, np.ones(len(offsets), np.int32), np.full(len(offsets), int(State.READY), np.int8))
 
 
-def _overdue(batch: pa.RecordBatch, now_ms: int, settings: TopicSettings | None) -> tuple[Mask, Mask] | None:
+def _late_rows(batch: pa.RecordBatch, now_ms: int, settings: TopicSettings | None) -> tuple[Mask, Mask] | None:
     """Which rows are to be dropped, and which go to the dead letters; None for none.
 
     A message's own expiry counts before the topic's, and so does what it says should become of it.

@@ -8,7 +8,7 @@ from typing import Any
 
 from tarry.api.groups import GroupSettings, TopicSettings, not_default
 from tarry.base.errors import CorruptError, DiskFullError, InvalidArgumentError
-from tarry.log.files import DISK_FULL, Files
+from tarry.log.files import TRY_AGAIN, Files
 from tarry.log.json_file import read_json, write_json
 
 VERSION = 1
@@ -84,7 +84,7 @@ class SettingsFile:
         try:
             write_json(self._files, self._path, VERSION, fields)
         except OSError as error:
-            if error.errno not in DISK_FULL:
+            if error.errno not in TRY_AGAIN:
                 raise
             raise DiskFullError(f"the disk of {self._path} is full: nothing was changed; try again later") from error
 

@@ -152,22 +152,12 @@ def move_all(states: States, event: Event) -> States:
     Raises:
         IllegalTransitionError: names the first for which the table has no such pair. None was moved.
     """
-    moved = _look_up(states, event)
+    moved: States = _MOVES[event].take(states.view(np.uint8))
     illegal = moved < 0
     if illegal.any():
         row = int(illegal.argmax())
         raise IllegalTransitionError(f"row {row}: {_refusal(int(states[row]), event)}")
     return moved
-
-
-def allowed(states: States, event: Event) -> npt.NDArray[np.bool_]:
-    """Which of ``states`` (int8) ``event`` is legal in."""
-    return _look_up(states, event) >= 0
-
-
-def _look_up(states: States, event: Event) -> States:
-    following: States = _MOVES[event].take(states.view(np.uint8))
-    return following
 
 
 def _refusal(state: int, event: Event) -> str:

@@ -25,7 +25,7 @@ class Rows(NamedTuple):
     states: States
 
     def pick(self, which: np.ndarray) -> Rows:
-        """Those of a mask, or at positions."""
+        """The rows of a mask, or at positions."""
         return Rows(self.offsets[which], self.attempts[which], self.states[which])
 
 
@@ -52,10 +52,9 @@ class Upcoming:
         """Whether :meth:`take` would give something."""
         return bool(self._heap) and self._heap[0][0] <= now_ms
 
-    def count(self, now_ms: int) -> tuple[int, int]:
-        """How many rows are due, and how many are not."""
-        due = sum(len(e[2]) for e in self._heap if e[0] <= now_ms)
-        return due, sum(len(e[2]) for e in self._heap) - due
+    def waiting(self, now_ms: int) -> int:
+        """How many rows are not due yet."""
+        return sum(len(entry[2]) for entry in self._heap if entry[0] > now_ms)
 
     def push(self, at_ms: int, offsets: Int64s, attempts: Int32s, state: State) -> None:
         """Rows (offsets ascend) for one moment."""
@@ -68,7 +67,7 @@ class Upcoming:
             self.push(moment, offsets[rows], attempts[rows], state)
 
     def push_back(self, at_ms: int, rows: Rows) -> None:
-        """What :meth:`take` gave and is not handed out after all."""
+        """Put back what :meth:`take` gave and is not handed out now."""
         for state in np.unique(rows.states).tolist():
             of_state = rows.states == state
             self.push(at_ms, rows.offsets[of_state], rows.attempts[of_state], State(state))

@@ -16,7 +16,7 @@ from tarry.intake.intake import Intake, tally
 from tarry.intake.segments import Segments, WrittenFrame
 from tarry.intake.submission import NO_ROWS, Submission, WriteBatch
 from tarry.log import frame
-from tarry.log.files import DISK_FULL, Buffer
+from tarry.log.files import TRY_AGAIN, Buffer
 
 FRAME_ROWS = 4096
 """Small submissions that wait together share a frame, up to about this many rows."""
@@ -74,7 +74,7 @@ class IntakeWriter:
             if frames:
                 self._segments.append([part for each in frames for part in each.parts])
         except OSError as error:
-            if error.errno not in DISK_FULL:
+            if error.errno not in TRY_AGAIN:
                 raise
             if batch is not None:
                 batch.on_refused()

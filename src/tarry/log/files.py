@@ -10,11 +10,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
+from tarry.base.descriptors import NONE_FREE, when_free
 from tarry.base.histogram import Durations
 
 Buffer = bytes | bytearray | memoryview
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+TRY_AGAIN = (*DISK_FULL, *NONE_FREE)
+"""Errors of a file system that pass: what could not be written is written later, and nothing is broken."""
 _IOV_MAX = 512
 
 
@@ -85,7 +88,8 @@ class OsAppendFile:
     def __init__(self, path: Path, syncs_us: Durations | None = None) -> None:
         self._fd = -1
         self._syncs_us = syncs_us
-        self._fd = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC, 0o640)
+        flags = os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
+        self._fd = when_free(lambda: os.open(path, flags, 0o640))
         self._size = os.fstat(self._fd).st_size
 
     @property
@@ -132,7 +136,7 @@ class OsFiles:
 
     def open_append(self, path: Path) -> AppendFile:
         if not path.parent.is_dir():
-            path.parent.mkdir(parents=True, exist_ok=True)
+            path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
             sync_directory(path.parent.parent)
         file = OsAppendFile(path, self.syncs_us)
         try:
@@ -146,7 +150,8 @@ class OsFiles:
 
     def replace(self, path: Path, content: bytes) -> None:
         temporary = path.with_name(path.name + ".new")
-        fd = os.open(temporary, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC, 0o640)
+        flags = os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC
+        fd = when_free(lambda: os.open(temporary, flags, 0o640))
         try:
             left = memoryview(content)
             while left:
@@ -170,7 +175,7 @@ class OsFiles:
 
 def sync_directory(path: Path) -> None:
     """Make the names in a directory durable (a created or renamed file is not, before this)."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    fd = when_free(lambda: os.open(path, os.O_RDONLY | os.O_DIRECTORY))
     try:
         os.fsync(fd)
     finally:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from tarry.base.descriptors import when_free
 from tarry.base.errors import CorruptError
 from tarry.log import frame
 from tarry.log.files import AppendFile, Buffer, Files, sync_directory
@@ -110,7 +111,7 @@ class SegmentReader:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._fd = when_free(lambda: os.open(path, os.O_RDONLY | os.O_CLOEXEC))
 
     def __enter__(self) -> SegmentReader:
         return self

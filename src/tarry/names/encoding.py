@@ -15,7 +15,7 @@ import numpy as np
 from tarry.base.bulk import SEQ_MIN
 from tarry.base.types import Int64s
 
-KEY, ID, SERIES, CANCELLED, EXPIRY, META = b"k", b"i", b"s", b"c", b"u", b"m"
+KEY, ID, SERIES, CANCELLED, EXPIRY, META, MARK = b"k", b"i", b"s", b"c", b"u", b"m", b"w"
 """First byte: what an entry is about."""
 
 _ENTRY = struct.Struct("<qqq")

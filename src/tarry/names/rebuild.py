@@ -7,6 +7,7 @@ longer pending had been delivered or cancelled is unknown from then on.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterator
 
 import pyarrow as pa
@@ -22,33 +23,48 @@ log = logging.getLogger(__name__)
 
 COLUMNS = ("seq", "topic", "due_ms", "id", "key", "body", "born_ms", "repeat", "kind")
 _WITHOUT_BODY = tuple(name for name in COLUMNS if name != "body")
+REPORT_S = 5.0
+"""How often the log says how far it is."""
 
 
-def rebuild(registry: Registry, intake: Intake, store: Snapshot, end_seq: int, *, known_from_ms: int) -> None:
+def rebuild(
+    registry: Registry, intake: Intake, store: Snapshot, end_seq: int, *, known_from_ms: int, writes: int = 0
+) -> None:
     """Fill ``registry`` with what is known of the messages below ``end_seq``. Reads a few columns of all of the store.
+
+    Nothing is served meanwhile: without the cancellations, what is pending would be wrong in every list and count.
 
     Raises:
         CorruptError: the store or the intake is damaged.
     """
-    log.warning("making the registry again from %d files of the store and the intake", len(store.files.path))
-    registry.begin(known_from_ms=known_from_ms)
-    for batch in _stored(store):
+    files = len(store.files.path) + len(store.cancelled)
+    log.warning("making the registry again from %d files of the store, and the intake; nothing is served before", files)
+    registry.begin(known_from_ms=known_from_ms, writes=writes)
+    began_s = reported_s = time.monotonic()
+    rows = 0
+    for number, batch in _batches(intake, store, end_seq):
         registry.apply(batch, in_order=False)
+        rows += batch.num_rows
+        if time.monotonic() - reported_s >= REPORT_S:
+            reported_s = time.monotonic()
+            log.warning("making the registry again: %d of %d files of the store, %d rows", number, files, rows)
+    registry.complete()
+    log.warning("the registry was made again from %d rows in %.1f s", rows, time.monotonic() - began_s)
+
+
+def _batches(intake: Intake, store: Snapshot, end_seq: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """All rows, each batch with how many files of the store were read before it."""
+    place = Place.of(store.root)
+    paths = [*((path, _WITHOUT_BODY) for path in store.files.path), *((path, COLUMNS) for path in store.cancelled)]
+    for number, (path, columns) in enumerate(paths):
+        for group in groups(place, path):
+            yield number, _with_all_columns(read_group(place, path, group.number, columns))
     if intake.first_seq < end_seq:
         for batch in intake.read(intake.first_seq, end_seq):
-            registry.apply(batch, in_order=False)
-    registry.complete()
+            yield len(paths), batch
 
 
-def _stored(store: Snapshot) -> Iterator[pa.RecordBatch]:
-    place = Place.of(store.root)
-    for paths, columns in ((store.files.path, _WITHOUT_BODY), (store.cancelled, COLUMNS)):
-        for path in paths:
-            for group in groups(place, path):
-                yield _whole(read_group(place, path, group.number, columns))
-
-
-def _whole(batch: pa.RecordBatch) -> pa.RecordBatch:
+def _with_all_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
     """All columns of the schema; those that were not read are null."""
     names = set(batch.schema.names)
     columns = [batch.column(f.name) if f.name in names else pa.nulls(batch.num_rows, f.type) for f in SCHEMA]

@@ -18,7 +18,7 @@ import pyarrow as pa
 from tarry.base.errors import CorruptError
 from tarry.base.types import Int64s
 from tarry.log import frame
-from tarry.log.files import DISK_FULL
+from tarry.log.files import TRY_AGAIN
 from tarry.log.segment import Located, SegmentReader
 
 log = logging.getLogger(__name__)
@@ -71,7 +71,7 @@ def store_frames(log_path: Path, frames: Sequence[FrameEntry]) -> None:
         OSError: it was not written.
     """
     columns = list(zip(*frames, strict=True)) if frames else [()] * len(SCHEMA)
-    # It is not fsynced, so after a power failure it may be anything: the seal tells.
+    # It is not fsynced, so after a power failure it may hold anything: by the seal that is noticed.
     schema = SCHEMA.with_metadata({_SEAL: _seal(log_path, frames)})
     arrays = [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)]
     table = pa.Table.from_arrays(arrays, schema=schema)
@@ -100,9 +100,9 @@ def load_frames(log_path: Path) -> list[FrameEntry]:
     try:
         store_frames(log_path, frames)
     except OSError as error:
-        if error.errno not in DISK_FULL:
+        if error.errno not in TRY_AGAIN:
             raise
-        log.warning("%s: not written, the disk is full", path)
+        log.warning("%s: not written now: %s", path, error)
     return frames
 
 

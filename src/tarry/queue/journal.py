@@ -14,13 +14,12 @@ from tarry.base.errors import DiskFullError, OverloadedError, TarryError
 from tarry.base.placement import ANY_CORE, Placement
 from tarry.log import frame
 from tarry.log.commit import GroupCommit, as_tarry_error
-from tarry.log.files import DISK_FULL, Files, sync_directory
+from tarry.log.files import TRY_AGAIN, Files, sync_directory
 from tarry.log.frame import LogKind
-from tarry.log.recover import recover_tail
 from tarry.log.segment import SegmentReader, SegmentWriter, list_segments, segment_path
 from tarry.queue.entries import SCHEMA, Entry, from_batch, to_batch
+from tarry.queue.journal_recovery import SNAPSHOT_BEGINS, SNAPSHOT_ENDS, recover_journal
 
-SNAPSHOT_BEGINS, SNAPSHOT_ENDS = 1, 2
 ENTRIES_MAX = 1 << 18
 """Entries that may wait to be written before consumers are refused: some 50 MB. As many may be owed to a full disk."""
 _UNLIMITED = 1 << 62
@@ -78,6 +77,8 @@ class Journal:
         self._count_lock = threading.Lock()
         self._waiting = 0
         self._opened_with = writer.base
+        self.position = writer.base, writer.durable
+        """Number of the file that is written, and up to where it is durable."""
         self._commits: GroupCommit[_Item] = GroupCommit(
             "tarry-acks",
             self._commit,
@@ -98,11 +99,13 @@ class Journal:
         snapshot: Callable[[], Iterable[Entry]],
         on_fatal: Callable[[BaseException], None],
         threaded: bool,
+        durable: tuple[int, int] = (0, 0),
         placement: Placement = ANY_CORE,
     ) -> Journal:
         """Open what is on disk.
 
         Args:
+            durable: :attr:`position` as the checkpoint has it; (0, 0) where it does not say.
             sync_ready: makes the ready log durable up to a ticket of its own, or all of it (None).
             snapshot: gives the state of all groups.
             on_fatal: called with what kept an entry from ever becoming durable.
@@ -110,14 +113,8 @@ class Journal:
         Raises:
             CorruptError: for damage in what had been durable.
         """
-        bases = list_segments(directory)
-        for base in bases[-1:]:
-            recover_tail(files, segment_path(directory, base), LogKind.ACKS, base)
-        # A last file whose snapshot is not whole died while rolling: the file before it has everything.
-        while len(bases) > 1 and not _is_whole(segment_path(directory, bases[-1])):
-            files.remove(segment_path(directory, bases.pop()))
-            recover_tail(files, segment_path(directory, bases[-1]), LogKind.ACKS, bases[-1])
-        writer = SegmentWriter(files, directory, LogKind.ACKS, bases[-1] if bases else 0)
+        last = recover_journal(files, directory, durable)
+        writer = SegmentWriter(files, directory, LogKind.ACKS, last)
         try:
             # Before anything is served: its writer may have died before the fsync.
             writer.sync()
@@ -188,7 +185,7 @@ class Journal:
             if not self._owes_snapshot:
                 self._append(self._owed + entries)
         except OSError as failure:
-            if failure.errno not in DISK_FULL:
+            if failure.errno not in TRY_AGAIN:
                 raise
             self._owe(entries)
             error = self._disk_full()
@@ -207,7 +204,7 @@ class Journal:
             self._owes_snapshot = not self._roll()
             return self._disk_full() if self._owes_snapshot else None
         self._owed = []
-        self._writer.sync()
+        self.position = self._writer.base, self._writer.sync()
         if self._writer.size >= self._roll_bytes:
             self._roll()
         return None
@@ -235,7 +232,7 @@ class Journal:
         try:
             fresh = SegmentWriter(self._files, self._directory, LogKind.ACKS, old.base + 1)
         except OSError as error:
-            if error.errno not in DISK_FULL:
+            if error.errno not in TRY_AGAIN:
                 raise
             return False
         self._writer = fresh
@@ -248,14 +245,14 @@ class Journal:
             self._append(entries, SNAPSHOT_BEGINS)
             self._append([], SNAPSHOT_ENDS)
         except OSError as error:
-            if error.errno not in DISK_FULL:
+            if error.errno not in TRY_AGAIN:
                 raise
             self._writer = old
             fresh.close()
             self._files.remove(fresh.path)
             sync_directory(self._directory)
             return False
-        fresh.sync()
+        self.position = fresh.base, fresh.sync()
         old.close()
         # A snapshot may be larger than a segment; then one for each commit would be most of the writing.
         self._roll_bytes = max(self._segment_bytes_max, 2 * fresh.size)
@@ -280,8 +277,3 @@ class Journal:
         if (self._owed or self._owes_snapshot) and not self._failed:
             self._commit([])  # what a full disk kept from being written, if there is room now
         self._writer.close()
-
-
-def _is_whole(path: Path) -> bool:
-    with SegmentReader(path) as reader:
-        return any(at.header.kind == SNAPSHOT_ENDS for at in reader.headers())

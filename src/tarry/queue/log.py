@@ -234,12 +234,10 @@ def _by_topic(batch: pa.RecordBatch) -> list[tuple[str, pa.RecordBatch]]:
     ]
 
 
-def _first_due(topic: Topic, at: int, end: int, due_ms: int) -> int | None:
-    """The lowest of the offsets ``at … end-1`` whose message is due then or later."""
-    while at < end and (rows := topic.read(at, min(FRAME_ROWS, end - at))) is not None:
-        base, batch = rows
+def _first_due(topic: Topic, start: int, end: int, due_ms: int) -> int | None:
+    """The lowest of the offsets ``start … end-1`` whose message is due then or later."""
+    for base, batch in topic.read_range(start, end, FRAME_ROWS):
         hits = np.flatnonzero(batch.column("due_ms").to_numpy() >= due_ms)
         if len(hits):
             return base + int(hits[0])
-        at = base + batch.num_rows
     return None

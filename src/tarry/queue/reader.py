@@ -91,5 +91,5 @@ class FramesReader:
                     yield batch
 
     def drop_table(self, segment: int, topic: str) -> None:
-        """That segment was deleted."""
+        """Forget the table of a topic in a segment that was deleted."""
         self._tables.drop((segment, topic))

@@ -14,15 +14,15 @@ from tarry.queue.writer import SegmentsWriter
 
 
 class RetentionGuard(Protocol):
-    """Who reads the queues, and has a say before something is deleted."""
+    """Speaks for the readers of the queues, before a segment is deleted."""
 
     def floor_of(self, topic: str) -> int | None:
         """The offset below which all who read the topic are done; None where nobody reads it."""
         ...
 
     def make_way(self, segment: int, topics: list[Topic]) -> bool:
-        """Whether a segment may go for its age alone; what is still needed of it is elsewhere then. ``topics`` are all
-        that there are.
+        """Whether a segment may be deleted for its age alone. What is needed of it has been copied to newer segments
+        then; ``topics`` are all that there are.
         """
         ...
 

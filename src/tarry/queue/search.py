@@ -46,16 +46,11 @@ def find(
     """
     places: list[Place] = []
     for queue, first, end in _spans(log, topic, due_ms):
-        at = first
-        while at < end and (read := queue.read(at, min(READ_ROWS, end - at))) is not None:
-            base, batch = read
-            if base >= end:
-                break  # retention deleted the rest
+        for base, batch in queue.read_range(first, end, READ_ROWS):
             mask = wanted(batch)
             if due_ms is not None:
                 mask = mask & (batch.column("due_ms").to_numpy() == due_ms)
             places += [Place(queue, base + row, batch.slice(row, 1)) for row in np.flatnonzero(mask).tolist()]
-            at = base + batch.num_rows
             if time.monotonic() >= deadline_s:
                 return places, False
     return places, True

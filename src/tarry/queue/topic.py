@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -155,12 +155,23 @@ class Topic:
         # Without the lock: the dispatcher must not wait for it.
         return offset, concat(parts)
 
+    def read_range(self, start: int, end: int, rows_max: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """The rows with ``start <= offset < end`` that can still be read, up to ``rows_max`` at a time, each batch with
+        the offset of its first row.
+        """
+        while start < end and (rows := self.read(start, min(rows_max, end - start))) is not None and rows[0] < end:
+            base, batch = rows
+            batch = batch.slice(0, end - base)
+            yield base, batch
+            start = base + batch.num_rows
+
     def read_rows(self, offsets: Int64s) -> tuple[int, Int64s, pa.RecordBatch | None]:
-        """The rows of these offsets (ascending) that can still be read; where they are many bytes, of the first alone.
+        """The rows of these offsets (ascending) that can still be read; where they are many bytes, only of the first
+        ones.
 
         Returns:
-            (how many of ``offsets`` this is about, those of them that can be read, and their rows: one each in the
-            same order, None where there are none)
+            (how many of ``offsets``, from the first on, were looked for; those of them that can be read; their rows in
+            the same order, or None where there are none)
         """
         batches: list[pa.RecordBatch] = []
         kept = [np.empty(0, np.int64)]
@@ -213,7 +224,7 @@ class Topic:
         return unsubscribe
 
     def notify(self) -> None:
-        """Tell who listens that there are new rows."""
+        """Call everybody who listens for new rows."""
         for listener in self.listeners:
             listener()
 

@@ -28,7 +28,7 @@ class _Unwritten(NamedTuple):
     stored_rows: int
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class SegmentsWriter:
     """Any thread, but for :meth:`add`, which one thread calls at a time.
 
@@ -68,7 +68,7 @@ class SegmentsWriter:
         self.unwritten_bytes += tail.size
 
     def commit_added(self) -> None:
-        """What was added so far belongs together: it has a ticket from now on."""
+        """Give what was added since the last call a ticket: it belongs together."""
         self._added += 1
         self.dirty.set()
 

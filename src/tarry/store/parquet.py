@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tarry.base.descriptors import when_free
 from tarry.base.errors import CorruptError
 from tarry.base.message import SCHEMA
 from tarry.store.footers import FOOTERS
@@ -82,13 +83,15 @@ def _bounds(group: Any, column: int) -> tuple[Any, Any] | None:
 def _opened(place: Place, relative: str) -> Iterator[Any]:
     path = place.path(relative)
     try:
-        with pq.ParquetFile(
-            path,
-            metadata=FOOTERS.get(place, path),
-            filesystem=place.filesystem,
-            memory_map=False,
-            pre_buffer=False,
-            page_checksum_verification=True,
+        with when_free(
+            lambda: pq.ParquetFile(
+                path,
+                metadata=FOOTERS.get(place, path),
+                filesystem=place.filesystem,
+                memory_map=False,
+                pre_buffer=False,
+                page_checksum_verification=True,
+            )
         ) as file:
             FOOTERS.put(path, file.metadata)
             yield file

@@ -11,6 +11,8 @@ from urllib.parse import unquote, urlsplit
 
 from pyarrow import fs
 
+from tarry.base.descriptors import when_free
+
 
 @dataclass(frozen=True, slots=True)
 class Place:
@@ -50,7 +52,7 @@ class Place:
 
 def sync_file(path: Path) -> None:
     """Make a written file, or the names in a directory, durable."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    fd = when_free(lambda: os.open(path, os.O_RDONLY | os.O_CLOEXEC))
     try:
         os.fsync(fd)
     finally:

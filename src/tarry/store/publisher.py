@@ -84,7 +84,10 @@ class Publisher:
             UnavailableError: the place cannot be reached or written.
         """
         self._place = Place.of(uri)
-        self._shard = shard
+        self.shard = shard
+        """Which part of the store this is."""
+        self.root = self._place.uri
+        """Where the table is, as :func:`tarry.store.stage` takes it."""
         try:
             if create and self._place.local is not None:
                 mend(self._place.local, version_min)
@@ -106,16 +109,6 @@ class Publisher:
                 "replaced, or restored from an older copy; restore the newer one"
             )
 
-    @property
-    def root(self) -> str:
-        """Where the table is, as :func:`tarry.store.stage` takes it."""
-        return self._place.uri
-
-    @property
-    def shard(self) -> int:
-        """Which part of the store this is."""
-        return self._shard
-
     def snapshot(self) -> Snapshot:
         """The newest version, made durable before it is returned. Cheap when nothing has changed.
 
@@ -134,8 +127,8 @@ class Publisher:
                     sync_entries(self._place.local, self._synced_version + 1, version)
                 self._synced_version = version
                 actions = pa.table(self._table.get_add_actions(flatten=True))
-                committed_seq = self._table.transaction_version(intake_id(self._shard)) or 0
-                files = FileColumns.of_actions(actions, self._shard)
+                committed_seq = self._table.transaction_version(intake_id(self.shard)) or 0
+                files = FileColumns.of_actions(actions, self.shard)
                 self._snapshot = Snapshot(self.root, version, int(committed_seq), *files)
             return self._snapshot
 
@@ -295,7 +288,7 @@ def _open_or_create(place: Place) -> DeltaTable:
 
 def _create(place: Place) -> DeltaTable:
     if place.local is not None:
-        place.local.mkdir(parents=True, exist_ok=True)
+        place.local.mkdir(mode=0o750, parents=True, exist_ok=True)
     try:
         # Broker and pipeline may both be the first: "error" makes one of them lose, and open what the other made.
         table = DeltaTable.create(

@@ -24,7 +24,7 @@ from tarry.api.jobs import StagedFile
 from tarry.base.errors import DiskFullError, InvalidArgumentError
 from tarry.base.message import SCHEMA, Kind, cancelled_seqs, messages_only
 from tarry.base.types import Int64s
-from tarry.log.files import DISK_FULL
+from tarry.log.files import TRY_AGAIN
 from tarry.store.footers import checksums_of
 from tarry.store.layout import CANCELLED, BucketSlice, cut, cut_by_size
 from tarry.store.place import Place, sync_file, sync_up
@@ -96,7 +96,7 @@ def staging(root: str, what: str) -> Iterator[list[StagedFile]]:
     except BaseException as error:
         # Whoever is the first to know that nobody will name them takes them away: a full disk needs the room.
         Place.of(root).remove(file.path for file in files)
-        if isinstance(error, OSError) and error.errno in DISK_FULL:
+        if isinstance(error, OSError) and error.errno in TRY_AGAIN:
             raise DiskFullError(
                 f"the disk of the store at {root} is full: {error}; nothing of {what} is scheduled; "
                 "make room, then run it again with the same job id"

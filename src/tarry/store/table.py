@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from tarry.api.jobs import StagedFile
 from tarry.base.clock import Clock
 from tarry.base.errors import InvalidArgumentError
-from tarry.store.errors import StaleCommitError
+from tarry.store.claims import StaleCommitError
 from tarry.store.publisher import FILE_RETENTION, LOG_RETENTION, Commit, Publisher, intake_id
 from tarry.store.snapshot import Snapshot
 
@@ -28,6 +28,7 @@ class Store:
 
     def __init__(self, publisher: Publisher) -> None:
         self._publisher = publisher
+        self.root, self.shard = publisher.root, publisher.shard
 
     @classmethod
     def open(cls, uri: str, *, shard: int = 0, clock: Clock | None = None, version_min: int = -1) -> Store:
@@ -42,16 +43,6 @@ class Store:
         store = cls(Publisher(uri, shard=shard, clock=clock, version_min=version_min))
         store.snapshot()
         return store
-
-    @property
-    def root(self) -> str:
-        """Where the table is, as :func:`tarry.store.stage` takes it."""
-        return self._publisher.root
-
-    @property
-    def shard(self) -> int:
-        """Which part of the store this is."""
-        return self._publisher.shard
 
     def snapshot(self) -> Snapshot:
         """The newest version, made durable before it is returned. Cheap when nothing has changed.

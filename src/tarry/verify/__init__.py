@@ -4,6 +4,6 @@
 each. ``tarry.broker.verification`` puts them together for a directory. Nothing here changes a file.
 """
 
-from tarry.verify.check import Check, Damage, Note, Pace
+from tarry.verify.check import Check, Finding, Note, Pace
 
-__all__ = ["Check", "Damage", "Note", "Pace"]
+__all__ = ["Check", "Finding", "Note", "Pace"]

@@ -15,7 +15,7 @@ raise to end the check.
 
 
 @dataclass(frozen=True, slots=True)
-class Damage:
+class Finding:
     """Something in a file that is not as it was written. ``offset`` in bytes, None where it is the whole file;
     ``meaning``: what follows from it; ``advice``: how to go on.
     """
@@ -39,7 +39,7 @@ class Note:
     what: str
 
 
-Results = Iterator[Damage | Note]
+Results = Iterator[Finding | Note]
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from tarry.log.frame import LogKind
 from tarry.log.recover import durable_by_witness
 from tarry.log.segment import SegmentReader, list_segments, segment_path
 from tarry.queue.frame_table import read_frames
-from tarry.verify.check import DERIVED, RESTORE, SALVAGE, Check, Damage, Note, Pace, Results
+from tarry.verify.check import DERIVED, RESTORE, SALVAGE, Check, Finding, Note, Pace, Results
 
 DIRECTORIES = {LogKind.INTAKE: "intake", LogKind.READY: "ready", LogKind.ACKS: "acks"}
 _MEANING = {
@@ -36,9 +36,9 @@ class Segment:
     following: int | None
     durable_to: int = 0
 
-    def damage(self, offset: int | None, what: str) -> Damage:
-        """Damage to this segment."""
-        return Damage(str(self.path), offset, what, _MEANING[self.log_kind], SALVAGE)
+    def finding(self, offset: int | None, what: str) -> Finding:
+        """Finding to this segment."""
+        return Finding(str(self.path), offset, what, _MEANING[self.log_kind], SALVAGE)
 
 
 def log_checks(data: Path, log_kind: LogKind, place: tuple[int, int] | None) -> Iterator[Check]:
@@ -74,11 +74,12 @@ def check_segment(segment: Segment, pace: Pace) -> Results:
         try:
             named = reader.file_header()
         except CorruptError as error:
-            yield segment.damage(0, str(error).partition(": ")[2])
+            yield segment.finding(0, str(error).partition(": ")[2])
             return
         if named != (segment.log_kind, segment.base):
             yield from _invalid(segment, reader, 0, "the file header is damaged")
             return
+        pace(frame.FILE_HEADER_BYTES)
         position, next_seq = frame.FILE_HEADER_BYTES, segment.base
         for at in reader.headers(position):
             if not reader.valid_body(at):
@@ -86,25 +87,25 @@ def check_segment(segment: Segment, pace: Pace) -> Results:
             padding = at.position + frame.HEADER_BYTES + at.header.body_bytes
             if any(reader.bytes_at(padding, at.end - padding)):
                 meaning = "No message is concerned, but the disk has changed what was written."
-                yield Damage(str(segment.path), padding, "the padding of a frame is not zero", meaning, RESTORE)
+                yield Finding(str(segment.path), padding, "the padding of a frame is not zero", meaning, RESTORE)
             if segment.log_kind is LogKind.INTAKE and at.header.base != next_seq:
-                yield segment.damage(at.position, f"a frame begins with seq {at.header.base}; expected: {next_seq}")
+                yield segment.finding(at.position, f"a frame begins with seq {at.header.base}; expected: {next_seq}")
             position, next_seq = at.end, at.header.base + at.header.rows
             pace(at.header.frame_bytes)
         if position < reader.size:
             yield from _invalid(segment, reader, position, "no valid frame begins here")
         elif position < segment.durable_to:
-            yield segment.damage(position, f"the file ends here, but {segment.durable_to} bytes had been durable")
+            yield segment.finding(position, f"the file ends here, but {segment.durable_to} bytes had been durable")
         elif segment.log_kind is LogKind.INTAKE and segment.following not in (None, next_seq):
-            yield segment.damage(
+            yield segment.finding(
                 position, f"it ends at seq {next_seq}, but the next file begins at {segment.following}"
             )
 
 
 def _invalid(segment: Segment, reader: SegmentReader, position: int, what: str) -> Results:
-    """Damage, or a torn tail: by the rule of ``docs/formats.md``."""
+    """Finding, or a torn tail: by the rule of ``docs/formats.md``."""
     if segment.following is not None or max(segment.durable_to, durable_by_witness(reader, position + 8)) > position:
-        yield segment.damage(position, f"{what}, in what had been durable; {reader.size - position} bytes follow")
+        yield segment.finding(position, f"{what}, in what had been durable; {reader.size - position} bytes follow")
     else:
         yield Note(
             str(segment.path),
@@ -122,7 +123,7 @@ def check_index(segment: Segment, pace: Pace) -> Results:
     pace(path.stat().st_size)
     if not is_sound:
         meaning = "The segment itself is checked apart; what it has is found by this file."
-        yield Damage(str(path), None, "the index does not match its checksum, or its segment", meaning, DERIVED)
+        yield Finding(str(path), None, "the index does not match its checksum, or its segment", meaning, DERIVED)
 
 
 def _missing(directory: Path, log_kind: LogKind, bases: list[int], place: tuple[int, int] | None) -> Results:
@@ -136,7 +137,7 @@ def _missing(directory: Path, log_kind: LogKind, bases: list[int], place: tuple[
         lost += [(base, "later ones are there") for base in _gaps(bases)]
     for base, why in lost:
         path = str(segment_path(directory, base))
-        yield Damage(path, None, f"the file is missing; {why}", _MEANING[log_kind], RESTORE)
+        yield Finding(path, None, f"the file is missing; {why}", _MEANING[log_kind], RESTORE)
 
 
 def _gaps(bases: list[int]) -> list[int]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rocksdict import DBRecoveryMode, Options, Rdict, ReadOptions
 
-from tarry.verify.check import Check, Damage, Pace, Results
+from tarry.verify.check import Check, Finding, Pace, Results
 
 _UNUSED = ("LOG", "LOCK", "IDENTITY", "OPTIONS", "rocksdict-config")
 """Files that nothing is read from: they are for people, or written anew."""
@@ -38,7 +38,7 @@ def _check(directory: Path, pace: Pace) -> Results:
         wrong = _wrong_in(copy)
     pace(sum(path.stat().st_size for path in directory.iterdir()))
     if wrong:
-        yield Damage(str(directory), None, wrong.replace(str(copy), str(directory)), _MEANING, _ADVICE)
+        yield Finding(str(directory), None, wrong.replace(str(copy), str(directory)), _MEANING, _ADVICE)
 
 
 def _wrong_in(copy: Path) -> str | None:

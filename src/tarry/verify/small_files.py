@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tarry.base.errors import CorruptError
 from tarry.log.json_file import read_json
-from tarry.verify.check import RESTORE, Check, Damage, Pace, Results
+from tarry.verify.check import RESTORE, Check, Finding, Pace, Results
 
 _CHECKPOINT = "Progress since the last start is not known: a broker would not know what was delivered."
 _POLICIES = "The settings of groups and topics are lost."
@@ -27,14 +27,16 @@ _HADOOP_MAGIC = b"crc\0"
 
 
 def small_checks(
-    data: Path, versions: Mapping[str, Sequence[int]], read_secret: Callable[[], object]
+    data: Path, versions: Mapping[str, Sequence[int]], read_secret: Callable[[], object], *, in_use: bool = False
 ) -> Iterator[Check]:
-    """The checks of small files: ``versions`` of JSON files by name; ``read_secret`` raises where it is damaged."""
+    """The checks of small files: ``versions`` of JSON files by name; ``read_secret`` raises where it is damaged.
+    ``in_use``: a broker is writing them.
+    """
     meanings = {"checkpoint.json": _CHECKPOINT, "policies.json": _POLICIES}
     for name, known in versions.items():
         yield from _if_there(name, data / name, partial(_check_json, data / name, known, meanings[name]))
     yield from _if_there("secret.key", data / "secret.key", partial(_check_secret, data / "secret.key", read_secret))
-    yield from _if_there("jobs.db", data / "jobs.db", partial(_check_jobs, data / "jobs.db"))
+    yield from _if_there("jobs.db", data / "jobs.db", partial(_check_jobs, data / "jobs.db", in_use=in_use))
 
 
 def _if_there(kind: str, path: Path, run: partial[Results]) -> Iterator[Check]:
@@ -47,7 +49,7 @@ def _check_json(path: Path, versions: Sequence[int], meaning: str, pace: Pace) -
     try:
         read_json(path, versions)
     except CorruptError as error:
-        yield Damage(str(path), None, _without(path, error), meaning, RESTORE)
+        yield Finding(str(path), None, _without(path, error), meaning, RESTORE)
 
 
 def _check_secret(path: Path, read_secret: Callable[[], object], pace: Pace) -> Results:
@@ -56,22 +58,26 @@ def _check_secret(path: Path, read_secret: Callable[[], object], pace: Pace) -> 
         read_secret()
     except CorruptError as error:
         advice = f"{RESTORE}; without one, remove it: a new one is made, and handles from before are refused"
-        yield Damage(str(path), None, _without(path, error), _SECRET, advice)
+        yield Finding(str(path), None, _without(path, error), _SECRET, advice)
 
 
 def _without(path: Path, error: CorruptError) -> str:
     return str(error).removeprefix(str(path)).lstrip(": ").removeprefix("is ")
 
 
-def _check_jobs(path: Path, pace: Pace) -> Results:
+def _check_jobs(path: Path, pace: Pace, *, in_use: bool) -> Results:
     pace(path.stat().st_size)
-    # A copy: SQLite may have to roll back what a crash has left, and here nothing is changed.
+    wrong = _wrong_in_database(path) if in_use else _wrong_in_copy(path)
+    if wrong:
+        yield Finding(str(path), None, wrong, _JOBS, RESTORE)
+
+
+def _wrong_in_copy(path: Path) -> str | None:
+    # SQLite may have to roll back what a crash has left, and here nothing is changed.
     with tempfile.TemporaryDirectory() as directory:
         for part in path.parent.glob(f"{path.name}*"):
             shutil.copy(part, directory)
-        wrong = _wrong_in_database(Path(directory) / path.name)
-    if wrong:
-        yield Damage(str(path), None, wrong, _JOBS, RESTORE)
+        return _wrong_in_database(Path(directory) / path.name)
 
 
 def _wrong_in_database(path: Path) -> str | None:
@@ -95,7 +101,7 @@ def _check_hadoop(path: Path, checksum: Path, pace: Pace) -> Results:
     pace(len(content))
     if not _matches_hadoop(content, sums):
         advice = "stop the broker and remove the directory pipeline/: the pipeline begins anew from the store"
-        yield Damage(str(path), None, f"the checksum in {checksum.name} does not hold", _PIPELINE, advice)
+        yield Finding(str(path), None, f"the checksum in {checksum.name} does not hold", _PIPELINE, advice)
 
 
 def _matches_hadoop(content: bytes, sums: bytes) -> bool:

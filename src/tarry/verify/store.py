@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ from tarry.store.locallog import (
 from tarry.store.parquet import read_group
 from tarry.store.place import Place
 from tarry.store.snapshot import FileColumns
-from tarry.verify.check import CHUNK_BYTES, DERIVED, RESTORE, Check, Damage, Note, Pace, Results
+from tarry.verify.check import CHUNK_BYTES, DERIVED, RESTORE, Check, Finding, Note, Pace, Results
 
 _LOG = "Which files the store has, or what they are, is not known for certain."
 _FILE = "Messages of that file cannot be read: they would not be delivered when they are due."
@@ -53,7 +53,7 @@ def store_checks(uri: str, version_min: int = -1) -> Iterator[Check]:
 
 
 def _lost(uri: str, version_min: int) -> Results:
-    yield Damage(uri, None, f"the store is missing; it was at version {version_min}", _FILE, RESTORE)
+    yield Finding(uri, None, f"the store is missing; it was at version {version_min}", _FILE, RESTORE)
 
 
 # -- its log -----------------------------------------------------------------------------------------------------------
@@ -61,10 +61,16 @@ def _lost(uri: str, version_min: int) -> Results:
 
 def local_log_checks(root: Path, version_min: int) -> Iterator[Check]:
     """The checks of the Delta log on a local disk."""
+    yield Check("store log", str(log_directory(root)), 0, lambda _: _missing_entries(root, version_min))
+    yield from local_entry_checks(root, torn=_torn(root, version_min))
+
+
+def local_entry_checks(root: Path, *, torn: Path | None = None) -> Iterator[Check]:
+    """The checks of each file of a Delta log, of which others may be cleaned up meanwhile. ``torn``: the entry that a
+    crash has cut off.
+    """
     directory = log_directory(root)
-    entries, torn = sorted(directory.glob("[0-9]*.json")), _torn(root, version_min)
-    yield Check("store log", str(directory), 0, lambda _: _missing_entries(root, version_min))
-    for entry in entries:
+    for entry in sorted(directory.glob("[0-9]*.json")):
         yield _local("store log", entry, partial(_check_entry, entry, may_be_torn=entry == torn))
     for checkpoint in sorted(directory.glob("[0-9]*.checkpoint*.parquet")):
         yield _local("store checkpoint", checkpoint, partial(_check_checkpoint, checkpoint))
@@ -97,18 +103,18 @@ def _missing_entries(root: Path, version_min: int) -> Results:
     newest = max([*versions, *recorded, version_min])
     missing = set(range(min(versions, default=0), newest + 1)) - set(versions)
     for version in sorted(missing)[:100]:
-        yield Damage(str(entry_path(root, version)), None, "the entry of the store's log is missing", _LOG, GO_ON)
+        yield Finding(str(entry_path(root, version)), None, "the entry of the store's log is missing", _LOG, GO_ON)
 
 
 def _check_entry(entry: Path, pace: Pace, *, may_be_torn: bool) -> Results:
     matches, is_whole = _matches(entry), is_complete(entry)
     pace(entry.stat().st_size)
     if matches is False:
-        yield Damage(str(entry), None, "the checksum is not that of its record", _LOG, GO_ON)
+        yield Finding(str(entry), None, "the checksum is not that of its record", _LOG, GO_ON)
     elif may_be_torn:
         yield Note(str(entry), "a commit that a crash cut off before anybody acted on it; a broker removes it")
     elif not is_whole:
-        yield Damage(str(entry), None, "the entry is incomplete", _LOG, GO_ON)
+        yield Finding(str(entry), None, "the entry is incomplete", _LOG, GO_ON)
 
 
 def _matches(path: Path) -> bool | None:
@@ -124,7 +130,7 @@ def _check_checkpoint(checkpoint: Path, pace: Pace) -> Results:
     if not is_sound:
         meaning = "It stands for the entries of the store's log up to its version; older ones may have been cleaned up."
         advice = "start the broker, which removes it where it is not needed, and says so where it is"
-        yield Damage(str(checkpoint), None, "the checkpoint of the store's log is damaged", meaning, advice)
+        yield Finding(str(checkpoint), None, "the checkpoint of the store's log is damaged", meaning, advice)
 
 
 def _check_record(record: Path, pace: Pace) -> Results:
@@ -133,7 +139,7 @@ def _check_record(record: Path, pace: Pace) -> Results:
         is_as_recorded(record.with_name(record.name.removesuffix(RECORD_SUFFIX)))
     except CorruptError:
         meaning = "Whether the entry that it is of has changed cannot be told."
-        yield Damage(str(record), None, "the record of an entry's checksum is damaged", meaning, DERIVED)
+        yield Finding(str(record), None, "the record of an entry's checksum is damaged", meaning, DERIVED)
     except FileNotFoundError:
         return  # cleaned up meanwhile, or missing, which is told elsewhere
 
@@ -146,7 +152,7 @@ def _check_hint(hint: Path, pace: Pace) -> Results:
         is_sound = False
     if not is_sound:
         meaning = "Opening the store takes longer, or fails."
-        yield Damage(str(hint), None, "it says of its checkpoint what is not so", meaning, DERIVED)
+        yield Finding(str(hint), None, "it says of its checkpoint what is not so", meaning, DERIVED)
 
 
 def _is_true_of_its_checkpoint(fields: dict[str, int], directory: Path) -> bool:
@@ -173,10 +179,15 @@ def file_checks(place: Place, version_min: int) -> Iterator[Check]:
         yield Check("store log", place.uri, 0, lambda _: _unreadable(place.uri, first_line))
         return
     for shard in sorted(set(actions["partition.shard"].to_pylist())) if actions.num_rows else ():
-        for files in FileColumns.of_actions(actions, shard):
-            for i in range(len(files)):
-                run = partial(check_file, place, files.path[i], int(files.size[i]), _claimed(files, i))
-                yield Check("store file", place.path(files.path[i]), int(files.size[i]), run)
+        yield from snapshot_checks(place, FileColumns.of_actions(actions, shard))
+
+
+def snapshot_checks(place: Place, columns: Iterable[FileColumns]) -> Iterator[Check]:
+    """The checks of these files."""
+    for files in columns:
+        for i in range(len(files)):
+            run = partial(check_file, place, files.path[i], int(files.size[i]), _claimed(files, i))
+            yield Check("store file", place.path(files.path[i]), int(files.size[i]), run)
 
 
 def _claimed(files: FileColumns, i: int) -> Content:
@@ -193,7 +204,7 @@ def _claimed(files: FileColumns, i: int) -> Content:
 
 
 def _unreadable(uri: str, error: str) -> Results:
-    yield Damage(uri, None, f"the store's log cannot be read: {error}", _LOG, GO_ON)
+    yield Finding(uri, None, f"the store's log cannot be read: {error}", _LOG, GO_ON)
 
 
 def check_file(place: Place, relative: str, size: int, claimed: Content, pace: Pace) -> Results:
@@ -221,8 +232,8 @@ def check_file(place: Place, relative: str, size: int, claimed: Content, pace: P
         yield _damaged(path, None, f"the store's log says that it has {wrong}")
 
 
-def _damaged(path: str, offset: int | None, what: str) -> Damage:
-    return Damage(path, offset, what, _FILE, f"{RESTORE}, or of the store")
+def _damaged(path: str, offset: int | None, what: str) -> Finding:
+    return Finding(path, offset, what, _FILE, f"{RESTORE}, or of the store")
 
 
 def _broken_checksum(place: Place, relative: str, size: int, pace: Pace) -> str | None:

@@ -46,6 +46,20 @@ def _java(directory: Path) -> list[str]:
     ]
 
 
+def _classic_java(version: str) -> Callable[[Path], list[str]]:
+    """The classic client's program with that version of it."""
+
+    def build_with(directory: Path) -> list[str]:
+        if not _is_built(directory):
+            words = ["compile", "dependency:copy-dependencies", "-DoutputDirectory=target/lib"]
+            _run(directory, "mvn", "-q", "-B", f"-Drocketmq.version={version}", *words)
+            _mark(directory)
+        options = ["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Duser.home=."]
+        return ["java", *options, "-cp", f"{directory}/target/classes:{directory}/target/lib/*", "classic.Main"]
+
+    return build_with
+
+
 def _node(directory: Path) -> list[str]:
     if not _is_built(directory):
         _run(directory, "npm", "ci", "--no-fund", "--no-audit", "--loglevel", "error")
@@ -76,7 +90,16 @@ LANGUAGES: dict[str, Callable[[Path], list[str]]] = {
     "node": _node,
     "go": _go,
     "rust": _rust,
+    "classic-java": _classic_java("5.3.3"),
+    "classic-java-4.9": _classic_java("4.9.8"),
 }
+SOURCES = {"classic-java-4.9": "classic-java"}
+"""Where a program is, if not under its own name."""
+
+
+def is_classic(language: str) -> bool:
+    """Whether its client speaks the classic protocol."""
+    return language.startswith("classic-")
 
 
 def build(language: str) -> list[str]:
@@ -86,12 +109,13 @@ def build(language: str) -> list[str]:
         MissingToolError: the language's tool is not installed.
         subprocess.CalledProcessError: it does not build.
     """
-    directory = cache() / language / _digest(HERE / language)
+    sources = HERE / SOURCES.get(language, language)
+    directory = cache() / language / _digest(sources)
     if not (directory / _BUILT).exists() and language != "python":
         for former in (cache() / language).glob("*"):
             if former != directory:
                 shutil.rmtree(former)
-        shutil.copytree(HERE / language, directory, dirs_exist_ok=True)
+        shutil.copytree(sources, directory, dirs_exist_ok=True)
     return LANGUAGES[language](directory)
 
 

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
-from .programs import LANGUAGES, MissingToolError, build, cache
+from .programs import LANGUAGES, MissingToolError, build, cache, is_classic
 from .running import Result, run
 from .scenarios import SCENARIOS, Scenario
 from .servers import GivenServer, NotInThisVersionError, Server, original_server, tarry_server
@@ -52,6 +52,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--language", action="append", choices=list(LANGUAGES), help="repeatable; all")
     parser.add_argument("--scenario", action="append", choices=list(SCENARIOS), help="repeatable; all")
     parser.add_argument("--endpoint", metavar="HOST:PORT", help="a server that runs already")
+    parser.add_argument("--classic", metavar="HOST:PORT", help="its endpoint for classic clients")
     parser.add_argument("--flight", metavar="HOST:PORT", help="its Flight front, for settings of groups")
     parser.add_argument("--original", action="store_true", help="RocketMQ itself, from benchmarks.peers")
     parser.add_argument("--jobs", type=int, default=2, help="programs at a time (%(default)s)")
@@ -62,7 +63,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
 @contextmanager
 def _server(options: argparse.Namespace, directory: Path) -> Iterator[Server]:
     if options.endpoint:
-        yield GivenServer(options.endpoint, options.flight)
+        yield GivenServer(options.endpoint, options.flight, options.classic)
     elif options.original:
         with original_server() as original:
             yield original
@@ -85,7 +86,11 @@ def _commands(languages: list[str]) -> dict[str, list[str]]:
 def _run(
     commands: dict[str, list[str]], names: list[str], server: Server, directory: Path, jobs: int
 ) -> Iterator[Result]:
-    pairs = [(SCENARIOS[name], language) for name, language in itertools.product(names, commands)]
+    pairs = [
+        (SCENARIOS[name], language)
+        for name, language in itertools.product(names, commands)
+        if SCENARIOS[name].is_classic == is_classic(language)
+    ]
 
     def one(pair: tuple[Scenario, str]) -> Result:
         scenario, language = pair
@@ -93,7 +98,7 @@ def _run(
         with _said:
             said = result.reason or json.dumps(_own(result.facts), ensure_ascii=False)
             mark = MARKS[result.outcome]
-            print(f"{language:7} {scenario.name:15} {mark:8} {result.seconds:6.1f} s  {said}", flush=True)
+            print(f"{language:16} {scenario.name:19} {mark:8} {result.seconds:6.1f} s  {said}", flush=True)
         return result
 
     with ThreadPoolExecutor(max(1, jobs)) as pool:
@@ -108,9 +113,9 @@ def _own(facts: dict[str, object]) -> dict[str, object]:
 def _table(results: list[Result]) -> str:
     languages = list(dict.fromkeys(result.language for result in results))
     cells = {(result.scenario, result.language): MARKS[result.outcome] for result in results}
-    lines = ["", f"{'':16}" + "".join(f"{language:9}" for language in languages)]
+    lines = ["", f"{'':20}" + "".join(f"{language:17}" for language in languages)]
     for name in dict.fromkeys(result.scenario for result in results):
-        lines.append(f"{name:16}" + "".join(f"{cells.get((name, language), ''):9}" for language in languages))
+        lines.append(f"{name:20}" + "".join(f"{cells.get((name, language), ''):17}" for language in languages))
     clients = {str(result.facts["client"]) for result in results if "client" in result.facts}
     return "\n".join([*lines, "", *sorted(clients)])
 

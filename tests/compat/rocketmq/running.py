@@ -37,12 +37,14 @@ def run(language: str, command: list[str], scenario: Scenario, server: Server, d
     """``directory`` keeps what the program prints, and its client's logs."""
     if scenario.restarts and not server.restarts:
         return Result(language, scenario.name, "skipped", 0.0, {"skipped": "this server is not ours to restart"})
-    token = uuid.uuid4().hex[:8]
-    topic, group = f"compat-{language}-{scenario.name}-{token}", f"compat-{language}-{scenario.name}-{token}-group"
+    topic, group = _names(language, scenario)
     server.prepare(topic, group, scenario)
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "logs").mkdir(exist_ok=True)
-    words = [*command, server.endpoint, scenario.name, topic, group, *scenario.extra]
+    endpoint = server.classic_endpoint if scenario.is_classic else server.endpoint
+    if endpoint is None:
+        return Result(language, scenario.name, "skipped", 0.0, {"skipped": "this server has no classic endpoint"})
+    words = [*command, endpoint, scenario.name, topic, group, *scenario.extra]
     began = time.monotonic()
     with (directory / "stdout").open("wb") as stdout, (directory / "stderr").open("wb") as stderr:
         process = subprocess.Popen(
@@ -65,6 +67,12 @@ def run(language: str, command: list[str], scenario: Scenario, server: Server, d
     if away_ms:
         result.facts["server_away_ms"] = away_ms
     return result
+
+
+def _names(language: str, scenario: Scenario) -> tuple[str, str]:
+    """A topic and a group that nobody has used."""
+    topic = f"compat-{language}-{scenario.name}-{uuid.uuid4().hex[:8]}".replace(".", "-")
+    return topic, f"{topic}-group"
 
 
 def _environment(directory: Path) -> dict[str, str]:

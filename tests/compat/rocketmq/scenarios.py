@@ -27,6 +27,11 @@ class Scenario:
     quick: bool = True
     """Done within some 20 s."""
 
+    @property
+    def is_classic(self) -> bool:
+        """For clients of the classic protocol, which have scenarios of their own."""
+        return self.name.startswith("classic-")
+
 
 SCENARIOS = {
     scenario.name: scenario
@@ -52,5 +57,18 @@ SCENARIOS = {
         Scenario("reconnect", 300, extra=("300",), restarts=2, alone=True, quick=False),
         Scenario("reconnect-push", 300, extra=("300",), restarts=2, alone=True, quick=False),
         Scenario("idle", 200, extra=("50", "10"), alone=True, quick=False),
+        Scenario("classic-send", 120),
+        Scenario("classic-large", 120),
+        Scenario("classic-delay", 120),
+        Scenario("classic-transaction", 150, quick=False),
+        Scenario("classic-recall", 120),
+        Scenario("classic-retry", 150),
+        Scenario("classic-orderly", 150, quick=False),
+        Scenario("classic-broadcast", 120),
+        Scenario("classic-lite-pull", 150),
+        Scenario("classic-filter", 120),
+        Scenario("classic-share", 200, quick=False),
+        Scenario("classic-look", 120),
+        Scenario("classic-restarts", 300, restarts=3, alone=True, quick=False),
     )
 }

@@ -33,6 +33,8 @@ class Server(ABC):
     """Something that speaks RocketMQ's gRPC at :attr:`endpoint`."""
 
     endpoint: str
+    classic_endpoint: str | None = None
+    """For clients of the classic protocol; None: there is none."""
     restarts = True
     """Whether :meth:`kill` and :meth:`start` are possible."""
 
@@ -54,8 +56,9 @@ class GivenServer(Server):
 
     restarts = False
 
-    def __init__(self, endpoint: str, flight: str | None) -> None:
+    def __init__(self, endpoint: str, flight: str | None, classic: str | None = None) -> None:
         self.endpoint = endpoint
+        self.classic_endpoint = classic
         self.flight = flight
 
     def prepare(self, topic: str, group: str, scenario: Scenario) -> None:
@@ -86,7 +89,7 @@ class TarryServer(GivenServer):
     restarts = True
 
     def __init__(self, directory: Path) -> None:
-        super().__init__(f"127.0.0.1:{_free_port()}", f"127.0.0.1:{_free_port()}")
+        super().__init__(*(f"127.0.0.1:{_free_port()}" for _ in range(3)))
         self._directory = directory
         self._log = directory / "broker.log"
         self._process: subprocess.Popen[str] | None = None
@@ -102,6 +105,7 @@ class TarryServer(GivenServer):
         """
         command = [sys.executable, "-m", "tarry", "serve", "--data", str(self._directory / "data"), "--pipeline", "off"]
         command += ["--rocketmq", self.endpoint, "--flight", str(self.flight)]
+        command += ["--remoting", str(self.classic_endpoint)]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("TARRY_")}
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(

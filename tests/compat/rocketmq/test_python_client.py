@@ -16,7 +16,7 @@ from .running import Result, run
 from .scenarios import SCENARIOS
 from .servers import NotInThisVersionError, tarry_server
 
-QUICK = [scenario.name for scenario in SCENARIOS.values() if scenario.quick]
+QUICK = [scenario.name for scenario in SCENARIOS.values() if scenario.quick and not scenario.is_classic]
 CORE = ("normal", "delay", "fifo", "recall")
 """In `make test`; the others are in the rest."""
 AT_A_TIME = 6

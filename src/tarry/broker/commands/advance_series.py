@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from tarry.api.outcome import Outcome
 from tarry.base.errors import InvalidArgumentError, TarryError
-from tarry.base.message import UNNUMBERED, cancellations
+from tarry.base.message import UNNUMBERED
 from tarry.base.types import Int64s
 from tarry.broker.commands.write_batch import WriteBatch
 from tarry.names import Entry, name_of_key, name_of_series
@@ -80,10 +80,11 @@ class AdvanceSeries:
             self._register(batch, parts[0], [series[row] for row in going])
         skipped = [row for row, step in steps.items() if not step.deliver]
         if skipped:
-            passed_over = self._rows.select(["seq", "due_ms", "topic"]).take(pa.array(skipped, pa.int64()))
-            outcomes = batch.withdraw(passed_over.column("due_ms").to_numpy(), passed_over.column("seq").to_numpy())
+            passed_over = self._rows.take(pa.array(skipped, pa.int64()))
+            due, seq = (passed_over.column(name).to_numpy() for name in ("due_ms", "seq"))
+            outcomes = batch.withdraw(due, seq)
             assert all(outcome is Outcome.DONE for outcome in outcomes)
-            parts.append(cancellations(passed_over, batch.now_ms))
+            parts.append(batch.cancellations(due, seq, passed_over.column("topic")))
         return pa.concat_batches(parts) if parts else None
 
     def _register(self, batch: WriteBatch, rows: pa.RecordBatch, series: list[int]) -> None:
@@ -97,11 +98,9 @@ class AdvanceSeries:
                 batch.names[name_of_key(topic, key)] = entry
 
     def on_durable(self, first_seq: int) -> None:
-        """It is durable."""
         self._done(self._deliver)
 
     def on_refused(self, error: TarryError) -> None:
-        """Not now: the occurrences stay where they are."""
         self._done(error)
 
 

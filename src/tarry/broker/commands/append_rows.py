@@ -11,7 +11,7 @@ from tarry.broker.commands.write_batch import WriteBatch
 
 
 class AppendRows:
-    """``rows`` are of UNNUMBERED. ``done`` gets None when they are durable."""
+    """A command. ``rows`` are of UNNUMBERED; ``done`` gets None when they are durable."""
 
     def __init__(self, rows: pa.RecordBatch, done: Callable[[TarryError | None], None]) -> None:
         self._rows = rows
@@ -22,9 +22,7 @@ class AppendRows:
         return self._rows
 
     def on_durable(self, first_seq: int) -> None:
-        """They are durable."""
         self._done(None)
 
     def on_refused(self, error: TarryError) -> None:
-        """They are not in the log."""
         self._done(error)

@@ -10,16 +10,17 @@ import pyarrow as pa
 
 from tarry.api.outcome import Outcome
 from tarry.base.errors import TarryError
-from tarry.base.message import cancellations
 from tarry.broker.commands.write_batch import WriteBatch, places
 from tarry.names import Entry, name_of_series
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A message to cancel. ``name``: what it is registered under (a key, or a series by the seq of its first
-    occurrence); then the registry says, when it is decided, where it is. ``topic``: None where no message is there any
-    more that could be written about.
+    """A message to cancel.
+
+    ``name`` is what it is registered under: a key, or its series, by the seq of the first occurrence. Where the message
+    is then, the registry says when the command is decided. ``topic`` is None where the message was not found, so that
+    there is nothing to write a cancellation for.
     """
 
     seq: int
@@ -29,7 +30,7 @@ class Target:
 
 
 class Cancel:
-    """``done`` gets an outcome for each target."""
+    """A command. ``done`` gets an outcome for each target."""
 
     def __init__(self, targets: Sequence[Target], done: Callable[[list[Outcome] | TarryError], None]) -> None:
         self._targets = targets
@@ -48,8 +49,7 @@ class Cancel:
         if not rows:
             return None
         topics = pa.array([self._targets[i].topic for i in rows], pa.string())
-        columns = [pa.array(seq[rows]), pa.array(due[rows]), topics]
-        return cancellations(pa.RecordBatch.from_arrays(columns, names=["seq", "due_ms", "topic"]), batch.now_ms)
+        return batch.cancellations(due[rows], seq[rows], topics)
 
     def _current(self, batch: WriteBatch) -> list[Entry]:
         named = [t.name or name_of_series(t.seq) for t in self._targets]
@@ -59,11 +59,9 @@ class Cancel:
         ]
 
     def on_durable(self, first_seq: int) -> None:
-        """It is durable."""
         self._done(self._outcomes)
 
     def on_refused(self, error: TarryError) -> None:
-        """Nothing was cancelled."""
         self._done(error)
 
 

@@ -12,7 +12,6 @@ from tarry.api.outcome import Outcome, Rescheduled
 from tarry.api.receipt import Receipt
 from tarry.base import handle
 from tarry.base.errors import TarryError
-from tarry.base.message import cancellations
 from tarry.broker.commands.cancel import Target
 from tarry.broker.commands.write_batch import WriteBatch, places
 from tarry.names import Entry, name_of_key
@@ -20,8 +19,9 @@ from tarry.names import Entry, name_of_key
 
 @dataclass(slots=True, eq=False)
 class Move:
-    """``target`` is the message as it was found, ``row`` (of UNNUMBERED, one) how it is to be stored. ``done`` gets
-    None where it must be looked up again: it has become another since, as a series went on, or a key was replaced.
+    """A command. ``target`` is the message as it was found, ``row`` (one, of UNNUMBERED) what is to
+    be stored instead. ``done`` gets None where the caller has to look the message up again: since then the series has
+    gone on to its next occurrence, or the key was replaced.
     """
 
     _target: Target
@@ -45,10 +45,8 @@ class Move:
             return None
         self._register(batch)
         # The topic of the former: the one that comes may be in another.
-        former = pa.RecordBatch.from_arrays(
-            [pa.array(seq), pa.array(due), pa.array([target.topic], pa.string())], names=["seq", "due_ms", "topic"]
-        )
-        return pa.concat_batches([self._row, cancellations(former, batch.now_ms)])
+        former = batch.cancellations(due, seq, pa.array([target.topic], pa.string()))
+        return pa.concat_batches([self._row, former])
 
     def _register(self, batch: WriteBatch) -> None:
         row = {n: self._row.column(n)[0].as_py() for n in ("topic", "key", "id", "due_ms")}
@@ -61,9 +59,7 @@ class Move:
         self._answer = Rescheduled(Outcome.DONE, receipt)
 
     def on_durable(self, first_seq: int) -> None:
-        """It is durable."""
         self._done(self._answer)
 
     def on_refused(self, error: TarryError) -> None:
-        """Nothing was changed."""
         self._done(error)

@@ -13,7 +13,6 @@ import pyarrow as pa
 
 from tarry.api.outcome import Outcome
 from tarry.base.errors import TarryError
-from tarry.base.message import cancellations
 from tarry.broker.commands.write_batch import WriteBatch, places
 from tarry.names import Entry, Registry, name_of_key
 
@@ -21,7 +20,7 @@ COLUMNS = ("seq", "topic", "due_ms", "key", "born_ms")
 
 
 class RegisterKeys:
-    """``rows`` have :data:`COLUMNS`, each with a key. ``done`` gets None when it is done."""
+    """A command. ``rows`` have :data:`COLUMNS`, each with a key; ``done`` gets None at the end."""
 
     def __init__(self, rows: pa.RecordBatch, registry: Registry, done: Callable[[TarryError | None], None]) -> None:
         self._rows = rows
@@ -58,14 +57,12 @@ class RegisterKeys:
         if not done.any():
             return None
         topics = pa.array([topic for _, topic in replaced], pa.string()).filter(pa.array(done))
-        columns = [pa.array(seq[done]), pa.array(due[done]), topics]
-        return cancellations(pa.RecordBatch.from_arrays(columns, names=["seq", "due_ms", "topic"]), batch.now_ms)
+        return batch.cancellations(due[done], seq[done], topics)
 
     def on_durable(self, first_seq: int) -> None:
-        """It is durable what was replaced; who replaced it is made durable at the end, or done again."""
+        # The registry itself is made durable at the end of the job; a crash before that begins the job anew.
         self._registry.put(self._entries)
         self._done(None)
 
     def on_refused(self, error: TarryError) -> None:
-        """Nothing was changed."""
         self._done(error)

@@ -18,7 +18,6 @@ from tarry.api.receipt import OUTCOMES, PLACED, Accepted
 from tarry.base import handle
 from tarry.base.columns import shown
 from tarry.base.errors import KeyExistsError, TarryError
-from tarry.base.message import cancellations
 from tarry.broker.commands.write_batch import WriteBatch, places
 from tarry.names import Entry, digest_of_id, name_of_key
 
@@ -60,9 +59,7 @@ class ScheduleNamed:
         batch.new.update(s for s in seqs if s >= 0)
         kept = self._batch if stored.all() else self._batch.filter(pa.array(stored))
         if replaced:
-            targets = self._withdraw(batch, replaced)
-            if targets.num_rows:
-                kept = pa.concat_batches([kept, cancellations(targets, batch.now_ms)])
+            kept = pa.concat_batches([kept, self._withdraw(batch, replaced)])
         return kept if kept.num_rows else None
 
     def _names(self, column: str, of: Callable[[str, str], bytes]) -> list[bytes | None]:
@@ -128,10 +125,9 @@ class ScheduleNamed:
         # What fell due at the last moment was delivered, and is not replaced: this message comes besides.
         self._outcomes[rows[done]] = REPLACED
         topics = self._batch.column("topic").take(pa.array(rows[done], pa.int64()))
-        return pa.RecordBatch.from_arrays([pa.array(seq[done]), pa.array(due[done]), topics], names=_TARGETS)
+        return batch.cancellations(due[done], seq[done], topics)
 
     def on_durable(self, first_seq: int) -> None:
-        """It is durable."""
         if not self._outcomes.any():
             # As nearly always: all are stored, one after the other, and need one token.
             due = self._batch.column("due_ms").to_numpy()
@@ -147,8 +143,4 @@ class ScheduleNamed:
         self._done(Accepted(first_seq, due, handle.sign(self._secret, first_seq, len(seq)), placed))
 
     def on_refused(self, error: TarryError) -> None:
-        """Nothing of it was accepted."""
         self._done(error)
-
-
-_TARGETS = ["seq", "due_ms", "topic"]

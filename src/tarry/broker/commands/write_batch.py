@@ -10,10 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import pyarrow as pa
 
 from tarry.api.outcome import Outcome
 from tarry.base.bulk import SEQ_MIN
 from tarry.base.clock import Clock
+from tarry.base.message import cancellations
 from tarry.base.types import Int64s, Key, Mask, at_or_after
 from tarry.names import Entry, Registry
 from tarry.wheel import Loader, Wheel
@@ -27,7 +29,9 @@ _DONE, _DELIVERED, _CANCELLED, _UNKNOWN = range(4)
 
 @dataclass(slots=True)
 class WriteBatch:
-    """``next_seq``: of the next row that is written. ``known_from_ms``: what was due before that is forgotten."""
+    """``next_seq`` is that of the next row to be written. What became of messages that were due before
+    ``known_from_ms`` is not known any more.
+    """
 
     wheel: Wheel
     loader: Loader
@@ -48,7 +52,7 @@ class WriteBatch:
         return [self.names.get(d, e) for d, e in zip(digests, entries, strict=True)]
 
     def pending(self, due_ms: Int64s, seq: Int64s) -> Mask:
-        """Which of these messages are pending now. They may be taken before anything is made of the answer."""
+        """Which of these messages are pending now; the dispatcher may take them before the caller acts on it."""
         return np.array([outcome is Outcome.DONE for outcome in self.outcomes(due_ms, seq)], np.bool_)
 
     def outcomes(self, due_ms: Int64s, seq: Int64s) -> list[Outcome]:
@@ -56,8 +60,8 @@ class WriteBatch:
         return self._judge(due_ms, seq, withdraw=False)
 
     def withdraw(self, due_ms: Int64s, seq: Int64s, *, alive: bool = False) -> list[Outcome]:
-        """Cancel those that are pending. They must exist; "done" is to be written in this commit. ``alive``: no earlier
-        one has cancelled any of them.
+        """Cancel those of these messages that are pending; they must exist. Of each with the outcome "done", the caller
+        writes a cancellation in this commit. ``alive``: it is known that no earlier commit has cancelled any of them.
         """
         return self._judge(due_ms, seq, withdraw=True, alive=alive)
 
@@ -98,6 +102,13 @@ class WriteBatch:
         if self.loader.is_unreadable(seq):
             return True
         return Key(due_ms, seq) >= self.wheel.safe and not self.loader.excludes(seq)
+
+    def cancellations(self, due_ms: Int64s, seq: Int64s, topics: pa.Array) -> pa.RecordBatch:
+        """The rows that cancel these messages, to be written in this commit."""
+        targets = pa.RecordBatch.from_arrays(
+            [pa.array(seq), pa.array(due_ms), topics], names=["seq", "due_ms", "topic"]
+        )
+        return cancellations(targets, self.now_ms)
 
     def on_durable(self) -> None:
         """All of it is durable, and the registry has it."""

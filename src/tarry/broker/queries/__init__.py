@@ -2,5 +2,5 @@
 
 ``cut`` says where every pending message is at one moment · ``sources`` ask those places in one way · ``listing`` makes
 pages of them, with ``cursor`` · ``next_due`` · ``forecast`` · ``peek`` · ``lateness`` · ``history`` is what is known of
-one message, ``overview`` all figures at once. Nothing is kept for any of it, and nothing is changed.
+one message, with ``traces`` of it, ``overview`` all figures at once. Nothing is kept for any of it or changed.
 """

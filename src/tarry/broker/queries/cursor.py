@@ -36,7 +36,7 @@ def encode(cursor: Cursor) -> str:
 
 
 def decode(text: str) -> Cursor:
-    """What ``text`` says.
+    """The cursor of which ``text`` is the text.
 
     Raises:
         InvalidArgumentError: it is damaged, cut, or no cursor at all.

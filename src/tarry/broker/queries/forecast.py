@@ -42,7 +42,8 @@ FOOTERS_S = 0.5
 def forecast(
     places: Places, now_ms: int, pending: Mapping[str, int], topic: str | None, unit: str, until_ms: int | None
 ) -> Forecast:
-    """``pending`` is how much of each topic is pending: what cannot be told apart is shared out by it.
+    """How many messages fall due in each unit of time, of one topic or of all. ``pending`` is how many are pending of
+    each topic: where statistics do not know topics, a topic gets its share of all that is pending.
 
     Raises:
         InvalidArgumentError: names the argument, its value and what is allowed. And as :func:`look_at`.
@@ -67,7 +68,7 @@ def forecast(
 
 
 def _whole(parts: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
-    """In whole numbers, of which the sum is right as well."""
+    """The parts rounded to whole numbers, so that their sum is the rounded sum."""
     return np.diff(np.rint(np.cumsum(parts)), prepend=0).astype(np.int64)
 
 
@@ -89,7 +90,9 @@ def _spread(cut: Cut, pending: Mapping[str, int], topic: str | None, start: int,
 
 
 def _share(pending: Mapping[str, int], topic: str | None) -> Share:
-    """Of messages of topics between two: how many are of ``topic``, if they are as all that is pending is."""
+    """A function of a range of topics: which share of the messages in that range belongs to ``topic``, if topics are
+    mixed there as they are in all that is pending.
+    """
     if topic is None:
         return lambda low, high: 1.0
     names = sorted(pending)
@@ -162,8 +165,10 @@ def _spread_intake(cut: Cut, spread: Spread, share: Share) -> int:
 
 
 def _leave_out_dead(cut: Cut, spread: Spread, share: Share, rest: int) -> None:
-    """Take cancelled messages out of what the store's statistics came to. Some of them were cancelled before they got
-    there: how many are there is what it has more than the ``rest``, which must be there as it is nowhere else.
+    """Take cancelled messages out of what the store's statistics came to.
+
+    Some were cancelled before they came to the store, so it does not have all of them. How many it has: its rows, less
+    the ``rest``, which are the pending messages that are in no other place.
     """
     due, seq = cut.dead_between(cut.safe, INT64_MAX, DEAD_ROWS_MAX)
     if not len(due):

@@ -8,7 +8,7 @@ them can say is said to be unknown: when exactly it fell due, who had it, how of
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,19 +31,15 @@ from tarry.base.types import Key, Mask
 from tarry.broker.queries.cut import Places
 from tarry.broker.queries.listing import Listing, list_pending
 from tarry.broker.queries.messages import MessageFinder
+from tarry.broker.queries.traces import find_cancellation, find_row
 from tarry.groups import ConsumerGroups, DeadLetters
-from tarry.intake.index import Window
 from tarry.names import Entry, digest_of_id, name_of_key, name_of_series
 from tarry.queue import ReadyLog
 from tarry.queue import search as finding
 from tarry.repeat import read_state
-from tarry.store.parquet import groups, read_group
-from tarry.store.place import Place
 
 LOOK_S = 0.5
 """How long is looked for what no index leads to, at each place."""
-CANCELS_MAX = 4096
-"""Rows of the intake with the message's due time that are looked at for its cancellation."""
 MESSAGES_MAX = 100
 """Messages of one id that are told of."""
 _COLUMNS = [name for name in SCHEMA.names if name != "body"]
@@ -235,7 +231,7 @@ class _Timeline:
     # -- taken back --------------------------------------------------------------------------------------------------
 
     def _cancelled(self, entry: Entry, values: dict[str, Any] | None) -> None:
-        cancellation = self._cancellation(entry)
+        cancellation = find_cancellation(self._intake, self._store, entry, LOOK_S)
         if cancellation is None:
             self._add(None, "cancelled", entry.seq)
             self.unknown.append(f"When message {entry.seq} was cancelled, and whether it was moved, is not known.")
@@ -253,39 +249,10 @@ class _Timeline:
         self._add(at_ms, "rescheduled", entry.seq, by_seq=successor.seq, due_ms=successor.due_ms)
         self.describe(successor, None)
 
-    def _cancellation(self, entry: Entry) -> tuple[int, int] | None:
-        """When it was cancelled, and the seq of that row: it has the due time of its target, in intake and store."""
-        intake, body = self._intake, entry.seq.to_bytes(8, "little", signed=True)
-        window = Window(Key(entry.due_ms, entry.seq), Key(entry.due_ms + 1, 0), entry.seq + 1, intake.published_seq)
-        with intake.kept():
-            _, seqs, _ = intake.select(window, CANCELS_MAX)
-            rows = intake.read_columns(seqs[:CANCELS_MAX], ["seq", "kind", "body", "born_ms"])
-        cancellation = _named(rows, body)
-        return cancellation if cancellation is not None else self._stored_cancellation(entry, body)
-
-    def _stored_cancellation(self, entry: Entry, body: bytes) -> tuple[int, int] | None:
-        snapshot, deadline = self._store.snapshot, time.monotonic() + LOOK_S
-        place = Place.of(snapshot.root)
-        for path in reversed(snapshot.cancelled):
-            for group in groups(place, path):
-                if group.due_min_ms <= entry.due_ms <= group.due_max_ms:
-                    cancellation = _named(
-                        read_group(place, path, group.number, ["seq", "kind", "body", "born_ms"]), body
-                    )
-                    if cancellation is not None:
-                        return cancellation
-            if time.monotonic() >= deadline:
-                return None
-        return None
-
     def _moved(self, entry: Entry, values: dict[str, Any], at_ms: int, cancellation: int) -> Entry | None:
         """The message at its new time: a reschedule writes it just before the cancellation of the former."""
-        intake, seq = self._intake, cancellation - 1
-        with intake.kept():
-            here = intake.first_seq <= seq < intake.published_seq
-            rows = intake.read_columns(np.array([seq], np.int64), _SUCCESSOR) if here else None
-        if rows is None:
-            rows = self._stored(seq)
+        seq = cancellation - 1
+        rows = find_row(self._intake, self._store, seq, _SUCCESSOR, LOOK_S)
         if rows is None:
             self.unknown.append(
                 f"Whether message {entry.seq} was cancelled, or moved to a time that has passed, is not known any more."
@@ -298,19 +265,6 @@ class _Timeline:
         if not same or row["kind"] != Kind.MESSAGE or row["born_ms"] != at_ms or seq <= entry.seq:
             return None
         return Entry(row["seq"], row["due_ms"], row["born_ms"])
-
-    def _stored(self, seq: int) -> pa.RecordBatch | None:
-        """A row of the store by its number alone: few files span it, but perhaps many of their row groups."""
-        snapshot, deadline = self._store.snapshot, time.monotonic() + LOOK_S
-        place, files = Place.of(snapshot.root), snapshot.files
-        for file in np.flatnonzero((files.seq_min <= seq) & (files.seq_max >= seq)).tolist():
-            for group in groups(place, files.path[file]):
-                if group.seq_min <= seq <= group.seq_max:
-                    rows = read_group(place, files.path[file], group.number, _SUCCESSOR)
-                    at = np.flatnonzero(rows.column("seq").to_numpy() == seq).tolist()
-                    if at or time.monotonic() >= deadline:
-                        return rows.slice(at[0], 1) if at else None
-        return None
 
     # -- fallen due --------------------------------------------------------------------------------------------------
 
@@ -373,15 +327,3 @@ class _Timeline:
 
 def _place_of(row: pa.RecordBatch) -> Entry:
     return Entry(*(row.column(name)[0].as_py() for name in ("seq", "due_ms", "born_ms")))
-
-
-def _named(rows: pa.RecordBatch, body: bytes) -> tuple[int, int] | None:
-    """(when, seq) of the cancellation among ``rows`` that names the target ``body``."""
-    for at in _hits(rows, body):
-        return rows.column("born_ms")[at].as_py(), rows.column("seq")[at].as_py()
-    return None
-
-
-def _hits(rows: pa.RecordBatch, body: bytes) -> Iterator[int]:
-    mask = pc.and_(pc.equal(rows.column("kind"), int(Kind.CANCEL)), pc.equal(rows.column("body"), body))
-    yield from np.flatnonzero(pc.fill_null(mask, False).to_numpy(zero_copy_only=False)).tolist()

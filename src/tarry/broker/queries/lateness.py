@@ -44,25 +44,17 @@ class Lateness:
 
     def on_queued(self, due_ms: Int64s) -> None:
         """From the ready log: these are in their queues."""
-        self.note_queued(due_ms, self._clock.now_ms())
+        self._queued.append(self._clock.now_ms() - due_ms)
+        if len(self._queued) >= WAITING_MAX or len(due_ms) >= MANY_ROWS:
+            self._count()
 
     def on_handed_out(self, due_ms: Int64s, now_ms: int, topic: str, since_ms: int | None) -> None:
         """From a group: these were given to a consumer that has been waiting since then (None: or not)."""
         self.handed_out += len(due_ms)
         if since_ms is not None:
-            self.note_delivered(topic, due_ms, now_ms, since_ms)
-
-    def note_queued(self, due_ms: Int64s, now_ms: int) -> None:
-        """These were put into their queues."""
-        self._queued.append(now_ms - due_ms)
-        if len(self._queued) >= WAITING_MAX or len(due_ms) >= MANY_ROWS:
-            self._count()
-
-    def note_delivered(self, topic: str, due_ms: Int64s, now_ms: int, since_ms: int) -> None:
-        """These were handed to a consumer that has been waiting since then."""
-        self._delivered.append((topic, now_ms - due_ms, now_ms - since_ms))
-        if len(self._delivered) >= WAITING_MAX or len(due_ms) >= MANY_ROWS:
-            self._count()
+            self._delivered.append((topic, now_ms - due_ms, now_ms - since_ms))
+            if len(self._delivered) >= WAITING_MAX or len(due_ms) >= MANY_ROWS:
+                self._count()
 
     def queued(self) -> Histogram:
         """Of all messages, until now."""

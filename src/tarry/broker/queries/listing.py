@@ -76,7 +76,7 @@ class Listing:
         return cls(Criteria(topic, key, id, tag), first, start, until, limit, request.bodies)
 
     def within(self, place: tuple[Key, Key]) -> Listing:
-        """The same, of a part of the order only."""
+        """The same listing, cut to ``place``: from its first key to before its second."""
         start = self.start._replace(key=max(self.start.key, place[0]))
         return replace(self, start=start, until=min(self.until, place[1]))
 
@@ -139,7 +139,7 @@ def _look(cut: Cut, wanted: Criteria, start: Cursor, listing: Listing, began: fl
 
 
 class _Rows:
-    """What the sources found, as one."""
+    """What all sources found, merged in the order of (due time, seq)."""
 
     def __init__(self, sources: list[Source], parts: list[Found]) -> None:
         reached = min((Key(*f.reached) for f in parts if f.reached is not None), default=None)
@@ -195,7 +195,7 @@ class _Rows:
         return pa.concat_batches(parts).take(pa.array(order, pa.int64()))
 
     def _units(self, rows: int) -> Int64s:
-        """(source, unit) of each of the first rows."""
+        """For each of the first ``rows`` rows, its source and the number of its unit: shape (rows, 2)."""
         units = np.zeros((rows, 2), np.int64)
         units[:, 0] = self._origin[:rows]
         for number, source in enumerate(self._sources):

@@ -31,8 +31,8 @@ class MessageFinder:
     def find(self, entries: Sequence[Entry], columns: Sequence[str] = PLACE) -> dict[int, pa.RecordBatch]:
         """The messages, by seq, each as a batch of one row; those of which there is nothing are left out.
 
-        What was delivered may be there or not. A message with another due time than ``entries`` says is not found:
-        that of a handle is a hint, which nobody has signed.
+        What was delivered may be there or not. A message whose due time is not that of its entry is left out: the due
+        time in a handle is not signed, so it may be wrong.
 
         Raises:
             CorruptError: a file is damaged.

@@ -33,7 +33,7 @@ QUERIES_MAX = 4
 """So many are carried out at a time, others wait: each may need some tens of megabytes, and none is in a hurry."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class Queries:
     """Any thread. ``status`` gives the broker's health and counters."""
 
@@ -69,12 +69,12 @@ class Queries:
         return topic.end - topic.first if unsettled is None else unsettled
 
     def list_pending(self, request: ListPending) -> Page:
-        """A page."""
+        """A page of what is pending, in the order of due times."""
         with self._slots:
             return list_pending(self._places, Listing.of(request))
 
     def peek(self, request: Peek) -> pa.RecordBatch:
-        """What is ready, not taken."""
+        """Messages that are ready; nobody is given them."""
         with self._slots:
             return peek(self._ready, self._groups, request.topic, request.group, request.limit)
 

@@ -24,14 +24,14 @@ INTAKE_UNIT_ROWS = 16
 
 
 class Source(Protocol):
-    """One place."""
+    """One of the three places: wheel, store, intake."""
 
     def find(self, after: Key, until: Key, rows_max: int, deadline_s: float) -> Found:
         """The first wanted rows with ``after <= (due_ms, seq) < until``, as :func:`tarry.store.scan.scan` does."""
         ...
 
     def units(self, place: Int64s) -> Int64s:
-        """Which of the rows, in order, are read together: those of one number."""
+        """For each row of ``place`` (rows, 3), a number: rows with the same number are read together."""
         ...
 
     def read(self, place: Int64s, columns: Sequence[str]) -> pa.RecordBatch:

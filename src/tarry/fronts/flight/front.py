@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import ctypes
 import logging
-import os
 import socket
 import threading
-from contextlib import suppress
-from pathlib import Path
 
 import pyarrow as pa
 
 from tarry.api.local import LocalBroker
 from tarry.api.wire import parse_address
+from tarry.base.descriptors import ConnectionLimits
 from tarry.base.errors import UnavailableError
 from tarry.base.placement import ANY_CORE, Placement
+from tarry.fronts.flight.calls import CALLS_MAX, CallLimits
+from tarry.fronts.flight.guard import ConnectionGuard, cut_connections
 from tarry.fronts.flight.server import Service
 
 log = logging.getLogger(__name__)
@@ -29,16 +29,27 @@ log = logging.getLogger(__name__)
 class FlightFront:
     """A Flight server in front of a broker. Start with :meth:`start`; :meth:`stop` before the broker is closed."""
 
-    def __init__(self, service: Service, host: str) -> None:
+    def __init__(self, service: Service, host: str, guard: ConnectionGuard) -> None:
         self._service = service
+        self._guard = guard
         self._host = host
         self._stopped = threading.Lock()
         self._done = False
         self.port: int = service.port
 
     @classmethod
-    def start(cls, broker: LocalBroker, address: str, placement: Placement = ANY_CORE) -> FlightFront:
+    def start(
+        cls,
+        broker: LocalBroker,
+        address: str,
+        placement: Placement = ANY_CORE,
+        connections: ConnectionLimits | None = None,
+        calls_max: int = CALLS_MAX,
+    ) -> FlightFront:
         """Serve ``broker`` on ``"HOST:PORT"``; port 0 takes a free one, see :attr:`port`.
+
+        ``placement`` says where its threads run, ``connections`` and ``calls_max`` how many it
+        takes.
 
         Raises:
             InvalidArgumentError: no address. UnavailableError: it cannot be listened on; the text says why.
@@ -46,9 +57,13 @@ class FlightFront:
         host, port = parse_address(address)
         _try_bind(host, port)
         try:
-            return cls(Service(broker, f"grpc://{host}:{port}", placement), host)
+            calls = CallLimits(calls_max)
+            guard = ConnectionGuard(connections or ConnectionLimits(), calls)
+            service = Service(broker, f"grpc://{host}:{port}", placement, guard, calls)
         except (pa.ArrowException, OSError) as error:
             raise UnavailableError(f"cannot listen on {address}: {error}") from error
+        guard.start(service.port)
+        return cls(service, host, guard)
 
     @property
     def address(self) -> str:
@@ -61,6 +76,7 @@ class FlightFront:
             if self._done:
                 return
             self._done = True
+            self._guard.stop()
             self._service.stop_streams()
             shutdown = threading.Thread(target=self._service.shutdown, name="tarry-flight-stop", daemon=True)
             shutdown.start()
@@ -81,24 +97,6 @@ class FlightFront:
         self.stop()
 
 
-def cut_connections(port: int) -> int:
-    """Shut down every connection of this process whose local port is ``port``; how many.
-
-    pyarrow has no way to cancel a call from the server's side, and a handler waiting for a silent client waits for
-    ever. When its connection is shut down underneath, gRPC ends the call.
-    """
-    cut = 0
-    for entry in Path("/dev/fd").iterdir():
-        # The descriptor may be closed, and its number given to something else, while we look: work on a copy.
-        with suppress(OSError):
-            copy = os.dup(int(entry.name))
-            try:
-                cut += _cut(copy, port)
-            finally:
-                os.close(copy)
-    return cut
-
-
 def _try_bind(host: str, port: int) -> None:
     # gRPC only says that the server did not start; the operating system says why.
     bare = host.strip("[]")
@@ -112,17 +110,3 @@ def _try_bind(host: str, port: int) -> None:
             probe.listen(1)
     except OSError as error:
         raise UnavailableError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
-
-
-def _cut(fd: int, port: int) -> bool:
-    with suppress(OSError):  # no socket, or not connected
-        connection = socket.socket(fileno=fd)
-        try:
-            listening = connection.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
-            internet = connection.family in (socket.AF_INET, socket.AF_INET6)
-            if internet and not listening and connection.getsockname()[1] == port:
-                connection.shutdown(socket.SHUT_RDWR)
-                return True
-        finally:
-            connection.detach()
-    return False

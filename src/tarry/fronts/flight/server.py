@@ -39,7 +39,10 @@ from tarry.api.wire import (
 from tarry.base.errors import InvalidArgumentError, NotFoundError, TarryError, UnavailableError
 from tarry.base.message import UNNUMBERED
 from tarry.base.placement import Placement
+from tarry.fronts.flight.calls import NAME as CALLS
+from tarry.fronts.flight.calls import CallLimits
 from tarry.fronts.flight.consume import ConsumeStream
+from tarry.fronts.flight.guard import ConnectionGuard
 from tarry.fronts.flight.put import PutStream
 
 log = logging.getLogger(__name__)
@@ -68,7 +71,9 @@ def _coded(handler: F) -> F:
     @functools.wraps(handler)
     def call(*args: Any) -> Any:
         try:
-            return handler(*args)
+            service, context, *arguments = args
+            service.on_call(context)
+            return handler(service, context, *arguments)
         except Exception as error:  # noqa: BLE001  every error goes to the client, and bugs to the log
             raise flight_error(error) from None
 
@@ -78,13 +83,26 @@ def _coded(handler: F) -> F:
 class Service(fl.FlightServerBase):  # type: ignore[misc]
     """Serves from construction on; :class:`tarry.fronts.flight.FlightFront` starts and stops it."""
 
-    def __init__(self, broker: LocalBroker, location: str, placement: Placement) -> None:
+    def __init__(
+        self, broker: LocalBroker, location: str, placement: Placement, guard: ConnectionGuard, calls: CallLimits
+    ) -> None:
         self._broker = broker
         self._placement = placement
         self._lock = threading.Lock()
         self._streams: set[PutStream | ConsumeStream] = set()
         self._stopping: UnavailableError | None = None
-        super().__init__(location)
+        self._guard = guard
+        super().__init__(location, middleware={CALLS: calls})
+
+    def on_call(self, context: fl.ServerCallContext) -> None:
+        """A handler is about to run.
+
+        Raises:
+            OverloadedError: its peer has too many calls open.
+        """
+        peer = context.peer()
+        self._guard.on_message(peer)
+        context.get_middleware(CALLS).claim(peer)
 
     def stop_streams(self) -> None:
         """Refuse new calls, and say goodbye on the streams."""
@@ -106,6 +124,7 @@ class Service(fl.FlightServerBase):  # type: ignore[misc]
         writer: fl.FlightMetadataWriter,
     ) -> None:
         """Schedule batches, or stage them for a bulk job."""
+        reader = _Reader(reader, self._guard, context.peer())
         if descriptor.path == SCHEDULE_PATH:
             self._run(PutStream(self._broker, reader, writer, self._placement))
             return
@@ -131,6 +150,7 @@ class Service(fl.FlightServerBase):  # type: ignore[misc]
         writer: fl.MetadataRecordBatchWriter,
     ) -> None:
         """Consume."""
+        reader = _Reader(reader, self._guard, context.peer())
         command = decode_json(_command(descriptor, reader))
         if isinstance(command, dict) and command.get("op", CONSUME) == CONSUME:
             command.pop("op", None)
@@ -180,6 +200,7 @@ class Service(fl.FlightServerBase):  # type: ignore[misc]
 
     # -- actions -------------------------------------------------------------------------------------------------------
 
+    @_coded
     def list_actions(self, context: fl.ServerCallContext) -> list[tuple[str, str]]:
         """The actions and what they are for."""
         return [(name, kind.wire.about) for name, kind in ACTIONS.items() if isinstance(kind.wire, Action)]
@@ -200,6 +221,53 @@ class Service(fl.FlightServerBase):  # type: ignore[misc]
     def _check_serving(self) -> None:
         if self._stopping is not None:
             raise self._stopping
+
+    # -- what there is not ---------------------------------------------------------------------------------------------
+
+    def list_flights(self, context: fl.ServerCallContext, criteria: bytes) -> None:
+        """Refused, as all calls about flights are: there are none."""
+        raise UnimplementedError
+
+    def get_flight_info(self, context: fl.ServerCallContext, descriptor: fl.FlightDescriptor) -> None:
+        """Refused."""
+        raise UnimplementedError
+
+    def get_schema(self, context: fl.ServerCallContext, descriptor: fl.FlightDescriptor) -> None:
+        """Refused."""
+        raise UnimplementedError
+
+
+class UnimplementedError(NotImplementedError):
+    """A call of Flight that Tarry has no use for: the client gets UNIMPLEMENTED.
+
+    pyarrow has no Flight error of that status; it makes one of this class's base, and adds a traceback to the text,
+    unless reading the exception's cause fails while it formats one.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("Tarry has no flights; allowed: DoPut, DoExchange, DoGet, DoAction, ListActions")
+
+    @property
+    def __cause__(self) -> BaseException | None:  # type: ignore[override]
+        raise RuntimeError("a traceback is not for the client")
+
+
+class _Reader:
+    """What a call's client sends; the guard is told of each message that has come."""
+
+    def __init__(self, reader: fl.MetadataRecordBatchReader, guard: ConnectionGuard, peer: str) -> None:
+        self._reader = reader
+        self._guard = guard
+        self._peer = peer
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._reader.schema
+
+    def read_chunk(self) -> fl.FlightStreamChunk:
+        chunk = self._reader.read_chunk()
+        self._guard.on_message(self._peer)
+        return chunk
 
 
 def _coded_rows(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

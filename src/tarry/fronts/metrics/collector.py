@@ -153,6 +153,9 @@ def _process(overview: Mapping[str, Any]) -> Iterator[Metric]:
         "Messages due soon, or due before, that lie in damaged files.",
         damage["unreadable_messages"],
     )
+    scrub = overview["scrub"]
+    yield CounterMetricFamily("tarry_scrub_passes", "How often all files were checked.", scrub["passes"])
+    yield CounterMetricFamily("tarry_scrubbed_bytes", "Read to check files for damage.", scrub["bytes"])
     yield CounterMetricFamily(
         "tarry_handed_out_messages", "Messages given to consumers since the process began.", overview["handed_out"]
     )

@@ -1,4 +1,8 @@
-"""A small HTTP server for ``GET /metrics``: one request a connection, few at a time, and no long wait for anybody."""
+"""A small HTTP server for ``GET /metrics``: one request a connection, few at a time, and no long wait for anybody.
+
+A client that does not finish its request keeps nobody out: where all places are taken, the one goes that has been
+asking for longest.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,8 @@ import logging
 import socket
 import socketserver
 import threading
+import time
+from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from typing import Any, cast
@@ -16,6 +22,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, choose_encoder, ge
 
 from tarry.api.operation import Caller
 from tarry.base.config import parse_address
+from tarry.base.descriptors import lacks_descriptor
 from tarry.base.errors import UnavailableError
 from tarry.base.version import VERSION
 from tarry.fronts.metrics.collector import BrokerCollector
@@ -25,7 +32,11 @@ log = logging.getLogger(__name__)
 STOP_LOOK_S = 0.05
 """How often the thread looks whether it is to stop."""
 CONNECTIONS_MAX = 8
-"""More at a time are closed unanswered."""
+"""Of more at a time, the oldest whose request is not complete is closed; while all are being answered, the new one."""
+PLACE_S = 1.0
+"""How long a new connection waits for the place of one that was closed for it."""
+NO_DESCRIPTOR_S = 0.1
+"""How long nothing is accepted when no descriptor is free: the connection waits where it is."""
 TIMEOUT_S = 5.0
 """How long a client may take for a part of its request."""
 
@@ -50,6 +61,12 @@ class _Handler(BaseHTTPRequestHandler):
         if name.startswith("do_"):
             return self._refuse
         raise AttributeError(name)
+
+    def parse_request(self) -> bool:
+        """Called when the first line is there; what follows is the request's headers."""
+        complete = super().parse_request()
+        cast(_Server, self.server).on_request(self.connection)
+        return complete
 
     def _answer(self, *, with_body: bool) -> None:
         if urlsplit(self.path).path != "/metrics":
@@ -91,25 +108,55 @@ class _Server(socketserver.ThreadingTCPServer):
     allow_reuse_address = True
     daemon_threads = True
     block_on_close = False
-    request_queue_size = 16
+    request_queue_size = 128
 
     def __init__(self, host: str, port: int, registry: CollectorRegistry) -> None:
         addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         self.address_family, *_, address = addresses[0]
         self.registry = registry
         self._free = threading.BoundedSemaphore(CONNECTIONS_MAX)
+        self._asking: dict[Any, None] = {}
+        """Connections whose request is not complete, the oldest first."""
+        self._lock = threading.Lock()
         super().__init__(cast(tuple[str, int], address), _Handler)
 
+    def get_request(self) -> Any:
+        try:
+            return super().get_request()
+        except OSError as error:
+            if lacks_descriptor(error):
+                time.sleep(NO_DESCRIPTOR_S)  # it would be tried again at once
+            raise
+
     def process_request(self, request: Any, client_address: Any) -> None:
-        if self._free.acquire(blocking=False):
+        if self._free.acquire(blocking=False) or (self._end_oldest() and self._free.acquire(timeout=PLACE_S)):
+            with self._lock:
+                self._asking[request] = None
             super().process_request(request, client_address)
         else:
             self.shutdown_request(request)
+
+    def on_request(self, request: Any) -> None:
+        """It is complete, or the connection ends."""
+        with self._lock:
+            self._asking.pop(request, None)
+
+    def _end_oldest(self) -> bool:
+        """Close the connection that has been asking for longest; whether there was one."""
+        with self._lock:
+            oldest = next(iter(self._asking), None)
+            if oldest is None:
+                return False
+            del self._asking[oldest]
+            with suppress(OSError):  # its client has closed it
+                oldest.shutdown(socket.SHUT_RDWR)
+            return True
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:
             super().process_request_thread(request, client_address)
         finally:
+            self.on_request(request)
             self._free.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:

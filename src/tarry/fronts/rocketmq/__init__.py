@@ -14,7 +14,7 @@
       authentication                      who calls, and the signature         clients       who is there
       telemetry                           settings and commands                routes        topics to queues
       drafting, sending, answer_bytes     messages in                          recalling     withdraw a delayed message
-      receiving, messages, message_bytes  long polls, messages out             settling      done, not yet, never
+      receiving, message_bytes            long polls, messages out             settling      done, not yet, never
       transactions, transaction_checks    decisions, and asking for them       offsets       pulling
       resources, handles, statuses        names, handles and codes on the wire
 

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from loopgrpc import GrpcServer, Limits
 from tarry.api.local import LocalBroker
 from tarry.base.config import Config, parse_address
+from tarry.base.descriptors import ConnectionLimits
 from tarry.base.placement import ANY_CORE, Placement
 from tarry.fronts.rocketmq.common.certificate import tls_context
 from tarry.fronts.rocketmq.common.front_thread import FrontThread, OnListening
@@ -26,21 +27,30 @@ REQUEST_BYTES_SPARE = 1 << 20
 class RocketMQFront:
     """Made by :meth:`start`; :meth:`stop` before the broker is closed. Any thread."""
 
-    def __init__(self, broker: LocalBroker, address: str, placement: Placement) -> None:
+    def __init__(self, broker: LocalBroker, address: str, placement: Placement, connections: ConnectionLimits) -> None:
         self._broker = broker
         self._placement = placement
+        self._connections = connections
         self._address = ListeningAddress(*parse_address(address))
         self._components: Components
         self._thread = FrontThread("tarry-rocketmq", address, placement, self._serve)
 
     @classmethod
-    def start(cls, broker: LocalBroker, address: str, placement: Placement = ANY_CORE) -> RocketMQFront:
+    def start(
+        cls,
+        broker: LocalBroker,
+        address: str,
+        placement: Placement = ANY_CORE,
+        connections: ConnectionLimits | None = None,
+    ) -> RocketMQFront:
         """Serve a broker on ``"HOST:PORT"``; port 0 takes a free one, see :attr:`port`.
+
+        ``placement`` says where its threads run, ``connections`` how many it takes.
 
         Raises:
             InvalidArgumentError: no address, or a setting that cannot be. UnavailableError: it cannot be listened on.
         """
-        return cls(broker, address, placement)
+        return cls(broker, address, placement, connections or ConnectionLimits())
 
     @property
     def port(self) -> int:
@@ -79,7 +89,7 @@ class RocketMQFront:
                 address.port,
                 tls=tls,
                 tls_optional=config.rocketmq_tls == "both",
-                limits=_limits(config),
+                limits=_limits(config, self._connections),
             )
             try:
                 await server.start()
@@ -90,8 +100,10 @@ class RocketMQFront:
             await server.stop(grace_s)
 
 
-def _limits(config: Config) -> Limits:
+def _limits(config: Config, connections: ConnectionLimits) -> Limits:
     return Limits(
+        connections_max=connections.in_all,
+        peer_connections_max=connections.per_peer,
         streams_max=STREAMS_MAX,
         message_bytes_max=config.body_bytes_max + REQUEST_BYTES_SPARE,
         buffer_bytes_max=max(16 << 20, 2 * config.body_bytes_max),

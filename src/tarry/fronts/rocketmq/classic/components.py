@@ -7,11 +7,15 @@ import asyncio
 from tarry.api.local import LocalBroker
 from tarry.base.config import Config
 from tarry.base.delay import parse_levels
+from tarry.base.descriptors import ConnectionLimits
+from tarry.fronts.rocketmq.classic.admin import Admin
 from tarry.fronts.rocketmq.classic.authentication import Authenticator
 from tarry.fronts.rocketmq.classic.clients import ClientRegistry
 from tarry.fronts.rocketmq.classic.codes import RequestCode
 from tarry.fronts.rocketmq.classic.connection import Connection
+from tarry.fronts.rocketmq.classic.connections import Connections
 from tarry.fronts.rocketmq.classic.locks import QueueLocks
+from tarry.fronts.rocketmq.classic.lookup import Lookup
 from tarry.fronts.rocketmq.classic.message_bytes import PROPERTIES_BYTES_MAX
 from tarry.fronts.rocketmq.classic.offsets import Offsets
 from tarry.fronts.rocketmq.classic.pulling import Puller
@@ -40,10 +44,16 @@ CLOSED_POLL_S = 0.01
 class Components:
     """On the loop's thread, from its construction until :meth:`close`."""
 
-    def __init__(self, broker: LocalBroker, loop: asyncio.AbstractEventLoop, run_in_thread: RunInThread) -> None:
+    def __init__(
+        self,
+        broker: LocalBroker,
+        loop: asyncio.AbstractEventLoop,
+        run_in_thread: RunInThread,
+        connections: ConnectionLimits,
+    ) -> None:
         config = broker.config
         self._frame_bytes_max = max(FRAME_BYTES_MIN, config.body_bytes_max + FRAME_BYTES_SPARE)
-        self._connections: set[Connection] = set()
+        self._connections = Connections(connections)
         self._groups = GroupRegistry(broker, loop, run_in_thread)
         self._clients = clients = ClientRegistry(loop, self._groups)
         topics = TopicRegistry(broker, run_in_thread, create=config.rocketmq_create_topics == "on")
@@ -56,9 +66,10 @@ class Components:
         self._checks = check_transactions(broker, loop, clients)
         rules, send_queue = _rules(config), SendQueue(broker, loop, half_messages)
         sender = Sender(broker, rules, topics, send_queue)
-        offsets = Offsets(broker, topics, run_in_thread)
+        offsets = Offsets(broker, loop, topics, run_in_thread)
         puller = Puller(broker, loop, self._groups, topics, clients, offsets, run_in_thread)
-        locks = QueueLocks(loop)
+        locks, lookup = QueueLocks(loop), Lookup(broker, run_in_thread)
+        admin = Admin(broker, clients, offsets, run_in_thread)
         self._service = Service(
             Authenticator(read_keys(config.rocketmq_keys)),
             {
@@ -82,22 +93,34 @@ class Components:
                 RequestCode.GET_MAX_OFFSET: offsets.end,
                 RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: offsets.find,
                 RequestCode.GET_EARLIEST_MSG_STORETIME: offsets.earliest_time,
+                RequestCode.QUERY_MESSAGE: lookup.query,
+                RequestCode.VIEW_MESSAGE_BY_ID: lookup.view,
                 RequestCode.GET_ROUTEINFO_BY_TOPIC: Routes(topics).route,
+                RequestCode.GET_BROKER_CLUSTER_INFO: admin.cluster,
+                RequestCode.GET_BROKER_RUNTIME_INFO: admin.runtime,
+                RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: admin.topics,
+                RequestCode.GET_TOPIC_STATS_INFO: admin.topic_stats,
+                RequestCode.GET_TOPIC_CONFIG: admin.topic_config,
+                RequestCode.UPDATE_AND_CREATE_TOPIC: admin.make_topic,
+                RequestCode.GET_CONSUME_STATS: admin.consume_stats,
+                RequestCode.GET_CONSUMER_CONNECTION_LIST: admin.connections,
+                RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: admin.groups_of,
+                RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: admin.group_config,
+                RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: admin.set_group,
+                RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: admin.reset,
             },
         )
 
     def new_connection(self) -> Connection:
         """For a client that has connected."""
-        connection = Connection(self._frame_bytes_max, self._service.serve, self._on_closed)
-        self._connections.add(connection)
-        return connection
+        return Connection(self._frame_bytes_max, self._connections.on_connected, self._service.serve, self._on_closed)
 
     def close(self) -> None:
         """Everybody is let go, when what was written is sent."""
         self._checks.close()
         self._clients.close()
         self._groups.close()
-        for connection in list(self._connections):
+        for connection in self._connections:
             connection.close()
 
     async def wait_until_closed(self, grace_s: float) -> None:
@@ -106,12 +129,12 @@ class Components:
         until_s = loop.time() + grace_s
         while self._connections and loop.time() < until_s:
             await asyncio.sleep(CLOSED_POLL_S)
-        for connection in list(self._connections):
+        for connection in self._connections:
             connection.abort("the front stops")
 
     def _on_closed(self, connection: Connection) -> None:
-        self._connections.discard(connection)
-        self._clients.on_closed(connection)
+        if self._connections.on_closed(connection):
+            self._clients.on_closed(connection)
 
 
 def _rules(config: Config) -> Rules:

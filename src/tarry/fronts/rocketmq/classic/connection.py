@@ -17,7 +17,7 @@ from tarry.fronts.rocketmq.classic.frames import BadFrame, Command, decode, enco
 
 log = logging.getLogger(__name__)
 
-OPEN_REQUESTS_MAX = 16_384
+OPEN_REQUESTS_MAX = 2_048
 """A consumer has one for each queue that it reads."""
 OPEN_BYTES_MAX = 32 << 20
 WRITE_BUFFER_BYTES = 1 << 20
@@ -55,15 +55,19 @@ class Request:
 
 
 class Connection(asyncio.Protocol):
-    """On the loop's thread. ``on_request`` is called with each request, ``on_closed`` once."""
+    """On the loop's thread. ``on_connected`` says why it is refused, if it is; ``on_request`` gets each request,
+    ``on_closed`` is called once.
+    """
 
     def __init__(
         self,
         frame_bytes_max: int,
+        on_connected: Callable[[Connection], str | None],
         on_request: Callable[[Request], None],
         on_closed: Callable[[Connection], None],
     ) -> None:
         self._frame_bytes_max = frame_bytes_max
+        self._on_connected = on_connected
         self._on_request = on_request
         self._on_closed = on_closed
         self._loop = asyncio.get_running_loop()
@@ -79,12 +83,19 @@ class Connection(asyncio.Protocol):
         self.local, self.peer = "", ""
         """Both ends as ``HOST:PORT``."""
 
+    @property
+    def peer_host(self) -> str:
+        """The client's address without its port."""
+        return self.peer.rpartition(":")[0]
+
     # -- what asyncio calls --------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
         self.local, self.peer = (host_port(transport.get_extra_info(end)) for end in ("sockname", "peername"))
+        if (refusal := self._on_connected(self)) is not None:
+            self.abort(refusal)
 
     def data_received(self, data: bytes) -> None:
         self._received += data

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from loopgrpc.tls_sniffing import TlsSniffingListener
 from tarry.api.local import LocalBroker
 from tarry.base.config import parse_address
+from tarry.base.descriptors import ConnectionLimits
 from tarry.base.placement import ANY_CORE, Placement
 from tarry.fronts.rocketmq.classic.components import Components
 from tarry.fronts.rocketmq.common.certificate import tls_context
@@ -31,20 +32,27 @@ Listener = TlsSniffingListener | asyncio.Server
 class RemotingFront:
     """Made by :meth:`start`; :meth:`stop` before the broker is closed. Any thread."""
 
-    def __init__(self, broker: LocalBroker, address: str, placement: Placement) -> None:
+    def __init__(self, broker: LocalBroker, address: str, placement: Placement, connections: ConnectionLimits) -> None:
         self._broker = broker
         self._placement = placement
+        self._connections = connections
         self._host, self._asked_port = parse_address(address)
         self._thread = FrontThread("tarry-remoting", address, placement, self._serve)
 
     @classmethod
-    def start(cls, broker: LocalBroker, address: str, placement: Placement = ANY_CORE) -> RemotingFront:
+    def start(
+        cls,
+        broker: LocalBroker,
+        address: str,
+        placement: Placement = ANY_CORE,
+        connections: ConnectionLimits | None = None,
+    ) -> RemotingFront:
         """Serve a broker on ``"HOST:PORT"``; port 0 takes a free one, see :attr:`port`.
 
         Raises:
             InvalidArgumentError: no address, or a setting that cannot be. UnavailableError: it cannot be listened on.
         """
-        return cls(broker, address, placement)
+        return cls(broker, address, placement, connections or ConnectionLimits())
 
     @property
     def port(self) -> int:
@@ -72,7 +80,7 @@ class RemotingFront:
         tls = tls_context(config, self._broker.clock.now_ms())
         # Threads begin on the cores of the thread that makes them.
         with ThreadPoolExecutor(THREADS, "tarry-remoting", initializer=self._placement.apart) as pool:
-            components = Components(self._broker, loop, RunInThread(loop, pool))
+            components = Components(self._broker, loop, RunInThread(loop, pool), self._connections)
             listeners: list[Listener] = []
             try:
                 sniff = config.rocketmq_tls == "both"
@@ -90,7 +98,13 @@ class RemotingFront:
         host, new_protocol = self._host.strip("[]"), components.new_connection
         if tls is not None and sniff:
             return await TlsSniffingListener.open(
-                host, port, backlog=BACKLOG, new_protocol=new_protocol, tls=tls, tls_handshake_s=TLS_HANDSHAKE_S
+                host,
+                port,
+                backlog=BACKLOG,
+                new_protocol=new_protocol,
+                tls=tls,
+                tls_handshake_s=TLS_HANDSHAKE_S,
+                beginning_max=max(1, self._connections.in_all // 4),
             )
         handshake_s = None if tls is None else TLS_HANDSHAKE_S
         return await asyncio.get_running_loop().create_server(

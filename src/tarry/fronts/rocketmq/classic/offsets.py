@@ -1,11 +1,13 @@
 """Where groups stand, where queues begin and end, and which offset belongs to a moment.
 
 What consumers commit never goes back: a consumer that lost a queue to another one may still be saying how far it was.
-Only INVOKE_BROKER_TO_RESET_OFFSET goes back.
+Only INVOKE_BROKER_TO_RESET_OFFSET goes back. Its consumers need some seconds to follow, in which they may commit what
+they had read before; that is not taken, or they would find it when they look where to begin.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 
 from tarry.api.local import LocalBroker
@@ -22,14 +24,40 @@ from tarry.fronts.rocketmq.common.topics import TopicRegistry
 
 log = logging.getLogger(__name__)
 
+RESET_S = 30.0
+"""Java's client sleeps for 10 s before it begins anew."""
+
 
 class Offsets:
     """On the loop's thread."""
 
-    def __init__(self, broker: LocalBroker, topics: TopicRegistry, run_in_thread: RunInThread) -> None:
+    def __init__(
+        self,
+        broker: LocalBroker,
+        loop: asyncio.AbstractEventLoop,
+        topics: TopicRegistry,
+        run_in_thread: RunInThread,
+    ) -> None:
         self._broker = broker
+        self._loop = loop
         self._topics = topics
         self._run_in_thread = run_in_thread
+        self._resets: dict[tuple[str, str], tuple[int, float]] = {}
+        """Groups that were reset: the offset that their consumers will commit first, and until when to expect it, as
+        the loop's time.
+        """
+
+    def expect(self, topic: str, group: str, offset: int) -> None:
+        """The group was reset to an offset: until its consumers commit that one, nothing further on counts."""
+        self._resets[topic, group] = offset, self._loop.time() + RESET_S
+
+    def _is_outdated(self, topic: str, group: str, offset: int) -> bool:
+        """Whether a consumer commits what it had read before its group was reset."""
+        expected, until_s = self._resets.get((topic, group), (offset, 0.0))
+        if offset <= expected or self._loop.time() > until_s:
+            self._resets.pop((topic, group), None)
+            return False
+        return True
 
     async def update(self, request: Request) -> Answer:
         """UPDATE_CONSUMER_OFFSET: all below is done with, durably.
@@ -39,11 +67,15 @@ class Offsets:
         """
         topic, group = self._names(request)
         offset = request.fields.whole("commitOffset")
+        if self._is_outdated(topic, group, offset):
+            return Answer()
         await self._run_in_thread(lambda: self._advance(topic, group, offset))
         return Answer()
 
     def commit_later(self, topic: str, group: str, offset: int) -> None:
         """:meth:`update`, for which nobody waits."""
+        if self._is_outdated(topic, group, offset):
+            return
         self._run_in_thread(lambda: self._advance(topic, group, offset)).add_done_callback(
             lambda done: None if done.cancelled() else _note(done.exception())
         )

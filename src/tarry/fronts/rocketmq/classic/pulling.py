@@ -11,7 +11,7 @@ from tarry.api.consuming import ConsumerGroup
 from tarry.api.local import LocalBroker
 from tarry.api.operations import GetGroup, GetQueues, ReadQueue
 from tarry.base.errors import NotFoundError
-from tarry.fronts.rocketmq.classic.clients import SQL, ClientRegistry, Subscription
+from tarry.fronts.rocketmq.classic.clients import ClientRegistry, Subscription
 from tarry.fronts.rocketmq.classic.codes import RequestRefused, ResponseCode
 from tarry.fronts.rocketmq.classic.connection import Answer, Request
 from tarry.fronts.rocketmq.classic.message_bytes import address_bytes, encode_message, stored_messages
@@ -159,8 +159,3 @@ def _answer(code: int, next_offset: int, first: int, end: int, body: bytes = b""
         "maxOffset": str(end),
     }  # fmt: skip
     return Answer(code, fields, body)
-
-
-def kind_of(subscription: Subscription) -> str:
-    """Its language, as mqadmin shows it."""
-    return SQL if subscription.expression_type == SQL else "TAG"

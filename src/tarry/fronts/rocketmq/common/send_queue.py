@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Protocol
 
 import pyarrow as pa
@@ -63,7 +64,8 @@ class SendQueue:
 
     def _send(self, batch: Batch[Entry]) -> None:
         def on_result(result: Accepted | TarryError) -> None:
-            self._loop.call_soon_threadsafe(self._on_result, batch, result)
+            with suppress(RuntimeError):  # the loop is closed: the front has stopped
+                self._loop.call_soon_threadsafe(self._on_result, batch, result)
 
         drafts = [draft for draft, _, _ in batch.entries]
         if any(draft.half for draft in drafts):
@@ -72,17 +74,21 @@ class SendQueue:
             self._broker.submit_checked(rows_of(drafts, self._broker.clock.now_ms()), on_result)
 
     def _on_result(self, batch: Batch[Entry], result: Accepted | TarryError) -> None:
-        self._end_of_turn.plan()
         if isinstance(result, TarryError):
             self._coalescer.on_refused(batch, result)
-            return
-        self._coalescer.on_accepted(batch)
-        entries = batch.entries
-        handles = result.handles() if any(draft.delayed for draft, _, _ in entries) else None
-        first, placed = result.first_seq, result.placed
-        seqs = range(first, first + len(entries)) if placed is None else placed["seq"].tolist()
-        for row, (draft, request, place) in enumerate(entries):
-            request.on_accepted(place, draft, seqs[row], handles[row] if draft.delayed and handles else "")
+        else:
+            self._coalescer.on_accepted(batch)
+            _accept(batch.entries, result)
+        if self._coalescer.is_ready:
+            self._end_of_turn.plan()
+
+
+def _accept(entries: list[Entry], result: Accepted) -> None:
+    handles = result.handles() if any(draft.delayed for draft, _, _ in entries) else None
+    first, placed = result.first_seq, result.placed
+    seqs = range(first, first + len(entries)) if placed is None else placed["seq"].tolist()
+    for row, (draft, request, place) in enumerate(entries):
+        request.on_accepted(place, draft, seqs[row], handles[row] if draft.delayed and handles else "")
 
 
 def _refuse(entries: list[Entry], error: TarryError) -> None:

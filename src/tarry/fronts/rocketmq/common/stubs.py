@@ -14,8 +14,6 @@ import sys
 from types import ModuleType
 from typing import Any
 
-from tarry.base.errors import NotFoundError
-
 _PACKAGE, _PROTOCOL = "rocketmq", "rocketmq.grpc_protocol"
 
 
@@ -23,14 +21,14 @@ def _load(name: str) -> Any:
     """The module ``name`` of the client's protocol package. Called while this module is imported, so once at a time.
 
     Raises:
-        NotFoundError: the package is not installed.
+        ModuleNotFoundError: the package is not installed.
     """
     full = f"{_PROTOCOL}.{name}"
     if full in sys.modules:
         return sys.modules[full]
     spec = importlib.util.find_spec(_PACKAGE)
     if spec is None or not spec.submodule_search_locations:
-        raise NotFoundError("the package rocketmq-python-client is not installed; the RocketMQ front needs it")
+        raise ModuleNotFoundError(f"No module named {_PACKAGE!r}", name=_PACKAGE)
     paths = {_PACKAGE: list(spec.submodule_search_locations)}
     paths[_PROTOCOL] = [f"{path}/grpc_protocol" for path in paths[_PACKAGE]]
     added = {package: _stand_in(package, paths[package]) for package in paths if package not in sys.modules}

@@ -1,16 +1,19 @@
-"""Deliveries as bytes: ``ReceiveMessageResponse`` with a message in it, as the protobuf library would write it.
+"""Messages on their way to consumers, as bytes: an answer with a message in it, as the protobuf library would write it.
 
-Each message that is handed out goes through here, and the library takes four times as long. What the bytes mean is in
-``messages``, which makes the same message with the library; a property test holds that both agree.
+Each message that is handed out goes through here, and the library takes four times as long; a property test holds that
+it writes the same.
 
-Source: ``SystemProperties`` and ``Message`` of apache/rocketmq-apis' ``definition.proto``; a field begins with its
-number and wire type in a varint, fields stand in the order of their numbers.
+Source: ``GrpcConverter`` of apache/rocketmq's proxy; ``SystemProperties`` and ``Message`` of apache/rocketmq-apis'
+``definition.proto``; a field begins with its number and wire type in a varint, fields stand in the order of their
+numbers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
+from hashlib import md5
+from itertools import repeat
 from typing import Any
 
 import pyarrow as pa
@@ -21,26 +24,39 @@ from tarry.fronts.rocketmq.common.properties import (
     BORN_HOST,
     KEYS,
     TRACE_CONTEXT,
+    TRANSACTION,
     born_ms_of,
     split_keys,
     user_properties,
 )
+from tarry.fronts.rocketmq.common.stubs import definition
 from tarry.fronts.rocketmq.v5.answer_bytes import text, varint
 from tarry.fronts.rocketmq.v5.handles import receipt_handle
-from tarry.fronts.rocketmq.v5.messages import DEAD_TOPIC, digest, type_of
 from tarry.fronts.rocketmq.v5.resources import copy_of
 
-_COLUMNS = ("seq", "due_ms", "id", "tag", "properties", "body", "born_ms", "offset", "lease", "attempt")
+_TYPE = definition.MessageType
+_NORMAL, _FIFO, _DELAY, _TRANSACTION = int(_TYPE.NORMAL), int(_TYPE.FIFO), int(_TYPE.DELAY), int(_TYPE.TRANSACTION)
+_COLUMNS = ("seq", "due_ms", "id", "tag", "properties", "body", "born_ms", "offset")
+DEAD_TOPIC = "tarry.dead.topic"
+"""The property of a dead letter that names its topic."""
 
 
-def deliveries(batch: pa.RecordBatch, asked_topic: Any, host: str, topic: str = "") -> Iterator[bytes]:
-    """Rows of :data:`tarry.api.views.DELIVERY`; for the arguments see
-    :func:`tarry.fronts.rocketmq.v5.messages.messages_of`."""
+def answers_of(batch: pa.RecordBatch, asked_topic: Any, host: str, topic: str = "") -> Iterator[bytes]:
+    """Rows of :data:`tarry.api.views.DELIVERY`, or of :data:`tarry.api.views.QUEUED` for who leases nothing: each a
+    ``ReceiveMessageResponse``, or a ``PullMessageResponse``, with its message; bodies as the producer meant them.
+
+    Args:
+        asked_topic: the topic's ``Resource`` as the client named it.
+        host: what the broker calls itself.
+        topic: their topic's name, where the one that was asked for stands for several.
+    """
     packed = copy_of(asked_topic).SerializeToString()
     resource = b"\x0a%b%b" % (varint(len(packed)), packed)
     place = text(b"\x52", host)
     columns = [batch.column(name).to_pylist() for name in _COLUMNS]
-    for seq, due_ms, id, tag, properties, body, born_ms, offset, lease, attempt in zip(*columns, strict=True):
+    leased = "lease" in batch.schema.names
+    leases, attempts = ((batch.column(name).to_pylist() if leased else repeat(None)) for name in ("lease", "attempt"))
+    for seq, due_ms, id, tag, properties, body, born_ms, offset, lease, attempt in zip(*columns, leases, attempts):  # noqa: B905  repeat() has no end
         stored = dict(properties) if properties else {}
         name = id or id_of(seq)
         system = b"".join(
@@ -56,8 +72,9 @@ def deliveries(batch: pa.RecordBatch, asked_topic: Any, host: str, topic: str = 
                 _timestamp(born_ms),
                 place,
                 b"\x5a" + _timestamp(due_ms) if due_ms > born_ms else b"",
-                text(b"\x62", receipt_handle(lease, offset, topic)),
-                b"\x70%b\x80\x01%b" % (varint(offset), varint(attempt)),
+                b"" if lease is None else text(b"\x62", receipt_handle(lease, offset, topic)),
+                b"\x70%b" % varint(offset),
+                b"" if attempt is None else b"\x80\x01%b" % varint(attempt),
                 _rare_fields(stored, name) if stored else b"",
             )
         )
@@ -77,6 +94,20 @@ def _rare_fields(stored: dict[str, str], id: str) -> bytes:
         letter = text(b"\x0a", stored[DEAD_TOPIC]) + text(b"\x12", id)
         fields += b"\xa2\x01%b%b" % (varint(len(letter)), letter)
     return fields
+
+
+def digest(body: bytes) -> str:
+    """A body's MD5, in upper case: the one that clients agree about. Of a CRC-32 some leave out zeros at the front."""
+    return md5(body, usedforsecurity=False).hexdigest().upper()
+
+
+def type_of(stored: dict[str, str], delayed: bool) -> int:
+    """The ``MessageType`` of a message with these properties."""
+    if stored.get(TRANSACTION) == "true":
+        return _TRANSACTION
+    if delayed:
+        return _DELAY
+    return _FIFO if ORDER_KEY in stored else _NORMAL
 
 
 def _entry(name: str, value: str) -> bytes:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -19,7 +21,7 @@ from tarry.fronts.rocketmq.common.stubs import definition, service
 from tarry.fronts.rocketmq.common.threads import RunInThread
 from tarry.fronts.rocketmq.common.topics import TopicRegistry
 from tarry.fronts.rocketmq.v5.authentication import Caller
-from tarry.fronts.rocketmq.v5.messages import messages_of
+from tarry.fronts.rocketmq.v5.message_bytes import answers_of
 from tarry.fronts.rocketmq.v5.receiving import BATCH_MAX, poll_s
 from tarry.fronts.rocketmq.v5.resources import filter_of, group_of, topic_of
 from tarry.fronts.rocketmq.v5.statuses import OK
@@ -28,24 +30,16 @@ _POLICY = definition.QueryOffsetPolicy
 _EMPTY = definition.Status(code=Code.MESSAGE_NOT_FOUND, message="no new message")
 
 
+@dataclass(slots=True)
 class Offsets:
     """On the loop's thread. ``host``: what the broker calls itself."""
 
-    def __init__(
-        self,
-        broker: LocalBroker,
-        loop: asyncio.AbstractEventLoop,
-        groups: GroupRegistry,
-        topics: TopicRegistry,
-        run_in_thread: RunInThread,
-        host: str,
-    ) -> None:
-        self._broker = broker
-        self._loop = loop
-        self._groups = groups
-        self._topics = topics
-        self._run_in_thread = run_in_thread
-        self._host = host
+    _broker: LocalBroker
+    _loop: asyncio.AbstractEventLoop
+    _groups: GroupRegistry
+    _topics: TopicRegistry
+    _run_in_thread: RunInThread
+    _host: str
 
     async def pull(self, caller: Caller, request: Any, call: Call) -> AsyncIterator[bytes]:
         """PullMessage: what is in the queue from an offset on, and where to go on.
@@ -57,50 +51,54 @@ class Offsets:
         start, rows_max = request.offset, max(1, min(request.batch_size, BATCH_MAX))
         filter = filter_of(self._groups, request.filter_expression)
         group = (await self._groups.prepare_queue(topic, name, filter)).group
-        first, end = await self._wait(group, start, poll_s(request, call, self._loop.time()))
-        if not 0 <= start <= end:
+        end = await self._wait(group, start, poll_s(request, call, self._loop.time()))
+        messages: list[bytes] = []
+        if 0 <= start < end:
+            messages, start = await self._run_in_thread(lambda: self._read(group, request, start, rows_max))
+        elif start != end:
+            first, end = group.queue_ends
             raise Refusal(Code.ILLEGAL_OFFSET, f"offset {start} of topic {topic!r}; allowed: {first} to {end}")
-        begin = max(first, start)
-        stop = min(end, begin + rows_max)
-
-        def read() -> list[Any]:
-            batches = self._broker.call(ReadQueue(topic, begin, stop)) if begin < stop else iter(())
-            # What the group does not want is passed over, and counts as pulled.
-            wanted = [batch.filter(pa.array(group.wants(batch))) for batch in batches]
-            return [m for batch in wanted for m in messages_of(batch, request.message_queue.topic, self._host)]
-
-        messages = await self._run_in_thread(read)
         yield service.PullMessageResponse(status=OK if messages else _EMPTY).SerializeToString()
         for message in messages:
-            yield service.PullMessageResponse(message=message).SerializeToString()
-        yield service.PullMessageResponse(next_offset=stop).SerializeToString()
+            yield message
+        yield service.PullMessageResponse(next_offset=start).SerializeToString()
 
-    async def _wait(self, group: ConsumerGroup, offset: int, wait_s: float) -> tuple[int, int]:
-        """The first offset and the end of the group's queue, once it reaches beyond ``offset``, or after ``wait_s``."""
+    def _read(self, group: ConsumerGroup, request: Any, start: int, rows_max: int) -> tuple[list[bytes], int]:
+        """What the group wants of the queue from ``start`` on, and where to go on. It may wait for the disk: a client
+        that is told of an offset may write it down, so what is below has to be durable.
+        """
+        topic = group.topic_name
+        first, end = self._ends(topic)
+        begin = min(max(first, start), end)
+        stop = min(end, begin + rows_max)
+        batches = self._broker.call(ReadQueue(topic, begin, stop)) if begin < stop else iter(())
+        # What the group does not want is passed over, and counts as pulled.
+        wanted = [batch.filter(pa.array(group.wants(batch))) for batch in batches]
+        return [m for batch in wanted for m in answers_of(batch, request.message_queue.topic, self._host)], stop
+
+    async def _wait(self, group: ConsumerGroup, offset: int, wait_s: float) -> int:
+        """The end of the group's queue, once it reaches beyond ``offset``, or after ``wait_s``."""
         news = asyncio.Event()
 
         def on_news() -> None:
-            self._loop.call_soon_threadsafe(news.set)
+            with suppress(RuntimeError):  # the loop is closed: the front has stopped
+                self._loop.call_soon_threadsafe(news.set)
 
         # Before the first look, so that what comes after it is noticed.
         stop_listening = group.listen(on_news)
-        until_s = self._loop.time() + wait_s
         try:
-            while True:
-                news.clear()
-                first, end = await self._run_in_thread(lambda: self._ends(group.topic_name))
-                if end > offset:
-                    return first, end
-                try:
-                    async with asyncio.timeout_at(until_s):
-                        await news.wait()
-                except TimeoutError:
-                    return first, end
+            async with asyncio.timeout(wait_s):
+                while group.queue_ends[1] <= offset and not group.closed:
+                    await news.wait()
+                    news.clear()
+        except TimeoutError:
+            pass
         finally:
             stop_listening()
+        return group.queue_ends[1]
 
     def _ends(self, topic: str) -> tuple[int, int]:
-        """The first offset that is kept and the end of a queue. It may wait for the disk."""
+        """The first offset that is kept and the end of a queue, durable. It may wait for the disk."""
         return self._broker.call(GetQueues([topic]))[topic]
 
     async def update(self, caller: Caller, request: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from tarry.api.local import LocalBroker
@@ -16,12 +17,12 @@ from tarry.fronts.rocketmq.v5.resources import topic_of
 from tarry.fronts.rocketmq.v5.statuses import OK
 
 
+@dataclass(slots=True)
 class Recaller:
     """On the loop's thread."""
 
-    def __init__(self, broker: LocalBroker, run_in_thread: RunInThread) -> None:
-        self._broker = broker
-        self._run_in_thread = run_in_thread
+    _broker: LocalBroker
+    _run_in_thread: RunInThread
 
     async def recall(self, caller: Caller, request: Any) -> Any:
         """OK: no consumer will get it, durably. RocketMQ (``RecallMessageActivity``) says so of any

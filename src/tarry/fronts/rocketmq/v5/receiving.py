@@ -24,7 +24,7 @@ from tarry.fronts.rocketmq.common.topics import TopicRegistry
 from tarry.fronts.rocketmq.v5.authentication import Caller
 from tarry.fronts.rocketmq.v5.clients import Client, ClientRegistry
 from tarry.fronts.rocketmq.v5.drafting import ceil_ms
-from tarry.fronts.rocketmq.v5.message_bytes import deliveries
+from tarry.fronts.rocketmq.v5.message_bytes import answers_of
 from tarry.fronts.rocketmq.v5.resources import filter_of, group_of, topic_of
 from tarry.fronts.rocketmq.v5.routes import QUEUES
 from tarry.fronts.rocketmq.v5.statuses import OK, refused
@@ -197,7 +197,7 @@ class Receive:
         if request.auto_renew and request.attempt_id:
             self._client.attempts[self._attempt_key(queue)] = request.attempt_id, *leases_of(batch)
         actual = queue.group.topic_name
-        messages = deliveries(
+        messages = answers_of(
             batch, request.message_queue.topic, self._host, "" if actual == self._asked_topic else actual
         )
         if batch.num_rows <= CHUNK_ROWS and batch.nbytes <= PIECE_BYTES_MAX:

@@ -7,6 +7,7 @@ when that call is answered and made again. With one, delivery would wait for the
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from tarry.api.local import LocalBroker
@@ -45,16 +46,14 @@ class ListeningAddress:
         return definition.Endpoints(scheme=scheme, addresses=[definition.Address(host=bare, port=self.port)])
 
 
+@dataclass(slots=True)
 class Routes:
     """On the loop's thread. ``address``: for clients that do not say how they came."""
 
-    def __init__(
-        self, broker: LocalBroker, topics: TopicRegistry, run_in_thread: RunInThread, address: ListeningAddress
-    ) -> None:
-        self._broker = broker
-        self._topics = topics
-        self._run_in_thread = run_in_thread
-        self._address = address
+    _broker: LocalBroker
+    _topics: TopicRegistry
+    _run_in_thread: RunInThread
+    _address: ListeningAddress
 
     async def route(self, caller: Caller, request: Any) -> Any:
         """QueryRoute: the broker is where the client found it, which may be behind a proxy."""

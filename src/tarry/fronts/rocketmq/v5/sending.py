@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
+from dataclasses import dataclass
 from typing import Any
 
 from loopgrpc import Promise
@@ -68,17 +69,15 @@ class SendCall:
             self._answer.set_result(answer.SerializeToString())
 
 
+@dataclass(slots=True)
 class Sender:
     """On the loop's thread."""
 
-    def __init__(
-        self, clock: Clock, loop: asyncio.AbstractEventLoop, rules: Rules, topics: TopicRegistry, queue: SendQueue
-    ) -> None:
-        self._clock = clock
-        self._loop = loop
-        self._rules = rules
-        self._topics = topics
-        self._queue = queue
+    _clock: Clock
+    _loop: asyncio.AbstractEventLoop
+    _rules: Rules
+    _topics: TopicRegistry
+    _queue: SendQueue
 
     def send(self, caller: Caller, request: Any, peer: str) -> Promise | Awaitable[bytes]:
         """SendMessage; ``peer`` is the client's address.

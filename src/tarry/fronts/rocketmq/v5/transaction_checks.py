@@ -19,7 +19,7 @@ from tarry.fronts.rocketmq.common.properties import (
 from tarry.fronts.rocketmq.common.stubs import definition, service
 from tarry.fronts.rocketmq.common.transaction_checks import TransactionChecks
 from tarry.fronts.rocketmq.v5.clients import ClientRegistry
-from tarry.fronts.rocketmq.v5.messages import messages_of
+from tarry.fronts.rocketmq.v5.message_bytes import answers_of
 
 GROUP = "checks"
 
@@ -32,7 +32,8 @@ def check_transactions(
     def ask(half: dict[str, Any], row: pa.RecordBatch) -> bool:
         stream = clients.producer_stream(half["properties"].get(REAL_TOPIC, ""))
         if stream is not None:
-            [message] = messages_of(row, definition.Resource(), host)
+            [answer] = answers_of(row, definition.Resource(), host)
+            message = service.ReceiveMessageResponse.FromString(answer).message
             _restore(message, half["properties"])
             command = service.TelemetryCommand()
             command.recover_orphaned_transaction_command.message.CopyFrom(message)

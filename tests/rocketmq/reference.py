@@ -1,13 +1,8 @@
-"""Messages on their way to consumers: rows of a delivery as protobuf ``Message``. What v5 says of a message is here;
-``message_bytes`` writes the same faster.
-
-Source: ``GrpcConverter`` of apache/rocketmq's proxy.
-"""
+"""Messages as the protobuf library makes them: what ``message_bytes`` of the v5 front is held against."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from hashlib import md5
 from itertools import repeat
 from typing import Any
 
@@ -19,20 +14,16 @@ from tarry.fronts.rocketmq.common.properties import (
     BORN_HOST,
     KEYS,
     TRACE_CONTEXT,
-    TRANSACTION,
     born_ms_of,
     split_keys,
     user_properties,
 )
 from tarry.fronts.rocketmq.common.stubs import definition
 from tarry.fronts.rocketmq.v5.handles import receipt_handle
+from tarry.fronts.rocketmq.v5.message_bytes import DEAD_TOPIC, digest, type_of
 from tarry.fronts.rocketmq.v5.resources import copy_of
 
-_TYPE = definition.MessageType
-_NORMAL, _FIFO, _DELAY, _TRANSACTION = int(_TYPE.NORMAL), int(_TYPE.FIFO), int(_TYPE.DELAY), int(_TYPE.TRANSACTION)
 _COLUMNS = ("seq", "due_ms", "id", "tag", "properties", "body", "born_ms", "offset")
-DEAD_TOPIC = "tarry.dead.topic"
-"""The property of a dead letter that names its topic."""
 
 
 def messages_of(batch: pa.RecordBatch, asked_topic: Any, host: str, topic: str = "") -> Iterator[Any]:
@@ -84,20 +75,6 @@ def _fill(system: Any, stored: dict[str, str], id: str) -> None:
     if (topic := stored.get(DEAD_TOPIC)) is not None:
         system.dead_letter_queue.topic = topic
         system.dead_letter_queue.message_id = id
-
-
-def digest(body: bytes) -> str:
-    """A body's MD5, in upper case: the one that clients agree about. Of a CRC-32 some leave out zeros at the front."""
-    return md5(body, usedforsecurity=False).hexdigest().upper()
-
-
-def type_of(stored: dict[str, str], delayed: bool) -> int:
-    """The ``MessageType`` of a message with these properties."""
-    if stored.get(TRANSACTION) == "true":
-        return _TRANSACTION
-    if delayed:
-        return _DELAY
-    return _FIFO if ORDER_KEY in stored else _NORMAL
 
 
 def _set_timestamp(field: Any, ms: int) -> None:

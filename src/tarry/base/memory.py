@@ -1,4 +1,5 @@
-"""Gives freed memory back to the operating system, in a process that lives long and moves gigabytes.
+"""The process's memory: how much it is, and giving back to the operating system what was freed, in a process that lives
+long and moves gigabytes.
 
 The C library keeps what was freed for the next allocation, in one arena for each of many threads; after a burst that
 can be hundreds of megabytes that nothing uses. So there are few arenas, and when the process has grown it is asked to
@@ -10,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import time
+from contextlib import suppress
 from pathlib import Path
 
 ARENAS = 2
@@ -22,8 +24,10 @@ _STATM = Path("/proc/self/statm")
 
 
 def resident_bytes() -> int:
-    """The resident memory of this process."""
-    return int(_STATM.read_text().split()[1]) * mmap.PAGESIZE
+    """The resident memory of this process; 0 where the system does not say, or no descriptor is free to ask it."""
+    with suppress(OSError):
+        return int(_STATM.read_text().split()[1]) * mmap.PAGESIZE
+    return 0
 
 
 class Trimmer:
@@ -34,12 +38,12 @@ class Trimmer:
         self._trim = getattr(libc, "malloc_trim", None)
         if self._trim is not None:
             libc.mallopt(_M_ARENA_MAX, ARENAS)
-        self._low = resident_bytes() if _STATM.exists() else 0
+        self._low = resident_bytes()
         self._looked_s = time.monotonic()
 
     def look(self) -> None:
         """Let go of what is free, if the process has grown."""
-        if self._trim is None or not _STATM.exists() or time.monotonic() - self._looked_s < INTERVAL_S:
+        if self._trim is None or time.monotonic() - self._looked_s < INTERVAL_S:
             return
         self._looked_s = time.monotonic()
         if resident_bytes() > self._low + GROWTH_BYTES:

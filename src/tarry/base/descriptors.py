@@ -1,0 +1,88 @@
+"""File descriptors, which connections and files share: how many there are, how many connections that is enough for, and
+what to do when none is free.
+
+A process without a free descriptor can open no file, which says nothing about the disk: so whoever opens one tries
+again (:func:`when_free`). It hardly ever comes to that, because the fronts take no more connections than leave a
+reserve for logs, checkpoints and the embedded databases.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import resource
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+log = logging.getLogger(__name__)
+
+NONE_FREE = (errno.EMFILE, errno.ENFILE)
+LIMIT_MAX = 1 << 20
+"""More are not asked for: some programs that are started from here walk through all numbers up to the limit."""
+RESERVE = 512
+"""Descriptors that are not for connections: a broker with all its fronts begins with about 40, the registry keeps up to
+64 files, and a window of the store is read from some at a time. Of a small limit it is half.
+"""
+CONNECTIONS_MAX = 10_000
+"""Most connections of a port, whatever the limit is: each takes memory, too."""
+WAIT_S_MAX = 30.0
+"""How long something waits for a free descriptor before it fails."""
+
+T = TypeVar("T")
+
+
+def raise_limit() -> int:
+    """Let this process open as many files as the system's hard limit allows; how many that is."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = LIMIT_MAX if hard == resource.RLIM_INFINITY else min(hard, LIMIT_MAX)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    return limit()
+
+
+def limit() -> int:
+    """How many files this process may have open."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return LIMIT_MAX if soft == resource.RLIM_INFINITY else soft
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    """How many connections a port takes, in all and from one peer address."""
+
+    in_all: int = CONNECTIONS_MAX
+    per_peer: int = CONNECTIONS_MAX
+
+    @classmethod
+    def of(cls, descriptors: int, ports: int) -> ConnectionLimits:
+        """The share of one of ``ports`` in what ``descriptors`` leave beside the reserve. One peer may have half."""
+        in_all = (descriptors - min(RESERVE, descriptors // 2)) // max(1, ports)
+        in_all = max(2, min(in_all, CONNECTIONS_MAX))
+        return cls(in_all, in_all // 2)
+
+
+def lacks_descriptor(error: BaseException) -> bool:
+    """Whether something failed because no descriptor was free; embedded databases only say so in words."""
+    number = error.errno if isinstance(error, OSError) else None
+    return number in NONE_FREE or (number is None and "Too many open files" in str(error))
+
+
+def when_free(open_file: Callable[[], T]) -> T:
+    """What ``open_file`` gives; while there is no free descriptor it is tried again, for :data:`WAIT_S_MAX`.
+
+    Raises:
+        Exception: whatever it raises for another reason, or still after that time.
+    """
+    wait_s, waited_s = 0.01, 0.0
+    while True:
+        try:
+            return open_file()
+        except Exception as error:
+            if not lacks_descriptor(error) or waited_s >= WAIT_S_MAX:
+                raise
+            if not waited_s:
+                log.warning("no file can be opened, trying again: %s", error)
+        time.sleep(wait_s)
+        waited_s, wait_s = waited_s + wait_s, min(1.0, 2 * wait_s)

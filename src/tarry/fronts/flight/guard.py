@@ -1,0 +1,306 @@
+"""Bounds what peers take of the Flight front from outside: connections, and memory for messages that are on their way.
+
+gRPC's server, as pyarrow builds it, accepts every connection, keeps a message of any size until it is whole, and has no
+setting against either. So a thread looks at the sockets of the port: how many each peer address has, whether they ever
+sent anything, and how many bytes came since a handler was last given a message. What is too much is refused by a GOAWAY
+that says why (RFC 9113, section 6.8), and cut.
+
+A look costs some microseconds a connection, so it comes once a second; a tick of a few system calls finds out whether
+one is worth it sooner, because descriptors or memory grow.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import stat
+import struct
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from tarry.base import descriptors
+from tarry.base.descriptors import ConnectionLimits, lacks_descriptor
+from tarry.base.memory import resident_bytes
+from tarry.fronts.flight.calls import CallLimits
+
+log = logging.getLogger(__name__)
+
+TICK_S = 0.05
+LOOK_S = 1.0
+SILENT_S = 10.0
+"""How long a connection may be open without having sent a byte: a client of gRPC speaks first."""
+PEER_BYTES_MAX = 288 << 20
+"""Of a connection's messages that are not whole yet. The largest batch that is accepted has 256 MiB."""
+BYTES_MAX = 2 * PEER_BYTES_MAX
+"""Of all connections together; then the one that has most is cut."""
+_GROWTH_DESCRIPTORS = 16
+_GROWTH_BYTES = 32 << 20
+
+_TCP_INFO_BYTES = 136
+_RECEIVED = struct.Struct("128xQ")
+"""``tcpi_bytes_received`` in Linux's ``struct tcp_info``, since 4.1."""
+_ENHANCE_YOUR_CALM = 0xB
+_OF_PROCESS = Path("/proc/self/fd" if sys.platform == "linux" else "/dev/fd")
+
+
+@dataclass(slots=True)
+class _Connection:
+    fd: int
+    inode: int
+    host: str
+    peer: str
+    """As gRPC names it to a handler."""
+    since_s: float
+    received: int = 0
+    counted_from: int = 0
+    """What had been received when a handler was last given a message."""
+    refused: bool = False
+
+    @property
+    def waiting(self) -> int:
+        """Bytes of what is not whole yet."""
+        return self.received - self.counted_from
+
+
+class ConnectionGuard:
+    """Looks after the connections to a port from :meth:`start` to :meth:`stop`."""
+
+    def __init__(
+        self,
+        limits: ConnectionLimits,
+        calls: CallLimits,
+        *,
+        peer_bytes_max: int = PEER_BYTES_MAX,
+        bytes_max: int = BYTES_MAX,
+        silent_s: float = SILENT_S,
+    ) -> None:
+        self._port = 0
+        self._limits = limits
+        self._calls = calls
+        self._peer_bytes_max = peer_bytes_max
+        self._bytes_max = bytes_max
+        self._silent_s = silent_s
+        self._connections: dict[int, _Connection] = {}
+        self._given: set[str] = set()
+        self.looks = 0
+        self._resident = 0
+        self._open = 0
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="tarry-flight-guard", daemon=True)
+
+    def start(self, port: int) -> None:
+        """Look after the connections to ``port`` of this process."""
+        self._port = port
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Look no more; connections stay as they are."""
+        self._stopped.set()
+        self._thread.join()
+
+    def on_message(self, peer: str) -> None:
+        """A handler was given a message of that peer (``ServerCallContext.peer()``). Any thread."""
+        self._given.add(peer)
+
+    def _run(self) -> None:
+        looked_s = 0.0
+        while not self._stopped.wait(TICK_S):
+            now_s = time.monotonic()
+            try:
+                if self._has_grown() or now_s >= looked_s + LOOK_S:
+                    self.look(now_s)
+                    # With ten thousand connections a look takes tens of milliseconds: then it comes less often.
+                    looked_s = now_s + 20 * (time.monotonic() - now_s)
+            except Exception:
+                log.exception("the connections of the Flight front could not be looked at")
+
+    def _has_grown(self) -> bool:
+        if sys.platform != "linux":
+            return False
+        resident, number = resident_bytes(), _OF_PROCESS.stat().st_size
+        if resident > self._resident + _GROWTH_BYTES or number > self._open + _GROWTH_DESCRIPTORS:
+            self._resident, self._open = resident, number
+            return True
+        self._resident, self._open = min(resident, self._resident), min(number, self._open)
+        return False
+
+    def look(self, now_s: float) -> None:
+        """Count what each connection uses, and end what is too much."""
+        given, self._given = self._given, set()
+        self._connections = {c.inode: c for c in self._current(now_s)}
+        for connection in self._connections.values():
+            if connection.peer in given:
+                connection.counted_from = connection.received
+        for connection in [c for c in self._connections.values() if c.refused]:
+            self._cut(connection)
+        self._end_silent(now_s)
+        self._end_connections()
+        self._end_large()
+        self.looks += 1
+
+    def _current(self, now_s: float) -> Iterator[_Connection]:
+        for fd in open_descriptors():
+            with suppress(OSError):  # closed meanwhile
+                status = os.fstat(fd)
+                if stat.S_ISSOCK(status.st_mode):
+                    connection = self._connections.get(status.st_ino)
+                    if connection is None or connection.fd != fd:
+                        connection = self._new(fd, status.st_ino, now_s)
+                    if connection is not None:
+                        connection.received = _received(fd)
+                        yield connection
+
+    def _new(self, fd: int, inode: int, now_s: float) -> _Connection | None:
+        with _borrowed(fd) as connection:
+            if not is_connection(connection, self._port):
+                return None
+            host, port = connection.getpeername()[:2]
+            host = host.removeprefix("::ffff:")
+            peer = f"ipv6:%5B{host}%5D:{port}" if ":" in host else f"ipv4:{host}:{port}"
+            return _Connection(fd, inode, host, peer, now_s)
+
+    # -- ending --------------------------------------------------------------------------------------------------------
+
+    def _end_silent(self, now_s: float) -> None:
+        """Connections that never said anything; and, where there are too many streams without a message, all that have
+        no other call: theirs are among them. A client that was merely idle connects again when it has something.
+        """
+        crowded = self._calls.crowded_s(now_s) >= self._silent_s
+        busy = self._calls.peers() if crowded else set()
+        old = [c for c in self._connections.values() if now_s - c.since_s >= self._silent_s]
+        ended = [c for c in old if not c.received or (crowded and c.peer not in busy)]
+        for connection in ended:
+            self._refuse(connection, "overloaded: too many streams that sent nothing", processed=False)
+            self._cut(connection)
+        if crowded:
+            log.warning("%d connections to port %d were ended: too many silent streams", len(ended), self._port)
+
+    def _end_connections(self) -> None:
+        """Those that never said anything go first, then those that came last."""
+        limits = self._limits
+        ranked = sorted(self._connections.values(), key=lambda c: (not c.received, c.since_s))
+        numbers: Counter[str] = Counter()
+        refused: Counter[str] = Counter()
+        kept = 0
+        for connection in ranked:
+            numbers[connection.host] += 1
+            if numbers[connection.host] > limits.per_peer:
+                text = f"more than {limits.per_peer} connections of {connection.host}"
+            elif kept >= limits.in_all:
+                text = f"more than {limits.in_all} connections"
+            else:
+                kept += 1
+                continue
+            refused[text] += 1
+            self._refuse(connection, f"overloaded: {text}; try again later", processed=False)
+            self._cut(connection)
+        for text, number in refused.items():
+            log.warning("%d connections to port %d were refused: %s", number, self._port, text)
+
+    def _end_large(self) -> None:
+        waiting = sorted(self._connections.values(), key=lambda c: c.waiting)
+        total = sum(c.waiting for c in waiting)
+        while waiting and (waiting[-1].waiting > self._peer_bytes_max or total > self._bytes_max):
+            connection = waiting.pop()
+            total -= connection.waiting
+            text = (
+                f"message_too_large: {connection.waiting} bytes came from {connection.host} of messages that are not "
+                f"whole; allowed: {self._peer_bytes_max}, and {self._bytes_max} of all peers"
+            )
+            log.warning("a connection to port %d was refused: %s", self._port, text)
+            # What it still sends must not destroy the refusal on its way, as a reset would; the next look cuts it.
+            self._refuse(connection, text, processed=True)
+            connection.refused = True
+
+    def _refuse(self, connection: _Connection, text: str, *, processed: bool) -> None:
+        """Say goodbye. gRPC may be in the middle of a frame of its own: then the peer sees an error of the protocol."""
+        if not connection.received:
+            return
+        last_stream = (1 << 31) - 1 if processed else 0
+        payload = struct.pack(">II", last_stream, _ENHANCE_YOUR_CALM) + text.encode()
+        frame = struct.pack(">I", len(payload) << 8 | 0x7) + bytes(5) + payload
+        with suppress(OSError), _borrowed(connection.fd) as peer:
+            if _inode(peer.fileno()) == connection.inode:
+                peer.send(frame)
+                peer.shutdown(socket.SHUT_WR)
+
+    def _cut(self, connection: _Connection) -> None:
+        self._connections.pop(connection.inode, None)
+        with suppress(OSError), _borrowed(connection.fd) as peer:
+            if _inode(peer.fileno()) == connection.inode:
+                peer.shutdown(socket.SHUT_RDWR)
+
+
+def open_descriptors() -> Iterable[int]:
+    """Numbers of this process's descriptors; or all that there may be, where none is free to look them up with."""
+    try:
+        return [int(path.name) for path in _OF_PROCESS.iterdir()]
+    except OSError as error:
+        if not lacks_descriptor(error):
+            raise
+        return range(descriptors.limit())
+
+
+def cut_connections(port: int) -> int:
+    """Shut down every connection of this process whose local port is ``port``; how many.
+
+    pyarrow has no way to cancel a call from the server's side, and a handler waiting for a silent client waits for
+    ever. When its connection is shut down underneath, gRPC ends the call.
+    """
+    number = 0
+    for fd in open_descriptors():
+        with suppress(OSError), _borrowed(fd) as peer:  # no socket, or closed meanwhile
+            if is_connection(peer, port):
+                peer.shutdown(socket.SHUT_RDWR)
+                number += 1
+    return number
+
+
+def is_connection(peer: socket.socket, port: int) -> bool:
+    """Whether this is the server's end of a connection to ``port``."""
+    with suppress(OSError):
+        internet = peer.family in (socket.AF_INET, socket.AF_INET6) and peer.type == socket.SOCK_STREAM
+        listens = internet and peer.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+        return bool(internet and not listens and peer.getsockname()[1] == port)
+    return False
+
+
+@contextmanager
+def _borrowed(fd: int) -> Iterator[socket.socket]:
+    """A socket of gRPC's. Its descriptor may be closed at any time and its number given to something else: so by a copy
+    of it, unless there is no descriptor free for one.
+    """
+    copy = -1
+    with suppress(OSError):
+        copy = os.dup(fd)
+    try:
+        borrowed = socket.socket(fileno=fd if copy < 0 else copy)
+        try:
+            yield borrowed
+        finally:
+            borrowed.detach()
+    finally:
+        if copy >= 0:
+            os.close(copy)
+
+
+def _inode(fd: int) -> int:
+    return os.fstat(fd).st_ino
+
+
+def _received(fd: int) -> int:
+    if sys.platform != "linux":
+        return 1  # not known: then nothing counts as silent or large
+    borrowed = socket.socket(socket.AF_INET, socket.SOCK_STREAM, fileno=fd)
+    try:
+        info = borrowed.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
+        return int(_RECEIVED.unpack(info)[0]) if len(info) == _TCP_INFO_BYTES else 1
+    finally:
+        borrowed.detach()

@@ -1,0 +1,135 @@
+"""QUERY_MESSAGE and VIEW_MESSAGE_BY_ID: messages by what they are called.
+
+There is no index of keys: the topic's queue is looked through, the newest first, for :data:`LOOK_S` at most.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tarry.api.local import LocalBroker
+from tarry.api.operations import FindOffset, GetQueues, ReadQueue
+from tarry.fronts.rocketmq.classic.codes import RequestRefused, ResponseCode
+from tarry.fronts.rocketmq.classic.connection import Answer, Request
+from tarry.fronts.rocketmq.classic.message_bytes import (
+    StoredMessage,
+    address_bytes,
+    encode_message,
+    queue_offset,
+    stored_messages,
+)
+from tarry.fronts.rocketmq.classic.sending import SEEN_AS_SEQ
+from tarry.fronts.rocketmq.common.names import topic_name
+from tarry.fronts.rocketmq.common.properties import KEYS, MESSAGE_ID, split_keys
+from tarry.fronts.rocketmq.common.threads import RunInThread
+
+LOOK_S = 3.0
+CHUNK_ROWS = 8192
+MESSAGES_MAX = 64
+_BY_ID = "_UNIQUE_KEY_QUERY"
+"""The field that says that the key is a message's id."""
+
+Matches = Callable[[pa.RecordBatch], list[int]]
+"""Which rows of a batch are looked for."""
+
+
+class Lookup:
+    """On the loop's thread."""
+
+    def __init__(self, broker: LocalBroker, run_in_thread: RunInThread) -> None:
+        self._broker = broker
+        self._run_in_thread = run_in_thread
+
+    async def query(self, request: Request) -> Answer:
+        """QUERY_MESSAGE: those of a topic that have a key, or an id, and fell due within a span of time.
+
+        Raises:
+            RequestRefused: QUERY_NOT_FOUND.
+        """
+        fields = request.fields
+        topic, key = topic_name(fields.text("topic"), ""), fields.text("key")
+        most = max(1, min(fields.whole("maxNum", 32), MESSAGES_MAX))
+        begin_ms, end_ms = fields.whole("beginTimestamp", 0), fields.whole("endTimestamp", (1 << 62))
+        matches = _with_id(key) if fields.truth(_BY_ID) else _with_key(key)
+        host = address_bytes(request.connection.local)
+
+        def look() -> bytes:
+            first = self._broker.call(FindOffset(topic, begin_ms))
+            end = self._broker.call(FindOffset(topic, end_ms + 1))
+            rows = self._look(topic, first, end, matches)
+            return b"".join(encode_message(m, host) for m in _some(rows, topic, most))
+
+        body = await self._run_in_thread(look)
+        if not body:
+            raise RequestRefused(ResponseCode.QUERY_NOT_FOUND, f"no message of topic {topic!r} has {key!r:.300}")
+        return Answer(fields={"indexLastUpdateTimestamp": "0", "indexLastUpdatePhyoffset": "0"}, body=body)
+
+    async def view(self, request: Request) -> Answer:
+        """VIEW_MESSAGE_BY_ID: the one at a physical offset; or, where a producer got the id, the one of that number.
+
+        Raises:
+            RequestRefused: SYSTEM_ERROR: there is none, or it is not due yet.
+        """
+        topic, place = request.fields.text("topic", " ").strip(), request.fields.whole("offset")
+        host = address_bytes(request.connection.local)
+
+        def look() -> bytes:
+            queues = self._broker.call(GetQueues([topic] if topic else None))
+            for name, (first, end) in queues.items():
+                if place < 0:
+                    rows = self._look(name, first, end, _with_seq(place - SEEN_AS_SEQ))
+                elif (offset := queue_offset(name, place)) is not None and first <= offset < end:
+                    rows = self._broker.call(ReadQueue(name, offset, offset + 1))
+                else:
+                    continue
+                for message in _some(rows, name, 1):
+                    return encode_message(message, host)
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"there is no message at {place}, or it is not due yet")
+
+        return Answer(body=await self._run_in_thread(look))
+
+    def _look(self, topic: str, first: int, end: int, matches: Matches) -> Iterator[pa.RecordBatch]:
+        """Rows of a queue that match, the newest batches first. In a thread."""
+        until_s = time.monotonic() + LOOK_S
+        while first < end and time.monotonic() < until_s:
+            begin = max(first, end - CHUNK_ROWS)
+            batches = self._broker.call(ReadQueue(topic, begin, end))
+            for batch in reversed(list(batches)):
+                if places := matches(batch):
+                    yield batch.take(pa.array(places))
+            end = begin
+
+
+def _some(batches: Iterator[pa.RecordBatch], topic: str, most: int) -> Iterator[StoredMessage]:
+    for batch in batches:
+        for message in stored_messages(batch, topic):
+            if most == 0:
+                return
+            most -= 1
+            yield message
+
+
+def _with_key(key: str) -> Matches:
+    def matches(batch: pa.RecordBatch) -> list[int]:
+        keys = pc.map_lookup(batch.column("properties"), pa.scalar(KEYS), "first")
+        rough = pc.match_substring(keys, key).fill_null(False)
+        places = [row for row, may_have in enumerate(rough.to_pylist()) if may_have]
+        return [row for row in places if key in split_keys(keys[row].as_py())]
+
+    return matches
+
+
+def _with_id(id: str) -> Matches:
+    def matches(batch: pa.RecordBatch) -> list[int]:
+        ids = pc.coalesce(pc.map_lookup(batch.column("properties"), pa.scalar(MESSAGE_ID), "first"), batch.column("id"))
+        return [row for row, same in enumerate(pc.equal(ids, id).to_pylist()) if same]
+
+    return matches
+
+
+def _with_seq(seq: int) -> Matches:
+    return lambda batch: [row for row, same in enumerate(pc.equal(batch.column("seq"), seq).to_pylist()) if same]

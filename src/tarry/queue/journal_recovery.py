@@ -1,0 +1,56 @@
+"""Which file of the groups' journal counts after a restart, and what of it had been durable."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tarry.base.errors import CorruptError
+from tarry.log.files import Files
+from tarry.log.frame import LogKind
+from tarry.log.recover import recover_tail
+from tarry.log.segment import SegmentReader, list_segments, segment_path
+
+SNAPSHOT_BEGINS, SNAPSHOT_ENDS = 1, 2
+
+
+def recover_journal(files: Files, directory: Path, durable: tuple[int, int]) -> int:
+    """The number of the file to go on with, its torn tail cut off: the last one that has all of its opening snapshot.
+    ``durable`` (number, position) is how far the journal had been durable by the checkpoint.
+
+    Raises:
+        CorruptError: for damage in what had been durable; nothing was changed.
+    """
+    numbers = list_segments(directory)
+    number, position = durable
+    if position and (not numbers or numbers[-1] < number):
+        raise CorruptError(
+            f"{segment_path(directory, number)} is missing; {position} bytes of it had been durable: "
+            "what groups have acknowledged would be delivered again"
+        )
+    if not numbers:
+        return 0
+    newer = []
+    # One whose snapshot is not whole died while rolling: the file before it has everything, and is there still.
+    while numbers[-1] and not _has_whole_snapshot(segment_path(directory, numbers[-1])):
+        if len(numbers) == 1 or (position and numbers[-1] == number):
+            raise CorruptError(
+                f"{segment_path(directory, numbers[-1])} at offset 32: the snapshot of the groups that the file begins "
+                "with is not whole, but it had been: the file before it was deleted"
+            )
+        newer.append(numbers.pop())
+    last = numbers[-1]
+    durable_to = position if last == number else 0
+    recover_tail(files, segment_path(directory, last), LogKind.ACKS, last, durable_to=durable_to)
+    for each in newer:
+        files.remove(segment_path(directory, each))
+    return last
+
+
+def _has_whole_snapshot(path: Path) -> bool:
+    with SegmentReader(path) as reader:
+        for at in reader.headers():
+            if not reader.valid_body(at):
+                return False
+            if at.header.kind == SNAPSHOT_ENDS:
+                return True
+    return False

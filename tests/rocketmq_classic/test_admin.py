@@ -1,0 +1,126 @@
+"""What mqadmin asks, and messages looked up by what they are called."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tarry.api.operations import GetGroup, SetTopic
+from tarry.fronts.rocketmq.classic.codes import RequestCode, ResponseCode, ToClient
+from tarry.fronts.rocketmq.classic.frames import Command
+from tests.rocketmq_classic.conftest import Place
+from tests.rocketmq_classic.remoting import Remoting, messages_of
+
+QUEUE = b'{"brokerName": "tarry", "queueId": 0, "topic": "orders"}'
+GROUP = {"topic": "orders", "consumerGroup": "g"}
+
+
+def table(answer: Command) -> Any:
+    """The entry of the topic's queue, in a table whose keys are objects."""
+    return json.loads(answer.body.replace(QUEUE, b'"orders"'))["offsetTable"]["orders"]
+
+
+def fill(client: Remoting, count: int) -> list[dict[str, Any]]:
+    for number in range(count):
+        client.send("orders", str(number).encode(), KEYS=f"k{number} all", UNIQ_KEY=f"id-{number}")
+    return client.pull_until(count, "orders", "g")
+
+
+def test_the_cluster_is_one_broker(client: Remoting) -> None:
+    cluster = json.loads(client.ask(RequestCode.GET_BROKER_CLUSTER_INFO).body)
+    [broker] = cluster["brokerAddrTable"].values()
+    assert broker["brokerAddrs"] == {"0": client.socket.getpeername()[0] + f":{client.socket.getpeername()[1]}"}
+    status = json.loads(client.ask(RequestCode.GET_BROKER_RUNTIME_INFO).body)["table"]
+    assert status["brokerVersionDesc"].startswith("tarry ")
+    route = json.loads(client.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "orders"}).body)
+    assert route["brokerDatas"] == [broker]
+    assert [(q["readQueueNums"], q["perm"]) for q in route["queueDatas"]] == [(1, 6)]
+
+
+def test_topics_are_listed_and_made(place: Place, client: Remoting) -> None:
+    place.broker.call(SetTopic.of("declared"))
+    assert client.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, {"topic": "made"}).code == ResponseCode.SUCCESS
+    client.send("later", DELAY="18")
+    fill(client, 2)
+    listed = json.loads(client.ask(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER).body)["topicList"]
+    assert {"declared", "made", "later", "orders"} <= set(listed)
+    stats = table(client.ask(RequestCode.GET_TOPIC_STATS_INFO, {"topic": "orders"}))
+    assert (stats["minOffset"], stats["maxOffset"]) == (0, 2)
+
+
+def test_how_far_a_group_is_and_its_consumers(client: Remoting) -> None:
+    assert client.ask(RequestCode.GET_CONSUME_STATS, GROUP).code == ResponseCode.CONSUMER_NOT_ONLINE
+    fill(client, 3)
+    client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, GROUP | {"queueId": 0, "commitOffset": 2})
+    stats = table(client.ask(RequestCode.GET_CONSUME_STATS, GROUP))
+    assert (stats["brokerOffset"], stats["consumerOffset"]) == (3, 2)
+    listed = client.ask(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, {"topic": "orders"})
+    assert json.loads(listed.body) == {"groupList": ["g"]}
+    assert client.ask(RequestCode.GET_CONSUMER_CONNECTION_LIST, GROUP).code == ResponseCode.CONSUMER_NOT_ONLINE
+    client.heartbeat("c1", "g", "orders", expression="a")
+    there = json.loads(client.ask(RequestCode.GET_CONSUMER_CONNECTION_LIST, GROUP).body)
+    assert [c["clientId"] for c in there["connectionSet"]] == ["c1"]
+    assert there["subscriptionTable"]["orders"]["subString"] == "a"
+
+
+def test_how_often_a_group_tries(place: Place, client: Remoting) -> None:
+    fill(client, 1)
+    body = json.dumps({"groupName": "g", "retryMaxTimes": 4}).encode()
+    assert client.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body).code == ResponseCode.SUCCESS
+    assert place.broker.call(GetGroup("orders", "g")).tries == 5
+    config = json.loads(client.ask(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": "g"}).body)
+    assert config["retryMaxTimes"] == 4
+
+
+def test_a_reset_tells_consumers_and_holds_against_what_they_commit_meanwhile(place: Place, client: Remoting) -> None:
+    messages = fill(client, 3)
+    commit = GROUP | {"queueId": 0}
+    client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, commit | {"commitOffset": 3})
+    consumer = place.client()
+    consumer.heartbeat("c1", "g", "orders")
+    assert consumer.next_question().code == ToClient.NOTIFY_CONSUMER_IDS_CHANGED
+    reset = {"topic": "orders", "group": "g", "timestamp": messages[0]["stored_ms"] - 1, "isForce": "true"}
+    answer = client.ask(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, reset)
+    question = consumer.next_question()
+    assert (question.code, question.fields["group"]) == (ToClient.RESET_CONSUMER_CLIENT_OFFSET, "g")
+    assert table(answer) == table(question) == 0
+
+    def stands_after(offset: int) -> str:
+        consumer.ask(RequestCode.UPDATE_CONSUMER_OFFSET, commit | {"commitOffset": offset})
+        return consumer.ask(RequestCode.QUERY_CONSUMER_OFFSET, commit).fields["offset"]
+
+    # What it had read before; where it begins anew; and on from there.
+    assert [stands_after(offset) for offset in (3, 0, 2)] == ["0", "0", "2"]
+
+
+def test_without_force_a_reset_goes_only_back(client: Remoting) -> None:
+    fill(client, 2)
+    reset = {"topic": "orders", "group": "g", "timestamp": -1, "isForce": "false"}
+    assert table(client.ask(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, reset)) == 0
+    assert table(client.ask(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, reset | {"isForce": "true"})) == 2
+
+
+def test_messages_by_key_and_by_id(client: Remoting) -> None:
+    messages = fill(client, 5)
+    query = {"topic": "orders", "maxNum": 3, "beginTimestamp": 0, "endTimestamp": 1 << 60}
+
+    def bodies(**fields: str) -> list[bytes]:
+        return sorted(m["body"] for m in messages_of(client.ask(RequestCode.QUERY_MESSAGE, query | fields).body))
+
+    assert bodies(key="k3") == [b"3"]
+    assert len(bodies(key="all")) == 3
+    assert bodies(key="id-2", _UNIQUE_KEY_QUERY="true") == [b"2"]
+    nothing = client.ask(RequestCode.QUERY_MESSAGE, query | {"key": "k"})
+    assert nothing.code == ResponseCode.QUERY_NOT_FOUND
+    for fields in ({"topic": "orders"}, {}):
+        viewed = client.ask(RequestCode.VIEW_MESSAGE_BY_ID, fields | {"offset": str(messages[4]["physical"])})
+        assert [m["body"] for m in messages_of(viewed.body)] == [b"4"]
+
+
+def test_the_place_that_a_producer_was_told_finds_its_message(client: Remoting) -> None:
+    sent = client.send("orders", b"x")
+    client.pull_until(1, "orders", "g")
+    place = int.from_bytes(bytes.fromhex(sent.fields["msgId"])[8:], "big", signed=True)
+    viewed = client.ask(RequestCode.VIEW_MESSAGE_BY_ID, {"topic": "orders", "offset": place})
+    assert [m["body"] for m in messages_of(viewed.body)] == [b"x"]
+    assert client.ask(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": place + 1}).code == ResponseCode.SYSTEM_ERROR
