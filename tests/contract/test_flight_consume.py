@@ -268,7 +268,7 @@ def test_a_damaged_frame_ends_consuming_with_its_place_when_what_lies_before_is_
         with Client(served.address) as client:
             for number in range(12):
                 client.schedule("t", b"%d" % number * 500)
-                wait_until(lambda number=number: served.broker.components.ready.topics["t"].written == number + 1)
+                wait_until(lambda number=number: served.broker.components.ready.topic("t").written == number + 1)
             ready = served.broker.components.ready
             entry = ready.frames_in(0)[1]
             path = segment_path(served.config.data / "ready", 0)

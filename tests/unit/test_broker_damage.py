@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tests.groups import ack, drained, ids, put, take
+from tests.unit.test_broker_threads import SteppedClock
 
 from tarry.api.operations import GetOverview, ReadIntake
 from tarry.api.outcome import Outcome
 from tarry.base.clock import TestClock
+from tarry.base.config import Config
 from tarry.base.errors import CorruptError, FatalError
+from tarry.broker import Broker
 from tarry.broker.health import Health
 from tarry.log.frame import HEADER_BYTES
 from tarry.log.segment import SegmentReader, list_segments, segment_path
@@ -143,6 +147,29 @@ def test_the_pipeline_is_told_of_a_damaged_frame(tmp_path: Path) -> None:
         with pytest.raises(CorruptError, match=f"{intake.path} at offset {intake.offset}"):
             list(broker.call(ReadIntake(0, 20)))
         assert len(broker.status()["damage"]["places"]) == 1
+
+
+def test_a_broker_with_threads_serves_on(tmp_path: Path) -> None:
+    config = Config(data=tmp_path, pipeline="off", disk_free_bytes_min=0, **SMALL)
+    clock = SteppedClock()
+    with Broker.open(config, clock=clock) as broker:
+        due_ms = clock.now_ms() + 3_600_000
+        frames = [[f"{frame}.{row}" for row in range(5)] for frame in range(8)]
+        for names in frames:
+            broker.schedule_batch(batch(names, due_ms))
+        path = segment_path(tmp_path / "intake", 0)
+        flip(path, 1)
+        clock.offset_ms = 3_600_000
+        sound = {name for names in frames for name in names} - set(frames[1])
+        received: set[str] = set()
+        with contextlib.closing(broker.subscribe("a", "g")) as consumer:
+            while received != sound:
+                rows = consumer.fetch(wait_s=60)
+                assert rows is not None
+                received |= set(ids(rows))
+                consumer.ack(rows["lease"].to_numpy(), rows["offset"].to_numpy())
+        assert not broker.wait_fatal(0)
+        assert broker.status()["damage"]["unreadable_messages"] == 5
 
 
 # -- the ready log -----------------------------------------------------------------------------------------------------

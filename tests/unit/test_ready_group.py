@@ -47,7 +47,7 @@ class Rig:
     def begin(self) -> None:
         log = self.box.log
         registry = GroupRegistry()
-        self.journal = Journal.open(
+        self.journal = Journal(
             self.box.files,
             self.directory / "acks",
             segment_bytes_max=4096,

@@ -32,7 +32,7 @@ class Box:
         self.before_sync: Callable[[], None] = lambda: None
 
     def open(self, durable: tuple[int, int] = (0, 0)) -> list[Entry]:
-        self.journal = Journal.open(
+        self.journal = Journal(
             self.files,
             self.directory,
             segment_bytes_max=self.segment,

@@ -30,7 +30,7 @@ from tarry.intake import Command
 from tarry.names import Entry, Registry, name_of_key, name_of_series
 from tarry.repeat import read_state, state_json
 
-Made = Callable[[pa.RecordBatch], pa.RecordBatch]
+Successor = Callable[[pa.RecordBatch], pa.RecordBatch]
 """From a message as it was found (of SCHEMA, one row) to the one that takes its place (of UNNUMBERED, one row)."""
 TARGETS_MAX = 4096
 """Messages that are cancelled in one write: producers wait while it is decided."""
@@ -101,13 +101,13 @@ class Changes:
             if moved is not None:
                 return moved
 
-    def replace_key(self, topic: str, key: str, made: Made) -> Rescheduled:
+    def replace_key(self, topic: str, key: str, successor: Successor) -> Rescheduled:
         """Put another message, of any topic, in the place of the one that is pending under a key."""
         while True:
             [entry] = self._keyed(topic, [key])
             if entry is None:
                 return Rescheduled(Outcome.UNKNOWN)
-            moved = self._move(entry, name_of_key(topic, key), made)
+            moved = self._move(entry, name_of_key(topic, key), successor)
             if moved is not None:
                 return moved
 
@@ -120,10 +120,10 @@ class Changes:
         id = column(rows, entry.seq, "id") or id_of(entry.seq)
         return Receipt(str(id), entry.seq, entry.due_ms, entry.seq, 1, handle.sign(self._secret, entry.seq, 1))
 
-    def _at(self, due_ms: int) -> Made:
+    def _at(self, due_ms: int) -> Successor:
         return lambda row: _at(row, due_ms, self._clock.now_ms())
 
-    def _move(self, entry: Entry, name: bytes, made: Made) -> Rescheduled | None:
+    def _move(self, entry: Entry, name: bytes, successor: Successor) -> Rescheduled | None:
         rows = self._finder.find([entry], SCHEMA.names)
         row = rows.get(entry.seq)
         if row is None:
@@ -134,7 +134,7 @@ class Changes:
             # Pending and nowhere: the due time of the handle is not that of the message.
             return Rescheduled(Outcome.UNKNOWN if outcome is Outcome.DONE else outcome)
         target = Target(entry.seq, entry.due_ms, str(column(rows, entry.seq, "topic")), name)
-        anew = made(row)
+        anew = successor(row)
         moved: Rescheduled | None = self._carry_out(lambda done: Move(target, anew, done, self._secret))
         return moved
 

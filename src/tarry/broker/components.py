@@ -8,7 +8,6 @@ from tarry.broker.acceptance import Acceptance
 from tarry.broker.bulk import Bulk
 from tarry.broker.changes import Changes
 from tarry.broker.consumers import Consumers
-from tarry.broker.damage import Damage
 from tarry.broker.directory import DirectoryLock
 from tarry.broker.dispatcher import Dispatcher
 from tarry.broker.health import Health
@@ -24,9 +23,8 @@ from tarry.broker.scheduling import Scheduling
 from tarry.broker.scrub import Scrub
 from tarry.broker.series import Series
 from tarry.broker.status import Status
-from tarry.broker.store_view import StoreFollower
 from tarry.groups import ConsumerGroups, DeadLetters
-from tarry.intake import Intake, IntakeWriter, Segments, Submission
+from tarry.intake import Intake, IntakeWriter, Submission
 from tarry.log.commit import GroupCommit
 from tarry.names import Registry
 from tarry.queue import Journal, ReadyLog
@@ -41,10 +39,8 @@ class Components:
     lock: DirectoryLock
     secret: bytes
     health: Health
-    damage: Damage
     scrub: Scrub
     store: Store
-    segments: Segments
     intake: Intake
     writer: IntakeWriter
     commits: GroupCommit[Submission]
@@ -58,7 +54,6 @@ class Components:
     groups: ConsumerGroups
     dead_letters: DeadLetters
     jobs: Jobs
-    follower: StoreFollower
     lateness: Lateness
     acceptance: Acceptance
     scheduling: Scheduling

@@ -7,20 +7,16 @@ what was found fired. Its time depends on the tail and the window, not on what i
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable
 from contextlib import ExitStack
 
-import numpy as np
 import pyarrow as pa
 
 from tarry.api.admission import Limits
 from tarry.base.clock import Clock
 from tarry.base.config import Config
 from tarry.base.delay import parse_levels
-from tarry.base.errors import CorruptError
 from tarry.base.placement import Placement
-from tarry.base.types import Int64s, Key
+from tarry.base.types import Key
 from tarry.broker.acceptance import Acceptance
 from tarry.broker.bulk import Bulk
 from tarry.broker.changes import Changes
@@ -44,6 +40,7 @@ from tarry.broker.queries.lateness import Lateness
 from tarry.broker.queries.messages import MessageFinder
 from tarry.broker.queries.queries import Queries
 from tarry.broker.queues import Queues
+from tarry.broker.recovery import check_store, fired_since, open_registry, take_up_arrivals
 from tarry.broker.scheduling import Scheduling
 from tarry.broker.scrub import Scrub
 from tarry.broker.series import Series
@@ -51,15 +48,12 @@ from tarry.broker.status import Status
 from tarry.broker.store_view import StoreFollower, View
 from tarry.groups import ConsumerGroups, GroupRegistry
 from tarry.intake import Intake, IntakeWriter, Segments, Submission
-from tarry.intake.intake import tally
 from tarry.log.commit import GroupCommit, as_tarry_error
 from tarry.log.files import Files
 from tarry.names import Registry
-from tarry.names.rebuild import rebuild
 from tarry.queue import Journal, ReadyLog
 from tarry.store import Store
 from tarry.wheel import Loader, Wheel
-from tarry.wheel.run import Run
 
 
 def open_components(
@@ -107,7 +101,7 @@ def _open(
     segments = Segments.open(files, data / "intake", next_seq=next_seq, durable=checkpoint.intake)
     intake = Intake(segments)
     undo.callback(intake.close)
-    _check_store(checkpoint, intake, view, config)
+    check_store(checkpoint, intake, view, config)
     lateness = Lateness(clock)
     damage = Damage()
     ready = ReadyLog(
@@ -122,7 +116,7 @@ def _open(
         on_damage=damage.report,
     )
     undo.callback(ready.close)
-    fired, fired_due_ms = _fired_since(ready, checkpoint)
+    fired, fired_due_ms = fired_since(ready, checkpoint)
     wheel = Wheel(Key(checkpoint.fired_until_ms, 0), Key(fired_due_ms + 1, 0), jobs.cancelled)
     loader = Loader(
         wheel,
@@ -180,7 +174,7 @@ def _open(
     def sync_ready(ticket: int | None) -> None:
         ready.sync(ready.ticket() if ticket is None else ticket)
 
-    journal = Journal.open(
+    journal = Journal(
         files,
         data / "acks",
         segment_bytes_max=config.segment_bytes_max,
@@ -196,20 +190,11 @@ def _open(
         config, clock, files, ready, journal, group_registry, lateness.on_handed_out, scheduling.put
     )
     # Last: to open it changes files, and a directory that is refused is left as it was found.
-    writes = max(checkpoint.registry_writes, jobs.registry_writes)
-    if not registry.recover(writes) and (checkpoint.registry or writes):
-        # Not the clock alone: it may have been set back, or show the moment of what fell due last. What was cancelled
-        # and due before `fired_until_ms` may have left the intake without a trace.
-        known_from_ms = max(clock.now_ms(), checkpoint.fired_until_ms)
-        rebuild(registry, intake, view.snapshot, checkpoint.fired_seq, known_from_ms=known_from_ms, writes=writes)
-    _take_up_arrivals(checkpoint, intake, registry, wheel, fired, register)
+    open_registry(registry, checkpoint, jobs.registry_writes, intake, view, clock.now_ms())
+    take_up_arrivals(checkpoint, intake, registry, wheel, fired, register)
     # After it: where the crash came when the log told of the job and `jobs` did not know it yet, it does now. Taken for
     # one that is still to be told of, it would stay among the untaken, and the loader would bring it a second time.
-    attempt = jobs.unannounced()
-    if attempt is not None:
-        announcements.unannounced = attempt.number
-        if store.bulk_number() == attempt.number:
-            announcements.found_in_store(attempt.number)
+    announcements.find_unannounced(store.bulk_number)
     # What they brought below `fired_until_ms` the loader would pass over.
     loader.take_up(view, announcements.to_load)
     announcements.hold_checkpoints()
@@ -260,7 +245,9 @@ def _open(
     )
     pipeline = Pipeline(config, clock, intake, follower, jobs, progress, damage, follower.announce)
     scrub = Scrub(config, clock, files, follower, health.ending, damage.report)
-    status = Status(clock, health, intake, ready, wheel, follower, progress, pipeline, lateness, damage, loader, scrub)
+    status = Status(
+        clock, health, intake, ready, wheel, follower, progress, pipeline, lateness, damage, loader, scrub, registry
+    )
     queries = Queries(
         config,
         clock,
@@ -280,10 +267,8 @@ def _open(
         lock=lock,
         secret=secret,
         health=health,
-        damage=damage,
         scrub=scrub,
         store=store,
-        segments=segments,
         intake=intake,
         writer=writer,
         commits=commits,
@@ -297,7 +282,6 @@ def _open(
         groups=groups,
         dead_letters=groups.dead_letters,
         jobs=jobs,
-        follower=follower,
         lateness=lateness,
         acceptance=acceptance,
         scheduling=scheduling,
@@ -318,52 +302,3 @@ def _refuse_all(health: Health, error: BaseException, submissions: list[Submissi
     health.fail(error)
     for submission in submissions:
         submission.refuse(as_tarry_error(error, "writing the intake"))
-
-
-def _check_store(checkpoint: Checkpoint, intake: Intake, view: View, config: Config) -> None:
-    has = f"the store {config.store_uri} has the messages below seq {view.committed_seq}"
-    if view.committed_seq < checkpoint.committed_seq:
-        raise CorruptError(
-            f"{has}, but it had those below {checkpoint.committed_seq}, and the intake relied on it: "
-            "it was replaced, or restored from an older copy"
-        )
-    if view.committed_seq > intake.published_seq:
-        raise CorruptError(
-            f"{has}, but the intake ends at {intake.published_seq}: it is not this directory's store, "
-            "or the intake was restored from an older copy"
-        )
-
-
-def _fired_since(ready: ReadyLog, checkpoint: Checkpoint) -> tuple[Int64s, int]:
-    seqs, due_max = [np.empty(0, np.int64)], checkpoint.fired_until_ms - 1
-    for batch in ready.rows_after(*checkpoint.ready):
-        # Copies: a view would keep the bodies of the whole batch in memory.
-        seqs.append(batch.column("seq").to_numpy().copy())
-        due_max = max(due_max, int(batch.column("due_ms").to_numpy().max()))
-    return np.sort(np.concatenate(seqs)), due_max
-
-
-def _take_up_arrivals(
-    checkpoint: Checkpoint,
-    intake: Intake,
-    registry: Registry,
-    wheel: Wheel,
-    fired: Int64s,
-    register: Callable[[pa.RecordBatch], None],
-) -> None:
-    """Count and register what was accepted since the checkpoint; what of it was due before the checkpoint's
-    ``fired_until_ms``, and did not fire (``fired``: seqs, ascending), is late and goes into the wheel.
-    """
-    intake.accepted, intake.cancelled = Counter(checkpoint.accepted), Counter(checkpoint.cancelled)
-    late: list[pa.RecordBatch] = []
-    for batch in intake.read(max(checkpoint.fired_seq, intake.first_seq), intake.published_seq):
-        register(batch)
-        messages = tally(batch, intake.accepted, intake.cancelled)
-        due, seq = messages.column("due_ms").to_numpy(), messages.column("seq").to_numpy()
-        rows = (due < checkpoint.fired_until_ms) & ~np.isin(seq, fired)
-        if rows.any():
-            late.append(messages.filter(pa.array(rows)))
-    for batch in late:
-        # Only now: a cancellation comes after what it cancels.
-        dead = registry.cancelled_mask(batch.column("due_ms").to_numpy(), batch.column("seq").to_numpy())
-        wheel.add(Run.of(batch.filter(pa.array(~dead)), stored=False))

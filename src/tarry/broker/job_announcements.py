@@ -7,6 +7,8 @@ take up the store's new version, and no checkpoint may be made that knows of the
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
@@ -16,18 +18,19 @@ from tarry.broker.jobs import Jobs
 from tarry.wheel import Loader
 
 
+@dataclass(slots=True, eq=False)
 class JobAnnouncements:
-    """``gate`` is held while the loader looks at the store, and while a bulk job begins to be committed."""
+    """``gate`` is held while the loader looks at the store, and while a bulk job begins to be committed.
+    ``unannounced`` is the attempt that the store may have, and that the intake's log does not name yet.
+    """
 
-    def __init__(self, jobs: Jobs, loader: Loader, clock: Clock) -> None:
-        self._jobs = jobs
-        self._loader = loader
-        self._clock = clock
-        self.gate = threading.Lock()
-        self.unannounced: int | None = None
-        """The attempt of a bulk job that the store may have, and that the intake's log does not name yet."""
-        self._early: int | None = None
-        self._announced: dict[int, int] = {}
+    _jobs: Jobs
+    _loader: Loader
+    _clock: Clock
+    gate: threading.Lock = field(default_factory=threading.Lock)
+    unannounced: int | None = None
+    _early: int | None = None
+    _announced: dict[int, int] = field(default_factory=dict)
 
     def apply(self, rows: pa.RecordBatch) -> None:
         """Take up what rows of the intake say of bulk jobs: in order, and again after a crash."""
@@ -37,9 +40,15 @@ class JobAnnouncements:
             if number != self._early:
                 self._loader.untaken.add(number)
 
-    def found_in_store(self, number: int) -> None:
-        """Recovery found that the store has this attempt, which the log does not name: the loader has it already."""
-        self._early = number
+    def find_unannounced(self, store_number: Callable[[], int | None]) -> None:
+        """Recovery: is an attempt committing, and does the store have it (its last one is ``store_number``), so that
+        the loader has it already, though the log does not name it?
+        """
+        attempt = self._jobs.unannounced()
+        if attempt is not None:
+            self.unannounced = attempt.number
+            if store_number() == attempt.number:
+                self._early = attempt.number
 
     def announced(self, number: int) -> None:
         """The log names this attempt, durably."""

@@ -9,47 +9,23 @@ say is never lost, and applying them twice changes nothing.
 from __future__ import annotations
 
 import json
-import sqlite3
 import threading
-import zlib
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from tarry.api.jobs import Job, JobState
 from tarry.base.bulk import NUMBERS_MAX, ROWS_MAX, CancelledJobs, JobRow, first_seq
-from tarry.base.errors import CorruptError, DiskFullError, InvalidArgumentError, NotFoundError, OverloadedError
+from tarry.base.errors import InvalidArgumentError, NotFoundError, OverloadedError
 from tarry.base.message import Kind
+from tarry.broker.jobs_file import JobsFile
 from tarry.store import StaleCommitError
 
-VERSION = 2
-VERSIONS = (1, 2)
-"""Those that can be read; the first had no ``registry_writes`` and no checksums."""
 RESERVED_ROWS = 1 << 26
 """So many seqs are taken durably at once; handing them out needs no disk."""
 NAME_BYTES_MAX = 200
 
-_SCHEMA = """
-create table attempt (
-  number integer primary key, job text not null, state text not null, reserved integer not null default 0,
-  rows integer not null default 0, topics text not null default '{}', due_min_ms integer, due_max_ms integer,
-  begun_ms integer not null, committed_ms integer, cancelled integer not null default 0,
-  since_due_ms integer, since_seq integer, keys integer, attempt text,
-  registry_writes integer not null default 0, crc integer);
-create index attempt_job on attempt (job, number);
-"""
-_UPGRADE = """
-alter table attempt add column registry_writes integer not null default 0;
-alter table attempt add column crc integer;
-"""
 _COLUMNS = "number, job, state, reserved, rows, topics, due_min_ms, due_max_ms, begun_ms, committed_ms, cancelled, keys"
-_CHECKED = (
-    "number, job, state, reserved, rows, topics, due_min_ms, due_max_ms, begun_ms, committed_ms, cancelled, "
-    "since_due_ms, since_seq, keys, attempt, registry_writes"
-)
-_CHANGES_AT = 24
-"""Where SQLite's file change counter is, which each commit increments."""
 
 
 class Jobs:
@@ -64,56 +40,28 @@ class Jobs:
         Raises:
             CorruptError: what is on disk is damaged, of another version, or older than the checkpoint.
         """
-        self._path = directory / "jobs.db"
+        self._file = JobsFile(directory / "jobs.db", changes_min)
         self._lock = threading.RLock()
         self._left: dict[int, tuple[int, int]] = {}  # of each attempt: seqs that are reserved and not handed out
         self.cancelled = CancelledJobs()
         """The attempts that were cancelled and are not forgotten: of their messages, too, it is asked what became."""
-        self.changes = 0
-        """A number that grows with each change; so far it is durable."""
         self.registry_writes = 0
         """So many batches of changes the registry had had, durably, when keys of a job were last registered in it."""
-        if self._path.exists():
-            self._check_whole()
-        if self._path.exists():
-            self.changes = self._read_changes()
-        if self.changes < changes_min:
-            raise CorruptError(
-                f"{self._path} is {'older than it was' if self._path.exists() else 'missing'}: change {changes_min} of "
-                f"it had been durable, it has {self.changes}; nothing else knows which bulk jobs were cancelled. "
-                "Restore the directory from one copy"
-            )
+        if self._file.exists:
+            with self._file.read() as db:
+                rows = db.execute(
+                    "select number, since_due_ms, since_seq from attempt where state = ? and since_seq is not null",
+                    (JobState.CANCELLED,),
+                )
+                self.cancelled.update({number: (due_ms, seq) for number, due_ms, seq in rows})
+                if self._file.version >= 2:
+                    [[highest]] = db.execute("select coalesce(max(registry_writes), 0) from attempt")
+                    self.registry_writes = highest
 
-    def _check_whole(self) -> None:
-        with self._read() as db:
-            version, pages = (db.execute(f"pragma {name}").fetchone()[0] for name in ("user_version", "page_count"))
-            if not pages:
-                # The process died before it had written the first job.
-                self._path.unlink()
-                return
-            if version not in VERSIONS:
-                readable = " or ".join(map(str, VERSIONS))
-                raise CorruptError(f"{self._path} is of version {version}; this program reads {readable}")
-            [fault] = db.execute("pragma integrity_check(1)").fetchone()
-            if fault != "ok":
-                raise CorruptError(f"{self._path} is damaged: {fault}. Restore the directory from one copy")
-            if version == VERSION:
-                for *row, crc in db.execute(f"select {_CHECKED}, crc from attempt"):
-                    if crc is not None and crc != _crc(row):
-                        raise CorruptError(
-                            f"{self._path} is damaged: the checksum of attempt {row[0]} does not hold. "
-                            "Restore the directory from one copy"
-                        )
-                (self.registry_writes,) = db.execute("select coalesce(max(registry_writes), 0) from attempt").fetchone()
-            rows = db.execute(
-                "select number, since_due_ms, since_seq from attempt where state = ? and since_seq is not null",
-                (JobState.CANCELLED,),
-            )
-            self.cancelled.update({number: (due_ms, seq) for number, due_ms, seq in rows})
-
-    def _read_changes(self) -> int:
-        with self._path.open("rb") as file:
-            return int.from_bytes(file.read(_CHANGES_AT + 4)[_CHANGES_AT:], "big")
+    @property
+    def changes(self) -> int:
+        """A number that grows with each change; so far it is durable."""
+        return self._file.changes
 
     # -- an attempt's way ------------------------------------------------------------------------------------------
 
@@ -135,7 +83,7 @@ class Jobs:
             shared = last is not None and last.state is JobState.OPEN and attempt is not None
             if last is not None and shared and self._begun_with(last.number) == attempt:
                 return last
-            with self._write() as db:
+            with self._file.write() as db:
                 aborted = (JobState.ABORTED, job, JobState.OPEN)
                 db.execute("update attempt set crc = null, state = ? where job = ? and state = ?", aborted)
                 (highest,) = db.execute("select coalesce(max(number), -1) from attempt").fetchone()
@@ -149,7 +97,7 @@ class Jobs:
             return self.get(number)
 
     def _begun_with(self, number: int) -> str | None:
-        with self._read() as db:
+        with self._file.read() as db:
             (attempt,) = db.execute("select attempt from attempt where number = ?", (number,)).fetchone()
             return None if attempt is None else str(attempt)
 
@@ -207,7 +155,7 @@ class Jobs:
                 since[row.number] = row.since or (-(1 << 63), 0)
         if not committed and not cancelled:
             return committed
-        with self._lock, self._write() as db:
+        with self._lock, self._file.write() as db:
             db.executemany(
                 "update attempt set crc = null, state = ?, committed_ms = coalesce(committed_ms, ?) "
                 "where number = ? and state = ?",
@@ -236,9 +184,9 @@ class Jobs:
         delivered. And what was cancelled is remembered for as long as what was delivered, or asking for one of its
         messages would be answered with "delivered" as soon as the last of them is past.
         """
-        if not self._path.exists():
+        if not self._file.exists:
             return
-        with self._lock, self._write() as db:
+        with self._lock, self._file.write() as db:
             db.execute(
                 "delete from attempt where max(begun_ms, coalesce(committed_ms, 0), coalesce(due_max_ms, 0)) < ? "
                 "and (due_max_ms is null or due_max_ms < ?) "
@@ -294,57 +242,12 @@ class Jobs:
         return next(iter(self._select(where, values)), None)
 
     def _select(self, where: str, values: tuple[Any, ...]) -> list[Job]:
-        if not self._path.exists():
+        if not self._file.exists:
             return []
-        with self._lock, self._read() as db:
+        with self._lock, self._file.read() as db:
             rows = db.execute(f"select {_COLUMNS} from attempt {where}", values).fetchall()
         return [Job(r[0], r[1], JobState(r[2]), r[3], r[4], json.loads(r[5]), *r[6:]) for r in rows]
 
-    # -- the file --------------------------------------------------------------------------------------------------
-
     def _update(self, what: str, values: tuple[Any, ...]) -> None:
-        with self._lock, self._write() as db:
+        with self._lock, self._file.write() as db:
             db.execute(f"update attempt set crc = null, {what}", values)
-
-    @contextmanager
-    def _read(self) -> Iterator[sqlite3.Connection]:
-        # Opened each time, for it is seldom: nothing is held open, and nothing has to be closed after a crash.
-        try:
-            with closing(sqlite3.connect(self._path, isolation_level=None)) as db:
-                # EXTRA: also the name of the journal is gone from the directory, durably, when a commit returns.
-                db.execute("pragma synchronous = extra")
-                yield db
-        except sqlite3.Error as error:
-            raise self._translated(error) from error
-
-    @contextmanager
-    def _write(self) -> Iterator[sqlite3.Connection]:
-        """One change; who updates a row sets its ``crc`` to null."""
-        with self._read() as db:
-            db.execute("begin immediate")
-            try:
-                version = db.execute("pragma user_version").fetchone()[0]
-                if version != VERSION:
-                    for statement in (_UPGRADE if version else _SCHEMA).split(";"):
-                        db.execute(statement)
-                    db.execute(f"pragma user_version = {VERSION}")
-                yield db
-                changed = db.execute(f"select {_CHECKED} from attempt where crc is null").fetchall()
-                crcs = [(_crc(row), row[0]) for row in changed]
-                db.executemany("update attempt set crc = ? where number = ?", crcs)
-                db.execute("commit")
-            except BaseException:
-                if db.in_transaction:
-                    db.execute("rollback")
-                raise
-        self.changes = self._read_changes()
-
-    def _translated(self, error: sqlite3.Error) -> Exception:
-        if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL:
-            return DiskFullError(f"the disk of {self._path} is full: nothing was changed; try again")
-        return CorruptError(f"{self._path}: {error}")
-
-
-def _crc(row: Sequence[Any]) -> int:
-    # What is neither a number nor a text was never written; its checksum does not hold either.
-    return zlib.crc32(json.dumps(list(row), separators=(",", ":"), default=repr).encode())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 
 from tarry.base.clock import Clock
 from tarry.base.config import Config
@@ -21,39 +22,24 @@ JOBS_SWEEP_S = 600.0
 """How often old bulk jobs are forgotten."""
 
 
+@dataclass(slots=True, eq=False)
 class Progress:
     """:meth:`checkpoint` is called by one thread at a time. ``last`` is the checkpoint on disk."""
 
-    def __init__(
-        self,
-        config: Config,
-        clock: Clock,
-        files: Files,
-        last: Checkpoint,
-        dispatcher: Dispatcher,
-        intake: Intake,
-        ready: ReadyLog,
-        groups: ConsumerGroups,
-        journal: Journal,
-        registry: Registry,
-        store: StoreFollower,
-        jobs: Jobs,
-        announcements: JobAnnouncements,
-    ) -> None:
-        self.last = last
-        self._config = config
-        self._clock = clock
-        self._files = files
-        self._dispatcher = dispatcher
-        self._intake = intake
-        self._ready = ready
-        self._groups = groups
-        self._journal = journal
-        self._registry = registry
-        self._store = store
-        self._jobs = jobs
-        self._announcements = announcements
-        self._swept_s = -1e9
+    _config: Config
+    _clock: Clock
+    _files: Files
+    last: Checkpoint
+    _dispatcher: Dispatcher
+    _intake: Intake
+    _ready: ReadyLog
+    _groups: ConsumerGroups
+    _journal: Journal
+    _registry: Registry
+    _store: StoreFollower
+    _jobs: Jobs
+    _announcements: JobAnnouncements
+    _swept_s: float = -1e9
 
     def checkpoint(self) -> bool:
         """Make progress durable and delete what it makes superfluous; False when no consistent cut could be made

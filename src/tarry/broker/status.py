@@ -15,6 +15,7 @@ from tarry.broker.queries.lateness import Lateness
 from tarry.broker.scrub import Scrub
 from tarry.broker.store_view import StoreFollower
 from tarry.intake import Intake
+from tarry.names import Registry
 from tarry.queue import ReadyLog
 from tarry.wheel import Loader, Wheel
 
@@ -35,6 +36,7 @@ class Status:
     _damage: Damage
     _loader: Loader
     _scrub: Scrub
+    _registry: Registry
     _started_ms: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -61,6 +63,7 @@ class Status:
             "wheel": {"rows": wheel.rows, "bytes": int(wheel.bytes), "loaded_until_ms": wheel.loaded.due_ms},
             "intake": {"first_seq": intake.first_seq, "next_seq": intake.published_seq},
             "store": {"version": snapshot.version, "committed_seq": snapshot.committed_seq},
+            "registry": {"in_use": self._registry.exists, "made_again_ms": self._registry.made_again_ms},
             "checkpoint": {"fired_until_ms": last.fired_until_ms, "fired_seq": last.fired_seq},
             "pipeline": self._pipeline.status,
         }

@@ -12,6 +12,7 @@ from pathlib import Path
 from tarry.base.errors import CorruptError, LockedError, NotFoundError
 from tarry.broker import directory
 from tarry.broker.directory import Checkpoint, read_secret
+from tarry.broker.jobs import Jobs
 from tarry.groups import settings_file
 from tarry.log.files import OsFiles
 from tarry.log.frame import LogKind
@@ -54,10 +55,11 @@ def plan_checks(data: Path, store_uri: str) -> Iterator[Check]:
         checkpoint = Checkpoint.read(data)
     except CorruptError:
         checkpoint = Checkpoint()  # its own check tells
-    yield from small_checks(data, JSON_VERSIONS, partial(read_secret, OsFiles(), data))
+    open_jobs = partial(Jobs, changes_min=checkpoint.jobs_changes)
+    yield from small_checks(data, JSON_VERSIONS, partial(read_secret, OsFiles(), data), open_jobs)
     yield from log_checks(data, LogKind.INTAKE, checkpoint.intake)
     yield from log_checks(data, LogKind.READY, checkpoint.ready)
-    yield from log_checks(data, LogKind.ACKS, None)
-    yield from registry_checks(data)
+    yield from log_checks(data, LogKind.ACKS, checkpoint.acks)
+    yield from registry_checks(data, checkpoint.registry_writes)
     yield from store_checks(store_uri, checkpoint.store_version)
     yield from pipeline_checks(data)

@@ -60,23 +60,44 @@ class Database:
     # -- opening and closing -------------------------------------------------------------------------------------------
 
     def recover(self, writes_min: int) -> bool:
-        """Open what is on disk; False, and it is thrown away, where it cannot be used: it is damaged, was not filled to
-        the end, or has fewer than ``writes_min`` of its batches.
-        """
+        """Open what is on disk; False, and it is thrown away, where it cannot be used (:meth:`open_whole`)."""
         if not self.directory.is_dir():
             return False
-        fault = find_endless_record(self.directory)
-        if fault is None:
-            try:
-                self._open()
-                fault = self._find_fault(writes_min)
-            except Exception as error:  # noqa: BLE001  RocksDB's bindings raise nothing more specific
-                fault = f"it cannot be opened: {error}"
+        fault = self.open_whole(writes_min)
         if fault is None:
             return True
         log.warning("%s cannot be used: %s", self.directory, fault)
         self.discard()
         return False
+
+    def open_whole(self, writes_min: int) -> str | None:
+        """Open what is on disk; why it is not to be used, if so: it is damaged, was not filled to the end, or has fewer
+        than ``writes_min`` of its batches. Then it is to be closed.
+        """
+        fault = find_endless_record(self.directory)
+        if fault is not None:
+            return fault
+        try:
+            self._open()
+            return self._find_fault(writes_min)
+        except Exception as error:  # noqa: BLE001  RocksDB's bindings raise nothing more specific
+            return f"it cannot be opened: {str(error).partition(chr(10))[0]}"
+
+    def read_all(self) -> None:
+        """Read every entry, so that every checksum is looked at.
+
+        Raises:
+            CorruptError: one does not hold.
+        """
+
+        def read() -> None:
+            at = self._db.iter()
+            at.seek_to_first()
+            while at.valid():
+                at.next()
+            at.status()  # it ends at damage as it does at the end
+
+        self._guarded(read)
 
     def _find_fault(self, writes_min: int) -> str | None:
         if self._db.get(_VERSION) != VERSION:

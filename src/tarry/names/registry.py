@@ -69,6 +69,11 @@ class Registry:
         return self._database.is_open
 
     @property
+    def made_again_ms(self) -> int | None:
+        """Since when names are known, where it was made again after it was lost."""
+        return None if self.known_from_ms == _LONG_AGO_MS else self.known_from_ms
+
+    @property
     def writes(self) -> int:
         """How many batches of changes it has had, ever: after :meth:`sync`, so many are durable."""
         return self._database.writes

@@ -33,7 +33,7 @@ class _Item:
 
 
 class Journal:
-    """Open with :meth:`open`, read :meth:`entries`, then write. Entries given together wait for one fsync, which comes
+    """Open it, read :meth:`entries`, then write. Entries given together wait for one fsync, which comes
     after the ready log's (``docs/formats.md`` says why).
 
     **How its queue is bounded.** :meth:`write` neither waits nor refuses. It is called with a group's lock held, which
@@ -54,45 +54,6 @@ class Journal:
         self,
         files: Files,
         directory: Path,
-        writer: SegmentWriter,
-        *,
-        segment_bytes_max: int,
-        sync_ready: Callable[[int | None], None],
-        snapshot: Callable[[], Iterable[Entry]],
-        on_fatal: Callable[[BaseException], None],
-        threaded: bool,
-        placement: Placement = ANY_CORE,
-    ) -> None:
-        self._files = files
-        self._directory = directory
-        self._writer = writer
-        self._segment_bytes_max = segment_bytes_max
-        self._roll_bytes = segment_bytes_max
-        self._sync_ready = sync_ready
-        self._snapshot = snapshot
-        self._on_fatal = on_fatal
-        self._owed: list[Entry] = []
-        self._owes_snapshot = False
-        self._failed = False
-        self._count_lock = threading.Lock()
-        self._waiting = 0
-        self._opened_with = writer.base
-        self.position = writer.base, writer.durable
-        """Number of the file that is written, and up to where it is durable."""
-        self._commits: GroupCommit[_Item] = GroupCommit(
-            "tarry-acks",
-            self._commit,
-            self._on_failure,
-            weight_max=_UNLIMITED,
-            threaded=threaded,
-            placement=placement,
-        )
-
-    @classmethod
-    def open(
-        cls,
-        files: Files,
-        directory: Path,
         *,
         segment_bytes_max: int,
         sync_ready: Callable[[int | None], None],
@@ -101,34 +62,42 @@ class Journal:
         threaded: bool,
         durable: tuple[int, int] = (0, 0),
         placement: Placement = ANY_CORE,
-    ) -> Journal:
+    ) -> None:
         """Open what is on disk.
 
         Args:
-            durable: :attr:`position` as the checkpoint has it; (0, 0) where it does not say.
             sync_ready: makes the ready log durable up to a ticket of its own, or all of it (None).
             snapshot: gives the state of all groups.
             on_fatal: called with what kept an entry from ever becoming durable.
+            durable: :attr:`position` as the checkpoint has it; (0, 0) where it does not say.
 
         Raises:
             CorruptError: for damage in what had been durable.
         """
-        last = recover_journal(files, directory, durable)
-        writer = SegmentWriter(files, directory, LogKind.ACKS, last)
+        self._opened_with = recover_journal(files, directory, durable)
+        self._writer = SegmentWriter(files, directory, LogKind.ACKS, self._opened_with)
         try:
             # Before anything is served: its writer may have died before the fsync.
-            writer.sync()
+            self.position = self._opened_with, self._writer.sync()
+            """Number of the file that is written, and up to where it is durable."""
         except BaseException:
-            writer.close()
+            self._writer.close()
             raise
-        return cls(
-            files,
-            directory,
-            writer,
-            segment_bytes_max=segment_bytes_max,
-            sync_ready=sync_ready,
-            snapshot=snapshot,
-            on_fatal=on_fatal,
+        self._files = files
+        self._directory = directory
+        self._segment_bytes_max = self._roll_bytes = segment_bytes_max
+        self._sync_ready = sync_ready
+        self._snapshot = snapshot
+        self._on_fatal = on_fatal
+        self._owed: list[Entry] = []
+        self._owes_snapshot = self._failed = False
+        self._count_lock = threading.Lock()
+        self._waiting = 0
+        self._commits: GroupCommit[_Item] = GroupCommit(
+            "tarry-acks",
+            self._commit,
+            self._on_failure,
+            weight_max=_UNLIMITED,
             threaded=threaded,
             placement=placement,
         )

@@ -8,8 +8,10 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from rocksdict import DBRecoveryMode, Options, Rdict, ReadOptions
-
+from tarry.base.errors import CorruptError
+from tarry.base.placement import ANY_CORE
+from tarry.log.files import OsFiles
+from tarry.names.database import Database
 from tarry.verify.check import Check, Finding, Pace, Results
 
 _UNUSED = ("LOG", "LOCK", "IDENTITY", "OPTIONS", "rocksdict-config")
@@ -18,15 +20,17 @@ _MEANING = "Names, cancellations and series cannot be looked up: a cancelled mes
 _ADVICE = "remove the directory registry/: the next start makes it again from store and intake, and says so"
 
 
-def registry_checks(data: Path) -> Iterator[Check]:
-    """One check of the registry as a whole, if there is one."""
+def registry_checks(data: Path, writes_min: int) -> Iterator[Check]:
+    """One check of the registry as a whole, if there is one. ``writes_min``: so many batches of changes had been
+    durable by the checkpoint.
+    """
     directory = data / "registry"
     if (directory / "CURRENT").exists():
         size = sum(path.stat().st_size for path in directory.iterdir() if not path.name.startswith(_UNUSED))
-        yield Check("registry", str(directory), size, partial(_check, directory))
+        yield Check("registry", str(directory), size, partial(_check, directory, writes_min))
 
 
-def _check(directory: Path, pace: Pace) -> Results:
+def _check(directory: Path, writes_min: int, pace: Pace) -> Results:
     with tempfile.TemporaryDirectory(prefix="tarry-verify-") as temporary:
         copy = Path(temporary) / "registry"
         copy.mkdir()
@@ -35,30 +39,21 @@ def _check(directory: Path, pace: Pace) -> Results:
                 (copy / path.name).symlink_to(path.resolve())  # never written to
             elif path.is_file():
                 shutil.copy(path, copy)
-        wrong = _wrong_in(copy)
+        wrong = _wrong_in(copy, writes_min)
     pace(sum(path.stat().st_size for path in directory.iterdir()))
     if wrong:
         yield Finding(str(directory), None, wrong.replace(str(copy), str(directory)), _MEANING, _ADVICE)
 
 
-def _wrong_in(copy: Path) -> str | None:
-    """What RocksDB says when all of it is read; None where it is sound."""
-    options = Options(raw_mode=True)
-    options.create_if_missing(False)
-    options.set_paranoid_checks(True)
-    options.set_wal_recovery_mode(DBRecoveryMode.absolute_consistency())
-    reading = ReadOptions()
-    reading.set_verify_checksums(True)
+def _wrong_in(copy: Path, writes_min: int) -> str | None:
+    """What is wrong with it when all of it is read; None where it is sound."""
+    database = Database(OsFiles(), copy, ANY_CORE)
     try:
-        db = Rdict(str(copy), options)
-        try:
-            rows = db.iter(reading)
-            rows.seek_to_first()
-            while rows.valid():
-                rows.next()
-            rows.status()  # it ends at damage as it does at the end
-        finally:
-            db.close()
-    except Exception as error:  # noqa: BLE001  RocksDB's bindings raise nothing more specific
-        return str(error).partition("\n")[0]
-    return None
+        fault = database.open_whole(writes_min)
+        if fault is None:
+            database.read_all()
+        return fault
+    except CorruptError as error:
+        return str(error).partition(" is damaged: ")[2].rpartition("; ")[0]
+    finally:
+        database.close()

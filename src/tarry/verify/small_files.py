@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import shutil
-import sqlite3
 import struct
 import tempfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
 from functools import partial
 from pathlib import Path
 
@@ -27,16 +25,24 @@ _HADOOP_MAGIC = b"crc\0"
 
 
 def small_checks(
-    data: Path, versions: Mapping[str, Sequence[int]], read_secret: Callable[[], object], *, in_use: bool = False
+    data: Path,
+    versions: Mapping[str, Sequence[int]],
+    read_secret: Callable[[], object],
+    open_jobs: Callable[[Path], object],
+    *,
+    in_use: bool = False,
 ) -> Iterator[Check]:
-    """The checks of small files: ``versions`` of JSON files by name; ``read_secret`` raises where it is damaged.
-    ``in_use``: a broker is writing them.
+    """The checks of small files: ``versions`` of JSON files by name; ``read_secret``, and ``open_jobs`` with a
+    directory, raise where they are damaged. ``in_use``: a broker is writing them.
     """
     meanings = {"checkpoint.json": _CHECKPOINT, "policies.json": _POLICIES}
     for name, known in versions.items():
         yield from _if_there(name, data / name, partial(_check_json, data / name, known, meanings[name]))
     yield from _if_there("secret.key", data / "secret.key", partial(_check_secret, data / "secret.key", read_secret))
-    yield from _if_there("jobs.db", data / "jobs.db", partial(_check_jobs, data / "jobs.db", in_use=in_use))
+    jobs = data / "jobs.db"
+    # Also where it is missing: it may have been there.
+    size = jobs.stat().st_size if jobs.exists() else 0
+    yield Check("jobs.db", str(jobs), size, partial(_check_jobs, jobs, open_jobs, in_use=in_use))
 
 
 def _if_there(kind: str, path: Path, run: partial[Results]) -> Iterator[Check]:
@@ -65,28 +71,19 @@ def _without(path: Path, error: CorruptError) -> str:
     return str(error).removeprefix(str(path)).lstrip(": ").removeprefix("is ")
 
 
-def _check_jobs(path: Path, pace: Pace, *, in_use: bool) -> Results:
-    pace(path.stat().st_size)
-    wrong = _wrong_in_database(path) if in_use else _wrong_in_copy(path)
-    if wrong:
-        yield Finding(str(path), None, wrong, _JOBS, RESTORE)
-
-
-def _wrong_in_copy(path: Path) -> str | None:
-    # SQLite may have to roll back what a crash has left, and here nothing is changed.
+def _check_jobs(path: Path, open_jobs: Callable[[Path], object], pace: Pace, *, in_use: bool) -> Results:
+    pace(path.stat().st_size if path.exists() else 0)
     with tempfile.TemporaryDirectory() as directory:
-        for part in path.parent.glob(f"{path.name}*"):
-            shutil.copy(part, directory)
-        return _wrong_in_database(Path(directory) / path.name)
-
-
-def _wrong_in_database(path: Path) -> str | None:
-    try:
-        with closing(sqlite3.connect(path)) as db:
-            answers = [str(row[0]) for row in db.execute("pragma integrity_check")]
-    except sqlite3.Error as error:
-        return str(error)
-    return None if answers == ["ok"] else "; ".join(answers)[:300]
+        opened = path
+        if not in_use:
+            # A copy: SQLite may have to roll back what a crash has left, and here nothing is changed.
+            opened = Path(directory) / path.name
+            for part in path.parent.glob(f"{path.name}*"):
+                shutil.copy(part, directory)
+        try:
+            open_jobs(opened.parent)
+        except CorruptError as error:
+            yield Finding(str(path), None, _without(opened, error), _JOBS, RESTORE)
 
 
 def pipeline_checks(data: Path) -> Iterator[Check]:

@@ -1,0 +1,92 @@
+"""What a start finds out before anything is served: whether store and intake fit, what fired since the checkpoint, and
+what arrived since then.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+
+from tarry.base.config import Config
+from tarry.base.errors import CorruptError
+from tarry.base.types import Int64s
+from tarry.broker.directory import Checkpoint
+from tarry.broker.store_view import View
+from tarry.intake import Intake
+from tarry.intake.intake import tally
+from tarry.names import Registry
+from tarry.names.rebuild import rebuild
+from tarry.queue import ReadyLog
+from tarry.wheel import Wheel
+from tarry.wheel.run import Run
+
+
+def check_store(checkpoint: Checkpoint, intake: Intake, view: View, config: Config) -> None:
+    """
+    Raises:
+        CorruptError: the store has less than the intake relied on, or more than there is.
+    """
+    has = f"the store {config.store_uri} has the messages below seq {view.committed_seq}"
+    if view.committed_seq < checkpoint.committed_seq:
+        raise CorruptError(
+            f"{has}, but it had those below {checkpoint.committed_seq}, and the intake relied on it: "
+            "it was replaced, or restored from an older copy"
+        )
+    if view.committed_seq > intake.published_seq:
+        raise CorruptError(
+            f"{has}, but the intake ends at {intake.published_seq}: it is not this directory's store, "
+            "or the intake was restored from an older copy"
+        )
+
+
+def fired_since(ready: ReadyLog, checkpoint: Checkpoint) -> tuple[Int64s, int]:
+    """Seqs of what the ready log has behind the checkpoint's place, ascending; and the latest due time that fired."""
+    seqs, due_max = [np.empty(0, np.int64)], checkpoint.fired_until_ms - 1
+    for batch in ready.rows_after(*checkpoint.ready):
+        # Copies: a view would keep the bodies of the whole batch in memory.
+        seqs.append(batch.column("seq").to_numpy().copy())
+        due_max = max(due_max, int(batch.column("due_ms").to_numpy().max()))
+    return np.sort(np.concatenate(seqs)), due_max
+
+
+def open_registry(
+    registry: Registry, checkpoint: Checkpoint, writes_min: int, intake: Intake, view: View, now_ms: int
+) -> None:
+    """Open the registry, or make it again where it lacks something of what had been durable: by the checkpoint, or by
+    ``writes_min``.
+    """
+    writes = max(checkpoint.registry_writes, writes_min)
+    if not registry.recover(writes) and (checkpoint.registry or writes):
+        # Not the clock alone: it may have been set back, or show the moment of what fell due last. What was cancelled
+        # and due before `fired_until_ms` may have left the intake without a trace.
+        known_from_ms = max(now_ms, checkpoint.fired_until_ms)
+        rebuild(registry, intake, view.snapshot, checkpoint.fired_seq, known_from_ms=known_from_ms, writes=writes)
+
+
+def take_up_arrivals(
+    checkpoint: Checkpoint,
+    intake: Intake,
+    registry: Registry,
+    wheel: Wheel,
+    fired: Int64s,
+    register: Callable[[pa.RecordBatch], None],
+) -> None:
+    """Count and register what was accepted since the checkpoint; what of it was due before the checkpoint's
+    ``fired_until_ms``, and did not fire (``fired``: seqs, ascending), is late and goes into the wheel.
+    """
+    intake.accepted, intake.cancelled = Counter(checkpoint.accepted), Counter(checkpoint.cancelled)
+    late: list[pa.RecordBatch] = []
+    for batch in intake.read(max(checkpoint.fired_seq, intake.first_seq), intake.published_seq):
+        register(batch)
+        messages = tally(batch, intake.accepted, intake.cancelled)
+        due, seq = messages.column("due_ms").to_numpy(), messages.column("seq").to_numpy()
+        rows = (due < checkpoint.fired_until_ms) & ~np.isin(seq, fired)
+        if rows.any():
+            late.append(messages.filter(pa.array(rows)))
+    for batch in late:
+        # Only now: a cancellation comes after what it cancels.
+        dead = registry.cancelled_mask(batch.column("due_ms").to_numpy(), batch.column("seq").to_numpy())
+        wheel.add(Run.of(batch.filter(pa.array(~dead)), stored=False))
