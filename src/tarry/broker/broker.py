@@ -50,7 +50,6 @@ class Broker(Calls):
         parts = self.components
         self._handlers = handlers(parts)
         self._health.listen(parts.groups.stop)
-        parts.bulk.announce_before_serving(parts.writer.commit)
         if threads:
             parts.loops.start()
         parts.key_backfill.start()
