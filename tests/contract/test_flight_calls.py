@@ -137,7 +137,7 @@ def test_bad_actions(name: str, body: Any, code: str, calls: Calls) -> None:
     assert calls.action("ping")["version"]
 
 
-def test_looking(calls: Calls, client: Client) -> None:
+def test_queries(calls: Calls, client: Client) -> None:
     receipt = client.schedule("t", b"later", delay="1h")
     assert calls.action("pending") == [{"topic": "t", "pending": 1, "next_due_ms": receipt.due_ms, "ready": 0}]
     state = calls.action("intake-state")

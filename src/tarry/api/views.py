@@ -1,4 +1,4 @@
-"""What looking at a broker gives: pages of pending messages, the load to come, what happened to one message. The same
+"""What queries of a broker give: pages of pending messages, the load to come, what happened to one message. The same
 in-process and through the client.
 """
 

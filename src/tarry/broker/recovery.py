@@ -72,7 +72,7 @@ def take_up_arrivals(
     registry: Registry,
     wheel: Wheel,
     fired: Int64s,
-    register: Callable[[pa.RecordBatch], None],
+    register: Callable[[pa.RecordBatch, bool], None],
 ) -> None:
     """Count and register what was accepted since the checkpoint; what of it was due before the checkpoint's
     ``fired_until_ms``, and did not fire (``fired``: seqs, ascending), is late and goes into the wheel.
@@ -80,7 +80,7 @@ def take_up_arrivals(
     intake.accepted, intake.cancelled = Counter(checkpoint.accepted), Counter(checkpoint.cancelled)
     late: list[pa.RecordBatch] = []
     for batch in intake.read(max(checkpoint.fired_seq, intake.first_seq), intake.published_seq):
-        register(batch)
+        register(batch, False)
         messages = tally(batch, intake.accepted, intake.cancelled)
         due, seq = messages.column("due_ms").to_numpy(), messages.column("seq").to_numpy()
         rows = (due < checkpoint.fired_until_ms) & ~np.isin(seq, fired)

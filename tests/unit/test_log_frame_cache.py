@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.unit.test_ready_log import Box
+from tests.unit.test_queue_log import Box
 
 from tarry.base.lru_cache import LruCache
 from tarry.log.segment import SegmentReader

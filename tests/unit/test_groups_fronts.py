@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.groups import drained, put
-from tests.unit.test_ready_group import LEASE_MS, Rig, empty, of, offsets, take
+from tests.unit.test_groups_group import LEASE_MS, Rig, empty, of, offsets, take
 
 from tarry.testing import TestBroker, open_broker
 
@@ -26,7 +26,7 @@ def broker(tmp_path: Path) -> Iterator[TestBroker]:
         yield made
 
 
-def test_looking_without_waiting_says_when_to_look_again(rig: Rig) -> None:
+def test_a_query_without_waiting_says_when_to_look_again(rig: Rig) -> None:
     consumer = rig.consumer()
     assert consumer.poll(10) == (None, None), "when it is told"
     rig.box.append("a")

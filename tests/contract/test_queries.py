@@ -1,4 +1,4 @@
-"""Looking over the wire: pages, peeks, forecasts and figures, good and bad; and by both clients."""
+"""Queries over the wire: pages, peeks, forecasts and figures, good and bad; and by both clients."""
 
 from __future__ import annotations
 

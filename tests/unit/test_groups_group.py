@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from tests.unit.test_ready_log import NOW, Box
+from tests.unit.test_queue_log import NOW, Box
 
 from tarry.api.groups import GroupSettings
 from tarry.api.retry import parse_retry

@@ -37,7 +37,7 @@ class LookingMachine(ChangesMachine):
         moments = {m.due_ms, m.other_due_ms}
         return due_ms in moments and not m.gone and not m.delivered
 
-    # -- looking -----------------------------------------------------------------------------------------------------
+    # -- queries -----------------------------------------------------------------------------------------------------
 
     @rule(
         limit=st.sampled_from([1, 3, 1000]),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.unit.test_ready_log import NOW, Box
+from tests.unit.test_queue_log import NOW, Box
 
 from tarry.base.errors import IllegalTransitionError
 from tarry.groups.copies import RETRY_MS, ROWS_MAX, CopiesUnderWay

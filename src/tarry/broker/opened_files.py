@@ -1,0 +1,104 @@
+"""The files of a data directory, opened and checked against each other: what all other parts of a broker build on."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from tarry.base.clock import Clock
+from tarry.base.config import Config
+from tarry.base.placement import Placement
+from tarry.broker.damage import Damage
+from tarry.broker.directory import Checkpoint, DirectoryLock, read_secret
+from tarry.broker.health import Health
+from tarry.broker.jobs import Jobs
+from tarry.broker.queries.lateness import Lateness
+from tarry.broker.recovery import check_store
+from tarry.broker.store_view import View
+from tarry.intake import Intake, Segments
+from tarry.log.files import Files
+from tarry.names import Registry
+from tarry.queue import ReadyLog
+from tarry.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What parts are made with: settings, the world outside, what they report to. ``undo`` closes what was opened, if
+    opening ends early. ``threaded``: parts have threads of their own, else they work when asked.
+    """
+
+    config: Config
+    clock: Clock
+    files: Files
+    health: Health
+    damage: Damage
+    lateness: Lateness
+    undo: ExitStack
+    threaded: bool
+    placement: Placement
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedFiles:
+    """The registry is opened later, when all else was accepted: that changes files. ``view``: the store as it was at
+    the start.
+    """
+
+    lock: DirectoryLock
+    checkpoint: Checkpoint
+    store: Store
+    view: View
+    secret: bytes
+    jobs: Jobs
+    registry: Registry
+    segments: Segments
+    intake: Intake
+    ready: ReadyLog
+
+
+def open_files(around: Surroundings) -> OpenedFiles:
+    """
+    Raises:
+        LockedError: another broker has the directory open. CorruptError: it is damaged, or it and the store do not fit.
+    """
+    config, undo = around.config, around.undo
+    lock = DirectoryLock(config.data)
+    undo.callback(lock.release)
+    checkpoint = Checkpoint.read(config.data)
+    store = Store.open(config.store_uri, shard=config.shard, version_min=checkpoint.store_version)
+    view = View(store.snapshot())
+    secret = read_secret(around.files, config.data)
+    jobs = Jobs(config.data, checkpoint.jobs_changes)
+    registry = Registry(
+        around.files,
+        config.data / "registry",
+        history_ms=config.retention_ms,
+        dedupe_ms=config.dedupe_ms,
+        cancelled_jobs=jobs.cancelled,
+        placement=around.placement,
+    )
+    undo.callback(registry.close)
+    next_seq = max(checkpoint.fired_seq, view.committed_seq)
+    segments = Segments.open(around.files, config.data / "intake", next_seq=next_seq, durable=checkpoint.intake)
+    intake = Intake(segments)
+    undo.callback(intake.close)
+    check_store(checkpoint, intake, view, config)
+    ready = _open_ready_log(around, checkpoint)
+    undo.callback(ready.close)
+    return OpenedFiles(lock, checkpoint, store, view, secret, jobs, registry, segments, intake, ready)
+
+
+def _open_ready_log(around: Surroundings, checkpoint: Checkpoint) -> ReadyLog:
+    config = around.config
+    return ReadyLog(
+        around.files,
+        config.data / "ready",
+        segment_bytes_max=config.segment_bytes_max,
+        cache_bytes_max=config.ready_cache_bytes_max,
+        place=checkpoint.ready,
+        ends=checkpoint.offsets,
+        stored_rows=checkpoint.stored_rows,
+        on_append=around.lateness.on_queued,
+        on_damage=around.damage.report,
+    )
