@@ -101,7 +101,14 @@ def test_where_a_queue_begins_and_ends(client: Remoting) -> None:
         found = client.ask(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, queue | {"timestamp": at_ms})
         assert found.fields["offset"] == offset
     earliest = client.ask(RequestCode.GET_EARLIEST_MSG_STORETIME, queue)
-    assert int(earliest.fields["timestamp"]) <= message["stored_ms"]
+    assert int(earliest.fields["timestamp"]) == message["stored_ms"]
+
+
+def test_a_message_that_was_due_before_it_was_sent_is_found_by_its_time(client: Remoting) -> None:
+    client.send("orders", TIMER_DELIVER_MS="1700000000000")
+    [message] = client.pull_until(1, "orders", "g")
+    fields = {"topic": "orders", "queueId": 0, "timestamp": message["stored_ms"]}
+    assert client.ask(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, fields).fields["offset"] == "0"
 
 
 def test_consumers_are_told_when_one_comes_or_goes(place: Place) -> None:
