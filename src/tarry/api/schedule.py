@@ -17,7 +17,7 @@ import pyarrow as pa
 from tarry.api.values import (
     ON_KEY,
     as_bytes,
-    known_topic,
+    check_topic_again,
     one_of,
     pairs_of,
     repeat_json,
@@ -154,7 +154,7 @@ def _full_row(
 
 def plain_row(topic: str, body: bytes | str, delay: Delay | None, due: datetime | int | None) -> Row:
     """:func:`make_row` of a message that says no more than that."""
-    known_topic(topic)
+    check_topic_again(topic)
     if type(body) is not bytes:
         body = as_bytes(body)
     if len(body) > _BODY_MAX:

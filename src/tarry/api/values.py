@@ -22,7 +22,7 @@ _INT64 = 1 << 63
 _INT32 = 1 << 31
 
 
-def known_topic(name: str) -> None:
+def check_topic_again(name: str) -> None:
     """Check a topic's name; quickly, where it was checked before."""
     if type(name) is str:
         _remembered(name)

@@ -123,8 +123,8 @@ def _show(row: dict[str, Any], json: bool) -> None:
     # Without an id of its own, it had the one that its number made.
     id = row["id"] or id_of(int(end.get(f"{END}seq", row["seq"])))
     if not json:
-        told = (row["offset"], died, cause, row["attempt"], id, output.body_text(row["body"]))
-        output.line("  ".join(map(str, told)))
+        columns = (row["offset"], died, cause, row["attempt"], id, output.body_text(row["body"]))
+        output.line("  ".join(map(str, columns)))
         return
     was_due = end.get(f"{END}due_ms")
     output.json_line(

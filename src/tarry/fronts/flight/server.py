@@ -279,13 +279,13 @@ def _coded_rows(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 def _written(batch: pa.RecordBatch | None, subscription: Subscription) -> Iterator[pa.RecordBatch]:
     """The answer to a receive. Dropped before the batch was taken from it, the messages go back at once."""
-    taken = batch is None or not batch.num_rows
+    is_done = batch is None or not batch.num_rows
     try:
-        if not taken:
+        if not is_done:
             yield batch
-        taken = True
+        is_done = True
     finally:
-        if not taken:
+        if not is_done:
             subscription.close()
 
 

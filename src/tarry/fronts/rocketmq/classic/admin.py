@@ -213,10 +213,10 @@ class Admin:
         offset = await self._run_in_thread(change)
         self._offsets.expect(topic, group, offset)
         body = _table("offsetTable", {topic: offset})
-        told = {"topic": topic, "group": group, "timestamp": str(at_ms), "isForce": str(force).lower()}
+        reset_fields = {"topic": topic, "group": group, "timestamp": str(at_ms), "isForce": str(force).lower()}
         members = self._clients.consumers.get(group)
         for connection in () if members is None else members.members:
-            connection.send(oneway(ToClient.RESET_CONSUMER_CLIENT_OFFSET, told, body))
+            connection.send(oneway(ToClient.RESET_CONSUMER_CLIENT_OFFSET, reset_fields, body))
         return Answer(body=body)
 
     def _topics_of(self, group: str) -> list[str]:

@@ -50,11 +50,11 @@ class Draftsman:
         self._now_ms = now_ms
         self._rules = rules
         self._system_flag = fields.whole("sysFlag", 0)
-        self._said: list[tuple[str, str]] = [
+        self._from_header: list[tuple[str, str]] = [
             (BORN_HOST, peer), (BORN_TIMESTAMP, str(max(0, fields.whole("bornTimestamp", now_ms)))),
         ]  # fmt: skip
         if reconsume_times := fields.whole("reconsumeTimes", 0):
-            self._said.append((RECONSUME_TIMES, str(reconsume_times)))
+            self._from_header.append((RECONSUME_TIMES, str(reconsume_times)))
 
     def draft(self, entry: BatchEntry) -> Draft:
         """One message.
@@ -80,7 +80,7 @@ class Draftsman:
             body,
             _transaction_message_id(given) if half else "",
             check_tag(given.get(TAGS, "")) or None,
-            properties + self._said,
+            properties + self._from_header,
             order_key,
             half,
             _immunity_ms(given) if half else None,
