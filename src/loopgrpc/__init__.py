@@ -8,6 +8,7 @@ From the outside in; a module imports only from those below it::
     control_frames  SETTINGS, PING, WINDOW_UPDATE and others; header_blocks: HEADERS and CONTINUATION put together
     streams         the table of streams; stream_ids: those that are not open; request_decoder: blocks to requests
     stream          one call on the wire, from its HEADERS to its trailers; request_body: its DATA to messages
+    response        its messages and trailers, as the peer's windows let them go
     stream_context  what the streams of a connection share
     sender          writes: windows of the peer, whose turn it is, one write a loop turn
     handlers        the four kinds of methods and how each is run; promise: results that come later without a Task
@@ -26,6 +27,7 @@ from loopgrpc.limits import Allowance, Limits
 from loopgrpc.promise import Promise, Responses
 from loopgrpc.server import GrpcServer
 from loopgrpc.status import GrpcError, StatusCode
+from loopgrpc.tls_sniffing import TlsSniffingListener
 from loopgrpc.usage import ConnectionUsage
 
 __all__ = [
@@ -43,6 +45,7 @@ __all__ = [
     "Responses",
     "ServerStream",
     "StatusCode",
+    "TlsSniffingListener",
     "Unary",
     "framed",
 ]

@@ -13,19 +13,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Coroutine
 from typing import Any, Final, cast
 
 from loopgrpc.call import Call
-from loopgrpc.frames import DATA, END_STREAM, ConnectionFault, ErrorCode, StreamFault, frame
-from loopgrpc.framing import PREFIX_BYTES, Deframer, Framed, is_one_message, prefix
+from loopgrpc.frames import ConnectionFault, ErrorCode, StreamFault
+from loopgrpc.framing import PREFIX_BYTES, Deframer, is_one_message
 from loopgrpc.handlers import Bidi, Handler, ServerStream, send_all
 from loopgrpc.promise import Promise, Responses
 from loopgrpc.request import Request
 from loopgrpc.request_body import RequestBody
 from loopgrpc.request_messages import RequestMessages
-from loopgrpc.responses import RESPONSE_HEADERS, encode_refusal, encode_trailers
+from loopgrpc.response import Response
 from loopgrpc.status import GrpcError, StatusCode
 from loopgrpc.stream_context import StreamContext
 
@@ -33,8 +32,6 @@ log = logging.getLogger(__name__)
 
 _TIMER_S: Final = 3.0
 """A deadline that is nearer than this gets a timer: some ticks of the server."""
-_NOTHING_PENDING: Final[deque[memoryview]] = deque(maxlen=0)
-"""Shared by all streams that never have to wait, as most do not. It can hold nothing."""
 _DEADLINE_TEXT: Final = "the deadline of the call has passed"
 _CANCELLED_TEXT: Final = "the server cancelled the call"
 
@@ -43,8 +40,8 @@ class Stream:
     """One call. ``handler`` is None for a request that is only read to its end before it is refused."""
 
     __slots__ = (
-        "_body", "_context", "_handler", "_running", "_timer", "_trailers", "_waiter", "call", "closed", "id",
-        "pending", "receiving", "request", "send_window", "started", "unsent_since",
+        "_body", "_context", "_handler", "_running", "_timer", "call", "closed", "id", "receiving", "request",
+        "response",
     )  # fmt: skip
 
     def __init__(self, context: StreamContext, stream_id: int, request: Request, handler: Handler | None) -> None:
@@ -57,18 +54,8 @@ class Stream:
         self.receiving = True
         """The peer has not ended its request."""
         self.closed = False
-        self.started = False
-        """The response's first HEADERS are sent."""
-        self.send_window = context.sender.initial_window
-        """Bytes of DATA that the peer takes; below 0 after it made its windows smaller (RFC 9113, section 6.9.2)."""
-        self.pending = _NOTHING_PENDING
-        """Framed messages that no window or socket has taken yet."""
-        self.unsent_since = 0.0
-        """Since when a whole response is pending, as the loop's time; 0: none is."""
+        self.response = Response(context, stream_id, self._on_response_end)
         self._body: RequestBody | None = None
-        self._trailers: bytes | None = None
-        """What ends the response, once that is known; empty: an empty DATA frame."""
-        self._waiter: asyncio.Future[None] | None = None
         self._running: asyncio.Future[Any] | Promise | None = None
         """What the response will come from."""
         self._timer: asyncio.TimerHandle | None = None
@@ -111,7 +98,8 @@ class Stream:
         body = self._body
         self._end_receiving(body.received_bytes if body else 0)
         if self._handler is None:
-            self._send_refusal()
+            assert self.request.refusal is not None
+            self.response.refuse(self.request.refusal)
             return
         try:
             message = (body or self._make_body(many=False)).end()
@@ -216,16 +204,7 @@ class Stream:
         Raises:
             TypeError: it is not bytes. ConnectionFault: too many responses wait.
         """
-        if not isinstance(message, bytes):
-            raise TypeError(f"an answer of {type(message).__name__}; allowed: bytes")
-        if self.closed or self._trailers is not None:
-            return
-        if not self.call.trailing and self._context.sender.send_unary_response(self, message):
-            self._on_response_sent()
-            return
-        self._send_message(message)
-        # Only now: trailers that were known would follow the message on their own, if it goes at once after all.
-        self._end_with(encode_trailers(StatusCode.OK, "", self.call.trailing))
+        self.response.send_only(message, self.call.trailing)
 
     def respond_all(self, responses: Responses) -> None:
         """Send all that there is to respond, one by one in a Task, or in one piece now. Raises as :meth:`respond`."""
@@ -234,7 +213,7 @@ class Stream:
         elif not isinstance(responses, bytes):
             self.run(send_all(self, responses))
         elif not self.closed:
-            self._send_message(responses)
+            self.response.send(responses)
             self._end(StatusCode.OK)
 
     @property
@@ -243,66 +222,13 @@ class Stream:
         return self._context.sender.unsent_bytes
 
     def send(self, message: bytes) -> asyncio.Future[None] | None:
-        """Send one of many responses. A Future means that it waits for the peer, and that the next should wait for it.
-
-        Raises as :meth:`respond`.
-        """
-        if not isinstance(message, bytes):
-            raise TypeError(f"an answer of {type(message).__name__}; allowed: bytes")
-        if self.closed or self._send_message(message):
-            return None
-        self._waiter = self._context.loop.create_future()
-        return self._waiter
-
-    def _send_message(self, message: bytes) -> bool:
-        """False: a part of it waits for the peer."""
-        if self.pending is _NOTHING_PENDING:
-            self.pending = deque()
-        return self._context.sender.send_data(self, message if isinstance(message, Framed) else prefix(message))
-
-    def _send_refusal(self) -> None:
-        """Respond to what is no gRPC, now that its request has ended: HEADERS, a text, and empty DATA to end it, as
-        HTTP clients that know no trailers expect."""
-        assert self.request.refusal is not None
-        block, body = encode_refusal(self.request.refusal)
-        self._context.sender.send_headers(self.id, block, end=False)
-        self.started = True
-        self.pending = deque()
-        self._context.sender.send_data(self, body)
-        self._end_with(b"")
-
-    def on_sent(self) -> None:
-        """Nothing is pending any more."""
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
-        if self._trailers is not None:
-            self._send_trailers()
+        """See :meth:`loopgrpc.response.Response.send`."""
+        return self.response.send(message)
 
     def _end(self, status: StatusCode, message: str = "") -> None:
-        """End the response after what is pending."""
-        if self.closed or self._trailers is not None:
-            return
-        self._end_with(encode_trailers(status, message, self.call.trailing))
+        self.response.end(status, message, self.call.trailing)
 
-    def _end_with(self, block: bytes) -> None:
-        self._trailers = block
-        if self.pending:
-            self.unsent_since = self._context.loop.time()
-        else:
-            self._send_trailers()
-
-    def _send_trailers(self) -> None:
-        assert self._trailers is not None
-        context = self._context
-        if self._trailers:
-            context.work.units += 1
-            block = self._trailers if self.started else RESPONSE_HEADERS + self._trailers
-            context.sender.send_headers(self.id, block, end=True)
-        else:
-            context.sender.add(frame(DATA, END_STREAM, self.id, b""))
-        self._on_response_sent()
-
-    def _on_response_sent(self) -> None:
+    def _on_response_end(self) -> None:
         """The response's END_STREAM is on its way."""
         if self.receiving:
             self._context.send_reset(self.id, ErrorCode.NO_ERROR)
@@ -314,13 +240,8 @@ class Stream:
         """End the call with ``status``, whatever its handler does. After half a message there is only a reset."""
         if self.closed:
             return
-        if self.pending:
-            self._context.send_reset(self.id, ErrorCode.CANCEL)
-        else:
-            block = encode_trailers(status, message)
-            self._context.sender.send_headers(self.id, block if self.started else RESPONSE_HEADERS + block, end=True)
-            if self.receiving:
-                self._context.send_reset(self.id, ErrorCode.NO_ERROR)
+        if self.response.cut_short(status, message) and self.receiving:
+            self._context.send_reset(self.id, ErrorCode.NO_ERROR)
         self._close(cancelled=True)
 
     def check_deadline(self, now: float) -> None:
@@ -346,14 +267,11 @@ class Stream:
             return
         self.closed = True
         context = self._context
-        if self.pending:
-            context.sender.discard(self)
+        self.response.close()
         if self._timer is not None:
             self._timer.cancel()
         if self._body is not None:
             self._body.close()
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
         if self._running is not None:
             context.late_handlers += 1
             if isinstance(self._running, asyncio.Task):

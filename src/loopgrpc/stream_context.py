@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from loopgrpc.flood import WorkCounter
@@ -13,6 +14,7 @@ from loopgrpc.sender import Sender
 from loopgrpc.stream_ids import StreamIds
 
 
+@dataclass(slots=True, eq=False, kw_only=True)
 class StreamContext:
     """The parts of a connection that its streams use, and two sums over all of them.
 
@@ -20,37 +22,19 @@ class StreamContext:
     and comes up while no frame is processed. ``tasks`` are the handlers that run, of all connections of the server.
     """
 
-    __slots__ = (
-        "buffered_bytes", "fail", "ids", "late_handlers", "limits", "loop", "on_closed", "peer", "sender", "tasks",
-        "work",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        *,
-        sender: Sender,
-        ids: StreamIds,
-        work: WorkCounter,
-        limits: Limits,
-        loop: asyncio.AbstractEventLoop,
-        tasks: set[asyncio.Task[Any]],
-        peer: str,
-        fail: Callable[[ConnectionFault], None],
-        on_closed: Callable[[int], None],
-    ) -> None:
-        self.sender = sender
-        self.ids = ids
-        self.work = work
-        self.limits = limits
-        self.loop = loop
-        self.tasks = tasks
-        self.peer = peer
-        self.fail = fail
-        self.on_closed = on_closed
-        self.buffered_bytes = 0
-        """Requests that wait for handlers, whole or in part."""
-        self.late_handlers = 0
-        """Handlers that still run though their streams are closed."""
+    sender: Sender
+    ids: StreamIds
+    work: WorkCounter
+    limits: Limits
+    loop: asyncio.AbstractEventLoop
+    tasks: set[asyncio.Task[Any]]
+    peer: str
+    fail: Callable[[ConnectionFault], None]
+    on_closed: Callable[[int], None]
+    buffered_bytes: int = 0
+    """Requests that wait for handlers, whole or in part."""
+    late_handlers: int = 0
+    """Handlers that still run though their streams are closed."""
 
     def send_reset(self, stream_id: int, code: ErrorCode) -> None:
         """RST_STREAM; what the peer still sends on the stream is ignored."""

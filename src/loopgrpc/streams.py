@@ -221,10 +221,10 @@ class Streams:
         stream = self._table.get(stream_id)
         if stream is None:
             return
-        if stream.send_window + increment > WINDOW_MAX:
+        if stream.response.send_window + increment > WINDOW_MAX:
             raise StreamFault(stream_id, ErrorCode.FLOW_CONTROL_ERROR, f"a window above {WINDOW_MAX}")
-        stream.send_window += increment
-        self._sender.on_stream_window(stream)
+        stream.response.send_window += increment
+        self._sender.on_stream_window(stream.response)
 
     def on_initial_window(self, window_bytes: int) -> None:
         """The peer's INITIAL_WINDOW_SIZE: all windows move by the difference, also below 0 (RFC 9113, section 6.9.2).
@@ -234,10 +234,10 @@ class Streams:
         difference = window_bytes - self._sender.initial_window
         self._sender.initial_window = window_bytes
         for stream in list(self._table.values()):
-            if stream.send_window + difference > WINDOW_MAX:
+            if stream.response.send_window + difference > WINDOW_MAX:
                 raise ConnectionFault(ErrorCode.FLOW_CONTROL_ERROR, f"a window above {WINDOW_MAX}")
-            stream.send_window += difference
-            self._sender.on_stream_window(stream)
+            stream.response.send_window += difference
+            self._sender.on_stream_window(stream.response)
 
     def on_fault(self, fault: StreamFault) -> None:
         """End the stream that broke a rule. Raises ConnectionFault: there were too many."""
@@ -265,7 +265,8 @@ class Streams:
         """Once a second or so: deadlines, and responses that the peer gives no window for."""
         for stream in list(self._table.values()):
             stream.check_deadline(now)
-            if not stream.closed and stream.unsent_since and now - stream.unsent_since > self._limits.stall_s:
+            unsent_since = stream.response.unsent_since
+            if not stream.closed and unsent_since and now - unsent_since > self._limits.stall_s:
                 log.debug("%s: stream %d: no window for its response", self._context.peer, stream.id)
                 self._context.send_reset(stream.id, ErrorCode.ENHANCE_YOUR_CALM)
                 stream.drop()

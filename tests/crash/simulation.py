@@ -35,7 +35,7 @@ OPERATIONS = 12
 """At most so many between two faults."""
 STEPS = 150
 """A crash comes within so many steps of the disk."""
-NOT_CHECKED = ("secret.key",)
+NOT_CHECKED: tuple[str, ...] = ()
 TOPICS, KEYS = ("a", "b"), ("k", "l", "m")
 DELAYS_MS = ((0, 500), (0, 3_000), (5_000, 60_000), (600_000, 7_200_000))
 ADVANCES_S = (0.05, 0.5, 2.0, 2.0, 31.0, 600.0)
@@ -259,6 +259,17 @@ class Life:
         for entry in w.b.pending():
             count = sum(i.startswith(entry.topic) for i in listed)
             assert entry.pending == count, f"{entry.pending} are counted in {entry.topic}, and {count} listed"
+            least, most = self.ready(entry.topic)
+            assert least <= entry.ready <= most, (
+                f"{entry.ready} are ready in {entry.topic}; {least} to {most} should be"
+            )
+
+    def ready(self, topic: str) -> tuple[int, int]:
+        """How many messages wait for the group, at least and at most."""
+        w, now = self.world, self.world.clock.now_ms()
+        perhaps = {i for ids in w.perhaps for i in ids}
+        due = {i for i in (w.accepted | perhaps) - w.gone - w.settled if w.due_ms[i] <= now and i.startswith(topic)}
+        return len(due - perhaps - w.perhaps_gone - w.perhaps_settled), len(due)
 
 
 def flip(path: Path, at: int) -> None:

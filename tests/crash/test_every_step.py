@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tarry.broker.verification import plan_checks
+from tarry.verify import Finding
 from tests.crash.tools import LOSSES, PARTS, KeepNothing, World, crash_at, steps_of
 
 SETTINGS = {"horizon_ms": 2_000}
@@ -113,6 +115,12 @@ SCENARIOS: list[Callable[[World], None]] = [
 ]
 
 
+def damage_in(directory: Path) -> list[Finding]:
+    """What `tarry verify` would say of it."""
+    checks = plan_checks(directory, str(directory / "store"))
+    return [each for check in checks for each in check.run(lambda _: None) if isinstance(each, Finding)]
+
+
 def survives(directory: Path, scenario: Callable[[World], None], step: int | None, loss: str, recovery: int) -> int:
     """Run it, crash it, recover it (perhaps crashing again), check it, open it once more. The steps of a whole run."""
     w = World(directory, settings=SETTINGS)
@@ -124,6 +132,7 @@ def survives(directory: Path, scenario: Callable[[World], None], step: int | Non
     crashed = crash_at(work, w.files, step)
     steps = w.files.steps
     w.crashed(LOSSES[loss](step or 0))
+    assert damage_in(directory) == [], "what a crash leaves is no damage"
     if crashed and crash_at(w.open, w.files, recovery):
         w.crashed(LOSSES[loss](recovery))
     if w.broker is None:

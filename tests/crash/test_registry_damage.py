@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from tarry.api.outcome import Outcome
@@ -217,3 +218,23 @@ def test_a_directory_of_an_earlier_version(dirs: Killed) -> None:
     path.write_text(json.dumps(fields))
     assert State.of(directory) == dirs.expected
     assert json.loads(path.read_text())["version"] == 3
+
+
+def test_keys_of_a_bulk_job_that_no_checkpoint_tells_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """They are in no row of the intake: the row of the job says how far the registry had been durable."""
+    keys = [f"bulk{i}" for i in range(50)]
+    with open_broker(tmp_path / "data", clock=TestClock(T0)) as broker:
+        schedule(broker, 0, 10)
+        broker.step()
+        bulk = broker.components.bulk
+        number = bulk.begin("j").number
+        rows = {"topic": ["t"] * 50, "due_ms": pa.array([T0 + 7_200_000] * 50), "body": [b"x"] * 50, "key": keys}
+        bulk.commit(number, *bulk.stage(number, [pa.record_batch(rows)]))
+        assert broker.components.jobs.unnamed() == []
+        shutil.copytree(tmp_path / "data", tmp_path / "killed")
+    [log] = files(tmp_path / "killed", "*.log")
+    with log.open("r+b") as file:
+        file.truncate(log.stat().st_size - 500)
+    with open_broker(tmp_path / "killed", clock=TestClock(T0)) as broker:
+        assert [key for key in keys if broker.find_key("t", key) is None] == []
+    assert "had been durable" in caplog.text

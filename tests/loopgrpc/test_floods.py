@@ -231,3 +231,26 @@ async def test_a_peer_that_answers_no_ping_does_not_delay_a_stop() -> None:
         pass_time(server, 3)
         await stopping
         assert server.connections == 0
+
+
+async def test_more_connections_of_one_address_than_there_may_be() -> None:
+    async with serving(peer_connections_max=1) as (server, _), Wire(server.port) as first:
+        await first.settled()
+        async with Wire(server.port) as second:
+            goaway = await second.until(GOAWAY)
+            assert b"too many connections of 127.0.0.1; allowed: 1" in goaway.payload
+        first.send(call(1))
+        assert (await first.answer(1))[1] == prefix(b"hello")
+
+
+@pytest.mark.parametrize("limit", ["connections_max", "peer_connections_max"])
+async def test_connections_that_say_nothing_keep_nobody_out(limit: str) -> None:
+    async with serving(**{limit: 3}) as (server, _):
+        silent = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(10)]
+        async with Wire(server.port) as wire:
+            wire.send(call(1))
+            assert (await wire.answer(1))[1] == prefix(b"hello")
+            for reader, _ in silent[:8]:
+                await reader.read()  # each was closed, the oldest first
+        for _, writer in silent:
+            writer.close()

@@ -89,7 +89,7 @@ async def _work_through(data: bytes, cuts: list[int], between: list[str]) -> Non
     assert usage.buffered_bytes >= 0
     # Private, as it compares a sum with its parts, which nobody else needs.
     streams = connection._streams._table.values()  # noqa: SLF001 - that nothing is left open shows nowhere else
-    assert usage.pending_bytes == sum(len(piece) for stream in streams for piece in stream.pending)
+    assert usage.pending_bytes == sum(len(piece) for stream in streams for piece in stream.response.pending)
     assert {f.kind for f in peer.frames()} <= {0, 1, 3, 4, 6, 7, 8, 9}
     connection.connection_lost(None)
     for promise in service.promises:

@@ -36,10 +36,11 @@ OFFSET = st.integers(0, (1 << 40) - 1)
 def test_a_message_is_read_as_it_was_written(
     topic: str, offset: int, body: bytes, properties: dict[str, str], flag: int, host: str
 ) -> None:
-    message = StoredMessage(topic, offset, body, properties, flag, 8, 11, host, 12, 3)
+    message = StoredMessage(topic, offset, body, properties, flag, 8, 11, host, 12, 3, 2)
     [read] = messages_of(encode_message(message, HOST))
     assert (read["topic"], read["offset"], read["body"], read["flag"]) == (topic, offset, body, flag)
     assert (read["properties"], read["born_ms"], read["stored_ms"], read["times"]) == (properties, 11, 12, 3)
+    assert read["queue"] == 2
     assert queue_offset(topic, read["physical"]) == offset
 
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from tests.crash.tools import SMALL, World
 
+from tarry.api.operations import ReadCancellations, ReadIntake
 from tarry.base import handle
 from tarry.base.clock import TestClock
 from tarry.base.config import Config
@@ -271,11 +272,34 @@ def test_an_opening_that_fails_lets_go_of_the_directory(tmp_path: Path) -> None:
         broker.schedule("a", b"x")
     secret = (tmp_path / "secret.key").read_bytes()
     (tmp_path / "secret.key").write_bytes(b"short")
-    with pytest.raises(CorruptError, match="5 bytes; allowed: 32"), open_broker(tmp_path):
+    with pytest.raises(CorruptError, match="5 bytes; allowed: 36"), open_broker(tmp_path):
         pass
     (tmp_path / "secret.key").write_bytes(secret)
     with open_broker(tmp_path):
         pass
+
+
+def test_a_secret_with_a_flipped_bit_is_refused_and_one_without_a_checksum_is_read(tmp_path: Path) -> None:
+    with open_broker(tmp_path) as broker:
+        receipt = broker.schedule("a", b"x", delay="1h")
+    path = tmp_path / "secret.key"
+    sound = path.read_bytes()
+    for place in (0, 31, 32, 35):
+        path.write_bytes(sound[:place] + bytes([sound[place] ^ 1]) + sound[place + 1 :])
+        with pytest.raises(CorruptError, match="its checksum does not hold"), open_broker(tmp_path):
+            pass
+    path.write_bytes(sound[:32])  # as older versions wrote it
+    with open_broker(tmp_path) as broker:
+        assert broker.cancel(receipt.handle)
+
+
+def test_a_range_that_ends_behind_the_intake_is_no_damage(tmp_path: Path) -> None:
+    with open_broker(tmp_path) as broker:
+        broker.schedule("a", b"x")
+        for request in (ReadIntake(0, 2), ReadCancellations(0, 1 << 61)):
+            with pytest.raises(InvalidArgumentError, match="allowed: up to 1, where the intake ends"):
+                broker.call(request)
+        assert sum(batch.num_rows for batch in broker.read_intake(0, 1)) == 1
 
 
 def test_handles_outlive_a_restart_and_not_a_new_secret(tmp_path: Path) -> None:

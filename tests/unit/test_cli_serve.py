@@ -29,7 +29,7 @@ class Servers:
         self.directory = directory
         self.processes: list[Process] = []
 
-    def start(self, *options: str, code: str | None = None) -> Process:
+    def start(self, *options: str, code: str | None = None, umask: int = -1, **environment: str) -> Process:
         command = [
             sys.executable,
             "-c",
@@ -38,7 +38,8 @@ class Servers:
         process = subprocess.Popen(
             [*command, "serve", "--flight", "127.0.0.1:0", "--pipeline", "off", *options],
             cwd=self.directory,
-            env={k: v for k, v in os.environ.items() if not k.startswith("TARRY_")},
+            env={k: v for k, v in os.environ.items() if not k.startswith("TARRY_")} | environment,
+            umask=umask,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -93,6 +94,46 @@ def test_what_was_sent_survives_kill_9(servers: Servers) -> None:
     with Client(ready(servers.start("--data", "data"))) as client:
         [message] = client.receive("orders", group="g", wait=30)
         assert message.body == b"x"
+
+
+def test_a_variable_that_nobody_knows_is_a_warning(servers: Servers) -> None:
+    process = servers.start("--data", "data", TARRY_PORT="tcp://10.0.0.1:7611", TARRY_HORIZN_MS="5")
+    ready(process)
+    process.send_signal(signal.SIGTERM)
+    code, log = end(process)
+    assert code == ExitCode.OK
+    [warning] = [line for line in log.splitlines() if "WARNING" in line]
+    assert "TARRY_HORIZN_MS in the environment is no setting" in warning
+
+
+@pytest.mark.parametrize("umask", [0, 0o077])
+def test_files_are_for_owner_and_group_whatever_the_umask(servers: Servers, tmp_path: Path, umask: int) -> None:
+    from tarry.client import Client
+
+    process = servers.start("--data", "data", umask=umask)
+    with Client(ready(process)) as client:
+        client.schedule("orders", b"x", delay="1h", key="k", id="i")
+        client.cancel_key("orders", "k")
+    process.send_signal(signal.SIGTERM)
+    assert end(process)[0] == ExitCode.OK
+    paths = [tmp_path / "data", *(tmp_path / "data").rglob("*")]
+    modes = {(path.is_dir(), oct(path.stat().st_mode & 0o777)) for path in paths if path.name != "secret.key"}
+    assert modes == {(True, "0o750"), (False, "0o640")}
+    assert {path.parent.name for path in paths} >= {"registry", "store", "_delta_log", "intake", "ready", "acks"}
+
+
+def test_the_rocketmq_front_without_its_extra_says_what_to_install(servers: Servers) -> None:
+    without = """
+import sys
+sys.modules["uvloop"] = None
+from tarry.cli.main import run
+sys.exit(run(sys.argv[1:]))
+"""
+    code, log = end(servers.start("--data", "data", "--rocketmq", "127.0.0.1:0", code=without))
+    assert code == ExitCode.FAILED
+    assert log.splitlines()[-1].startswith("tarry: not_found: the RocketMQ front needs the module 'uvloop'")
+    assert "pip install 'tarry[rocketmq]'" in log
+    assert "Traceback" not in log
 
 
 def test_a_second_broker_on_the_directory_is_refused(servers: Servers) -> None:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarry.api.coalescing import Batch, Coalescer, EndOfTurn
+from tarry.api.coalescing import Batch, Coalescer, EndOfTurn, fail_futures
 from tarry.base.errors import (
     ClosedError,
     InvalidArgumentError,
@@ -292,3 +292,64 @@ def test_the_end_of_a_turn_comes_once() -> None:
         return turns
 
     assert asyncio.run(main()) == [5, 6]
+
+
+TASK_STEPS = st.lists(
+    st.tuples(st.sampled_from(["add", "cancel", "accept", "refuse row", "refuse", "lose"]), st.integers(0, 9)),
+    max_size=40,
+)
+
+
+@given(TASK_STEPS, st.booleans())
+def test_tasks_that_leave_harm_nobody_and_nobody_waits_for_ever(steps: list[tuple[str, int]], closes: bool) -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        sent: list[Batch[tuple[int, asyncio.Future[int]]]] = []
+        coalescer: Coalescer[tuple[int, asyncio.Future[int]]] = Coalescer(sent.append, fail_futures, rows_max=4)
+        end_of_turn = EndOfTurn(loop, coalescer.pump)
+        futures: list[asyncio.Future[int]] = []
+        left: set[int] = set()
+
+        def accept(batch: Batch[tuple[int, asyncio.Future[int]]]) -> None:
+            for number, future in batch.entries:
+                if not future.done():
+                    future.set_result(number)
+            coalescer.on_accepted(batch)
+
+        def answer(step: str, argument: int) -> None:
+            batch = sent.pop(argument % len(sent))
+            if step == "accept":
+                accept(batch)
+            elif step == "refuse row":
+                coalescer.on_refused(batch, KeyExistsError("no", row=argument % len(batch.entries)))
+            elif step == "refuse":
+                coalescer.on_refused(batch, OverloadedError("full"))
+            else:
+                coalescer.on_failed(batch, UnavailableError("away"))
+            end_of_turn.plan()
+
+        for step, argument in steps:
+            if step == "add":
+                future = loop.create_future()
+                coalescer.add((len(futures), future))
+                futures.append(future)
+                end_of_turn.plan()
+            elif step == "cancel" and futures:
+                if futures[argument % len(futures)].cancel():
+                    left.add(argument % len(futures))
+            elif sent:
+                answer(step, argument)
+            if argument % 3 == 0:
+                await asyncio.sleep(0)  # a turn of the loop
+        await asyncio.sleep(0)
+        if closes:
+            coalescer.close("closed")
+        while sent:
+            answer("accept", 0)
+            await asyncio.sleep(0)
+        assert all(future.done() for future in futures)
+        assert {number for number, future in enumerate(futures) if future.cancelled()} == left
+        for number, future in enumerate(futures):
+            assert future.cancelled() or future.exception() or future.result() == number
+
+    asyncio.run(main())

@@ -21,7 +21,7 @@ from tarry.broker.embedded import AsyncBroker
 from tarry.broker.operations import handlers
 from tarry.cli.main import app
 from tarry.client import AsyncClient, Client
-from tarry.fronts.flight.server import ACTIONS, TICKETS
+from tarry.fronts.flight.requests import ACTIONS, TICKETS
 from tarry.testing import open_broker
 
 PIPELINE = (ops.BeginJob, ops.ReserveSeqs, ops.CommitJob, ops.AbortJob, ops.GetIntakeState, ops.ReadIntake)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
+import os
 import random
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,7 @@ from tarry.api.outcome import Outcome
 from tarry.base.errors import ClosedError, DiskFullError, InvalidArgumentError, InvalidMessageError, KeyExistsError
 from tarry.base.message import SCHEMA
 from tarry.log.files import OsFiles
-from tarry.names import Registry, digest_of_id, name_of_key
+from tarry.names import Registry, database, digest_of_id, name_of_key
 from tarry.names.encoding import ID, name_of_id
 from tarry.testing import TestBroker, open_broker
 
@@ -316,6 +318,34 @@ def test_a_reader_that_meets_the_end_finds_no_damage(tmp_path: Path) -> None:
     with pytest.raises(ClosedError):
         r_get([name_of_key("t", "a")])
     r._database._db = None  # noqa: SLF001 - what a reader sees in the middle of a step
+    assert r.recover()
+    assert r.get([name_of_key("t", "a")])[0] is not None
+    r.close()
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EMFILE])
+def test_a_full_disk_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """It is neither thrown away nor called damaged: nothing is lost of it."""
+
+    class Full:
+        def __init__(self, *_: object) -> None:
+            raise RuntimeError(f"IO error: {os.strerror(number)}: While appending to file: 000004.log")
+
+        get = write = __init__
+
+    r = registry(tmp_path / "r")
+    r.apply(as_rows([("t", 1, "a", None, False)], 0))
+    with monkeypatch.context() as patch:
+        patch.setattr(r._database, "_db", Full.__new__(Full))  # noqa: SLF001 - RocksDB's own error, without filling a disk
+        with pytest.raises(OSError, match=os.strerror(number)):
+            r.get([name_of_key("t", "a")])
+        with pytest.raises(OSError, match=os.strerror(number)):
+            r.apply(as_rows([("t", 1, "b", None, False)], 1))
+    r.close()
+    with monkeypatch.context() as patch:
+        patch.setattr(database, "Rdict", Full)
+        with pytest.raises(OSError, match=os.strerror(number)):
+            r.recover()
     assert r.recover()
     assert r.get([name_of_key("t", "a")])[0] is not None
     r.close()

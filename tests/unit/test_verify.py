@@ -18,6 +18,10 @@ from tarry.base.config import Config
 from tarry.base.errors import LockedError
 from tarry.broker import Broker
 from tarry.broker.verification import held
+from tarry.store.claims import Content
+from tarry.store.parquet import groups
+from tarry.store.place import Place
+from tarry.verify.store import check_file
 
 T0 = 1_795_264_000_000
 HOUR = 3_600_000
@@ -77,6 +81,7 @@ KINDS = {
     "last ready log": "ready/*.log",
     "ready index": "ready/*.idx",
     "acks log": "acks/*.log",
+    "jobs.db": "jobs.db",
     "checkpoint.json": "checkpoint.json",
     "policies.json": "policies.json",
     "store log": "store/_delta_log/*.json",
@@ -108,6 +113,8 @@ def flips() -> Iterator[Any]:
     """Kinds of files, and at which part of their length a byte is flipped: one place of each in the core."""
     for kind in KINDS:
         yield kind, 0.3
+        if kind in ("ready index", "jobs.db"):
+            continue
         # Behind the middle of its files, RocksDB keeps what it can do without.
         for at in (0.0, 0.5) if kind == "registry" else (0.0, 0.5, 0.77, 1.0):
             yield pytest.param(kind, at, marks=pytest.mark.rest)
@@ -118,7 +125,8 @@ def test_one_flipped_byte_is_found(data: Path, kind: str, at: float, capsys: Cap
     path = sorted(data.glob(KINDS[kind]))[-1 if kind.startswith("last") else 0]
     content = bytearray(path.read_bytes())
     # Arrow writes the schema twice, and padding; one of the two and the rest is what is read.
-    place = content.rindex(b"tarry") + 2 if kind == "ready index" else int(at * (len(content) - 1))
+    marks = {"ready index": b"tarry", "jobs.db": b"committed"}  # SQLite has padding, too
+    place = content.rindex(marks[kind]) + 2 if kind in marks else int(at * (len(content) - 1))
     content[place] ^= 0x15
     path.write_bytes(content)
     *entries, summary = data_of(capsys, "verify", str(data), code=4)
@@ -170,3 +178,28 @@ def test_a_directory_in_use_is_refused_and_left_alone(data: Path, capsys: Captur
 def test_a_broker_does_not_start_while_a_directory_is_checked(data: Path) -> None:
     with held(data), held(data), pytest.raises(LockedError):
         Broker.open(Config(data=data, pipeline="off"), threads=False)
+
+
+@pytest.mark.parametrize("name", ["older", "foreign"])
+def test_a_file_without_a_checksum_of_its_data_is_decoded(data: Path, name: str) -> None:
+    store = data / "store"
+    path = min(store.glob("shard=0/*/*.parquet"))
+    *_, unique, _, of_footer = path.stem.split("-")
+    renamed = path.rename(path.with_name(f"run-{unique}-{of_footer}.parquet" if name == "older" else "part-0.parquet"))
+
+    def findings(rows: int = 99) -> list[Any]:
+        claimed = Content(rows, 0, 0, 0, 0, "b", "b") if name == "foreign" else content._replace(rows=rows)
+        size = renamed.stat().st_size
+        return list(check_file(place, str(renamed.relative_to(store)), size, claimed, lambda _: None))
+
+    place = Place.of(str(store))
+    content = Content.of(groups(place, str(renamed.relative_to(store))))
+    assert findings() == []
+    if name == "older":
+        [finding] = findings(rows=98)
+        assert "rows 98, but its footer says 99" in str(finding)
+    whole = bytearray(renamed.read_bytes())
+    whole[len(whole) // 4] ^= 0x15
+    renamed.write_bytes(whole)
+    [finding] = findings()
+    assert (finding.path, finding.offset) == (str(renamed), 4), "the first row group begins behind the magic number"

@@ -107,7 +107,7 @@ def admit(
             given["properties"],
             row_bytes_max=limits.properties_bytes_max,
             bytes_max=limits.batch_bytes_max,
-            allowed=tuple(_IN_PROPERTIES.values()) if again else (),
+            exempt=tuple(_IN_PROPERTIES.values()) if again else (),
         )
         if again:
             _check_late(pc.map_lookup(columns["properties"], LATE, "last"))

@@ -1,19 +1,25 @@
 """The operations as methods: of :class:`Calls` for whoever may wait, of :class:`AsyncCalls` for asyncio.
 
-A broker in this process and a client of one elsewhere have them from here, so that they look alike. To consume and to
-schedule differ: there each has its own way, with the arguments of :mod:`tarry.api.schedule`.
+A broker in this process and a client of one elsewhere have them from here, so that they look alike; and single
+messages are scheduled with the same arguments. Consuming differs: there each has its own way.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
+from datetime import datetime
 from functools import wraps
 from types import MethodType
-from typing import Any, Generic, ParamSpec, TypeVar, overload
+from typing import Any, Generic, ParamSpec, TypeVar, Unpack, overload
 
 from tarry.api import operations as ops
+from tarry.api.gathering import Cancelling, of_one
 from tarry.api.operation import Operation
 from tarry.api.outcome import Outcome
+from tarry.api.receipt import Receipt
+from tarry.api.schedule import MessageOptions, Row, make_row, plain_row
+from tarry.base.delay import Delay
 from tarry.base.errors import InvalidArgumentError
 
 P = ParamSpec("P")
@@ -100,6 +106,41 @@ class Calls(_Methods):
         """
         raise NotImplementedError
 
+    def schedule(
+        self,
+        topic: str,
+        body: bytes | str,
+        *,
+        delay: Delay | None = None,
+        due: datetime | int | None = None,
+        **options: Unpack[MessageOptions],
+    ) -> Receipt:
+        """Schedule a message; when this returns, it is durable.
+
+        Args:
+            topic: where it will be delivered.
+            body: what; a text is encoded as UTF-8.
+            delay: how long from now: seconds, a timedelta, "1h30m", an aware datetime, ``DelayLevel(n)`` (of the
+                broker's table). At once without ``delay`` and ``due``.
+            due: the instant instead: an aware datetime, or UTC milliseconds.
+            options: id, key, on_key, tag, properties, ttl, late, tries, repeat, order_key: see
+                :class:`tarry.api.schedule.MessageOptions`.
+
+        Raises:
+            KeyExistsError: ``on_key`` is "refuse", and a message of this key is pending; nothing was scheduled.
+            InvalidMessageError, InvalidArgumentError: a value is not allowed; nothing was scheduled.
+            OverloadedError, DiskFullError: not now; nothing was scheduled, try again later.
+            UnavailableError: there was no answer. The message **may have been accepted**; a client never sends it twice
+                by itself. To schedule it again may make it come twice.
+        """
+        # Handing on arguments that are not there takes a twentieth of a call.
+        row = make_row(topic, body, delay=delay, due=due, **options) if options else plain_row(topic, body, delay, due)
+        return self._schedule(row)
+
+    def _schedule(self, row: Row) -> Receipt:
+        """Schedule the message of a row, and wait until it is durable."""
+        raise NotImplementedError
+
     def cancel(self, handle: str) -> Outcome:
         """Cancel the message that ``handle`` names, durably; of a series, all that is to come.
 
@@ -115,7 +156,7 @@ class Calls(_Methods):
         try:
             [outcome] = self.cancel_many([handle])
         except InvalidArgumentError as error:
-            raise _of_one(error) from None
+            raise of_one(error) from None
         return outcome
 
     def cancel_key(self, topic: str, key: str) -> Outcome:
@@ -127,25 +168,37 @@ class Calls(_Methods):
 class AsyncCalls(_Methods):
     """:class:`Calls`, to be awaited."""
 
+    def __init__(self) -> None:
+        self._cancelling = Cancelling(self.cancel_many)
+
     async def call(self, operation: Operation[R]) -> R:
         """See :meth:`Calls.call`."""
         raise NotImplementedError
 
+    async def schedule(
+        self,
+        topic: str,
+        body: bytes | str,
+        *,
+        delay: Delay | None = None,
+        due: datetime | int | None = None,
+        **options: Unpack[MessageOptions],
+    ) -> Receipt:
+        """As :meth:`Calls.schedule`; what several tasks schedule at the same time travels together. A task that is
+        cancelled may have scheduled its message.
+        """
+        row = make_row(topic, body, delay=delay, due=due, **options) if options else plain_row(topic, body, delay, due)
+        return await self._schedule(row)
+
+    def _schedule(self, row: Row) -> asyncio.Future[Receipt]:
+        """Schedule the message of a row; done when it is durable."""
+        raise NotImplementedError
+
     async def cancel(self, handle: str) -> Outcome:
-        """As :meth:`Calls.cancel`."""
-        try:
-            [outcome] = await self.cancel_many([handle])
-        except InvalidArgumentError as error:
-            raise _of_one(error) from None
-        return outcome
+        """As :meth:`Calls.cancel`; what several tasks cancel at the same time travels together."""
+        return await self._cancelling.cancel(handle)
 
     async def cancel_key(self, topic: str, key: str) -> Outcome:
         """As :meth:`Calls.cancel_key`."""
         [outcome] = await self.cancel_keys(topic, [key])
         return outcome
-
-
-def _of_one(error: InvalidArgumentError) -> InvalidArgumentError:
-    """``error`` without the place among many: one handle was given."""
-    error.args = (str(error).removeprefix("handle 0: "),)
-    return error

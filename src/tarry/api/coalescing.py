@@ -17,10 +17,11 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
-from tarry.base.errors import ClosedError, InvalidArgumentError, InvalidMessageError, TarryError, from_wire
+from tarry.base.errors import ClosedError, InvalidArgumentError, InvalidMessageError, TarryError
 
 log = logging.getLogger(__name__)
 
@@ -253,4 +254,11 @@ class EndOfTurn:
 
 def copy_of(error: TarryError) -> TarryError:
     """The same error for another caller: one that several raise collects all their tracebacks."""
-    return from_wire(error.code, str(error))
+    return copy(error)
+
+
+def fail_futures(entries: list[tuple[Any, asyncio.Future[Any]]], error: TarryError) -> None:
+    """:data:`Refuse` for callers that wait for futures: tasks, which may have been cancelled. On the loop's thread."""
+    for _, future in entries:
+        if not future.done():
+            future.set_exception(copy_of(error))

@@ -89,7 +89,7 @@ class ConsumerGroup(Protocol):
     def settings(self) -> GroupSettings: ...
     @property
     def ordered(self) -> bool:
-        """By its own settings, or its topic's."""
+        """Whether messages of one order key are delivered one after the other: by its own settings, or its topic's."""
         ...
 
     @property
@@ -112,7 +112,7 @@ class ConsumerGroup(Protocol):
         ...
 
     def subscribe(self, *, prefetch: int, lease_ms: int) -> Subscription:
-        """Another consumer of the group."""
+        """Add a consumer to the group."""
         ...
 
     def wants(self, batch: pa.RecordBatch) -> Mask:

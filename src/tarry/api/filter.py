@@ -47,7 +47,7 @@ _ALLOWED = f"'*', 'A || B', 'A && B', or 'sql:' and a condition, in up to {TEXT_
 
 
 class Filter(Protocol):
-    """What :func:`parse_filter` gives. Any thread may use it."""
+    """Says which messages a group wants; made by :func:`parse_filter`. Any thread may use it."""
 
     @property
     def text(self) -> str:
@@ -55,7 +55,7 @@ class Filter(Protocol):
 
     @property
     def matches_all(self) -> bool:
-        """It is ``*``: there is no need to ask."""
+        """Whether it is ``*``: then :meth:`mask` need not be asked."""
 
     def mask(self, batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
         """Which rows of ``batch`` (:data:`tarry.base.message.SCHEMA`) match.

@@ -66,7 +66,7 @@ class Translated:
 
 
 def translate(text: str) -> Translated:
-    """The condition ``text`` for SQLite.
+    """Translate the condition ``text`` to SQLite's SQL.
 
     Raises:
         InvalidArgumentError: it is none, or beyond a limit; says at which character, counted from 1, and why.

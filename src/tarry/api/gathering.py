@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
-from tarry.api.coalescing import Batch, Coalescer, EndOfTurn, copy_of
+from tarry.api.coalescing import Batch, Coalescer, EndOfTurn, fail_futures
 from tarry.api.outcome import Outcome
 from tarry.base import handle
 from tarry.base.errors import TarryError
 
+T = TypeVar("T", bound=TarryError)
 Entry = tuple[str, "asyncio.Future[Outcome]"]
 
 
@@ -60,6 +62,10 @@ class Cancelling:
 
 
 def _refuse(entries: list[Entry], error: TarryError) -> None:
-    for _, future in entries:
-        if not future.done():
-            future.set_exception(copy_of(error))
+    fail_futures(entries, of_one(error))
+
+
+def of_one(error: T) -> T:
+    """``error`` without the place among many: one handle was given."""
+    error.args = (str(error).removeprefix("handle 0: "),)
+    return error

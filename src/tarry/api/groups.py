@@ -36,7 +36,7 @@ class GroupSettings(GroupFields):
         return cls(tries=0) if is_dead_topic(topic) else cls()
 
     def changed(self, **given: Any) -> GroupSettings:
-        """With new values; None leaves a setting as it is."""
+        """A copy with new values; None leaves a setting as it is."""
         return _changed(self, given)
 
     def __post_init__(self) -> None:
@@ -90,7 +90,7 @@ class TopicSettings(TopicFields):
     """
 
     def changed(self, **given: Any) -> TopicSettings:
-        """With new values; None leaves a setting as it is."""
+        """A copy with new values; None leaves a setting as it is."""
         return _changed(self, given)
 
     def __post_init__(self) -> None:

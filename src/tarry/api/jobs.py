@@ -9,7 +9,7 @@ from tarry.api.outcome import Outcome
 
 
 class JobState(StrEnum):
-    """Of the last attempt of a job."""
+    """What state the last attempt of a job is in."""
 
     OPEN = "open"
     """It is being loaded; nothing of it is there yet."""

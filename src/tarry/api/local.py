@@ -76,7 +76,7 @@ class LocalBroker(Protocol):
     # -- consuming -----------------------------------------------------------------------------------------------------
 
     def open_subscription(self, request: Subscribe) -> Subscription:
-        """A consumer of a group, which is made (durably) when it is new."""
+        """Add a consumer to a group, which is created (durably) when it is new."""
         ...
 
     def group(self, topic: str, name: str, *, start: str | None = None, broadcast: str | None = None) -> ConsumerGroup:
@@ -86,7 +86,7 @@ class LocalBroker(Protocol):
         ...
 
     def find_group(self, topic: str, name: str) -> ConsumerGroup:
-        """A group that is there.
+        """Look up a group that exists.
 
         Raises:
             NotFoundError: there is none of that name.

@@ -79,7 +79,7 @@ class Codec(Generic[R]):
 
 
 def named(name: str) -> Codec[Any]:
-    """One value, in an object under this name."""
+    """The codec of one value: a JSON object that has it under this name."""
     return Codec(lambda value: {name: value}, lambda answer: answer[name])
 
 
@@ -94,7 +94,7 @@ def _plain(value: Any) -> dict[str, Any]:
 
 
 def many(codec: Codec[D]) -> Codec[list[D]]:
-    """A list of such."""
+    """The codec of a list of values."""
     return Codec(
         lambda values: [codec.encode(value) for value in values],
         lambda answer: [codec.decode(value) for value in answer],
@@ -140,7 +140,7 @@ def one_batch(schema: pa.Schema) -> tuple[Callable[[pa.RecordBatch], Any], Calla
 
 
 class Request:
-    """What is asked for, as a dataclass, and its form as JSON."""
+    """Base of requests, which are dataclasses: their form as JSON."""
 
     __slots__ = ()
 
@@ -210,7 +210,7 @@ class Caller(Protocol):
 
 
 def decoded(decode: Callable[[], R], answer: Any) -> R:
-    """What ``decode`` makes of a broker's ``answer``.
+    """Call ``decode``, which reads a broker's ``answer``.
 
     Raises:
         TarryError: the answer is none that it can read.

@@ -9,7 +9,7 @@ from tarry.api.receipt import Receipt
 
 
 class Outcome(StrEnum):
-    """The answer for one message."""
+    """What became of an attempt to cancel or reschedule one message."""
 
     DONE = "done"
     """It was pending, and no consumer will ever get it (at its former time, where it was rescheduled)."""

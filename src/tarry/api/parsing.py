@@ -15,7 +15,7 @@ Q = TypeVar("Q", bound=Request)
 
 
 def parse(kind: type[Q], raw: bytes) -> Q:
-    """The request of this kind that ``raw``, a JSON object, makes.
+    """Read ``raw``, a JSON object, as a request of this kind.
 
     Raises:
         InvalidArgumentError: names the field and what is allowed.
@@ -39,7 +39,7 @@ def from_json(kind: type[Q], values: Any) -> Q:
 
 @cache
 def _model(kind: Any) -> type[BaseModel] | None:
-    """What checks the fields; of a class, so it is made once."""
+    """The pydantic model that checks the fields of a request's class; made once for each."""
     wire_fields = kind.wire_fields()
     if wire_fields is None:
         return None

@@ -27,7 +27,7 @@ PLACED = np.dtype(
 
 
 def id_of(seq: int) -> str:
-    """The id of a message that was given none."""
+    """The id of a message whose producer gave it none."""
     return f"{seq:016x}"
 
 
@@ -90,12 +90,12 @@ class Accepted:
 
     @property
     def count(self) -> int:
-        """How many rows."""
+        """The number of rows."""
         return len(self.due_ms)
 
     @property
     def seqs(self) -> Int64s:
-        """Each row's message's number."""
+        """The seq of each row's message: shape (rows,)."""
         if self.placed is not None:
             return self.placed["seq"].astype(np.int64)
         return np.arange(self.first_seq, self.first_seq + self.count)
@@ -108,7 +108,7 @@ class Accepted:
         return [OUTCOMES[outcome] for outcome in self.placed["outcome"].tolist()]
 
     def handles(self) -> list[str]:
-        """What cancels or reschedules the rows."""
+        """The handle of each row's message, with which it is cancelled or rescheduled."""
         if self.placed is not None:
             return [handle.encode(*entry[:5]) for entry in self.placed.tolist()]
         return [

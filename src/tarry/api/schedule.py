@@ -17,7 +17,7 @@ import pyarrow as pa
 from tarry.api.values import (
     ON_KEY,
     as_bytes,
-    check_topic_again,
+    check_topic_name,
     one_of,
     pairs_of,
     repeat_json,
@@ -153,8 +153,8 @@ def _full_row(
 
 
 def plain_row(topic: str, body: bytes | str, delay: Delay | None, due: datetime | int | None) -> Row:
-    """:func:`make_row` of a message that says no more than that."""
-    check_topic_again(topic)
+    """:func:`make_row` of a message without options."""
+    check_topic_name(topic)
     if type(body) is not bytes:
         body = as_bytes(body)
     if len(body) > _BODY_MAX:
@@ -195,7 +195,7 @@ def rows_of(messages: Iterable[Message | Mapping[str, Any]]) -> Iterable[Row]:
 
 
 def columns_of(rows: Sequence[Row]) -> list[str]:
-    """The columns that some row uses."""
+    """The names of the columns that some row uses."""
     columns = zip(COLUMNS, _cells(rows), strict=False)
     return [name for (name, _), cells in columns if name in _ALWAYS or cells.count(None) < len(cells)]
 

@@ -22,21 +22,21 @@ _INT64 = 1 << 63
 _INT32 = 1 << 31
 
 
-def check_topic_again(name: str) -> None:
-    """Check a topic's name; quickly, where it was checked before."""
+def check_topic_name(name: str) -> None:
+    """Check a topic's name; names that were checked before are remembered."""
     if type(name) is str:
-        _remembered(name)
+        _checked_topic(name)
     else:
         check_topic(name)
 
 
 @lru_cache(4096)
-def _remembered(name: str) -> str:
+def _checked_topic(name: str) -> str:
     return check_topic(name)
 
 
 def as_bytes(body: object) -> bytes:
-    """A body that is not ``bytes`` already."""
+    """The bytes of a body that is something else: a text, or another buffer."""
     if isinstance(body, str):
         try:
             return body.encode()
@@ -110,7 +110,7 @@ def one_of(name: str, value: object, allowed: Sequence[str]) -> str | None:
 
 
 def pairs_of(properties: object) -> list[tuple[str, str]] | None:
-    """Properties as a map column takes them."""
+    """Properties as pairs of name and value, as a map column takes them."""
     if properties is None:
         return None
     if not isinstance(properties, Mapping):

@@ -49,7 +49,7 @@ def parse_address(address: str) -> tuple[str, int]:
 
 
 class Answer(IntEnum):
-    """Byte 0 of an answer."""
+    """What kind of answer it is: byte 0."""
 
     ACCEPTED = 0
     REFUSED = 1
@@ -77,7 +77,7 @@ class PlacedAnswer:
 
     @property
     def rows(self) -> int:
-        """Of the batch."""
+        """How many rows the batch had."""
         return len(self.placed)
 
 
@@ -93,23 +93,23 @@ _PLACED = struct.Struct("<BI")
 
 
 def encode_accepted(first_seq: int, rows: int, token: bytes, due_ms: Int64s | None) -> bytes:
-    """The answer "accepted"."""
+    """Encode the answer "accepted"."""
     head = _ACCEPTED.pack(Answer.ACCEPTED, first_seq, rows, token, due_ms is not None)
     return head if due_ms is None else head + due_ms.astype("<i8", copy=False).tobytes()
 
 
 def encode_placed(placed: npt.NDArray[np.void]) -> bytes:
-    """The answer "placed"."""
+    """Encode the answer "placed"."""
     return _PLACED.pack(Answer.PLACED, len(placed)) + placed.astype(PLACED, copy=False).tobytes()
 
 
 def encode_refused(error: TarryError, answer: Answer = Answer.REFUSED) -> bytes:
-    """The answer "refused", or the goodbye."""
+    """Encode the answer "refused", or the goodbye."""
     return bytes([answer]) + encode_error(error)
 
 
 def decode_answer(raw: bytes) -> AcceptedAnswer | PlacedAnswer | TarryError | Goodbye:
-    """The answer to one batch.
+    """Decode the answer to one batch.
 
     Raises:
         InvalidArgumentError: no answer has such bytes.
@@ -146,7 +146,7 @@ def _is_placed(placed: npt.NDArray[np.void]) -> bool:
 
 
 class Op(IntEnum):
-    """Byte 0 of a message without rows."""
+    """What kind of message without rows it is: byte 0."""
 
     ALIVE = 0
     ACK = 1
@@ -182,14 +182,14 @@ class Notice:
 
 
 def encode_settle(op: Op, argument: int, leases: Int64s, offsets: Int64s) -> bytes:
-    """A settling message; both arrays are of one length."""
+    """Encode a settling message; both arrays are of one length."""
     pairs = np.empty((len(leases), 2), "<i8")
     pairs[:, 0], pairs[:, 1] = leases, offsets
     return _OP.pack(op, argument) + pairs.tobytes()
 
 
 def decode_settle(raw: bytes) -> Settle:
-    """A consumer's message.
+    """Decode a consumer's settling message.
 
     Raises:
         InvalidArgumentError: an unknown op, a length that is no whole number of pairs, an argument out of range.
@@ -229,12 +229,12 @@ def decode_notice(raw: bytes) -> Notice:
 
 
 def encode_json(value: Any) -> bytes:
-    """Compact JSON."""
+    """Encode as JSON without blanks."""
     return json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
 
 
 def decode_json(raw: bytes) -> Any:
-    """The value that ``raw`` says.
+    """Decode JSON.
 
     Raises:
         InvalidArgumentError: it is not JSON in UTF-8, or has half a character in an escape, which is no text.

@@ -47,10 +47,10 @@ def parse_size(text: str) -> int:
     Raises:
         ValueError: for anything else.
     """
-    found = _SIZE.fullmatch(text.strip())
-    if found is None:
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
         raise ValueError("not a size")
-    return int(found[1]) * {**_UNITS, **_BINARY_UNITS}[(found[2] or "").lower()]
+    return int(match[1]) * {**_UNITS, **_BINARY_UNITS}[(match[2] or "").lower()]
 
 
 def parse_address(text: str) -> tuple[str, int]:
@@ -59,10 +59,10 @@ def parse_address(text: str) -> tuple[str, int]:
     Raises:
         InvalidArgumentError: for anything else.
     """
-    found = _ADDRESS.fullmatch(text.strip())
-    if found is None or int(found[2]) > 65535:
+    match = _ADDRESS.fullmatch(text.strip())
+    if match is None or int(match[2]) > 65535:
         raise InvalidArgumentError(f"address {text!r}; allowed: HOST:PORT, as in 127.0.0.1:7611 or [::1]:7611")
-    return found[1], int(found[2])
+    return match[1], int(match[2])
 
 
 def _bytes(value: object) -> object:
@@ -138,6 +138,12 @@ class Config(BaseSettings):
     rocketmq: Address = Field(None, description="HOST:PORT of the RocketMQ front (gRPC, v5 clients); empty: off.")
     remoting: Address = Field(
         None, description="HOST:PORT of the classic RocketMQ front (remoting, 4.x and 5.x clients); empty: off."
+    )
+    remoting_queues: Count = Field(
+        4,
+        ge=1,
+        le=1024,
+        description="Queues of a topic, to classic RocketMQ clients: so many consumers of a group share it.",
     )
     rocketmq_keys: Optional = Field(
         None, description="File of ACCESS_KEY SECRET lines; with it, RocketMQ clients must sign. Empty: all may."

@@ -40,7 +40,7 @@ class InvalidMessageError(InvalidArgumentError):
         self.row = row
 
     def of_row(self, row: int | None) -> InvalidMessageError:
-        """This error, about another row of what the caller knows; None: about his one message."""
+        """This error, about another row, as the caller counts them; None: the caller has one message."""
         text = _ROW.sub("", str(self))
         self.row = row
         self.args = (text if row is None else f"row {row}: {text}",)
@@ -135,10 +135,10 @@ class IllegalTransitionError(TarryError):
 
 
 def _tree(cls: type[TarryError]) -> dict[str, type[TarryError]]:
-    found = {cls.code: cls}
+    errors = {cls.code: cls}
     for sub in cls.__subclasses__():
-        found.update(_tree(sub))
-    return found
+        errors.update(_tree(sub))
+    return errors
 
 
 def from_wire(code: str, message: str) -> TarryError:
@@ -147,8 +147,8 @@ def from_wire(code: str, message: str) -> TarryError:
     error = cls.__new__(cls)
     Exception.__init__(error, message)
     if isinstance(error, InvalidMessageError):
-        found = _ROW.match(message)
-        error.row = int(found[1]) if found else None
+        prefix = _ROW.match(message)
+        error.row = int(prefix[1]) if prefix else None
     return error
 
 

@@ -42,7 +42,7 @@ class Trimmer:
         self._looked_s = time.monotonic()
 
     def look(self) -> None:
-        """Let go of what is free, if the process has grown."""
+        """Give freed memory back, if the process has grown."""
         if self._trim is None or time.monotonic() - self._looked_s < INTERVAL_S:
             return
         self._looked_s = time.monotonic()

@@ -15,8 +15,8 @@ from tarry.base.message import PROPERTIES, RESERVED
 from tarry.base.types import Int64s
 
 
-def check_properties(column: pa.Array, *, row_bytes_max: int, bytes_max: int, allowed: Sequence[str] = ()) -> pa.Array:
-    """The column as :data:`tarry.base.message.PROPERTIES`: no null name or value, no reserved name but ``allowed``,
+def check_properties(column: pa.Array, *, row_bytes_max: int, bytes_max: int, exempt: Sequence[str] = ()) -> pa.Array:
+    """The column as :data:`tarry.base.message.PROPERTIES`: no null name or value, no reserved name but ``exempt`` ones,
     and of names and values at most ``row_bytes_max`` bytes in a row and ``bytes_max`` in all.
 
     Raises:
@@ -36,7 +36,7 @@ def check_properties(column: pa.Array, *, row_bytes_max: int, bytes_max: int, al
         keys, items = column.keys.slice(low, high - low), column.items.slice(low, high - low)
         if keys.null_count or items.null_count:
             _check_no_null_property(keys, items, starts - low, ends - low, empty)
-        _check_reserved(keys, starts - low, ends - low, empty, allowed)
+        _check_reserved(keys, starts - low, ends - low, empty, exempt)
         sizes: Int64s = np.zeros(high - low, np.int64)
         for lengths in (lengths_of(keys), lengths_of(items)):
             assert lengths is not None
@@ -94,10 +94,10 @@ def _check_no_null_property(keys: pa.Array, items: pa.Array, starts: Int64s, end
             raise InvalidMessageError(f"a property's {side} is null; a text is needed", row=int(np.argmax(bad)))
 
 
-def _check_reserved(keys: pa.Array, starts: Int64s, ends: Int64s, empty: Any, allowed: Sequence[str]) -> None:
+def _check_reserved(keys: pa.Array, starts: Int64s, ends: Int64s, empty: Any, exempt: Sequence[str]) -> None:
     is_reserved = pc.starts_with(keys, RESERVED).fill_null(False).to_numpy(zero_copy_only=False)
-    if allowed and is_reserved.any():
-        is_reserved = is_reserved & ~pc.is_in(keys, value_set=pa.array(allowed, keys.type)).to_numpy(
+    if exempt and is_reserved.any():
+        is_reserved = is_reserved & ~pc.is_in(keys, value_set=pa.array(exempt, keys.type)).to_numpy(
             zero_copy_only=False
         )
     if is_reserved.any():
@@ -108,7 +108,7 @@ def _check_reserved(keys: pa.Array, starts: Int64s, ends: Int64s, empty: Any, al
             name = next(
                 k
                 for k in keys[int(starts[row]) : int(ends[row])].to_pylist()
-                if k.startswith(RESERVED) and k not in allowed
+                if k.startswith(RESERVED) and k not in exempt
             )
             raise InvalidMessageError(
                 f"property {shown(name)} is reserved; allowed: names without {RESERVED!r}", row=row

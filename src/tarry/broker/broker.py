@@ -5,8 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from datetime import datetime
-from typing import TypeVar, Unpack
+from typing import TypeVar
 
 import pyarrow as pa
 
@@ -18,10 +17,9 @@ from tarry.api.operation import Operation
 from tarry.api.operations.delivery import Subscribe
 from tarry.api.outcome import Rescheduled
 from tarry.api.receipt import Accepted, Receipt
-from tarry.api.schedule import MessageOptions, make_row, to_batch
+from tarry.api.schedule import ID, Row, to_batch
 from tarry.base.clock import Clock, SystemClock
 from tarry.base.config import Config
-from tarry.base.delay import Delay
 from tarry.base.placement import ANY_CORE, Placement
 from tarry.broker.components import Components
 from tarry.broker.construction import open_components
@@ -85,31 +83,8 @@ class Broker(Calls):
 
     # -- scheduling ----------------------------------------------------------------------------------------------------
 
-    def schedule(
-        self,
-        topic: str,
-        body: bytes | str,
-        *,
-        delay: Delay | None = None,
-        due: datetime | int | None = None,
-        **options: Unpack[MessageOptions],
-    ) -> Receipt:
-        """Schedule one message and wait until it is durable.
-
-        Args:
-            topic: where it will be delivered.
-            body: what; a text is encoded as UTF-8.
-            delay: how long from now (see :mod:`tarry.base.delay`); at once without ``delay`` and ``due``.
-            due: the instant instead, an aware datetime or UTC milliseconds.
-            options: see :class:`tarry.api.schedule.MessageOptions`.
-
-        Raises:
-            InvalidMessageError, InvalidArgumentError: a value is not allowed; the text says which values are.
-            KeyExistsError: with on_key "refuse", a message of that key is pending.
-            OverloadedError, DiskFullError: not now; nothing was accepted.
-        """
-        row = make_row(topic, body, delay=delay, due=due, **options)
-        [receipt] = self.schedule_batch(to_batch([row])).receipts([options.get("id")])
+    def _schedule(self, row: Row) -> Receipt:
+        [receipt] = self.schedule_batch(to_batch([row])).receipts([row[ID]])
         return receipt
 
     def schedule_batch(self, data: pa.RecordBatch | pa.Table) -> Accepted:

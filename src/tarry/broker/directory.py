@@ -5,6 +5,8 @@ from __future__ import annotations
 import fcntl
 import os
 import secrets
+import struct
+import zlib
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -18,6 +20,8 @@ VERSIONS = (1, 2, 3)
 how far the registry, ``jobs.db`` and the journal of the groups were durable.
 """
 SECRET_BYTES = 32
+_CRC = struct.Struct("<I")
+"""Behind the secret; older files have none."""
 
 
 class DirectoryLock:
@@ -47,15 +51,20 @@ def read_secret(files: Files, directory: Path) -> bytes:
     """The key that authenticates message handles, made at the first start.
 
     Raises:
-        CorruptError: it is not whole; with an empty key, anybody could make handles.
+        CorruptError: it is damaged: handles given out would be taken for forged, and with an empty key anybody could
+            make some.
     """
     path = directory / "secret.key"
     if not path.exists():
-        files.replace(path, secrets.token_bytes(SECRET_BYTES))
+        secret = secrets.token_bytes(SECRET_BYTES)
+        files.replace(path, secret + _CRC.pack(zlib.crc32(secret)))
         path.chmod(0o600)
-    secret = path.read_bytes()
-    if len(secret) != SECRET_BYTES:
-        raise CorruptError(f"{path} has {len(secret)} bytes; allowed: {SECRET_BYTES}")
+    content = path.read_bytes()
+    secret, checksum = content[:SECRET_BYTES], content[SECRET_BYTES:]
+    if len(content) not in (SECRET_BYTES, SECRET_BYTES + _CRC.size):
+        raise CorruptError(f"{path} has {len(content)} bytes; allowed: {SECRET_BYTES + _CRC.size}")
+    if checksum and checksum != _CRC.pack(zlib.crc32(secret)):
+        raise CorruptError(f"{path} is damaged: its checksum does not hold")
     return secret
 
 

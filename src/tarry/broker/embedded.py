@@ -8,20 +8,16 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from datetime import datetime
 from pathlib import Path
-from typing import Any, TypeVar, Unpack
+from typing import Any, TypeVar
 
 from tarry.api.calls import AsyncCalls
-from tarry.api.coalescing import Batch, Coalescer, EndOfTurn, copy_of
-from tarry.api.gathering import Cancelling
+from tarry.api.coalescing import Batch, Coalescer, EndOfTurn, fail_futures
 from tarry.api.operation import Operation
-from tarry.api.outcome import Outcome
 from tarry.api.receipt import Accepted, Receipt
-from tarry.api.schedule import ID, MessageOptions, Row, make_row, plain_row, to_batch
+from tarry.api.schedule import ID, Row, to_batch
 from tarry.base.clock import Clock
 from tarry.base.config import Config
-from tarry.base.delay import Delay
 from tarry.base.errors import TarryError
 from tarry.broker import Broker
 
@@ -50,32 +46,17 @@ class AsyncBroker(AsyncCalls):
     """
 
     def __init__(self, broker: Broker) -> None:
+        super().__init__()
         self.broker = broker
         self._loop = asyncio.get_running_loop()
-        self._coalescer: Coalescer[Entry] = Coalescer(self._send, _refuse)
+        self._coalescer: Coalescer[Entry] = Coalescer(self._send, fail_futures)
         self._end_of_turn = EndOfTurn(self._loop, self._coalescer.pump)
-        self._cancelling = Cancelling(self.cancel_many)
 
-    async def schedule(
-        self,
-        topic: str,
-        body: bytes | str,
-        *,
-        delay: Delay | None = None,
-        due: datetime | int | None = None,
-        **options: Unpack[MessageOptions],
-    ) -> Receipt:
-        """As :meth:`tarry.broker.Broker.schedule`; returns when the message is durable."""
-        # Handing on arguments that are not there takes a twentieth of a call.
-        row = make_row(topic, body, delay=delay, due=due, **options) if options else plain_row(topic, body, delay, due)
+    def _schedule(self, row: Row) -> asyncio.Future[Receipt]:
         future: asyncio.Future[Receipt] = self._loop.create_future()
         self._coalescer.add((row, future))
         self._end_of_turn.plan()
-        return await future
-
-    async def cancel(self, handle: str) -> Outcome:
-        """As :meth:`tarry.broker.Broker.cancel`. Calls of several tasks are carried out together."""
-        return await self._cancelling.cancel(handle)
+        return future
 
     async def call(self, operation: Operation[R]) -> R:
         """Carry an operation out in a thread: it may wait for the disk."""
@@ -102,9 +83,3 @@ class AsyncBroker(AsyncCalls):
                     future.set_result(receipt)
             self._coalescer.on_accepted(batch)
         self._coalescer.pump()
-
-
-def _refuse(entries: list[Entry], error: TarryError) -> None:
-    for _, future in entries:
-        if not future.done():
-            future.set_exception(copy_of(error))

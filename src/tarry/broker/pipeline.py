@@ -57,7 +57,15 @@ class Pipeline:
         return {"store_uri": config.store_uri, "shard": config.shard, "now_ms": self._clock.now_ms()}
 
     def read_intake(self, request: ReadIntake) -> Iterator[pa.RecordBatch]:
-        """A range of what was accepted."""
+        """A range of what was accepted.
+
+        Raises:
+            InvalidArgumentError: it ends behind what there is.
+        """
+        self._intake.check_end(request.end)
+        return self._read_intake(request)
+
+    def _read_intake(self, request: ReadIntake) -> Iterator[pa.RecordBatch]:
         try:
             yield from self._intake.read(request.start, request.end)
         except CorruptError as error:

@@ -68,7 +68,14 @@ class Queues:
     def read_cancellations(self, request: ReadCancellations) -> Iterator[pa.RecordBatch]:
         """What the cancellations with ``start <= seq < end`` of the intake name (:data:`CANCELLED`), without those that
         have fired and were deleted since.
+
+        Raises:
+            InvalidArgumentError: it ends behind what there is.
         """
+        self._intake.check_end(request.end)
+        return self._cancellations(request)
+
+    def _cancellations(self, request: ReadCancellations) -> Iterator[pa.RecordBatch]:
         for batch in self._intake.read(request.start, request.end):
             rows = batch.filter(pc.equal(batch.column("kind"), int(Kind.CANCEL)))
             if rows.num_rows:

@@ -95,19 +95,19 @@ def audit(
 
         ledgers = [read_ledger(spark, accepted, accepted_format), read_ledger(spark, delivered, delivered_format)]
         spark.conf.set("spark.sql.shuffle.partitions", shuffle_partitions(*ledgers))
-        found = compare(*ledgers, **asked)
+        comparison = compare(*ledgers, **asked)
     if out is not None:
         from tarry.spark.reports.audit.page import audit_page
         from tarry.spark.reports.pages.render import write
 
-        write(out, audit_page(found))
+        write(out, audit_page(comparison))
     if json:
-        output.json_line(found.to_json())
+        output.json_line(comparison.to_json())
     else:
-        _show(found)
+        _show(comparison)
         if out is not None:
             output.note(f"the report is in {out}")
-    if not found.good:
+    if not comparison.good:
         raise typer.Exit(ExitCode.FAILED)
 
 
@@ -117,20 +117,20 @@ def columns(given: list[str] | None, option: str) -> dict[str, str]:
     Raises:
         InvalidArgumentError: one is not written as it must be.
     """
-    found = {}
+    columns = {}
     for text in given or []:
         name, equals, column = text.partition("=")
         if not (name and equals and column):
             raise InvalidArgumentError(f"{option} {text!r:.80} is not allowed; allowed: {_COLUMN}, as due=deliver_at")
-        found[name] = column
-    return found
+        columns[name] = column
+    return columns
 
 
-def _show(found: Audit) -> None:
-    for sentence in found.verdict():
+def _show(comparison: Audit) -> None:
+    for sentence in comparison.verdict():
         output.line(sentence)
     output.line("")
-    rows = [(row.topic or "-", *_counts(row.counts), *_late(row.late)) for row in found.topics]
+    rows = [(row.topic or "-", *_counts(row.counts), *_late(row.late)) for row in comparison.topics]
     heads = (
         "TOPIC",
         "ACCEPTED",
@@ -144,9 +144,11 @@ def _show(found: Audit) -> None:
         "P99 MS",
         "MAX MS",
     )
-    output.table(heads, [*rows, ("all", *_counts(found.counts), *_late(found.late))] if len(rows) > 1 else rows)
-    for name in found.failures:
-        for example in found.examples.get(name, []):
+    if len(rows) > 1:
+        rows.append(("all", *_counts(comparison.counts), *_late(comparison.late)))
+    output.table(heads, rows)
+    for name in comparison.failures:
+        for example in comparison.examples.get(name, []):
             due = output.instant(example.due_ms) or "-"
             output.line(f"{name}: {example.topic or '-'} {example.ident} due {due} {example.note}".rstrip())
 

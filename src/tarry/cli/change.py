@@ -65,8 +65,8 @@ def cancel(
         elif file is None:
             named, outcomes = _cancel(client, handles or [], None)
         else:
-            found = _handles(file)
-            named, outcomes = _cancel(client, list(found.values()), list(found))
+            by_line = _handles(file)
+            named, outcomes = _cancel(client, list(by_line.values()), list(by_line))
     for name, outcome in zip(named, outcomes, strict=True):
         if not json:
             output.line(f"{outcome:9}  {name}")
@@ -79,12 +79,10 @@ def cancel(
 
 def _cancel_job(job: str, endpoint: str, json: bool) -> None:
     with connect(endpoint) as client:
-        found = client.cancel_job(job)
-    if json:
-        output.json_line({"job": job, "outcome": found.outcome, "cancelled": found.cancelled, "rows": found.rows})
-    else:
-        output.line(f"{found.outcome:9}  {job}  {found.cancelled} of {found.rows} messages")
-    _end([found.outcome])
+        result = client.cancel_job(job)
+    text = f"{result.outcome:9}  {job}  {result.cancelled} of {result.rows} messages"
+    output.result({"job": job, **asdict(result)}, text, json=json)
+    _end([result.outcome])
 
 
 def jobs(
@@ -100,15 +98,13 @@ def jobs(
     tarry jobs nightly-2026-11-21 --json
     """
     with connect(endpoint) as client:
-        found = client.jobs(job, limit=limit)
-    if job is not None and not found:
+        listed = client.jobs(job, limit=limit)
+    if job is not None and not listed:
         raise NotFoundError(f"nothing is known of job {job!r}")
-    for each in found:
-        if json:
-            output.json_line(asdict(each))
-        else:
-            topics = ", ".join(sorted(each.topics)[:3]) + (", ..." if len(each.topics) > 3 else "")
-            output.line(f"{each.state:10}  {each.rows:>12,}  {each.job}  {topics}".rstrip())
+    for each in listed:
+        topics = ", ".join(sorted(each.topics)[:3]) + (", ..." if len(each.topics) > 3 else "")
+        text = f"{each.state:10}  {each.rows:>12,}  {each.job}  {topics}".rstrip()
+        output.result(asdict(each), text, json=json)
 
 
 def reschedule(
@@ -143,16 +139,14 @@ def reschedule(
     }
     with connect(endpoint) as client:
         if key is not None:
-            found = client.reschedule_key(*key, **new[way])
+            moved = client.reschedule_key(*key, **new[way])
         else:
-            found = client.reschedule(handle or "", **new[way])
-    if found.receipt is not None:
-        output.receipt(found.receipt, json, outcome=found.outcome)
-    elif json:
-        output.json_line({"outcome": found.outcome})
+            moved = client.reschedule(handle or "", **new[way])
+    if moved.receipt is not None:
+        output.receipt(moved.receipt, json, outcome=moved.outcome)
     else:
-        output.line(found.outcome)
-    _end([found.outcome])
+        output.result({"outcome": moved.outcome}, moved.outcome, json=json)
+    _end([moved.outcome])
 
 
 def find_key(
@@ -167,10 +161,10 @@ def find_key(
     tarry find-key orders order-7 --json
     """
     with connect(endpoint) as client:
-        found = client.find_key(topic, key)
-    if found is None:
+        receipt = client.find_key(topic, key)
+    if receipt is None:
         raise NotFoundError(f"nothing is pending under key {key!r} in topic {topic!r}")
-    output.receipt(found, json)
+    output.receipt(receipt, json)
 
 
 def _cancel(client: Client, handles: list[str], lines: list[int] | None) -> tuple[list[str], list[Outcome]]:
@@ -187,7 +181,7 @@ def _cancel(client: Client, handles: list[str], lines: list[int] | None) -> tupl
 
 def _handles(file: Path) -> dict[int, str]:
     """Handles by their lines, which count from 1; empty lines are nothing."""
-    found: dict[int, str] = {}
+    handles: dict[int, str] = {}
     with nullcontext(sys.stdin.buffer) if str(file) == "-" else file.open("rb") as source:
         number = 0
         while line := source.readline(LINE_BYTES_MAX):
@@ -195,8 +189,8 @@ def _handles(file: Path) -> dict[int, str]:
             if len(line) == LINE_BYTES_MAX:
                 raise InvalidArgumentError(f"line {number} has more than {LINE_BYTES_MAX} bytes; allowed: a handle")
             if text := line.strip():
-                found[number] = text.decode(errors="backslashreplace")
-    return found
+                handles[number] = text.decode(errors="backslashreplace")
+    return handles
 
 
 def _end(outcomes: Sequence[Outcome]) -> None:

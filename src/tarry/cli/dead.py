@@ -67,7 +67,7 @@ def respawn(
     _check_choice(everything, offsets, limit)
     with connect(endpoint) as client:
         count = client.respawn(topic, group, offsets=offsets or None, limit=limit, per_second=per_second)
-    _say(count, "respawned", json)
+    output.result({"respawned": count}, f"{count:,} respawned", json=json)
 
 
 @app.command()
@@ -88,19 +88,12 @@ def purge(
     _check_choice(everything, offsets, None)
     with connect(endpoint) as client:
         count = client.purge(topic, group, offsets=offsets or None)
-    _say(count, "purged", json)
+    output.result({"purged": count}, f"{count:,} purged", json=json)
 
 
 def _check_choice(everything: bool, offsets: list[int] | None, limit: int | None) -> None:
     if sum((everything, bool(offsets), limit is not None)) != 1:
         raise InvalidArgumentError("which dead letters is not said, or twice; allowed: one of --all, --offset, --limit")
-
-
-def _say(count: int, what: str, json: bool) -> None:
-    if json:
-        output.json_line({what: count})
-    else:
-        output.line(f"{count:,} {what}")
 
 
 def _rows(client: Client, topic: str, group: str, limit: int, after: int | None) -> Iterator[dict[str, Any]]:
@@ -123,8 +116,8 @@ def _show(row: dict[str, Any], json: bool) -> None:
     # Without an id of its own, it had the one that its number made.
     id = row["id"] or id_of(int(end.get(f"{END}seq", row["seq"])))
     if not json:
-        columns = (row["offset"], died, cause, row["attempt"], id, output.body_text(row["body"]))
-        output.line("  ".join(map(str, columns)))
+        cells = (row["offset"], died, cause, row["attempt"], id, output.body_text(row["body"]))
+        output.line("  ".join(map(str, cells)))
         return
     was_due = end.get(f"{END}due_ms")
     output.json_line(

@@ -34,10 +34,7 @@ def dump(
     for path in _files(paths):
         for entry in dump_file(path, rows=rows):
             damaged = damaged or entry["what"] == "damage"
-            if json:
-                output.json_line(entry)
-            else:
-                output.line(_text(entry))
+            output.result(entry, _text(entry), json=json)
     if damaged:
         raise typer.Exit(ExitCode.CORRUPT)
 
@@ -45,9 +42,9 @@ def dump(
 def _files(paths: list[Path]) -> Iterator[Path]:
     for path in paths:
         if path.is_dir():
-            found = sorted(path.rglob("*.log"))
+            paths = sorted(path.rglob("*.log"))
             # The pipeline's log of text has the same ending.
-            logs = [p for p in found if p.parent.name in ("intake", "ready", "acks")]
+            logs = [p for p in paths if p.parent.name in ("intake", "ready", "acks")]
             if not logs:
                 raise NotFoundError(f"no log files under {path}")
             yield from logs

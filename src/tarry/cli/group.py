@@ -39,9 +39,9 @@ def list_(
     tarry group list orders --json
     """
     with connect(endpoint) as client:
-        found = client.groups(topic)
+        infos = client.groups(topic)
     if json:
-        for info in found:
+        for info in infos:
             output.json_line(_plain(info))
         return
     rows = [
@@ -50,7 +50,7 @@ def list_(
             *(f"{n:,}" for n in (i.lag, i.leased, i.waiting, i.dead)),
             output.instant(i.oldest_due_ms),
         )
-        for i in found
+        for i in infos
     ]
     output.table(("TOPIC", "GROUP", "STATE", "LAG", "LEASED", "WAITING", "DEAD", "OLDEST DUE"), rows)
 
@@ -95,7 +95,7 @@ def pause(topic: Topic, group: Group, endpoint: Endpoint = DEFAULT_ENDPOINT, jso
     """
     with connect(endpoint) as client:
         client.pause(topic, group)
-        _show(client.group_info(topic, group), json, "state")
+        _show_state(client.group_info(topic, group), json)
 
 
 @app.command()
@@ -107,7 +107,7 @@ def resume(topic: Topic, group: Group, endpoint: Endpoint = DEFAULT_ENDPOINT, js
     """
     with connect(endpoint) as client:
         client.resume(topic, group)
-        _show(client.group_info(topic, group), json, "state")
+        _show_state(client.group_info(topic, group), json)
 
 
 @app.command()
@@ -127,10 +127,8 @@ def seek(
     place = to if re.fullmatch("[a-z]+", to) else instant_ms(to, "TO")
     with connect(endpoint) as client:
         ahead = client.seek(topic, group, place)
-    if json:
-        output.json_line({"topic": topic, "group": group, "ahead": ahead})
-    else:
-        output.line(f"{ahead:,} ready messages are ahead")
+    data = {"topic": topic, "group": group, "ahead": ahead}
+    output.result(data, f"{ahead:,} ready messages are ahead", json=json)
 
 
 @app.command()
@@ -149,14 +147,14 @@ def _plain(info: GroupInfo) -> dict[str, object]:
 
 
 def _fields(info: GroupInfo) -> dict[str, object]:
-    """What it is called first, then its settings and where it stands."""
+    """A group as plain data: its topic and name first, then its settings and where it stands."""
     return {"topic": info.topic, "group": info.group, **asdict(info)}
 
 
-def _show(info: GroupInfo, json: bool, what: str = "all") -> None:
-    if json:
-        output.json_line(_plain(info))
-    elif what == "state":
-        output.line(f"{info.group} of {info.topic} {'is paused' if info.paused else 'runs'}; lag {info.lag:,}")
-    else:
-        output.tree(_fields(info))
+def _show(info: GroupInfo, json: bool) -> None:
+    output.result(_plain(info), _fields(info), json=json)
+
+
+def _show_state(info: GroupInfo, json: bool) -> None:
+    text = f"{info.group} of {info.topic} {'is paused' if info.paused else 'runs'}; lag {info.lag:,}"
+    output.result(_plain(info), text, json=json)

@@ -42,18 +42,18 @@ def history(
     if (accepted is None) != (delivered is None):
         raise InvalidArgumentError("--accepted and --delivered are given together, or neither is")
     if accepted is not None and delivered is not None:
-        found = _of_ledgers(accepted, delivered, what, topic)
+        history = _of_ledgers(accepted, delivered, what, topic)
     else:
         with connect(endpoint) as client:
-            found = client.history(what, topic=topic)
+            history = client.history(what, topic=topic)
     if json:
-        output.json_line({**asdict(found), "events": [_data(event) for event in found.events]})
+        output.json_line({**asdict(history), "events": [_data(event) for event in history.events]})
     else:
-        for event in found.events:
+        for event in history.events:
             output.line(_text(event))
-        for sentence in found.unknown:
+        for sentence in history.unknown:
             output.note(f"not known: {sentence}")
-    if not found.events:
+    if not history.events:
         raise typer.Exit(ExitCode.NOT_DONE)
 
 

@@ -86,13 +86,10 @@ def peek(
     tarry peek orders --group billing --limit 100 --json
     """
     with connect(endpoint) as client:
-        found = client.peek(topic, group=group, limit=limit)
-    for row in _rows(found.to_pylist()):
-        if json:
-            output.json_line(_fields(row, bodies=True))
-        else:
-            due = output.instant(row["due_ms"])
-            output.line(f"{row['offset']}  {due}  {row['id']}  {output.body_text(row['body'])}")
+        batch = client.peek(topic, group=group, limit=limit)
+    for row in _rows(batch.to_pylist()):
+        text = f"{row['offset']}  {output.instant(row['due_ms'])}  {row['id']}  {output.body_text(row['body'])}"
+        output.result(_fields(row, bodies=True), text, json=json)
 
 
 def forecast(
@@ -134,51 +131,34 @@ def forecast(
         given = context.get_parameter_source("endpoint")
         alone = store is not None and (given is None or given.name in ("DEFAULT", "ENVIRONMENT"))
         asked = None if alone else endpoint
-        _outlook(report, store, asked, unit, until, within, rate, horizon, spark_master, spark_memory, json=json)
+        from tarry.cli import outlook
+        from tarry.spark.reports.forecast.result import HERD_RATE
+
+        _one_of(until, within)
+        result = outlook.outlook(
+            store=store,
+            endpoint=asked,
+            unit=unit,
+            until_ms=None if until is None else instant_ms(until, "--until"),
+            within_ms=None if within is None else duration_ms(within, "--within"),
+            rate=HERD_RATE if rate is None else rate,
+            horizon_ms=outlook.DEFAULTS["horizon_ms"] if horizon is None else duration_ms(horizon, "--horizon"),
+            wheel_bytes_max=outlook.DEFAULTS["wheel_bytes_max"],
+            master=spark_master,
+            memory=spark_memory,
+        )
+        outlook.show(result, report, json=json)
         return
     with connect(endpoint) as client:
-        found = client.forecast(topic=topic, unit=unit, until_ms=_until_ms(client, until, within))
+        forecast = client.forecast(topic=topic, unit=unit, until_ms=_until_ms(client, until, within))
     if json:
-        output.json_line(_plain(found))
+        output.json_line(_plain(forecast))
         return
-    most = max((load.rows for load in found.loads), default=0)
-    rows = [_row(load, most) for load in found.loads if load.rows or load.unsure]
+    most = max((load.rows for load in forecast.loads), default=0)
+    rows = [_row(load, most) for load in forecast.loads if load.rows or load.unsure]
     output.table(("FROM", "MESSAGES", "UNSURE", ""), rows)
-    if found.herd is not None:
-        output.line(f"the largest herd: {found.herd.rows:,} at {output.instant(found.herd.due_ms)}")
-
-
-def _outlook(
-    report: Path | None,
-    store: str | None,
-    endpoint: str | None,
-    unit: str,
-    until: str | None,
-    within: str | None,
-    rate: float | None,
-    horizon: str | None,
-    master: str,
-    memory: str,
-    *,
-    json: bool,
-) -> None:
-    from tarry.cli import outlook
-    from tarry.spark.reports.forecast.result import HERD_RATE
-
-    _one_of(until, within)
-    found = outlook.outlook(
-        store=store,
-        endpoint=endpoint,
-        unit=unit,
-        until_ms=None if until is None else instant_ms(until, "--until"),
-        within_ms=None if within is None else duration_ms(within, "--within"),
-        rate=HERD_RATE if rate is None else rate,
-        horizon_ms=outlook.DEFAULTS["horizon_ms"] if horizon is None else duration_ms(horizon, "--horizon"),
-        wheel_bytes_max=outlook.DEFAULTS["wheel_bytes_max"],
-        master=master,
-        memory=memory,
-    )
-    outlook.show(found, report, json=json)
+    if forecast.herd is not None:
+        output.line(f"the largest herd: {forecast.herd.rows:,} at {output.instant(forecast.herd.due_ms)}")
 
 
 def _one_of(until: str | None, within: str | None) -> None:
@@ -202,12 +182,10 @@ def _rows(rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 
 
 def _show(row: dict[str, Any], json: bool, bodies: bool) -> None:
-    if json:
-        output.json_line(_fields(row, bodies=bodies))
-        return
     names = [row["topic"], row["id"], row["key"] or "-", row["tag"] or "-"]
     body = [output.body_text(row["body"])] if bodies else []
-    output.line("  ".join([str(output.instant(row["due_ms"])), *names, *body]))
+    text = "  ".join([str(output.instant(row["due_ms"])), *names, *body])
+    output.result(_fields(row, bodies=bodies), text, json=json)
 
 
 def _fields(row: dict[str, Any], *, bodies: bool) -> dict[str, Any]:
@@ -222,16 +200,16 @@ def _row(load: Load, most: int) -> tuple[object, ...]:
     return output.instant(load.from_ms), f"{load.rows:,}", f"{load.unsure:,}", bar
 
 
-def _plain(found: Forecast) -> dict[str, Any]:
-    herd = found.herd
+def _plain(forecast: Forecast) -> dict[str, Any]:
+    herd = forecast.herd
     return {
-        "unit": found.unit,
-        "now_ms": found.now_ms,
-        "until_ms": found.until_ms,
-        "rows": found.rows,
+        "unit": forecast.unit,
+        "now_ms": forecast.now_ms,
+        "until_ms": forecast.until_ms,
+        "rows": forecast.rows,
         "loads": [
             {"from_ms": load.from_ms, "from": output.instant(load.from_ms), "rows": load.rows, "unsure": load.unsure}
-            for load in found.loads
+            for load in forecast.loads
         ],
         "herd": None if herd is None else {"due_ms": herd.due_ms, "rows": herd.rows},
     }

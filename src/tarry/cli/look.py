@@ -27,12 +27,12 @@ def pending(
     tarry pending orders --json
     """
     with connect(endpoint) as client:
-        found = [t for t in client.pending() if not topics or t.topic in topics]
+        topics_pending = [t for t in client.pending() if not topics or t.topic in topics]
     if json:
-        for topic in found:
+        for topic in topics_pending:
             output.json_line({**asdict(topic), "next_due": output.instant(topic.next_due_ms)})
         return
-    rows = [(t.topic, f"{t.pending:,}", output.instant(t.next_due_ms), f"{t.ready:,}") for t in found]
+    rows = [(t.topic, f"{t.pending:,}", output.instant(t.next_due_ms), f"{t.ready:,}") for t in topics_pending]
     output.table(("TOPIC", "PENDING", "NEXT DUE", "READY"), rows)
 
 
@@ -46,11 +46,8 @@ def status(endpoint: Endpoint = DEFAULT_ENDPOINT, json: Json = False) -> None:
     tarry status --json | jq .lateness_ms
     """
     with connect(endpoint) as client:
-        found = client.status()
-    if json:
-        output.json_line(found)
-    else:
-        output.tree(found)
-    if found.get("state") != "serving":
+        status = client.status()
+    output.result(status, status, json=json)
+    if status.get("state") != "serving":
         by_code = {CorruptError.code: ExitCode.CORRUPT, FatalError.code: ExitCode.FATAL}
-        raise typer.Exit(by_code.get(found.get("fatal_code") or "", ExitCode.FAILED))
+        raise typer.Exit(by_code.get(status.get("fatal_code") or "", ExitCode.FAILED))

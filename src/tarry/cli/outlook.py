@@ -80,21 +80,21 @@ def outlook(
         )
 
 
-def show(found: Outlook, report: Path | None, *, json: bool) -> None:
+def show(forecast: Outlook, report: Path | None, *, json: bool) -> None:
     """Print it, and write the report."""
     if report is not None:
         from tarry.spark.reports.forecast.page import forecast_page
         from tarry.spark.reports.pages.render import write
 
-        write(report, forecast_page(found))
+        write(report, forecast_page(forecast))
     if json:
-        output.json_line(found.to_json())
+        output.json_line(forecast.to_json())
         return
-    for sentence in found.verdict():
+    for sentence in forecast.verdict():
         output.line(sentence)
     output.line("")
     rows = [
-        (output.instant(unit.from_ms), f"{unit.rows:,}", f"{unit.body_bytes:,}") for unit in found.units if unit.rows
+        (output.instant(unit.from_ms), f"{unit.rows:,}", f"{unit.body_bytes:,}") for unit in forecast.units if unit.rows
     ]
     output.table(("FROM", "MESSAGES", "BYTES"), rows)
     if report is not None:

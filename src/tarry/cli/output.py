@@ -31,6 +31,16 @@ def json_line(value: Any) -> None:
     line(json.dumps(value, ensure_ascii=False, default=_plain))
 
 
+def result(data: Mapping[str, Any], text: str | Mapping[str, Any], *, json: bool) -> None:
+    """What a command comes to: ``data`` as JSON, or ``text`` (nested values as a tree) for people."""
+    if json:
+        json_line(data)
+    elif isinstance(text, str):
+        line(text)
+    else:
+        tree(text)
+
+
 def body_fields(body: bytes) -> dict[str, str]:
     """A body for JSON: ``body`` where it is UTF-8, else ``body_base64``."""
     try:
@@ -53,14 +63,12 @@ def instant(ms: int | None) -> str | None:
     return None if ms is None else format_ms(ms)
 
 
-def receipt(found: Receipt, json: bool, *, outcome: str | None = None) -> None:
+def receipt(accepted: Receipt, json: bool, *, outcome: str | None = None) -> None:
     """Where a message is, what became of it (``outcome``: of what was done now), and its handle."""
-    became = outcome or found.outcome
-    if json:
-        answer = {"id": found.id, "seq": found.seq, "due_ms": found.due_ms, "due": instant(found.due_ms)}
-        json_line({**answer, "handle": found.handle, "outcome": became})
-    else:
-        line(f"{found.id} due {instant(found.due_ms)} {became} {found.handle}")
+    became, due = outcome or accepted.outcome, instant(accepted.due_ms)
+    place = {"id": accepted.id, "seq": accepted.seq, "due_ms": accepted.due_ms, "due": due}
+    data = {**place, "handle": accepted.handle, "outcome": became}
+    result(data, f"{accepted.id} due {due} {became} {accepted.handle}", json=json)
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

@@ -73,7 +73,7 @@ def relay(
     except ModuleNotFoundError as error:
         raise NotFoundError("the relay needs confluent-kafka; it comes with: pip install 'tarry[kafka]'") from error
     given = _file(config) | {n: v for text in settings or [] for n, v in [_pair("--set", text)]}
-    flags = {
+    options = {
         "kafka": kafka,
         "topics": topics,
         "store": store,
@@ -93,10 +93,10 @@ def relay(
         "delay_ms_max": None if delay_max is None else duration_ms(delay_max, "--delay-max"),
         "metrics": metrics,
     }
-    given |= {n: v for n, v in flags.items() if v is not None}
+    given |= {n: v for n, v in options.items() if v is not None}
     address = given.pop("metrics", None)
-    job = make(given)
-    raise typer.Exit(_run(*job, address, parent_pid))
+    prepared = make(given)
+    raise typer.Exit(_run(*prepared, address, parent_pid))
 
 
 def make(given: dict[str, Any]) -> tuple[RelaySettings, RunOptions]:

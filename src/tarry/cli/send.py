@@ -6,7 +6,7 @@ import os
 import stat
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
@@ -136,10 +136,8 @@ def _send_lines(endpoint: str, fields: Fields, source: BinaryIO, json: bool) -> 
     except TarryError as error:
         # What was under way may have been accepted, too; what is counted certainly was.
         raise type(error)(f"{error}; certainly accepted: the first {count.rows} lines") from error
-    if json:
-        output.json_line({"accepted": count.rows, "first_seq": count.first_seq, "last_seq": count.last_seq})
-    else:
-        output.line(f"{count.rows:,} messages scheduled")
+    data = {"accepted": count.rows, "first_seq": count.first_seq, "last_seq": count.last_seq}
+    output.result(data, f"{count.rows:,} messages scheduled", json=json)
 
 
 class _Count:
@@ -225,7 +223,16 @@ def _progress(source: BinaryIO) -> AbstractContextManager[Callable[[int, int], N
     """Shows how far a file is, on a terminal. The context is a function of bytes more, and messages in all."""
     if not sys.stderr.isatty():
         return nullcontext(lambda more, sent: None)
-    from tarry.cli.progress import bar
+    return _bar(source)
+
+
+@contextmanager
+def _bar(source: BinaryIO) -> Iterator[Callable[[int, int], None]]:
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
     state = os.fstat(source.fileno())
-    return bar(state.st_size if stat.S_ISREG(state.st_mode) else None)
+    columns = (BarColumn(), DownloadColumn(), TextColumn("{task.fields[sent]:,} messages"), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("", total=state.st_size if stat.S_ISREG(state.st_mode) else None, sent=0)
+        yield lambda more, sent: progress.update(task, advance=more, sent=sent)

@@ -65,10 +65,10 @@ def _given(**flags: Any) -> dict[str, Any]:
 
 
 def _pairs(settings: list[str]) -> dict[str, str]:
-    found = {}
+    pairs = {}
     for text in settings:
         name, equals, value = text.partition("=")
         if not equals:
             raise InvalidArgumentError(f"--set {text}: no value; allowed: NAME=VALUE")
-        found[name.strip()] = value
-    return found
+        pairs[name.strip()] = value
+    return pairs

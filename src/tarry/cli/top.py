@@ -38,15 +38,15 @@ def top(
     tarry top --once --json | jq .topics
     """
     with connect(endpoint) as client:
-        found = _overview(client, most, topics=0)
+        overview = _overview(client, most, topics=0)
         if once:
-            _print(found, None, json)
+            _print(overview, None, json)
             return
         try:
             if json or not sys.stdout.isatty():
-                _follow(client, found, interval, most, json)
+                _follow(client, overview, interval, most, json)
             else:
-                _live(client, found, interval, most)
+                _live(client, overview, interval, most)
         except KeyboardInterrupt:
             return
 
@@ -55,44 +55,44 @@ def _overview(client: Client, most: int, topics: int) -> dict[str, Any]:
     return client.overview(most=most, next_due=topics <= NEXT_DUE_TOPICS_MAX)
 
 
-def _print(found: dict[str, Any], before: dict[str, Any] | None, json: bool) -> None:
+def _print(overview: dict[str, Any], before: dict[str, Any] | None, json: bool) -> None:
     if json:
-        output.json_line(found)
+        output.json_line(overview)
         return
     from rich.console import Console
 
     from tarry.cli.frame import frame
 
     console = Console() if sys.stdout.isatty() else Console(width=PIPE_COLUMNS)
-    console.print(frame(found, before))
+    console.print(frame(overview, before))
 
 
-def _follow(client: Client, found: dict[str, Any], interval: float, most: int, json: bool) -> None:
+def _follow(client: Client, overview: dict[str, Any], interval: float, most: int, json: bool) -> None:
     before = None
     while True:
-        _print(found, before, json)
+        _print(overview, before, json)
         time.sleep(interval)
-        before, found = found, _overview(client, most, found["topics"]["count"])
+        before, overview = overview, _overview(client, most, overview["topics"]["count"])
 
 
-def _live(client: Client, found: dict[str, Any], interval: float, most: int) -> None:
+def _live(client: Client, overview: dict[str, Any], interval: float, most: int) -> None:
     from rich.live import Live
 
     from tarry.cli.frame import frame, lost
 
-    with Live(frame(found, None), screen=True, auto_refresh=False) as live:
+    with Live(frame(overview, None), screen=True, auto_refresh=False) as live:
         before = None
         while True:
             # Without the title, the heads of two tables, and what is below them.
             room = max(4, live.console.height - 12)
-            live.update(frame(found, before, rows_max=room), refresh=True)
+            live.update(frame(overview, before, rows_max=room), refresh=True)
             time.sleep(interval)
             try:
-                before, found = found, _overview(client, most, found["topics"]["count"])
+                before, overview = overview, _overview(client, most, overview["topics"]["count"])
             except UnavailableError as error:
                 before = None
                 live.update(lost(str(error)), refresh=True)
-                found = _await(client, interval, most)
+                overview = _await(client, interval, most)
 
 
 def _await(client: Client, interval: float, most: int) -> dict[str, Any]:

@@ -44,7 +44,4 @@ def set_(topic: Topic, settings: dict[str, Any], endpoint: Endpoint = DEFAULT_EN
 
 
 def _show(info: TopicInfo, json: bool) -> None:
-    if json:
-        output.json_line(asdict(info))
-    else:
-        output.tree(asdict(info))
+    output.result(asdict(info), asdict(info), json=json)

@@ -41,7 +41,4 @@ def _run(endpoint: str, store: str | None, json: bool, *, compact: bool) -> None
 
     with BrokerClient(endpoint) as client:
         totals = once(client, store, UpkeepSettings(compact=compact), in_process, threading.Event())
-    if json:
-        output.json_line(dict(totals))
-    else:
-        output.tree(dict(sorted(totals.items())) or {"works": 0})
+    output.result(totals, dict(sorted(totals.items())) or {"works": 0}, json=json)

@@ -1,9 +1,8 @@
 """The Python client. ``sync`` and ``aio`` are what people use; both have the operations of :mod:`tarry.api.calls`.
 
-Producing: ``producing`` sends many callers' messages together · ``bulk`` sends iterables and tables.
- Consuming: ``feed`` keeps a stream · ``delivery`` is what arrives · ``settling`` brings acks
-back · ``consumer`` and ``received`` are for people. ``carrier`` carries all other operations; ``connection`` is below
-all of it.
+Producing: ``producing`` sends many callers' messages together · ``bulk`` sends iterables and tables. Consuming:
+``feed`` keeps a stream · ``delivery`` is what arrives · ``settling`` brings acks back · ``consumer`` and ``received``
+are for people. ``carrier`` carries all other operations; ``connection`` is below all of it.
 """
 
 from tarry.api.receipt import Accepted, Receipt, TopicPending

@@ -18,17 +18,13 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from datetime import datetime
 from typing import Any, TypeVar, Unpack
 
 from tarry.api.calls import AsyncCalls
 from tarry.api.coalescing import EndOfTurn
-from tarry.api.gathering import Cancelling
 from tarry.api.operation import Operation
-from tarry.api.outcome import Outcome
 from tarry.api.receipt import Accepted, Receipt
-from tarry.api.schedule import MessageOptions, make_row
-from tarry.base.delay import Delay
+from tarry.api.schedule import Row
 from tarry.base.errors import ClosedError, TarryError
 from tarry.base.message import Message
 from tarry.client.aio_consumer import AsyncConsumer
@@ -51,21 +47,17 @@ class AsyncClient(AsyncCalls):
 
     def __init__(self, address: str = "localhost:7611", *, timeout: float = 30.0) -> None:
         """As :class:`tarry.client.Client`. ``timeout`` does not apply to :meth:`schedule`: use ``asyncio.timeout``."""
+        super().__init__()
         self.address = address
         self._client = Client(address, timeout=timeout)
         self._pool = ThreadPoolExecutor(WAITING_CALLS_MAX, thread_name_prefix="tarry-aio")
         self._closed = False
-        self._cancelling = Cancelling(self.cancel_many)
         self._sender: _Sender | None = None
         self._consumers: weakref.WeakSet[AsyncConsumer] = weakref.WeakSet()
 
     async def call(self, operation: Operation[R]) -> R:
         """Have the broker carry an operation out; see :class:`tarry.api.calls.AsyncCalls`."""
         return await self._in_thread(self._client.call, operation)
-
-    async def cancel(self, handle: str) -> Outcome:
-        """As :meth:`tarry.client.Client.cancel`. Calls of several tasks share a round trip."""
-        return await self._cancelling.cancel(handle)
 
     def _check_open(self) -> None:
         if self._closed:
@@ -78,23 +70,14 @@ class AsyncClient(AsyncCalls):
 
     # -- producing -----------------------------------------------------------------------------------------------------
 
-    async def schedule(
-        self,
-        topic: str,
-        body: bytes | str,
-        *,
-        delay: Delay | None = None,
-        due: datetime | int | None = None,
-        **options: Unpack[MessageOptions],
-    ) -> Receipt:
-        """As :meth:`tarry.client.Client.schedule`. A cancelled call may have scheduled its message."""
-        row = make_row(topic, body, delay=delay, due=due, **options)
+    def _schedule(self, row: Row) -> asyncio.Future[Receipt]:
+        """A cancelled call may have scheduled its message."""
         if self._sender is None:
             self._check_open()
             self._sender = _Sender(self.address)
-        future = self._sender.loop.create_future()
+        future: asyncio.Future[Receipt] = self._sender.loop.create_future()
         self._sender.add(row, future)
-        return await future  # type: ignore[no-any-return]
+        return future
 
     async def schedule_many(self, messages: Iterable[Message | Mapping[str, Any]]) -> list[Receipt]:
         """As :meth:`tarry.client.Client.schedule_many`; ``messages`` is read in another thread."""

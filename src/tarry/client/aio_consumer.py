@@ -86,7 +86,7 @@ class AsyncConsumer:
 
 
 class _Inbox:
-    """From the feed's thread into the event loop."""
+    """Carries what arrives from the feed's thread into the event loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop

@@ -47,7 +47,7 @@ Progress = Callable[[Accepted], None]
 
 
 def batches_of(data: Any, chunk_rows: int) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    """Schema and chunks of whatever holds columns.
+    """Cut whatever holds columns into chunks: their schema, and an iterator of them.
 
     Raises:
         InvalidArgumentError: it does not.
@@ -93,11 +93,11 @@ class Chunks:
         return rows
 
     def accept(self, accepted: Accepted) -> None:
-        """The answer to one of the chunks."""
+        """Keep the receipts of one chunk, which was accepted."""
         self._receipts[accepted.row] = accepted.receipts(self._ids.pop(accepted.row))
 
     def receipts(self) -> list[Receipt]:
-        """Of all messages, in order."""
+        """The receipts of all messages, in order."""
         return [receipt for row in sorted(self._receipts) for receipt in self._receipts[row]]
 
 

@@ -28,7 +28,7 @@ class Carrier:
         self._timeout_s = timeout_s
 
     def call(self, operation: Operation[R]) -> R:
-        """The result of an operation.
+        """Have the broker carry an operation out; its result.
 
         Raises:
             TarryError: what the broker refused it with. UnavailableError: there was no answer.
@@ -53,7 +53,7 @@ class Carrier:
         return decoded(lambda: wire.decode(table), table)
 
     def _cancel(self, operation: Cancel) -> list[Outcome]:
-        """In few round trips: a request has a limit of handles."""
+        """Cancel any number of handles, in as few requests as their limit of handles allows."""
         if len(operation.handles) > HANDLES_MAX:
             # What can be seen here is refused before the first of them.
             for place, text in enumerate(operation.handles):
@@ -78,6 +78,6 @@ class Carrier:
 
 
 def _of_place(error: InvalidArgumentError, start: int) -> InvalidArgumentError:
-    """``error`` names a place in a part that begins at ``start``."""
+    """``error``, which names a place in the part of the handles that begins at ``start``, with its place among all."""
     error.args = (_PLACE.sub(lambda match: f"handle {int(match[1]) + start}: ", str(error)),)
     return error

@@ -54,7 +54,7 @@ class Connection:
         self.flight = fl.FlightClient(self._location, generic_options=self._options)
 
     def action(self, name: str, body: Any = None, *, timeout_s: float | None = None) -> Any:
-        """The JSON result of a DoAction.
+        """Call DoAction; its JSON result.
 
         Raises:
             TarryError: what the broker said. UnavailableError: it said nothing. InvalidArgumentError: there is no JSON
@@ -70,7 +70,7 @@ class Connection:
         return decode_json(as_bytes(results[0].body)) if results else None
 
     def read(self, ticket: dict[str, Any], *, timeout_s: float | None = None) -> pa.Table:
-        """All that a DoGet gives; raises as :meth:`action` does."""
+        """Call DoGet, and read all that it gives; raises as :meth:`action` does."""
         self.check_open()
         options = fl.FlightCallOptions(timeout=timeout_s)
         try:

@@ -78,7 +78,7 @@ class Consuming:
         return max(1, self.prefetch // PUSH_SHARE)
 
     def command(self, topic: str, group: str) -> dict[str, Any]:
-        """What a consumer's stream begins with."""
+        """The command that a consumer's stream begins with."""
         return {
             "op": "consume",
             "topic": topic,
@@ -176,7 +176,7 @@ class Consumer:
 
 
 def check_seconds(name: str, seconds: float | None) -> float | None:
-    """``seconds`` itself, when it is a waiting time.
+    """Check a waiting time, and give it back.
 
     Raises:
         InvalidArgumentError: otherwise.

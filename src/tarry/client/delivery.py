@@ -69,7 +69,7 @@ class Settles(Protocol):
         ...
 
     def hurry(self) -> None:
-        """Have what has gathered sent soon."""
+        """Have another thread send what has gathered, now."""
         ...
 
 
@@ -105,7 +105,7 @@ class DeliveryBatch:
         return list(map(Delivery, repeat(self), range(self.data.num_rows)))
 
     def ack(self) -> None:
-        """All of it is done. Returns at once; see :meth:`Consumer.flush`."""
+        """Acknowledge all of it. Returns at once; see :meth:`Consumer.flush`."""
         self.settler.order(Op.ACK, 0, self, None)
 
     def nack(self, delay: Delay | None = None) -> None:
@@ -241,7 +241,7 @@ class Delivery:
 
     @property
     def offset(self) -> int:
-        """Its place in the topic."""
+        """Its offset in the topic's queue."""
         return self._batch.lists["offset"][self._row]
 
     @property

@@ -62,7 +62,7 @@ class _Stream:
                 raise UnavailableError(f"the connection is lost: {error}") from error
             self._sent += 1
 
-    def noticed(self, notice: Notice) -> None:
+    def on_settled(self, notice: Notice) -> None:
         if notice.error is not None:
             log.warning("the broker did not settle all: %s", notice.error)
         with self._changed:
@@ -95,8 +95,8 @@ class _Stream:
                 except FLIGHT_ERRORS as error:
                     log.debug("ending a stream failed: %s", error)
 
-    def over(self) -> None:
-        """The stream is over, for whatever reason."""
+    def release(self) -> None:
+        """Close what belongs to the stream, which has ended, for whatever reason."""
         self.settler.close()
         with self._changed:
             self._changed.notify_all()
@@ -126,7 +126,7 @@ class Feed:
 
     @property
     def settler(self) -> Settler | None:
-        """The present stream's; None between two."""
+        """The settler of the present stream; None between two streams."""
         stream = self._stream
         return None if stream is None else stream.settler
 
@@ -179,7 +179,7 @@ class Feed:
             self._sink(None)
 
     def _serve(self) -> None:
-        """One stream, to its end."""
+        """Open one stream, and read it to its end."""
         stream = _Stream(self._connection, self._command)
         with self._lock:
             self._stream = stream
@@ -190,7 +190,7 @@ class Feed:
             while True:
                 chunk = stream.reader.read_chunk()
                 self._backoff_s = BACKOFF_S
-                self._take(stream, chunk)
+                self._on_chunk(stream, chunk)
         except StopIteration:
             if self._hopeless is not None:
                 raise self._hopeless from None
@@ -200,16 +200,16 @@ class Feed:
             raise self._connection.translate(error) from error
         finally:
             self._stream = None
-            stream.over()
+            stream.release()
 
-    def _take(self, stream: _Stream, chunk: fl.FlightStreamChunk) -> None:
+    def _on_chunk(self, stream: _Stream, chunk: fl.FlightStreamChunk) -> None:
         if chunk.data is not None:
             if chunk.data.num_rows:
                 self._sink(DeliveryBatch(chunk.data, stream.settler, self._source))
             return
         notice = decode_notice(as_bytes(chunk.app_metadata))
         if notice.op is SETTLED:
-            stream.noticed(notice)
+            stream.on_settled(notice)
         elif notice.op is GOODBYE:
             log.info("consuming %s as %s: %s", *self._source, notice.error)
             if isinstance(notice.error, HOPELESS):

@@ -88,14 +88,16 @@ class Producer(Generic[W]):
         rows = [row for row, _ in batch.entries]
         try:
             data = to_batch(rows)
-            sent = False
-            while not sent:  # a stream that ends in this moment takes nothing, and is not among the streams any more
+            for _ in range(2):
                 stream, data = self._stream_for(data, rows)
-                sent = stream.write(data, batch)
+                if stream.write(data, batch):
+                    return
+                self._forget(stream)  # it ended in this moment, perhaps before it was among the streams
         except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
             # api.schedule should have refused it.
             log.exception("a batch could not be built")
             raise InvalidMessageError(f"the message cannot be sent: {error}") from error
+        raise UnavailableError(f"the broker at {self._connection.address} ends each stream; nothing was sent")
 
     def _stream_for(self, data: pa.RecordBatch, rows: list[Row]) -> tuple[_Stream[W], pa.RecordBatch]:
         names = tuple(data.schema.names)
@@ -114,7 +116,7 @@ class Producer(Generic[W]):
     # -- called by streams ---------------------------------------------------------------------------------------------
 
     def on_answer(self, batch: Batch[Entry[W]], answer: Answered | TarryError) -> None:
-        """The answer to one batch has come."""
+        """Tell the callers of a batch its answer, which has come."""
         rows = len(batch.entries)
         if isinstance(answer, TarryError):
             self._coalescer.on_refused(batch, answer)
@@ -126,17 +128,20 @@ class Producer(Generic[W]):
         self.pump()
 
     def on_lost(self, batch: Batch[Entry[W]], why: TarryError) -> None:
-        """There will be no answer to one batch, or none that can be read: it may have been accepted."""
+        """Tell the callers of a batch that its answer will not come, or cannot be read: it may have been accepted."""
         self._coalescer.on_failed(batch, why)
         self.pump()
 
     def on_end(self, stream: _Stream[W]) -> None:
-        """No further batch on this stream."""
-        # First out of the streams: who writes to it in between is told so, and takes another one.
+        """Send no further batch on this stream."""
+        # First out of the streams: who writes to it in between learns that it has ended, and takes another one.
+        self._forget(stream)
+        stream.end()
+
+    def _forget(self, stream: _Stream[W]) -> None:
         for names, other in list(self._streams.items()):
             if other is stream:
                 self._streams.pop(names, None)
-        stream.end()
 
 
 class _Stream(Generic[W]):
@@ -207,7 +212,7 @@ class _Stream(Generic[W]):
                 self._producer.on_lost(self._sent.popleft(), cause)
 
     def _cause(self) -> TarryError:
-        """Why the stream has ended; for those whose answer it did not bring."""
+        """Why the stream has ended, as the error of batches whose answer it did not bring."""
         try:
             self._writer.close()
         except FLIGHT_ERRORS as error:

@@ -35,7 +35,7 @@ class Send(Protocol):
 
 
 class Settler:
-    """For the messages of one connection's life. Thread-safe."""
+    """Collects what is settled of the messages of one connection, and sends it. Thread-safe."""
 
     def __init__(self, send: Send, *, threaded: bool = True) -> None:
         self._send = send
@@ -93,11 +93,11 @@ class Settler:
         return error
 
     def lock(self) -> threading.Lock:
-        """Held while sending; for the owner of the stream, to end it in between."""
+        """The lock that is held while sending: whoever owns the stream takes it to end the stream."""
         return self._lock
 
     def close(self) -> None:
-        """Nothing is sent from now on."""
+        """Send nothing from now on."""
         with self._lock:
             self.closed = True
         self._stopping.set()

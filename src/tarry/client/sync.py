@@ -16,14 +16,12 @@ import weakref
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from datetime import datetime
 from typing import Any, TypeVar, Unpack
 
 from tarry.api.calls import Calls
 from tarry.api.operation import Operation
 from tarry.api.receipt import Accepted, Receipt
-from tarry.api.schedule import MessageOptions, make_row
-from tarry.base.delay import Delay
+from tarry.api.schedule import Row
 from tarry.base.errors import InvalidArgumentError, TarryError, UnavailableError
 from tarry.base.message import Message
 from tarry.client.bulk import CHUNK_ROWS, BulkStream, Chunks, Progress, batches_of
@@ -68,34 +66,8 @@ class Client(Calls):
 
     # -- producing -----------------------------------------------------------------------------------------------------
 
-    def schedule(
-        self,
-        topic: str,
-        body: bytes | str,
-        *,
-        delay: Delay | None = None,
-        due: datetime | int | None = None,
-        **options: Unpack[MessageOptions],
-    ) -> Receipt:
-        """Schedule a message; when this returns, it is durable. Calls of several threads share a round trip.
-
-        Args:
-            topic: where it will be delivered.
-            body: what; a text is encoded as UTF-8.
-            delay: how long from now: seconds, a timedelta, "1h30m", an aware datetime, ``DelayLevel(n)`` (of the
-                broker's table). At once without ``delay`` and ``due``.
-            due: the instant instead: an aware datetime, or UTC milliseconds.
-            options: id, key, on_key, tag, properties, ttl, late, tries, repeat, order_key: see
-                :class:`tarry.api.schedule.MessageOptions`.
-
-        Raises:
-            KeyExistsError: ``on_key`` is "refuse", and a message of this key is pending; nothing was scheduled.
-            InvalidMessageError, InvalidArgumentError: a value is not allowed; nothing was scheduled.
-            OverloadedError, DiskFullError: not now; nothing was scheduled, try again later.
-            UnavailableError: there was no answer. The message **may have been accepted**; it is never sent twice by
-                itself. To schedule it again may make it come twice.
-        """
-        row = make_row(topic, body, delay=delay, due=due, **options)
+    def _schedule(self, row: Row) -> Receipt:
+        """Calls of several threads share a round trip."""
         future: Future[Receipt] = Future()
         self._producer.add(row, future)
         self._producer.pump()

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tarry.base.bulk import read_job_rows
-from tarry.base.errors import CorruptError
+from tarry.base.errors import CorruptError, InvalidArgumentError
 from tarry.base.message import SCHEMA, Kind, concat, count_topics, messages_only
 from tarry.base.types import Int64s, Key, before
 from tarry.intake.index import Window
@@ -129,6 +129,15 @@ class Intake:
         rows = self.read_rows(np.array([max(seq, self.first_seq)], np.int64))
         assert rows is not None
         return int(rows.column("born_ms")[0].as_py())
+
+    def check_end(self, end: int) -> None:
+        """For who asks for a range that somebody else gave.
+
+        Raises:
+            InvalidArgumentError: it ends behind what was published.
+        """
+        if end > self.published_seq:
+            raise InvalidArgumentError(f"end is {end}; allowed: up to {self.published_seq}, where the intake ends")
 
     def read(self, start: int, end: int) -> Iterator[pa.RecordBatch]:
         """Messages with ``start <= seq < end`` in seq order; frames that are small are joined.

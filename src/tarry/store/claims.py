@@ -6,14 +6,14 @@ that are wrong, messages are not looked for where they are; with another number 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import NamedTuple
 
 from tarry.api.jobs import StagedFile
 from tarry.base.errors import CorruptError, InvalidArgumentError, TarryError
-from tarry.store.parquet import groups
+from tarry.store.parquet import Group, groups
 from tarry.store.place import Place
 
 THREADS = 8
@@ -37,26 +37,22 @@ class Content(NamedTuple):
     topic_min: str | None
     topic_max: str | None
 
-
-def content_of(place: Place, path: str) -> Content:
-    """What a file's footer says.
-
-    Raises:
-        CorruptError: the file is missing or its footer is damaged.
-    """
-    parts = [group for group in groups(place, path) if group.rows]
-    if not parts:
-        return Content(0, None, None, None, None, None, None)
-    topics_known = all(group.topic_min is not None and group.topic_max is not None for group in parts)
-    return Content(
-        rows=sum(group.rows for group in parts),
-        due_min_ms=min(group.due_min_ms for group in parts),
-        due_max_ms=max(group.due_max_ms for group in parts),
-        seq_min=min(group.seq_min for group in parts),
-        seq_max=max(group.seq_max for group in parts),
-        topic_min=min(str(group.topic_min) for group in parts) if topics_known else None,
-        topic_max=max(str(group.topic_max) for group in parts) if topics_known else None,
-    )
+    @classmethod
+    def of(cls, groups: Iterable[Group]) -> Content:
+        """Of a file that has these row groups."""
+        parts = [group for group in groups if group.rows]
+        if not parts:
+            return cls(0, None, None, None, None, None, None)
+        topics = [(group.topic_min, group.topic_max) for group in parts]
+        return cls(
+            rows=sum(group.rows for group in parts),
+            due_min_ms=min(group.due_min_ms for group in parts),
+            due_max_ms=max(group.due_max_ms for group in parts),
+            seq_min=min(group.seq_min for group in parts),
+            seq_max=max(group.seq_max for group in parts),
+            topic_min=None if None in (low for low, _ in topics) else min(str(low) for low, _ in topics),
+            topic_max=None if None in (high for _, high in topics) else max(str(high) for _, high in topics),
+        )
 
 
 def differences(claimed: Content, content: Content) -> Iterator[str]:
@@ -101,7 +97,7 @@ def check_claims(root: str, files: Sequence[StagedFile]) -> None:
 
 def _check(place: Place, file: StagedFile) -> None:
     try:
-        content = content_of(place, file.path)
+        content = Content.of(groups(place, file.path))
     except (CorruptError, KeyError) as error:
         raise InvalidArgumentError(
             f"staged file {file.path} cannot be committed: {error}; allowed: a whole Parquet file of a store"

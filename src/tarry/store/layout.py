@@ -12,8 +12,6 @@ together, and the label is then the smallest bucket that holds all of the slice.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from tarry.base.types import Int64s
@@ -33,15 +31,6 @@ _YEAR_10000_MS = 253_402_300_800_000
 """No calendar that readers share reaches further; what lies outside goes to ``all``."""
 
 
-@dataclass(frozen=True, slots=True)
-class BucketSlice:
-    """Rows ``[start, stop)`` of a task's sorted rows, and the label of the bucket that holds them."""
-
-    start: int
-    stop: int
-    bucket: str
-
-
 def label(due_min_ms: int, due_max_ms: int) -> str:
     """The smallest standard bucket that holds both instants and all between."""
     if due_min_ms < 0 or due_max_ms >= _YEAR_10000_MS:
@@ -59,9 +48,9 @@ def label(due_min_ms: int, due_max_ms: int) -> str:
     return ALL
 
 
-def cut(due_ms: Int64s, now_ms: int, *, rows_min: int, slices_max: int) -> list[BucketSlice]:
-    """Divide ascending ``due_ms`` into at most ``slices_max`` slices of at least ``rows_min`` rows (all, where there
-    are fewer).
+def cut(due_ms: Int64s, now_ms: int, *, rows_min: int, slices_max: int) -> list[tuple[int, int]]:
+    """Divide ascending ``due_ms`` into at most ``slices_max`` slices [start, stop) of at least ``rows_min`` rows (all,
+    where there are fewer).
     """
     rows = len(due_ms)
     if rows == 0:
@@ -75,9 +64,7 @@ def cut(due_ms: Int64s, now_ms: int, *, rows_min: int, slices_max: int) -> list[
             start = stop
     # What is left over is too small to stand alone: it goes with its neighbour before it.
     stops = [*stops[:-1], rows] if stops else [rows]
-    return [
-        BucketSlice(a, b, label(int(due_ms[a]), int(due_ms[b - 1]))) for a, b in zip([0, *stops], stops, strict=False)
-    ]
+    return list(zip([0, *stops], stops, strict=False))
 
 
 def bucket_starts(due_ms: Int64s, now_ms: int, *, reach: int = 1) -> list[int]:

@@ -62,6 +62,16 @@ def entry_path(root: Path, version: int) -> Path:
     return log_directory(root) / f"{version:020d}.json"
 
 
+def entries_in(root: Path) -> list[Path]:
+    """The log entries that there are, ascending."""
+    return sorted(path for path in log_directory(root).glob("[0-9]*.json") if path.stem.isdecimal())
+
+
+def checkpoints_in(root: Path) -> list[Path]:
+    """The checkpoints of the log that there are, ascending; one of a foreign writer may have several parts."""
+    return sorted(log_directory(root).glob("[0-9]*.checkpoint*.parquet"))
+
+
 def version_of_file(path: Path) -> int:
     """The version that an entry, a checkpoint, or a record of either is of."""
     return int(path.name.partition(".")[0])
@@ -154,13 +164,12 @@ def mend(root: Path, version_min: int = -1) -> list[str]:
     directory = log_directory(root)
     if not directory.is_dir():
         return []
-    entries = sorted(directory.glob("[0-9]*.json"))
+    entries, checkpoints = entries_in(root), checkpoints_in(root)
     _check_newest(root, entries)
     torn = [path for path in entries[-1:] if not is_complete(path)]
     for path in torn:
         if version_of_file(path) <= version_min or _matches_record(path) is not None:
             raise CorruptError(f"{path} is damaged: it is incomplete, though it was durable and acted on; {GO_ON}")
-    checkpoints = sorted(directory.glob("[0-9]*.checkpoint*.parquet"))
     for path in [path for path in checkpoints[-1:] if not is_readable_checkpoint(path)]:
         _check_dispensable(path, checkpoints[:-1], entries)
         torn.append(path)

@@ -47,16 +47,20 @@ def groups(place: Place, relative: str) -> list[Group]:
         CorruptError: the file is missing or its footer is damaged.
     """
     with _opened(place, relative) as file:
-        footer = file.metadata
-        at = {footer.schema.column(i).path: i for i in range(footer.num_columns)}
-        listed = []
-        for number in range(footer.num_row_groups):
-            group = footer.row_group(number)
-            due = _bounds(group, at["due_ms"]) or (_LOWEST, _HIGHEST)
-            seq = _bounds(group, at["seq"]) or (_LOWEST, _HIGHEST)
-            topic = _bounds(group, at["topic"]) or (None, None)
-            listed.append(Group(number, int(group.num_rows), *due, *seq, *topic))
-        return listed
+        return groups_in(file.metadata)
+
+
+def groups_in(footer: Any) -> list[Group]:
+    """The row groups that a footer (a ``pyarrow.parquet.FileMetaData``) speaks of."""
+    at = {footer.schema.column(i).path: i for i in range(footer.num_columns)}
+    listed = []
+    for number in range(footer.num_row_groups):
+        group = footer.row_group(number)
+        due = _bounds(group, at["due_ms"]) or (_LOWEST, _HIGHEST)
+        seq = _bounds(group, at["seq"]) or (_LOWEST, _HIGHEST)
+        topic = _bounds(group, at["topic"]) or (None, None)
+        listed.append(Group(number, int(group.num_rows), *due, *seq, *topic))
+    return listed
 
 
 def read_group(place: Place, relative: str, number: int, columns: Sequence[str] = SCHEMA.names) -> pa.RecordBatch:

@@ -12,10 +12,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tarry.api.jobs import StagedFile
-from tarry.store.layout import CANCELLED, bucket_starts, cut_by_size, label
+from tarry.store.layout import bucket_starts, cut_by_size
 from tarry.store.place import Place
 from tarry.store.stage import GROUP_BYTES_MAX, GROUP_ROWS_MAX, parquet_writer, put, row_bytes, sync_names
 
@@ -106,7 +105,7 @@ class RunWriter:
     def _close(self) -> None:
         if self._file is not None:
             file, self._file = self._file, None
-            self._done.append(file.put(self._place, self._prefix, self._shard, self._cancelled))
+            self._done.append(put(file.finish(), self._place, self._shard, self._prefix, cancelled=self._cancelled))
 
 
 class _File:
@@ -119,10 +118,6 @@ class _File:
         self._writer: Any = parquet_writer(self._content)
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_rows = self._waiting_bytes = 0
-        self._rows = 0
-        self._due: list[int] = []
-        self._seq: list[int] = []
-        self._topic: list[str] = []
 
     @property
     def written(self) -> int:
@@ -151,36 +146,13 @@ class _File:
         last, full = runs[-1], int(sizes[slice(*runs[-1])].sum()) >= self._group_bytes // 2
         kept = not whole and len(runs) > 1 and not full
         for start, stop in runs[:-1] if kept else runs:
-            self._write(rows.slice(start, stop - start))
+            self._writer.write_batch(rows.slice(start, stop - start), row_group_size=stop - start)
         self._waiting = [rows.slice(last[0])] if kept else []
         self._waiting_rows = last[1] - last[0] if kept else 0
         self._waiting_bytes = int(sizes[slice(*last)].sum()) if kept else 0
 
-    def _write(self, rows: pa.RecordBatch) -> None:
-        self._writer.write_batch(rows, row_group_size=rows.num_rows)
-        due, seq = rows.column("due_ms").to_numpy(), rows.column("seq").to_numpy()
-        topic = pc.min_max(rows.column("topic")).as_py()
-        self._rows += rows.num_rows
-        self._due += [int(due[0]), int(due[-1])]
-        self._seq += [int(seq.min()), int(seq.max())]
-        self._topic += [topic["min"], topic["max"]]
-
-    def put(self, place: Place, prefix: str, shard: int, cancelled: bool) -> StagedFile:
+    def finish(self) -> pa.Buffer:
+        """The whole file; nothing may be added any more."""
         self._flush(whole=True)
         self._writer.close()
-        content = self._content.getvalue()
-        low, high = self._due[0], self._due[-1]
-        bucket = CANCELLED if cancelled else label(low, high)
-        return StagedFile(
-            path=put(content, place, shard, bucket, prefix),
-            shard=shard,
-            bucket=bucket,
-            rows=self._rows,
-            size=content.size,
-            due_min_ms=low,
-            due_max_ms=high,
-            seq_min=min(self._seq),
-            seq_max=max(self._seq),
-            topic_min=min(self._topic),
-            topic_max=max(self._topic),
-        )
+        return self._content.getvalue()

@@ -25,8 +25,10 @@ from tarry.base.errors import DiskFullError, InvalidArgumentError
 from tarry.base.message import SCHEMA, Kind, cancelled_seqs, messages_only
 from tarry.base.types import Int64s
 from tarry.log.files import TRY_AGAIN
+from tarry.store.claims import Content
 from tarry.store.footers import checksums_of
-from tarry.store.layout import CANCELLED, BucketSlice, cut, cut_by_size
+from tarry.store.layout import CANCELLED, cut, cut_by_size, label
+from tarry.store.parquet import groups_in
 from tarry.store.place import Place, sync_file, sync_up
 
 FILES_MAX = 16
@@ -72,9 +74,10 @@ def stage(
     place = Place.of(root)
     staged: list[StagedFile] = []
     try:
-        for batch, slices in _slices(messages, cancelled, now_ms, files_max):
-            for part in slices:
-                staged.append(_write(batch, part, place, prefix, shard))
+        for start, stop in _cut_messages(messages, now_ms, files_max):
+            staged.append(put(_parquet(messages.slice(start, stop - start)), place, shard, prefix, cancelled=False))
+        if cancelled.num_rows:
+            staged.append(put(_parquet(cancelled), place, shard, prefix, cancelled=True))
         sync_names(place, staged)
     except BaseException:
         # A full disk must not be made fuller by every attempt. The file that failed is _write's to remove.
@@ -111,15 +114,9 @@ def sync_names(place: Place, staged: Iterable[StagedFile]) -> None:
             sync_up(directory, place.local)
 
 
-def _slices(
-    messages: pa.RecordBatch, cancelled: pa.RecordBatch, now_ms: int, files_max: int
-) -> Iterator[tuple[pa.RecordBatch, list[BucketSlice]]]:
-    if messages.num_rows:
-        due = messages.column("due_ms").to_numpy()
-        rows_min = FILE_BYTES_MIN * messages.num_rows // max(messages.nbytes, 1)
-        yield messages, cut(due, now_ms, rows_min=rows_min, slices_max=files_max)
-    if cancelled.num_rows:
-        yield cancelled, [BucketSlice(0, cancelled.num_rows, CANCELLED)]
+def _cut_messages(messages: pa.RecordBatch, now_ms: int, files_max: int) -> list[tuple[int, int]]:
+    rows_min = FILE_BYTES_MIN * messages.num_rows // max(messages.nbytes, 1)
+    return cut(messages.column("due_ms").to_numpy(), now_ms, rows_min=rows_min, slices_max=files_max)
 
 
 def _by_kind(table: pa.Table) -> tuple[pa.RecordBatch, pa.RecordBatch]:
@@ -148,29 +145,13 @@ def _sorted(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch.take(pa.array(order))
 
 
-def _write(batch: pa.RecordBatch, part: BucketSlice, place: Place, prefix: str, shard: int) -> StagedFile:
-    rows = batch.slice(part.start, part.stop - part.start)
-    content = _parquet(rows)
-    relative = put(content, place, shard, part.bucket, prefix)
-    due, seq = rows.column("due_ms").to_numpy(), rows.column("seq").to_numpy()
-    topic = pc.min_max(rows.column("topic")).as_py()
-    return StagedFile(
-        path=relative,
-        shard=shard,
-        bucket=part.bucket,
-        rows=rows.num_rows,
-        size=content.size,
-        due_min_ms=int(due[0]),
-        due_max_ms=int(due[-1]),
-        seq_min=int(seq.min()),
-        seq_max=int(seq.max()),
-        topic_min=topic["min"],
-        topic_max=topic["max"],
-    )
-
-
-def put(content: pa.Buffer, place: Place, shard: int, bucket: str, prefix: str) -> str:
-    """Store a whole Parquet file under a new name, durably but for the names in directories; its path."""
+def put(content: pa.Buffer, place: Place, shard: int, prefix: str, *, cancelled: bool) -> StagedFile:
+    """Store a whole Parquet file under a new name, durably but for the names in directories. What is said of it is what
+    its footer says. ``cancelled``: it is of cancellations, which have a bucket of their own.
+    """
+    has = Content.of(groups_in(pq.read_metadata(pa.BufferReader(content))))
+    assert has.due_min_ms is not None and has.due_max_ms is not None
+    bucket = CANCELLED if cancelled else label(has.due_min_ms, has.due_max_ms)
     directory = f"shard={shard}/bucket={bucket}"
     relative = f"{directory}/{prefix}-{uuid.uuid4().hex}-{checksums_of(content)}.parquet"
     path = place.path(relative)
@@ -183,7 +164,7 @@ def put(content: pa.Buffer, place: Place, shard: int, bucket: str, prefix: str) 
     except BaseException:
         place.remove([relative])
         raise
-    return relative
+    return StagedFile(path=relative, shard=shard, bucket=bucket, size=content.size, **has._asdict())
 
 
 def _parquet(rows: pa.RecordBatch) -> pa.Buffer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -55,7 +56,7 @@ def segment_checks(
     directory: Path, log_kind: LogKind, bases: Sequence[int], place: tuple[int, int] | None
 ) -> Iterator[Check]:
     """The checks of these segments, of which the last is being written, or was."""
-    for base, following in zip(bases, [*bases[1:], None], strict=True):
+    for base, following in itertools.zip_longest(bases, bases[1:]):
         durable_to = place[1] if place is not None and place[0] == base else 0
         segment = Segment(segment_path(directory, base), log_kind, base, following, durable_to)
         yield _check(f"{directory.name} log", segment.path, partial(check_segment, segment))

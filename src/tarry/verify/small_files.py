@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import shutil
+import sqlite3
 import struct
 import tempfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
@@ -73,17 +75,21 @@ def _without(path: Path, error: CorruptError) -> str:
 
 def _check_jobs(path: Path, open_jobs: Callable[[Path], object], pace: Pace, *, in_use: bool) -> Results:
     pace(path.stat().st_size if path.exists() else 0)
-    with tempfile.TemporaryDirectory() as directory:
-        opened = path
-        if not in_use:
-            # A copy: SQLite may have to roll back what a crash has left, and here nothing is changed.
-            opened = Path(directory) / path.name
-            for part in path.parent.glob(f"{path.name}*"):
-                shutil.copy(part, directory)
+    # A copy, since opening may change it: SQLite rolls back what a crash left, and a file without a page is removed.
+    with tempfile.TemporaryDirectory(prefix="tarry-verify-") as directory:
+        copy = Path(directory) / path.name
         try:
-            open_jobs(opened.parent)
+            if in_use and path.exists():
+                with closing(sqlite3.connect(path)) as db, closing(sqlite3.connect(copy)) as target:
+                    db.backup(target)
+            else:
+                for part in path.parent.glob(f"{path.name}*"):
+                    shutil.copy(part, directory)
+            open_jobs(copy.parent)
         except CorruptError as error:
-            yield Finding(str(path), None, _without(opened, error), _JOBS, RESTORE)
+            yield Finding(str(path), None, _without(copy, error), _JOBS, RESTORE)
+        except sqlite3.Error as error:
+            yield Finding(str(path), None, str(error), _JOBS, RESTORE)
 
 
 def pipeline_checks(data: Path) -> Iterator[Check]:

@@ -15,12 +15,14 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from tarry.base.errors import CorruptError
-from tarry.store.claims import Content, content_of, differences
+from tarry.store.claims import Content, differences
 from tarry.store.footers import FOOTERS, checksums_in, footer_bytes_at
 from tarry.store.locallog import (
     GO_ON,
     LAST_CHECKPOINT,
     RECORD_SUFFIX,
+    checkpoints_in,
+    entries_in,
     entry_path,
     is_as_recorded,
     is_complete,
@@ -29,7 +31,7 @@ from tarry.store.locallog import (
     record_path,
     version_of_file,
 )
-from tarry.store.parquet import read_group
+from tarry.store.parquet import groups, read_group
 from tarry.store.place import Place
 from tarry.store.snapshot import FileColumns
 from tarry.verify.check import CHUNK_BYTES, DERIVED, RESTORE, Check, Finding, Note, Pace, Results
@@ -70,9 +72,9 @@ def local_entry_checks(root: Path, *, torn: Path | None = None) -> Iterator[Chec
     crash has cut off.
     """
     directory = log_directory(root)
-    for entry in sorted(directory.glob("[0-9]*.json")):
+    for entry in entries_in(root):
         yield _local("store log", entry, partial(_check_entry, entry, may_be_torn=entry == torn))
-    for checkpoint in sorted(directory.glob("[0-9]*.checkpoint*.parquet")):
+    for checkpoint in checkpoints_in(root):
         yield _local("store checkpoint", checkpoint, partial(_check_checkpoint, checkpoint))
     for record in sorted(directory.glob(f"*{RECORD_SUFFIX}")):
         yield _local("store record", record, partial(_check_record, record))
@@ -89,7 +91,7 @@ def _local(kind: str, path: Path, run: partial[Results]) -> Check:
 
 def _torn(root: Path, version_min: int) -> Path | None:
     """The newest entry, where it is incomplete and nobody has acted on it."""
-    entry = max(log_directory(root).glob("[0-9]*.json"), default=None)
+    entry = max(entries_in(root), default=None)
     if entry is None or version_of_file(entry) <= version_min or record_path(entry).exists() or is_complete(entry):
         return None
     return entry
@@ -97,9 +99,8 @@ def _torn(root: Path, version_min: int) -> Path | None:
 
 def _missing_entries(root: Path, version_min: int) -> Results:
     """Entries are cleaned up from the oldest on, and never the newest: so none is missing between those there are."""
-    directory = log_directory(root)
-    versions = [version_of_file(path) for path in sorted(directory.glob("[0-9]*.json"))]
-    recorded = [version_of_file(path) for path in directory.glob(f"[0-9]*.json{RECORD_SUFFIX}")]
+    versions = [version_of_file(path) for path in entries_in(root)]
+    recorded = [version_of_file(path) for path in log_directory(root).glob(f"[0-9]*.json{RECORD_SUFFIX}")]
     newest = max([*versions, *recorded, version_min])
     missing = set(range(min(versions, default=0), newest + 1)) - set(versions)
     for version in sorted(missing)[:100]:
@@ -222,7 +223,7 @@ def check_file(place: Place, relative: str, size: int, claimed: Content, pace: P
         yield _damaged(path, _first_damaged(place, relative, lambda _: None), what)
         return
     try:
-        content = content_of(place, relative)
+        content = Content.of(groups(place, relative))
     except CorruptError as error:
         yield _damaged(path, None, str(error).partition(": ")[2] or str(error))
         return

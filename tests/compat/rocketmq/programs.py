@@ -90,6 +90,7 @@ LANGUAGES: dict[str, Callable[[Path], list[str]]] = {
     "node": _node,
     "go": _go,
     "rust": _rust,
+    "classic-go": _go,
     "classic-java": _classic_java("5.3.3"),
     "classic-java-4.9": _classic_java("4.9.8"),
 }

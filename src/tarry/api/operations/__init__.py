@@ -5,6 +5,9 @@ nothing · ``jobs`` are bulk jobs · ``queues`` are read by offsets · ``pipelin
 of batches: :mod:`tarry.api.schedule`.
 """
 
+# All of them are names of this package.
+# mypy: implicit-reexport
+
 from __future__ import annotations
 
 from typing import Any
@@ -38,55 +41,6 @@ from tarry.api.operations.queries import (
     Ping,
 )
 from tarry.api.operations.queues import AdvanceGroup, FindOffset, FollowQueue, GetQueues, ReadCancellations, ReadQueue
-
-__all__ = [
-    "OPERATIONS",
-    "AbortJob",
-    "Ack",
-    "AdvanceGroup",
-    "AnnounceStore",
-    "BeginJob",
-    "Cancel",
-    "CancelJob",
-    "CancelKeys",
-    "CommitJob",
-    "DeleteGroup",
-    "Extend",
-    "FindKey",
-    "FindOffset",
-    "FollowQueue",
-    "GetForecast",
-    "GetGroup",
-    "GetHistory",
-    "GetIntakeState",
-    "GetOverview",
-    "GetPending",
-    "GetQueues",
-    "GetStatus",
-    "GetTopic",
-    "HasTopic",
-    "ListDeadLetters",
-    "ListGroups",
-    "ListJobs",
-    "ListPending",
-    "Nack",
-    "PauseGroup",
-    "Peek",
-    "Ping",
-    "Purge",
-    "ReadCancellations",
-    "ReadIntake",
-    "ReadQueue",
-    "Receive",
-    "Reschedule",
-    "ReserveSeqs",
-    "Respawn",
-    "ResumeGroup",
-    "Seek",
-    "SetGroup",
-    "SetPipelineStatus",
-    "SetTopic",
-]
 
 OPERATIONS: tuple[type[Operation[Any]], ...] = (
     *(Cancel, CancelKeys, Reschedule, FindKey),

@@ -55,7 +55,7 @@ class Respawn(Operation[int]):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Purge(Operation[int]):
-    """Let go of dead letters, durably: those at ``offsets``, or all. How many."""
+    """Delete dead letters, durably: those at ``offsets``, or all. Its result is how many they were."""
 
     wire = Action("purge", "let go of dead letters", named("purged"))
     topic: str

@@ -132,7 +132,7 @@ class PauseGroup(Operation[None]):
 
 @dataclass(frozen=True, slots=True)
 class ResumeGroup(Operation[None]):
-    """Hand out to a group again."""
+    """Hand out messages to a group again, after :class:`PauseGroup`."""
 
     wire = Action("resume", "have a group hand out again", NOTHING)
     topic: str

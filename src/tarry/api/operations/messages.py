@@ -52,7 +52,7 @@ def receipt_to_json(receipt: Receipt | None) -> dict[str, Any] | None:
 
 
 def receipt_from_json(values: dict[str, Any] | None) -> Receipt | None:
-    """What :func:`receipt_to_json` wrote."""
+    """The receipt that :func:`receipt_to_json` wrote; None where there is none."""
     if values is None:
         return None
     parts = handles.decode(values["handle"])

@@ -20,8 +20,9 @@ from tarry.base.descriptors import ConnectionLimits
 from tarry.base.errors import UnavailableError
 from tarry.base.placement import ANY_CORE, Placement
 from tarry.fronts.flight.calls import CALLS_MAX, CallLimits
-from tarry.fronts.flight.guard import ConnectionGuard, cut_connections
+from tarry.fronts.flight.guard import ConnectionGuard
 from tarry.fronts.flight.server import Service
+from tarry.fronts.flight.sockets import cut_connections
 
 log = logging.getLogger(__name__)
 
@@ -101,8 +102,8 @@ def _try_bind(host: str, port: int) -> None:
     # gRPC only says that the server did not start; the operating system says why.
     bare = host.strip("[]")
     try:
-        found = socket.getaddrinfo(bare, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, kind, protocol, _, place = found[0]
+        addresses = socket.getaddrinfo(bare, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, place = addresses[0]
         with socket.socket(family, kind, protocol) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(place)

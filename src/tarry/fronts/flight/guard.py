@@ -20,15 +20,14 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 
-from tarry.base import descriptors
-from tarry.base.descriptors import ConnectionLimits, lacks_descriptor
+from tarry.base.descriptors import ConnectionLimits
 from tarry.base.memory import resident_bytes
 from tarry.fronts.flight.calls import CallLimits
+from tarry.fronts.flight.sockets import OF_PROCESS, borrowed, inode_of, is_connection, open_descriptors, received_bytes
 
 log = logging.getLogger(__name__)
 
@@ -43,11 +42,7 @@ BYTES_MAX = 2 * PEER_BYTES_MAX
 _GROWTH_DESCRIPTORS = 16
 _GROWTH_BYTES = 32 << 20
 
-_TCP_INFO_BYTES = 136
-_RECEIVED = struct.Struct("128xQ")
-"""``tcpi_bytes_received`` in Linux's ``struct tcp_info``, since 4.1."""
 _ENHANCE_YOUR_CALM = 0xB
-_OF_PROCESS = Path("/proc/self/fd" if sys.platform == "linux" else "/dev/fd")
 
 
 @dataclass(slots=True)
@@ -124,7 +119,7 @@ class ConnectionGuard:
     def _has_grown(self) -> bool:
         if sys.platform != "linux":
             return False
-        resident, number = resident_bytes(), _OF_PROCESS.stat().st_size
+        resident, number = resident_bytes(), OF_PROCESS.stat().st_size
         if resident > self._resident + _GROWTH_BYTES or number > self._open + _GROWTH_DESCRIPTORS:
             self._resident, self._open = resident, number
             return True
@@ -154,11 +149,11 @@ class ConnectionGuard:
                     if connection is None or connection.fd != fd:
                         connection = self._new(fd, status.st_ino, now_s)
                     if connection is not None:
-                        connection.received = _received(fd)
+                        connection.received = received_bytes(fd)
                         yield connection
 
     def _new(self, fd: int, inode: int, now_s: float) -> _Connection | None:
-        with _borrowed(fd) as connection:
+        with borrowed(fd) as connection:
             if not is_connection(connection, self._port):
                 return None
             host, port = connection.getpeername()[:2]
@@ -226,81 +221,13 @@ class ConnectionGuard:
         last_stream = (1 << 31) - 1 if processed else 0
         payload = struct.pack(">II", last_stream, _ENHANCE_YOUR_CALM) + text.encode()
         frame = struct.pack(">I", len(payload) << 8 | 0x7) + bytes(5) + payload
-        with suppress(OSError), _borrowed(connection.fd) as peer:
-            if _inode(peer.fileno()) == connection.inode:
+        with suppress(OSError), borrowed(connection.fd) as peer:
+            if inode_of(peer.fileno()) == connection.inode:
                 peer.send(frame)
                 peer.shutdown(socket.SHUT_WR)
 
     def _cut(self, connection: _Connection) -> None:
         self._connections.pop(connection.inode, None)
-        with suppress(OSError), _borrowed(connection.fd) as peer:
-            if _inode(peer.fileno()) == connection.inode:
+        with suppress(OSError), borrowed(connection.fd) as peer:
+            if inode_of(peer.fileno()) == connection.inode:
                 peer.shutdown(socket.SHUT_RDWR)
-
-
-def open_descriptors() -> Iterable[int]:
-    """Numbers of this process's descriptors; or all that there may be, where none is free to look them up with."""
-    try:
-        return [int(path.name) for path in _OF_PROCESS.iterdir()]
-    except OSError as error:
-        if not lacks_descriptor(error):
-            raise
-        return range(descriptors.limit())
-
-
-def cut_connections(port: int) -> int:
-    """Shut down every connection of this process whose local port is ``port``; how many.
-
-    pyarrow has no way to cancel a call from the server's side, and a handler waiting for a silent client waits for
-    ever. When its connection is shut down underneath, gRPC ends the call.
-    """
-    number = 0
-    for fd in open_descriptors():
-        with suppress(OSError), _borrowed(fd) as peer:  # no socket, or closed meanwhile
-            if is_connection(peer, port):
-                peer.shutdown(socket.SHUT_RDWR)
-                number += 1
-    return number
-
-
-def is_connection(peer: socket.socket, port: int) -> bool:
-    """Whether this is the server's end of a connection to ``port``."""
-    with suppress(OSError):
-        internet = peer.family in (socket.AF_INET, socket.AF_INET6) and peer.type == socket.SOCK_STREAM
-        listens = internet and peer.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
-        return bool(internet and not listens and peer.getsockname()[1] == port)
-    return False
-
-
-@contextmanager
-def _borrowed(fd: int) -> Iterator[socket.socket]:
-    """A socket of gRPC's. Its descriptor may be closed at any time and its number given to something else: so by a copy
-    of it, unless there is no descriptor free for one.
-    """
-    copy = -1
-    with suppress(OSError):
-        copy = os.dup(fd)
-    try:
-        borrowed = socket.socket(fileno=fd if copy < 0 else copy)
-        try:
-            yield borrowed
-        finally:
-            borrowed.detach()
-    finally:
-        if copy >= 0:
-            os.close(copy)
-
-
-def _inode(fd: int) -> int:
-    return os.fstat(fd).st_ino
-
-
-def _received(fd: int) -> int:
-    if sys.platform != "linux":
-        return 1  # not known: then nothing counts as silent or large
-    borrowed = socket.socket(socket.AF_INET, socket.SOCK_STREAM, fileno=fd)
-    try:
-        info = borrowed.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
-        return int(_RECEIVED.unpack(info)[0]) if len(info) == _TCP_INFO_BYTES else 1
-    finally:
-        borrowed.detach()

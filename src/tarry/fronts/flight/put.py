@@ -93,9 +93,8 @@ class PutStream:
                 return
             except STREAM_ERRORS as error:
                 with self._changed:
-                    client_left = self._client_left
-                if client_left:
-                    return
+                    if self._client_gone:
+                        return
                 raise InvalidArgumentError(f"the stream of batches could not be read: {error}") from error
             self._submit(chunk.data)
 

@@ -19,18 +19,16 @@ import pyarrow.flight as fl
 
 from tarry.api.consuming import Subscription
 from tarry.api.local import LocalBroker
-from tarry.api.operation import Action, Operation, Rows
-from tarry.api.operations import OPERATIONS, Receive
+from tarry.api.operation import Action, Rows
+from tarry.api.operations import Receive
 from tarry.api.operations.delivery import Subscribe
 from tarry.api.operations.jobs import StageJob
 from tarry.api.parsing import from_json
 from tarry.api.views import DELIVERY
 from tarry.api.wire import (
     CONSUME,
-    CONSUME_PATH,
     SCHEDULE_PATH,
     STAGE,
-    STREAM_ERRORS,
     as_bytes,
     decode_json,
     encode_error,
@@ -44,14 +42,21 @@ from tarry.fronts.flight.calls import CallLimits
 from tarry.fronts.flight.consume import ConsumeStream
 from tarry.fronts.flight.guard import ConnectionGuard
 from tarry.fronts.flight.put import PutStream
+from tarry.fronts.flight.requests import (
+    ACTIONS,
+    CountedReader,
+    action_request,
+    batches_of,
+    consume_command,
+    put_command,
+    shown,
+    ticket_request,
+)
 
 log = logging.getLogger(__name__)
 
 LOOK_S = 0.25
 """How often a long poll looks whether its client is still there."""
-
-ACTIONS = {o.wire.name: o for o in OPERATIONS if isinstance(o.wire, Action)}
-TICKETS = {o.wire.name: o for o in OPERATIONS if isinstance(o.wire, Rows)}
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -124,13 +129,13 @@ class Service(fl.FlightServerBase):  # type: ignore[misc]
         writer: fl.FlightMetadataWriter,
     ) -> None:
         """Schedule batches, or stage them for a bulk job."""
-        reader = _Reader(reader, self._guard, context.peer())
+        reader = CountedReader(reader, self._guard, context.peer())
         if descriptor.path == SCHEDULE_PATH:
             self._run(PutStream(self._broker, reader, writer, self._placement))
             return
-        command = _decoded(descriptor.command) if descriptor.path is None else None
+        command = put_command(descriptor.command) if descriptor.path is None else None
         if not isinstance(command, dict) or command.pop("op", None) != STAGE:
-            raise NotFoundError(f"DoPut of {_shown(descriptor)}; allowed: the path ['schedule'], or the op {STAGE!r}")
+            raise NotFoundError(f"DoPut of {shown(descriptor)}; allowed: the path ['schedule'], or the op {STAGE!r}")
         self._check_serving()
         self._stage(from_json(StageJob, command), reader, writer)
 
@@ -138,7 +143,7 @@ class Service(fl.FlightServerBase):  # type: ignore[misc]
         """Write a stream of messages as files of an attempt of a job; the answer has what its commit needs of them."""
         if reader.schema.names != UNNUMBERED.names:
             raise InvalidArgumentError(f"the columns are {reader.schema.names}; allowed: {UNNUMBERED.names}")
-        files, topics = self._broker.stage_job(job.number, _batches(reader))
+        files, topics = self._broker.stage_job(job.number, batches_of(reader))
         writer.write(pa.py_buffer(encode_json({"files": [asdict(file) for file in files], "topics": dict(topics)})))
 
     @_coded
@@ -150,8 +155,8 @@ class Service(fl.FlightServerBase):  # type: ignore[misc]
         writer: fl.MetadataRecordBatchWriter,
     ) -> None:
         """Consume."""
-        reader = _Reader(reader, self._guard, context.peer())
-        command = decode_json(_command(descriptor, reader))
+        reader = CountedReader(reader, self._guard, context.peer())
+        command = decode_json(consume_command(descriptor, reader))
         if isinstance(command, dict) and command.get("op", CONSUME) == CONSUME:
             command.pop("op", None)
         request = from_json(Subscribe, command)
@@ -176,7 +181,7 @@ class Service(fl.FlightServerBase):  # type: ignore[misc]
     @_coded
     def do_get(self, context: fl.ServerCallContext, asked: fl.Ticket) -> fl.FlightDataStream:
         """An operation that is answered by rows."""
-        request = _ticket(asked.ticket)
+        request = ticket_request(asked.ticket)
         self._check_serving()
         if isinstance(request, Receive):
             return self._receive(context, request)
@@ -214,7 +219,7 @@ class Service(fl.FlightServerBase):  # type: ignore[misc]
         self._check_serving()
         wire = kind.wire
         assert isinstance(wire, Action)
-        request = _request(kind, as_bytes(action.body))
+        request = action_request(kind, as_bytes(action.body))
         result = wire.codec.encode(self._broker.call(request))
         return [fl.Result(pa.py_buffer(encode_json(result)))]
 
@@ -252,24 +257,6 @@ class UnimplementedError(NotImplementedError):
         raise RuntimeError("a traceback is not for the client")
 
 
-class _Reader:
-    """What a call's client sends; the guard is told of each message that has come."""
-
-    def __init__(self, reader: fl.MetadataRecordBatchReader, guard: ConnectionGuard, peer: str) -> None:
-        self._reader = reader
-        self._guard = guard
-        self._peer = peer
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self._reader.schema
-
-    def read_chunk(self) -> fl.FlightStreamChunk:
-        chunk = self._reader.read_chunk()
-        self._guard.on_message(self._peer)
-        return chunk
-
-
 def _coded_rows(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     try:
         yield from rows
@@ -279,74 +266,14 @@ def _coded_rows(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 def _written(batch: pa.RecordBatch | None, subscription: Subscription) -> Iterator[pa.RecordBatch]:
     """The answer to a receive. Dropped before the batch was taken from it, the messages go back at once."""
-    is_done = batch is None or not batch.num_rows
+    was_read = batch is None or not batch.num_rows
     try:
-        if not is_done:
+        if not was_read:
             yield batch
-        is_done = True
+        was_read = True
     finally:
-        if not is_done:
+        if not was_read:
             subscription.close()
-
-
-def _command(descriptor: fl.FlightDescriptor, reader: fl.MetadataRecordBatchReader) -> bytes:
-    if descriptor.path is None:
-        return bytes(descriptor.command or b"")
-    if descriptor.path != CONSUME_PATH:
-        raise NotFoundError(f"DoExchange of {_shown(descriptor)}; allowed: the path ['consume'], or a command")
-    try:
-        return as_bytes(reader.read_chunk().app_metadata)
-    except StopIteration:
-        raise InvalidArgumentError(
-            "the stream ended before its command, the app metadata of the first message"
-        ) from None
-    except STREAM_ERRORS as error:
-        raise InvalidArgumentError(f"the command could not be read: {error}") from error
-
-
-def _decoded(command: Any) -> Any:
-    """A descriptor's command; None where it is no JSON: then it is none that we know."""
-    try:
-        return decode_json(bytes(command or b""))
-    except InvalidArgumentError:
-        return None
-
-
-def _request(kind: type[Operation[Any]], body: bytes) -> Operation[Any]:
-    """The operation of a DoAction. Where an operation has no fields, its body is not read; without a body, all fields
-    are at their defaults.
-    """
-    if kind.wire_fields() == {}:
-        return kind()
-    values = decode_json(body) if body else None
-    return from_json(kind, {} if values is None else values)
-
-
-def _ticket(raw: bytes) -> Operation[Any]:
-    """The operation of a DoGet."""
-    values = decode_json(raw)
-    op = values.pop("op", None) if isinstance(values, dict) else None
-    if not isinstance(op, str) or op not in TICKETS:
-        raise InvalidArgumentError(f"op of a ticket is {op!r}; allowed: {', '.join(TICKETS)}")
-    return from_json(TICKETS[op], values)
-
-
-def _batches(reader: fl.MetadataRecordBatchReader) -> Iterator[pa.RecordBatch]:
-    while True:
-        try:
-            chunk = reader.read_chunk()
-        except StopIteration:
-            return
-        except STREAM_ERRORS as error:
-            raise InvalidArgumentError(f"the stream could not be read: {error}") from error
-        if chunk.data is not None and chunk.data.num_rows:
-            yield chunk.data
-
-
-def _shown(descriptor: fl.FlightDescriptor) -> str:
-    return repr(
-        descriptor.command if descriptor.path is None else [p.decode("utf-8", "replace") for p in descriptor.path]
-    )
 
 
 def _now_ms() -> int:

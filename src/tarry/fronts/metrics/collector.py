@@ -39,7 +39,7 @@ K = TypeVar("K")
 
 
 class _Labelled(Generic[K]):
-    """Who has a label of its own: the first ``most`` that were seen."""
+    """The names that have a label of their own: the first ``most`` that were seen."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -47,7 +47,7 @@ class _Labelled(Generic[K]):
 
     @property
     def keys(self) -> tuple[K, ...]:
-        """Who has one, in the order in which they were seen."""
+        """Those names, in the order in which they were seen."""
         return tuple(self._keys)
 
     def select(self, rows: Iterable[dict[str, Any]], key: Callable[[dict[str, Any]], K]) -> list[dict[str, Any]]:
@@ -68,7 +68,7 @@ class BrokerCollector(Collector):
         self._groups: _Labelled[tuple[str, str]] = _Labelled(GROUPS_MAX)
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing: a registry would else read the broker to learn the names."""
+        """No names: without this method, a registry reads the broker to learn them."""
         return []
 
     def collect(self) -> Iterator[Metric]:

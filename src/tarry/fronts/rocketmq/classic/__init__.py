@@ -7,10 +7,10 @@
     connection, service          one client's bytes; which request goes where
     authentication               access keys
     clients                      who is there: producers, consumers, what they subscribe to
-    routes                       topics to queues
+    routes, queues               topics to queues
     drafting, sending            messages in                            recalling    withdraw a delayed message
     retrying                     what a consumer could not handle       transactions decisions, and asking for them
-    pulling, offsets             messages out, by offset                locks        orderly consumers
+    pulling, offsets, positions  messages out, by offset                locks        orderly consumers
     lookup                       messages by key, by id                 admin        what mqadmin asks
-    front                        the listening sockets, put together
+    front, components            the listening sockets; the parts, put together
 """

@@ -13,7 +13,6 @@ from tarry.api.operations import (
     GetPending,
     GetQueues,
     ListGroups,
-    Seek,
     SetGroup,
     SetTopic,
 )
@@ -24,7 +23,9 @@ from tarry.fronts.rocketmq.classic.connection import Answer, Request
 from tarry.fronts.rocketmq.classic.fields import json_object, json_text, to_json
 from tarry.fronts.rocketmq.classic.frames import oneway
 from tarry.fronts.rocketmq.classic.offsets import Offsets
-from tarry.fronts.rocketmq.classic.routes import BROKER, CLUSTER, QUEUE, READ_WRITE, broker_data
+from tarry.fronts.rocketmq.classic.positions import Positions
+from tarry.fronts.rocketmq.classic.queues import TopicQueues, queue_name
+from tarry.fronts.rocketmq.classic.routes import BROKER, CLUSTER, READ_WRITE, broker_data
 from tarry.fronts.rocketmq.classic.sending import RETRIES
 from tarry.fronts.rocketmq.common.names import group_name, topic_name
 from tarry.fronts.rocketmq.common.threads import RunInThread
@@ -38,9 +39,17 @@ class Admin:
     """On the loop's thread."""
 
     def __init__(
-        self, broker: LocalBroker, clients: ClientRegistry, offsets: Offsets, run_in_thread: RunInThread
+        self,
+        broker: LocalBroker,
+        clients: ClientRegistry,
+        queues: TopicQueues,
+        offsets: Offsets,
+        positions: Positions,
+        run_in_thread: RunInThread,
     ) -> None:
         self._broker = broker
+        self._queues = queues
+        self._positions = positions
         self._clients = clients
         self._offsets = offsets
         self._run_in_thread = run_in_thread
@@ -93,10 +102,10 @@ class Admin:
         first, end = await self._run_in_thread(lambda: self._broker.call(GetQueues([topic]))[topic])
         now_ms = self._broker.clock.now_ms() if end else 0
         offset = {"lastUpdateTimestamp": now_ms, "maxOffset": end, "minOffset": first}
-        return Answer(body=_table("offsetTable", {topic: offset}, {"topicPutTps": 0.0}))
+        return Answer(body=self._table({topic: [offset] * self._queues.count(topic)}, {"topicPutTps": 0.0}))
 
     async def make_topic(self, request: Request) -> Answer:
-        """UPDATE_AND_CREATE_TOPIC. It has one queue, whatever number is asked for."""
+        """UPDATE_AND_CREATE_TOPIC. It has as many queues as all, whatever number is asked for."""
         topic = topic_name(request.fields.text("topic"), "")
         await self._run_in_thread(lambda: self._broker.call(SetTopic.of(topic)))
         return Answer()
@@ -104,9 +113,10 @@ class Admin:
     async def topic_config(self, request: Request) -> Answer:
         """GET_TOPIC_CONFIG."""
         topic = topic_name(request.fields.text("topic"), "")
+        count = self._queues.count(topic)
         config = {
-            "topicName": topic, "readQueueNums": 1, "writeQueueNums": 1, "perm": READ_WRITE, "topicSysFlag": 0,
-            "topicFilterType": "SINGLE_TAG", "order": False, "attributes": {},
+            "topicName": topic, "readQueueNums": count, "writeQueueNums": count, "perm": READ_WRITE,
+            "topicSysFlag": 0, "topicFilterType": "SINGLE_TAG", "order": False, "attributes": {},
         }  # fmt: skip
         return Answer(body=to_json(config))
 
@@ -120,13 +130,13 @@ class Admin:
         """
         group, topic = request.fields.text("consumerGroup"), request.fields.text("topic", " ").strip()
 
-        def look_up() -> dict[str, dict[str, int]]:
+        def look_up() -> dict[str, list[dict[str, int]]]:
             return {name: self._progress(name, group) for name in self._topics_of(group) if topic in ("", name)}
 
         progress = await self._run_in_thread(look_up)
         if not progress:
             raise RequestRefused(ResponseCode.CONSUMER_NOT_ONLINE, f"there is no consumer group {group!r:.300}")
-        return Answer(body=_table("offsetTable", progress, {"consumeTps": 0.0}))
+        return Answer(body=self._table(progress, {"consumeTps": 0.0}))
 
     def connections(self, request: Request) -> Answer:
         """GET_CONSUMER_CONNECTION_LIST.
@@ -201,19 +211,16 @@ class Admin:
         topic, group = topic_name(fields.text("topic"), ""), group_name(fields.text("group"), "")
         at_ms, force = fields.whole("timestamp"), fields.truth("isForce")
 
-        def change() -> int:
+        def look_up() -> tuple[int, int]:
             call = self._broker.call
-            stands = call(FollowQueue(topic, group))
-            target = call(GetQueues([topic]))[topic][1] if at_ms == _LATEST else call(FindOffset(topic, at_ms))
-            if target > stands and not force:
-                return stands
-            call(Seek(topic, group, "latest" if at_ms == _LATEST else at_ms))
-            return call(FollowQueue(topic, group))
+            end = call(GetQueues([topic]))[topic][1]
+            return call(FollowQueue(topic, group)), end if at_ms == _LATEST else call(FindOffset(topic, at_ms))
 
-        offset = await self._run_in_thread(change)
-        self._offsets.expect(topic, group, offset)
-        body = _table("offsetTable", {topic: offset})
-        reset_fields = {"topic": topic, "group": group, "timestamp": str(at_ms), "isForce": str(force).lower()}
+        stands, target = await self._run_in_thread(look_up)
+        if target <= stands or force:
+            stands = await self._offsets.reset(topic, group, "latest" if at_ms == _LATEST else at_ms)
+        body = self._table({topic: [stands] * self._queues.count(topic)})
+        told = {"topic": topic, "group": group, "timestamp": str(at_ms), "isForce": str(force).lower()}
         members = self._clients.consumers.get(group)
         for connection in () if members is None else members.members:
             connection.send(oneway(ToClient.RESET_CONSUMER_CLIENT_OFFSET, reset_fields, body))
@@ -223,19 +230,24 @@ class Admin:
         """In a thread: the topics that a group reads; those of its retries, too."""
         return sorted(info.topic for info in self._broker.call(ListGroups()) if info.group == group)
 
-    def _progress(self, topic: str, group: str) -> dict[str, int]:
+    def _progress(self, topic: str, group: str) -> list[dict[str, int]]:
+        """In a thread: of each queue."""
         end = self._broker.call(GetQueues([topic]))[topic][1]
-        stands = self._broker.call(FollowQueue(topic, group))
         now_ms = self._broker.clock.now_ms()
-        return {"brokerOffset": end, "consumerOffset": stands, "lastTimestamp": now_ms, "pullOffset": stands}
+        offsets = (self._positions.find(topic, group, queue) or 0 for queue in range(self._queues.count(topic)))
+        return [
+            {"brokerOffset": end, "consumerOffset": offset, "lastTimestamp": now_ms, "pullOffset": offset}
+            for offset in offsets
+        ]
 
-
-def _table(name: str, by_topic: dict[str, Any], more: dict[str, Any] | None = None) -> bytes:
-    """A body with a table by queue. Its keys are objects, which is not JSON, but what fastjson writes and reads."""
-    entries = ",".join(f"{_queue(topic)}:{json.dumps(value)}" for topic, value in by_topic.items())
-    rest = "".join(f',"{key}":{json.dumps(value)}' for key, value in (more or {}).items())
-    return f'{{"{name}":{{{entries}}}{rest}}}'.encode()
-
-
-def _queue(topic: str) -> str:
-    return json.dumps({"brokerName": BROKER, "queueId": QUEUE, "topic": topic})
+    def _table(self, by_topic: dict[str, list[Any]], more: dict[str, Any] | None = None) -> bytes:
+        """A body with a table by queue, ``by_topic`` in the order of the queues. Its keys are objects, which is not
+        JSON, but what fastjson writes and reads.
+        """
+        entries = ",".join(
+            f"{json.dumps(queue_name(BROKER, topic, number))}:{json.dumps(value)}"
+            for topic, values in by_topic.items()
+            for number, value in enumerate(values)
+        )
+        rest = "".join(f',"{key}":{json.dumps(value)}' for key, value in (more or {}).items())
+        return f'{{"offsetTable":{{{entries}}}{rest}}}'.encode()

@@ -18,7 +18,9 @@ from tarry.fronts.rocketmq.classic.locks import QueueLocks
 from tarry.fronts.rocketmq.classic.lookup import Lookup
 from tarry.fronts.rocketmq.classic.message_bytes import PROPERTIES_BYTES_MAX
 from tarry.fronts.rocketmq.classic.offsets import Offsets
+from tarry.fronts.rocketmq.classic.positions import Positions
 from tarry.fronts.rocketmq.classic.pulling import Puller
+from tarry.fronts.rocketmq.classic.queues import TopicQueues
 from tarry.fronts.rocketmq.classic.recalling import Recaller
 from tarry.fronts.rocketmq.classic.retrying import Retrier
 from tarry.fronts.rocketmq.classic.routes import Routes
@@ -65,11 +67,13 @@ class Components:
         )
         self._checks = check_transactions(broker, loop, clients)
         rules, send_queue = _rules(config), SendQueue(broker, loop, half_messages)
-        sender = Sender(broker, rules, topics, send_queue)
-        offsets = Offsets(broker, loop, topics, run_in_thread)
-        puller = Puller(broker, loop, self._groups, topics, clients, offsets, run_in_thread)
-        locks, lookup = QueueLocks(loop), Lookup(broker, run_in_thread)
-        admin = Admin(broker, clients, offsets, run_in_thread)
+        queues = TopicQueues(config.remoting_queues)
+        positions = Positions(broker, queues, config.data / "rocketmq" / "classic-positions.json")
+        sender = Sender(broker, rules, topics, queues, send_queue)
+        self._offsets = offsets = Offsets(broker, loop, topics, queues, positions, run_in_thread)
+        puller = Puller(broker, loop, self._groups, topics, queues, clients, offsets, positions, run_in_thread)
+        locks, lookup = QueueLocks(loop), Lookup(broker, queues, run_in_thread)
+        admin = Admin(broker, clients, queues, offsets, positions, run_in_thread)
         self._service = Service(
             Authenticator(read_keys(config.rocketmq_keys)),
             {
@@ -95,7 +99,7 @@ class Components:
                 RequestCode.GET_EARLIEST_MSG_STORETIME: offsets.earliest_time,
                 RequestCode.QUERY_MESSAGE: lookup.query,
                 RequestCode.VIEW_MESSAGE_BY_ID: lookup.view,
-                RequestCode.GET_ROUTEINFO_BY_TOPIC: Routes(topics).route,
+                RequestCode.GET_ROUTEINFO_BY_TOPIC: Routes(topics, queues).route,
                 RequestCode.GET_BROKER_CLUSTER_INFO: admin.cluster,
                 RequestCode.GET_BROKER_RUNTIME_INFO: admin.runtime,
                 RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: admin.topics,
@@ -131,6 +135,8 @@ class Components:
             await asyncio.sleep(CLOSED_POLL_S)
         for connection in self._connections:
             connection.abort("the front stops")
+        # Last: what consumers committed until now is written down, too.
+        self._offsets.close()
 
     def _on_closed(self, connection: Connection) -> None:
         if self._connections.on_closed(connection):

@@ -27,6 +27,7 @@ from tarry.fronts.rocketmq.common.properties import (
     DELAYS,
     FLAG,
     MESSAGE_ID,
+    QUEUE,
     RECONSUME_TIMES,
     SHARDING_KEY,
     TAGS,
@@ -38,14 +39,16 @@ _COMPRESSION_SHIFT, _COMPRESSION_MASK = 8, 7
 _ARROW_CODECS = {1: "lz4", 2: "zstd"}
 _IMMUNITY = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 _IMMUNITY_S_MAX = 3_600
-_NOT_KEPT = frozenset((*DELAYS, TAGS, SHARDING_KEY, "WAIT", BORN_HOST, BORN_TIMESTAMP, FLAG, RECONSUME_TIMES))
+_NOT_KEPT = frozenset((*DELAYS, TAGS, SHARDING_KEY, "WAIT", BORN_HOST, BORN_TIMESTAMP, FLAG, QUEUE, RECONSUME_TIMES))
 """What becomes a column, is written anew, or says nothing once a message is stored."""
 
 
 class Draftsman:
-    """Makes drafts of one request's messages. ``fields``: the request's, under the names of SEND_MESSAGE."""
+    """Makes drafts of one request's messages. ``fields``: the request's, under the names of SEND_MESSAGE; ``queue``:
+    that of the topic that they go to, None where the topic has only one, or it is all the same to the producer.
+    """
 
-    def __init__(self, topic: str, fields: Fields, peer: str, now_ms: int, rules: Rules) -> None:
+    def __init__(self, topic: str, queue: int | None, fields: Fields, peer: str, now_ms: int, rules: Rules) -> None:
         self._topic = topic
         self._now_ms = now_ms
         self._rules = rules
@@ -53,6 +56,8 @@ class Draftsman:
         self._from_header: list[tuple[str, str]] = [
             (BORN_HOST, peer), (BORN_TIMESTAMP, str(max(0, fields.whole("bornTimestamp", now_ms)))),
         ]  # fmt: skip
+        if queue is not None:
+            self._said.append((QUEUE, str(queue)))
         if reconsume_times := fields.whole("reconsumeTimes", 0):
             self._from_header.append((RECONSUME_TIMES, str(reconsume_times)))
 

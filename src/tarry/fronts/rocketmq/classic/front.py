@@ -7,7 +7,7 @@ import logging
 import ssl
 from concurrent.futures import ThreadPoolExecutor
 
-from loopgrpc.tls_sniffing import TlsSniffingListener
+from loopgrpc import TlsSniffingListener
 from tarry.api.local import LocalBroker
 from tarry.base.config import parse_address
 from tarry.base.descriptors import ConnectionLimits

@@ -22,6 +22,7 @@ from tarry.fronts.rocketmq.classic.message_bytes import (
     queue_offset,
     stored_messages,
 )
+from tarry.fronts.rocketmq.classic.queues import TopicQueues
 from tarry.fronts.rocketmq.classic.sending import SEEN_AS_SEQ
 from tarry.fronts.rocketmq.common.names import topic_name
 from tarry.fronts.rocketmq.common.properties import KEYS, MESSAGE_ID, split_keys
@@ -40,8 +41,9 @@ Matches = Callable[[pa.RecordBatch], list[int]]
 class Lookup:
     """On the loop's thread."""
 
-    def __init__(self, broker: LocalBroker, run_in_thread: RunInThread) -> None:
+    def __init__(self, broker: LocalBroker, queues: TopicQueues, run_in_thread: RunInThread) -> None:
         self._broker = broker
+        self._queues = queues
         self._run_in_thread = run_in_thread
 
     async def query(self, request: Request) -> Answer:
@@ -61,7 +63,7 @@ class Lookup:
             first = self._broker.call(FindOffset(topic, begin_ms))
             end = self._broker.call(FindOffset(topic, end_ms + 1))
             rows = self._look(topic, first, end, matches)
-            return b"".join(encode_message(m, host) for m in _some(rows, topic, most))
+            return b"".join(encode_message(m, host) for m in self._some(rows, topic, most))
 
         body = await self._run_in_thread(look)
         if not body:
@@ -86,7 +88,7 @@ class Lookup:
                     rows = self._broker.call(ReadQueue(name, offset, offset + 1))
                 else:
                     continue
-                for message in _some(rows, name, 1):
+                for message in self._some(rows, name, 1):
                     return encode_message(message, host)
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"there is no message at {place}, or it is not due yet")
 
@@ -103,14 +105,13 @@ class Lookup:
                     yield batch.take(pa.array(places))
             end = begin
 
-
-def _some(batches: Iterator[pa.RecordBatch], topic: str, most: int) -> Iterator[StoredMessage]:
-    for batch in batches:
-        for message in stored_messages(batch, topic):
-            if most == 0:
-                return
-            most -= 1
-            yield message
+    def _some(self, batches: Iterator[pa.RecordBatch], topic: str, most: int) -> Iterator[StoredMessage]:
+        for batch in batches:
+            for message in stored_messages(batch, topic, self._queues.numbers(batch, topic)):
+                if most == 0:
+                    return
+                most -= 1
+                yield message
 
 
 def _with_key(key: str) -> Matches:

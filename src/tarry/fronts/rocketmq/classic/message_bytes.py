@@ -15,7 +15,7 @@ from __future__ import annotations
 import ipaddress
 import struct
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -29,6 +29,7 @@ from tarry.fronts.rocketmq.common.properties import (
     FLAG,
     KEYS,
     MESSAGE_ID,
+    QUEUE,
     RECONSUME_TIMES,
     SHARDING_KEY,
     TAGS,
@@ -48,7 +49,7 @@ _TRIES = struct.Struct(">iqi")
 _OFFSET_BITS = 40
 _TOPIC_MASK = (1 << 23) - 1
 _COLUMNS = ("seq", "due_ms", "id", "tag", "properties", "body", "born_ms", "offset")
-_IN_COLUMNS = frozenset({BORN_HOST, BORN_TIMESTAMP, FLAG, RECONSUME_TIMES})
+_IN_COLUMNS = frozenset({BORN_HOST, BORN_TIMESTAMP, FLAG, QUEUE, RECONSUME_TIMES})
 """Stored properties that have a place of their own in the format."""
 
 
@@ -66,14 +67,15 @@ class StoredMessage:
     born_host: str = ""
     stored_ms: int = 0
     reconsume_times: int = 0
+    queue: int = 0
 
 
-def stored_messages(batch: pa.RecordBatch, topic: str) -> Iterator[StoredMessage]:
-    """Rows of a topic's queue (:data:`tarry.api.views.QUEUED`). It counts as stored when it fell due: consumers look
-    offsets up by that time.
+def stored_messages(batch: pa.RecordBatch, topic: str, queues: Iterable[int]) -> Iterator[StoredMessage]:
+    """Rows of a topic's queue (:data:`tarry.api.views.QUEUED`), and the number of each one's queue. It counts as stored
+    when it fell due: consumers look offsets up by that time.
     """
     columns = [batch.column(name).to_pylist() for name in _COLUMNS]
-    for seq, due_ms, id, tag, pairs, body, accepted_ms, offset in zip(*columns, strict=True):
+    for seq, due_ms, id, tag, pairs, body, accepted_ms, offset, queue in zip(*columns, queues, strict=True):
         stored = dict(pairs) if pairs else {}
         yield StoredMessage(
             topic,
@@ -86,6 +88,7 @@ def stored_messages(batch: pa.RecordBatch, topic: str) -> Iterator[StoredMessage
             stored.get(BORN_HOST, ""),
             max(due_ms, accepted_ms),
             _number(stored.get(RECONSUME_TIMES)),
+            int(queue),
         )
 
 
@@ -121,7 +124,7 @@ def encode_message(message: StoredMessage, store_host: bytes) -> bytes:
         _FRONT.size + len(rest),
         MAGIC if short else MAGIC_LONG_TOPIC,
         zlib.crc32(message.body) & 0x7FFFFFFF,
-        0,
+        message.queue,
         message.flag,
         message.queue_offset,
         physical_offset(message.topic, message.queue_offset),

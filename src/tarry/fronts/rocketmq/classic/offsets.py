@@ -1,7 +1,7 @@
 """Where groups stand, where queues begin and end, and which offset belongs to a moment.
 
 What consumers commit never goes back: a consumer that lost a queue to another one may still be saying how far it was.
-Only INVOKE_BROKER_TO_RESET_OFFSET goes back. Its consumers need some seconds to follow, in which they may commit what
+Only INVOKE_BROKER_TO_RESET_OFFSET goes back. Consumers need some seconds to follow, in which they may commit what
 they had read before; that is not taken, or they would find it when they look where to begin.
 """
 
@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 
 from tarry.api.local import LocalBroker
-from tarry.api.operations import AdvanceGroup, FindOffset, FollowQueue, GetQueues
-from tarry.base.errors import NotFoundError
+from tarry.api.operations import FindOffset, GetQueues
 from tarry.fronts.rocketmq.classic.codes import RequestRefused, ResponseCode
 from tarry.fronts.rocketmq.classic.connection import Answer, Request
-from tarry.fronts.rocketmq.classic.routes import check_queue
+from tarry.fronts.rocketmq.classic.positions import SAVE_S, Positions
+from tarry.fronts.rocketmq.classic.queues import TopicQueues
 from tarry.fronts.rocketmq.classic.rows import find_row
 from tarry.fronts.rocketmq.common.names import group_name, topic_name
 from tarry.fronts.rocketmq.common.refusal import Refusal
@@ -29,35 +30,37 @@ RESET_S = 30.0
 
 
 class Offsets:
-    """On the loop's thread."""
+    """On the loop's thread, from its construction until :meth:`close`."""
 
     def __init__(
         self,
         broker: LocalBroker,
         loop: asyncio.AbstractEventLoop,
         topics: TopicRegistry,
+        queues: TopicQueues,
+        positions: Positions,
         run_in_thread: RunInThread,
     ) -> None:
         self._broker = broker
         self._loop = loop
         self._topics = topics
+        self._queues = queues
+        self._positions = positions
         self._run_in_thread = run_in_thread
-        self._resets: dict[tuple[str, str], tuple[int, float]] = {}
-        """Groups that were reset: the offset that their consumers will commit first, and until when to expect it, as
-        the loop's time.
+        self._resets: dict[tuple[str, str, int], tuple[int, float]] = {}
+        """Queues of groups that were reset: the offset that their consumers will commit first, and until when to expect
+        it, as the loop's time.
         """
+        self._saving = loop.call_later(SAVE_S, self._save)
 
-    def expect(self, topic: str, group: str, offset: int) -> None:
-        """The group was reset to an offset: until its consumers commit that one, nothing further on counts."""
-        self._resets[topic, group] = offset, self._loop.time() + RESET_S
+    def close(self) -> None:
+        """Write down where groups stand."""
+        self._saving.cancel()
+        self._positions.save()
 
-    def _is_outdated(self, topic: str, group: str, offset: int) -> bool:
-        """Whether a consumer commits what it had read before its group was reset."""
-        expected, until_s = self._resets.get((topic, group), (offset, 0.0))
-        if offset <= expected or self._loop.time() > until_s:
-            self._resets.pop((topic, group), None)
-            return False
-        return True
+    async def meet(self, topic: str, group: str) -> None:
+        """Before a group is made."""
+        await self._run_in_thread(lambda: self._positions.meet(topic, group))
 
     async def update(self, request: Request) -> Answer:
         """UPDATE_CONSUMER_OFFSET: all below is done with, durably.
@@ -65,20 +68,25 @@ class Offsets:
         Raises:
             Refusal: INVALID_PARAMETER: the queue does not reach that far.
         """
-        topic, group = self._names(request)
+        topic, group, queue = self._names(request)
         offset = request.fields.whole("commitOffset")
-        if self._is_outdated(topic, group, offset):
-            return Answer()
-        await self._run_in_thread(lambda: self._advance(topic, group, offset))
+        if not self._is_outdated(topic, group, queue, offset):
+            await self._run_in_thread(lambda: self._positions.commit(topic, group, queue, max(0, offset)))
         return Answer()
 
-    def commit_later(self, topic: str, group: str, offset: int) -> None:
+    def commit_later(self, topic: str, group: str, queue: int, offset: int) -> None:
         """:meth:`update`, for which nobody waits."""
-        if self._is_outdated(topic, group, offset):
-            return
-        self._run_in_thread(lambda: self._advance(topic, group, offset)).add_done_callback(
-            lambda done: None if done.cancelled() else _note(done.exception())
-        )
+        if not self._is_outdated(topic, group, queue, offset):
+            self._do_later(lambda: self._positions.commit(topic, group, queue, offset))
+
+    async def reset(self, topic: str, group: str, to: int | str) -> int:
+        """Have a group go on from a time, or from the "latest"; the offset. Until its consumers commit that one,
+        nothing further on counts.
+        """
+        offset = await self._run_in_thread(lambda: self._positions.reset(topic, group, to))
+        for queue in range(self._queues.count(topic)):
+            self._resets[topic, group, queue] = offset, self._loop.time() + RESET_S
+        return offset
 
     async def query(self, request: Request) -> Answer:
         """QUERY_CONSUMER_OFFSET: where a group stands.
@@ -89,18 +97,34 @@ class Offsets:
         Raises:
             RequestRefused: QUERY_NOT_FOUND: there is no such group; its consumers choose where to begin.
         """
-        topic, group = self._names(request)
+        topic, group, queue = self._names(request)
 
         def look_up() -> int:
-            try:
-                self._broker.find_group(topic, group)
-            except NotFoundError as error:
-                if self._broker.call(GetQueues([topic]))[topic][0] == 0:
-                    return 0
-                raise RequestRefused(ResponseCode.QUERY_NOT_FOUND, str(error)) from error
-            return self._broker.call(FollowQueue(topic, group))
+            offset = self._positions.find(topic, group, queue)
+            if offset is None and self._ends(topic)[0] == 0:
+                return 0
+            if offset is None:
+                raise RequestRefused(
+                    ResponseCode.QUERY_NOT_FOUND, f"group {group!r:.300} has not begun with queue {queue} of {topic!r}"
+                )
+            return offset
 
         return _offset(await self._run_in_thread(look_up))
+
+    def _is_outdated(self, topic: str, group: str, queue: int, offset: int) -> bool:
+        """Whether a consumer commits what it had read before its group was reset."""
+        expected, until_s = self._resets.get((topic, group, queue), (offset, 0.0))
+        if offset <= expected or self._loop.time() > until_s:
+            self._resets.pop((topic, group, queue), None)
+            return False
+        return True
+
+    def _do_later(self, work: Callable[[], None]) -> None:
+        self._run_in_thread(work).add_done_callback(lambda done: None if done.cancelled() else _note(done.exception()))
+
+    def _save(self) -> None:
+        self._do_later(self._positions.save)
+        self._saving = self._loop.call_later(SAVE_S, self._save)
 
     async def first(self, request: Request) -> Answer:
         """GET_MIN_OFFSET: the first one that is kept."""
@@ -130,26 +154,18 @@ class Offsets:
 
         return Answer(fields={"timestamp": str(await self._run_in_thread(look_up))})
 
-    def _advance(self, topic: str, group: str, offset: int) -> None:
-        """In a thread."""
-        try:
-            self._broker.call(AdvanceGroup(topic, group, max(0, offset)))
-        except NotFoundError:
-            # A consumer that has pulled nothing yet says where it begins.
-            self._broker.call(FollowQueue(topic, group))
-            self._broker.call(AdvanceGroup(topic, group, max(0, offset)))
-
     def _ends(self, topic: str) -> tuple[int, int]:
         return self._broker.call(GetQueues([topic]))[topic]
 
     def _topic(self, request: Request) -> str:
         topic = topic_name(request.fields.text("topic"), "")
-        check_queue(request.fields.whole("queueId", 0))
+        self._queues.check(topic, request.fields.whole("queueId", 0))
         self._topics.check(topic)
         return topic
 
-    def _names(self, request: Request) -> tuple[str, str]:
-        return self._topic(request), group_name(request.fields.text("consumerGroup"), "")
+    def _names(self, request: Request) -> tuple[str, str, int]:
+        fields = request.fields
+        return self._topic(request), group_name(fields.text("consumerGroup"), ""), fields.whole("queueId")
 
 
 def _offset(offset: int) -> Answer:
@@ -158,6 +174,6 @@ def _offset(offset: int) -> Answer:
 
 def _note(error: BaseException | None) -> None:
     if isinstance(error, Refusal):
-        log.info("an offset that came with a pull was not committed: %s", error.text)
+        log.info("an offset was not committed: %s", error.text)
     elif error is not None:
-        log.error("an offset that came with a pull was not committed", exc_info=error)
+        log.error("an offset was not committed", exc_info=error)

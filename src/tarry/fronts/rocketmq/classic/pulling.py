@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 from tarry.api.consuming import ConsumerGroup
@@ -16,9 +17,11 @@ from tarry.fronts.rocketmq.classic.codes import RequestRefused, ResponseCode
 from tarry.fronts.rocketmq.classic.connection import Answer, Request
 from tarry.fronts.rocketmq.classic.message_bytes import address_bytes, encode_message, stored_messages
 from tarry.fronts.rocketmq.classic.offsets import Offsets
-from tarry.fronts.rocketmq.classic.routes import check_queue
+from tarry.fronts.rocketmq.classic.positions import Positions
+from tarry.fronts.rocketmq.classic.queues import TopicQueues
 from tarry.fronts.rocketmq.common.groups import GroupRegistry
 from tarry.fronts.rocketmq.common.names import group_name, topic_name
+from tarry.fronts.rocketmq.common.receive_queue import wait_for_rows
 from tarry.fronts.rocketmq.common.threads import RunInThread
 from tarry.fronts.rocketmq.common.topics import TopicRegistry
 
@@ -27,8 +30,10 @@ COMMIT, SUSPEND, SUBSCRIPTION = 1, 2, 4
 MESSAGES_MAX = 1024
 ANSWER_BYTES = 256 << 10
 """An answer is ended by the message that makes it longer. RocketMQ's ``maxTransferBytesOnMessageInMemory``."""
-SCANNED_MAX = 8192
-"""Rows that are looked through for one pull."""
+ROWS_MIN = 1024
+"""Rows that are looked through at a time, at least."""
+LOOK_S = 1.0
+"""How long is looked for a message before a client is told how far it was in vain."""
 WAIT_S_MAX = 60.0
 
 
@@ -37,6 +42,16 @@ class _Read(NamedTuple):
 
     body: bytes
     next_offset: int
+
+
+class _Pull(NamedTuple):
+    """What a consumer asks for."""
+
+    group: ConsumerGroup
+    queue: int
+    start: int
+    rows_max: int
+    wait_s: float
 
 
 class Puller:
@@ -48,16 +63,20 @@ class Puller:
         loop: asyncio.AbstractEventLoop,
         groups: GroupRegistry,
         topics: TopicRegistry,
+        queues: TopicQueues,
         clients: ClientRegistry,
         offsets: Offsets,
+        positions: Positions,
         run_in_thread: RunInThread,
     ) -> None:
         self._broker = broker
         self._loop = loop
         self._groups = groups
         self._topics = topics
+        self._queues = queues
         self._clients = clients
         self._offsets = offsets
+        self._positions = positions
         self._run_in_thread = run_in_thread
 
     async def pull(self, request: Request) -> Answer:
@@ -68,27 +87,40 @@ class Puller:
         """
         fields = request.fields
         topic, name = topic_name(fields.text("topic"), ""), group_name(fields.text("consumerGroup"), "")
-        check_queue(fields.whole("queueId"))
+        number = self._queues.check(topic, fields.whole("queueId"))
         self._topics.check(topic)
         start, flags = fields.whole("queueOffset"), fields.whole("sysFlag", 0)
-        rows_max = max(1, min(fields.whole("maxMsgNums", 32), MESSAGES_MAX))
-        filter = await self._filter(request, topic, name, flags)
-        queue = self._groups.find_queue(topic, name, filter)
-        group = (queue or await self._groups.prepare_queue(topic, name, filter)).group
+        group = await self._group(topic, name, await self._filter(request, topic, name, flags))
         if flags & COMMIT and (commit := fields.whole("commitOffset", 0)) > 0:
-            self._offsets.commit_later(topic, name, commit)
-        wait_s = fields.whole("suspendTimeoutMillis", 0) / 1000 if flags & SUSPEND else 0.0
-        first, end = await self._wait(group, start, min(wait_s, WAIT_S_MAX))
-        if not first <= start <= end:
-            return _answer(ResponseCode.PULL_OFFSET_MOVED, first if start < first else end, first, end)
-        if start == end:
-            return _answer(ResponseCode.PULL_NOT_FOUND, start, first, end)
-        # A client that does not take its answers gets no more of them to keep here.
-        await request.connection.wait_until_writable()
-        host = address_bytes(request.connection.local)
-        read = await self._run_in_thread(lambda: self._read(group, start, end, rows_max, host))
-        code = ResponseCode.SUCCESS if read.body else ResponseCode.PULL_RETRY_IMMEDIATELY
-        return _answer(code, read.next_offset, first, end, read.body)
+            self._offsets.commit_later(topic, name, number, commit)
+        suspended_s = min(fields.whole("suspendTimeoutMillis", 0) / 1000, WAIT_S_MAX) if flags & SUSPEND else 0.0
+        rows_max = max(1, min(fields.whole("maxMsgNums", 32), MESSAGES_MAX))
+        return await self._find(_Pull(group, number, start, rows_max, suspended_s), request)
+
+    async def _find(self, pull: _Pull, request: Request) -> Answer:
+        """What there is of a pull's queue, or comes within its time; what is not for it is passed over."""
+        begun_s, host, start = self._loop.time(), address_bytes(request.connection.local), pull.start
+        while True:
+            first, end = await self._wait(pull.group, start, pull.wait_s - (self._loop.time() - begun_s))
+            if not first <= start <= end:
+                return _answer(ResponseCode.PULL_OFFSET_MOVED, first if start < first else end, first, end)
+            if start == end:
+                return _answer(ResponseCode.PULL_NOT_FOUND, start, first, end)
+            # A client that does not take its answers gets no more of them to keep here.
+            await request.connection.wait_until_writable()
+            read = await self._run_in_thread(lambda: self._read(pull, start, end, host))  # noqa: B023  awaited here
+            if read.body:
+                return _answer(ResponseCode.SUCCESS, read.next_offset, first, end, read.body)
+            start = read.next_offset
+            if start < end and self._loop.time() - begun_s > LOOK_S:
+                return _answer(ResponseCode.PULL_RETRY_IMMEDIATELY, start, first, end)
+
+    async def _group(self, topic: str, name: str, filter: str) -> ConsumerGroup:
+        queue = self._groups.find_queue(topic, name, filter)
+        if queue is None:
+            await self._offsets.meet(topic, name)
+            queue = await self._groups.prepare_queue(topic, name, filter)
+        return queue.group
 
     async def _filter(self, request: Request, topic: str, group: str, flags: int) -> str:
         """What the group wants: by this request, by its heartbeats, or, after a restart, as the broker knows it."""
@@ -110,44 +142,30 @@ class Puller:
 
         return await self._run_in_thread(look_up)
 
-    def _read(self, group: ConsumerGroup, start: int, end: int, rows_max: int, host: bytes) -> _Read:
-        """In a thread. What the group does not want is passed over."""
-        parts: list[bytes] = []
-        size, stop = 0, min(end, start + SCANNED_MAX)
-        for batch in self._broker.call(ReadQueue(group.topic_name, start, stop)):
-            for message in stored_messages(batch.filter(pa.array(group.wants(batch))), group.topic_name):
+    def _read(self, pull: _Pull, start: int, end: int, host: bytes) -> _Read:
+        """In a thread: the next messages of the queue that the group wants; or none, and how far was looked."""
+        topic, parts, size = pull.group.topic_name, list[bytes](), 0
+        stop = min(end, start + max(ROWS_MIN, pull.rows_max * self._queues.count(topic)))
+        for batch in self._broker.call(ReadQueue(topic, start, stop)):
+            numbers = self._queues.numbers(batch, topic)
+            places = np.flatnonzero((numbers == pull.queue) & pull.group.wants(batch))[: pull.rows_max - len(parts)]
+            for message in stored_messages(batch.take(pa.array(places)), topic, numbers[places]):
                 parts.append(encode_message(message, host))
                 size += len(parts[-1])
-                if len(parts) == rows_max or size >= ANSWER_BYTES:
+                if len(parts) == pull.rows_max or size >= ANSWER_BYTES:
                     return _Read(b"".join(parts), message.queue_offset + 1)
+        if not parts:
+            self._positions.pass_over(topic, pull.group.name, pull.queue, pull.start, stop)
         return _Read(b"".join(parts), stop)
 
     async def _wait(self, group: ConsumerGroup, offset: int, wait_s: float) -> tuple[int, int]:
-        """The first offset and the end of the group's queue, once it reaches beyond ``offset``, or after ``wait_s``."""
-        news = asyncio.Event()
-
-        def on_news() -> None:
-            try:
-                self._loop.call_soon_threadsafe(news.set)
-            except RuntimeError:
-                pass  # the loop is closed: the front has stopped
-
-        # Before the first look, so that what comes after it is noticed.
-        stop_listening = group.listen(on_news)
-        until_s = self._loop.time() + wait_s
-        try:
-            while True:
-                news.clear()
-                first, end = await self._run_in_thread(lambda: self._ends(group.topic_name))
-                if end != offset:
-                    return first, end
-                try:
-                    async with asyncio.timeout_at(until_s):
-                        await news.wait()
-                except TimeoutError:
-                    return first, end
-        finally:
-            stop_listening()
+        """The first offset and the end of the group's queue, once it ends elsewhere than at ``offset``, or after
+        ``wait_s``.
+        """
+        await wait_for_rows(self._loop, group, offset, wait_s)
+        first, end = group.queue_ends
+        # A client may write down what it is told of other offsets than its own: they have to be durable.
+        return (first, end) if end == offset else await self._run_in_thread(lambda: self._ends(group.topic_name))
 
     def _ends(self, topic: str) -> tuple[int, int]:
         return self._broker.call(GetQueues([topic]))[topic]

@@ -15,13 +15,15 @@ from tarry.base.message import ORDER_KEY, RESERVED
 from tarry.fronts.rocketmq.classic.codes import RequestRefused, ResponseCode, code_of
 from tarry.fronts.rocketmq.classic.connection import Answer, Request
 from tarry.fronts.rocketmq.classic.message_bytes import queue_offset
+from tarry.fronts.rocketmq.classic.queues import RETRY_PREFIX
 from tarry.fronts.rocketmq.classic.rows import find_row
-from tarry.fronts.rocketmq.classic.sending import RETRIES, RETRY_PREFIX
+from tarry.fronts.rocketmq.classic.sending import RETRIES
 from tarry.fronts.rocketmq.common.draft import Draft, Rules
 from tarry.fronts.rocketmq.common.names import DEAD_PREFIX, group_name, topic_name
 from tarry.fronts.rocketmq.common.properties import (
     MESSAGE_ID,
     ORIGIN_MESSAGE_ID,
+    QUEUE,
     RECONSUME_TIMES,
     RETRY_TOPIC,
     SHARDING_KEY,
@@ -79,7 +81,7 @@ class Retrier:
         if not is_dead:
             due_ms = due_from_delay(DelayLevel(level or FIRST_LEVEL + times), now_ms, self._rules.levels)
         id = stored.get(MESSAGE_ID) or row["id"] or id_of(row["seq"])
-        properties = {name: value for name, value in stored.items() if not name.startswith(RESERVED)}
+        properties = {name: value for name, value in stored.items() if not name.startswith(RESERVED) and name != QUEUE}
         if ORDER_KEY in stored:
             properties[SHARDING_KEY] = stored[ORDER_KEY]
         properties |= {MESSAGE_ID: id, RECONSUME_TIMES: str(times + 1)}

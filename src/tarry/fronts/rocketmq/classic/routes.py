@@ -1,20 +1,16 @@
-"""GET_ROUTEINFO_BY_TOPIC: where a topic's queues are. There is one broker, which is its own name server, and a topic
-has one queue.
-"""
+"""GET_ROUTEINFO_BY_TOPIC: where a topic's queues are. There is one broker, which is its own name server."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from tarry.fronts.rocketmq.classic.codes import RequestRefused, ResponseCode
 from tarry.fronts.rocketmq.classic.connection import Answer, Request
 from tarry.fronts.rocketmq.classic.fields import to_json
+from tarry.fronts.rocketmq.classic.queues import TopicQueues
 from tarry.fronts.rocketmq.common.names import topic_name
 from tarry.fronts.rocketmq.common.topics import TopicRegistry
 
 BROKER, CLUSTER = "tarry", "tarry"
-QUEUE = 0
-"""The only one of each topic."""
 READ_WRITE = 6
 TEMPLATE = "TBW102"
 """The topic that RocketMQ makes others after: clients ask where it is, to make a topic there."""
@@ -25,16 +21,19 @@ TRACE = "RMQ_SYS_TRACE_TOPIC"
 class Routes:
     """On the loop's thread."""
 
-    def __init__(self, topics: TopicRegistry) -> None:
+    def __init__(self, topics: TopicRegistry, queues: TopicQueues) -> None:
         self._topics = topics
+        self._queues = queues
 
     def route(self, request: Request) -> Answer:
         """The broker is where the client found it, which may be behind a proxy."""
         topic = request.fields.text("topic")
         if topic not in (TEMPLATE, TRACE):
             self._topics.check(topic_name(topic, ""))
+        count = self._queues.count(topic)
         queue = {
-            "brokerName": BROKER, "readQueueNums": 1, "writeQueueNums": 1, "perm": READ_WRITE, "topicSysFlag": 0,
+            "brokerName": BROKER, "readQueueNums": count, "writeQueueNums": count, "perm": READ_WRITE,
+            "topicSysFlag": 0,
         }  # fmt: skip
         route = {"brokerDatas": [broker_data(request)], "filterServerTable": {}, "queueDatas": [queue]}
         return Answer(body=to_json(route))
@@ -43,12 +42,3 @@ class Routes:
 def broker_data(request: Request) -> dict[str, Any]:
     """The broker, as routes and the cluster's list have it."""
     return {"brokerAddrs": {"0": request.connection.local}, "brokerName": BROKER, "cluster": CLUSTER}
-
-
-def check_queue(number: int) -> None:
-    """
-    Raises:
-        RequestRefused: it is not the topic's queue.
-    """
-    if number != QUEUE:
-        raise RequestRefused(ResponseCode.INVALID_PARAMETER, f"queue {number}; allowed: {QUEUE}, a topic has one")

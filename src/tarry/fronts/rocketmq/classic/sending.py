@@ -12,8 +12,9 @@ from tarry.fronts.rocketmq.classic.connection import Answer, Request
 from tarry.fronts.rocketmq.classic.drafting import Draftsman
 from tarry.fronts.rocketmq.classic.fields import Fields
 from tarry.fronts.rocketmq.classic.message_bytes import address_bytes, decode_properties, offset_id
+from tarry.fronts.rocketmq.classic.queues import RETRY_PREFIX, TopicQueues
 from tarry.fronts.rocketmq.classic.recalling import recall_handle
-from tarry.fronts.rocketmq.classic.routes import QUEUE, TRACE
+from tarry.fronts.rocketmq.classic.routes import TRACE
 from tarry.fronts.rocketmq.common.draft import Draft, Rules
 from tarry.fronts.rocketmq.common.half_messages import HalfMessages
 from tarry.fronts.rocketmq.common.names import DEAD_PREFIX, topic_name
@@ -22,7 +23,6 @@ from tarry.fronts.rocketmq.common.refusal import Refusal
 from tarry.fronts.rocketmq.common.send_queue import SendQueue
 from tarry.fronts.rocketmq.common.topics import TopicRegistry
 
-RETRY_PREFIX = "%RETRY%"
 RETRIES = 16
 """Of a group that says nothing about it."""
 _SHORT_NAMES = {
@@ -37,8 +37,16 @@ SEEN_AS_SEQ = -1 << 62
 class Sender:
     """On the loop's thread."""
 
-    def __init__(self, broker: LocalBroker, rules: Rules, topics: TopicRegistry, send_queue: SendQueue) -> None:
+    def __init__(
+        self,
+        broker: LocalBroker,
+        rules: Rules,
+        topics: TopicRegistry,
+        queues: TopicQueues,
+        send_queue: SendQueue,
+    ) -> None:
         self._clock = broker.clock
+        self._queues = queues
         self._rules = rules
         self._topics = topics
         self._send_queue = send_queue
@@ -52,30 +60,42 @@ class Sender:
         fields, body = _fields_of(request), request.command.body
         name = fields.text("topic")
         if name == TRACE:
-            return Answer(fields=_place(request, 0))
+            return Answer(fields=_place(request, None, 0))
         batch = request.code == RequestCode.SEND_BATCH_MESSAGE or fields.truth("batch")
         topic = _topic_of(name, fields, batch)
-        draftsman = Draftsman(topic, fields, request.connection.peer, self._clock.now_ms(), self._rules)
+        queue = self._queue_of(topic, fields)
+        draftsman = Draftsman(topic, queue, fields, request.connection.peer, self._clock.now_ms(), self._rules)
         entries = decode_batch(body) if batch else [_entry(fields, body)]
         drafts = [draftsman.draft(entry) for entry in entries]
         preparation = self._topics.prepare(topic, ordered=any(draft.order_key for draft in drafts))
         if preparation is None:
-            self._send_queue.add(drafts, _Answers(request, len(drafts)))
+            self._send_queue.add(drafts, _Answers(request, queue, len(drafts)))
             return None
-        return self._send_when(preparation, drafts, request)
+        return self._send_when(preparation, drafts, request, queue)
 
-    async def _send_when(self, preparation: Awaitable[None], drafts: Sequence[Draft], request: Request) -> Answer:
+    async def _send_when(
+        self, preparation: Awaitable[None], drafts: Sequence[Draft], request: Request, queue: int | None
+    ) -> Answer:
         await preparation
         result: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self._send_queue.add(drafts, _Answers(request, len(drafts), result))
+        self._send_queue.add(drafts, _Answers(request, queue, len(drafts), result))
         return await result
+
+    def _queue_of(self, topic: str, fields: Fields) -> int | None:
+        """The queue that the producer chose; None: it is all the same to it, or there is one only."""
+        if self._queues.count(topic) == 1 or fields.whole("queueId") < 0:
+            return None
+        return self._queues.check(topic, fields.whole("queueId"))
 
 
 class _Answers:
     """The answers to one request's messages, of which its own is made. ``future``: who answers it, if not this."""
 
-    def __init__(self, request: Request, count: int, future: asyncio.Future[Answer] | None = None) -> None:
+    def __init__(
+        self, request: Request, queue: int | None, count: int, future: asyncio.Future[Answer] | None = None
+    ) -> None:
         self._request = request
+        self._queue = queue
         self._future = future
         self._missing = count
         self._seqs = [0] * count
@@ -101,18 +121,18 @@ class _Answers:
         if self._refusal is not None:
             answer = Answer(code_of(self._refusal), remark=self._refusal.text)
         else:
-            answer = Answer(fields={**_place(self._request, *self._seqs), **self._last})
+            answer = Answer(fields={**_place(self._request, self._queue, *self._seqs), **self._last})
         if self._future is None:
             self._request.answer(answer)
         elif not self._future.done():
             self._future.set_result(answer)
 
 
-def _place(request: Request, *seqs: int) -> dict[str, str]:
+def _place(request: Request, queue: int | None, *seqs: int) -> dict[str, str]:
     """Where the messages are: their numbers, since they have no offset until they fall due."""
     host = address_bytes(request.connection.local)
     ids = ",".join(offset_id(host, seq + SEEN_AS_SEQ) for seq in seqs)
-    return {"msgId": ids, "queueId": str(QUEUE), "queueOffset": str(seqs[0])}
+    return {"msgId": ids, "queueId": str(queue or 0), "queueOffset": str(seqs[0])}
 
 
 def _fields_of(request: Request) -> Fields:

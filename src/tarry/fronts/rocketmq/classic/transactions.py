@@ -75,7 +75,7 @@ def check_transactions(
 def _question(half: dict[str, Any], row: pa.RecordBatch, local: str) -> Command:
     """``row``: the half message as a batch of one."""
     topic, id = half["properties"][REAL_TOPIC], half["key"]
-    [message] = stored_messages(row, topic)
+    [message] = stored_messages(row, topic, [0])
     visible = {name: value for name, value in message.properties.items() if name not in _INTERNAL}
     message = replace(message, properties=visible)
     host = address_bytes(local)

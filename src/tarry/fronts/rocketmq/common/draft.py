@@ -58,7 +58,7 @@ class Draft(NamedTuple):
 
 
 def check_body(body: bytes, bytes_max: int) -> None:
-    """The body, unpacked."""
+    """Check a body, which is unpacked."""
     if not body:
         raise Refusal(Code.MESSAGE_BODY_EMPTY, "the message's body is empty; allowed: 1 byte and more")
     if len(body) > bytes_max:
@@ -66,7 +66,7 @@ def check_body(body: bytes, bytes_max: int) -> None:
 
 
 def unpack_body(body: bytes, bytes_max: int) -> bytes:
-    """A body of gzip, or of zlib, which some clients send under gzip's name. It may have a byte more than
+    """Unpack a body of gzip, or of zlib, which some clients send under gzip's name. It may have a byte more than
     ``bytes_max``, which :func:`check_body` refuses; not more, for a bomb says nothing of its size.
     """
     unpack = zlib.decompressobj(zlib.MAX_WBITS | 32)
@@ -80,7 +80,7 @@ def unpack_body(body: bytes, bytes_max: int) -> bytes:
 
 
 def check_properties(user: Mapping[str, str]) -> int:
-    """The user's properties; how many bytes they have."""
+    """Check the user's properties; how many bytes they have."""
     if len(user) > PROPERTIES_MAX:
         raise Refusal(
             Code.MESSAGE_PROPERTIES_TOO_LARGE, f"the message has {len(user)} properties; allowed: {PROPERTIES_MAX}"
@@ -98,7 +98,7 @@ def check_properties(user: Mapping[str, str]) -> int:
 
 
 def check_tag(tag: str) -> str:
-    """The tag; empty: there is none."""
+    """Check the tag, and give it back; empty: there is none."""
     if not tag:
         return tag
     if not tag.strip() or "|" in tag or _CONTROL.search(tag):
@@ -109,14 +109,14 @@ def check_tag(tag: str) -> str:
 
 
 def check_keys(keys: list[str]) -> None:
-    """The keys that the user looks messages up by."""
+    """Check the keys that the user looks messages up by."""
     for key in keys:
         if not key.strip() or _CONTROL.search(key):
             raise Refusal(Code.ILLEGAL_MESSAGE_KEY, f"key {key!r:.300}; allowed: not blank, no control characters")
 
 
 def check_order_key(group: str) -> None:
-    """An ordering key: a message group of v5, a sharding key of v4."""
+    """Check an ordering key: a message group of v5, a sharding key of v4."""
     if not group.strip() or len(group.encode()) >= GROUP_BYTES_MAX or _CONTROL.search(group):
         raise Refusal(
             Code.ILLEGAL_MESSAGE_GROUP,

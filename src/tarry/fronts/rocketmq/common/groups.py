@@ -24,7 +24,7 @@ _FILTERS_MAX = 4096
 
 
 class GroupRegistry:
-    """On the loop's thread."""
+    """The groups that clients have named, and the queue of receives of each. On the loop's thread."""
 
     def __init__(self, broker: LocalBroker, loop: asyncio.AbstractEventLoop, run_in_thread: RunInThread) -> None:
         self._broker = broker
@@ -98,7 +98,7 @@ class GroupRegistry:
         return await self._run_in_thread(describe)
 
     def close(self) -> None:
-        """Nobody is served any more."""
+        """Serve nobody any more."""
         for queue in self._queues.values():
             queue.close()
 

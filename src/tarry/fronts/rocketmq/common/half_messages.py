@@ -29,7 +29,7 @@ from tarry.fronts.rocketmq.common.refusal import Code, Refusal
 from tarry.repeat import Repeat, to_json
 
 _ID_CHARACTERS = 40
-_REMEMBERED = (REAL_TOPIC, MESSAGE_ID, SHARDING_KEY, DELIVER_MS)
+_KEPT = (REAL_TOPIC, MESSAGE_ID, SHARDING_KEY, DELIVER_MS)
 """Properties of a half message that its message does not have."""
 
 
@@ -63,7 +63,7 @@ class HalfMessages:
             name: pa.array(values, pa.int64() if name == "due_ms" else pa.string()) for name, values in columns.items()
         }
         arrays["body"] = pa.array([d.body for d in drafts], pa.binary())
-        arrays["properties"] = map_of([d.properties + (_remembered(d) if d.half else []) for d in drafts])
+        arrays["properties"] = map_of([d.properties + (_kept_properties(d) if d.half else []) for d in drafts])
         return pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays))
 
     def commit(self, transaction_id: str, message_id: str) -> None:
@@ -89,16 +89,16 @@ class HalfMessages:
         """The message of a half message (one row of SCHEMA), as it is stored when its transaction is committed (one row
         of UNNUMBERED).
         """
-        remembered = dict(half.column("properties")[0].as_py() or ())
+        kept = dict(half.column("properties")[0].as_py() or ())
         now_ms = self._broker.clock.now_ms()
-        rest = [(name, value) for name, value in remembered.items() if name not in _REMEMBERED]
+        rest = [(name, value) for name, value in kept.items() if name not in _KEPT]
         properties = pa.array([rest], PROPERTIES)
-        if SHARDING_KEY in remembered:
-            properties = with_property(properties, ORDER_KEY, pa.array([remembered[SHARDING_KEY]], pa.string()))
+        if SHARDING_KEY in kept:
+            properties = with_property(properties, ORDER_KEY, pa.array([kept[SHARDING_KEY]], pa.string()))
         changed = {
-            "topic": pa.array([remembered[REAL_TOPIC]], pa.string()),
-            "due_ms": pa.array(np.array([max(now_ms, int(remembered.get(DELIVER_MS, 0)))], np.int64)),
-            "id": pa.array([remembered[MESSAGE_ID]], pa.string()),
+            "topic": pa.array([kept[REAL_TOPIC]], pa.string()),
+            "due_ms": pa.array(np.array([max(now_ms, int(kept.get(DELIVER_MS, 0)))], np.int64)),
+            "id": pa.array([kept[MESSAGE_ID]], pa.string()),
             "key": pa.nulls(1, pa.string()),
             "properties": properties,
             "born_ms": pa.array(np.array([now_ms], np.int64)),
@@ -126,8 +126,8 @@ def _refuse_unless_done(outcome: Outcome, transaction_id: str, message_id: str) 
         )
 
 
-def _remembered(draft: Draft) -> list[tuple[str, str]]:
-    """What a half message has to remember of its message."""
+def _kept_properties(draft: Draft) -> list[tuple[str, str]]:
+    """What a half message has to keep of its message, as properties."""
     properties = [(REAL_TOPIC, draft.topic), (MESSAGE_ID, draft.id)]
     if draft.order_key is not None:
         properties.append((SHARDING_KEY, draft.order_key))

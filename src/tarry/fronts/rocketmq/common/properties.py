@@ -13,8 +13,8 @@ import pyarrow as pa
 
 KEYS, TRACE_CONTEXT, BORN_HOST, BORN_TIMESTAMP = "KEYS", "TRACE_CONTEXT", "__BORNHOST", "BORN_TIMESTAMP"
 TRANSACTION = "TRAN_MSG"
-TAGS, RECONSUME_TIMES, FLAG = "TAGS", "RECONSUME_TIME", "__FLAG"
-"""What classic producers and consumers say beside; the last has no name in RocketMQ, where it is a column."""
+TAGS, RECONSUME_TIMES, FLAG, QUEUE = "TAGS", "RECONSUME_TIME", "__FLAG", "__QUEUE"
+"""What classic producers and consumers say beside; the last two have no names in RocketMQ, where they are columns."""
 RETRY_TOPIC, ORIGIN_MESSAGE_ID = "RETRY_TOPIC", "ORIGIN_MESSAGE_ID"
 """Of a message that a classic consumer could not handle: its first topic and id."""
 PRODUCER_GROUP = "PGROUP"
@@ -35,7 +35,7 @@ RESERVED_NAMES = frozenset(
         "TIMER_ENQUEUE_MS", "TIMER_DEQUEUE_MS", "TIMER_ROLL_TIMES", "TIMER_OUT_MS", "TIMER_DEL_UNIQKEY",
         "TIMER_DELAY_LEVEL", "__BORNHOST", "BORN_TIMESTAMP", "DLQ_ORIGIN_TOPIC", "DLQ_ORIGIN_MESSAGE_ID", "__CRC32#",
         "__SHARDINGKEY", "TRACE_CONTEXT", "__transactionId__", "CHECK_IMMUNITY_TIME_IN_SECONDS",
-        "TRANSACTION_CHECK_TIMES", "__FLAG",
+        "TRANSACTION_CHECK_TIMES", "__FLAG", "__QUEUE",
     }
 )  # fmt: skip
 _KEY_SEPARATOR = "\x1f"

@@ -1,4 +1,4 @@
-"""Receives that wait for messages of a group: first come, first served, without a thread for any of them.
+"""Who waits for messages of a group: receives, first come, first served; and pulls. None of them has a thread.
 
 A receive costs both ends far more than a message in it. So when a queue of receives has taken all messages that there
 were, the group is asked again only after ``GATHER_S``: a receive that comes rarely is served at once, and under load a
@@ -17,6 +17,7 @@ import pyarrow as pa
 from tarry.api.consuming import ConsumerGroup, Subscription
 from tarry.base.errors import TarryError
 from tarry.base.types import Int64s
+from tarry.fronts.rocketmq.common.threads import post
 
 GATHER_S = 0.004
 """How long messages gather after all that there were have been handed out."""
@@ -52,7 +53,7 @@ class ReceiveQueue:
         self._stop_listening = group.listen(self._on_news)
 
     def __len__(self) -> int:
-        """How many receives wait."""
+        """The number of receives that wait."""
         return len(self._waiting)
 
     def add(self, waiter: Waiter) -> None:
@@ -89,7 +90,7 @@ class ReceiveQueue:
         return future
 
     def close(self) -> None:
-        """Nobody is served any more: who waits gets None."""
+        """Serve nobody any more: who waits gets None."""
         self._stop_listening()
         self._release_all()
 
@@ -97,10 +98,7 @@ class ReceiveQueue:
         # From any thread, often from the dispatcher's, between two messages: nothing is looked at here.
         if self._waiting and not self._planned:
             self._planned = True
-            try:
-                self._loop.call_soon_threadsafe(self._plan)
-            except RuntimeError:
-                return  # the loop is closed: the front has stopped
+            post(self._loop, self._plan)
 
     def _plan(self) -> None:
         wait_s = self._emptied_s + GATHER_S - self._loop.time()
@@ -152,6 +150,24 @@ def leases_of(batch: pa.RecordBatch) -> tuple[Int64s, Int64s]:
 
 
 def give_back(group: ConsumerGroup, received: Received) -> None:
-    """Nobody took these messages: they are for others at once."""
+    """Give back messages that nobody took: they are for others at once."""
     if isinstance(received, pa.RecordBatch) and received.num_rows:
         group.nack(*leases_of(received), 0)
+
+
+async def wait_for_rows(loop: asyncio.AbstractEventLoop, group: ConsumerGroup, offset: int, wait_s: float) -> None:
+    """For consumers that keep their own offsets: return when the queue of the group's topic ends elsewhere than at
+    ``offset``, when the group was closed, or after ``wait_s`` seconds. Nothing is asked in a thread meanwhile.
+    """
+    news = asyncio.Event()
+    # Before the first look, so that what comes after it is noticed.
+    stop_listening = group.listen(lambda: post(loop, news.set))
+    try:
+        async with asyncio.timeout(wait_s):
+            while group.queue_ends[1] == offset and not group.closed:
+                await news.wait()
+                news.clear()
+    except TimeoutError:
+        pass
+    finally:
+        stop_listening()

@@ -50,6 +50,6 @@ class Refusal(Exception):  # noqa: N818  it is an answer, not a fault of the pro
 
     @classmethod
     def of(cls, error: TarryError) -> Refusal:
-        """What the broker refused, in the protocol's words."""
+        """The refusal that stands for an error of the broker."""
         code = next((code for kind, code in _CODES if isinstance(error, kind)), Code.INTERNAL_SERVER_ERROR)
         return cls(code, str(error))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Protocol
 
 import pyarrow as pa
@@ -23,6 +22,7 @@ from tarry.fronts.rocketmq.common.draft import Draft
 from tarry.fronts.rocketmq.common.half_messages import HalfMessages
 from tarry.fronts.rocketmq.common.properties import map_of
 from tarry.fronts.rocketmq.common.refusal import Refusal
+from tarry.fronts.rocketmq.common.threads import post
 
 ROWS_BESIDE_MIN = 16
 _TEXT = pa.string()
@@ -47,7 +47,7 @@ Entry = tuple[Draft, SendRequest, int]
 
 
 class SendQueue:
-    """On the loop's thread."""
+    """Sends the messages of many requests as few batches. On the loop's thread."""
 
     def __init__(self, broker: LocalBroker, loop: asyncio.AbstractEventLoop, half_messages: HalfMessages) -> None:
         self._broker = broker
@@ -64,8 +64,7 @@ class SendQueue:
 
     def _send(self, batch: Batch[Entry]) -> None:
         def on_result(result: Accepted | TarryError) -> None:
-            with suppress(RuntimeError):  # the loop is closed: the front has stopped
-                self._loop.call_soon_threadsafe(self._on_result, batch, result)
+            post(self._loop, self._on_result, batch, result)
 
         drafts = [draft for draft, _, _ in batch.entries]
         if any(draft.half for draft in drafts):

@@ -25,7 +25,7 @@ CALLERS_MAX = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """A client, by its headers."""
+    """A client, as the headers of its calls name it."""
 
     id: str
     namespace: str
@@ -40,7 +40,7 @@ class Authenticator:
         self._keys = {key: secret.encode() for key, secret in keys.items()}
 
     def authenticate(self, call: Call) -> Caller:
-        """Who calls.
+        """Check a call's headers; who calls.
 
         Raises:
             Refusal: CLIENT_ID_REQUIRED; UNAUTHORIZED.

@@ -81,7 +81,7 @@ class Client:
         """What it holds as a push consumer, by topic and group."""
 
     def add_stream(self) -> Stream:
-        """A telemetry stream of the client begins."""
+        """Note that a telemetry stream of the client begins."""
         stream: Stream = asyncio.Queue(COMMANDS_MAX)
         self.streams.append(stream)
         self._was_streaming = True
@@ -106,12 +106,12 @@ class Client:
         return subscription
 
     def renew_leases(self) -> None:
-        """It is still there, and keeps what it holds."""
+        """Extend the leases of what it holds: it is still there."""
         for subscription in self._subscriptions.values():
             subscription.renew(HELD_MS_MAX)
 
     def give_up_leases(self) -> None:
-        """What it holds is for others."""
+        """Give back what it holds, for others."""
         for subscription in self._subscriptions.values():
             try:
                 subscription.close()
@@ -127,7 +127,7 @@ class Client:
 
 
 class ClientRegistry:
-    """On the loop's thread."""
+    """The clients that are there. On the loop's thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -140,7 +140,7 @@ class ClientRegistry:
         return len(self._clients)
 
     def get_or_create(self, id: str, namespace: str) -> Client:
-        """The client, which has just called."""
+        """The client, which has just called, and is added if it is new."""
         now_s = self._loop.time()
         client = self._clients.get((namespace, id))
         if client is None:
@@ -155,12 +155,12 @@ class ClientRegistry:
         return self._clients.get((namespace, id))
 
     def remove_stream(self, client: Client, stream: Stream) -> None:
-        """A telemetry stream of a client has ended."""
+        """Note that a telemetry stream of a client has ended."""
         client.streams.remove(stream)
         client.last_call_s = self._loop.time()
 
     def remove(self, client: Client) -> None:
-        """It has said goodbye, or was given up: what it holds is for others."""
+        """Forget a client that has left, or was given up; what it holds is for others."""
         self._clients.pop((client.namespace, client.id), None)
         client.give_up_leases()
 
@@ -174,7 +174,7 @@ class ClientRegistry:
         return random.choice(streams) if streams else None
 
     def close(self) -> None:
-        """The front stops: all streams end."""
+        """End all streams: the front stops."""
         self._timer.cancel()
         for client in self._clients.values():
             for stream in client.streams:

@@ -81,7 +81,7 @@ class Components:
         )
 
     def close(self) -> None:
-        """Who waits is let go."""
+        """End what waits: receives, telemetry streams, questions about transactions."""
         self._transaction_checks.close()
         self.groups.close()
         self._clients.close()

@@ -88,7 +88,7 @@ def draft_of(message: Any, topic: str, now_ms: int, rules: Rules, peer: str) -> 
 
 
 def _bytes_of_others(system: Any) -> int:
-    """Bytes of what a client says of itself, which is kept with the properties."""
+    """The size of what a client says of itself (host and trace), which is kept with the properties."""
     trace = system.trace_context if system.HasField("trace_context") else ""
     return len(system.born_host.encode()) + len(trace.encode())
 

@@ -35,13 +35,13 @@ class Receipt(NamedTuple):
 
 
 def receipt_handle(lease: int, offset: int, topic: str = "") -> str:
-    """The text of a delivery."""
+    """The receipt handle of a delivery."""
     body = _RECEIPT.pack(_VERSION, lease, offset) + topic.encode()
     return base64.urlsafe_b64encode(body + _CRC.pack(zlib.crc32(body))).decode("ascii")
 
 
 def read_receipt(text: str) -> Receipt:
-    """What :func:`receipt_handle` made.
+    """Read a receipt handle.
 
     Raises:
         Refusal: INVALID_RECEIPT_HANDLE: it is none.
@@ -62,14 +62,14 @@ def read_receipt(text: str) -> Receipt:
 
 
 def recall_handle(handle: str, topic: str, id: str) -> str:
-    """The text of a delayed message."""
+    """The recall handle of a delayed message."""
     return (
         f"{handle}.{zlib.crc32(topic.encode()):08x}.{base64.urlsafe_b64encode(id.encode()).decode('ascii').rstrip('=')}"
     )
 
 
 def read_recall(text: str, topic: str) -> tuple[str, str]:
-    """The broker's handle and the message id.
+    """Read a recall handle: the broker's handle, and the message id.
 
     Raises:
         Refusal: BAD_REQUEST: it is none, or of another topic.

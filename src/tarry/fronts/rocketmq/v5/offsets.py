@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +15,7 @@ from tarry.api.local import LocalBroker
 from tarry.api.operations import AdvanceGroup, FindOffset, FollowQueue, GetQueues, ReadQueue
 from tarry.base.errors import InvalidArgumentError, NotFoundError
 from tarry.fronts.rocketmq.common.groups import GroupRegistry
+from tarry.fronts.rocketmq.common.receive_queue import wait_for_rows
 from tarry.fronts.rocketmq.common.refusal import Code, Refusal
 from tarry.fronts.rocketmq.common.stubs import definition, service
 from tarry.fronts.rocketmq.common.threads import RunInThread
@@ -32,7 +32,7 @@ _EMPTY = definition.Status(code=Code.MESSAGE_NOT_FOUND, message="no new message"
 
 @dataclass(slots=True)
 class Offsets:
-    """On the loop's thread. ``host``: what the broker calls itself."""
+    """Answers consumers that keep their own offsets. On the loop's thread. ``host``: what the broker calls itself."""
 
     _broker: LocalBroker
     _loop: asyncio.AbstractEventLoop
@@ -51,12 +51,12 @@ class Offsets:
         start, rows_max = request.offset, max(1, min(request.batch_size, BATCH_MAX))
         filter = filter_of(self._groups, request.filter_expression)
         group = (await self._groups.prepare_queue(topic, name, filter)).group
-        end = await self._wait(group, start, poll_s(request, call, self._loop.time()))
+        await wait_for_rows(self._loop, group, start, poll_s(request, call, self._loop.time()))
+        first, end = group.queue_ends
         messages: list[bytes] = []
         if 0 <= start < end:
             messages, start = await self._run_in_thread(lambda: self._read(group, request, start, rows_max))
         elif start != end:
-            first, end = group.queue_ends
             raise Refusal(Code.ILLEGAL_OFFSET, f"offset {start} of topic {topic!r}; allowed: {first} to {end}")
         yield service.PullMessageResponse(status=OK if messages else _EMPTY).SerializeToString()
         for message in messages:
@@ -75,27 +75,6 @@ class Offsets:
         # What the group does not want is passed over, and counts as pulled.
         wanted = [batch.filter(pa.array(group.wants(batch))) for batch in batches]
         return [m for batch in wanted for m in answers_of(batch, request.message_queue.topic, self._host)], stop
-
-    async def _wait(self, group: ConsumerGroup, offset: int, wait_s: float) -> int:
-        """The end of the group's queue, once it reaches beyond ``offset``, or after ``wait_s``."""
-        news = asyncio.Event()
-
-        def on_news() -> None:
-            with suppress(RuntimeError):  # the loop is closed: the front has stopped
-                self._loop.call_soon_threadsafe(news.set)
-
-        # Before the first look, so that what comes after it is noticed.
-        stop_listening = group.listen(on_news)
-        try:
-            async with asyncio.timeout(wait_s):
-                while group.queue_ends[1] <= offset and not group.closed:
-                    await news.wait()
-                    news.clear()
-        except TimeoutError:
-            pass
-        finally:
-            stop_listening()
-        return group.queue_ends[1]
 
     def _ends(self, topic: str) -> tuple[int, int]:
         """The first offset that is kept and the end of a queue, durable. It may wait for the disk."""

@@ -19,7 +19,7 @@ from tarry.fronts.rocketmq.v5.statuses import OK
 
 @dataclass(slots=True)
 class Recaller:
-    """On the loop's thread."""
+    """Answers RecallMessage. On the loop's thread."""
 
     _broker: LocalBroker
     _run_in_thread: RunInThread

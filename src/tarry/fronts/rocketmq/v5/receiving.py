@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
@@ -45,26 +46,18 @@ _STARTED = service.ReceiveMessageResponse(status=OK).SerializeToString()
 _EMPTY = definition.Status(code=Code.MESSAGE_NOT_FOUND, message="no new message")
 
 
+@dataclass(slots=True)
 class Receiver:
-    """On the loop's thread. ``host``: what the broker calls itself."""
+    """Begins receives. On the loop's thread. ``host``: what the broker calls itself."""
 
-    def __init__(
-        self,
-        clock: Clock,
-        loop: asyncio.AbstractEventLoop,
-        groups: GroupRegistry,
-        topics: TopicRegistry,
-        clients: ClientRegistry,
-        host: str,
-    ) -> None:
-        self._clock = clock
-        self._loop = loop
-        self._host = host
-        self._groups = groups
-        self._topics = topics
-        self._clients = clients
-        self._preparations: set[asyncio.Task[ReceiveQueue]] = set()
-        """The loop itself keeps no task alive."""
+    _clock: Clock
+    _loop: asyncio.AbstractEventLoop
+    _groups: GroupRegistry
+    _topics: TopicRegistry
+    _clients: ClientRegistry
+    _host: str
+    _preparations: set[asyncio.Task[ReceiveQueue]] = field(default_factory=set, init=False)
+    """The loop itself keeps no task alive."""
 
     def receive(self, caller: Caller, request: Any, call: Call) -> Promise:
         """The answers of one ReceiveMessage, in RocketMQ's order: status, messages, the moment.
@@ -252,7 +245,7 @@ def _nothing(now_ms: int) -> Responses:
 
 
 def _moment(now_ms: int) -> bytes:
-    """When that was, as the last of the answers."""
+    """The last of the answers: the time of the delivery."""
     moment = service.ReceiveMessageResponse()
     moment.delivery_timestamp.FromMilliseconds(now_ms)
     answer: bytes = moment.SerializeToString()

@@ -19,7 +19,7 @@ def topic_of(resource: Any, space: str) -> str:
 
 
 def group_of(resource: Any, space: str) -> str:
-    """The same of a consumer group.
+    """The broker's name of a consumer group, as :func:`topic_of` of a topic.
 
     Raises:
         Refusal: ILLEGAL_CONSUMER_GROUP.

@@ -39,7 +39,7 @@ class ListeningAddress:
         self.port = port
 
     def endpoints(self) -> Any:
-        """As ``Endpoints``."""
+        """The address as a protobuf ``Endpoints``."""
         bare = self.host.strip("[]")
         kind = definition.AddressScheme
         scheme = kind.IPv6 if ":" in bare else kind.IPv4 if bare.replace(".", "").isdigit() else kind.DOMAIN_NAME

@@ -71,7 +71,7 @@ class SendCall:
 
 @dataclass(slots=True)
 class Sender:
-    """On the loop's thread."""
+    """Answers SendMessage. On the loop's thread."""
 
     _clock: Clock
     _loop: asyncio.AbstractEventLoop

@@ -21,6 +21,7 @@ from tarry.base.errors import NotFoundError, TarryError
 from tarry.base.types import Int64s
 from tarry.fronts.rocketmq.common.refusal import Code, Refusal
 from tarry.fronts.rocketmq.common.stubs import service
+from tarry.fronts.rocketmq.common.threads import post
 from tarry.fronts.rocketmq.v5.answer_bytes import ack_answer
 from tarry.fronts.rocketmq.v5.authentication import Caller
 from tarry.fronts.rocketmq.v5.clients import Client, ClientRegistry
@@ -52,7 +53,7 @@ class AckCall:
         self._missing = len(entries)
 
     def set_status(self, place: int, status: Any) -> None:
-        """What became of one entry."""
+        """Set what became of one entry."""
         self._statuses[place] = status
         self._missing -= 1
         if not self._missing:
@@ -73,7 +74,7 @@ PendingAck = tuple[Receipt, AckCall, int]
 
 
 class Settler:
-    """On the loop's thread."""
+    """Answers the calls that settle messages. On the loop's thread."""
 
     def __init__(self, broker: LocalBroker, loop: asyncio.AbstractEventLoop, clients: ClientRegistry) -> None:
         self._broker = broker
@@ -151,7 +152,7 @@ class Settler:
         """A call-back for any thread that calls :meth:`_on_settled` on the loop's."""
 
         def on_result(error: TarryError | None) -> None:
-            self._loop.call_soon_threadsafe(self._on_settled, acks, settled, error)
+            post(self._loop, self._on_settled, acks, settled, error)
 
         return on_result
 
@@ -215,7 +216,7 @@ class Settler:
         future: asyncio.Future[None] = self._loop.create_future()
 
         def on_result(error: TarryError | None) -> None:
-            self._loop.call_soon_threadsafe(finish, error)
+            post(self._loop, finish, error)
 
         def finish(error: TarryError | None) -> None:
             if future.done():

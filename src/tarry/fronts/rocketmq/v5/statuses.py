@@ -15,7 +15,7 @@ OK = definition.Status(code=Code.OK, message="OK")
 
 
 def status_of(refusal: Refusal) -> Any:
-    """As a ``Status``."""
+    """A refusal as a protobuf ``Status``."""
     return definition.Status(code=refusal.code, message=refusal.text)
 
 

@@ -34,7 +34,7 @@ RETRY_STEPS_MAX = 64
 
 
 class Telemetry:
-    """On the loop's thread."""
+    """Keeps the telemetry streams of clients. On the loop's thread."""
 
     def __init__(self, clients: ClientRegistry, groups: GroupRegistry, *, body_bytes_max: int) -> None:
         self._clients = clients

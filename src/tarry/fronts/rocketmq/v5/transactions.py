@@ -15,7 +15,7 @@ _RESOLUTION = definition.TransactionResolution
 
 
 class Transactions:
-    """On the loop's thread."""
+    """Answers EndTransaction. On the loop's thread."""
 
     def __init__(self, half_messages: HalfMessages, run_in_thread: RunInThread) -> None:
         self._run_in_thread = run_in_thread

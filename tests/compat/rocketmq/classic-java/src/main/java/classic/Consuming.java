@@ -160,7 +160,7 @@ final class Consuming {
         for (int number = 0; number < 20; number++) {
             expected.add("" + number);
         }
-        same("bodies", seen, expected);
+        same("bodies", texts(seen.toArray(new String[0])), texts(expected.toArray(new String[0])));
         return Map.of();
     }
 
@@ -190,10 +190,13 @@ final class Consuming {
         List<Context.Received> one = context.collect(first);
         List<Context.Received> other = context.collect(second);
         DefaultMQProducer producer = context.producer();
+        // Each has its part of the queues when it has heard of the other.
+        await("both", () -> queues(first) > 0 && queues(second) > 0);
         for (int number = 0; number < 50; number++) {
             producer.send(context.message("" + number));
         }
         await("50 messages", () -> one.size() + other.size() >= 50);
+        check(!one.isEmpty() && !other.isEmpty(), "one of the two got nothing");
         DefaultMQPushConsumer busy = one.size() > other.size() ? first : second;
         busy.shutdown();
         for (int number = 50; number < 100; number++) {
@@ -206,6 +209,11 @@ final class Consuming {
             return bodies.size() == 100;
         });
         return Map.of("again", one.size() + other.size() - 100);
+    }
+
+    private static int queues(DefaultMQPushConsumer consumer) {
+        return (int) consumer.getDefaultMQPushConsumerImpl().getRebalanceImpl().getProcessQueueTable().keySet().stream()
+            .filter(queue -> !queue.getTopic().startsWith("%")).count();
     }
 
     private static Map<String, Object> look(Context context) throws Exception {

@@ -1,0 +1,100 @@
+"""What a client asks for: descriptors, tickets, bodies and messages of Flight as operations and batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.flight as fl
+
+from tarry.api.operation import Action, Operation, Rows
+from tarry.api.operations import OPERATIONS
+from tarry.api.parsing import from_json
+from tarry.api.wire import CONSUME_PATH, STREAM_ERRORS, as_bytes, decode_json
+from tarry.base.errors import InvalidArgumentError, NotFoundError
+from tarry.fronts.flight.guard import ConnectionGuard
+
+ACTIONS = {o.wire.name: o for o in OPERATIONS if isinstance(o.wire, Action)}
+TICKETS = {o.wire.name: o for o in OPERATIONS if isinstance(o.wire, Rows)}
+
+
+class CountedReader:
+    """What a call's client sends; the guard is told of each message that has come."""
+
+    def __init__(self, reader: fl.MetadataRecordBatchReader, guard: ConnectionGuard, peer: str) -> None:
+        self._reader = reader
+        self._guard = guard
+        self._peer = peer
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._reader.schema
+
+    def read_chunk(self) -> fl.FlightStreamChunk:
+        chunk = self._reader.read_chunk()
+        self._guard.on_message(self._peer)
+        return chunk
+
+
+def consume_command(descriptor: fl.FlightDescriptor, reader: CountedReader) -> bytes:
+    """What a DoExchange is told to do, in its descriptor or in its first message."""
+    if descriptor.path is None:
+        return bytes(descriptor.command or b"")
+    if descriptor.path != CONSUME_PATH:
+        raise NotFoundError(f"DoExchange of {shown(descriptor)}; allowed: the path ['consume'], or a command")
+    try:
+        return as_bytes(reader.read_chunk().app_metadata)
+    except StopIteration:
+        raise InvalidArgumentError(
+            "the stream ended before its command, the app metadata of the first message"
+        ) from None
+    except STREAM_ERRORS as error:
+        raise InvalidArgumentError(f"the command could not be read: {error}") from error
+
+
+def put_command(command: Any) -> Any:
+    """A descriptor's command; None where it is no JSON: then it is none that we know."""
+    try:
+        return decode_json(bytes(command or b""))
+    except InvalidArgumentError:
+        return None
+
+
+def action_request(kind: type[Operation[Any]], body: bytes) -> Operation[Any]:
+    """The operation of a DoAction. Where an operation has no fields, its body is not read; without a body, all fields
+    are at their defaults.
+    """
+    if kind.wire_fields() == {}:
+        return kind()
+    values = decode_json(body) if body else None
+    return from_json(kind, {} if values is None else values)
+
+
+def ticket_request(raw: bytes) -> Operation[Any]:
+    """The operation of a DoGet."""
+    values = decode_json(raw)
+    op = values.pop("op", None) if isinstance(values, dict) else None
+    if not isinstance(op, str) or op not in TICKETS:
+        raise InvalidArgumentError(f"op of a ticket is {op!r}; allowed: {', '.join(TICKETS)}")
+    return from_json(TICKETS[op], values)
+
+
+def batches_of(reader: CountedReader) -> Iterator[pa.RecordBatch]:
+    """The batches of a stream that have rows."""
+    while True:
+        try:
+            chunk = reader.read_chunk()
+        except StopIteration:
+            return
+        except STREAM_ERRORS as error:
+            raise InvalidArgumentError(f"the stream could not be read: {error}") from error
+        if chunk.data is not None and chunk.data.num_rows:
+            yield chunk.data
+
+
+def shown(descriptor: fl.FlightDescriptor) -> str:
+    """A descriptor in an error's text."""
+    return repr(
+        descriptor.command if descriptor.path is None else [p.decode("utf-8", "replace") for p in descriptor.path]
+    )

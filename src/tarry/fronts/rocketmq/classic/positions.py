@@ -1,0 +1,174 @@
+"""How far each group has come in each queue of a topic, as its classic consumers commit it.
+
+The broker knows one position of a group in a topic: here it is that of the queue that is furthest behind. Those of the
+single queues are in the file ``DATA/rocketmq/classic-positions.json``, which is written each :data:`SAVE_S` seconds and
+when the front stops. After a crash a group may so get again what it committed in the last seconds in queues that were
+ahead; never less than the broker's position, which is durable with each commit.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tarry.api.local import LocalBroker
+from tarry.api.operations import AdvanceGroup, FollowQueue, GetQueues, Seek
+from tarry.base.errors import InvalidArgumentError, NotFoundError
+from tarry.fronts.rocketmq.classic.queues import TopicQueues
+
+log = logging.getLogger(__name__)
+
+SAVE_S = 5.0
+_VERSION = 1
+
+
+@dataclass(slots=True)
+class _Group:
+    """One group in one topic. ``lock`` is held while the broker is told, so that a reset and a commit do not mix."""
+
+    offsets: list[int | None]
+    """By queue; None: no consumer has said where it begins."""
+    stands: int
+    """The position that the broker knows."""
+    gaps: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """By queue: from where to where the last pull found nothing of it."""
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+class Positions:
+    """Any thread; all of it may wait for the disk."""
+
+    def __init__(self, broker: LocalBroker, queues: TopicQueues, path: Path) -> None:
+        self._broker = broker
+        self._queues = queues
+        self._path = path
+        self._saved = _load(path)
+        self._groups: dict[tuple[str, str], _Group] = {}
+        self._lock = threading.Lock()
+        self._changed = False
+
+    def meet(self, topic: str, group: str) -> None:
+        """Before a group is made: what is new is told from what is there."""
+        self._group(topic, group)
+
+    def find(self, topic: str, group: str, queue: int) -> int | None:
+        """Where a group stands in a queue; None: nobody has said yet."""
+        entry = self._group(topic, group)
+        with entry.lock:
+            return entry.offsets[queue]
+
+    def commit(self, topic: str, group: str, queue: int, offset: int) -> None:
+        """All below is done with in that queue. It never goes back.
+
+        Raises:
+            InvalidArgumentError: the queue does not reach that far.
+        """
+        entry = self._group(topic, group)
+        end = self._broker.call(GetQueues([topic]))[topic][1]
+        if offset > end:
+            raise InvalidArgumentError(f"offset {offset} of topic {topic!r}; allowed: 0 to {end}")
+        with entry.lock:
+            if (entry.offsets[queue] or -1) < offset:
+                entry.offsets[queue] = offset
+                self._settle(topic, group, entry, queue)
+
+    def pass_over(self, topic: str, group: str, queue: int, start: int, stop: int) -> None:
+        """A pull from ``start`` found nothing of the queue below ``stop``: who has committed so far has come so far."""
+        entry = self._group(topic, group)
+        with entry.lock:
+            begin, end = entry.gaps.get(queue, (start, start))
+            entry.gaps[queue] = (begin if begin <= start <= end else start), stop
+            self._settle(topic, group, entry, queue)
+
+    def reset(self, topic: str, group: str, to: int | str) -> int:
+        """Have a group go on from a time, or from the "latest"; the offset, of all queues. Durable when it returns."""
+        entry = self._group(topic, group)
+        with entry.lock:
+            self._broker.call(FollowQueue(topic, group))
+            self._broker.call(Seek(topic, group, to))
+            entry.stands = self._broker.call(FollowQueue(topic, group))
+            entry.offsets = [entry.stands] * len(entry.offsets)
+            entry.gaps.clear()
+            self._changed = True
+        self.save()
+        return entry.stands
+
+    def save(self) -> None:
+        """Write down what has changed since the last time."""
+        with self._lock:
+            if not self._changed:
+                return
+            self._changed = False
+            groups = [
+                {"topic": topic, "group": group, "stands": entry.stands, "offsets": entry.offsets}
+                for (topic, group), entry in self._groups.items()
+            ]
+            kept = [saved for key, saved in self._saved.items() if key not in self._groups]
+            _write(self._path, {"version": _VERSION, "groups": groups + kept})
+
+    def _settle(self, topic: str, group: str, entry: _Group, queue: int) -> None:
+        """With the entry's lock: a queue has come further, or may have."""
+        offset, (begin, end) = entry.offsets[queue], entry.gaps.get(queue, (0, -1))
+        if offset is not None and begin <= offset < end:
+            entry.offsets[queue] = end
+        self._changed = True
+        known = [offset for offset in entry.offsets if offset is not None]
+        if len(known) == len(entry.offsets) and min(known) > entry.stands:
+            try:
+                entry.stands = self._broker.call(AdvanceGroup(topic, group, min(known)))
+            except NotFoundError:
+                # A consumer that has pulled nothing yet says where it begins.
+                self._broker.call(FollowQueue(topic, group))
+                entry.stands = self._broker.call(AdvanceGroup(topic, group, min(known)))
+
+    def _group(self, topic: str, group: str) -> _Group:
+        key = topic, group
+        entry = self._groups.get(key)
+        if entry is None:
+            with self._lock:
+                entry = self._groups.get(key) or self._groups.setdefault(key, self._meet(topic, group))
+        return entry
+
+    def _meet(self, topic: str, group: str) -> _Group:
+        count = self._queues.count(topic)
+        try:
+            self._broker.find_group(topic, group)
+        except NotFoundError:
+            return _Group([None] * count, 0)
+        stands = self._broker.call(FollowQueue(topic, group))
+        saved = self._saved.get((topic, group))
+        # A group that stands further back than it did was sent back meanwhile; another number of queues is another
+        # division of the messages.
+        if saved is None or saved["stands"] > stands or len(saved["offsets"]) != count:
+            return _Group([stands] * count, stands)
+        offsets = [None if offset is None else max(offset, stands) for offset in saved["offsets"]]
+        return _Group(offsets, stands)
+
+
+def _load(path: Path) -> dict[tuple[str, str], dict[str, Any]]:
+    """What is in the file, by topic and group. Without one that can be read, positions are the broker's."""
+    try:
+        groups = json.loads(path.read_bytes())["groups"]
+        return {
+            (group["topic"], group["group"]): group for group in groups if group["offsets"] and group["stands"] >= 0
+        }
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        log.warning("%s cannot be read, so groups go on from the queue that is furthest behind: %s", path, error)
+        return {}
+
+
+def _write(path: Path, content: Any) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_suffix(".new")
+    with fresh.open("w") as file:
+        json.dump(content, file)
+        file.flush()
+        os.fsync(file.fileno())
+    fresh.replace(path)

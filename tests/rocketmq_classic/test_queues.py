@@ -1,0 +1,162 @@
+"""Several queues of a topic, each group's positions in them, and the file that keeps them."""
+
+from __future__ import annotations
+
+import zlib
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tarry.api.operations import FollowQueue, GetGroup, Seek
+from tarry.base.message import ORDER_KEY
+from tarry.broker import Broker
+from tarry.fronts.rocketmq.classic.codes import RequestCode, ResponseCode
+from tarry.fronts.rocketmq.classic.positions import Positions
+from tarry.fronts.rocketmq.classic.queues import TopicQueues
+from tests.rocketmq_classic.conftest import Place
+from tests.rocketmq_classic.remoting import Remoting, messages_of, send_fields
+
+TOPIC, GROUP = "orders", "g"
+
+
+def send(client: Remoting, queue: int, body: bytes = b"x") -> None:
+    answer = client.ask(RequestCode.SEND_MESSAGE_V2, send_fields(TOPIC) | {"e": queue}, body)
+    assert (answer.code, answer.fields["queueId"]) == (ResponseCode.SUCCESS, str(max(0, queue)))
+
+
+@given(st.lists(st.tuples(st.integers(0, 1 << 62), st.none() | st.text(max_size=5), st.none() | st.text(max_size=3))))
+def test_each_message_is_in_one_queue(rows: list[tuple[int, str | None, str | None]]) -> None:
+    properties = [
+        [(name, value) for name, value in ((ORDER_KEY, key), ("__QUEUE", chosen)) if value is not None]
+        for _, key, chosen in rows
+    ]
+    batch = pa.RecordBatch.from_arrays(
+        [pa.array([seq for seq, _, _ in rows], pa.int64()), pa.array(properties, pa.map_(pa.string(), pa.string()))],
+        names=["seq", "properties"],
+    )
+    numbers = TopicQueues(4).numbers(batch, TOPIC).tolist()
+    for (seq, key, chosen), number in zip(rows, numbers, strict=True):
+        if chosen is not None and chosen.isascii() and chosen.isdecimal():
+            assert number == int(chosen) % 4
+        else:
+            assert number == (seq if key is None else zlib.crc32(key.encode())) % 4
+
+
+def test_retries_and_dead_letters_have_one_queue() -> None:
+    queues = TopicQueues(4)
+    assert [queues.count(topic) for topic in ("a", "%RETRY%g", "%DLQ%g")] == [4, 1, 1]
+
+
+def test_a_message_is_in_the_queue_that_its_producer_chose(client: Remoting) -> None:
+    for queue in (3, 1, 3):
+        send(client, queue, str(queue).encode())
+    for queue, expected in ((3, [0, 2]), (1, [1])):
+        offsets: list[int] = []
+        offset = 0
+        while len(offsets) < len(expected):
+            answer = client.pull(TOPIC, GROUP, offset, queueId=queue)
+            messages = messages_of(answer.body)
+            assert all((m["queue"], m["body"]) == (queue, str(queue).encode()) for m in messages)
+            offsets += [m["offset"] for m in messages]
+            offset = int(answer.fields["nextBeginOffset"])
+        assert offsets == expected
+    assert client.ask(RequestCode.SEND_MESSAGE_V2, send_fields(TOPIC) | {"e": 4}, b"x").code == (
+        ResponseCode.INVALID_PARAMETER
+    )
+
+
+def test_whoever_does_not_choose_fills_all_queues(client: Remoting) -> None:
+    for _ in range(8):
+        send(client, -1)
+    client.pull(TOPIC, "first", 7, queueId=3)
+    seen = Counter[int]()
+    for queue in range(4):
+        seen[queue] = len(messages_of(client.pull(TOPIC, GROUP, 0, queueId=queue).body))
+    assert seen == {0: 2, 1: 2, 2: 2, 3: 2}
+
+
+def test_a_pull_waits_on_while_messages_of_other_queues_come(place: Place, client: Remoting) -> None:
+    waiting = client.begin_pull(TOPIC, GROUP, 0, wait_s=15, queueId=2)
+    other = place.client()
+    for queue in (0, 1, 3):
+        send(other, queue)
+    send(other, 2, b"mine")
+    answer = client.finish(waiting)
+    assert [m["body"] for m in messages_of(answer.body)] == [b"mine"]
+    assert answer.fields["nextBeginOffset"] == "4"
+
+
+@pytest.fixture
+def broker(place: Place) -> Broker:
+    """With four messages, one in each queue."""
+    client = place.client()
+    for queue in range(4):
+        send(client, queue)
+    client.pull(TOPIC, "other", 0, queueId=3)
+    return place.broker
+
+
+@pytest.fixture
+def open_positions(broker: Broker, tmp_path: Path) -> Iterator[Any]:
+    yield lambda count=4: Positions(broker, TopicQueues(count), tmp_path / "positions" / "file.json")
+
+
+def test_the_broker_knows_the_queue_that_is_furthest_behind(broker: Broker, open_positions: Any) -> None:
+    positions = open_positions()
+    assert positions.find(TOPIC, GROUP, 0) is None
+    for queue, offset in ((0, 4), (1, 2), (2, 3)):
+        positions.commit(TOPIC, GROUP, queue, offset)
+    assert positions.find(TOPIC, GROUP, 3) is None
+    positions.commit(TOPIC, GROUP, 3, 4)
+    assert broker.call(FollowQueue(TOPIC, GROUP)) == 2
+    positions.commit(TOPIC, GROUP, 1, 1)
+    assert positions.find(TOPIC, GROUP, 1) == 2
+    positions.commit(TOPIC, GROUP, 1, 4)
+    assert broker.call(GetGroup(TOPIC, GROUP)).lag == 1
+
+
+def test_what_a_pull_passed_over_counts_once_all_before_it_is_committed(broker: Broker, open_positions: Any) -> None:
+    positions = open_positions()
+    positions.commit(TOPIC, GROUP, 0, 0)
+    positions.pass_over(TOPIC, GROUP, 0, 1, 2)
+    positions.pass_over(TOPIC, GROUP, 0, 2, 4)
+    assert positions.find(TOPIC, GROUP, 0) == 0
+    positions.commit(TOPIC, GROUP, 0, 1)
+    assert positions.find(TOPIC, GROUP, 0) == 4
+
+
+def test_positions_are_kept_in_a_file(broker: Broker, open_positions: Any) -> None:
+    positions = open_positions()
+    for queue, offset in ((0, 4), (1, 1), (2, 3), (3, 1)):
+        positions.commit(TOPIC, GROUP, queue, offset)
+    positions.save()
+    assert [open_positions().find(TOPIC, GROUP, queue) for queue in range(4)] == [4, 1, 3, 1]
+    # Of another number of queues, and after the group was sent back by others, they say nothing.
+    assert [open_positions(2).find(TOPIC, GROUP, queue) for queue in range(2)] == [1, 1]
+    broker.call(Seek(TOPIC, GROUP, "earliest"))
+    assert [open_positions().find(TOPIC, GROUP, queue) for queue in range(4)] == [0, 0, 0, 0]
+
+
+def test_a_reset_is_of_all_queues(broker: Broker, open_positions: Any) -> None:
+    positions = open_positions()
+    for queue in range(4):
+        positions.commit(TOPIC, GROUP, queue, 3)
+    assert positions.reset(TOPIC, GROUP, 0) == 0
+    assert [positions.find(TOPIC, GROUP, queue) for queue in range(4)] == [0, 0, 0, 0]
+    assert positions.reset(TOPIC, GROUP, "latest") == 4
+    assert open_positions().find(TOPIC, GROUP, 2) == 4
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"groups": 5}', b'{"groups": [{}]}'])
+def test_a_file_that_cannot_be_read_is_no_obstacle(broker: Broker, tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "file.json"
+    path.write_bytes(content)
+    positions = Positions(broker, TopicQueues(4), path)
+    broker.call(FollowQueue(TOPIC, GROUP))
+    assert positions.find(TOPIC, GROUP, 1) == 0
