@@ -93,7 +93,7 @@ class PutStream:
                 return
             except STREAM_ERRORS as error:
                 with self._changed:
-                    if self._client_gone:
+                    if self._client_left:
                         return
                 raise InvalidArgumentError(f"the stream of batches could not be read: {error}") from error
             self._submit(chunk.data)

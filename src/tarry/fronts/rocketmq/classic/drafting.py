@@ -57,7 +57,7 @@ class Draftsman:
             (BORN_HOST, peer), (BORN_TIMESTAMP, str(max(0, fields.whole("bornTimestamp", now_ms)))),
         ]  # fmt: skip
         if queue is not None:
-            self._said.append((QUEUE, str(queue)))
+            self._from_header.append((QUEUE, str(queue)))
         if reconsume_times := fields.whole("reconsumeTimes", 0):
             self._from_header.append((RECONSUME_TIMES, str(reconsume_times)))
 
