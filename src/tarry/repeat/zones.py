@@ -53,7 +53,7 @@ class Zone:
         return _seconds(datetime.fromtimestamp(instant, self._info).utcoffset())
 
     def instant(self, local_s: int) -> int:
-        """When the clocks show ``local_s``: the first time, in a fold; the end of the gap, for a local time that is skipped."""
+        """When the clocks show ``local_s``: the first time, in a fold; the end of the gap, for one skipped."""
         shown = local_datetime(local_s).replace(tzinfo=self._info)
         before, after = _seconds(shown.utcoffset()), _seconds(shown.replace(fold=1).utcoffset())
         # Outside of gaps and folds the two are equal; in a gap the clock jumps over it, so ``after`` is greater.
