@@ -17,7 +17,7 @@ from tests.examples import examples
 from tests.relay_store import SHARDS, Stored
 
 from tarry.base.clock import TestClock
-from tarry.relay import read_ahead
+from tarry.relay import read_ahead, upkeep
 from tarry.relay.deliver import DeliverPlan, DeliverWork, reached
 from tarry.relay.files import Reached
 from tarry.relay.follow import Follower
