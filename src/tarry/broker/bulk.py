@@ -327,8 +327,8 @@ class Bulk:
         """The last attempt of a job, or those of the jobs that were begun last, the newest first."""
         if job is None:
             return self._jobs.recent(limit)
-        found = self._jobs.last(job)
-        return [] if found is None else [found]
+        last = self._jobs.last(job)
+        return [] if last is None else [last]
 
 
 def _in_wheel(wheel: Wheel, number: int, since: Key) -> tuple[Counter[str], pa.RecordBatch]:
@@ -338,12 +338,12 @@ def _in_wheel(wheel: Wheel, number: int, since: Key) -> tuple[Counter[str], pa.R
     counts, alone, late = Counter[str](), wheel.tombstones.seqs(), list[pa.RecordBatch]()
     for piece in wheel.runs():
         rows = piece.slice(0, piece.below(wheel.safe))
-        mine = among(rows.seq, [number])
-        if mine.any():
-            mine &= np.isin(rows.seq, alone, invert=True)
+        of_job = among(rows.seq, [number])
+        if of_job.any():
+            of_job &= np.isin(rows.seq, alone, invert=True)
             earlier = np.arange(rows.rows) < rows.below(since)
-            count_topics(rows.batch.column("topic").filter(pa.array(mine & ~earlier)), counts)
-            late.append(rows.batch.select(LATE).filter(pa.array(mine & earlier)))
+            count_topics(rows.batch.column("topic").filter(pa.array(of_job & ~earlier)), counts)
+            late.append(rows.batch.select(LATE).filter(pa.array(of_job & earlier)))
     return counts, pa.concat_batches(late or [_no_rows()])
 
 
