@@ -48,9 +48,9 @@ def built(fast_path: Path) -> Iterator[World]:
         w.broker.close()
 
 
-def segment(w: World, room: str, which: int) -> Path:
+def segment(w: World, log_name: str, which: int) -> Path:
     """The n-th segment of a log."""
-    directory = w.directory / room
+    directory = w.directory / log_name
     return segment_path(directory, list_segments(directory)[which])
 
 
@@ -160,20 +160,20 @@ def file_header_flipped(w: World) -> None:
     damage(segment(w, "intake", -1), 3)
 
 
-def file_header(w: World, room: int = LogKind.INTAKE, version: int = 1, base: int | None = None) -> None:
+def file_header(w: World, kind: int = LogKind.INTAKE, version: int = 1, base: int | None = None) -> None:
     path = segment(w, "intake", -1)
     content = path.read_bytes()
-    head = frame.FILE_HEADER.pack(b"TARRYLOG", version, room, int(path.stem) if base is None else base, 0, 0)
+    head = frame.FILE_HEADER.pack(b"TARRYLOG", version, kind, int(path.stem) if base is None else base, 0, 0)
     head = head[:-4] + frame.zlib.crc32(head[:-4]).to_bytes(4, "little")
     path.write_bytes(head + content[32:])
 
 
 def of_another_room(w: World) -> None:
-    file_header(w, room=LogKind.READY)
+    file_header(w, kind=LogKind.READY)
 
 
 def of_an_unknown_room(w: World) -> None:
-    file_header(w, room=9)
+    file_header(w, kind=9)
 
 
 def of_another_version(w: World) -> None:

@@ -148,22 +148,22 @@ def test_a_full_disk_while_threads_are_at_work(tmp_path: Path) -> None:
 
 
 class FullWhenRolling(OsFiles):
-    """The disk is full for the first bytes of a new file of one room: its last block went to the segment before."""
+    """The disk is full for the first bytes of a new file of one log: its last block went to the segment before."""
 
-    def __init__(self, room: str) -> None:
-        self.room = room
+    def __init__(self, log_name: str) -> None:
+        self.log_name = log_name
         self.full = True
         self.refused = 0
 
     def open_append(self, path: Path) -> AppendFile:
-        if self.full and path.parent.name == self.room and not path.name.startswith("0" * 20):
+        if self.full and path.parent.name == self.log_name and not path.name.startswith("0" * 20):
             self.refused += 1
             raise OSError(errno.ENOSPC, "no space left (injected)", str(path))
         return super().open_append(path)
 
 
 @pytest.mark.parametrize(
-    "room",
+    "log_name",
     [
         pytest.param(
             "intake",
@@ -172,8 +172,8 @@ class FullWhenRolling(OsFiles):
         "acks",
     ],
 )
-def test_no_room_for_the_next_segment(room: str, tmp_path: Path) -> None:
-    files, clock = FullWhenRolling(room), TestClock()
+def test_no_room_for_the_next_segment(log_name: str, tmp_path: Path) -> None:
+    files, clock = FullWhenRolling(log_name), TestClock()
     settings = {**SMALL, "segment_bytes_max": 4096}
     with open_broker(tmp_path, clock=clock, files=files, **settings) as broker:
         for k in range(12):

@@ -66,11 +66,11 @@ def test_all_ways_through(spark: SparkSession, world: World) -> None:
         by_value = {m.value(): m for m in got}
         assert world.values(1, other) == [b"elsewhere"]
         assert sorted(v or b"" for v in world.values(2, f"{fixed}-due")) == [b"fixed", b"own delay"]
-        letters = world.received(lambda messages: len(messages) >= len(bad), dead)
+        dead_letters = world.received(lambda messages: len(messages) >= len(bad), dead)
         status = relay.status.as_dict()
-    assert sorted(m.value() for m in letters) == sorted(b"bad %d" % i for i in range(len(bad)))
-    assert all(header(m, REASON) for m in letters)
-    reasons = {m.value(): header(m, REASON).decode() for m in letters}  # type: ignore[union-attr]
+    assert sorted(m.value() for m in dead_letters) == sorted(b"bad %d" % i for i in range(len(bad)))
+    assert all(header(m, REASON) for m in dead_letters)
+    reasons = {m.value(): header(m, REASON).decode() for m in dead_letters}  # type: ignore[union-attr]
     assert "'tarry-dealy' is unknown" in reasons[b"bad 0"]
     assert "does not exist" in reasons[b"bad 9"]
     for value in (b"plain", b"by due ms"):
@@ -225,9 +225,9 @@ def test_a_record_that_its_target_refuses(spark: SparkSession, world: World) -> 
     world.flush()
     with world.relaying(spark):
         got = world.values(18, small)
-        letters = world.values(2, f"{world.name}-dead-letters")
+        dead_letters = world.values(2, f"{world.name}-dead-letters")
     assert sorted(int((v or b"").lstrip(b"x")) for v in got) == [n for n in range(20) if n not in (4, 7)]
-    assert sorted(int((v or b"").lstrip(b"x")) for v in letters) == [4, 7]
+    assert sorted(int((v or b"").lstrip(b"x")) for v in dead_letters) == [4, 7]
 
 
 def test_a_second_relay_of_the_name_ends_the_first(spark: SparkSession, world: World) -> None:

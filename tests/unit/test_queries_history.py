@@ -159,11 +159,11 @@ def test_dead_and_respawned(tmp_path: Path) -> None:
         receipt = broker.schedule("a", b"x", id="m")
         broker.step()
         fail(broker, 2)
-        buried = broker.clock.now_ms()
+        died_ms = broker.clock.now_ms()
         found = broker.history(receipt.handle)
         assert groups(found) == {"g": {"state": "settled"}}
         dead = only(found, "dead")
-        assert dead.at_ms == buried
+        assert dead.at_ms == died_ms
         assert dead.details == {"group": "g", "cause": "tries", "attempts": "2", "offset": 0, "kept": "yes"}
         assert broker.respawn("a", "g") == 1
         broker.step()

@@ -156,7 +156,7 @@ def test_each_record_comes_once_and_never_early(
         places = kafka.places(world.settings.marker_topic)
         return Follower(world.settings, world.store, runner, places, clock)  # type: ignore[arg-type]
 
-    follower, keeper = begin(), RelayUpkeep(world.store, in_process, clock=clock)
+    follower, relay_upkeep = begin(), RelayUpkeep(world.store, in_process, clock=clock)
 
     def deliver() -> None:
         nonlocal follower
@@ -188,7 +188,7 @@ def test_each_record_comes_once_and_never_early(
             elif what == "break":
                 kafka.breaks.add(value)
             elif what == "upkeep":
-                keeper.round(threading.Event())
+                relay_upkeep.round(threading.Event())
             elif what == "read":
                 try:
                     follow(follower, pieces=value)

@@ -1,4 +1,4 @@
-"""The only door for messages: checks a producer's columns and brings them to the one schema.
+"""The only way in for messages: checks a producer's columns and brings them to the one schema.
 
 :func:`admit` takes what a producer sent, in any of the spellings that it describes, checks every row with column
 operations, and gives back a batch of :data:`tarry.base.message.UNNUMBERED`.

@@ -48,7 +48,7 @@ log = logging.getLogger(__name__)
 CHUNK_BYTES = 32 << 20
 """So much is staged at once of what comes over the wire; sorting it takes about three times that."""
 CHUNK_FILES_MAX = 4
-TAKEN_WAIT_S = 30.0
+LOADING_WAIT_S = 30.0
 READ_ROWS = 8192
 LATE = ["seq", "due_ms", "topic"]
 STAGED_COLUMNS = ("topic", "due_ms", "id", "key", "tag", "properties", "body", "expire_ms", "tries")
@@ -177,8 +177,8 @@ class Bulk:
         keys: int | None,
     ) -> int:
         number = attempt.number
-        # Under the gate: a look at the store that began before has ended, and none begins until the log knows.
-        with self._announcements.gate:
+        # Under this lock: a look at the store that began before has ended, and none begins until the log knows.
+        with self._announcements.look_lock:
             self._jobs.committing(number, topics, span, keys)
             self._announcements.unannounced = number
         try:
@@ -269,12 +269,12 @@ class Bulk:
             if attempt.state in (JobState.OPEN, JobState.ABORTED) or not attempt.rows:
                 self._jobs.forbid(attempt.number)
                 return JobCancelled(Outcome.DONE, 0, attempt.rows)
-            self._wait_taken(attempt.number)
+            self._wait_until_loaded(attempt.number)
             cancelled = self._cancel(attempt.number)
             return JobCancelled(Outcome.DONE if cancelled else Outcome.DELIVERED, cancelled, attempt.rows)
 
-    def _wait_taken(self, number: int) -> None:
-        end = time.monotonic() + TAKEN_WAIT_S
+    def _wait_until_loaded(self, number: int) -> None:
+        end = time.monotonic() + LOADING_WAIT_S
         while self._loader.is_behind_with(number):
             self._on_news()
             if self._loader.is_behind_with(number):

@@ -220,10 +220,10 @@ class Admin:
         if target <= stands or force:
             stands = await self._offsets.reset(topic, group, "latest" if at_ms == _LATEST else at_ms)
         body = self._table({topic: [stands] * self._queues.count(topic)})
-        question = {"topic": topic, "group": group, "timestamp": str(at_ms), "isForce": str(force).lower()}
+        reset_fields = {"topic": topic, "group": group, "timestamp": str(at_ms), "isForce": str(force).lower()}
         members = self._clients.consumers.get(group)
         for connection in () if members is None else members.members:
-            connection.send(oneway(ToClient.RESET_CONSUMER_CLIENT_OFFSET, question, body))
+            connection.send(oneway(ToClient.RESET_CONSUMER_CLIENT_OFFSET, reset_fields, body))
         return Answer(body=body)
 
     def _topics_of(self, group: str) -> list[str]:

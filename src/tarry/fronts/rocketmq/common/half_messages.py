@@ -48,16 +48,16 @@ class HalfMessages:
 
     def rows(self, drafts: Sequence[Draft]) -> pa.RecordBatch:
         """Columns for :meth:`LocalBroker.submit`, a row a draft, half messages and others."""
-        halves = [draft.half for draft in drafts]
+        are_half = [draft.half for draft in drafts]
         columns: dict[str, Any] = {
             "topic": [HALF_MESSAGES if d.half else d.topic for d in drafts],
             "due_ms": [self._first_due_ms(d) if d.half else d.due_ms for d in drafts],
             "id": [self.transaction_id(d) if d.half else d.id or None for d in drafts],
             "key": [self.transaction_id(d) if d.half else None for d in drafts],
-            "on_key": ["keep" if half else None for half in halves],
+            "on_key": ["keep" if half else None for half in are_half],
             "tag": [d.tag for d in drafts],
             "order_key": [None if d.half else d.order_key for d in drafts],
-            "repeat": [self._repeat if half else None for half in halves],
+            "repeat": [self._repeat if half else None for half in are_half],
         }
         arrays = {
             name: pa.array(values, pa.int64() if name == "due_ms" else pa.string()) for name, values in columns.items()
