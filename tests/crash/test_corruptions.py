@@ -74,8 +74,8 @@ def new_frame(w: World, durable_to: int | None = None, skip: int = 0) -> bytes:
     base = next_seq(w) + skip
     row = dict.fromkeys(SCHEMA.names) | {"seq": base, "topic": "a", "due_ms": w.clock.now_ms(), "body": b"x", "kind": 0}
     batch = pa.RecordBatch.from_pylist([row | {"born_ms": 0, "id": "perhaps"}], schema=SCHEMA)
-    known = path.stat().st_size if durable_to is None else durable_to
-    return b"".join(bytes(b) for b in frame.encode(batch, base=base, durable_to=known))
+    durable = path.stat().st_size if durable_to is None else durable_to
+    return b"".join(bytes(b) for b in frame.encode(batch, base=base, durable_to=durable))
 
 
 # -- the damages, by name ----------------------------------------------------------------------------------------------
@@ -104,8 +104,8 @@ def a_log_file_as_body_in_the_torn_tail(w: World) -> None:
 
 
 def group_commit_persisted_out_of_order(w: World) -> None:
-    known = segment(w, "intake", -1).stat().st_size
-    first, second = new_frame(w, known), new_frame(w, known, 1)
+    durable = segment(w, "intake", -1).stat().st_size
+    first, second = new_frame(w, durable), new_frame(w, durable, 1)
     extend(segment(w, "intake", -1), first[:100] + bytes(len(first) - 100) + second)
 
 

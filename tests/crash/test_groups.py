@@ -162,10 +162,10 @@ def seeks(s: Story) -> None:
 
 
 def the_seek_holds(s: Story) -> None:
-    found = s.held("from", None)
+    held = s.held("from", None)
     s.b.advance(1)
     seen = drained(s.b)
-    assert found[0] is None or sorted(seen) in [sorted(f) for f in found]
+    assert held[0] is None or sorted(seen) in [sorted(f) for f in held]
 
 
 def sets(s: Story) -> None:

@@ -27,7 +27,7 @@ def messages(start: int, stop: int, *, body_bytes: int = 16, spread_ms: int = 86
     seq = np.arange(start, stop, dtype=np.int64)
     due = NOW_MS + 60_000 + seq * 7_919 % spread_ms
     body = pa.array([b"%0*d" % (body_bytes, s) for s in seq])
-    known = {
+    columns = {
         "seq": pa.array(seq),
         "topic": pa.array(["orders", "mails"] * (n // 2) + ["orders"] * (n % 2)),
         "due_ms": pa.array(due),
@@ -35,7 +35,7 @@ def messages(start: int, stop: int, *, body_bytes: int = 16, spread_ms: int = 86
         "born_ms": pa.array(np.full(n, NOW_MS)),
         "kind": pa.array(np.zeros(n, np.int8)),
     }
-    return pa.RecordBatch.from_arrays([known.get(f.name, pa.nulls(n, f.type)) for f in SCHEMA], schema=SCHEMA)
+    return pa.RecordBatch.from_arrays([columns.get(f.name, pa.nulls(n, f.type)) for f in SCHEMA], schema=SCHEMA)
 
 
 class FakeIntake(flight.FlightServerBase):  # type: ignore[misc]
@@ -112,8 +112,8 @@ class FakeIntake(flight.FlightServerBase):  # type: ignore[misc]
         self.before_read(start, end)
         self.reads.append((start, end))
         if start < self.first_seq:
-            told = json.dumps(CorruptError(f"[{start}, {end}) is not all here").to_wire())
-            raise flight.FlightServerError("corrupt", told.encode())
+            error = json.dumps(CorruptError(f"[{start}, {end}) is not all here").to_wire())
+            raise flight.FlightServerError("corrupt", error.encode())
         return flight.GeneratorStream(SCHEMA, self._read(start, end))
 
     def _read(self, start: int, end: int) -> Iterator[pa.RecordBatch]:

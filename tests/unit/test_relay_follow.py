@@ -42,8 +42,8 @@ class Kafka:
         """Shards whose next commit fails: 1 before it took place, -1 afterwards; shard + 1, so that there is a sign."""
 
     def places(self, marker_topic: str) -> list[Reached]:
-        found = [self.markers.get((marker_topic, shard), Marker(None)) for shard in range(SHARDS)]
-        return [reached(marker) or Reached(0, 0) for marker in found]
+        markers = [self.markers.get((marker_topic, shard), Marker(None)) for shard in range(SHARDS)]
+        return [reached(marker) or Reached(0, 0) for marker in markers]
 
 
 class FakeWriter:

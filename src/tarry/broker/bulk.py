@@ -327,8 +327,8 @@ class Bulk:
         """The last attempt of a job, or those of the jobs that were begun last, the newest first."""
         if job is None:
             return self._jobs.recent(limit)
-        found = self._jobs.last(job)
-        return [] if found is None else [found]
+        last = self._jobs.last(job)
+        return [] if last is None else [last]
 
 
 def _in_wheel(wheel: Wheel, number: int, since: Key) -> tuple[Counter[str], pa.RecordBatch]:

@@ -64,7 +64,7 @@ def verify(
 def _results(checks: list[Check]) -> Iterator[tuple[Check, Finding | Note]]:
     with _progress(sum(check.bytes for check in checks)) as pace:
         for check in checks:
-            for result in check.run(pace):
+            for result in check.results(pace):
                 yield check, result
 
 

@@ -58,6 +58,11 @@ class Positions:
 
     def find(self, topic: str, group: str, queue: int) -> int | None:
         """Where a group stands in a queue; None: nobody has said yet."""
+        if (topic, group) not in self._groups:
+            try:
+                self._broker.find_group(topic, group)
+            except NotFoundError:
+                return None  # and nothing is kept for a name that is only asked about
         entry = self._group(topic, group)
         with entry.lock:
             return entry.offsets[queue]
