@@ -53,7 +53,7 @@ class FakeIntake(flight.FlightServerBase):  # type: ignore[misc]
         self.reports: list[dict[str, Any]] = []
         self.reads: list[tuple[int, int]] = []
         self.states = 0
-        self.told = threading.Condition()
+        self.reported = threading.Condition()
         self.on_committed: Callable[[], None] = lambda: None
         self.before_read: Callable[[int, int], None] = lambda start, end: None
         self.during_read: Callable[[int], None] = lambda frames: None
@@ -82,15 +82,15 @@ class FakeIntake(flight.FlightServerBase):  # type: ignore[misc]
         }
 
     def wait_until(self, done: Callable[[], bool], timeout_s: float = 90) -> None:
-        with self.told:
-            assert self.told.wait_for(done, timeout_s), f"never came; last report: {self.reports[-1:]}"
+        with self.reported:
+            assert self.reported.wait_for(done, timeout_s), f"never came; last report: {self.reports[-1:]}"
 
     def wait_committed(self, seq: int) -> None:
         self.wait_until(lambda: self.committed_seq >= seq)
 
     def do_action(self, context: Any, action: Any) -> Iterator[bytes]:
         body = json.loads(action.body.to_pybytes() or b"{}")
-        with self.told:
+        with self.reported:
             if action.type == "intake-state":
                 self.states += 1
                 answer = self.state()
@@ -103,7 +103,7 @@ class FakeIntake(flight.FlightServerBase):  # type: ignore[misc]
                 answer = {}
             else:
                 raise flight.FlightServerError(f"unknown action {action.type}")
-            self.told.notify_all()
+            self.reported.notify_all()
         return iter([json.dumps(answer).encode()])
 
     def do_get(self, context: Any, ticket: Any) -> Any:
