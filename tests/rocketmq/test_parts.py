@@ -155,7 +155,7 @@ def test_a_column_of_properties(rows: list[list[tuple[str, str]]]) -> None:
 
 
 NOW_MS = 1_700_000_000_000
-RULES = Rules(1000, 16 << 10, 86_400_000, tuple(parse_levels(ROCKETMQ_LEVELS)))
+RULES = Rules(1000, 64 << 10, 86_400_000, tuple(parse_levels(ROCKETMQ_LEVELS)))
 ANY_TEXT = st.text(st.characters(codec="utf-8"), max_size=12)
 MESSAGES = st.builds(
     definition.Message,
@@ -195,7 +195,17 @@ def test_what_this_front_lets_in_the_broker_would(messages: list[Any]) -> None:
 
 
 PROPERTY_NAMES = st.sampled_from(
-    ["KEYS", "TRACE_CONTEXT", "__BORNHOST", "BORN_TIMESTAMP", "TRAN_MSG", "tarry.order", "tarry.dead.topic", "x"]
+    [
+        "KEYS",
+        "TRACE_CONTEXT",
+        "__BORNHOST",
+        "BORN_TIMESTAMP",
+        "TRAN_MSG",
+        "TIMER_DELIVER_MS",
+        "tarry.order",
+        "tarry.dead.topic",
+        "x",
+    ]
 )
 ROWS = st.lists(
     st.tuples(

@@ -264,5 +264,9 @@ def _invisible_ms(request: Any) -> int:
     low, high = INVISIBLE_MS
     invisible_ms = ceil_ms(request.invisible_duration)
     if not low <= invisible_ms <= high:
-        raise Refusal(Code.ILLEGAL_INVISIBLE_TIME, f"invisible_duration is {invisible_ms} ms; allowed: {low} to {high}")
+        # RocketMQ's words first: programs look for them.
+        wrong = f"the invisibleTime is too {'small' if invisible_ms < low else 'large'}"
+        raise Refusal(
+            Code.ILLEGAL_INVISIBLE_TIME, f"{wrong}: invisible_duration is {invisible_ms} ms; allowed: {low} to {high}"
+        )
     return invisible_ms
