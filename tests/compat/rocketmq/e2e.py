@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import NamedTuple
 from xml.etree import ElementTree
 
+from tarry.client import Client
+
 from .programs import HERE, cache
 from .servers import tarry_server
 
@@ -61,6 +63,9 @@ def main(arguments: list[str]) -> int:
     directory = cache() / "runs" / f"e2e-{time.strftime('%Y%m%d-%H%M%S')}"
     build = _build(sources)
     with tarry_server(directory, *SETTINGS) as server:
+        with Client(str(server.flight)) as client:
+            # The original's tools ask for the route of a topic that is called as the cluster, when they make another.
+            client.set_topic(CLUSTER, declared=True)
         addresses = {"endPoint": server.endpoint, "namesrvAddr": str(server.classic_endpoint)}
         _run(build, sources, addresses, directory, options)
     outcomes = list(_outcomes(directory))
