@@ -92,10 +92,10 @@ def start_server(data: Path, *, pipeline: str = "off", address: str = "127.0.0.1
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
     assert process.stdout is not None
     line = process.stdout.readline()
-    found = re.search(r"flight on (\S+?),", line)
-    if found is None:
+    ready = re.search(r"flight on (\S+?),", line)
+    if ready is None:
         raise RuntimeError(f"the broker did not start: {line!r}; its log: {log.name}")
-    return Server(process, found[1], data)
+    return Server(process, ready[1], data)
 
 
 @contextmanager

@@ -90,12 +90,12 @@ def growing(samples: Sequence[Sample]) -> dict[str, tuple[float, float]]:
     third = len(old) // 3
     if third == 0:
         return {}
-    found = {}
+    grown = {}
     for name, (factor, more) in GROWTH.items():
         before, after = (median(getattr(each, name) for each in part) for part in (old[third:-third], old[-third:]))
         if after > before * factor + more:
-            found[name] = (before, after)
-    return found
+            grown[name] = (before, after)
+    return grown
 
 
 def _is_log_entry(path: Path) -> bool:

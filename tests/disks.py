@@ -18,14 +18,14 @@ def mounted(directory: Path, size: str) -> Iterator[Path]:
     directory.mkdir()
     if os.geteuid() != 0 or shutil.which("mount") is None:
         pytest.skip("mounting a small tmpfs needs root")
-    made = subprocess.run(
+    mounting = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(directory)],
         capture_output=True,
         text=True,
         check=False,
     )
-    if made.returncode:
-        pytest.skip(f"no tmpfs can be mounted here: {made.stderr.strip()}")
+    if mounting.returncode:
+        pytest.skip(f"no tmpfs can be mounted here: {mounting.stderr.strip()}")
     try:
         yield directory
     finally:

@@ -47,7 +47,7 @@ class RequestBody:
         """What this request has in ``context.buffered_bytes``."""
         self.received_bytes = 0
         """DATA without its padding: what content-length is about."""
-        self.messages = RequestMessages(self._on_taken) if many else None
+        self.messages = RequestMessages(self._on_read) if many else None
 
     def add(self, payload: bytes, length: int) -> None:
         """DATA: ``payload`` without its padding, ``length`` bytes with it.
@@ -90,7 +90,7 @@ class RequestBody:
             self._ungranted_bytes -= free
             self._context.sender.add(window_update(self._stream_id, free))
 
-    def _on_taken(self, message: bytes) -> None:
+    def _on_read(self, message: bytes) -> None:
         """The handler has taken ``message`` out of ``messages``."""
         self._held_bytes -= len(message) + _MESSAGE_COST_BYTES
         self._count_held()

@@ -8,12 +8,12 @@ from collections.abc import Callable
 
 
 class RequestMessages:
-    """A queue for one reader. ``on_taken`` is called with each message that the reader takes, until :meth:`close`."""
+    """A queue for one reader. ``on_read`` is called with each message that the reader takes, until :meth:`close`."""
 
-    __slots__ = ("_ended", "_messages", "_on_taken", "_waiter")
+    __slots__ = ("_ended", "_messages", "_on_read", "_waiter")
 
-    def __init__(self, on_taken: Callable[[bytes], None]) -> None:
-        self._on_taken: Callable[[bytes], None] | None = on_taken
+    def __init__(self, on_read: Callable[[bytes], None]) -> None:
+        self._on_read: Callable[[bytes], None] | None = on_read
         self._messages: deque[bytes] = deque()
         self._ended = False
         self._waiter: asyncio.Future[None] | None = None
@@ -30,7 +30,7 @@ class RequestMessages:
 
     def close(self) -> None:
         """The call has ended: what was not taken is dropped."""
-        self._on_taken = None
+        self._on_read = None
         self._messages.clear()
         self.end()
 
@@ -53,6 +53,6 @@ class RequestMessages:
             finally:
                 self._waiter = None
         message = self._messages.popleft()
-        if self._on_taken is not None:
-            self._on_taken(message)
+        if self._on_read is not None:
+            self._on_read(message)
         return message

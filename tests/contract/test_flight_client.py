@@ -157,9 +157,9 @@ def test_schedule_many_names_the_bad_message(bad: Any, problem: str, client: Cli
 def test_schedule_batch(client: Client) -> None:
     rows = 10_000
     table = pa.table({"topic": ["t"] * rows, "body": [b"b"] * rows, "due_ms": np.arange(rows)})
-    told: list[Accepted] = []
-    chunks = client.schedule_batch(table, chunk_rows=3000, progress=told.append)
-    assert told == chunks
+    reported: list[Accepted] = []
+    chunks = client.schedule_batch(table, chunk_rows=3000, progress=reported.append)
+    assert reported == chunks
     assert [(c.row, c.first_seq, c.count) for c in chunks] == [
         (0, 0, 3000), (3000, 3000, 3000), (6000, 6000, 3000), (9000, 9000, 1000),
     ]  # fmt: skip
@@ -181,12 +181,12 @@ def test_a_bad_chunk_names_the_row_of_the_whole(client: Client) -> None:
     delays = np.zeros(rows, np.int64)
     delays[7654] = -1
     table = pa.table({"topic": ["t"] * rows, "body": [b"b"] * rows, "delay_ms": delays})
-    told: list[Accepted] = []
+    reported: list[Accepted] = []
     with pytest.raises(InvalidMessageError, match=r"^row 7654: delay_ms is -1") as caught:
-        client.schedule_batch(table, chunk_rows=1000, progress=told.append)
+        client.schedule_batch(table, chunk_rows=1000, progress=reported.append)
     assert caught.value.row == 7654
-    assert {a.row for a in told} >= set(range(0, 7000, 1000))
-    assert 7000 not in {a.row for a in told}
+    assert {a.row for a in reported} >= set(range(0, 7000, 1000))
+    assert 7000 not in {a.row for a in reported}
     with pytest.raises(InvalidMessageError, match="time zone"):
         client.schedule_batch(pa.table({"topic": ["t"], "body": ["b"], "due": pa.array([0], pa.timestamp("ms"))}))
     with pytest.raises(InvalidArgumentError, match="allowed: an Arrow table"):

@@ -236,24 +236,24 @@ def test_a_policy_is_the_default_of_a_nack(client: Client) -> None:
 
 def test_dead_letters(client: Client) -> None:
     fail(client, 5)
-    letters = client.dead_letters("t", "g")
-    assert sorted(letters.column("body").to_pylist()) == [b"%d" % i for i in range(5)]
-    assert letters.column("attempt").to_pylist() == [1] * 5
-    assert dict(letters.column("properties")[0].as_py())["tarry.dead.cause"] == "tries"
-    offsets = letters.column("offset").to_numpy()
+    dead_letters = client.dead_letters("t", "g")
+    assert sorted(dead_letters.column("body").to_pylist()) == [b"%d" % i for i in range(5)]
+    assert dead_letters.column("attempt").to_pylist() == [1] * 5
+    assert dict(dead_letters.column("properties")[0].as_py())["tarry.dead.cause"] == "tries"
+    offsets = dead_letters.column("offset").to_numpy()
     page = client.dead_letters("t", "g", limit=2, after=int(offsets[1]))
     assert page.column("offset").to_pylist() == offsets[2:4].tolist()
     assert client.purge("t", "g", offsets=offsets[:1]) == 1
     assert client.respawn("t", "g", offsets=[int(offsets[1])]) == 1
     client.set_group("t", "g", tries=0)
     [again] = take(client, 1)
-    assert (again.body, again.attempt) == (letters.column("body")[1].as_py(), 1)
+    assert (again.body, again.attempt) == (dead_letters.column("body")[1].as_py(), 1)
     again.ack()
     assert client.respawn("t", "g", limit=1) == 1
     assert client.respawn("t", "g", per_second=1000.0) == 2
-    assert {m.body for m in take(client, 3)} == set(letters.column("body").to_pylist()[2:])
+    assert {m.body for m in take(client, 3)} == set(dead_letters.column("body").to_pylist()[2:])
     assert client.dead_letters("t", "g").num_rows == 0
-    assert client.dead_letters("t", "none").schema == letters.schema
+    assert client.dead_letters("t", "none").schema == dead_letters.schema
     assert (client.purge("t", "g"), client.respawn("t", "g")) == (0, 0)
 
 

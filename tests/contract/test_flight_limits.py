@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from tests.waiting import wait_until
 
 from tarry.api.wire import decode_error
 from tarry.base.descriptors import ConnectionLimits
-from tarry.base.errors import OverloadedError
+from tarry.base.errors import OverloadedError, UnavailableError
 from tarry.client import Client
 from tarry.fronts.flight import FlightFront
 from tarry.fronts.flight.calls import CallLimits
@@ -77,7 +78,11 @@ def test_calls_are_bounded_for_a_peer_and_in_all_and_come_back(broker: TestBroke
                 assert client.status()["state"] == "serving"
 
 
-def test_streams_that_send_nothing_are_bounded_and_keep_no_one_out(broker: TestBroker) -> None:
+def test_streams_that_send_nothing_are_bounded_and_keep_no_one_out(
+    broker: TestBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    patient = partial(ConnectionGuard, silent_s=3600)  # on a slow machine, too, they are refused and not ended
+    monkeypatch.setattr("tarry.fronts.flight.front.ConnectionGuard", patient)
     with FlightFront.start(broker, "127.0.0.1:0", calls_max=20) as front, Client(front.address) as client:
         raw = Raw(front)
         before = threading.active_count()
@@ -91,6 +96,27 @@ def test_streams_that_send_nothing_are_bounded_and_keep_no_one_out(broker: TestB
         assert client.status()["state"] == "serving"
         assert threading.active_count() < before + 60
         raw.close()
+
+
+def test_streams_that_send_nothing_for_long_are_ended_with_their_connection(
+    broker: TestBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tarry.fronts.flight.front.ConnectionGuard", partial(ConnectionGuard, silent_s=0.1))
+    with FlightFront.start(broker, "127.0.0.1:0", calls_max=8) as front, Client(front.address) as client:
+        raw = Raw(front)
+        calls = [raw.open_silent() for _ in range(4)]
+        for call in calls:
+            assert "overloaded: too many streams that sent nothing" in str(raw.refusal(call).details())
+        raw.close()
+        wait_until(lambda: _schedules(client))
+
+
+def _schedules(client: Client) -> bool:
+    try:
+        client.schedule("t", b"x")
+    except (OverloadedError, UnavailableError):  # its connection may have been ended, too: it had no call
+        return False
+    return True
 
 
 def test_connections_of_a_peer_are_bounded(broker: TestBroker) -> None:
@@ -159,6 +185,22 @@ def send_until_cut(client: socket.socket) -> None:
     with suppress(OSError):
         while True:
             client.sendall(bytes(1 << 16))
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:0", "[::1]:0"])
+def test_a_handler_s_peer_is_the_one_that_the_guard_sees(
+    broker: TestBroker, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    guards: list[ConnectionGuard] = []
+    start = ConnectionGuard.start
+    monkeypatch.setattr(ConnectionGuard, "start", lambda self, port: (guards.append(self), start(self, port))[1])
+    with FlightFront.start(broker, address) as front, Client(front.address) as client:
+        [guard] = guards
+        for _ in range(2):
+            client.schedule("t", b"x" * 100_000)
+            looks = guard.looks
+            wait_until(lambda looks=looks: guard.looks > looks)
+        assert 0 <= guard.waiting_bytes < 100_000
 
 
 def goaway_text(content: bytes) -> str:

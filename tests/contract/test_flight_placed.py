@@ -20,12 +20,12 @@ from tarry.fronts.flight import FlightFront
 TOKEN = b"12345678"
 
 
-class Keeper:
+class FakeBroker:
     """Knows keys and ids for ever, and nothing else of a broker."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.known: dict[str, tuple[Any, ...]] = {}
+        self.entries: dict[str, tuple[Any, ...]] = {}
         self.next_seq = 0
         self.batches: list[pa.RecordBatch] = []
 
@@ -37,7 +37,7 @@ class Keeper:
         self.batches.append(data)
         rows = data.to_pylist()
         for number, row in enumerate(rows):
-            if row.get("on_key") == "refuse" and row["key"] in self.known:
+            if row.get("on_key") == "refuse" and row["key"] in self.entries:
                 raise KeyExistsError(f"key {row['key']!r} is pending", row=number)
         first, self.next_seq = self.next_seq, self.next_seq + len(rows)
         due = np.array([row.get("due_ms") or 1000 + (row.get("delay_ms") or 0) for row in rows], np.int64)
@@ -50,9 +50,9 @@ class Keeper:
         for name, outcome in (("id", "duplicate"), ("key", "kept" if row.get("on_key") == "keep" else "replaced")):
             given = row.get(name)
             if given is not None:
-                old = self.known.setdefault(given, new)
+                old = self.entries.setdefault(given, new)
                 if old is not new and outcome == "replaced":
-                    self.known[given] = new
+                    self.entries[given] = new
                     return (*new[:-1], OUTCOMES.index(outcome))
                 if old is not new:
                     return (*old[:-1], OUTCOMES.index(outcome))
@@ -65,13 +65,13 @@ class Answered:
 
 
 @pytest.fixture
-def keeper() -> Keeper:
-    return Keeper()
+def broker() -> FakeBroker:
+    return FakeBroker()
 
 
 @pytest.fixture
-def address(keeper: Keeper) -> Iterator[str]:
-    with FlightFront.start(keeper, "127.0.0.1:0") as front:  # type: ignore[arg-type]
+def address(broker: FakeBroker) -> Iterator[str]:
+    with FlightFront.start(broker, "127.0.0.1:0") as front:  # type: ignore[arg-type]
         yield front.address
 
 
@@ -81,7 +81,7 @@ def speaks_of(receipt: Receipt) -> tuple[int, int, int, int]:
     return found.seq, found.due_ms, found.first_seq, found.rows
 
 
-def test_one_at_a_time(address: str, keeper: Keeper) -> None:
+def test_one_at_a_time(address: str, broker: FakeBroker) -> None:
     with Client(address) as client:
         first = client.schedule("t", b"", key="k", delay=1)
         assert (first.outcome, first.due_ms) == ("scheduled", 2000)
@@ -96,7 +96,7 @@ def test_one_at_a_time(address: str, keeper: Keeper) -> None:
         again = client.schedule("t", b"", id="i", due=78)
         assert (once.outcome, again.outcome) == ("scheduled", "duplicate")
         assert (again, again.id, again.due_ms) == (once, "i", 77)
-    assert "on_key" not in keeper.batches[2].schema.names  # the policy that goes without saying costs no column
+    assert "on_key" not in broker.batches[2].schema.names  # the policy that goes without saying costs no column
 
 
 def test_many(address: str) -> None:
@@ -110,14 +110,14 @@ def test_many(address: str) -> None:
         assert {r.outcome for r in kept} == {"kept"}
 
 
-def test_columns_that_come_late_begin_a_new_stream(address: str, keeper: Keeper) -> None:
+def test_columns_that_come_late_begin_a_new_stream(address: str, broker: FakeBroker) -> None:
     plain = [{"topic": "t", "body": b"%d" % i} for i in range(5000)]
     keyed = [{"topic": "t", "body": b"", "key": "k", "due": 5}]
     with Client(address) as client:
         receipts = client.schedule_many([*plain, *keyed, *plain, *keyed])
         assert [r.seq for r in receipts] == list(range(10_002))
         assert [r.outcome for r in receipts].index("replaced") == 10_001
-        names = [tuple(batch.schema.names) for batch in keeper.batches]
+        names = [tuple(batch.schema.names) for batch in broker.batches]
         assert names[0] == ("topic", "body", "delay_ms")
         assert names[1] == names[2] == ("topic", "body", "due_ms", "delay_ms", "key")
         with pytest.raises(KeyExistsError, match=r"^row 5001: key 'k' is pending") as refused:
@@ -144,7 +144,7 @@ def test_batches(address: str) -> None:
         assert (plain.placed, plain.outcomes) == (None, ["scheduled"] * 4)
 
 
-def test_a_refused_key_harms_only_its_own_caller(address: str, keeper: Keeper) -> None:
+def test_a_refused_key_harms_only_its_own_caller(address: str, broker: FakeBroker) -> None:
     """The others of its batch go again without it; their keys and ids were not taken by the batch that was refused."""
     callers = 200
 
@@ -161,18 +161,18 @@ def test_a_refused_key_harms_only_its_own_caller(address: str, keeper: Keeper) -
             return await asyncio.gather(*calls, return_exceptions=True)
 
     answers = asyncio.run(main())
-    assert max(batch.num_rows for batch in keeper.batches) > 50  # they did travel together
+    assert max(batch.num_rows for batch in broker.batches) > 50  # they did travel together
     for number, answer in enumerate(answers):
         if number % 50 == 7:
             assert type(answer) is KeyExistsError
             assert (answer.row, str(answer)) == (None, "key 'taken' is pending")
         else:
             assert answer.outcome == "scheduled"
-            assert keeper.known[f"k{number}"][0] == answer.seq
+            assert broker.entries[f"k{number}"][0] == answer.seq
     assert len({a.seq for a in answers if isinstance(a, Receipt)}) == callers - 4
 
 
-def test_key_policies_that_mean_nothing_are_refused_here(address: str, keeper: Keeper) -> None:
+def test_key_policies_that_mean_nothing_are_refused_here(address: str, broker: FakeBroker) -> None:
     with Client(address) as client, pytest.raises(InvalidMessageError, match="on_key is 'drop'; allowed: replace"):
         client.schedule("t", b"", key="k", on_key="drop")
-    assert keeper.batches == []
+    assert broker.batches == []

@@ -235,7 +235,7 @@ class Life:
     def pending(self) -> set[str]:
         """What is certainly accepted, not due and not cancelled."""
         w, now = self.world, self.world.clock.now_ms()
-        return {i for i in w.accepted - w.perhaps_gone if w.due_ms[i] > now}
+        return {i for i in w.accepted - w.perhaps_cancelled if w.due_ms[i] > now}
 
     def check(self) -> None:
         """The list of what is pending, and the counts, are right."""
@@ -243,7 +243,7 @@ class Life:
         w.b.step()
         now = w.clock.now_ms()
         certain = self.pending()
-        unsure = {i for ids in w.perhaps for i in ids} | (w.perhaps_gone - w.gone)
+        unsure = {i for ids in w.perhaps for i in ids} | (w.perhaps_cancelled - w.cancelled)
         unsure = {i for i in unsure if w.due_ms[i] > now}
         listed: list[str] = []
         cursor = None
@@ -268,8 +268,10 @@ class Life:
         """How many messages wait for the group, at least and at most."""
         w, now = self.world, self.world.clock.now_ms()
         perhaps = {i for ids in w.perhaps for i in ids}
-        due = {i for i in (w.accepted | perhaps) - w.gone - w.settled if w.due_ms[i] <= now and i.startswith(topic)}
-        return len(due - perhaps - w.perhaps_gone - w.perhaps_settled), len(due)
+        due = {
+            i for i in (w.accepted | perhaps) - w.cancelled - w.settled if w.due_ms[i] <= now and i.startswith(topic)
+        }
+        return len(due - perhaps - w.perhaps_cancelled - w.perhaps_settled), len(due)
 
 
 def flip(path: Path, at: int) -> None:

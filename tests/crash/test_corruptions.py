@@ -48,9 +48,9 @@ def built(fast_path: Path) -> Iterator[World]:
         w.broker.close()
 
 
-def segment(w: World, room: str, which: int) -> Path:
+def segment(w: World, log_name: str, which: int) -> Path:
     """The n-th segment of a log."""
-    directory = w.directory / room
+    directory = w.directory / log_name
     return segment_path(directory, list_segments(directory)[which])
 
 
@@ -74,8 +74,8 @@ def new_frame(w: World, durable_to: int | None = None, skip: int = 0) -> bytes:
     base = next_seq(w) + skip
     row = dict.fromkeys(SCHEMA.names) | {"seq": base, "topic": "a", "due_ms": w.clock.now_ms(), "body": b"x", "kind": 0}
     batch = pa.RecordBatch.from_pylist([row | {"born_ms": 0, "id": "perhaps"}], schema=SCHEMA)
-    known = path.stat().st_size if durable_to is None else durable_to
-    return b"".join(bytes(b) for b in frame.encode(batch, base=base, durable_to=known))
+    durable = path.stat().st_size if durable_to is None else durable_to
+    return b"".join(bytes(b) for b in frame.encode(batch, base=base, durable_to=durable))
 
 
 # -- the damages, by name ----------------------------------------------------------------------------------------------
@@ -104,8 +104,8 @@ def a_log_file_as_body_in_the_torn_tail(w: World) -> None:
 
 
 def group_commit_persisted_out_of_order(w: World) -> None:
-    known = segment(w, "intake", -1).stat().st_size
-    first, second = new_frame(w, known), new_frame(w, known, 1)
+    durable = segment(w, "intake", -1).stat().st_size
+    first, second = new_frame(w, durable), new_frame(w, durable, 1)
     extend(segment(w, "intake", -1), first[:100] + bytes(len(first) - 100) + second)
 
 
@@ -160,20 +160,20 @@ def file_header_flipped(w: World) -> None:
     damage(segment(w, "intake", -1), 3)
 
 
-def file_header(w: World, room: int = LogKind.INTAKE, version: int = 1, base: int | None = None) -> None:
+def file_header(w: World, kind: int = LogKind.INTAKE, version: int = 1, base: int | None = None) -> None:
     path = segment(w, "intake", -1)
     content = path.read_bytes()
-    head = frame.FILE_HEADER.pack(b"TARRYLOG", version, room, int(path.stem) if base is None else base, 0, 0)
+    head = frame.FILE_HEADER.pack(b"TARRYLOG", version, kind, int(path.stem) if base is None else base, 0, 0)
     head = head[:-4] + frame.zlib.crc32(head[:-4]).to_bytes(4, "little")
     path.write_bytes(head + content[32:])
 
 
 def of_another_room(w: World) -> None:
-    file_header(w, room=LogKind.READY)
+    file_header(w, kind=LogKind.READY)
 
 
 def of_an_unknown_room(w: World) -> None:
-    file_header(w, room=9)
+    file_header(w, kind=9)
 
 
 def of_another_version(w: World) -> None:

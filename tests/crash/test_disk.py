@@ -49,10 +49,10 @@ def threaded(directory: Path, files: OsFiles, **settings: Any) -> Iterator[Broke
 
 def everything(broker: Broker, group: str) -> list[str]:
     """The ids of all that a group can get now."""
-    found: list[str] = []
+    ids: list[str] = []
     while (batch := broker.receive("a", group, max_messages=1000)).num_rows:
-        found += batch["id"].to_pylist()
-    return found
+        ids += batch["id"].to_pylist()
+    return ids
 
 
 # -- full --------------------------------------------------------------------------------------------------------------
@@ -148,22 +148,22 @@ def test_a_full_disk_while_threads_are_at_work(tmp_path: Path) -> None:
 
 
 class FullWhenRolling(OsFiles):
-    """The disk is full for the first bytes of a new file of one room: its last block went to the segment before."""
+    """The disk is full for the first bytes of a new file of one log: its last block went to the segment before."""
 
-    def __init__(self, room: str) -> None:
-        self.room = room
+    def __init__(self, log_name: str) -> None:
+        self.log_name = log_name
         self.full = True
         self.refused = 0
 
     def open_append(self, path: Path) -> AppendFile:
-        if self.full and path.parent.name == self.room and not path.name.startswith("0" * 20):
+        if self.full and path.parent.name == self.log_name and not path.name.startswith("0" * 20):
             self.refused += 1
             raise OSError(errno.ENOSPC, "no space left (injected)", str(path))
         return super().open_append(path)
 
 
 @pytest.mark.parametrize(
-    "room",
+    "log_name",
     [
         pytest.param(
             "intake",
@@ -172,8 +172,8 @@ class FullWhenRolling(OsFiles):
         "acks",
     ],
 )
-def test_no_room_for_the_next_segment(room: str, tmp_path: Path) -> None:
-    files, clock = FullWhenRolling(room), TestClock()
+def test_no_room_for_the_next_segment(log_name: str, tmp_path: Path) -> None:
+    files, clock = FullWhenRolling(log_name), TestClock()
     settings = {**SMALL, "segment_bytes_max": 4096}
     with open_broker(tmp_path, clock=clock, files=files, **settings) as broker:
         for k in range(12):
@@ -220,15 +220,15 @@ def test_consumers_are_told_of_what_a_checkpoint_handed_over_although_the_disk_i
         broker.schedule("a", b"x", delay=1)
         broker.step()
         topic = broker.components.ready.topic("a")
-        told: list[str] = []
-        broker.group("a", "g").listen(lambda: told.append("a"))
+        notified: list[str] = []
+        broker.group("a", "g").listen(lambda: notified.append("a"))
         broker.clock.advance_ms(1000)
         files.full = True
         with pytest.raises(OSError, match="no space"):
             broker.checkpoint()
         files.full = False
         assert topic.end == 1
-        assert told, "it is ready, and a waiting consumer sleeps on"
+        assert notified, "it is ready, and a waiting consumer sleeps on"
 
 
 def test_no_room_for_a_due_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -327,11 +327,11 @@ def test_a_broken_disk_stops_a_threaded_broker_and_answers_everybody(tmp_path: P
         broker.schedule("a", b"x")
         files.broken_sync = True
         answers: list[object] = []
-        told = threading.Semaphore(0)
+        answered = threading.Semaphore(0)
 
         def done(answer: object) -> None:
             answers.append(answer)
-            told.release()
+            answered.release()
 
         submitted = 0
         for _ in range(50):
@@ -341,7 +341,7 @@ def test_a_broken_disk_stops_a_threaded_broker_and_answers_everybody(tmp_path: P
             except TarryError as error:
                 assert isinstance(error, FatalError | UnavailableError)
         for _ in range(submitted):
-            assert told.acquire(timeout=WAIT_S)
+            assert answered.acquire(timeout=WAIT_S)
         assert not [a for a in answers if not isinstance(a, FatalError)], "acknowledged after a failed fsync"
         assert broker.wait_fatal(WAIT_S)
         files.broken_sync = False

@@ -59,7 +59,7 @@ class Story:
         if batch.num_rows:
             self.b.nack(TOPIC, GROUP, *of(batch), 0)
 
-    def letters(self) -> list[str]:
+    def dead_letters(self) -> list[str]:
         return ids(self.b.dead_letters(TOPIC, GROUP, limit=1000))
 
 
@@ -80,7 +80,7 @@ def all_is_somewhere(s: Story) -> None:
     s.b.advance(2)
     at_hand = drained(s.b)
     s.b.advance(2)
-    assert set(s.accepted) <= {*at_hand, *drained(s.b), *s.letters(), *s.acked}
+    assert set(s.accepted) <= {*at_hand, *drained(s.b), *s.dead_letters(), *s.acked}
     assert not set(at_hand) & s.acked
 
 
@@ -101,11 +101,11 @@ def respawns(s: Story) -> None:
     s.put("m1", "m2", "m3", "m4")
     s.fail()
     s.b.step()
-    letters = s.b.dead_letters(TOPIC, GROUP)
-    s.b.respawn(TOPIC, GROUP, offsets=letters["offset"].to_numpy()[:2])
+    dead_letters = s.b.dead_letters(TOPIC, GROUP)
+    s.b.respawn(TOPIC, GROUP, offsets=dead_letters["offset"].to_numpy()[:2])
     s.b.step()
-    s.acked.update(ids(letters)[2:3])
-    s.b.purge(TOPIC, GROUP, offsets=letters["offset"].to_numpy()[2:3])
+    s.acked.update(ids(dead_letters)[2:3])
+    s.b.purge(TOPIC, GROUP, offsets=dead_letters["offset"].to_numpy()[2:3])
     batch = take(s.b)
     s.acked.update(ids(batch))
     s.b.ack(TOPIC, GROUP, *of(batch))
@@ -116,13 +116,13 @@ def respawns(s: Story) -> None:
 def nothing_but_the_purged_is_gone(s: Story) -> None:
     s.b.set_group(TOPIC, GROUP, tries=0)
     s.b.advance(2)
-    left = {*drained(s.b), *s.letters()}
+    left = {*drained(s.b), *s.dead_letters()}
     assert set(s.accepted) - s.acked <= left
     if "m4" in s.accepted and not s.notes:
         s.b.respawn(TOPIC, GROUP)
         s.b.step()
         drained(s.b)
-        assert s.letters() == []
+        assert s.dead_letters() == []
 
 
 def keeps(s: Story) -> None:
@@ -131,19 +131,19 @@ def keeps(s: Story) -> None:
     s.put("m1", "m2")
     s.fail()
     s.b.step()
-    s.notes["dead"] = s.letters()
+    s.notes["dead"] = s.dead_letters()
     for k in range(2):
         s.w.clock.advance_ms(2 * HOUR_MS)
         for i in range(9):
             s.b.schedule("other", b"x" * 900, id=f"{k}-{i}")
         s.b.step()
         s.b.step()
-    assert s.letters() == ["m1", "m2"]
+    assert s.dead_letters() == ["m1", "m2"]
 
 
 def they_are_there(s: Story) -> None:
     s.b.step()
-    assert set(s.notes.get("dead", ())) <= set(s.letters())
+    assert set(s.notes.get("dead", ())) <= set(s.dead_letters())
     assert s.b.group_info(TOPIC, GROUP).lost == 0 if s.notes.get("dead") else True
 
 
@@ -162,10 +162,10 @@ def seeks(s: Story) -> None:
 
 
 def the_seek_holds(s: Story) -> None:
-    found = s.held("from", None)
+    held = s.held("from", None)
     s.b.advance(1)
     seen = drained(s.b)
-    assert found[0] is None or sorted(seen) in [sorted(f) for f in found]
+    assert held[0] is None or sorted(seen) in [sorted(f) for f in held]
 
 
 def sets(s: Story) -> None:

@@ -75,8 +75,8 @@ class World:
     perhaps_settled: set[str] = field(default_factory=set)
     topics: set[str] = field(default_factory=set)
     handles: dict[str, str] = field(default_factory=dict)
-    gone: set[str] = field(default_factory=set)
-    perhaps_gone: set[str] = field(default_factory=set)
+    cancelled: set[str] = field(default_factory=set)
+    perhaps_cancelled: set[str] = field(default_factory=set)
     broker: TestBroker | None = None
 
     def __post_init__(self) -> None:
@@ -118,16 +118,16 @@ class World:
 
     def cancel(self, ids: Sequence[str]) -> None:
         """They are pending; when it crashes, they are cancelled, all or none of them, or not."""
-        self.perhaps_gone.update(ids)
+        self.perhaps_cancelled.update(ids)
         outcomes = self.b.cancel_many([self.handles[i] for i in ids])
         assert set(outcomes) == {Outcome.DONE}
-        self.gone.update(ids)
+        self.cancelled.update(ids)
 
     def replace(self, topic: str, key: str, former: str, delay: int) -> str:
         """The message of a key by another. After a crash, it is one of the two."""
-        self.perhaps_gone.add(former)
+        self.perhaps_cancelled.add(former)
         [new] = self.schedule(topic, [delay], key=key)
-        self.gone.add(former)
+        self.cancelled.add(former)
         return new
 
     def receive(self, topic: str, limit: int = 1000) -> pa.RecordBatch:
@@ -137,7 +137,7 @@ class World:
             assert due == self.due_ms[i]
             assert due <= now, f"{i} is early"
             assert i not in self.settled, f"{i} was delivered after its acknowledgement"
-            assert i not in self.gone, f"{i} was delivered after it was cancelled"
+            assert i not in self.cancelled, f"{i} was delivered after it was cancelled"
         return batch
 
     def ack(self, topic: str, batch: pa.RecordBatch) -> None:
@@ -190,7 +190,7 @@ class World:
                 delivered += batch["id"].to_pylist()
                 self.ack(topic, batch)
         assert len(set(delivered)) == len(delivered), "delivered twice without a crash"
-        lost = self.accepted - set(delivered) - self.settled - self.perhaps_settled - self.perhaps_gone
+        lost = self.accepted - set(delivered) - self.settled - self.perhaps_settled - self.perhaps_cancelled
         assert not lost, f"lost: {sorted(lost)}"
         for ids in self.perhaps:
             # What was perhaps settled before a crash does not come again if it was.

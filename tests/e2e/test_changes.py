@@ -130,15 +130,15 @@ def test_groups_are_as_they_were_after_a_kill(make_broker: MakeBroker) -> None:
         broker.start()
         assert client.groups("t") == before
         assert client.topic_info("t").late == "dead"
-        letters = client.dead_letters("t", "g")
-        assert sorted(letters.column("body").to_pylist()) == sorted(b"%d" % i for i in range(20))
-        assert client.purge("t", "g", offsets=letters.column("offset").to_pylist()[:5]) == 5
+        dead_letters = client.dead_letters("t", "g")
+        assert sorted(dead_letters.column("body").to_pylist()) == sorted(b"%d" % i for i in range(20))
+        assert client.purge("t", "g", offsets=dead_letters.column("offset").to_pylist()[:5]) == 5
         assert client.respawn("t", "g") == 15
         wait_until(lambda: client.group_info("t", "g").lag == 15)
         assert client.receive("t", group="g") == []  # paused
         client.resume("t", "g")
         got = take(client, 15)
-        assert Counter(m.body for m in got) == Counter(letters.column("body").to_pylist()[5:])
+        assert Counter(m.body for m in got) == Counter(dead_letters.column("body").to_pylist()[5:])
         for message in got:
             message.ack()
         client.flush()

@@ -20,9 +20,9 @@ pytestmark = pytest.mark.spark
 def test_a_small_year(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
     code = run(out, rows=5_000, seconds=25, json=True)
-    told = json.loads(capsys.readouterr().out)
-    account, facts = told["account"], told["facts"]
-    assert told["wrong"] == []
+    report = json.loads(capsys.readouterr().out)
+    account, facts = report["account"], report["facts"]
+    assert report["wrong"] == []
     assert code == 0
     assert account["accepted"] == account["delivered"] == 5_000
     assert (account["lost"], account["early"], account["strange"]) == (0, 0, 0)
@@ -30,14 +30,14 @@ def test_a_small_year(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert facts["kill"]["processes"] > 1
     assert facts["kill"]["left"] == facts["left_at_end"] == []
     assert facts["kill"]["outage"]["next_hand_out_ms"] is not None
-    audit = told["audit"]
+    audit = report["audit"]
     assert (audit["error"], audit["failures"]) == (None, {})
     for name in ("accepted", "delivered", "lost", "early", "duplicated"):
         assert audit["counts"][name] == account[name]
     assert audit["counts"]["unanswered_delivered"] == account["unanswered"]
     assert audit["verdict"][0] in (out / "audit.html").read_text()
     assert (out / "lateness.png").stat().st_size > 10_000
-    assert json.loads((out / "report.json").read_text()) == told
+    assert json.loads((out / "report.json").read_text()) == report
     assert not list(out.glob(".data-*"))
 
 

@@ -36,8 +36,8 @@ def test_the_year_is_all_there(year: Flights) -> None:
 
 def test_local_times_are_instants_of_new_york(year: Flights) -> None:
     for row in (0, 100_000, 170_000, 336_775):
-        told = json.loads(year.messages.column("body")[row].as_py())
-        local = datetime.fromisoformat(told["scheduled"]).replace(tzinfo=NEW_YORK)
+        body = json.loads(year.messages.column("body")[row].as_py())
+        local = datetime.fromisoformat(body["scheduled"]).replace(tzinfo=NEW_YORK)
         assert year.instant_ms[row] == local.timestamp() * 1000
     offsets = {
         datetime.fromtimestamp(year.instant_ms[row] / 1000, NEW_YORK).utcoffset() for row in (0, 170_000, 336_775)
@@ -100,18 +100,18 @@ def test_a_data_directory_with_something_in_it_is_refused(tmp_path: Path) -> Non
 
 def test_the_report_says_what_was_wrong_and_where_duplicates_come_from() -> None:
     got = delivered((0, 1.0), (0, 20.0), (1, -1.0))
-    told = facts()
-    assert told.kill is not None
-    account = account_of(accepted(0, 1, 2), got, rows=3, outage=told.kill.outage)
-    wrong = wrong_with(account, told)
+    result = facts()
+    assert result.kill is not None
+    account = account_of(accepted(0, 1, 2), got, rows=3, outage=result.kill.outage)
+    wrong = wrong_with(account, result)
     text = StringIO()
-    report.print_report(Console(file=text), report.show(account, told, wrong, []))
+    report.print_report(Console(file=text), report.show(account, result, wrong, []))
     lines = text.getvalue().splitlines()
     assert any(line.startswith("lost") and " 1 " in line for line in lines)
     assert any(line.startswith("duplicated") and "acknowledgement was not durable yet" in line for line in lines)
     assert any(f"{STORE.rows}" in line and "Delta table" in line for line in lines)
     assert [line.split(":")[0] for line in lines[-2:]] == ["WRONG", "WRONG"]
-    assert json.loads(json.dumps(report.as_json(account, told, wrong)))["good"] is False
+    assert json.loads(json.dumps(report.as_json(account, result, wrong)))["good"] is False
 
 
 def test_the_picture_can_be_drawn_of_anything(tmp_path: Path) -> None:

@@ -125,19 +125,19 @@ class World:
             }
         )
         consumer.subscribe(list(topics or [self.out]))
-        found: list[Any] = []
+        messages: list[Any] = []
         deadline = time.monotonic() + timeout_s
         try:
-            while not done(found):
-                assert time.monotonic() < deadline, f"{len(found)} records: {[m.value() for m in found[:20]]}"
-                found += [m for m in consumer.consume(1000, 0.2) if m.error() is None]
+            while not done(messages):
+                assert time.monotonic() < deadline, f"{len(messages)} records: {[m.value() for m in messages[:20]]}"
+                messages += [m for m in consumer.consume(1000, 0.2) if m.error() is None]
         finally:
             consumer.close()
-        return found
+        return messages
 
     def values(self, count: int, *topics: str, **more: Any) -> list[bytes | None]:
         """The values of the first records, ``count`` at least."""
-        return [m.value() for m in self.received(lambda found: len(found) >= count, *topics, **more)]
+        return [m.value() for m in self.received(lambda messages: len(messages) >= count, *topics, **more)]
 
 
 @pytest.fixture

@@ -150,7 +150,7 @@ def test_a_herd(world: World, tmp_path: Path) -> None:
             if not i % 1000:
                 world.producer.poll(0)
         world.flush()
-        got = world.received(lambda found: len(found) >= 100_000, timeout_s=120)
+        got = world.received(lambda messages: len(messages) >= 100_000, timeout_s=120)
         assert len({m.value() for m in got}) == len(got) == 100_000
         assert min(m.timestamp()[1] for m in got) > 0
         status = relay.wait(lambda now: now["counts"].get("delivered", 0) >= 100_000)

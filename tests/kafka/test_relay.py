@@ -61,16 +61,16 @@ def test_all_ways_through(spark: SparkSession, world: World) -> None:
         world.flush()
 
         expected = {b"plain", b"late", b"by due ms", b"by due", b"by delay ms", b"by delay", None, b"after it"}
-        got = world.received(lambda found: len(found) >= len(expected))
+        got = world.received(lambda messages: len(messages) >= len(expected))
         assert sorted(m.value() or b"" for m in got) == sorted(v or b"" for v in expected)
         by_value = {m.value(): m for m in got}
         assert world.values(1, other) == [b"elsewhere"]
         assert sorted(v or b"" for v in world.values(2, f"{fixed}-due")) == [b"fixed", b"own delay"]
-        letters = world.received(lambda found: len(found) >= len(bad), dead)
+        dead_letters = world.received(lambda messages: len(messages) >= len(bad), dead)
         status = relay.status.as_dict()
-    assert sorted(m.value() for m in letters) == sorted(b"bad %d" % i for i in range(len(bad)))
-    assert all(header(m, REASON) for m in letters)
-    reasons = {m.value(): header(m, REASON).decode() for m in letters}  # type: ignore[union-attr]
+    assert sorted(m.value() for m in dead_letters) == sorted(b"bad %d" % i for i in range(len(bad)))
+    assert all(header(m, REASON) for m in dead_letters)
+    reasons = {m.value(): header(m, REASON).decode() for m in dead_letters}  # type: ignore[union-attr]
     assert "'tarry-dealy' is unknown" in reasons[b"bad 0"]
     assert "does not exist" in reasons[b"bad 9"]
     for value in (b"plain", b"by due ms"):
@@ -209,7 +209,7 @@ def test_large_batches_go_through_tasks(spark: SparkSession, world: World) -> No
         world.flush()
         got = world.values(2_001)
     assert sorted(got, key=str) == sorted([*expected, b"the last"], key=str)
-    keyed = [m for m in world.received(lambda found: len(found) >= 2_001) if header(m, "tarry-was-due-ms")]
+    keyed = [m for m in world.received(lambda messages: len(messages) >= 2_001) if header(m, "tarry-was-due-ms")]
     for key in {m.key() for m in keyed}:
         dues = [int(header(m, "tarry-was-due-ms") or 0) for m in keyed if m.key() == key]
         assert dues == sorted(dues)
@@ -225,9 +225,9 @@ def test_a_record_that_its_target_refuses(spark: SparkSession, world: World) -> 
     world.flush()
     with world.relaying(spark):
         got = world.values(18, small)
-        letters = world.values(2, f"{world.name}-dead-letters")
+        dead_letters = world.values(2, f"{world.name}-dead-letters")
     assert sorted(int((v or b"").lstrip(b"x")) for v in got) == [n for n in range(20) if n not in (4, 7)]
-    assert sorted(int((v or b"").lstrip(b"x")) for v in letters) == [4, 7]
+    assert sorted(int((v or b"").lstrip(b"x")) for v in dead_letters) == [4, 7]
 
 
 def test_a_second_relay_of_the_name_ends_the_first(spark: SparkSession, world: World) -> None:

@@ -33,7 +33,7 @@ LEASE_MS = 30_000
 
 
 @dataclass
-class Known:
+class ModelMessage:
     """What the model knows of one message."""
 
     topic: str
@@ -45,8 +45,8 @@ class Known:
     visible_ms: int = 0  # leased or nacked until then
     handle: str = ""
     born_ms: int = 0
-    gone: bool = False  # cancelled or replaced, and told so
-    perhaps_gone: bool = False  # it crashed
+    ended: bool = False  # cancelled or replaced, and told so
+    perhaps_ended: bool = False  # it crashed
     perhaps_back: bool = False  # what was delivered was lost with the power: it may be pending again
     other_due_ms: int | None = None  # where it is, if rescheduling it crashed and took place
     bulk: bool = False  # of a job: its id is not known to the registry
@@ -88,7 +88,7 @@ class BrokerMachine(RuleBasedStateMachine):
             lease_ms=LEASE_MS,
             disk_free_bytes_min=0,
         )
-        self.known: dict[str, Known] = {}
+        self.messages: dict[str, ModelMessage] = {}
         self.held: list[Held] = []
         self.crashed = False
         self.power_failures = 0
@@ -132,7 +132,7 @@ class BrokerMachine(RuleBasedStateMachine):
         self.latest_ms = self.crashed_ms = max(self.latest_ms, self.clock.now_ms())
         for held in self.held:
             held.alive = False
-        for message in self.known.values():
+        for message in self.messages.values():
             message.visible_ms = 0
             message.perhaps_back |= message.delivered > 0 and not message.settled
         self.open()
@@ -149,7 +149,7 @@ class BrokerMachine(RuleBasedStateMachine):
         ids = [f"m{self.next_id + i}" for i in range(len(due))]
         self.next_id += len(due)
         for i, d in zip(ids, due, strict=True):
-            self.known[i] = Known(topic, d, accepted=False, born_ms=now)
+            self.messages[i] = ModelMessage(topic, d, accepted=False, born_ms=now)
         batch = pa.record_batch(
             {
                 "topic": [topic] * len(due),
@@ -164,13 +164,13 @@ class BrokerMachine(RuleBasedStateMachine):
         except OverloadedError:
             # The wheel is tiny, and nothing has made room in it: nothing was accepted.
             for i in ids:
-                del self.known[i]
+                del self.messages[i]
             return
         if accepted is not None:
             assert accepted.due_ms.tolist() == due
             for i, handle in zip(ids, accepted.handles(), strict=True):
-                self.known[i].accepted = True
-                self.known[i].handle = handle
+                self.messages[i].accepted = True
+                self.messages[i].handle = handle
 
     @rule(by_ms=st.sampled_from([0, 1, 39, 1000, 7000, 30_000, 100_000, 4_000_000]))
     def advance(self, by_ms: int) -> None:
@@ -200,12 +200,12 @@ class BrokerMachine(RuleBasedStateMachine):
         ids = batch.column("id").to_pylist()
         assert len(set(ids)) == len(ids)
         for i, due, attempt in zip(ids, batch["due_ms"].to_pylist(), batch["attempt"].to_pylist(), strict=True):
-            message = self.known[i]
+            message = self.messages[i]
             assert message.topic == topic
             assert due in (message.due_ms, message.other_due_ms)
             assert due <= now, "early"
             assert not message.settled, "delivered after its acknowledgement"
-            assert not message.gone, f"{i} was delivered after it was cancelled: {message}"
+            assert not message.ended, f"{i} was delivered after it was cancelled: {message}"
             # `visible_ms` may lie in the future of a clock that was set back since: then it is not yet visible either.
             assert message.visible_ms <= now, "delivered while leased or backing off"
             assert attempt >= 1
@@ -226,7 +226,7 @@ class BrokerMachine(RuleBasedStateMachine):
         leases, offsets = held.leases[rows], held.offsets[rows]
         ids = [held.ids[r] for r in rows]
         now = self.clock.now_ms()
-        live = [i for i in ids if held.alive and i in held.open and self.known[i].visible_ms == held.deadline_ms]
+        live = [i for i in ids if held.alive and i in held.open and self.messages[i].visible_ms == held.deadline_ms]
         assert self.broker is not None
         group = self.broker.group(held.topic, "g")
         errors: list[object] = []
@@ -239,7 +239,7 @@ class BrokerMachine(RuleBasedStateMachine):
         count = self.guarded(work)
         if count is None:
             for i in ids:
-                self.known[i].perhaps_settled |= not nack
+                self.messages[i].perhaps_settled |= not nack
             return
         # A lease whose time is up is still good until somebody else's receive notices.
         assert count == len(live), (count, live)
@@ -247,9 +247,9 @@ class BrokerMachine(RuleBasedStateMachine):
         for i in live:
             held.open.discard(i)
             if nack:
-                self.known[i].visible_ms = now + delay_ms
+                self.messages[i].visible_ms = now + delay_ms
             else:
-                self.known[i].settled = True
+                self.messages[i].settled = True
 
     @rule(crash_before_commit=st.booleans(), part=st.sampled_from([0.5, 1.0]))
     def pipeline_commits(self, crash_before_commit: bool, part: float) -> None:
@@ -286,7 +286,7 @@ class BrokerMachine(RuleBasedStateMachine):
         self.broker.close()
         for held in self.held:
             held.alive = False
-        for message in self.known.values():
+        for message in self.messages.values():
             message.visible_ms = 0
         self.crashed = True  # attempts begin anew: a lease is not durable
         self.latest_ms = self.crashed_ms = max(self.latest_ms, self.clock.now_ms())
@@ -296,16 +296,16 @@ class BrokerMachine(RuleBasedStateMachine):
 
     @invariant()
     def counts_agree(self) -> None:
-        if getattr(self, "broker", None) is None or any(not m.accepted for m in self.known.values()):
+        if getattr(self, "broker", None) is None or any(not m.accepted for m in self.messages.values()):
             return
         self.latest_ms = max(self.latest_ms, self.clock.now_ms())
         for entry in self.broker.pending(next_due=False):
             if entry.topic not in TOPICS:
                 continue
-            mine = [m for m in self.known.values() if m.topic == entry.topic]
+            mine = [m for m in self.messages.values() if m.topic == entry.topic]
             # What was never due cannot have left; what is due may wait for the next step.
-            assert sum(m.due_ms > self.latest_ms and not (m.gone or m.perhaps_gone) for m in mine) <= entry.pending
-            left = sum((m.delivered > 0 and not m.perhaps_back) or m.gone for m in mine)
+            assert sum(m.due_ms > self.latest_ms and not (m.ended or m.perhaps_ended) for m in mine) <= entry.pending
+            left = sum((m.delivered > 0 and not m.perhaps_back) or m.ended for m in mine)
             assert entry.pending <= len(mine) - left
 
     def teardown(self) -> None:
@@ -320,7 +320,7 @@ class BrokerMachine(RuleBasedStateMachine):
     def finish(self) -> None:
         """Deliver all that is left: every message that was accepted has come, or is gone."""
         self.files.crash_at = None
-        end = max([self.clock.now_ms(), *(max(m.due_ms, m.other_due_ms or 0) for m in self.known.values())]) + 1
+        end = max([self.clock.now_ms(), *(max(m.due_ms, m.other_due_ms or 0) for m in self.messages.values())]) + 1
         self.broker.advance_to(end)
         self.clock.set_ms(end + 10 * LEASE_MS)
         self.broker.step()
@@ -330,11 +330,11 @@ class BrokerMachine(RuleBasedStateMachine):
                 if not batch.num_rows:
                     break
                 for i in batch.column("id").to_pylist():
-                    assert not self.known[i].settled, f"{i} again: {self.known[i]}"
-                    assert not self.known[i].gone, f"{i} was cancelled: {self.known[i]}"
-                    self.known[i].delivered += 1
+                    assert not self.messages[i].settled, f"{i} again: {self.messages[i]}"
+                    assert not self.messages[i].ended, f"{i} was cancelled: {self.messages[i]}"
+                    self.messages[i].delivered += 1
                 self.broker.ack(topic, "g", batch["lease"].to_numpy(), batch["offset"].to_numpy())
-        lost = [i for i, m in self.known.items() if m.accepted and not (m.delivered or m.gone or m.perhaps_gone)]
+        lost = [i for i, m in self.messages.items() if m.accepted and not (m.delivered or m.ended or m.perhaps_ended)]
         assert not lost, f"lost: {lost}"
         self.check_more(end)
         for entry in self.broker.pending():

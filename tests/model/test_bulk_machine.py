@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 from tests.examples import examples
-from tests.model.test_broker_machine import TOPICS, Known
+from tests.model.test_broker_machine import TOPICS, ModelMessage
 from tests.model.test_changes_machine import ChangesMachine
 
 from tarry.api.jobs import JobState
@@ -48,7 +48,7 @@ class BulkMachine(ChangesMachine):
         self.next_id += len(ids)
         self.jobs[job] = Loaded(ids)
         for i, d in zip(ids, delays, strict=True):
-            self.known[i] = Known(topic, now + d, accepted=False, born_ms=now, bulk=True)
+            self.messages[i] = ModelMessage(topic, now + d, accepted=False, born_ms=now, bulk=True)
         columns = {
             "topic": pa.array([topic] * len(ids), pa.string()),
             "due_ms": pa.array([now + d for d in delays], pa.int64()),
@@ -76,12 +76,12 @@ class BulkMachine(ChangesMachine):
         loaded = self.jobs[job]
         loaded.sure = True
         for i in loaded.ids:
-            self.known[i].accepted = True
+            self.messages[i].accepted = True
         seqs = {row["id"]: row for row in self.all_pending()}
         for i in loaded.ids:
             if i in seqs and not loaded.cancelled:
                 seq, due = seqs[i]["seq"], seqs[i]["due_ms"]
-                self.known[i].handle = handle.encode(
+                self.messages[i].handle = handle.encode(
                     seq, due, seq, 1, handle.sign(self.broker.components.secret, seq, 1)
                 )
         assert number >= 0
@@ -108,7 +108,7 @@ class BulkMachine(ChangesMachine):
         loaded = self.jobs[job]
         if begun.state is JobState.OPEN:
             for i in loaded.ids:
-                del self.known[i]  # delivering one would be an error from now on
+                del self.messages[i]  # delivering one would be an error from now on
             del self.jobs[job]
             self.jobs[f"{job} was not there"] = Loaded([], sure=True, cancelled=True)
             return
@@ -121,8 +121,8 @@ class BulkMachine(ChangesMachine):
     def cancel_job(self, data) -> None:
         job = data.draw(st.sampled_from(sorted(j for j, x in self.jobs.items() if x.sure and x.ids)))
         loaded = self.jobs[job]
-        before = [self.known[i] for i in loaded.ids]
-        certain = sum(m.due_ms > self.latest() and not (m.gone or m.perhaps_gone) for m in before if not m.moved)
+        before = [self.messages[i] for i in loaded.ids]
+        certain = sum(m.due_ms > self.latest() and not (m.ended or m.perhaps_ended) for m in before if not m.moved)
         try:
             found = self.guarded(lambda: self.broker.cancel_job(job))
         except UnavailableError:
@@ -130,14 +130,14 @@ class BulkMachine(ChangesMachine):
         if found is None:
             loaded.perhaps_cancelled = True
             for m in before:
-                m.perhaps_gone = True
+                m.perhaps_ended = True
             return
         if found.outcome is Outcome.CANCELLED:
             assert loaded.cancelled or loaded.perhaps_cancelled
         else:
             assert not loaded.cancelled
             assert found.cancelled >= certain
-            gone = sum((m.delivered > 0 and not m.perhaps_back) or m.gone for m in before)
+            gone = sum((m.delivered > 0 and not m.perhaps_back) or m.ended for m in before)
             assert found.cancelled <= len(before) - gone
             assert (found.outcome is Outcome.DONE) == (found.cancelled > 0)
             loaded.cancelled = found.outcome is Outcome.DONE
@@ -145,9 +145,9 @@ class BulkMachine(ChangesMachine):
             return
         for m in before:
             if m.due_ms > self.latest() and not m.moved:
-                m.gone = True  # it cannot have left before
+                m.ended = True  # it cannot have left before
             else:
-                m.perhaps_gone = True
+                m.perhaps_ended = True
 
 
 def number_of_job(machine: BulkMachine, job: str) -> int:

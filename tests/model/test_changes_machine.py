@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 from tests.examples import examples
-from tests.model.test_broker_machine import TOPICS, BrokerMachine, Known
+from tests.model.test_broker_machine import TOPICS, BrokerMachine, ModelMessage
 
 from tarry.api.outcome import Outcome
 from tarry.base.errors import KeyExistsError, OverloadedError
@@ -44,50 +44,50 @@ class ChangesMachine(BrokerMachine):
     def candidates(self) -> list[str]:
         """Messages with a handle, of which the model is sure."""
         unsure = {i for pair in self.either for i in pair}
-        return [i for i, m in self.known.items() if m.accepted and m.handle and i not in unsure]
+        return [i for i, m in self.messages.items() if m.accepted and m.handle and i not in unsure]
 
-    def judge(self, m: Known, outcome: Outcome) -> None:
+    def judge(self, m: ModelMessage, outcome: Outcome) -> None:
         """Whether an answer fits what the model knows."""
         self.latest_ms = max(self.latest_ms, self.clock.now_ms())
         soonest_ms = m.due_ms if m.other_due_ms is None else min(m.due_ms, m.other_due_ms)
         if outcome is Outcome.DONE:
             assert not m.delivered or m.perhaps_back, "it was delivered"
-            assert not m.gone, "it was cancelled before"
+            assert not m.ended, "it was cancelled before"
         elif outcome is Outcome.DELIVERED:
             assert soonest_ms <= self.latest_ms, "it was not due yet"
-            assert not m.gone
+            assert not m.ended
         elif outcome is Outcome.CANCELLED:
-            assert m.gone or m.perhaps_gone
+            assert m.ended or m.perhaps_ended
         else:
             assert self.power_failures, "unknown, though nothing was lost"
             # The registry was lost with the power. What was pending is in it again; of what was delivered or cancelled
             # the name may be gone: the pipeline stores no message whose cancellation comes with it.
-            assert soonest_ms <= self.latest_ms or m.gone or m.perhaps_gone, "it is pending"
+            assert soonest_ms <= self.latest_ms or m.ended or m.perhaps_ended, "it is pending"
 
     @precondition(lambda self: self.candidates())
     @rule(data=st.data())
     def cancel(self, data) -> None:
         ids = data.draw(st.lists(st.sampled_from(self.candidates()), min_size=1, max_size=5))
-        outcomes = self.guarded(lambda: self.broker.cancel_many([self.known[i].handle for i in ids]))
+        outcomes = self.guarded(lambda: self.broker.cancel_many([self.messages[i].handle for i in ids]))
         if outcomes is None:
             for i in ids:
-                self.known[i].perhaps_gone = True
+                self.messages[i].perhaps_ended = True
             return
         for i, outcome in zip(ids, outcomes, strict=True):
-            m = self.known[i]
+            m = self.messages[i]
             self.judge(m, outcome)
-            m.gone |= outcome is Outcome.DONE or (outcome is Outcome.CANCELLED and m.perhaps_gone)
+            m.ended |= outcome is Outcome.DONE or (outcome is Outcome.CANCELLED and m.perhaps_ended)
 
     @precondition(lambda self: self.candidates())
     @rule(data=st.data(), delay_ms=st.sampled_from([0, 30, 2_000, 100_000]))
     def reschedule(self, data, delay_ms: int) -> None:
         former = data.draw(st.sampled_from(self.candidates()))
-        m, due = self.known[former], self.clock.now_ms() + delay_ms
+        m, due = self.messages[former], self.clock.now_ms() + delay_ms
         # The message keeps its id: the model tells it from the former one by its key in `known` alone.
         moved = self.guarded(lambda: self.broker.reschedule(m.handle, due=due))
         if moved is None:
             # Where it is now is not known any more; nothing more is asked of it.
-            m.perhaps_gone, m.handle, m.other_due_ms, m.moved = True, "", due, True
+            m.perhaps_ended, m.handle, m.other_due_ms, m.moved = True, "", due, True
             return
         if moved.outcome is not Outcome.DONE:
             self.judge(m, moved.outcome)
@@ -114,14 +114,14 @@ class ChangesMachine(BrokerMachine):
         self.next_id += 1
         name = (topic, f"{key}.{self.key_turn}")
         former = self.keys.get(name)
-        before = None if former is None else self.known[former]
-        self.known[id] = new = Known(topic, due, accepted=False, born_ms=self.clock.now_ms())
+        before = None if former is None else self.messages[former]
+        self.messages[id] = new = ModelMessage(topic, due, accepted=False, born_ms=self.clock.now_ms())
         try:
             receipt = self.guarded(
                 lambda: self.broker.schedule(topic, b"k", due=due, id=id, key=name[1], on_key=policy)
             )
         except (KeyExistsError, OverloadedError) as error:
-            del self.known[id]
+            del self.messages[id]
             if isinstance(error, KeyExistsError):
                 assert policy == "refuse"
                 self.judge_kept(before)
@@ -130,7 +130,7 @@ class ChangesMachine(BrokerMachine):
             self.ask_after_crash(name, former, id, policy)
             return
         if receipt.outcome == "kept":
-            del self.known[id]
+            del self.messages[id]
             assert policy == "keep"
             self.judge_kept(before)
             assert receipt.due_ms in (before.due_ms, before.other_due_ms)
@@ -140,10 +140,10 @@ class ChangesMachine(BrokerMachine):
         if receipt.outcome == "replaced":
             assert policy == "replace"
             self.judge(before, Outcome.DONE)
-            before.gone = True
+            before.ended = True
         else:
             assert receipt.outcome == "scheduled"
-            assert before is None or before.gone or before.perhaps_gone or before.due_ms <= self.latest()
+            assert before is None or before.ended or before.perhaps_ended or before.due_ms <= self.latest()
 
     def ask_after_crash(self, name: tuple[str, str], former: str | None, id: str, policy: str) -> None:
         """Scheduling ``id`` under a key crashed: all of it happened or nothing did, and the broker says which.
@@ -152,8 +152,8 @@ class ChangesMachine(BrokerMachine):
         or the former, and is told "done" of either.
         """
         found = self.broker.find_key(*name)
-        before, new, latest = None if former is None else self.known[former], self.known[id], self.latest()
-        certain = before is not None and not (before.gone or before.perhaps_gone)
+        before, new, latest = None if former is None else self.messages[former], self.messages[id], self.latest()
+        certain = before is not None and not (before.ended or before.perhaps_ended)
         waits = before is not None and min(before.due_ms, before.other_due_ms or before.due_ms) > latest
         if found is not None:
             assert found.id in (id, former)
@@ -168,7 +168,7 @@ class ChangesMachine(BrokerMachine):
             # Both may have fallen due, and left the key. Nobody knows who had it, so it is not used again.
             if certain and policy == "replace":
                 self.either.append((former, id))
-                before.perhaps_gone = True
+                before.perhaps_ended = True
             self.keys.pop(name, None)
             self.key_turn += 1
             return
@@ -179,38 +179,38 @@ class ChangesMachine(BrokerMachine):
                 new.handle = found.handle
             if waits:
                 assert not certain or policy == "replace"
-                before.gone = True
+                before.ended = True
             elif before is not None and policy == "replace":
-                before.perhaps_gone = True
+                before.perhaps_ended = True
             return
-        del self.known[id]  # delivering it would be an error from now on
+        del self.messages[id]  # delivering it would be an error from now on
         if found is not None:
             self.judge_kept(before)
             assert found.due_ms in (before.due_ms, before.other_due_ms)
             # That cancelling or moving it crashed before is cleared up with it.
             before.due_ms, before.other_due_ms, before.handle = found.due_ms, None, found.handle
-            before.perhaps_gone = False
+            before.perhaps_ended = False
 
     def latest(self) -> int:
         self.latest_ms = max(self.latest_ms, self.clock.now_ms())
         return self.latest_ms
 
-    def judge_kept(self, before: Known | None) -> None:
+    def judge_kept(self, before: ModelMessage | None) -> None:
         assert before is not None
-        assert not before.gone
+        assert not before.ended
         assert not before.delivered or before.perhaps_back
 
     @precondition(lambda self: self.keys)
     @rule(data=st.data())
     def cancel_key(self, data) -> None:
         name = data.draw(st.sampled_from(sorted(self.keys)))
-        m = self.known[self.keys[name]]
+        m = self.messages[self.keys[name]]
         outcome = self.guarded(lambda: self.broker.cancel_key(*name))
         if outcome is None:
-            m.perhaps_gone = True
+            m.perhaps_ended = True
             return
         self.judge(m, outcome)
-        m.gone |= outcome is Outcome.DONE
+        m.ended |= outcome is Outcome.DONE
 
     # -- ids ---------------------------------------------------------------------------------------------------------
 
@@ -219,7 +219,7 @@ class ChangesMachine(BrokerMachine):
     def send_again(self, data) -> None:
         """A producer that did not hear the answer; the registry was never lost."""
         id = data.draw(st.sampled_from(self.candidates()))
-        m, now = self.known[id], self.clock.now_ms()
+        m, now = self.messages[id], self.clock.now_ms()
         if m.bulk or now - m.born_ms >= 600_000:
             return
         try:
@@ -302,7 +302,7 @@ class ChangesMachine(BrokerMachine):
             if r.ended_ms is None and not r.perhaps:
                 assert len(places) == r.times, f"{id}: {places} of {r.times}"
         for former, new in self.either:
-            assert self.known[former].delivered or self.known[new].delivered, "replaced by nothing"
+            assert self.messages[former].delivered or self.messages[new].delivered, "replaced by nothing"
 
 
 TestChangesMachine = ChangesMachine.TestCase
@@ -324,7 +324,7 @@ class Drawn:
         return self.value
 
 
-class Choosing(random.Random):
+class FixedChoice(random.Random):
     """For :meth:`FaultyFiles.lose_unsynced`. 0: nothing is kept, and the registry is gone; 1: all of it is kept."""
 
     def __init__(self, place: int) -> None:
@@ -344,7 +344,7 @@ def test_a_key_is_cancelled_after_scheduling_under_it_crashed(former: str, polic
     """
     machine, name = ChangesMachine(), ("a", "k1.0")
     machine.start(horizon_ms=50, segment_bytes=1 << 20, wheel_bytes=1 << 20, seed=0)
-    machine.rng = Choosing(kept)
+    machine.rng = FixedChoice(kept)
     machine.schedule_key(topic="a", key="k1", delay_ms=3_000, policy="replace")
     if former == "gone":
         machine.cancel_key(data=Drawn(name))
@@ -354,7 +354,7 @@ def test_a_key_is_cancelled_after_scheduling_under_it_crashed(former: str, polic
     stored = steps > 3 or (kept and steps > 1)
     assert machine.keys[name] == ("m1" if stored else "m0")
     machine.cancel_key(data=Drawn(name))
-    assert all(m.gone for m in machine.known.values())
+    assert all(m.ended for m in machine.messages.values())
     machine.teardown()
 
 
@@ -364,7 +364,7 @@ def test_the_key_of_what_was_cancelled_is_unknown_when_the_registry_was_lost() -
     """
     machine, name = ChangesMachine(), ("a", "k1.0")
     machine.start(horizon_ms=50, segment_bytes=4096, wheel_bytes=1 << 20, seed=0)
-    machine.rng = Choosing(0)
+    machine.rng = FixedChoice(0)
     machine.schedule_key(topic="a", key="k1", delay_ms=200_000, policy="replace")
     machine.cancel_key(data=Drawn(name))
     machine.pipeline_commits(crash_before_commit=False, part=1.0)
@@ -377,7 +377,7 @@ def test_the_key_of_what_was_cancelled_is_unknown_when_the_registry_was_lost() -
     assert machine.broker.cancel_key(*name) == "cancelled"
     machine.power_fails_now()
     assert machine.broker.cancel_key(*name) == "unknown"
-    assert machine.broker.cancel(machine.known["m0"].handle) == "cancelled"
+    assert machine.broker.cancel(machine.messages["m0"].handle) == "cancelled"
     machine.cancel_key(data=Drawn(name))
     machine.teardown()
 
@@ -389,7 +389,7 @@ def test_what_was_cancelled_is_unknown_when_the_registry_was_lost(back_ms: int) 
     """
     machine = ChangesMachine()
     machine.start(horizon_ms=50, segment_bytes=4096, wheel_bytes=1 << 20, seed=0)
-    machine.rng = Choosing(0)
+    machine.rng = FixedChoice(0)
     machine.schedule(topic="a", delays=[0], past=False, body=300)
     machine.cancel(data=Drawn(["m0"]))
     for _ in range(3):
@@ -399,6 +399,6 @@ def test_what_was_cancelled_is_unknown_when_the_registry_was_lost(back_ms: int) 
     assert machine.broker.intake_state()["first_seq"] > 1, "the segment of the message was deleted"
     machine.clock_steps_back(back_ms=back_ms)
     machine.power_fails_now()
-    assert machine.broker.cancel(machine.known["m0"].handle) == "unknown"
+    assert machine.broker.cancel(machine.messages["m0"].handle) == "unknown"
     machine.cancel(data=Drawn(["m0"]))
     machine.teardown()

@@ -1,4 +1,4 @@
-"""The machine of ``test_changes_machine``, looked at: lists, next due times and forecasts agree with the model after
+"""The machine of ``test_changes_machine``, queried: lists, next due times and forecasts agree with the model after
 whatever happened, crashes included.
 """
 
@@ -9,33 +9,33 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 from tests.examples import examples
-from tests.model.test_broker_machine import TOPICS, Known
+from tests.model.test_broker_machine import TOPICS, ModelMessage
 from tests.model.test_changes_machine import ChangesMachine
 
 from tarry.broker.queries import listing
 
 
-class LookingMachine(ChangesMachine):
+class QueriesMachine(ChangesMachine):
     # -- what the model expects --------------------------------------------------------------------------------------
 
-    def must_be_pending(self) -> dict[str, Known]:
+    def must_be_pending(self) -> dict[str, ModelMessage]:
         """What is certainly pending. What was due once may have left, or wait for the next step."""
         unsure = {i for pair in self.either for i in pair}
         latest = self.latest()
         return {
             i: m
-            for i, m in self.known.items()
+            for i, m in self.messages.items()
             if m.accepted
-            and not (m.gone or m.perhaps_gone or m.delivered)
+            and not (m.ended or m.perhaps_ended or m.delivered)
             and m.other_due_ms is None
             and i not in unsure
             and m.due_ms > latest
         }
 
     def may_be_pending(self, id: str, due_ms: int) -> bool:
-        m = self.known[id]
+        m = self.messages[id]
         moments = {m.due_ms, m.other_due_ms}
-        return due_ms in moments and not m.gone and not m.delivered
+        return due_ms in moments and not m.ended and not m.delivered
 
     # -- queries -----------------------------------------------------------------------------------------------------
 
@@ -53,7 +53,7 @@ class LookingMachine(ChangesMachine):
         assert keys == sorted(set(keys))
         assert len(set(seen)) == len(seen)
         for id, due in seen:
-            assert self.may_be_pending(id, due), f"{id} at {due} is not pending: {self.known[id]}"
+            assert self.may_be_pending(id, due), f"{id} at {due} is not pending: {self.messages[id]}"
         wanted = {(i, m.due_ms) for i, m in self.must_be_pending().items() if topic in (None, m.topic)}
         assert wanted <= set(seen), f"left out: {wanted - set(seen)}"
 
@@ -101,7 +101,7 @@ class LookingMachine(ChangesMachine):
             assert entry.next_due_ms <= min(mine)
             if entry.next_due_ms < min(mine):
                 # Then it is that of a message that may be pending.
-                moments = {x for i, m in self.known.items() if m.topic == topic for x in (m.due_ms, m.other_due_ms)}
+                moments = {x for i, m in self.messages.items() if m.topic == topic for x in (m.due_ms, m.other_due_ms)}
                 assert entry.next_due_ms in moments
 
     @rule(unit=st.sampled_from(["minute", "hour", "day"]))
@@ -114,8 +114,8 @@ class LookingMachine(ChangesMachine):
         assert sum(load.rows for load in found.loads) == found.rows
 
 
-TestLookingMachine = LookingMachine.TestCase
-TestLookingMachine.settings = settings(
+TestQueriesMachine = QueriesMachine.TestCase
+TestQueriesMachine.settings = settings(
     max_examples=examples(60),
     stateful_step_count=40,
     deadline=None,

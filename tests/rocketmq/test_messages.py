@@ -189,8 +189,8 @@ def test_tries_used_up_are_dead_letters_that_can_be_read(rpc: Rpc, place: Place)
     assert [queue.broker.name for queue in route] == ["%DLQ%orders/g"]
     [dead] = rpc.receive("%DLQ%g", "undertaker", queue=route[0].broker.name)
     assert (dead.body, dead.topic.name) == (b"poison", "%DLQ%g")
-    letter = dead.system_properties.dead_letter_queue
-    assert (letter.topic, letter.message_id, dead.system_properties.tag) == ("orders", "P", "t")
+    dead_letter = dead.system_properties.dead_letter_queue
+    assert (dead_letter.topic, dead_letter.message_id, dead.system_properties.tag) == ("orders", "P", "t")
     assert rpc.ack("%DLQ%g", "undertaker", dead).status.code == Code.OK
     assert place.broker.group_info("orders", "g").dead == 1, "it stays until it is respawned or purged"
 

@@ -102,7 +102,7 @@ def test_asked_in_vain_it_is_kept_as_a_dead_letter(serve: Callable[..., Place]) 
     rpc = place.client()
     sent = rpc.send("orders", b"x", **HALF)
     rpc.receive("orders", "g", wait_s=3)
-    letters = place.broker.dead_letters(HALF_MESSAGES, "checks")
-    assert letters.column("body").to_pylist() == [b"x"]
+    dead_letters = place.broker.dead_letters(HALF_MESSAGES, "checks")
+    assert dead_letters.column("body").to_pylist() == [b"x"]
     assert rpc.end("orders", sent, COMMIT) == Code.NOT_FOUND
     assert rpc.receive("orders", "g", wait_s=0.2) == []

@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 from tarry.fronts.rocketmq.classic.codes import RequestCode, ResponseCode, ToClient
+from tarry.fronts.rocketmq.common.dead_letters import dead_topics_of
 from tests.rocketmq_classic.conftest import Place
 from tests.rocketmq_classic.remoting import Remoting, messages_of, send_fields
 
@@ -100,7 +101,14 @@ def test_where_a_queue_begins_and_ends(client: Remoting) -> None:
         found = client.ask(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, queue | {"timestamp": at_ms})
         assert found.fields["offset"] == offset
     earliest = client.ask(RequestCode.GET_EARLIEST_MSG_STORETIME, queue)
-    assert int(earliest.fields["timestamp"]) <= message["stored_ms"]
+    assert int(earliest.fields["timestamp"]) == message["stored_ms"]
+
+
+def test_a_message_that_was_due_before_it_was_sent_is_found_by_its_time(client: Remoting) -> None:
+    client.send("orders", TIMER_DELIVER_MS="1700000000000")
+    [message] = client.pull_until(1, "orders", "g")
+    fields = {"topic": "orders", "queueId": 0, "timestamp": message["stored_ms"]}
+    assert client.ask(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, fields).fields["offset"] == "0"
 
 
 def test_consumers_are_told_when_one_comes_or_goes(place: Place) -> None:
@@ -116,6 +124,12 @@ def test_consumers_are_told_when_one_comes_or_goes(place: Place) -> None:
     assert first.next_question().code == ToClient.NOTIFY_CONSUMER_IDS_CHANGED
     first.ask(RequestCode.UNREGISTER_CLIENT, {"clientID": "c1", "consumerGroup": "g"})
     assert first.ask(RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": "g"}).code == ResponseCode.SYSTEM_ERROR
+
+
+def test_a_connection_is_in_so_many_groups_only(client: Remoting) -> None:
+    groups = [{"groupName": f"g{number}"} for number in range(1_001)]
+    body = {"clientID": "c", "producerDataSet": groups}
+    assert client.ask(RequestCode.HEART_BEAT, body=json.dumps(body).encode()).code == ResponseCode.INVALID_PARAMETER
 
 
 def test_a_queue_is_locked_by_one(place: Place) -> None:
@@ -162,11 +176,13 @@ def test_what_could_not_be_handled_comes_again_and_is_dead_in_the_end(client: Re
     assert (dead["body"], dead["times"], dead["properties"]["RETRY_TOPIC"]) == (b"x", 2, "orders")
 
 
-def test_a_negative_level_is_a_dead_letter_at_once(client: Remoting) -> None:
+def test_a_negative_level_is_a_dead_letter_at_once(place: Place, client: Remoting) -> None:
     client.send("orders", b"x")
     [message] = client.pull_until(1, "orders", "g")
     assert send_back(client, message, -1) == ResponseCode.SUCCESS
     assert [m["body"] for m in client.pull_until(1, "%DLQ%g", "undertakers")] == [b"x"]
+    # To v5's clients that is one of the group's dead letters, too.
+    assert dead_topics_of(place.broker, "%DLQ%g") == ["%DLQ%g"]
 
 
 def test_a_message_that_is_not_there_cannot_be_sent_back(client: Remoting) -> None:

@@ -27,7 +27,7 @@ def messages(start: int, stop: int, *, body_bytes: int = 16, spread_ms: int = 86
     seq = np.arange(start, stop, dtype=np.int64)
     due = NOW_MS + 60_000 + seq * 7_919 % spread_ms
     body = pa.array([b"%0*d" % (body_bytes, s) for s in seq])
-    known = {
+    columns = {
         "seq": pa.array(seq),
         "topic": pa.array(["orders", "mails"] * (n // 2) + ["orders"] * (n % 2)),
         "due_ms": pa.array(due),
@@ -35,7 +35,7 @@ def messages(start: int, stop: int, *, body_bytes: int = 16, spread_ms: int = 86
         "born_ms": pa.array(np.full(n, NOW_MS)),
         "kind": pa.array(np.zeros(n, np.int8)),
     }
-    return pa.RecordBatch.from_arrays([known.get(f.name, pa.nulls(n, f.type)) for f in SCHEMA], schema=SCHEMA)
+    return pa.RecordBatch.from_arrays([columns.get(f.name, pa.nulls(n, f.type)) for f in SCHEMA], schema=SCHEMA)
 
 
 class FakeIntake(flight.FlightServerBase):  # type: ignore[misc]
@@ -53,7 +53,7 @@ class FakeIntake(flight.FlightServerBase):  # type: ignore[misc]
         self.reports: list[dict[str, Any]] = []
         self.reads: list[tuple[int, int]] = []
         self.states = 0
-        self.told = threading.Condition()
+        self.reported = threading.Condition()
         self.on_committed: Callable[[], None] = lambda: None
         self.before_read: Callable[[int, int], None] = lambda start, end: None
         self.during_read: Callable[[int], None] = lambda frames: None
@@ -82,15 +82,15 @@ class FakeIntake(flight.FlightServerBase):  # type: ignore[misc]
         }
 
     def wait_until(self, done: Callable[[], bool], timeout_s: float = 90) -> None:
-        with self.told:
-            assert self.told.wait_for(done, timeout_s), f"never came; last report: {self.reports[-1:]}"
+        with self.reported:
+            assert self.reported.wait_for(done, timeout_s), f"never came; last report: {self.reports[-1:]}"
 
     def wait_committed(self, seq: int) -> None:
         self.wait_until(lambda: self.committed_seq >= seq)
 
     def do_action(self, context: Any, action: Any) -> Iterator[bytes]:
         body = json.loads(action.body.to_pybytes() or b"{}")
-        with self.told:
+        with self.reported:
             if action.type == "intake-state":
                 self.states += 1
                 answer = self.state()
@@ -103,7 +103,7 @@ class FakeIntake(flight.FlightServerBase):  # type: ignore[misc]
                 answer = {}
             else:
                 raise flight.FlightServerError(f"unknown action {action.type}")
-            self.told.notify_all()
+            self.reported.notify_all()
         return iter([json.dumps(answer).encode()])
 
     def do_get(self, context: Any, ticket: Any) -> Any:
@@ -112,8 +112,8 @@ class FakeIntake(flight.FlightServerBase):  # type: ignore[misc]
         self.before_read(start, end)
         self.reads.append((start, end))
         if start < self.first_seq:
-            told = json.dumps(CorruptError(f"[{start}, {end}) is not all here").to_wire())
-            raise flight.FlightServerError("corrupt", told.encode())
+            error = json.dumps(CorruptError(f"[{start}, {end}) is not all here").to_wire())
+            raise flight.FlightServerError("corrupt", error.encode())
         return flight.GeneratorStream(SCHEMA, self._read(start, end))
 
     def _read(self, start: int, end: int) -> Iterator[pa.RecordBatch]:

@@ -25,7 +25,8 @@ def serve(directory: Path) -> None:
         name="connect", master="local[2]", memory="512m", work=directory / "server", settings=settings
     )
     try:
-        service = getattr(spark._jvm, "org.apache.spark.sql.connect.service.SparkConnectService$")  # noqa: SLF001
+        jvm = spark._jvm  # noqa: SLF001 - PySpark does not say which port its server got
+        service = getattr(jvm, "org.apache.spark.sql.connect.service.SparkConnectService$")
         print(getattr(service, "MODULE$").localPort(), flush=True)
         sys.stdin.read()
     finally:

@@ -99,7 +99,7 @@ def listed(address: str, job: str) -> list[tuple[str, int]]:
     command = [sys.executable, "-m", "tarry", "jobs", "--json", "--endpoint", address]
     shown = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=True).stdout
     jobs = [json.loads(line) for line in shown.splitlines()]
-    return [(found["state"], found["rows"]) for found in jobs if found["job"] == job]
+    return [(each["state"], each["rows"]) for each in jobs if each["job"] == job]
 
 
 @contextmanager

@@ -100,8 +100,8 @@ class FakeBulk(flight.FlightServerBase):  # type: ignore[misc]
             job |= {"number": len(self.attempts) + 1, "attempt": token}
             self.attempts[job["number"]] = {"job": body["job"], "reserved": 0, "aborted": False}
         limits = {**asdict(self.limits), "levels": list(self.limits.levels)}
-        told = {name: job[name] for name in ("state", "number", "rows", "topics")}
-        return {**told, "store_uri": self.store_uri, "shard": 0, "now_ms": NOW_MS, "limits": limits}
+        answer = {name: job[name] for name in ("state", "number", "rows", "topics")}
+        return {**answer, "store_uri": self.store_uri, "shard": 0, "now_ms": NOW_MS, "limits": limits}
 
     def on_bulk_reserve(self, body: dict[str, Any]) -> dict[str, Any]:
         attempt = self._attempt(body["number"])

@@ -44,8 +44,8 @@ def sent(spark: SparkSession, *rows: tuple[Any, ...]) -> DataFrame:
 def got(spark: SparkSession, *rows: tuple[Any, ...]) -> DataFrame:
     """(id, delivered after T, group, attempt, due after T)."""
     full = [(*row, *[None] * (5 - len(row))) for row in rows]
-    made = [("t", r[0], T + r[1] + 0.0, None if r[4] is None else T + r[4], r[2], r[3]) for r in full]
-    return spark.createDataFrame(made, DELIVERED)
+    handed_out = [("t", r[0], T + r[1] + 0.0, None if r[4] is None else T + r[4], r[2], r[3]) for r in full]
+    return spark.createDataFrame(handed_out, DELIVERED)
 
 
 def check(accepted: DataFrame, delivered: DataFrame, **asked: Any) -> Audit:
@@ -61,16 +61,16 @@ def fates(accepted: DataFrame, delivered: DataFrame, until_ms: int, **asked: Any
 
     both = identified(accepted_of(accepted), "id"), identified(delivered_of(delivered), "id")
     judged = judge(combine(*both, topics=True), until_ms=T + until_ms, **asked)
-    found: dict[str, list[str]] = defaultdict(list)
+    fates_of: dict[str, list[str]] = defaultdict(list)
     for row in judged.orderBy("ident").collect():
         for name, value in row.asDict().items():
             if value is True and name != "was_due":
-                found[name].append(row["ident"])
-    return found
+                fates_of[name].append(row["ident"])
+    return fates_of
 
 
-def named(found: Audit, name: str) -> list[str]:
-    return [example.ident for example in found.examples.get(name, [])]
+def named(result: Audit, name: str) -> list[str]:
+    return [example.ident for example in result.examples.get(name, [])]
 
 
 def test_every_failure_is_found_and_named(spark: SparkSession) -> None:
@@ -107,48 +107,50 @@ def test_every_failure_is_found_and_named(spark: SparkSession) -> None:
         ("foreign", 1000, "g"),
         (None, 100, "g"),
     )
-    found = check(accepted, delivered)
-    c = found.counts
+    result = check(accepted, delivered)
+    c = result.counts
     assert (c.accepted, c.accepted_rows, c.delivered, c.handouts) == (11, 14, 7, 11)
-    assert found.failures == {"lost": 1, "early": 1, "foreign": 1, "cancelled_delivered": 1}
+    assert result.failures == {"lost": 1, "early": 1, "foreign": 1, "cancelled_delivered": 1}
     assert (c.pending, c.cancelled, c.expired, c.rescheduled) == (1, 1, 1, 0)
     assert (c.duplicated, c.retried, c.due_changed) == (1, 1, 1)
     assert (c.unanswered, c.unanswered_delivered) == (1, 1)
     assert (c.unread_accepted, c.unread_delivered) == (1, 1)
-    assert named(found, "lost") == ["lost"]
-    assert named(found, "early") == ["early"]
-    assert found.early_most_ms == 0.25
-    assert named(found, "foreign") == ["foreign"]
-    assert named(found, "cancelled_delivered") == ["undead"]
-    assert named(found, "duplicated") == ["twice"]
-    assert named(found, "due_changed") == ["moved"]
-    assert [(g.group, g.delivered, g.duplicated, g.missing) for g in found.groups] == [("g", 8, 1, 1), ("h", 1, 0, 8)]
-    assert not found.good
-    assert "1 lost" in found.verdict()[0]
-    assert found.unit == "second"
-    assert [(u.from_ms, u.due, u.lost, u.early) for u in found.units] == [(T, 10, 1, 1), (T + 1000, 0, 0, 0)]
+    assert named(result, "lost") == ["lost"]
+    assert named(result, "early") == ["early"]
+    assert result.early_most_ms == 0.25
+    assert named(result, "foreign") == ["foreign"]
+    assert named(result, "cancelled_delivered") == ["undead"]
+    assert named(result, "duplicated") == ["twice"]
+    assert named(result, "due_changed") == ["moved"]
+    assert [(g.group, g.delivered, g.duplicated, g.missing) for g in result.groups] == [("g", 8, 1, 1), ("h", 1, 0, 8)]
+    assert not result.good
+    assert "1 lost" in result.verdict()[0]
+    assert result.unit == "second"
+    assert [(u.from_ms, u.due, u.lost, u.early) for u in result.units] == [(T, 10, 1, 1), (T + 1000, 0, 0, 0)]
 
 
 @pytest.mark.rest
 def test_a_good_run_and_its_lateness(spark: SparkSession) -> None:
     rows = range(1, 1001)
-    found = check(sent(spark, *((str(i), 10 * i, 0) for i in rows)), got(spark, *((str(i), 11 * i, "g") for i in rows)))
-    assert found.good
-    assert found.verdict() == ["All 1,000 messages that were due were delivered, none before its time, none twice."]
-    assert found.late.count == 1000
-    assert found.late.ms == {"p50": 500, "p90": 900, "p99": 990, "p99.9": 999, "max": 1000}
-    assert sum(count for _, _, count in found.histogram) == 1000
-    assert sum(u.accepted for u in found.units) == sum(u.due for u in found.units) == 1000
-    assert sum(u.delivered for u in found.units) == 1000
-    assert found.topics[0].late == found.late
+    result = check(
+        sent(spark, *((str(i), 10 * i, 0) for i in rows)), got(spark, *((str(i), 11 * i, "g") for i in rows))
+    )
+    assert result.good
+    assert result.verdict() == ["All 1,000 messages that were due were delivered, none before its time, none twice."]
+    assert result.late.count == 1000
+    assert result.late.ms == {"p50": 500, "p90": 900, "p99": 990, "p99.9": 999, "max": 1000}
+    assert sum(count for _, _, count in result.histogram) == 1000
+    assert sum(u.accepted for u in result.units) == sum(u.due for u in result.units) == 1000
+    assert sum(u.delivered for u in result.units) == 1000
+    assert result.topics[0].late == result.late
 
 
 @pytest.mark.rest
 def test_the_end_of_the_observation_the_skew_and_the_grace(spark: SparkSession) -> None:
     accepted = sent(spark, ("a", 100, 0), ("b", 500, 0), ("c", 90, 0))
     delivered = got(spark, ("a", 98, "g"), ("c", 95, "g"))
-    found = fates(accepted, delivered, 499)
-    assert (found["early"], found["pending"], found["lost"]) == (["a"], ["b"], [])
+    result = fates(accepted, delivered, 499)
+    assert (result["early"], result["pending"], result["lost"]) == (["a"], ["b"], [])
     assert fates(accepted, delivered, 499, skew_ms=2)["early"] == []
     assert fates(accepted, delivered, 500)["lost"] == ["b"]
     assert fates(accepted, delivered, 500, grace_ms=1)["pending"] == ["b"]
@@ -156,16 +158,16 @@ def test_the_end_of_the_observation_the_skew_and_the_grace(spark: SparkSession) 
 
 @pytest.mark.rest
 def test_where_nothing_was_delivered_it_was_watched_until_the_last_was_accepted(spark: SparkSession) -> None:
-    found = check(sent(spark, ("a", 100, 0), ("b", 500, 200)), spark.createDataFrame([], DELIVERED))
-    assert (found.until_ms, found.counts.lost, found.counts.pending, found.late.count) == (T + 200, 1, 1, 0)
+    result = check(sent(spark, ("a", 100, 0), ("b", 500, 200)), spark.createDataFrame([], DELIVERED))
+    assert (result.until_ms, result.counts.lost, result.counts.pending, result.late.count) == (T + 200, 1, 1, 0)
 
 
 @pytest.mark.rest
 def test_a_rescheduled_message_counts_by_its_last_due_time(spark: SparkSession) -> None:
     accepted = sent(spark, ("later", 100, 0, 50), ("later", 900, 50), ("gone", 100, 0, 50), ("gone", 900, 50, 60))
-    found = fates(accepted, got(spark, ("later", 100, "g")), 1000)
-    assert (found["accepted"], found["rescheduled"]) == (["gone", "later"], ["gone", "later"])
-    assert (found["cancelled"], found["early"], found["lost"]) == (["gone"], ["later"], [])
+    result = fates(accepted, got(spark, ("later", 100, "g")), 1000)
+    assert (result["accepted"], result["rescheduled"]) == (["gone", "later"], ["gone", "later"])
+    assert (result["cancelled"], result["early"], result["lost"]) == (["gone"], ["later"], [])
     assert fates(accepted, got(spark, ("later", 901, "g")), 1000)["early"] == []
 
 
@@ -193,21 +195,21 @@ def test_by_seq_content_and_topic_have_to_fit_and_a_lost_answer_is_told_apart(sp
         ],
         "topic string, seq long, id string, delivered_ms long",
     )
-    found = check(accepted, delivered)
-    assert found.by == "seq"
-    assert named(found, "mixed_up") == ["1", "3"]
-    assert named(found, "foreign") == ["7"]
-    assert named(found, "unanswered_delivered") == ["6", "8"]
-    assert (found.counts.delivered, found.counts.lost, found.counts.dead_letters) == (4, 0, 1)
-    assert found.counts.unread_accepted == 1
+    result = check(accepted, delivered)
+    assert result.by == "seq"
+    assert named(result, "mixed_up") == ["1", "3"]
+    assert named(result, "foreign") == ["7"]
+    assert named(result, "unanswered_delivered") == ["6", "8"]
+    assert (result.counts.delivered, result.counts.lost, result.counts.dead_letters) == (4, 0, 1)
+    assert result.counts.unread_accepted == 1
 
 
 @pytest.mark.rest
 def test_an_id_of_the_broker_is_its_seq_in_other_digits(spark: SparkSession) -> None:
     accepted = spark.createDataFrame([(17, T), (18, T)], "seq long, due_ms long")
     delivered = spark.createDataFrame([(f"{17:016x}", T), (f"{18:016x}", T - 1)], "id string, delivered_ms long")
-    found = check(accepted, delivered)
-    assert (found.by, found.counts.delivered, named(found, "early")) == ("id", 2, [f"{18:016x}"])
+    result = check(accepted, delivered)
+    assert (result.by, result.counts.delivered, named(result, "early")) == ("id", 2, [f"{18:016x}"])
 
 
 @pytest.mark.parametrize("topics", [True, False])
@@ -272,8 +274,8 @@ def test_ledgers_of_every_format(spark: SparkSession, tmp_path: Path) -> None:
     delivered = got(spark, *((f"00{i}", i, "g") for i in range(5)), ("004", 4, "g"))
     ids = [row["id"] for row in rows]
     for name in ("a.jsonl", "a.csv", "a.parquet", "delta"):
-        found = fates(read_ledger(spark, str(tmp_path / name)), delivered, 100)
-        assert {n: f for n, f in found.items() if f} == {"accepted": ids, "delivered": ids}, name
+        result = fates(read_ledger(spark, str(tmp_path / name)), delivered, 100)
+        assert {n: f for n, f in result.items() if f} == {"accepted": ids, "delivered": ids}, name
     # A line that was cut is no row that could be lost, and is counted.
     assert check(read_ledger(spark, str(tmp_path / "a.jsonl")), delivered).counts.unread_accepted == 1
     with pytest.raises(NotFoundError, match="is not there"):
@@ -299,16 +301,16 @@ def test_the_command(
     delivered.write_text("id,delivered_ms\n" + "".join(f"{i},{T + i + 2}\n" for i in range(9)))
     common = ["audit", "-a", str(accepted), "-d", str(delivered), "--accepted-column", "due=deliver_at"]
     assert run([*common, "--out", str(out), "--until", "2027-01-01T00:00:00Z"]) == ExitCode.OK
-    said = capsys.readouterr()
-    assert "All 9 messages" in said.out
-    assert str(out) in said.err
+    printed = capsys.readouterr()
+    assert "All 9 messages" in printed.out
+    assert str(out) in printed.err
     assert "All 9 messages" in out.read_text()
-    assert re.search(r"^-  +9  +9  +0  +0 ", said.out, re.MULTILINE)
+    assert re.search(r"^-  +9  +9  +0  +0 ", printed.out, re.MULTILINE)
     accepted.write_text(accepted.read_text() + json.dumps({"id": "<b>", "deliver_at": T}) + "\n")
     assert run([*common, "--json", "--out", str(out)]) == ExitCode.FAILED
-    told = json.loads(capsys.readouterr().out)
-    assert told["failures"] == {"lost": 1}
-    assert told["examples"]["lost"][0]["id"] == "<b>"
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["failures"] == {"lost": 1}
+    assert answer["examples"]["lost"][0]["id"] == "<b>"
     assert "<code>&lt;b&gt;</code>" in out.read_text()
     assert run([*common, "--accepted-column", "due"]) == ExitCode.USAGE
     assert "WHAT=COLUMN" in capsys.readouterr().err
@@ -319,12 +321,12 @@ def test_the_history_of_one_message(spark: SparkSession) -> None:
 
     accepted = sent(spark, ("a", 100, 0, 50), ("a", 900, 50), ("b", 100, 0))
     delivered = got(spark, ("a", 901.5, "g", 1), ("b", 100, "g"))
-    found = history(accepted, delivered, "a", topic="t")
-    assert [(e.at_ms, e.event) for e in found.events] == [
+    result = history(accepted, delivered, "a", topic="t")
+    assert [(e.at_ms, e.event) for e in result.events] == [
         (T, "accepted"), (T + 50, "cancelled"), (T + 50, "accepted"), (T + 100, "due"), (T + 900, "due"),
         (T + 901.5, "delivered"),
     ]  # fmt: skip
-    assert found.events[-1].details == {"topic": "t", "id": "a", "group": "g", "attempt": 1}
+    assert result.events[-1].details == {"topic": "t", "id": "a", "group": "g", "attempt": 1}
     assert history(accepted, delivered, "a", topic="u").events == []
     assert "Neither ledger" in history(accepted, delivered, "never").unknown[0]
 
@@ -386,11 +388,14 @@ def test_random_histories_are_judged_as_the_reference_does(
     both = identified(accepted_of(accepted), "id"), identified(delivered_of(delivered), "id")
     judged = judge(combine(*both, topics=True), until_ms=T + until, skew_ms=skew)
     rows = {row["ident"]: row.asDict() for row in judged.collect()}
-    for i, (taken, handed) in enumerate(histories):
-        if not taken and not handed:
+    for i, (accepted_rows, handed) in enumerate(histories):
+        if not accepted_rows and not handed:
             assert str(i) not in rows
             continue
-        wanted = reference(taken, handed, until, skew)
+        wanted = reference(accepted_rows, handed, until, skew)
         names = [n for n in rows[str(i)] if isinstance(rows[str(i)][n], bool)] + ["handouts", "duplicated", "retried"]
-        found = {n: rows[str(i)][n] for n in names if n != "was_due"}
-        assert {n: v for n, v in found.items() if v} == {n: v for n, v in wanted.items() if v}, (taken, handed)
+        judged_as = {n: rows[str(i)][n] for n in names if n != "was_due"}
+        assert {n: v for n, v in judged_as.items() if v} == {n: v for n, v in wanted.items() if v}, (
+            accepted_rows,
+            handed,
+        )

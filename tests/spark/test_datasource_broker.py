@@ -23,9 +23,9 @@ pytestmark = pytest.mark.spark
 
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[Served]:
-    found = Served(tmp_path / "data", checkpoint_interval_ms=20)
-    yield found
-    found.stop()
+    place = Served(tmp_path / "data", checkpoint_interval_ms=20)
+    yield place
+    place.stop()
 
 
 def write(df: DataFrame, served: Served, **options: Any) -> None:

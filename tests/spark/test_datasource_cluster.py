@@ -60,10 +60,10 @@ def java(directory: Path, name: str, main: str, *arguments: str) -> Iterator[Pat
 def said(log: Path, pattern: str) -> str:
     """What a log says, once it does."""
     end = time.monotonic() + 60
-    while (found := re.search(pattern, log.read_text())) is None:
+    while (match := re.search(pattern, log.read_text())) is None:
         assert time.monotonic() < end, log.read_text()[-2000:]
         time.sleep(0.05)
-    return found[1]
+    return match[1]
 
 
 @contextmanager
@@ -84,9 +84,9 @@ def cluster(directory: Path) -> Iterator[str]:
 
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[Served]:
-    found = Served(tmp_path / "data", checkpoint_interval_ms=20)
-    yield found
-    found.stop()
+    place = Served(tmp_path / "data", checkpoint_interval_ms=20)
+    yield place
+    place.stop()
 
 
 def drive(module: str, *arguments: object) -> str:
@@ -144,14 +144,14 @@ def test_an_executor_is_killed(served: Served, tmp_path: Path, shape: str) -> No
     account = Account(8000)
     loading = (served.address, tmp_path, shape, account.topic, account.rows, account.base_ms)
     with cluster(tmp_path) as url:
-        said = drive("cluster_fault_driver", url, *loading)
+        output = drive("cluster_fault_driver", url, *loading)
         assert killed
-        if "written" not in said:
+        if "written" not in output:
             # Spark may not be able to make up for what a shuffle lost. Then nothing is scheduled.
-            assert shape == "sorted", said
+            assert shape == "sorted", output
             account.nothing(served.address)
-            said = drive("cluster_fault_driver", url, *loading)
-        assert "written" in said
+            output = drive("cluster_fault_driver", url, *loading)
+        assert "written" in output
     assert len(list(tmp_path.glob("*/app-*/*"))) >= 3, "another executor took its place"
     account.exact(served.address, account.topic)
 

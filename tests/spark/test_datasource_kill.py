@@ -30,8 +30,8 @@ pytestmark = pytest.mark.spark
 @pytest.fixture
 def broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FailingBroker]:
     monkeypatch.setenv("PYTHONPATH", f"{ROOT / 'src'}:{ROOT}")
-    with failing(tmp_path) as found:
-        yield found
+    with failing(tmp_path) as failing_broker:
+        yield failing_broker
 
 
 def attempt(account: Account, spark: SparkSession, broker: FailingBroker, **how: object) -> str:
@@ -132,8 +132,8 @@ def in_thread(account: Account, spark: SparkSession, address: str) -> None:
 
 def in_process(account: Account, address: str, directory: Path) -> str:
     with driver(account, address, directory, job=account.topic) as process:
-        said, _ = process.communicate(timeout=PATIENCE_S)
-    return said.strip()
+        output, _ = process.communicate(timeout=PATIENCE_S)
+    return output.strip()
 
 
 # -- the driver --------------------------------------------------------------------------------------------------------

@@ -32,15 +32,15 @@ HOUR_MS = 3_600_000
 
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[Served]:
-    found = Served(tmp_path / "data", checkpoint_interval_ms=20, retry_ms=0)
-    yield found
-    found.stop()
+    place = Served(tmp_path / "data", checkpoint_interval_ms=20, retry_ms=0)
+    yield place
+    place.stop()
 
 
 @pytest.fixture
 def client(served: Served) -> Iterator[Client]:
-    with Client(served.address) as found:
-        yield found
+    with Client(served.address) as connected:
+        yield connected
 
 
 def read(spark: SparkSession, served: Served, **options: Any) -> DataFrame:
@@ -74,8 +74,8 @@ def test_pending_in_store_and_intake(spark: SparkSession, client: Client, served
     to_store(served)
     client.cancel(kept[2].handle)  # in the store; the cancellation is in the intake
     more = client.schedule("b", b"b", due=datetime(2036, 1, 1, tzinfo=UTC), properties={"x": "y"})
-    gone = client.schedule("b", b"gone", delay=60)
-    client.cancel(gone.handle)
+    cancelled = client.schedule("b", b"gone", delay=60)
+    client.cancel(cancelled.handle)
     df = read(spark, served)
     assert bodies(df) == ["3", "4", "5", "b"]
     rows = {bytes(row["body"]): row for row in df.collect()}

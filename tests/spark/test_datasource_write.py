@@ -292,13 +292,13 @@ def test_a_worker_that_is_killed(spark: SparkSession, bulk: FakeBulk) -> None:
 
 def workers_connected_to(port: int) -> set[int]:
     """Python workers, descendants of this process, that have a connection to ``port``."""
-    found = set()
+    pids = set()
     for process in psutil.Process().children(recursive=True):
         if "python" in process.name():
             for connection in process.net_connections("tcp"):
                 if connection.raddr and connection.raddr.port == port:
-                    found.add(process.pid)
-    return found
+                    pids.add(process.pid)
+    return pids
 
 
 def test_a_broker_that_goes_away(spark: SparkSession, bulk: FakeBulk, tmp_path: Path) -> None:

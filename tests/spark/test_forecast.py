@@ -58,18 +58,18 @@ def test_what_the_store_has_less_what_is_cancelled(spark: SparkSession, tmp_path
     commit(store, [messages(3000, 4000), cancels(dead, 4000)], 3000, 4200)
     due = [d for b in (batch, messages(3000, 4000)) for d in b["due_ms"].to_pylist()]
     alive = Counter(due) - Counter(dead["due_ms"].to_pylist())
-    found = count(spark, store.root)
-    assert (found.rows, found.body_bytes) == (3800, 2800 * 100 + 1000 * 16)
-    assert found.row_bytes > found.body_bytes + 3800 * 72
-    assert {t.topic: t.rows for t in found.topics} == {"orders": 1900, "mails": 1900}
+    outlook = count(spark, store.root)
+    assert (outlook.rows, outlook.body_bytes) == (3800, 2800 * 100 + 1000 * 16)
+    assert outlook.row_bytes > outlook.body_bytes + 3800 * 72
+    assert {t.topic: t.rows for t in outlook.topics} == {"orders": 1900, "mails": 1900}
     hours = Counter(d // HOUR * HOUR for d in alive.elements())
     start = NOW_MS // HOUR * HOUR
-    assert {u.from_ms: u.rows for u in found.units} == {start + i * HOUR: hours[start + i * HOUR] for i in range(48)}
+    assert {u.from_ms: u.rows for u in outlook.units} == {start + i * HOUR: hours[start + i * HOUR] for i in range(48)}
     seconds = Counter(d // 1000 * 1000 for d in alive.elements())
-    assert found.herds["second"][0].rows == max(seconds.values())
-    assert [h.rows for h in found.herds["instant"]] == sorted(alive.values(), reverse=True)[:10]
-    assert (found.first_ms, found.last_ms) == (min(alive), max(alive))
-    assert sum(d.rows for d in found.days) == 3800
+    assert outlook.herds["second"][0].rows == max(seconds.values())
+    assert [h.rows for h in outlook.herds["instant"]] == sorted(alive.values(), reverse=True)[:10]
+    assert (outlook.first_ms, outlook.last_ms) == (min(alive), max(alive))
+    assert sum(d.rows for d in outlook.days) == 3800
     # What is due before has fired.
     later = count(spark, store.root, from_ms=start + 5 * HOUR)
     assert later.rows == sum(rows for moment, rows in alive.items() if moment >= start + 5 * HOUR)
@@ -87,9 +87,9 @@ def test_a_version_of_the_store_is_pinned_and_an_intake_adds_what_it_does_not_ha
     files, state = look(intake.address, None)
     commit(store, [messages(1000, 2000)], 1000, 2000)  # after the look: the intake still has them
     rows = rows_of(spark, files, endpoint=intake.address, intake=(files.committed_seq, state.durable_seq))
-    found = pending(rows, from_ms=NOW_MS).orderBy("seq").collect()
-    assert [row["seq"] for row in found] == list(range(2500))
-    assert found[7]["due_ms"] == messages(7, 8)["due_ms"][0].as_py()
+    left = pending(rows, from_ms=NOW_MS).orderBy("seq").collect()
+    assert [row["seq"] for row in left] == list(range(2500))
+    assert left[7]["due_ms"] == messages(7, 8)["due_ms"][0].as_py()
     # What has fired, but for what came later.
     assert pending(rows, from_ms=1 << 60, fired_seq=2400).count() == 100
     with pytest.raises(NotFoundError, match="no store"):
@@ -121,9 +121,9 @@ def test_the_command_writes_the_report(
     intake.add(2000)
     out = tmp_path / "forecast.html"
     assert run(["forecast", "--endpoint", intake.address, "--report", str(out), "--rate", "0.5", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert (told["rows"], told["sources"]["intake"], told["in_time"]) == (2000, True, False)
-    assert told["needs"]["seconds_too_full"] == 10
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["rows"], answer["sources"]["intake"], answer["in_time"]) == (2000, True, False)
+    assert answer["needs"]["seconds_too_full"] == 10
     text = out.read_text()
     assert "Some will be late" in text
     assert "orders" in text
@@ -136,5 +136,5 @@ def test_arguments_that_are_refused(spark: SparkSession, tmp_path: Path) -> None
     store = Store.open(str(tmp_path / "store"))
     with pytest.raises(InvalidArgumentError, match="until_ms is 5"):
         count(spark, store.root, until_ms=5)
-    found = count(spark, store.root)
-    assert (found.rows, found.units[0].rows, found.verdict()) == (0, 0, ["Nothing is pending."])
+    outlook = count(spark, store.root)
+    assert (outlook.rows, outlook.units[0].rows, outlook.verdict()) == (0, 0, ["Nothing is pending."])

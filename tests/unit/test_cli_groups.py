@@ -24,7 +24,7 @@ def broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Broker]:
         yield broker
 
 
-def bury(broker: Broker, bodies: list[bytes]) -> None:
+def make_dead(broker: Broker, bodies: list[bytes]) -> None:
     """Let group g of topic t fail on messages, with one try each."""
     broker.set_group("t", "g", tries=1)
     for number, body in enumerate(bodies):
@@ -115,19 +115,19 @@ def test_topics(broker: Broker, capsys: Captured) -> None:
 
 def test_dead_letters(broker: Broker, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dead, "PAGE_ROWS", 2)
-    bury(broker, [b"zero", b"one", b"\xff", b"three", b"four"])
-    letters = data_of(capsys, "dead", "list", "t", "g")
-    assert [letter.get("body") for letter in letters] == ["zero", "one", None, "three", "four"]
-    first = letters[0]
+    make_dead(broker, [b"zero", b"one", b"\xff", b"three", b"four"])
+    dead_letters = data_of(capsys, "dead", "list", "t", "g")
+    assert [dead_letter.get("body") for dead_letter in dead_letters] == ["zero", "one", None, "three", "four"]
+    first = dead_letters[0]
     assert (first["cause"], first["attempt"], first["due_ms"], first["id"]) == ("tries", 1, 1000, "0" * 16)
     assert first["properties"] == {"n": "0"}
     assert first["died_ms"] > 1000
-    assert letters[2]["body_base64"] == "/w=="
+    assert dead_letters[2]["body_base64"] == "/w=="
     lines = out_of(capsys, "dead", "list", "t", "g", "--limit", "3").splitlines()
-    assert [line.split("  ")[0] for line in lines] == [str(letter["offset"]) for letter in letters[:3]]
+    assert [line.split("  ")[0] for line in lines] == [str(dead_letter["offset"]) for dead_letter in dead_letters[:3]]
     assert lines[0].split("  ")[1:] == [first["died"], "tries", "1", "0" * 16, "zero"]
     assert lines[2].endswith("b'\\xff'")
-    offsets = [str(letter["offset"]) for letter in letters]
+    offsets = [str(dead_letter["offset"]) for dead_letter in dead_letters]
     assert len(data_of(capsys, "dead", "list", "t", "g", "--after", offsets[3])) == 1
     assert out_of(capsys, "dead", "purge", "t", "g", "--offset", offsets[0]) == "1 purged\n"
     broker.set_group("t", "g", tries=0)

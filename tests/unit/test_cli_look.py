@@ -55,9 +55,9 @@ def test_history(broker: Broker, capsys: Captured) -> None:
     lines = out_of(capsys, "history", receipt.handle).splitlines()
     assert [line.split()[2] for line in lines] == ["accepted", "pending"]
     assert lines[1].startswith(format_ms(receipt.due_ms))
-    [told] = data_of(capsys, "history", "m", "--topic", "orders")
-    assert [e["event"] for e in told["events"]] == ["accepted", "pending"]
-    assert told["events"][1]["at"] == format_ms(receipt.due_ms)
+    [history] = data_of(capsys, "history", "m", "--topic", "orders")
+    assert [e["event"] for e in history["events"]] == ["accepted", "pending"]
+    assert history["events"][1]["at"] == format_ms(receipt.due_ms)
     assert run(["history", "never", "--topic", "orders"]) == ExitCode.NOT_DONE
     assert "not known: Nothing is known of it" in capsys.readouterr().err
     assert run(["history", "never", "--accepted", "a.jsonl"]) == ExitCode.USAGE
@@ -165,11 +165,11 @@ def test_live_it_waits_for_a_broker_that_went_away(
     broker: Broker, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = broker.overview()
-    told = iter([found, found, UnavailableError("no answer"), UnavailableError("no answer"), found, found])
+    answers = iter([found, found, UnavailableError("no answer"), UnavailableError("no answer"), found, found])
 
     class Gone:
         def overview(self, **_: object) -> dict[str, Any]:
-            answer = next(told)
+            answer = next(answers)
             if isinstance(answer, UnavailableError):
                 raise answer
             return answer
@@ -178,7 +178,7 @@ def test_live_it_waits_for_a_broker_that_went_away(
     monkeypatch.setattr(top_module, "connect", lambda _: nullcontext(Gone()))
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
     assert run(["top"]) == 0
-    assert next(told) is found, "it had gone on after the outage"
+    assert next(answers) is found, "it had gone on after the outage"
 
 
 def shown(renderable: Any) -> str:

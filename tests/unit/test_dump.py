@@ -28,8 +28,8 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def log(directory: Path, room: str) -> Path:
-    return directory / room / f"{0:020d}.log"
+def log(directory: Path, name: str) -> Path:
+    return directory / name / f"{0:020d}.log"
 
 
 def what(path: Path, kind: str, **options: bool) -> list[dict[str, Any]]:
@@ -94,17 +94,17 @@ def test_what_is_no_log(content: bytes, tmp_path: Path) -> None:
     assert what(path, "file")[0]["room"] is None
 
 
-@pytest.mark.parametrize(("version", "room", "says"), [(2, LogKind.INTAKE, "version 2"), (1, 9, "kind 9")])
-def test_a_log_of_another_program(version: int, room: int, says: str, directory: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("version", "kind", "says"), [(2, LogKind.INTAKE, "version 2"), (1, 9, "kind 9")])
+def test_a_log_of_another_program(version: int, kind: int, says: str, directory: Path, tmp_path: Path) -> None:
     path = tmp_path / "x.log"
-    head = frame.struct.pack("<8sIIqI", frame.FILE_MAGIC, version, room, 0, 0)
+    head = frame.struct.pack("<8sIIqI", frame.FILE_MAGIC, version, kind, 0, 0)
     head += frame.struct.pack("<I", frame.zlib.crc32(head))
     path.write_bytes(head + log(directory, "intake").read_bytes()[32:])
     assert says in what(path, "damage")[0]["reason"]
     assert len(what(path, "frame")) == 5, "frames are shown all the same, without their rows"
 
 
-def test_frames_of_another_room(directory: Path, tmp_path: Path) -> None:
+def test_frames_of_another_kind_of_log(directory: Path, tmp_path: Path) -> None:
     path = tmp_path / "x.log"
     path.write_bytes(frame.encode_file_header(LogKind.INTAKE, 0) + log(directory, "acks").read_bytes()[32:])
     assert "holds no record batch of the expected schema" in what(path, "damage")[0]["reason"]

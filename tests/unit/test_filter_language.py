@@ -541,43 +541,43 @@ def test_the_largest_allowed_are_taken() -> None:
     ],
 )
 def test_the_connection_itself_does_nothing_but_evaluate(statement: str) -> None:
-    found = parse_filter("sql: a = 'x'")
+    parsed = parse_filter("sql: a = 'x'")
     with pytest.raises(sqlite3.Error, match=r"not authorized|prohibited|denied"):
-        found._connection.execute(statement)  # type: ignore[attr-defined]  # noqa: SLF001 - SQLite's state
+        _connection_of(parsed).execute(statement)
 
 
 def test_a_batch_leaves_nothing_behind() -> None:
-    found = parse_filter("sql: a = 'x'")
+    parsed = parse_filter("sql: a = 'x'")
     for _ in range(3):
-        assert found.mask(batch_of([{"a": "x"}, {"a": "y"}])).tolist() == [True, False]
-        assert found._connection.execute("SELECT c0 FROM m").fetchall() == []  # type: ignore[attr-defined]  # noqa: SLF001
+        assert parsed.mask(batch_of([{"a": "x"}, {"a": "y"}])).tolist() == [True, False]
+        assert _connection_of(parsed).execute("SELECT c0 FROM m").fetchall() == []
 
 
 def test_an_evaluation_that_takes_too_long_is_ended_and_the_next_is_right(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = parse_filter("sql: " + " OR ".join(["a CONTAINS 'y'"] * 400))
+    parsed = parse_filter("sql: " + " OR ".join(["a CONTAINS 'y'"] * 400))
     rows = batch_of([{"a": "x" * 1000}] * 20_000)  # some 8 GB to look through
     monkeypatch.setattr(filter_sql, "EVALUATION_S_MAX", 0.05)
     with pytest.raises(InvalidArgumentError, match=r"on 20000 messages: not done after 0\.05 s"):
-        found.mask(rows)
+        parsed.mask(rows)
     monkeypatch.undo()
-    assert found.mask(batch_of([{"a": "x"}, {"a": "y"}])).tolist() == [False, True]
+    assert parsed.mask(batch_of([{"a": "x"}, {"a": "y"}])).tolist() == [False, True]
 
 
 @pytest.mark.timeout(60)  # else it would take hours
 def test_a_pattern_of_many_wildcards_is_no_trap() -> None:
-    found = parse_filter(f"sql: a LIKE '{'%a' * 100}%b'")
-    assert not found.mask(batch_of([{"a": "a" * 60_000}])).any()
+    parsed = parse_filter(f"sql: a LIKE '{'%a' * 100}%b'")
+    assert not parsed.mask(batch_of([{"a": "a" * 60_000}])).any()
 
 
 def test_threads_may_share_a_filter() -> None:
-    found = parse_filter("sql: n BETWEEN 100 AND 199 OR TAGS = 'A'")
+    parsed = parse_filter("sql: n BETWEEN 100 AND 199 OR TAGS = 'A'")
     wrong: list[object] = []
 
     def ask(start: int) -> None:
         batch = batch_of([{"n": str(n)} for n in range(start, start + 300)])
         expected = [100 <= n < 200 for n in range(start, start + 300)]
         try:
-            wrong.extend(start for _ in range(50) if found.mask(batch).tolist() != expected)
+            wrong.extend(start for _ in range(50) if parsed.mask(batch).tolist() != expected)
         except Exception as error:  # noqa: BLE001
             wrong.append(error)
 
@@ -590,10 +590,14 @@ def test_threads_may_share_a_filter() -> None:
 
 
 def test_a_filter_that_is_let_go_closes_its_connection() -> None:
-    found = parse_filter("sql: a = 'x'")
-    connection, gone = found._connection, weakref.ref(found)  # type: ignore[attr-defined]  # noqa: SLF001
-    del found
+    parsed = parse_filter("sql: a = 'x'")
+    connection, reference = _connection_of(parsed), weakref.ref(parsed)
+    del parsed
     gc.collect()
-    assert gone() is None
+    assert reference() is None
     with pytest.raises(sqlite3.ProgrammingError, match="closed"):
         connection.execute("SELECT 1")
+
+
+def _connection_of(parsed: object) -> sqlite3.Connection:
+    return parsed._connection  # type: ignore[attr-defined]  # noqa: SLF001 - only SQLite shows its limits and its rows

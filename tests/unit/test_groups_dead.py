@@ -36,7 +36,7 @@ def test_names_of_dead_letter_topics_are_topic_names_and_no_two_groups_share_one
 # -- how they come about ---------------------------------------------------------------------------------------------
 
 
-def test_a_message_that_always_fails_is_buried_with_the_cause(tmp_path: Path) -> None:
+def test_a_message_that_always_fails_is_dead_with_the_cause(tmp_path: Path) -> None:
     with open_broker(tmp_path) as broker:
         born = broker.clock.now_ms()
         broker.set_group("a", "g", tries=3)
@@ -51,13 +51,13 @@ def test_a_message_that_always_fails_is_buried_with_the_cause(tmp_path: Path) ->
         assert take(broker).num_rows == 0
         broker.advance(100)
         assert take(broker).num_rows == 0
-        letters = broker.dead_letters("a", "g")
-        [letter] = letters.to_pylist()
-        assert {n: letter[n] for n in ("body", "key", "tag", "id", "born_ms", "attempt", "topic")} == {
+        dead_letters = broker.dead_letters("a", "g")
+        [dead_letter] = dead_letters.to_pylist()
+        assert {n: dead_letter[n] for n in ("body", "key", "tag", "id", "born_ms", "attempt", "topic")} == {
             "body": b"body", "key": "k", "tag": "t", "id": "m", "born_ms": born, "attempt": 3, "topic": "%DLQ%a/g",
         }  # fmt: skip
-        assert (letter["expire_ms"], letter["repeat"]) == (None, None)
-        assert says(letters) == [
+        assert (dead_letter["expire_ms"], dead_letter["repeat"]) == (None, None)
+        assert says(dead_letters) == [
             {
                 "p": "1",
                 "tarry.dead.topic": "a",
@@ -155,7 +155,7 @@ def test_other_groups_do_not_notice(tmp_path: Path) -> None:
         assert [i.group for i in broker.groups("a")] == ["g", "h"]
 
 
-def test_dead_letters_are_an_ordinary_topic_whose_failures_are_not_buried_again(tmp_path: Path) -> None:
+def test_dead_letters_are_an_ordinary_topic_whose_failures_are_not_copied_again(tmp_path: Path) -> None:
     with open_broker(tmp_path) as broker:
         broker.set_group("a", "g", tries=1)
         put(broker, "a", "m", tries=1)
@@ -217,7 +217,7 @@ def test_a_refused_copy_is_found_again_after_a_restart(tmp_path: Path) -> None:
         assert broker.dead_letters("a", "g")["attempt"].to_pylist() == [2]
 
 
-def test_many_are_buried_in_parts(tmp_path: Path) -> None:
+def test_many_are_copied_in_parts(tmp_path: Path) -> None:
     with open_broker(tmp_path) as broker:
         broker.set_group("a", "g", tries=1)
         put(broker, "a", *[str(k) for k in range(2500)])
@@ -236,7 +236,7 @@ def test_many_are_buried_in_parts(tmp_path: Path) -> None:
 # -- respawn and purge -----------------------------------------------------------------------------------------------
 
 
-def buried(broker: Any, *names: str) -> None:
+def make_dead(broker: Any, *names: str) -> None:
     broker.set_group("a", "g", tries=1)
     put(broker, "a", *names, properties={"p": "1"})
     fail(broker, 1)
@@ -246,7 +246,7 @@ def buried(broker: Any, *names: str) -> None:
 def test_a_respawned_message_is_tried_anew_by_its_group_alone(tmp_path: Path) -> None:
     with open_broker(tmp_path) as broker:
         broker.group("a", "other")
-        buried(broker, "m", "n")
+        make_dead(broker, "m", "n")
         assert drained(broker, group="other") == ["m", "n"]
         [offset, _] = broker.dead_letters("a", "g")["offset"].to_pylist()
         assert broker.respawn("a", "g", offsets=[offset, 77]) == 1
@@ -269,7 +269,7 @@ def test_a_respawned_message_is_tried_anew_by_its_group_alone(tmp_path: Path) ->
 
 def test_respawn_keeps_a_pace(tmp_path: Path) -> None:
     with open_broker(tmp_path) as broker:
-        buried(broker, *"abcdef")
+        make_dead(broker, *"abcdef")
         assert broker.respawn("a", "g", limit=4, per_second=2) == 4
         assert ids(broker.dead_letters("a", "g")) == ["e", "f"]
         seen = []
@@ -285,7 +285,7 @@ def test_respawn_keeps_a_pace(tmp_path: Path) -> None:
 def test_purge(tmp_path: Path) -> None:
     clock = TestClock()
     with open_broker(tmp_path, clock=clock) as broker:
-        buried(broker, *"abcde")
+        make_dead(broker, *"abcde")
         offsets = broker.dead_letters("a", "g")["offset"].to_numpy()
         assert broker.purge("a", "g", offsets=offsets[1:3]) == 2
         assert broker.purge("a", "g", offsets=offsets[:2]) == 1
@@ -303,7 +303,7 @@ def test_a_respawn_that_fails_loses_nothing(tmp_path: Path) -> None:
 
     files = FaultyFiles()
     with open_broker(tmp_path, files=files) as broker:
-        buried(broker, *"abc")
+        make_dead(broker, *"abc")
         files.full_directory = "intake"
         with pytest.raises(DiskFullError):
             broker.respawn("a", "g")
@@ -316,7 +316,7 @@ def test_a_respawn_that_fails_loses_nothing(tmp_path: Path) -> None:
 
 def test_dead_letters_of_a_deleted_group_can_be_looked_at_and_purged(tmp_path: Path) -> None:
     with open_broker(tmp_path) as broker:
-        buried(broker, "m")
+        make_dead(broker, "m")
         broker.delete_group("a", "g")
         assert ids(broker.dead_letters("a", "g")) == ["m"]
         with pytest.raises(NotFoundError, match="topic 'a' has no group 'g'"):
@@ -340,7 +340,7 @@ def test_dead_letters_of_a_deleted_group_can_be_looked_at_and_purged(tmp_path: P
 )
 def test_bad_arguments_are_refused(call: Any, tmp_path: Path) -> None:
     with open_broker(tmp_path) as broker:
-        buried(broker, "m", "n")
+        make_dead(broker, "m", "n")
         with pytest.raises(InvalidArgumentError, match="allowed"):
             call(broker)
         assert ids(broker.dead_letters("a", "g")) == ["m", "n"]
@@ -363,16 +363,16 @@ def test_dead_letters_outlive_the_retention(tmp_path: Path) -> None:
     clock = TestClock()
     settings = {**SMALL, "retention_ms": HOUR_MS}
     with open_broker(tmp_path, clock=clock, **settings) as broker:
-        buried(broker, "m", "n", "o")
+        make_dead(broker, "m", "n", "o")
         topic = dead_topic("a", "g")
         assert drained(broker, topic, "reader") == ["m", "n", "o"]
         broker.purge("a", "g", offsets=broker.dead_letters("a", "g")["offset"].to_numpy()[1:2])
         first = broker.components.ready.segments[0]
         pass_days(broker, tmp_path, 4)
         assert broker.components.ready.segments[0] > first + 1, "its segment is gone"
-        letters = broker.dead_letters("a", "g")
-        assert ids(letters) == ["m", "o"]
-        assert [p["tarry.dead.cause"] for p in says(letters)] == ["tries"] * 2
+        dead_letters = broker.dead_letters("a", "g")
+        assert ids(dead_letters) == ["m", "o"]
+        assert [p["tarry.dead.cause"] for p in says(dead_letters)] == ["tries"] * 2
         assert take(broker, topic, "reader").num_rows == 0, "a group of that topic does not get them twice"
         info = broker.group_info("a", "g")
         assert (info.dead, info.lost) == (2, 0)
@@ -389,7 +389,7 @@ def test_a_segment_with_dead_letters_stays_while_they_cannot_be_put_again(tmp_pa
     settings = {**SMALL, "retention_ms": HOUR_MS}
     files = FaultyFiles()
     with open_broker(tmp_path, files=files, **settings) as broker:
-        buried(broker, "m")
+        make_dead(broker, "m")
         first = broker.components.ready.segments[0]
         broker.advance("2h")
         put(broker, "other", *[f"{i}" for i in range(12)], properties={"x": "y" * 900})

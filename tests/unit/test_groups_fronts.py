@@ -45,8 +45,8 @@ def test_a_query_without_waiting_says_when_to_look_again(rig: Rig) -> None:
 
 
 def test_an_acknowledgement_is_news_where_it_lets_somebody_have_more(rig: Rig) -> None:
-    told: list[int] = []
-    rig.group.listen(lambda: told.append(1))
+    calls: list[int] = []
+    rig.group.listen(lambda: calls.append(1))
     rig.box.append("a", "a", "a")
     full = rig.consumer(prefetch=2)
     batch, _ = full.poll(10)
@@ -54,33 +54,33 @@ def test_an_acknowledgement_is_news_where_it_lets_somebody_have_more(rig: Rig) -
     assert full.poll(10)[0] is None, "it holds as many as it may"
     leases, places = of(batch)
     rig.group.ack_each(leases[:1], places[:1], lambda error: None)
-    assert len(told) == 1
+    assert len(calls) == 1
     last, _ = full.poll(10)
     assert last is not None
     rig.group.ack_each(*of(last), lambda error: None)
-    assert len(told) == 1, "nothing is left that waits for it"
+    assert len(calls) == 1, "nothing is left that waits for it"
     rig.group.nack(leases[1:], places[1:], 0)
-    before = len(told)
+    before = len(calls)
     again, _ = full.poll(10)
     assert again is not None
     rig.group.ack_each(*of(again), lambda error: None)
-    assert len(told) == before
+    assert len(calls) == before
 
 
 def test_a_listener_is_told_of_news_until_it_has_enough(rig: Rig) -> None:
-    told: list[int] = []
-    unsubscribe = rig.group.listen(lambda: told.append(1))
+    calls: list[int] = []
+    unsubscribe = rig.group.listen(lambda: calls.append(1))
     other: list[int] = []
     rig.group.listen(lambda: other.append(1))
     rig.box.append("a")
     rig.topic.notify()
-    assert len(told) == len(other) == 1
+    assert len(calls) == len(other) == 1
     consumer = rig.consumer()
     consumer.ack(*of(take(consumer)))
-    assert len(told) == 2
+    assert len(calls) == 2
     unsubscribe()
     rig.topic.notify()
-    assert (len(told), len(other)) == (2, 3)
+    assert (len(calls), len(other)) == (2, 3)
     rig.control.stop()
     assert len(other) == 4
 
@@ -92,11 +92,11 @@ def test_each_acknowledgement_has_its_own_answer(rig: Rig) -> None:
     leases, places = of(batch, 0, 2, 2, 3)
     leases = leases.copy()
     leases[3] = 99
-    told: list[object] = []
-    assert rig.group.ack_each(leases, places, told.append).tolist() == [True, True, False, False]
-    assert told == [None], "to be stale is no failure"
-    assert rig.group.ack_each(leases, places, told.append).tolist() == [False] * 4
-    assert told == [None, None]
+    results: list[object] = []
+    assert rig.group.ack_each(leases, places, results.append).tolist() == [True, True, False, False]
+    assert results == [None], "to be stale is no failure"
+    assert rig.group.ack_each(leases, places, results.append).tolist() == [False] * 4
+    assert results == [None, None]
     assert rig.group.unsettled == 2
 
 
@@ -145,9 +145,9 @@ def test_a_consumer_gives_a_message_up(rig: Rig) -> None:
     rig.box.append("a", "a")
     consumer = rig.consumer()
     batch = take(consumer)
-    told: list[object] = []
-    assert rig.group.reject(*of(batch, 1), told.append) == 1
-    assert told == [None]
+    results: list[object] = []
+    assert rig.group.reject(*of(batch, 1), results.append) == 1
+    assert results == [None]
     [copies] = rig.copies
     assert dict(copies["properties"][0].as_py())["tarry.dead.attempts"] == "1"
     assert consumer.ack(*of(batch)) == 1

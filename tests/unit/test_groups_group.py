@@ -224,9 +224,9 @@ def test_a_lease_expires_and_the_attempt_counts(rig: Rig) -> None:
     again = take(consumer)
     assert (offsets(again), again["attempt"].to_pylist()) == ([1], [2])
     assert consumer.held == 1
-    told: list[object] = []
-    assert consumer.ack(*of(batch, 1), told.append) == 0
-    assert isinstance(told[0], StaleLeaseError)
+    results: list[object] = []
+    assert consumer.ack(*of(batch, 1), results.append) == 0
+    assert isinstance(results[0], StaleLeaseError)
     assert consumer.ack(*of(again)) == 1
     assert rig.group.unsettled == 0
 
@@ -291,13 +291,13 @@ def test_mixed_and_repeated_settlements(rig: Rig) -> None:
     one, two = take(consumer, 3), take(consumer, 3)
     leases = np.concatenate([one["lease"], two["lease"], one["lease"]])
     every = np.concatenate([one["offset"], two["offset"], one["offset"]])
-    told: list[object] = []
-    assert rig.group.ack(leases, every, told.append) == 6
-    assert isinstance(told[0], StaleLeaseError), "three were given twice"
-    assert rig.group.ack(np.empty(0, np.int64), np.empty(0, np.int64), told.append) == 0
-    assert told[1] is None
-    assert rig.group.ack(np.array([77]), np.array([0]), told.append) == 0
-    assert "1 of 1 leases are stale" in str(told[2])
+    results: list[object] = []
+    assert rig.group.ack(leases, every, results.append) == 6
+    assert isinstance(results[0], StaleLeaseError), "three were given twice"
+    assert rig.group.ack(np.empty(0, np.int64), np.empty(0, np.int64), results.append) == 0
+    assert results[1] is None
+    assert rig.group.ack(np.array([77]), np.array([0]), results.append) == 0
+    assert "1 of 1 leases are stale" in str(results[2])
 
 
 def test_a_closed_consumer_gives_back_at_once(rig: Rig) -> None:

@@ -15,8 +15,8 @@ from tarry.testing import TestBroker, open_broker
 def dead(broker: TestBroker) -> dict[str, str]:
     """Ids of the dead letters, and why each is one."""
     broker.step()
-    letters = broker.dead_letters("a", "g")
-    return dict(zip(ids(letters), [p["tarry.dead.cause"] for p in says(letters)], strict=True))
+    dead_letters = broker.dead_letters("a", "g")
+    return dict(zip(ids(dead_letters), [p["tarry.dead.cause"] for p in says(dead_letters)], strict=True))
 
 
 def test_without_an_expiry_it_is_delivered_however_late(tmp_path: Path) -> None:
@@ -129,8 +129,8 @@ def test_a_respawned_message_does_not_expire_again(tmp_path: Path) -> None:
         broker.advance(2)
         assert take(broker).num_rows == 0
         assert dead(broker) == {"m": "expired"}
-        letter = broker.dead_letters("a", "g")
-        assert letter["attempt"].to_pylist() == [0], "nobody had it"
+        dead_letter = broker.dead_letters("a", "g")
+        assert dead_letter["attempt"].to_pylist() == [0], "nobody had it"
         broker.respawn("a", "g")
         broker.step()
         broker.advance(100)

@@ -103,7 +103,7 @@ def test_poison_that_every_consumer_fails_ends_among_the_dead(broker: Broker) ->
             consumer.ack(batch["lease"].to_numpy(), batch["offset"].to_numpy())
 
 
-def test_seeking_while_messages_are_buried(broker: Broker) -> None:
+def test_seeking_while_messages_are_copied_to_the_dead_letters(broker: Broker) -> None:
     broker.set_group("a", "g", tries=1)
     schedule(broker, [f"{k}" for k in range(300)])
     over = threading.Event()

@@ -138,11 +138,11 @@ def test_without_a_thread_a_crash_goes_through() -> None:
     def crash(items: list[int]) -> None:
         raise KeyboardInterrupt
 
-    told: list[object] = []
-    commits = GroupCommit("test", crash, lambda e, i: told.append(i), weight_max=10, threaded=False)
+    failed: list[object] = []
+    commits = GroupCommit("test", crash, lambda e, i: failed.append(i), weight_max=10, threaded=False)
     with pytest.raises(KeyboardInterrupt):
         commits.submit(1, 1)
-    assert told == [[1]]
+    assert failed == [[1]]
 
 
 def test_errors_of_our_own_stay_what_they_are() -> None:

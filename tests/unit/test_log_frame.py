@@ -101,20 +101,20 @@ def test_a_body_length_beyond_the_limit_is_refused() -> None:
     assert frame.decode_header(head + tail) is None
 
 
-@pytest.mark.parametrize("room", list(LogKind))
-def test_file_header(room: LogKind) -> None:
-    data = frame.encode_file_header(room, 42)
+@pytest.mark.parametrize("kind", list(LogKind))
+def test_file_header(kind: LogKind) -> None:
+    data = frame.encode_file_header(kind, 42)
     assert len(data) == frame.FILE_HEADER_BYTES
-    assert frame.decode_file_header(data) == (room, 42)
+    assert frame.decode_file_header(data) == (kind, 42)
     for at in range(len(data)):
         changed = bytearray(data)
         changed[at] ^= 1
         assert frame.decode_file_header(bytes(changed)) is None
 
 
-@pytest.mark.parametrize(("version", "room", "says"), [(2, 1, "version 2"), (1, 9, "kind 9")])
-def test_a_sound_header_that_we_do_not_know_is_refused(version: int, room: int, says: str) -> None:
-    head = frame.struct.pack("<8sIIqI", frame.FILE_MAGIC, version, room, 0, 0)
+@pytest.mark.parametrize(("version", "kind", "says"), [(2, 1, "version 2"), (1, 9, "kind 9")])
+def test_a_sound_header_that_we_do_not_know_is_refused(version: int, kind: int, says: str) -> None:
+    head = frame.struct.pack("<8sIIqI", frame.FILE_MAGIC, version, kind, 0, 0)
     data = head + frame.struct.pack("<I", frame.zlib.crc32(head))
     with pytest.raises(CorruptError, match=says):
         frame.decode_file_header(data)

@@ -40,7 +40,7 @@ def test_the_first_list_and_count_are_whole(world: World) -> None:
     assert [topic.pending for topic in broker.pending()] == [MESSAGES - 20]
     keyed = [broker.find_key("a", f"k{n}") is not None for n in range(MESSAGES // 2)]
     assert keyed == [False] * 15 + [True] * (MESSAGES // 2 - 15)
-    handles = [world.handles[i] for i in sorted(world.gone)]
+    handles = [world.handles[i] for i in sorted(world.cancelled)]
     assert set(broker.cancel_many(handles)) == {Outcome.CANCELLED}
     assert broker.status()["registry"] == {"in_use": True, "made_again_ms": world.clock.now_ms()}
     world.drain()

@@ -82,8 +82,8 @@ def test_ranges_tile(start: int, rows: int, cores: int) -> None:
 
 def rows(start: int, stop: int) -> pa.RecordBatch:
     n = stop - start
-    known = {"seq": pa.array(np.arange(start, stop, dtype=np.int64)), "due_ms": pa.array(np.zeros(n, np.int64))}
-    return pa.RecordBatch.from_arrays([known.get(f.name, pa.nulls(n, f.type)) for f in SCHEMA], schema=SCHEMA)
+    columns = {"seq": pa.array(np.arange(start, stop, dtype=np.int64)), "due_ms": pa.array(np.zeros(n, np.int64))}
+    return pa.RecordBatch.from_arrays([columns.get(f.name, pa.nulls(n, f.type)) for f in SCHEMA], schema=SCHEMA)
 
 
 class Client:
@@ -254,8 +254,8 @@ def test_the_bundled_java_runs_without_the_module_it_lacks(tmp_path: Path, monke
     without_java(monkeypatch, fake_java(tmp_path / "a b" / "jdk", "25"))
     home = java.find_java_home(tmp_path / "cache")
     arguments = ["-Xmx1g", "--add-modules=jdk.incubator.vector", "-Dx=a b", "Main", "*"]
-    told = subprocess.run([home / "bin" / "java", *arguments], capture_output=True, text=True, check=True).stdout
-    assert told.splitlines() == ["arg:-Xmx1g", "arg:-Dx=a b", "arg:Main", "arg:*"]
+    printed = subprocess.run([home / "bin" / "java", *arguments], capture_output=True, text=True, check=True).stdout
+    assert printed.splitlines() == ["arg:-Xmx1g", "arg:-Dx=a b", "arg:Main", "arg:*"]
     assert java.find_java_home(tmp_path / "cache") == home
     assert os.listdir(home / "bin") == ["java"]  # noqa: PTH208
 

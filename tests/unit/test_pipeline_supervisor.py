@@ -32,22 +32,22 @@ open({told!r}, "a").write(f"{{os.getpid()}} {{grandchild.pid}}\\n")
 """
 
 
-def children(told: Path) -> list[list[int]]:
-    return [[int(w) for w in line.split()] for line in told.read_text().splitlines()] if told.exists() else []
+def children(report: Path) -> list[list[int]]:
+    return [[int(w) for w in line.split()] for line in report.read_text().splitlines()] if report.exists() else []
 
 
 def supervisor(tmp_path: Path, then: str, before: str = "", **how: float) -> tuple[Supervisor, Path]:
-    told = tmp_path / "told"
-    script = CHILD.format(told=str(told), then=then, before=before)
-    return Supervisor([sys.executable, "-c", script], tmp_path / "log" / "pipeline.log", **how), told
+    report = tmp_path / "told"
+    script = CHILD.format(told=str(report), then=then, before=before)
+    return Supervisor([sys.executable, "-c", script], tmp_path / "log" / "pipeline.log", **how), report
 
 
 def test_runs_and_stops_with_all_it_started(tmp_path: Path) -> None:
-    kept, told = supervisor(tmp_path, "time.sleep(600)")
+    kept, report = supervisor(tmp_path, "time.sleep(600)")
     assert kept.status()["state"] == "stopped"
     kept.start()
-    wait_until(lambda: len(children(told)) == 1)
-    (child, grandchild), status = children(told)[0], kept.status()
+    wait_until(lambda: len(children(report)) == 1)
+    (child, grandchild), status = children(report)[0], kept.status()
     assert (status["state"], status["pid"], status["restarts"], status["last_error"]) == ("running", child, 0, None)
     kept.stop()
     assert kept.status()["state"] == "stopped"
@@ -57,23 +57,23 @@ def test_runs_and_stops_with_all_it_started(tmp_path: Path) -> None:
 
 
 def test_a_child_that_does_not_listen_is_killed(tmp_path: Path) -> None:
-    kept, told = supervisor(tmp_path, "time.sleep(600)", before="signal.signal(signal.SIGTERM, signal.SIG_IGN)")
+    kept, report = supervisor(tmp_path, "time.sleep(600)", before="signal.signal(signal.SIGTERM, signal.SIG_IGN)")
     kept.start()
-    wait_until(lambda: len(children(told)) == 1)
+    wait_until(lambda: len(children(report)) == 1)
     kept.stop(timeout_s=0.1)
-    assert not alive(children(told)[0][0])
-    assert not session_members(children(told)[0][0])
+    assert not alive(children(report)[0][0])
+    assert not session_members(children(report)[0][0])
 
 
 def test_restarts_with_back_off_and_tells_why(tmp_path: Path) -> None:
-    kept, told = supervisor(tmp_path, "sys.exit('the reason')", backoff_s_min=0.01, backoff_s_max=0.04)
+    kept, report = supervisor(tmp_path, "sys.exit('the reason')", backoff_s_min=0.01, backoff_s_max=0.04)
     kept.start()
-    wait_until(lambda: len(children(told)) >= 4)
+    wait_until(lambda: len(children(report)) >= 4)
     kept.stop()
     status = kept.status()
     assert status["last_error"] == "the reason"
     assert status["restarts"] >= 3
-    for child, grandchild in children(told):
+    for child, grandchild in children(report):
         assert not alive(child)
         assert not session_members(child)
         wait_until(lambda pid=grandchild: not alive(pid))  # type: ignore[misc]
@@ -106,12 +106,12 @@ def test_back_off_grows_to_its_cap_and_shrinks_after_a_healthy_run(
 
 
 def test_what_is_not_installed_is_tried_rarely(tmp_path: Path) -> None:
-    kept, told = supervisor(tmp_path, "sys.exit(78)", backoff_s_min=0.01, backoff_s_max=300)
+    kept, report = supervisor(tmp_path, "sys.exit(78)", backoff_s_min=0.01, backoff_s_max=300)
     kept.start()
     wait_until(lambda: kept.status()["state"] == "waiting" and kept.status()["restarts"] == 1)
     assert kept.status()["next_try_ms"] > 1000 * time.time() + 100_000
     kept.stop()
-    assert len(children(told)) == 1
+    assert len(children(report)) == 1
 
 
 def test_what_cannot_be_started_is_told(tmp_path: Path) -> None:
@@ -138,12 +138,12 @@ def test_the_log_is_rotated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
 def test_the_child_ends_when_the_broker_is_killed(tmp_path: Path, how: signal.Signals) -> None:
     """A process that follows its parent as the job does; its parent is killed without a chance to say so."""
-    told = tmp_path / "told"
+    report = tmp_path / "told"
     job = (
         "import os, sys, threading, time\n"
         "from tarry.spark.runtime.process import follow_parent\n"
         "follow_parent(int(sys.argv[-1]), lambda: os._exit(3))\n"
-        f"open({str(told)!r}, 'w').write(str(os.getpid()))\n"
+        f"open({str(report)!r}, 'w').write(str(os.getpid()))\n"
         "time.sleep(600)\n"
     )
     broker = (
@@ -152,8 +152,8 @@ def test_the_child_ends_when_the_broker_is_killed(tmp_path: Path, how: signal.Si
     )
     process = subprocess.Popen([sys.executable, "-c", broker])
     try:
-        wait_until(lambda: told.exists() and told.read_text() != "")
-        child = int(told.read_text())
+        wait_until(lambda: report.exists() and report.read_text() != "")
+        child = int(report.read_text())
     finally:
         process.send_signal(how)
         process.wait()
@@ -161,9 +161,9 @@ def test_the_child_ends_when_the_broker_is_killed(tmp_path: Path, how: signal.Si
 
 
 def test_a_parent_that_is_gone_already_is_noticed(tmp_path: Path) -> None:
-    gone = subprocess.Popen([sys.executable, "-c", ""])
-    gone.wait()
-    follow = f"from tarry.spark.runtime.process import follow_parent\nfollow_parent({gone.pid}, lambda: os._exit(3))\n"
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    follow = f"from tarry.spark.runtime.process import follow_parent\nfollow_parent({ended.pid}, lambda: os._exit(3))\n"
     code = f"import os, time\n{follow}time.sleep(60)"
     assert subprocess.run([sys.executable, "-c", code], timeout=30, check=False).returncode == 3
 

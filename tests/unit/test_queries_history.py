@@ -36,7 +36,7 @@ def commit(broker: TestBroker) -> None:
     broker.step()
 
 
-def told(history: History) -> list[str]:
+def event_names(history: History) -> list[str]:
     return [event.event for event in history.events]
 
 
@@ -74,7 +74,7 @@ def test_from_pending_to_acknowledged(tmp_path: Path) -> None:
         broker.group("a", "h")
         broker.advance("30s")
         found = broker.history(receipt.handle)
-        assert told(found) == ["accepted", "due", "group", "group"]
+        assert event_names(found) == ["accepted", "due", "group", "group"]
         assert only(found, "due").details == {"topic": "a", "offset": 0}
         assert groups(found) == {"g": {"state": "ready"}, "h": {"state": "ready"}}
         assert len(found.unknown) == 2
@@ -97,7 +97,7 @@ def test_cancelled_wherever_it_is(tmp_path: Path) -> None:
         at = broker.clock.now_ms()
         assert broker.cancel(first.handle) == "done"
         found = broker.history(first.handle)
-        assert told(found) == ["accepted", "cancelled"]
+        assert event_names(found) == ["accepted", "cancelled"]
         assert (only(found, "cancelled").at_ms, found.unknown) == (at, [])
         second = broker.schedule("a", b"z", delay="2h")
         commit(broker)
@@ -117,13 +117,13 @@ def test_rescheduled_and_replaced(tmp_path: Path) -> None:
         moved = broker.reschedule(first.handle, delay="3h").receipt
         assert moved is not None
         found = broker.history(first.handle)
-        assert told(found) == ["accepted", "rescheduled", "accepted", "pending"]
+        assert event_names(found) == ["accepted", "rescheduled", "accepted", "pending"]
         event = only(found, "rescheduled")
         assert (event.seq, event.details) == (first.seq, {"by_seq": moved.seq, "due_ms": moved.due_ms})
         assert only(found, "pending").seq == moved.seq
         assert found.unknown == []
         # By its id it is found where it is now.
-        assert told(broker.history("m", topic="a"))[-1] == "pending"
+        assert event_names(broker.history("m", topic="a"))[-1] == "pending"
         old = broker.schedule("a", b"1", delay="1h", key="k")
         new = broker.schedule("a", b"2", delay="2h", key="k")
         found = broker.history(old.handle)
@@ -147,10 +147,10 @@ def test_rescheduled_long_ago_and_all_of_it_in_the_store(tmp_path: Path) -> None
         found = broker.history(first.handle)
         assert moved is not None
         assert only(found, "rescheduled").details["by_seq"] == moved.seq
-        assert told(found) == ["accepted", "rescheduled", "accepted", "pending"]
+        assert event_names(found) == ["accepted", "rescheduled", "accepted", "pending"]
         assert found.unknown == []
         found = broker.history(gone.handle)
-        assert told(found) == ["accepted", "cancelled"]
+        assert event_names(found) == ["accepted", "cancelled"]
 
 
 def test_dead_and_respawned(tmp_path: Path) -> None:
@@ -159,11 +159,11 @@ def test_dead_and_respawned(tmp_path: Path) -> None:
         receipt = broker.schedule("a", b"x", id="m")
         broker.step()
         fail(broker, 2)
-        buried = broker.clock.now_ms()
+        died_ms = broker.clock.now_ms()
         found = broker.history(receipt.handle)
         assert groups(found) == {"g": {"state": "settled"}}
         dead = only(found, "dead")
-        assert dead.at_ms == buried
+        assert dead.at_ms == died_ms
         assert dead.details == {"group": "g", "cause": "tries", "attempts": "2", "offset": 0, "kept": "yes"}
         assert broker.respawn("a", "g") == 1
         broker.step()
@@ -171,7 +171,7 @@ def test_dead_and_respawned(tmp_path: Path) -> None:
         assert only(found, "dead").details["kept"] == "no"
         again = only(found, "respawned")
         assert (again.seq != receipt.seq, again.details["only"]) == (True, "g")
-        assert told(broker.history("m")).count("due") == 2
+        assert event_names(broker.history("m")).count("due") == 2
 
 
 def test_expiry_and_series(tmp_path: Path) -> None:
@@ -183,7 +183,7 @@ def test_expiry_and_series(tmp_path: Path) -> None:
         series = broker.schedule("s", b"x", delay="1m", repeat={"every": "1m"})
         broker.advance("61s")
         found = broker.history(series.handle)
-        assert told(found)[:2] == ["accepted", "due"]
+        assert event_names(found)[:2] == ["accepted", "due"]
         assert only(found, "next").at_ms == now + 120_000
         broker.advance("60s")
         assert only(broker.history(short.handle), "expired").details == {}
@@ -202,7 +202,7 @@ def test_what_is_gone_is_said_to_be(tmp_path: Path) -> None:
         commit(broker)
         broker.step()
         found = broker.history(receipt.handle)
-        assert told(found) == ["due"]
+        assert event_names(found) == ["due"]
         assert any("concluded from its due time alone" in sentence for sentence in found.unknown)
         broker.advance("2h")
         found = broker.history(receipt.handle)
@@ -213,7 +213,7 @@ def test_what_is_gone_is_said_to_be(tmp_path: Path) -> None:
 
 def test_what_never_was_and_what_is_refused(tmp_path: Path) -> None:
     with open_broker(tmp_path) as broker:
-        assert told(broker.history("never")) == []
+        assert event_names(broker.history("never")) == []
         assert "Without a topic" in broker.history("never").unknown[0]
         assert "Nothing is known" in broker.history("never", topic="a").unknown[0]
         receipt = broker.schedule("a", b"x", delay="1h")
@@ -222,7 +222,7 @@ def test_what_never_was_and_what_is_refused(tmp_path: Path) -> None:
             broker.history(handle.encode(genuine.seq, genuine.due_ms, genuine.first_seq, genuine.rows, b"12345678"))
         # Its due time is a hint that nobody has signed.
         other = handle.encode(genuine.seq, genuine.due_ms + 5, genuine.first_seq, genuine.rows, genuine.token)
-        assert told(broker.history(other)) == []
+        assert event_names(broker.history(other)) == []
         for wrong in ("", None, 5):
             with pytest.raises(InvalidArgumentError, match="what is"):
                 broker.history(wrong)  # type: ignore[arg-type]
@@ -234,8 +234,8 @@ def test_ids_of_many_messages_and_of_what_has_fallen_due(tmp_path: Path) -> None
             broker.schedule(topic, b"x", id="same")
             broker.schedule(topic, b"x", id="same", delay="1h")
         broker.step()
-        assert told(broker.history("same")).count("accepted") == 4
-        assert told(broker.history("same", topic="b")).count("accepted") == 2
+        assert event_names(broker.history("same")).count("accepted") == 4
+        assert event_names(broker.history("same", topic="b")).count("accepted") == 2
         other = broker.schedule("a", b"x")
         broker.step()
         assert [e.seq for e in broker.history(other.id).events if e.event == "due"] == [other.seq]

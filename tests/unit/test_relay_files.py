@@ -39,8 +39,8 @@ def test_each_row_is_delivered_once_when_it_is_due(tmp_path_factory: object, som
             counted = sum(tracker.count(file, at, end) for file in files)
             rows = 0
             for shard in range(SHARDS):
-                mine = tuple(f for f in files if shard in f.shards(SHARDS))
-                for batch in work.rows(DeliverPlan(shard, at, end, mine, (), 0), at, end):
+                of_shard = tuple(f for f in files if shard in f.shards(SHARDS))
+                for batch in work.rows(DeliverPlan(shard, at, end, of_shard, (), 0), at, end):
                     rows += batch.num_rows
                     assert (np.diff(batch["due_ms"].to_numpy()) >= 0).all()
                     for seq, due_ms in zip(batch["seq"].to_pylist(), batch["due_ms"].to_pylist(), strict=True):

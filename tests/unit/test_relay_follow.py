@@ -42,8 +42,8 @@ class Kafka:
         """Shards whose next commit fails: 1 before it took place, -1 afterwards; shard + 1, so that there is a sign."""
 
     def places(self, marker_topic: str) -> list[Reached]:
-        found = [self.markers.get((marker_topic, shard), Marker(None)) for shard in range(SHARDS)]
-        return [reached(marker) or Reached(0, 0) for marker in found]
+        markers = [self.markers.get((marker_topic, shard), Marker(None)) for shard in range(SHARDS)]
+        return [reached(marker) or Reached(0, 0) for marker in markers]
 
 
 class FakeWriter:
@@ -156,7 +156,7 @@ def test_each_record_comes_once_and_never_early(
         places = kafka.places(world.settings.marker_topic)
         return Follower(world.settings, world.store, runner, places, clock)  # type: ignore[arg-type]
 
-    follower, keeper = begin(), RelayUpkeep(world.store, in_process, clock=clock)
+    follower, relay_upkeep = begin(), RelayUpkeep(world.store, in_process, clock=clock)
 
     def deliver() -> None:
         nonlocal follower
@@ -188,7 +188,7 @@ def test_each_record_comes_once_and_never_early(
             elif what == "break":
                 kafka.breaks.add(value)
             elif what == "upkeep":
-                keeper.round(threading.Event())
+                relay_upkeep.round(threading.Event())
             elif what == "read":
                 try:
                     follow(follower, pieces=value)

@@ -34,8 +34,14 @@ NOW_MS = BORN_MS + 700
 
 
 def decided(headers: list[Header], *, delay_ms: int | None = None, **more: object) -> Decision:
-    told = {"key": b"k", "tombstone": False, "timestamp_ms": BORN_MS, "now_ms": NOW_MS, "delay_ms_max": DELAY_MS_MAX}
-    return decide(TopicRule("orders-due", delay_ms), headers, **(told | more))  # type: ignore[arg-type]
+    arguments = {
+        "key": b"k",
+        "tombstone": False,
+        "timestamp_ms": BORN_MS,
+        "now_ms": NOW_MS,
+        "delay_ms_max": DELAY_MS_MAX,
+    }
+    return decide(TopicRule("orders-due", delay_ms), headers, **(arguments | more))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -52,9 +58,9 @@ def decided(headers: list[Header], *, delay_ms: int | None = None, **more: objec
     ],
 )
 def test_when(headers: list[Header], due_ms: int) -> None:
-    found = decided([("a", b"1"), *headers, ("a", None)])
-    assert (found.action, found.due_ms, found.target) == (Action.AT, due_ms, "orders-due")
-    assert list(found.headers) == [("a", b"1"), ("a", None)]
+    decision = decided([("a", b"1"), *headers, ("a", None)])
+    assert (decision.action, decision.due_ms, decision.target) == (Action.AT, due_ms, "orders-due")
+    assert list(decision.headers) == [("a", b"1"), ("a", None)]
 
 
 def test_a_delay_counts_from_the_timestamp_and_without_one_from_the_batch() -> None:
@@ -72,12 +78,12 @@ def test_without_headers_it_passes_or_has_the_topics_delay() -> None:
 
 
 def test_what_another_relay_has_added_is_replaced() -> None:
-    found = decided([(SOURCE_OFFSET, b"7"), ("a", b"")])
-    assert (found.action, list(found.headers)) == (Action.PASS, [("a", b"")])
+    decision = decided([(SOURCE_OFFSET, b"7"), ("a", b"")])
+    assert (decision.action, list(decision.headers)) == (Action.PASS, [("a", b"")])
 
 
 @pytest.mark.parametrize(
-    ("headers", "told"),
+    ("headers", "reason"),
     [
         ([("tarry-dealy", b"1s")], "'tarry-dealy' is unknown; allowed: tarry-cancel"),
         ([(DELAY, b"1s"), (DELAY, b"2s")], "'tarry-delay' is there twice"),
@@ -98,11 +104,11 @@ def test_what_another_relay_has_added_is_replaced() -> None:
         ([(CANCEL, b"k")], "has a value; allowed: a null value"),
     ],
 )
-def test_what_cannot_be_scheduled_is_dead_with_all_its_headers(headers: list[Header], told: str) -> None:
-    found = decided([("a", b"1"), *headers])
-    assert found.action == Action.DEAD
-    assert told in found.reason
-    assert list(found.headers) == [("a", b"1"), *headers]
+def test_what_cannot_be_scheduled_is_dead_with_all_its_headers(headers: list[Header], reason: str) -> None:
+    decision = decided([("a", b"1"), *headers])
+    assert decision.action == Action.DEAD
+    assert reason in decision.reason
+    assert list(decision.headers) == [("a", b"1"), *headers]
 
 
 def test_cancel() -> None:
@@ -123,15 +129,15 @@ any_headers = st.lists(st.tuples(st.one_of(st.sampled_from([*READ, SOURCE_OFFSET
 def test_any_record_has_one_answer(
     headers: list[Header], tombstone: bool, key: bytes | None, delay_ms: int | None
 ) -> None:
-    found = decided(headers, tombstone=tombstone, key=key, delay_ms=delay_ms)
+    decision = decided(headers, tombstone=tombstone, key=key, delay_ms=delay_ms)
     own = [h for h in headers if not h[0].startswith("tarry-")]
-    assert list(found.headers) == (headers if found.action == Action.DEAD else own)
-    assert bool(found.reason) == (found.action == Action.DEAD)
-    if found.action == Action.AT:
-        assert found.due_ms - BORN_MS <= DELAY_MS_MAX
+    assert list(decision.headers) == (headers if decision.action == Action.DEAD else own)
+    assert bool(decision.reason) == (decision.action == Action.DEAD)
+    if decision.action == Action.AT:
+        assert decision.due_ms - BORN_MS <= DELAY_MS_MAX
         assert delay_ms is not None or any(name in WHEN for name, _ in headers)
     # Decided from the record alone: when it is read again, it is the same.
-    assert decided(headers, tombstone=tombstone, key=key, delay_ms=delay_ms, now_ms=NOW_MS + 10**9) == found
+    assert decided(headers, tombstone=tombstone, key=key, delay_ms=delay_ms, now_ms=NOW_MS + 10**9) == decision
 
 
 def settings(**more: object) -> RelaySettings:
@@ -178,9 +184,9 @@ def test_a_topic_that_cannot_be_read_keeps_nobody_waiting() -> None:
 
 
 def test_settings_are_checked_and_travel() -> None:
-    made = settings(kafka_options=(("a", "b"),), delays=("x=1s",))
-    assert RelaySettings.from_json(made.to_json()) == made
-    assert made.fingerprint() != settings().fingerprint()
+    changed = settings(kafka_options=(("a", "b"),), delays=("x=1s",))
+    assert RelaySettings.from_json(changed.to_json()) == changed
+    assert changed.fingerprint() != settings().fingerprint()
     assert settings(shards=9).fingerprint() == settings().fingerprint()
     for bad in ({"shards": 0}, {"name": "a/b"}, {"guarantee": "maybe"}, {"timestamp": "never"}, {"near_ms": -1}):
         with pytest.raises(InvalidArgumentError, match="allowed"):

@@ -64,9 +64,9 @@ def test_batches_cover_everything_once(begins: dict, growth: dict, rows_max: int
         end = Positions.from_json(at.advanced(latest, rows_max, 1_000).to_json())
         if end == at:
             break
-        found = ranges(at, end, shards)
-        assert sum(r.end - r.start for some in found.values() for r in some) <= rows_max + len(begins)
-        for shard, some in found.items():
+        by_shard = ranges(at, end, shards)
+        assert sum(r.end - r.start for some in by_shard.values() for r in some) <= rows_max + len(begins)
+        for shard, some in by_shard.items():
             for r in some:
                 assert shard_of(r.number, shards) == shard
                 assert read[r.topic, r.partition] == r.start < r.end
@@ -113,9 +113,9 @@ def test_no_record_is_divided_in_two_ways(steps: list[tuple[int, bool, bool]]) -
 
 
 def test_the_marker_of_a_topic_that_was_there_before_says_nothing() -> None:
-    told = Marker(10, {"cuts": [[10, 7]], "number": 2})
-    assert cuts(told, 0, 5, 100).of(0) == 100
-    assert cuts(told, 0, 5, 100).done_to == 0
+    former = Marker(10, {"cuts": [[10, 7]], "number": 2})
+    assert cuts(former, 0, 5, 100).of(0) == 100
+    assert cuts(former, 0, 5, 100).done_to == 0
 
 
 def test_plain_data_travels() -> None:

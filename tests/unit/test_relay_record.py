@@ -39,8 +39,8 @@ def test_headers(some: list[Header]) -> None:
 
 
 def row(rows: Rows, seq: int, **more: object) -> None:
-    told = {"topic": "t-due", "due_ms": 1_000, "id": f"t/0/{seq}", "key": "k", "headers": None, "body": b"b"}
-    rows.add(seq=seq, **(told | {"born_ms": 7, "kind": Kind.MESSAGE} | more))  # type: ignore[arg-type]
+    columns = {"topic": "t-due", "due_ms": 1_000, "id": f"t/0/{seq}", "key": "k", "headers": None, "body": b"b"}
+    rows.add(seq=seq, **(columns | {"born_ms": 7, "kind": Kind.MESSAGE} | more))  # type: ignore[arg-type]
 
 
 @given(st.lists(st.tuples(keys, octets, headers), min_size=1, max_size=10))
@@ -73,8 +73,8 @@ def test_cancellations_take_what_came_before_them(tmp_path: Path) -> None:
     [cancelled] = stage(cancels.table(), str(tmp_path), "r", 0)
     assert cancelled.bucket == "cancelled"
     batch = read_group(Place.of(str(tmp_path)), messages.path, 0)
-    known = Cancels()
-    assert known.alive(batch).all()
-    known.load(str(tmp_path), [cancelled.path])
-    dead = batch.filter(~known.alive(batch))
+    loaded = Cancels()
+    assert loaded.alive(batch).all()
+    loaded.load(str(tmp_path), [cancelled.path])
+    dead = batch.filter(~loaded.alive(batch))
     assert sorted(dead["seq"].to_pylist()) == [seq_of(0, 1), seq_of(0, 5)]

@@ -121,8 +121,8 @@ def test_each_failure_is_in_the_verdict_and_named(name: str) -> None:
     )
     assert not bad.good
     assert bad.to_json()["failures"] == {name: 3}
-    said = {"cancelled_delivered": "cancelled", "mixed_up": "mixed up"}.get(name, name)
-    assert bad.verdict()[0] == f"3 {said}: {FAILURES[name]}."
+    words = {"cancelled_delivered": "cancelled", "mixed_up": "mixed up"}.get(name, name)
+    assert bad.verdict()[0] == f"3 {words}: {FAILURES[name]}."
     checker = checked(audit_page(bad))
     text = " ".join(checker.texts)
     assert "Not good" in text
@@ -140,14 +140,14 @@ def test_names_of_messages_are_text(tmp_path: Path) -> None:
     )
     checker = checked(audit_page(nasty))
     assert checker.texts.count(NASTY) >= 5
-    told = outlook()
-    told = replace(
-        told,
+    changed = outlook()
+    changed = replace(
+        changed,
         topics=[TopicLoad(NASTY, 1, 1, T, T)],
         shown_topics=[NASTY],
         units=[UnitLoad(T, 1, 1, {NASTY: 1, "(others)": 5})],
     )
-    assert NASTY in checked(forecast_page(told)).texts
+    assert NASTY in checked(forecast_page(changed)).texts
     path = tmp_path / "new" / "r.html"
     render.write(path, audit_page(nasty))
     assert [p.name for p in path.parent.iterdir()] == ["r.html"]
@@ -216,13 +216,13 @@ def test_lines_of_anything_stay_within_the_plot(values: list[float | None], star
     st.lists(st.tuples(st.integers(-10, 30), st.integers(1, 10**9)), min_size=1, max_size=30, unique_by=lambda b: b[0])
 )
 def test_histograms_of_anything(bins: list[tuple[int, int]]) -> None:
-    made = [(10 ** (k / 5), 10 ** ((k + 1) / 5), count) for k, count in sorted(bins)]
-    drawn = plots.histogram("t", made, marks=[("p50", made[0][0]), ("max", made[-1][1])])
+    spans = [(10 ** (k / 5), 10 ** ((k + 1) / 5), count) for k, count in sorted(bins)]
+    drawn = plots.histogram("t", spans, marks=[("p50", spans[0][0]), ("max", spans[-1][1])])
     root = ElementTree.fromstring(str(drawn))[0]
     rects = list(root.iter("rect"))
-    assert len(rects) == len(made)
+    assert len(rects) == len(spans)
     assert all(float(r.get("height") or 0) > 0 for r in rects)
-    assert f"{sum(count for _, _, count in made):,} values" in (root.findtext("desc") or "")
+    assert f"{sum(count for _, _, count in spans):,} values" in (root.findtext("desc") or "")
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,7 @@ def message(k: int, **fields: Any) -> dict[str, Any]:
     return {**row, "born_ms": 7, "id": str(k), **fields}
 
 
-def test_a_letter_says_why_and_its_successor_does_not() -> None:
+def test_a_dead_letter_says_why_and_its_successor_does_not() -> None:
     rows = [message(k, expire_ms=500, tries=k or None, properties=[("p", str(k))] if k else None) for k in range(4)]
     batch = pa.RecordBatch.from_pylist(rows, SCHEMA).slice(1, 2)
     attempts = np.array([3, 0], np.int32)
@@ -84,7 +84,7 @@ def test_a_letter_says_why_and_its_successor_does_not() -> None:
     assert back["due_ms"].to_pylist() == [2000, 2001]
 
 
-def test_what_a_letter_says_is_not_trusted() -> None:
+def test_what_a_dead_letter_says_is_not_trusted() -> None:
     rows = [message(0, properties=[("tarry.dead.attempts", "many")]), message(1, properties=[])]
     assert dead.attempts_of(pa.RecordBatch.from_pylist(rows, SCHEMA)).to_pylist() == [0, 0]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import threading
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ import tarry.broker.scrub as scrub_module
 from tarry.base.clock import TestClock
 from tarry.base.config import Config
 from tarry.broker import Broker
+from tarry.verify import Check
 
 T0 = 1_795_264_000_000
 HOUR = 3_600_000
@@ -102,6 +105,25 @@ def test_a_missing_file_that_the_store_names_is_damage(broker: Broker) -> None:
     broker.components.scrub.run_pass()
     assert "the file is missing" in places(broker)[0]
     path.write_bytes(content)
+
+
+@pytest.mark.parametrize(("error", "is_damage"), [(errno.EIO, True), (errno.EMFILE, False)])
+def test_what_the_disk_does_not_give_back_is_damage(
+    broker: Broker, error: int, is_damage: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def run(_: Any) -> Any:
+        raise OSError(error, os.strerror(error))
+
+    checks = [Check("store file", str(broker.config.data / "checkpoint.json"), 1, run)]
+    monkeypatch.setattr(scrub_module.Scrub, "plan", lambda _: iter(checks))
+    monkeypatch.setattr(scrub_module, "FIRST_S", 0.0)
+    ending = threading.Event()
+    monkeypatch.setattr(ending, "wait", lambda wait_s: wait_s > 0.0)
+    monkeypatch.setattr(broker.components.scrub, "_ending", ending)
+    broker.components.scrub.run()
+    assert [is_damage] * is_damage == ["cannot be read: Input/output error" in place for place in places(broker)]
+    assert ("the pass was given up" in caplog.text) is not is_damage
+    assert broker.status()["state"] == "serving"
 
 
 def test_it_keeps_to_its_rate_and_ends_with_the_broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -129,13 +129,13 @@ def test_the_first_falls_due_while_it_is_looked_up_to_be_moved(tmp_path: Path, m
         broker.step()
         whole, looked = MessageFinder.find, []
 
-        def locate(*given: Any) -> Any:
+        def find(*given: Any) -> Any:
             found = whole(*given)
             if not looked:
                 looked.append(broker.advance(1))
             return found
 
-        monkeypatch.setattr(MessageFinder, "find", locate)
+        monkeypatch.setattr(MessageFinder, "find", find)
         assert broker.reschedule(first.handle, delay=10).outcome is Outcome.DONE
         broker.advance(60)
         assert [d for d, _ in take(broker)] == [1000, 10_000, 11_000], "ten seconds from when it was asked for"

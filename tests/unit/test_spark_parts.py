@@ -98,8 +98,8 @@ def test_a_column_twice() -> None:
 
 
 def test_options() -> None:
-    told = WriteOptions.of({"EndPoint": "h:1", "Delay_MS": "5", "checkpointLocation": "x", "mode": "FLIGHT"})
-    assert (told.endpoint, told.way, told.job, told.defaults) == ("h:1", "flight", None, {"delay_ms": 5})
+    options = WriteOptions.of({"EndPoint": "h:1", "Delay_MS": "5", "checkpointLocation": "x", "mode": "FLIGHT"})
+    assert (options.endpoint, options.way, options.job, options.defaults) == ("h:1", "flight", None, {"delay_ms": 5})
     read = ReadOptions.of({"endpoint": "[::1]:7611", "topic": " a, b,a", "until_ms": "7"})
     assert (read.topics, read.until_ms, read.after_ms, read.what) == (("a", "b"), 7, None, "pending")
     stream = StreamOptions.of({"endpoint": "h:1", "topic": "a", "group": "g", "failOnDataLoss": "FALSE"})
@@ -247,9 +247,9 @@ def test_a_refused_row_is_numbered_over_batches_and_pieces() -> None:
     bad = pa.RecordBatch.from_pydict({"body": ["ok"] * 16 + ["x" * 200], "delay_ms": [5] * 16 + [-3]})
     with pytest.raises(
         InvalidMessageError, match=r"row 56 of partition 4 is refused: delay_ms is -3; allowed: 0"
-    ) as told:
+    ) as refusal:
         list(checker.admitted([*batches, bad], 4))
-    assert f"the row: body='{'x' * 79}… (202 characters), delay_ms=-3" in str(told.value)
+    assert f"the row: body='{'x' * 79}… (202 characters), delay_ms=-3" in str(refusal.value)
 
 
 def test_a_large_batch_is_admitted_in_pieces() -> None:
@@ -359,11 +359,11 @@ def test_bounds_of_due_times(one: ds.Filter, span: Span) -> None:
 
 
 def test_bounds_of_topics_and_offsets() -> None:
-    found = Bounds().narrowed([ds.In(("topic",), ("a", "b", "c")), ds.EqualTo(("topic",), "b")])
-    assert found.topics == {"b"}
-    assert found.may_have("a", "c")
-    assert not found.may_have("c", "d")
-    assert found.may_have(None, None)
+    bounds = Bounds().narrowed([ds.In(("topic",), ("a", "b", "c")), ds.EqualTo(("topic",), "b")])
+    assert bounds.topics == {"b"}
+    assert bounds.may_have("a", "c")
+    assert not bounds.may_have("c", "d")
+    assert bounds.may_have(None, None)
     assert Bounds().may_have("x", "y")
     assert Bounds().narrowed([ds.LessThan(("offset",), 5), ds.GreaterThan(("offset",), 2)]).offset == Span(3, 4)
     assert Bounds().narrowed([ds.IsNull(("topic",)), ds.StringStartsWith(("topic",), "a")]) == Bounds()

@@ -29,8 +29,9 @@ HOUR = 3_600_000
 
 @pytest.fixture(scope="session")
 def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory with every kind of file, of a broker that has stopped."""
-    data = tmp_path_factory.mktemp("sound") / "data"
+    """A directory with every kind of file, of a broker that stopped, and after its next start was killed."""
+    directory = tmp_path_factory.mktemp("sound")
+    data = directory / "data"
     clock = TestClock(T0)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(store_publisher, "CHECKPOINT_COMMITS", 3)
@@ -48,8 +49,14 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
             batch = broker.receive("a", "g", max_messages=30)
             broker.ack("a", "g", batch["lease"].to_numpy(), batch["offset"].to_numpy())
             broker.step()
-    _spark_checkpoint(data / "pipeline" / "schedule" / "offsets")
-    return data
+        with Broker.open(config, clock=clock, threads=False) as broker:
+            # What is in the registry's own log only goes into a file of it when the broker stops.
+            for i in range(20):
+                broker.schedule("a", b"v", delay=3600, key=f"m{i}")
+            broker.checkpoint()
+            killed = shutil.copytree(data, directory / "killed")
+    _spark_checkpoint(killed / "pipeline" / "schedule" / "offsets")
+    return killed
 
 
 def _load(broker: Broker, job: str) -> None:
@@ -82,6 +89,7 @@ KINDS = {
     "ready index": "ready/*.idx",
     "acks log": "acks/*.log",
     "jobs.db": "jobs.db",
+    "secret.key": "secret.key",
     "checkpoint.json": "checkpoint.json",
     "policies.json": "policies.json",
     "store log": "store/_delta_log/*.json",
@@ -91,6 +99,7 @@ KINDS = {
     "store record": "store/_delta_log/*.json.crc32",
     "store file": "store/shard=0/*/*.parquet",
     "registry": "registry/*.sst",
+    "registry's own log": "registry/*.log",
     "registry's list": "registry/MANIFEST-*",
     "registry's pointer": "registry/CURRENT",
     "pipeline": "pipeline/schedule/offsets/7",

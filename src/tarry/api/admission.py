@@ -1,4 +1,4 @@
-"""The only door for messages: checks a producer's columns and brings them to the one schema.
+"""The only way in for messages: checks a producer's columns and brings them to the one schema.
 
 :func:`admit` takes what a producer sent, in any of the spellings that it describes, checks every row with column
 operations, and gives back a batch of :data:`tarry.base.message.UNNUMBERED`.
@@ -80,13 +80,7 @@ def admit(
     Raises:
         InvalidMessageError: names the column, or the first offending row, its value and what is allowed.
     """
-    if not isinstance(data, (pa.RecordBatch, pa.Table)):
-        raise InvalidMessageError(f"a batch of type {type(data).__name__}; allowed: a pyarrow RecordBatch or Table")
-    rows = data.num_rows
-    if rows == 0:
-        raise InvalidMessageError("the batch has no rows; at least 1 is needed")
-    if rows > limits.batch_rows_max:
-        raise MessageTooLargeError(f"the batch has {rows} rows; allowed: {limits.batch_rows_max}")
+    rows = _count_rows(data, limits)
     check_memory(data, limits.batch_bytes_max)
     given = _named_columns(data, limits.batch_bytes_max)
     topic = _required(given, "topic", pa.string())
@@ -126,6 +120,17 @@ def admit(
     return pa.RecordBatch.from_arrays(
         [columns.get(name, column) for name, column in absent(rows).items()], schema=UNNUMBERED
     )
+
+
+def _count_rows(data: object, limits: Limits) -> int:
+    if not isinstance(data, (pa.RecordBatch, pa.Table)):
+        raise InvalidMessageError(f"a batch of type {type(data).__name__}; allowed: a pyarrow RecordBatch or Table")
+    rows = data.num_rows
+    if rows == 0:
+        raise InvalidMessageError("the batch has no rows; at least 1 is needed")
+    if rows > limits.batch_rows_max:
+        raise MessageTooLargeError(f"the batch has {rows} rows; allowed: {limits.batch_rows_max}")
+    return int(rows)
 
 
 def assembled(columns: Mapping[str, pa.Array], now_ms: int) -> pa.RecordBatch:

@@ -84,9 +84,11 @@ class Coalescer(Generic[E]):
         self._waiting: deque[E] = deque()
         self._again: deque[Batch[E]] = deque()
         self._sending = threading.Lock()
-        self._changed = threading.Condition()
+        self._counting = threading.Lock()
         self._in_flight = 0
-        """Batches whose answer has not come; changed under ``_changed``."""
+        """Batches whose answer has not come; changed under ``_counting``."""
+        self._ended = threading.Condition()
+        """For :meth:`close`, which waits for batches to end."""
         self._closed_why: str | None = None
         self._closed = False
 
@@ -132,8 +134,8 @@ class Coalescer(Generic[E]):
         answers to what was sent may come later.
         """
         self._closed_why = why
-        with self._changed:
-            self._changed.wait_for(lambda: not (self._in_flight or self._waiting or self._again), wait_s)
+        with self._ended:
+            self._ended.wait_for(lambda: not (self._in_flight or self._waiting or self._again), wait_s)
         self._closed = True
         self._refuse_waiting()
 
@@ -170,9 +172,12 @@ class Coalescer(Generic[E]):
             self._end()
 
     def _end(self) -> None:
-        with self._changed:
+        with self._counting:
             self._in_flight -= 1
-            self._changed.notify_all()
+        # Who closes says so before it looks: it sees this batch ended, or is notified.
+        if self._closed_why is not None:
+            with self._ended:
+                self._ended.notify_all()
 
     # -- sending -------------------------------------------------------------------------------------------------------
 
@@ -182,7 +187,7 @@ class Coalescer(Generic[E]):
             return None
         batch = self._take()
         if batch is not None:
-            with self._changed:
+            with self._counting:
                 self._in_flight += 1
         return batch
 

@@ -1,7 +1,7 @@
 """The message: one Arrow schema for the whole system.
 
 Batches of columns move through the core. :class:`Message` exists for producers who send one at a time and for
-consumers; :func:`rows_to_batch` turns many into columns at once. What producers send is checked at the only door,
+consumers; :func:`rows_to_batch` turns many into columns at once. What producers send is checked at the only way in,
 :func:`tarry.api.admission.admit`.
 """
 

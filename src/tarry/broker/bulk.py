@@ -48,7 +48,7 @@ log = logging.getLogger(__name__)
 CHUNK_BYTES = 32 << 20
 """So much is staged at once of what comes over the wire; sorting it takes about three times that."""
 CHUNK_FILES_MAX = 4
-TAKEN_WAIT_S = 30.0
+LOADING_WAIT_S = 30.0
 READ_ROWS = 8192
 LATE = ["seq", "due_ms", "topic"]
 STAGED_COLUMNS = ("topic", "due_ms", "id", "key", "tag", "properties", "body", "expire_ms", "tries")
@@ -177,8 +177,8 @@ class Bulk:
         keys: int | None,
     ) -> int:
         number = attempt.number
-        # Under the gate: a look at the store that began before has ended, and none begins until the log knows.
-        with self._announcements.gate:
+        # Under this lock: a look at the store that began before has ended, and none begins until the log knows.
+        with self._announcements.look_lock:
             self._jobs.committing(number, topics, span, keys)
             self._announcements.unannounced = number
         try:
@@ -269,12 +269,12 @@ class Bulk:
             if attempt.state in (JobState.OPEN, JobState.ABORTED) or not attempt.rows:
                 self._jobs.forbid(attempt.number)
                 return JobCancelled(Outcome.DONE, 0, attempt.rows)
-            self._wait_taken(attempt.number)
+            self._wait_until_loaded(attempt.number)
             cancelled = self._cancel(attempt.number)
             return JobCancelled(Outcome.DONE if cancelled else Outcome.DELIVERED, cancelled, attempt.rows)
 
-    def _wait_taken(self, number: int) -> None:
-        end = time.monotonic() + TAKEN_WAIT_S
+    def _wait_until_loaded(self, number: int) -> None:
+        end = time.monotonic() + LOADING_WAIT_S
         while self._loader.is_behind_with(number):
             self._on_news()
             if self._loader.is_behind_with(number):
@@ -327,8 +327,8 @@ class Bulk:
         """The last attempt of a job, or those of the jobs that were begun last, the newest first."""
         if job is None:
             return self._jobs.recent(limit)
-        found = self._jobs.last(job)
-        return [] if found is None else [found]
+        last = self._jobs.last(job)
+        return [] if last is None else [last]
 
 
 def _in_wheel(wheel: Wheel, number: int, since: Key) -> tuple[Counter[str], pa.RecordBatch]:
@@ -338,12 +338,12 @@ def _in_wheel(wheel: Wheel, number: int, since: Key) -> tuple[Counter[str], pa.R
     counts, alone, late = Counter[str](), wheel.tombstones.seqs(), list[pa.RecordBatch]()
     for piece in wheel.runs():
         rows = piece.slice(0, piece.below(wheel.safe))
-        mine = among(rows.seq, [number])
-        if mine.any():
-            mine &= np.isin(rows.seq, alone, invert=True)
+        of_job = among(rows.seq, [number])
+        if of_job.any():
+            of_job &= np.isin(rows.seq, alone, invert=True)
             earlier = np.arange(rows.rows) < rows.below(since)
-            count_topics(rows.batch.column("topic").filter(pa.array(mine & ~earlier)), counts)
-            late.append(rows.batch.select(LATE).filter(pa.array(mine & earlier)))
+            count_topics(rows.batch.column("topic").filter(pa.array(of_job & ~earlier)), counts)
+            late.append(rows.batch.select(LATE).filter(pa.array(of_job & earlier)))
     return counts, pa.concat_batches(late or [_no_rows()])
 
 

@@ -96,8 +96,8 @@ def _file_header(reader: SegmentReader) -> tuple[tuple[LogKind, int] | None, str
         return None, str(error)
 
 
-def _schema(room: LogKind | None) -> pa.Schema | None:
-    return None if room is None else entries.SCHEMA if room is LogKind.ACKS else SCHEMA
+def _schema(kind: LogKind | None) -> pa.Schema | None:
+    return None if kind is None else entries.SCHEMA if kind is LogKind.ACKS else SCHEMA
 
 
 def _next_frame(reader: SegmentReader, position: int, size: int) -> int | None:

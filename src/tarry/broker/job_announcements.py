@@ -20,14 +20,14 @@ from tarry.wheel import Loader
 
 @dataclass(slots=True, eq=False)
 class JobAnnouncements:
-    """``gate`` is held while the loader looks at the store, and while a bulk job begins to be committed.
+    """``look_lock`` is held while the loader looks at the store, and while a bulk job begins to be committed.
     ``unannounced`` is the attempt that the store may have, and that the intake's log does not name yet.
     """
 
     _jobs: Jobs
     _loader: Loader
     _clock: Clock
-    gate: threading.Lock = field(default_factory=threading.Lock)
+    look_lock: threading.Lock = field(default_factory=threading.Lock)
     unannounced: int | None = None
     _early: int | None = None
     _announced: dict[int, int] = field(default_factory=dict)

@@ -81,7 +81,11 @@ class Scrub:
         wait_s = FIRST_S
         while not self._ending.wait(wait_s):
             began_s = time.monotonic()
-            self.run_pass()
+            try:
+                self.run_pass()
+            except Exception:
+                # Whatever it was (no descriptor is free, say), a broker does not end for want of a check.
+                log.exception("scrub: the pass was given up; the next one begins in %d hours", PASS_S // 3600)
             wait_s = max(0.0, began_s + PASS_S - time.monotonic())
 
     def run_pass(self) -> None:
@@ -115,13 +119,10 @@ class Scrub:
     def _check(self, check: Check) -> int:
         """Run one check; how many places are damaged. What was deleted meanwhile is passed over."""
         damaged = 0
-        try:
-            for result in check.run(self._pace):
-                if isinstance(result, Finding) and self._is_still_there(result):
-                    damaged += 1
-                    self._on_damage(CorruptError(str(result)))
-        except FileNotFoundError:
-            pass
+        for result in check.results(self._pace):
+            if isinstance(result, Finding) and self._is_still_there(result):
+                damaged += 1
+                self._on_damage(CorruptError(str(result)))
         self._checked += check.bytes
         return damaged
 

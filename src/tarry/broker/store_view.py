@@ -76,7 +76,7 @@ class StoreFollower:
 
     def take_up(self) -> None:
         """Have the loader read the newest snapshot, where there may be news."""
-        with self._announcements.gate:
+        with self._announcements.look_lock:
             # A bulk job must be in the log before any of it fires; meanwhile, what we have of the store is good enough.
             if self._has_news and self._announcements.unannounced is None:
                 self._has_news = False

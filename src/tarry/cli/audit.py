@@ -21,46 +21,55 @@ Master = Annotated[str, typer.Option("--spark-master", help="Where Spark runs: l
 Memory = Annotated[str, typer.Option("--spark-memory", help="Heap of Spark's driver.")]
 
 
+AcceptedPath = Annotated[
+    str,
+    typer.Option("--accepted", "-a", metavar="PATH", help="What was accepted: JSON lines, CSV, Parquet, ..."),
+]
+Out = Annotated[
+    Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write the report there, as one HTML file.")
+]
+Until = Annotated[
+    str | None, typer.Option("--until", help="End of the observation; the latest delivery where it is not said.")
+]
+EveryGroup = Annotated[
+    bool, typer.Option("--every-group", help="A message that one group of its topic had must come to each.")
+]
+AcceptedFormat = Annotated[
+    str | None, typer.Option("--accepted-format", help="json, csv, parquet or delta; else by the name.")
+]
+AcceptedColumns = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--accepted-column",
+        metavar=_COLUMN,
+        help="A column by another name: topic, id, seq, due, accepted, cancelled, expire, answered.",
+    ),
+]
+DeliveredColumns = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--delivered-column",
+        metavar=_COLUMN,
+        help="The same: topic, id, seq, delivered, due, group, attempt.",
+    ),
+]
+
+
 def audit(
-    accepted: Annotated[
-        str,
-        typer.Option("--accepted", "-a", metavar="PATH", help="What was accepted: JSON lines, CSV, Parquet, ..."),
-    ],
+    accepted: AcceptedPath,
     delivered: Annotated[str, typer.Option("--delivered", "-d", metavar="PATH", help="What was delivered, the same.")],
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write the report there, as one HTML file.")
-    ] = None,
+    out: Out = None,
     by: Annotated[str | None, typer.Option("--by", help="What tells messages apart: seq or id.")] = None,
-    until: Annotated[
-        str | None, typer.Option("--until", help="End of the observation; the latest delivery where it is not said.")
-    ] = None,
+    until: Until = None,
     skew: Annotated[str, typer.Option("--skew", help="How much clocks may differ: so much early is not early.")] = "0",
     grace: Annotated[str, typer.Option("--grace", help="So long after its due time a message is lost.")] = "0",
-    every_group: Annotated[
-        bool, typer.Option("--every-group", help="A message that one group of its topic had must come to each.")
-    ] = False,
+    every_group: EveryGroup = False,
     unit: Annotated[str | None, typer.Option("--unit", "-u", help="second, minute, hour or day.")] = None,
     examples: Annotated[int, typer.Option("--examples", min=0, max=1000, help="Messages named of each failure.")] = 10,
-    accepted_format: Annotated[
-        str | None, typer.Option("--accepted-format", help="json, csv, parquet or delta; else by the name.")
-    ] = None,
+    accepted_format: AcceptedFormat = None,
     delivered_format: Annotated[str | None, typer.Option("--delivered-format", help="The same.")] = None,
-    accepted_column: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--accepted-column",
-            metavar=_COLUMN,
-            help="A column by another name: topic, id, seq, due, accepted, cancelled, expire, answered.",
-        ),
-    ] = None,
-    delivered_column: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--delivered-column",
-            metavar=_COLUMN,
-            help="The same: topic, id, seq, delivered, due, group, attempt.",
-        ),
-    ] = None,
+    accepted_column: AcceptedColumns = None,
+    delivered_column: DeliveredColumns = None,
     spark_master: Master = "local[*]",
     spark_memory: Memory = "1g",
     json: Json = False,
@@ -96,6 +105,12 @@ def audit(
         ledgers = [read_ledger(spark, accepted, accepted_format), read_ledger(spark, delivered, delivered_format)]
         spark.conf.set("spark.sql.shuffle.partitions", shuffle_partitions(*ledgers))
         comparison = compare(*ledgers, **asked)
+    _report(comparison, out, json=json)
+    if not comparison.good:
+        raise typer.Exit(ExitCode.FAILED)
+
+
+def _report(comparison: Audit, out: Path | None, *, json: bool) -> None:
     if out is not None:
         from tarry.spark.reports.audit.page import audit_page
         from tarry.spark.reports.pages.render import write
@@ -107,8 +122,6 @@ def audit(
         _show(comparison)
         if out is not None:
             output.note(f"the report is in {out}")
-    if not comparison.good:
-        raise typer.Exit(ExitCode.FAILED)
 
 
 def columns(given: list[str] | None, option: str) -> dict[str, str]:

@@ -42,9 +42,9 @@ def dump(
 def _files(paths: list[Path]) -> Iterator[Path]:
     for path in paths:
         if path.is_dir():
-            paths = sorted(path.rglob("*.log"))
+            below = sorted(path.rglob("*.log"))
             # The pipeline's log of text has the same ending.
-            logs = [p for p in paths if p.parent.name in ("intake", "ready", "acks")]
+            logs = [p for p in below if p.parent.name in ("intake", "ready", "acks")]
             if not logs:
                 raise NotFoundError(f"no log files under {path}")
             yield from logs

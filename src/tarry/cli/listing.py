@@ -92,20 +92,23 @@ def peek(
         output.result(_fields(row, bodies=True), text, json=json)
 
 
+Report = Annotated[
+    Path | None, typer.Option("--report", metavar="FILE", help="Count all of it, by Spark; an HTML file.")
+]
+Store = Annotated[
+    str | None, typer.Option("--store", metavar="URI", help="Count this store, by Spark, without a broker.")
+]
+Rate = Annotated[float | None, typer.Option("--rate", help="With either: messages that can be delivered in a second.")]
+
+
 def forecast(
     topic: Topic = None,
     unit: Annotated[str, typer.Option("--unit", "-u", help="minute, hour or day.")] = "hour",
     until: Until = None,
     within: Within = None,
-    report: Annotated[
-        Path | None, typer.Option("--report", metavar="FILE", help="Count all of it, by Spark; an HTML file.")
-    ] = None,
-    store: Annotated[
-        str | None, typer.Option("--store", metavar="URI", help="Count this store, by Spark, without a broker.")
-    ] = None,
-    rate: Annotated[
-        float | None, typer.Option("--rate", help="With either: messages that can be delivered in a second.")
-    ] = None,
+    report: Report = None,
+    store: Store = None,
+    rate: Rate = None,
     horizon: Annotated[str | None, typer.Option("--horizon", help="With either: the broker's horizon_ms.")] = None,
     spark_master: Annotated[str, typer.Option("--spark-master", help="With either: where Spark runs.")] = "local[*]",
     spark_memory: Annotated[str, typer.Option("--spark-memory", help="With either: heap of its driver.")] = "1g",
@@ -153,7 +156,11 @@ def forecast(
         forecast = client.forecast(topic=topic, unit=unit, until_ms=_until_ms(client, until, within))
     if json:
         output.json_line(_plain(forecast))
-        return
+    else:
+        _show_forecast(forecast)
+
+
+def _show_forecast(forecast: Forecast) -> None:
     most = max((load.rows for load in forecast.loads), default=0)
     rows = [_row(load, most) for load in forecast.loads if load.rows or load.unsure]
     output.table(("FROM", "MESSAGES", "UNSURE", ""), rows)

@@ -11,7 +11,8 @@ from tarry.base.errors import InvalidArgumentError
 from tarry.cli import output
 
 if TYPE_CHECKING:
-    from tarry.spark.reports.forecast.result import Outlook
+    from tarry.spark.reports.forecast.pending import StoreVersion
+    from tarry.spark.reports.forecast.result import Outlook, Sources
 
 DEFAULTS = {name: Config.model_fields[name].default for name in ("horizon_ms", "wheel_bytes_max", "retention_ms")}
 
@@ -46,7 +47,6 @@ def outlook(
         from tarry.base.clock import SystemClock
         from tarry.spark.reports.forecast import pending as places
         from tarry.spark.reports.forecast.count import forecast
-        from tarry.spark.reports.forecast.result import Sources
 
         if endpoint is not None:
             files, state = places.look(endpoint, store)
@@ -61,15 +61,7 @@ def outlook(
         rows = places.rows_of(spark, files, endpoint=endpoint, intake=intake)
         return forecast(
             places.pending(rows, from_ms=from_ms, fired_seq=fired_seq, cancelled_jobs=cancelled_jobs),
-            Sources(
-                store=files.uri,
-                version=files.version,
-                files=files.files,
-                store_rows=files.rows,
-                store_bytes=files.bytes,
-                intake=endpoint is not None,
-                intake_bytes=intake_bytes,
-            ),
+            _sources(files, intake_bytes, intake=endpoint is not None),
             now_ms=now_ms,
             unit=unit,
             until_ms=now_ms + within_ms if within_ms is not None else until_ms,
@@ -78,6 +70,20 @@ def outlook(
             wheel_bytes_max=wheel_bytes_max,
             retention_ms=DEFAULTS["retention_ms"],
         )
+
+
+def _sources(files: StoreVersion, intake_bytes: int, *, intake: bool) -> Sources:
+    from tarry.spark.reports.forecast.result import Sources
+
+    return Sources(
+        store=files.uri,
+        version=files.version,
+        files=files.files,
+        store_rows=files.rows,
+        store_bytes=files.bytes,
+        intake=intake,
+        intake_bytes=intake_bytes,
+    )
 
 
 def show(forecast: Outlook, report: Path | None, *, json: bool) -> None:

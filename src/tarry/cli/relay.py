@@ -23,21 +23,28 @@ if TYPE_CHECKING:
 Text = Annotated[str | None, typer.Option()]
 
 
+Name = Annotated[str | None, typer.Option(help="Of groups, transactional ids, topics of its own; default tarry.")]
+Targets = Annotated[
+    list[str] | None,
+    typer.Option(metavar="[PATTERN=]TEMPLATE", help="Where to; default '{topic}-due'. Repeatable."),
+]
+Delays = Annotated[list[str] | None, typer.Option(metavar="PATTERN=30s", help="Topics with a fixed delay. Repeatable.")]
+KafkaOptions = Annotated[
+    list[str] | None, typer.Option(metavar="NAME=VALUE", help="For librdkafka, as security.protocol. Repeatable.")
+]
+OtherSettings = Annotated[
+    list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Any other setting; repeatable.")
+]
+
+
 def relay(
     kafka: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Kafka; several with commas.")] = None,
     topics: Annotated[str | None, typer.Option(metavar="PATTERN", help="Source topics: a regular expression.")] = None,
     store: Annotated[str | None, typer.Option(metavar="URI", help="The relay's Delta table: path or URI.")] = None,
     checkpoint: Annotated[Path | None, typer.Option(metavar="DIR", help="Spark's checkpoint; may be lost.")] = None,
-    name: Annotated[
-        str | None, typer.Option(help="Of groups, transactional ids, topics of its own; default tarry.")
-    ] = None,
-    target: Annotated[
-        list[str] | None,
-        typer.Option(metavar="[PATTERN=]TEMPLATE", help="Where to; default '{topic}-due'. Repeatable."),
-    ] = None,
-    delay: Annotated[
-        list[str] | None, typer.Option(metavar="PATTERN=30s", help="Topics with a fixed delay. Repeatable.")
-    ] = None,
+    name: Name = None,
+    target: Targets = None,
+    delay: Delays = None,
     dead_letters: Annotated[str | None, typer.Option(metavar="TOPIC", help="Default NAME-dead-letters.")] = None,
     guarantee: Annotated[str | None, typer.Option(metavar="exactly-once|at-least-once")] = None,
     timestamp: Annotated[str | None, typer.Option(metavar="source|due|now", help="Of the target's records.")] = None,
@@ -45,15 +52,11 @@ def relay(
     start: Annotated[str | None, typer.Option(metavar="earliest|latest", help="Where a new relay begins.")] = None,
     near: Annotated[str | None, typer.Option(metavar="250ms", help="What is due within it bypasses the store.")] = None,
     delay_max: Annotated[str | None, typer.Option(metavar="14640d", help="Longest delay.")] = None,
-    kafka_option: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=VALUE", help="For librdkafka, as security.protocol. Repeatable.")
-    ] = None,
+    kafka_option: KafkaOptions = None,
     master: Annotated[str | None, typer.Option(metavar="URL", help="Spark's master; default local[*].")] = None,
     memory: Annotated[str | None, typer.Option(help="Of the driver's JVM; default 1g.")] = None,
     metrics: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Prometheus, over HTTP.")] = None,
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Any other setting; repeatable.")
-    ] = None,
+    settings: OtherSettings = None,
     config: Annotated[Path | None, typer.Option(metavar="FILE", help="Read settings from this TOML file.")] = None,
     parent_pid: Annotated[int | None, typer.Option(hidden=True)] = None,
 ) -> None:
@@ -68,10 +71,7 @@ def relay(
     tarry relay --kafka localhost:9092 --topics 'orders|mails' --store store --checkpoint checkpoint
     tarry relay --config relay.toml --delay 'delay-<seconds>s' --target '{topic}-due'
     """
-    try:
-        import_module("confluent_kafka")
-    except ModuleNotFoundError as error:
-        raise NotFoundError("the relay needs confluent-kafka; it comes with: pip install 'tarry[kafka]'") from error
+    _check_extra()
     given = _file(config) | {n: v for text in settings or [] for n, v in [_pair("--set", text)]}
     options = {
         "kafka": kafka,
@@ -97,6 +97,13 @@ def relay(
     address = given.pop("metrics", None)
     prepared = make(given)
     raise typer.Exit(_run(*prepared, address, parent_pid))
+
+
+def _check_extra() -> None:
+    try:
+        import_module("confluent_kafka")
+    except ModuleNotFoundError as error:
+        raise NotFoundError("the relay needs confluent-kafka; it comes with: pip install 'tarry[kafka]'") from error
 
 
 def make(given: dict[str, Any]) -> tuple[RelaySettings, RunOptions]:

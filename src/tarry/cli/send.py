@@ -29,6 +29,22 @@ LINE_BYTES_MAX = 128 << 20
 Fields = dict[str, Any]
 
 
+OnKey = Annotated[
+    str, typer.Option("--on-key", help="Where one of that key is pending: replace it, keep it, or refuse this one.")
+]
+Properties = Annotated[
+    list[str] | None,
+    typer.Option("--property", "-p", metavar="NAME=VALUE", help="Stored and delivered; repeatable."),
+]
+Late = Annotated[
+    str | None, typer.Option("--late", help="If it is of no use any more: deliver, drop, or dead (letters).")
+]
+OrderKey = Annotated[
+    str | None, typer.Option("--order-key", help="Groups that keep order deliver those of one key in turn.")
+]
+Id = Annotated[str | None, typer.Option("--id", help="Its id, by which a second sending is known; else one is made.")]
+
+
 def send(
     topic: Annotated[str, typer.Argument(help="Where it will be delivered.")],
     body: Annotated[str | None, typer.Argument(help="The body; without it, --file or stdin.")] = None,
@@ -38,31 +54,20 @@ def send(
     due: Due = None,
     level: Level = None,
     key: Annotated[str | None, typer.Option("--key", help="Your own name for it in the topic.")] = None,
-    on_key: Annotated[
-        str, typer.Option("--on-key", help="Where one of that key is pending: replace it, keep it, or refuse this one.")
-    ] = "replace",
+    on_key: OnKey = "replace",
     tag: Annotated[str | None, typer.Option("--tag", help="Stored and delivered.")] = None,
-    properties: Annotated[
-        list[str] | None,
-        typer.Option("--property", "-p", metavar="NAME=VALUE", help="Stored and delivered; repeatable."),
-    ] = None,
+    properties: Properties = None,
     ttl: Annotated[str | None, typer.Option("--ttl", help="How long from now it is of use.")] = None,
-    late: Annotated[
-        str | None, typer.Option("--late", help="If it is of no use any more: deliver, drop, or dead (letters).")
-    ] = None,
+    late: Late = None,
     tries: Annotated[int | None, typer.Option("--tries", min=1, help="How often it is delivered at most.")] = None,
-    order_key: Annotated[
-        str | None, typer.Option("--order-key", help="Groups that keep order deliver those of one key in turn.")
-    ] = None,
+    order_key: OrderKey = None,
     repeat: Rule = None,
     every: Every = None,
     cron: Cron = None,
     zone: Zone = None,
     times: Times = None,
     until: Until = None,
-    id: Annotated[
-        str | None, typer.Option("--id", help="Its id, by which a second sending is known; else one is made.")
-    ] = None,
+    id: Id = None,
     endpoint: Endpoint = DEFAULT_ENDPOINT,
     json: Json = False,
 ) -> None:
@@ -95,19 +100,29 @@ def send(
     }
     if body is not None and (file is not None or lines):
         raise InvalidArgumentError("a body, and --file or --lines, are given; allowed: one of them")
-    if key is None and on_key != "replace":
-        raise InvalidArgumentError(f"--on-key {on_key} without --key; allowed: with it")
-    for option, name in (("--id", id), ("--key", key)):
-        if lines and name is not None:
-            raise InvalidArgumentError(f"{option} {name} with --lines: only one would be scheduled; leave it out")
+    _check_names(fields, lines)
     if body is not None:
         _send_one(endpoint, fields, body.encode(errors="surrogateescape"), json)
-        return
+    else:
+        _send_file(endpoint, fields, file, lines, json)
+
+
+def _send_file(endpoint: str, fields: Fields, file: Path | None, lines: bool, json: bool) -> None:
     with _open(file) as source:
         if lines:
             _send_lines(endpoint, fields, source, json)
         else:
             _send_one(endpoint, fields, source.read(), json)
+
+
+def _check_names(fields: Fields, lines: bool) -> None:
+    if fields["key"] is None and fields["on_key"] is not None:
+        raise InvalidArgumentError(f"--on-key {fields['on_key']} without --key; allowed: with it")
+    for name in ("id", "key"):
+        if lines and fields[name] is not None:
+            raise InvalidArgumentError(
+                f"--{name} {fields[name]} with --lines: only one would be scheduled; leave it out"
+            )
 
 
 def _send_one(endpoint: str, fields: Fields, body: bytes, json: bool) -> None:

@@ -48,7 +48,7 @@ def verify(
         kinds: Counter[str] = Counter(check.kind for check in checks if check.bytes)
         damaged: Counter[str] = Counter()
         for check, result in _results(checks):
-            damaged[check.kind] += _tell(check, result, json=json)
+            damaged[check.kind] += _report(check, result, json=json)
     total = sum(check.bytes for check in checks)
     if json:
         summary = {"files": kinds.total(), "bytes": total, "damaged": damaged.total()}
@@ -64,11 +64,11 @@ def verify(
 def _results(checks: list[Check]) -> Iterator[tuple[Check, Finding | Note]]:
     with _progress(sum(check.bytes for check in checks)) as pace:
         for check in checks:
-            for result in check.run(pace):
+            for result in check.results(pace):
                 yield check, result
 
 
-def _tell(check: Check, result: Finding | Note, *, json: bool) -> bool:
+def _report(check: Check, result: Finding | Note, *, json: bool) -> bool:
     """Print what was found; whether it is damage."""
     from tarry.verify import Finding
 

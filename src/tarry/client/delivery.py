@@ -80,7 +80,7 @@ class DeliveryBatch:
     nothing (the message comes again then).
     """
 
-    __slots__ = ("_open", "_taken", "acked", "arrived_ms", "clean", "data", "lists", "settler", "source")
+    __slots__ = ("_acked_read", "_open", "acked", "arrived_ms", "clean", "data", "lists", "settler", "source")
 
     def __init__(self, data: pa.RecordBatch, settler: Settles, source: tuple[str, str]) -> None:
         self.data = data
@@ -91,7 +91,7 @@ class DeliveryBatch:
         self.lists = _Lists(data)
         self.acked: list[int] = []
         self.clean = True
-        self._taken = 0
+        self._acked_read = 0
         self._open: npt.NDArray[np.bool_] | None = None
 
     def __len__(self) -> int:
@@ -131,8 +131,8 @@ class DeliveryBatch:
         # First the mark, then the length: who appends after our look marks again.
         self.clean = True
         end = len(self.acked)
-        rows = np.array(self.acked[self._taken : end], np.int64)
-        self._taken = end
+        rows = np.array(self.acked[self._acked_read : end], np.int64)
+        self._acked_read = end
         return self.take(rows, settle=True)
 
     def take(self, rows: Int64s | None, *, settle: bool) -> tuple[Int64s, Int64s]:

@@ -86,7 +86,9 @@ class SettingsFile:
         except OSError as error:
             if error.errno not in TRY_AGAIN:
                 raise
-            raise DiskFullError(f"the disk of {self._path} is full: nothing was changed; try again later") from error
+            raise DiskFullError(
+                f"{self._path} cannot be written now ({error.strerror}): nothing was changed; try again later"
+            ) from error
 
     def _read(self) -> None:
         fields = read_json(self._path, [VERSION])

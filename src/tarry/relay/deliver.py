@@ -24,7 +24,7 @@ from tarry.relay.files import File, Reached
 from tarry.relay.markers import Marker
 from tarry.relay.positions import OFFSET_BITS
 from tarry.relay.schedule import ShardResult
-from tarry.relay.sending import ReadyRecords, Sender, retry_until_taken
+from tarry.relay.sending import ReadyRecords, Sender, retry_while_refused
 from tarry.relay.settings import RelaySettings
 from tarry.relay.writer import KafkaWriter, KafkaWriters
 from tarry.store import FileColumns, Snapshot, StaleCommitError, read_window
@@ -90,7 +90,7 @@ class DeliverWork:
         Raises:
             TarryError: it could not be done; another attempt, anywhere, does exactly what is missing.
         """
-        return retry_until_taken(
+        return retry_while_refused(
             writers,
             plan.shard,
             lambda writer, refused: self._deliver(plan, writer, Sender(self._settings, writer, refused), ahead),

@@ -77,16 +77,16 @@ class Relay:
             ScheduleBatches(self.settings, store, runners[0], self.status),
             DeliverBatches(self.settings, self.running, store, runners[1], self.status),
         ]
-        keepers: list[_Keeper] = []
+        queries: list[_QueryRunner] = []
         try:
-            keepers += [_Keeper(self, spark, work) for work in works]
+            queries += [_QueryRunner(self, spark, work) for work in works]
             with upkeep.beside(spark, store, self.running.compact_interval_ms):
                 while not stop.wait(LOOK_S):
-                    for keeper in keepers:
-                        keeper.look()
+                    for query in queries:
+                        query.look()
         finally:
-            for keeper in keepers:
-                keeper.stop()
+            for query in queries:
+                query.stop()
             for work in works:
                 work.close()
 
@@ -152,7 +152,7 @@ class Relay:
             on_status(self.status.as_dict())
 
 
-class _Keeper:
+class _QueryRunner:
     """Keeps one query running."""
 
     def __init__(self, relay: Relay, spark: SparkSession, work: BatchWork) -> None:

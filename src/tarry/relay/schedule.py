@@ -30,7 +30,7 @@ from tarry.relay.positions import OffsetRange, Partition, number_of, seq_of
 from tarry.relay.reading import read
 from tarry.relay.record import Rows, headers_text, key_text
 from tarry.relay.rules import Rules
-from tarry.relay.sending import Sender, record_to_send, retry_until_taken
+from tarry.relay.sending import Sender, record_to_send, retry_while_refused
 from tarry.relay.settings import RelaySettings
 from tarry.relay.writer import KafkaRecord, KafkaWriter, KafkaWriters
 from tarry.store import stage
@@ -105,7 +105,7 @@ class ScheduleWork:
         Raises:
             TarryError: it could not be done; another attempt, anywhere, does exactly what is missing.
         """
-        return retry_until_taken(
+        return retry_while_refused(
             writers,
             plan.shard,
             lambda writer, refused: _Shard(self._settings, self._root, plan, writer, refused).run(),

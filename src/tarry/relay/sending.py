@@ -117,7 +117,7 @@ class RefusedError(TarryError):
     code = "refused"
 
 
-def retry_until_taken(writers: KafkaWriters, shard: int, work: Callable[[KafkaWriter, dict[str, str]], T]) -> T:
+def retry_while_refused(writers: KafkaWriters, shard: int, work: Callable[[KafkaWriter, dict[str, str]], T]) -> T:
     """Do a shard's work, and repeat it as long as Kafka refuses more records. ``work`` gets the refused ones so far: by
     source, the reason. After any other error the shard's writer is dropped.
     """
@@ -180,8 +180,8 @@ class Sender:
         self.dead += 1
         bare = why.startswith(_BARE)
         reason = f"topic {record.topic!r}: {why.removeprefix(_BARE)}"
-        letter = dead_letter(self._settings, record, reason, value=not bare)
-        return letter._replace(source=record.source + (_BARE if bare else _DEAD))
+        copy = dead_letter(self._settings, record, reason, value=not bare)
+        return copy._replace(source=record.source + (_BARE if bare else _DEAD))
 
 
 _DEAD, _BARE = "/dead", "/dead without value"

@@ -50,18 +50,18 @@ class Cron(Protocol):
 
 
 class Fixed:
-    """A rule at fixed times. Its instants rise with the wall times that they belong to: see ``Zone.instant``."""
+    """A rule at fixed times. Its instants rise with the local times that they belong to: see ``Zone.instant``."""
 
     def __init__(self, times: LocalTimes, zone: Zone) -> None:
         self._times, self._zone = times, zone
 
     def next(self, instant: int) -> int | None:
-        wall = self._times.next(self._zone.passed(instant))
-        return None if wall is None else self._zone.instant(wall)
+        local_s = self._times.next(self._zone.passed(instant))
+        return None if local_s is None else self._zone.instant(local_s)
 
     def last(self, after: int, by: int) -> int | None:
-        wall = self._times.last(self._zone.passed(by))
-        instant = None if wall is None else self._zone.instant(wall)
+        local_s = self._times.last(self._zone.passed(by))
+        instant = None if local_s is None else self._zone.instant(local_s)
         return instant if instant is not None and instant > after else None
 
     def count(self, after: int, by: int) -> int:
@@ -80,16 +80,16 @@ class Running:
 
     def next(self, instant: int) -> int | None:
         for after, by, offset in self._zone.spans(instant, min(instant + _NEVER_S, LAST_S)):
-            wall = self._times.next(after + offset)
-            if wall is not None and wall - offset <= by:
-                return wall - offset
+            local_s = self._times.next(after + offset)
+            if local_s is not None and local_s - offset <= by:
+                return local_s - offset
         return None
 
     def last(self, after: int, by: int) -> int | None:
         for begin, end, offset in reversed(list(self._zone.spans(after, by))):
-            wall = self._times.last(end + offset)
-            if wall is not None and wall - offset > begin:
-                return wall - offset
+            local_s = self._times.last(end + offset)
+            if local_s is not None and local_s - offset > begin:
+                return local_s - offset
         return None
 
     def count(self, after: int, by: int) -> int:

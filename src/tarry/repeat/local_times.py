@@ -1,4 +1,4 @@
-"""Which local times match a cron expression: what the clocks on the wall show, without zones. What happens in gaps and
+"""Which local times match a cron expression: what the local clocks show, without zones. What happens in gaps and
 folds is for ``cron``.
 
 The ``cronsim`` library reads the expression and finds the next and the former match; it is given naive datetimes only.
@@ -23,7 +23,7 @@ from itertools import accumulate
 import numpy as np
 from cronsim import CronSim, CronSimError
 
-from tarry.repeat.zones import wall_clock, wall_time
+from tarry.repeat.zones import local_datetime, local_seconds
 
 _DAY_S = 86_400
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
@@ -49,17 +49,17 @@ class LocalTimes:
         # cronsim's own rule for Debian's "runs at a specific time", for seconds as well.
         self.fixed = not any(field.startswith("*") for field in self._sim.parts[:3])
 
-    def next(self, wall: int) -> int | None:
-        """The first match after ``wall``, or None: none within 50 years, or before the end of the calendar."""
+    def next(self, local_s: int) -> int | None:
+        """The first match after ``local_s``, or None: none within 50 years, or before the end of the calendar."""
         try:
-            return wall_time(next(CronSim(self._expression, wall_clock(wall))))
+            return local_seconds(next(CronSim(self._expression, local_datetime(local_s))))
         except (StopIteration, OverflowError, ValueError):
             return None
 
-    def last(self, wall: int) -> int | None:
-        """The last match that is not after ``wall``, or None: none within 50 years."""
+    def last(self, local_s: int) -> int | None:
+        """The last match that is not after ``local_s``, or None: none within 50 years."""
         try:
-            return wall_time(next(CronSim(self._expression, wall_clock(wall + 1), reverse=True)))
+            return local_seconds(next(CronSim(self._expression, local_datetime(local_s + 1), reverse=True)))
         except (StopIteration, OverflowError, ValueError):
             return None
 
@@ -137,4 +137,4 @@ def problem(expression: str) -> str | None:
         times = local_times(expression)
     except (CronSimError, ValueError) as error:
         return str(error)[:80]
-    return "it never fires" if times.next(wall_time(datetime(2000, 1, 1)) - 1) is None else None
+    return "it never fires" if times.next(local_seconds(datetime(2000, 1, 1)) - 1) is None else None

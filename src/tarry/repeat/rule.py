@@ -152,7 +152,7 @@ class Repeat:
 
 
 def check_least(repeat: Repeat, least_ms: int) -> Repeat:
-    """``repeat`` itself, when it never comes oftener than every ``least_ms``, as the clocks on the wall show it.
+    """``repeat`` itself, when it never comes oftener than every ``least_ms``, as the local clocks show it.
 
     Raises:
         InvalidArgumentError: otherwise.

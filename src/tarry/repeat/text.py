@@ -83,7 +83,7 @@ def read_state(text: str) -> State:
     if series is not None and (type(series) is not int or not 0 <= series <= INT64_MAX):
         refuse("series", series, "a seq, or absent")
     try:
-        return State(_known(**fields), n, series)
+        return State(_cached_fields(**fields), n, series)
     except TypeError:  # a value that cannot be hashed is none of a rule
         return State(_from_fields(fields), n, series)
 
@@ -126,7 +126,7 @@ def _from_fields(fields: dict[Any, Any]) -> Repeat:
 
 
 # Producers send the same rule again and again, and many series share one. Typed: for a cache, True would be 1.
-_known = lru_cache(maxsize=4096, typed=True)(lambda **fields: _from_fields(fields))
+_cached_fields = lru_cache(maxsize=4096, typed=True)(lambda **fields: _from_fields(fields))
 
 
 @lru_cache(maxsize=1024)

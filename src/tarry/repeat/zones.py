@@ -1,8 +1,8 @@
-"""What do the clocks of a zone show? Instants to wall-clock times and back, and the shifts between them.
+"""What do the clocks of a zone show? Instants to local times and back, and the shifts between them.
 
-An instant is a whole number of seconds since the Unix epoch, UTC. A wall time is what a clock on the wall shows,
-counted in the same way as if it were UTC, so that ``wall = instant + offset``. When clocks go forward, some wall times
-are skipped (a *gap*); when they go back, some are shown twice (a *fold*).
+An instant is a whole number of seconds since the Unix epoch, UTC. A local time is what a local clock shows,
+counted in the same way as if it were UTC, so that ``local_s = instant + offset``. When clocks go forward, some local
+times are skipped (a *gap*); when they go back, some are shown twice (a *fold*).
 """
 
 from __future__ import annotations
@@ -52,15 +52,15 @@ class Zone:
         """By how many seconds the zone's clocks are ahead of UTC."""
         return _seconds(datetime.fromtimestamp(instant, self._info).utcoffset())
 
-    def instant(self, wall: int) -> int:
-        """When the clocks show ``wall``: the first time, in a fold; the end of the gap, for a wall time skipped."""
-        shown = wall_clock(wall).replace(tzinfo=self._info)
+    def instant(self, local_s: int) -> int:
+        """When the clocks show ``local_s``: the first time, in a fold; the end of the gap, for one skipped."""
+        shown = local_datetime(local_s).replace(tzinfo=self._info)
         before, after = _seconds(shown.utcoffset()), _seconds(shown.replace(fold=1).utcoffset())
-        # Outside of gaps and folds the two are equal; in a gap the clock jumps over ``wall``, so ``after`` is greater.
-        return wall - before if before >= after else self._turn(wall - after, wall - before)
+        # Outside of gaps and folds the two are equal; in a gap the clock jumps over it, so ``after`` is greater.
+        return local_s - before if before >= after else self._turn(local_s - after, local_s - before)
 
     def passed(self, instant: int) -> int:
-        """The greatest wall time whose :meth:`instant` is not after ``instant``."""
+        """The greatest local time whose :meth:`instant` is not after ``instant``."""
         shown = datetime.fromtimestamp(instant, self._info)
         offset = _seconds(shown.utcoffset())
         if not shown.fold:
@@ -112,13 +112,13 @@ def _shifts(name: str, year: int) -> tuple[Shift, ...]:
     return () if where is None else tuple(where.shifts_of(year))
 
 
-def wall_clock(wall: int) -> datetime:
-    """A wall time as a naive datetime."""
-    return _EPOCH + timedelta(seconds=wall)
+def local_datetime(local_s: int) -> datetime:
+    """A local time as a naive datetime."""
+    return _EPOCH + timedelta(seconds=local_s)
 
 
-def wall_time(shown: datetime) -> int:
-    """The inverse of :func:`wall_clock`."""
+def local_seconds(shown: datetime) -> int:
+    """The inverse of :func:`local_datetime`."""
     return (shown - _EPOCH) // timedelta(seconds=1)
 
 
@@ -127,4 +127,4 @@ def _seconds(offset: timedelta | None) -> int:
 
 
 def _year(instant: int) -> int:
-    return wall_clock(instant).year
+    return local_datetime(instant).year

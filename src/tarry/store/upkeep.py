@@ -190,19 +190,19 @@ class _Planner:
         self._used = {i for i, path in enumerate(files.path) if path in unneeded}
 
     def messages(self, cancellations: FileColumns, jobs: frozenset[int]) -> list[_Chosen]:
-        chosen = [("near", rows, False) for rows in self._taken(self._near())]
-        chosen += [("split", rows, False) for rows in self._taken(self._wide())]
+        chosen = [("near", rows, False) for rows in self._claim(self._near())]
+        chosen += [("split", rows, False) for rows in self._claim(self._wide())]
         for files in self._by_bucket().values():
-            chosen += [("small", rows, False) for rows in self._taken(self._small(files))]
-            chosen += [("deep", rows, False) for rows in self._taken(self._deep(files))]
+            chosen += [("small", rows, False) for rows in self._claim(self._small(files))]
+            chosen += [("deep", rows, False) for rows in self._claim(self._deep(files))]
         return chosen + [("purge", [i], False) for i in self._suspects(cancellations, jobs)]
 
     def cancellations(self, messages: FileColumns) -> list[_Chosen]:
-        chosen = [("small", rows, True) for rows in self._taken(self._small(self._free))]
-        chosen += [("deep", rows, True) for rows in self._taken(self._deep(self._free))]
+        chosen = [("small", rows, True) for rows in self._claim(self._small(self._free))]
+        chosen += [("deep", rows, True) for rows in self._claim(self._deep(self._free))]
         return chosen + [("purge", [i], True) for i in self._left_behind(messages)]
 
-    def _taken(self, works: Iterable[list[int]]) -> list[list[int]]:
+    def _claim(self, works: Iterable[list[int]]) -> list[list[int]]:
         lists = list(works)
         self._used.update(i for rows in lists for i in rows)
         return lists

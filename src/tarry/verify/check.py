@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 CHUNK_BYTES = 1 << 20
 """Files are read in pieces of about so many bytes."""
+
+_NOT_THE_DISK = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EACCES, errno.EPERM)
 
 Pace = Callable[[int], None]
 """Called with how many bytes were read since it was called last: shows progress, waits where it goes too fast, and may
@@ -50,6 +53,20 @@ class Check:
     path: str
     bytes: int
     run: Callable[[Pace], Results]
+
+    def results(self, pace: Pace) -> Results:
+        """What is found. A file that the disk does not give back is damaged, too; one that was deleted meanwhile is
+        passed over, since others tell which must be there.
+        """
+        try:
+            yield from self.run(pace)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            if error.errno in _NOT_THE_DISK:
+                raise
+            meaning = "What is in it is not known."
+            yield Finding(self.path, None, f"it cannot be read: {error.strerror or error}", meaning, RESTORE)
 
 
 RESTORE = "restore the file from a copy of the directory that was made before"

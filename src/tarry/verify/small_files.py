@@ -38,8 +38,8 @@ def small_checks(
     directory, raise where they are damaged. ``in_use``: a broker is writing them.
     """
     meanings = {"checkpoint.json": _CHECKPOINT, "policies.json": _POLICIES}
-    for name, known in versions.items():
-        yield from _if_there(name, data / name, partial(_check_json, data / name, known, meanings[name]))
+    for name, readable in versions.items():
+        yield from _if_there(name, data / name, partial(_check_json, data / name, readable, meanings[name]))
     yield from _if_there("secret.key", data / "secret.key", partial(_check_secret, data / "secret.key", read_secret))
     jobs = data / "jobs.db"
     # Also where it is missing: it may have been there.

@@ -160,8 +160,8 @@ def _is_true_of_its_checkpoint(fields: dict[str, int], directory: Path) -> bool:
     path = directory / f"{fields['version']:020d}.checkpoint.parquet"
     with pq.ParquetFile(path) as checkpoint:
         files = checkpoint.read(columns=["add.path"])["add"]
-    said = (fields["size"], fields["sizeInBytes"], fields["numOfAddFiles"])
-    return said == (len(files), path.stat().st_size, len(files) - files.null_count)
+    claimed = (fields["size"], fields["sizeInBytes"], fields["numOfAddFiles"])
+    return claimed == (len(files), path.stat().st_size, len(files) - files.null_count)
 
 
 # -- its files ---------------------------------------------------------------------------------------------------------

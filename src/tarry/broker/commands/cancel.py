@@ -42,9 +42,9 @@ class Cancel:
         due, seq = places(self._current(batch))
         # One after the other: where a message is named twice, the second one finds it cancelled.
         here = np.array([t.topic is not None for t in self._targets], np.bool_)
-        withdrawn = iter(batch.withdraw(due[here], seq[here]))
+        done_here = iter(batch.withdraw(due[here], seq[here]))
         outcomes = iter(batch.outcomes(due[~here], seq[~here]))
-        self._outcomes = [next(withdrawn) if h else _without_row(next(outcomes)) for h in here.tolist()]
+        self._outcomes = [next(done_here) if h else _without_row(next(outcomes)) for h in here.tolist()]
         rows = [i for i, o in enumerate(self._outcomes) if o is Outcome.DONE]
         if not rows:
             return None

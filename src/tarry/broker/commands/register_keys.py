@@ -49,9 +49,9 @@ class RegisterKeys:
                 replaced.append((former, topic))
             self._entries[name] = entry
         batch.names.update(self._entries)
-        return self._withdrawn(batch, replaced)
+        return self._cancel_replaced(batch, replaced)
 
-    def _withdrawn(self, batch: WriteBatch, replaced: list[tuple[Entry, str]]) -> pa.RecordBatch | None:
+    def _cancel_replaced(self, batch: WriteBatch, replaced: list[tuple[Entry, str]]) -> pa.RecordBatch | None:
         due, seq = places([entry for entry, _ in replaced])
         done = np.array([o is Outcome.DONE for o in batch.withdraw(due, seq)], np.bool_)
         if not done.any():

@@ -34,7 +34,7 @@ def find_cancellation(intake: Intake, store: StoreFollower, entry: Entry, look_s
     window = Window(Key(entry.due_ms, entry.seq), Key(entry.due_ms + 1, 0), entry.seq + 1, intake.published_seq)
     with intake.kept():
         _, seqs, _ = intake.select(window, CANCELS_MAX)
-        cancellation = _naming(intake.read_columns(seqs[:CANCELS_MAX], _COLUMNS), body)
+        cancellation = _cancellation_of(intake.read_columns(seqs[:CANCELS_MAX], _COLUMNS), body)
     # The snapshot is asked for after the intake was: what left the intake meanwhile is in it.
     return cancellation or _find_stored_cancellation(store.snapshot, entry.due_ms, body, look_s)
 
@@ -44,7 +44,7 @@ def _find_stored_cancellation(snapshot: Snapshot, due_ms: int, body: bytes, look
     for path in reversed(snapshot.cancelled):
         for group in groups(place, path):
             if group.due_min_ms <= due_ms <= group.due_max_ms:
-                cancellation = _naming(read_group(place, path, group.number, _COLUMNS), body)
+                cancellation = _cancellation_of(read_group(place, path, group.number, _COLUMNS), body)
                 if cancellation is not None:
                     return cancellation
         if time.monotonic() >= deadline_s:
@@ -52,7 +52,7 @@ def _find_stored_cancellation(snapshot: Snapshot, due_ms: int, body: bytes, look
     return None
 
 
-def _naming(rows: pa.RecordBatch, body: bytes) -> tuple[int, int] | None:
+def _cancellation_of(rows: pa.RecordBatch, body: bytes) -> tuple[int, int] | None:
     """(when, seq) of the first cancellation among ``rows`` that names the target ``body``."""
     mask = pc.and_(pc.equal(rows.column("kind"), int(Kind.CANCEL)), pc.equal(rows.column("body"), body))
     hits = np.flatnonzero(pc.fill_null(mask, False).to_numpy(zero_copy_only=False))

@@ -89,7 +89,7 @@ class ConsumeStream:
         self._tasks: deque[_Task] = deque()
         self._goodbye: TarryError | None = None
         self._ended = False
-        self._client_gone = False
+        self._client_left = False
 
     def run(self) -> None:
         """Serve the stream until the client ends it or is gone."""
@@ -160,11 +160,11 @@ class ConsumeStream:
     def _write(self, write: Callable[[], None]) -> None:
         try:
             with self._writing:
-                if not self._client_gone:
+                if not self._client_left:
                     write()
         except STREAM_ERRORS as error:
             log.debug("a consumer left: %s", error)
-            self._client_gone = True
+            self._client_left = True
             self._post(None)
 
     # -- in ------------------------------------------------------------------------------------------------------------

@@ -43,6 +43,8 @@ _GROWTH_DESCRIPTORS = 16
 _GROWTH_BYTES = 32 << 20
 
 _ENHANCE_YOUR_CALM = 0xB
+_LAST_STREAM = (1 << 31) - 1
+"""All streams count as begun: those that do not, gRPC's clients open again by themselves, at once and for ever."""
 
 
 @dataclass(slots=True)
@@ -50,8 +52,10 @@ class _Connection:
     fd: int
     inode: int
     host: str
-    peer: str
-    """As gRPC names it to a handler."""
+    peer_port: str
+    """What a handler knows it by, since gRPC has ways of its own to write an address. Another machine's connection may
+    come from the same port by chance: then a message of one counts for both.
+    """
     since_s: float
     received: int = 0
     counted_from: int = 0
@@ -100,9 +104,14 @@ class ConnectionGuard:
         self._stopped.set()
         self._thread.join()
 
+    @property
+    def waiting_bytes(self) -> int:
+        """Of messages that are not whole yet, of all connections, as they were at the last look."""
+        return sum(c.waiting for c in list(self._connections.values()))
+
     def on_message(self, peer: str) -> None:
         """A handler was given a message of that peer (``ServerCallContext.peer()``). Any thread."""
-        self._given.add(peer)
+        self._given.add(_port(peer))
 
     def _run(self) -> None:
         looked_s = 0.0
@@ -131,7 +140,7 @@ class ConnectionGuard:
         given, self._given = self._given, set()
         self._connections = {c.inode: c for c in self._current(now_s)}
         for connection in self._connections.values():
-            if connection.peer in given:
+            if connection.peer_port in given:
                 connection.counted_from = connection.received
         for connection in [c for c in self._connections.values() if c.refused]:
             self._cut(connection)
@@ -157,9 +166,7 @@ class ConnectionGuard:
             if not is_connection(connection, self._port):
                 return None
             host, port = connection.getpeername()[:2]
-            host = host.removeprefix("::ffff:")
-            peer = f"ipv6:%5B{host}%5D:{port}" if ":" in host else f"ipv4:{host}:{port}"
-            return _Connection(fd, inode, host, peer, now_s)
+            return _Connection(fd, inode, host.removeprefix("::ffff:"), str(port), now_s)
 
     # -- ending --------------------------------------------------------------------------------------------------------
 
@@ -168,11 +175,11 @@ class ConnectionGuard:
         no other call: theirs are among them. A client that was merely idle connects again when it has something.
         """
         crowded = self._calls.crowded_s(now_s) >= self._silent_s
-        busy = self._calls.peers() if crowded else set()
+        busy = set(map(_port, self._calls.peers())) if crowded else set()
         old = [c for c in self._connections.values() if now_s - c.since_s >= self._silent_s]
-        ended = [c for c in old if not c.received or (crowded and c.peer not in busy)]
+        ended = [c for c in old if not c.received or (crowded and c.peer_port not in busy)]
         for connection in ended:
-            self._refuse(connection, "overloaded: too many streams that sent nothing", processed=False)
+            self._refuse(connection, "overloaded: too many streams that sent nothing")
             self._cut(connection)
         if crowded:
             log.warning("%d connections to port %d were ended: too many silent streams", len(ended), self._port)
@@ -194,14 +201,14 @@ class ConnectionGuard:
                 kept += 1
                 continue
             refused[text] += 1
-            self._refuse(connection, f"overloaded: {text}; try again later", processed=False)
+            self._refuse(connection, f"overloaded: {text}; try again later")
             self._cut(connection)
         for text, number in refused.items():
             log.warning("%d connections to port %d were refused: %s", number, self._port, text)
 
     def _end_large(self) -> None:
         waiting = sorted(self._connections.values(), key=lambda c: c.waiting)
-        total = sum(c.waiting for c in waiting)
+        total = self.waiting_bytes
         while waiting and (waiting[-1].waiting > self._peer_bytes_max or total > self._bytes_max):
             connection = waiting.pop()
             total -= connection.waiting
@@ -211,15 +218,14 @@ class ConnectionGuard:
             )
             log.warning("a connection to port %d was refused: %s", self._port, text)
             # What it still sends must not destroy the refusal on its way, as a reset would; the next look cuts it.
-            self._refuse(connection, text, processed=True)
+            self._refuse(connection, text)
             connection.refused = True
 
-    def _refuse(self, connection: _Connection, text: str, *, processed: bool) -> None:
+    def _refuse(self, connection: _Connection, text: str) -> None:
         """Say goodbye. gRPC may be in the middle of a frame of its own: then the peer sees an error of the protocol."""
         if not connection.received:
             return
-        last_stream = (1 << 31) - 1 if processed else 0
-        payload = struct.pack(">II", last_stream, _ENHANCE_YOUR_CALM) + text.encode()
+        payload = struct.pack(">II", _LAST_STREAM, _ENHANCE_YOUR_CALM) + text.encode()
         frame = struct.pack(">I", len(payload) << 8 | 0x7) + bytes(5) + payload
         with suppress(OSError), borrowed(connection.fd) as peer:
             if inode_of(peer.fileno()) == connection.inode:
@@ -231,3 +237,7 @@ class ConnectionGuard:
         with suppress(OSError), borrowed(connection.fd) as peer:
             if inode_of(peer.fileno()) == connection.inode:
                 peer.shutdown(socket.SHUT_RDWR)
+
+
+def _port(peer: str) -> str:
+    return peer.rpartition(":")[2]

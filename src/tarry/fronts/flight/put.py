@@ -60,7 +60,7 @@ class PutStream:
         self._leading = False
         self._writing = threading.Lock()
         self._read_all = False
-        self._client_gone = False
+        self._client_left = False
         self._stopping: UnavailableError | None = None
 
     def run(self) -> None:
@@ -93,7 +93,7 @@ class PutStream:
                 return
             except STREAM_ERRORS as error:
                 with self._changed:
-                    if self._client_gone:
+                    if self._client_left:
                         return
                 raise InvalidArgumentError(f"the stream of batches could not be read: {error}") from error
             self._submit(chunk.data)
@@ -142,7 +142,7 @@ class PutStream:
         names = () if batch is None else batch.schema.names
         slot = _Slot(has_due="due_ms" not in names or not _BY_THE_BROKER.isdisjoint(names))
         with self._changed:
-            self._changed.wait_for(lambda: len(self._slots) < UNANSWERED_MAX or self._client_gone)
+            self._changed.wait_for(lambda: len(self._slots) < UNANSWERED_MAX or self._client_left)
             self._slots.append(slot)
         return slot
 
@@ -154,14 +154,14 @@ class PutStream:
                     self._write(raw)
 
     def _write(self, raw: bytes) -> None:
-        if self._client_gone:
+        if self._client_left:
             return  # what was submitted stays accepted; only nobody hears of it
         try:
             self._writer.write(pa.py_buffer(raw))
         except STREAM_ERRORS as error:
             log.debug("a producer left before its answers: %s", error)
             with self._changed:
-                self._client_gone = True
+                self._client_left = True
                 self._changed.notify_all()
 
     def _wait_answer(self) -> bool:

@@ -71,9 +71,9 @@ class DeadReader(DataSourceReader):  # type: ignore[misc]
                     yield self._shape.shaped(by_name(rows))
 
 
-def as_messages(letters: pa.RecordBatch) -> pa.RecordBatch:
+def as_messages(copies: pa.RecordBatch) -> pa.RecordBatch:
     """Topic, due time and seq of the messages that died, and why they did, out of the properties of their copies."""
-    columns = by_name(letters)
+    columns = by_name(copies)
     properties = columns["properties"]
     texts = {
         name: texts_of(properties, f"tarry.dead.{name}") for name in ("topic", "group", "cause", *_NUMBERS.values())

@@ -18,7 +18,7 @@ from tarry.api.operations import (
 )
 from tarry.base.version import VERSION
 from tarry.fronts.rocketmq.classic.clients import ClientRegistry
-from tarry.fronts.rocketmq.classic.codes import RequestRefused, ResponseCode, ToClient
+from tarry.fronts.rocketmq.classic.codes import RequestCode, RequestRefused, ResponseCode, ToClient
 from tarry.fronts.rocketmq.classic.connection import Answer, Request
 from tarry.fronts.rocketmq.classic.fields import json_object, json_text, to_json
 from tarry.fronts.rocketmq.classic.frames import oneway
@@ -27,6 +27,7 @@ from tarry.fronts.rocketmq.classic.positions import Positions
 from tarry.fronts.rocketmq.classic.queues import TopicQueues, queue_name
 from tarry.fronts.rocketmq.classic.routes import BROKER, CLUSTER, READ_WRITE, broker_data
 from tarry.fronts.rocketmq.classic.sending import RETRIES
+from tarry.fronts.rocketmq.classic.service import Handler
 from tarry.fronts.rocketmq.common.names import group_name, topic_name
 from tarry.fronts.rocketmq.common.threads import RunInThread
 
@@ -55,6 +56,23 @@ class Admin:
         self._run_in_thread = run_in_thread
 
     # -- the cluster and its topics ------------------------------------------------------------------------------------
+
+    def handlers(self) -> dict[int, Handler]:
+        """What answers each request of administration."""
+        return {
+            RequestCode.GET_BROKER_CLUSTER_INFO: self.cluster,
+            RequestCode.GET_BROKER_RUNTIME_INFO: self.runtime,
+            RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: self.topics,
+            RequestCode.GET_TOPIC_STATS_INFO: self.topic_stats,
+            RequestCode.GET_TOPIC_CONFIG: self.topic_config,
+            RequestCode.UPDATE_AND_CREATE_TOPIC: self.make_topic,
+            RequestCode.GET_CONSUME_STATS: self.consume_stats,
+            RequestCode.GET_CONSUMER_CONNECTION_LIST: self.connections,
+            RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: self.groups_of,
+            RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: self.group_config,
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self.set_group,
+            RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self.reset,
+        }
 
     def cluster(self, request: Request) -> Answer:
         """GET_BROKER_CLUSTER_INFO."""
@@ -220,10 +238,10 @@ class Admin:
         if target <= stands or force:
             stands = await self._offsets.reset(topic, group, "latest" if at_ms == _LATEST else at_ms)
         body = self._table({topic: [stands] * self._queues.count(topic)})
-        told = {"topic": topic, "group": group, "timestamp": str(at_ms), "isForce": str(force).lower()}
+        reset_fields = {"topic": topic, "group": group, "timestamp": str(at_ms), "isForce": str(force).lower()}
         members = self._clients.consumers.get(group)
         for connection in () if members is None else members.members:
-            connection.send(oneway(ToClient.RESET_CONSUMER_CLIENT_OFFSET, told, body))
+            connection.send(oneway(ToClient.RESET_CONSUMER_CLIENT_OFFSET, reset_fields, body))
         return Answer(body=body)
 
     def _topics_of(self, group: str) -> list[str]:

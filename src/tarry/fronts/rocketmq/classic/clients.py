@@ -22,7 +22,8 @@ from tarry.fronts.rocketmq.common.names import group_name
 SILENT_S = 120.0
 SWEEP_S = 10.0
 SQL = "SQL92"
-CONNECTIONS_MAX = 100_000
+GROUPS_MAX = 1_000
+"""Of producers, and of consumers, that one connection may be."""
 
 
 @dataclass(slots=True)
@@ -75,7 +76,9 @@ class ClientRegistry:
         client_id = json_text(data, "clientID")
         now_s, command = self._loop.time(), request.command
         for producer in json_list(data.get("producerDataSet"), "producerDataSet"):
-            members = self.producers.setdefault(json_text(producer, "groupName"), {})
+            name = json_text(producer, "groupName")
+            _check_room(name, [n for n, members in self.producers.items() if request.connection in members])
+            members = self.producers.setdefault(name, {})
             members[request.connection] = Member(client_id, command.language, command.version, now_s)
         for consumer in json_list(data.get("consumerDataSet"), "consumerDataSet"):
             member = Member(client_id, command.language, command.version, now_s)
@@ -84,6 +87,7 @@ class ClientRegistry:
 
     def _on_consumer(self, consumer: dict[str, Any], connection: Connection, member: Member) -> None:
         name = group_name(json_text(consumer, "groupName"), "")
+        _check_room(name, [n for n, group in self.consumers.items() if connection in group.members])
         subscriptions = {}
         for item in json_list(consumer.get("subscriptionDataSet"), "subscriptionDataSet"):
             subscription = _subscription(item)
@@ -179,6 +183,14 @@ class ClientRegistry:
             yield from members.items()
         for group in self.consumers.values():
             yield from group.members.items()
+
+
+def _check_room(name: str, names: list[str]) -> None:
+    """Whether a client that is in so many groups may be in another one."""
+    if len(names) >= GROUPS_MAX and name not in names:
+        raise RequestRefused(
+            ResponseCode.INVALID_PARAMETER, f"group {name!r:.300} is one more than {GROUPS_MAX} of this connection"
+        )
 
 
 def _subscription(item: dict[str, Any]) -> Subscription:

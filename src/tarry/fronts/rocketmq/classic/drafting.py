@@ -53,13 +53,13 @@ class Draftsman:
         self._now_ms = now_ms
         self._rules = rules
         self._system_flag = fields.whole("sysFlag", 0)
-        self._said: list[tuple[str, str]] = [
+        self._from_header: list[tuple[str, str]] = [
             (BORN_HOST, peer), (BORN_TIMESTAMP, str(max(0, fields.whole("bornTimestamp", now_ms)))),
         ]  # fmt: skip
         if queue is not None:
-            self._said.append((QUEUE, str(queue)))
+            self._from_header.append((QUEUE, str(queue)))
         if reconsume_times := fields.whole("reconsumeTimes", 0):
-            self._said.append((RECONSUME_TIMES, str(reconsume_times)))
+            self._from_header.append((RECONSUME_TIMES, str(reconsume_times)))
 
     def draft(self, entry: BatchEntry) -> Draft:
         """One message.
@@ -85,7 +85,7 @@ class Draftsman:
             body,
             _transaction_message_id(given) if half else "",
             check_tag(given.get(TAGS, "")) or None,
-            properties + self._said,
+            properties + self._from_header,
             order_key,
             half,
             _immunity_ms(given) if half else None,

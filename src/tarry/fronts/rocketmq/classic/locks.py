@@ -50,6 +50,8 @@ class QueueLocks:
             return False
         if len(self._holders) >= LOCKS_MAX:
             self._holders = {k: held for k, held in self._holders.items() if held[1] > now_s}
+        if len(self._holders) >= LOCKS_MAX and key not in self._holders:
+            return False
         self._holders[key] = client_id, now_s + HELD_S
         return True
 

@@ -23,7 +23,7 @@ from tarry.fronts.rocketmq.classic.message_bytes import (
     stored_messages,
 )
 from tarry.fronts.rocketmq.classic.queues import TopicQueues
-from tarry.fronts.rocketmq.classic.sending import SEEN_AS_SEQ
+from tarry.fronts.rocketmq.classic.sending import NUMBER_BASE
 from tarry.fronts.rocketmq.common.names import topic_name
 from tarry.fronts.rocketmq.common.properties import KEYS, MESSAGE_ID, split_keys
 from tarry.fronts.rocketmq.common.threads import RunInThread
@@ -83,7 +83,7 @@ class Lookup:
             queues = self._broker.call(GetQueues([topic] if topic else None))
             for name, (first, end) in queues.items():
                 if place < 0:
-                    rows = self._look(name, first, end, _with_seq(place - SEEN_AS_SEQ))
+                    rows = self._look(name, first, end, _with_seq(place - NUMBER_BASE))
                 elif (offset := queue_offset(name, place)) is not None and first <= offset < end:
                     rows = self._broker.call(ReadQueue(name, offset, offset + 1))
                 else:

@@ -72,7 +72,7 @@ class StoredMessage:
 
 def stored_messages(batch: pa.RecordBatch, topic: str, queues: Iterable[int]) -> Iterator[StoredMessage]:
     """Rows of a topic's queue (:data:`tarry.api.views.QUEUED`), and the number of each one's queue. It counts as stored
-    when it fell due: consumers look offsets up by that time.
+    when it is due, also where it was accepted later: consumers look offsets up by that time.
     """
     columns = [batch.column(name).to_pylist() for name in _COLUMNS]
     for seq, due_ms, id, tag, pairs, body, accepted_ms, offset, queue in zip(*columns, queues, strict=True):
@@ -86,7 +86,7 @@ def stored_messages(batch: pa.RecordBatch, topic: str, queues: Iterable[int]) ->
             COMMITTED if stored.get(TRANSACTION) == "true" else 0,
             born_ms_of(stored, accepted_ms),
             stored.get(BORN_HOST, ""),
-            max(due_ms, accepted_ms),
+            due_ms,
             _number(stored.get(RECONSUME_TIMES)),
             int(queue),
         )

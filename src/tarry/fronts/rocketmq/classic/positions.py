@@ -58,6 +58,11 @@ class Positions:
 
     def find(self, topic: str, group: str, queue: int) -> int | None:
         """Where a group stands in a queue; None: nobody has said yet."""
+        if (topic, group) not in self._groups:
+            try:
+                self._broker.find_group(topic, group)
+            except NotFoundError:
+                return None  # and nothing is kept for a name that is only asked about
         entry = self._group(topic, group)
         with entry.lock:
             return entry.offsets[queue]
@@ -117,14 +122,14 @@ class Positions:
         if offset is not None and begin <= offset < end:
             entry.offsets[queue] = end
         self._changed = True
-        known = [offset for offset in entry.offsets if offset is not None]
-        if len(known) == len(entry.offsets) and min(known) > entry.stands:
+        reported = [offset for offset in entry.offsets if offset is not None]
+        if len(reported) == len(entry.offsets) and min(reported) > entry.stands:
             try:
-                entry.stands = self._broker.call(AdvanceGroup(topic, group, min(known)))
+                entry.stands = self._broker.call(AdvanceGroup(topic, group, min(reported)))
             except NotFoundError:
                 # A consumer that has pulled nothing yet says where it begins.
                 self._broker.call(FollowQueue(topic, group))
-                entry.stands = self._broker.call(AdvanceGroup(topic, group, min(known)))
+                entry.stands = self._broker.call(AdvanceGroup(topic, group, min(reported)))
 
     def _group(self, topic: str, group: str) -> _Group:
         key = topic, group

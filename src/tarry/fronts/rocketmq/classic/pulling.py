@@ -42,6 +42,8 @@ class _Read(NamedTuple):
 
     body: bytes
     next_offset: int
+    ends: tuple[int, int]
+    """The first offset that is kept, and that of the message that comes next."""
 
 
 class _Pull(NamedTuple):
@@ -101,19 +103,20 @@ class Puller:
         """What there is of a pull's queue, or comes within its time; what is not for it is passed over."""
         begun_s, host, start = self._loop.time(), address_bytes(request.connection.local), pull.start
         while True:
-            first, end = await self._wait(pull.group, start, pull.wait_s - (self._loop.time() - begun_s))
-            if not first <= start <= end:
-                return _answer(ResponseCode.PULL_OFFSET_MOVED, first if start < first else end, first, end)
-            if start == end:
-                return _answer(ResponseCode.PULL_NOT_FOUND, start, first, end)
+            waited_s = self._loop.time() - begun_s
+            await wait_for_rows(self._loop, pull.group, start, pull.wait_s - waited_s)
+            if pull.group.queue_ends[1] == start:
+                return _answer(ResponseCode.PULL_NOT_FOUND, start, pull.group.queue_ends)
             # A client that does not take its answers gets no more of them to keep here.
             await request.connection.wait_until_writable()
-            read = await self._run_in_thread(lambda: self._read(pull, start, end, host))  # noqa: B023  awaited here
+            read = await self._run_in_thread(lambda: self._read(pull, start, host))  # noqa: B023  awaited here
+            if not read.ends[0] <= start <= read.ends[1]:
+                return _answer(ResponseCode.PULL_OFFSET_MOVED, read.next_offset, read.ends)
             if read.body:
-                return _answer(ResponseCode.SUCCESS, read.next_offset, first, end, read.body)
+                return _answer(ResponseCode.SUCCESS, read.next_offset, read.ends, read.body)
             start = read.next_offset
-            if start < end and self._loop.time() - begun_s > LOOK_S:
-                return _answer(ResponseCode.PULL_RETRY_IMMEDIATELY, start, first, end)
+            if self._loop.time() - begun_s > (LOOK_S if start < read.ends[1] else max(LOOK_S, pull.wait_s)):
+                return _answer(ResponseCode.PULL_RETRY_IMMEDIATELY, start, read.ends)
 
     async def _group(self, topic: str, name: str, filter: str) -> ConsumerGroup:
         queue = self._groups.find_queue(topic, name, filter)
@@ -142,9 +145,13 @@ class Puller:
 
         return await self._run_in_thread(look_up)
 
-    def _read(self, pull: _Pull, start: int, end: int, host: bytes) -> _Read:
+    def _read(self, pull: _Pull, start: int, host: bytes) -> _Read:
         """In a thread: the next messages of the queue that the group wants; or none, and how far was looked."""
         topic, parts, size = pull.group.topic_name, list[bytes](), 0
+        # A client may write down what it is told of offsets: they have to be durable.
+        ends = first, end = self._broker.call(GetQueues([topic]))[topic]
+        if not first <= start <= end:
+            return _Read(b"", first if start < first else end, ends)
         stop = min(end, start + max(ROWS_MIN, pull.rows_max * self._queues.count(topic)))
         for batch in self._broker.call(ReadQueue(topic, start, stop)):
             numbers = self._queues.numbers(batch, topic)
@@ -153,27 +160,15 @@ class Puller:
                 parts.append(encode_message(message, host))
                 size += len(parts[-1])
                 if len(parts) == pull.rows_max or size >= ANSWER_BYTES:
-                    return _Read(b"".join(parts), message.queue_offset + 1)
+                    return _Read(b"".join(parts), message.queue_offset + 1, ends)
         if not parts:
             self._positions.pass_over(topic, pull.group.name, pull.queue, pull.start, stop)
-        return _Read(b"".join(parts), stop)
-
-    async def _wait(self, group: ConsumerGroup, offset: int, wait_s: float) -> tuple[int, int]:
-        """The first offset and the end of the group's queue, once it ends elsewhere than at ``offset``, or after
-        ``wait_s``.
-        """
-        await wait_for_rows(self._loop, group, offset, wait_s)
-        first, end = group.queue_ends
-        # A client may write down what it is told of other offsets than its own: they have to be durable.
-        return (first, end) if end == offset else await self._run_in_thread(lambda: self._ends(group.topic_name))
-
-    def _ends(self, topic: str) -> tuple[int, int]:
-        return self._broker.call(GetQueues([topic]))[topic]
+        return _Read(b"".join(parts), stop, ends)
 
 
-def _answer(code: int, next_offset: int, first: int, end: int, body: bytes = b"") -> Answer:
+def _answer(code: int, next_offset: int, ends: tuple[int, int], body: bytes = b"") -> Answer:
     fields = {
-        "suggestWhichBrokerId": "0", "nextBeginOffset": str(next_offset), "minOffset": str(first),
-        "maxOffset": str(end),
+        "suggestWhichBrokerId": "0", "nextBeginOffset": str(next_offset), "minOffset": str(ends[0]),
+        "maxOffset": str(ends[1]),
     }  # fmt: skip
     return Answer(code, fields, body)

@@ -1,4 +1,4 @@
-"""RECALL_MESSAGE: a delayed message is withdrawn, and the answer says truly whether it was.
+"""RECALL_MESSAGE: a delayed message is recalled, and the answer says truly whether it was.
 
 A handle is ``v1 TOPIC BROKER HANDLE ID`` in base64url, as clients want to read it; the broker's own handle stands where
 RocketMQ has a time.

@@ -54,7 +54,7 @@ class Retrier:
         group = group_name(fields.text("group"), "")
         retry_topic = topic_name(RETRY_PREFIX + group, "")
         # Consumers name the first topic also of what comes from their group's retries.
-        topics = [retry_topic, *([fields.text("originTopic", " ").strip()])]
+        topics = [retry_topic, fields.text("originTopic", " ").strip()]
         physical = fields.whole("offset")
         topic, row = await self._run_in_thread(lambda: self._find(topics, physical))
         draft = self._draft(

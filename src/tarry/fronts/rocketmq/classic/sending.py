@@ -30,7 +30,7 @@ _SHORT_NAMES = {
     "f": "sysFlag", "g": "bornTimestamp", "h": "flag", "i": "properties", "j": "reconsumeTimes", "k": "unitMode",
     "l": "maxReconsumeTimes", "m": "batch",
 }  # fmt: skip
-SEEN_AS_SEQ = -1 << 62
+NUMBER_BASE = -1 << 62
 """Added to the number of a message in the id of its place, since it has no place in a queue until it falls due."""
 
 
@@ -131,7 +131,7 @@ class _Answers:
 def _place(request: Request, queue: int | None, *seqs: int) -> dict[str, str]:
     """Where the messages are: their numbers, since they have no offset until they fall due."""
     host = address_bytes(request.connection.local)
-    ids = ",".join(offset_id(host, seq + SEEN_AS_SEQ) for seq in seqs)
+    ids = ",".join(offset_id(host, seq + NUMBER_BASE) for seq in seqs)
     return {"msgId": ids, "queueId": str(queue or 0), "queueOffset": str(seqs[0])}
 
 

@@ -1,8 +1,8 @@
 """Dead letters as RocketMQ's users look for them: ``%DLQ%GROUP``, all topics of a group together.
 
-In the broker each topic of a group has dead letters of its own (:func:`tarry.base.dead_topics.dead_topic`). To clients
-these are the queues of ``%DLQ%GROUP``: a queue's broker name is the topic that it stands for. The name is that of
-``MixAll.getDLQTopic`` of apache/rocketmq.
+In the broker each topic of a group has dead letters of its own (:func:`tarry.base.dead_topics.dead_topic`); those of
+classic consumers are in the topic of that name itself. To v5's clients all these are the queues of ``%DLQ%GROUP``: a
+queue's broker name is the topic that it stands for. The name is that of ``MixAll.getDLQTopic`` of apache/rocketmq.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ def is_alias(topic: str) -> bool:
 def dead_topics_of(broker: LocalBroker, alias: str) -> list[str]:
     """The topics that exist of those that a name stands for, sorted. It looks at all groups, so it may take a while."""
     group = alias.removeprefix(DEAD_PREFIX)
-    topics = (dead_topic(info.topic, group) for info in broker.call(ListGroups()) if info.group == group)
-    return sorted(topic for topic in topics if broker.call(HasTopic(topic)))
+    topics = [dead_topic(info.topic, group) for info in broker.call(ListGroups()) if info.group == group]
+    # That of the name itself has what classic consumers could not handle.
+    return sorted(topic for topic in [*topics, alias] if broker.call(HasTopic(topic)))
 
 
 def actual_topic(topic: str, queue: str) -> str:

@@ -32,7 +32,7 @@ class GroupRegistry:
         self._run_in_thread = run_in_thread
         self._queues: dict[tuple[str, str], ReceiveQueue] = {}
         """By topic and group."""
-        self._being_made: dict[tuple[str, str], asyncio.Future[None]] = {}
+        self._in_creation: dict[tuple[str, str], asyncio.Future[None]] = {}
         self._filters: dict[tuple[str, bool], str] = {}
 
     def find_queue(self, topic: str, group: str, filter: str) -> ReceiveQueue | None:
@@ -108,11 +108,11 @@ class GroupRegistry:
 
     async def _prepare_group(self, topic: str, group: str) -> None:
         key = (topic, group)
-        if key not in self._being_made:
-            self._being_made[key] = self._run_in_thread(lambda: self._make_if_new(topic, group))
-            self._being_made[key].add_done_callback(lambda _: self._being_made.pop(key, None))
+        if key not in self._in_creation:
+            self._in_creation[key] = self._run_in_thread(lambda: self._make_if_new(topic, group))
+            self._in_creation[key].add_done_callback(lambda _: self._in_creation.pop(key, None))
         # Others may wait for the same group: who leaves does not cancel it.
-        await asyncio.shield(self._being_made[key])
+        await asyncio.shield(self._in_creation[key])
 
     def _make_if_new(self, topic: str, group: str) -> None:
         if self._find_info(topic, group) is None:

@@ -109,8 +109,8 @@ def _check_stored(draft: Draft, bytes_max: int) -> None:
 
 def _check_type(kind: int, *, delayed: bool, grouped: bool) -> None:
     if kind not in _TYPES:
-        is_known = kind in _TYPE.values()
-        raise Refusal(Code.UNSUPPORTED, f"message type {_TYPE.Name(kind) if is_known else kind} is not supported")
+        has_name = kind in _TYPE.values()
+        raise Refusal(Code.UNSUPPORTED, f"message type {_TYPE.Name(kind) if has_name else kind} is not supported")
     if kind == _DELAY and not delayed:
         raise Refusal(Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE, "a message of type DELAY needs a delivery timestamp")
     if kind == _FIFO and not grouped:

@@ -93,8 +93,8 @@ def _rare_fields(stored: dict[str, str], id: str) -> bytes:
     if TRACE_CONTEXT in stored:
         fields += text(b"\x92\x01", stored[TRACE_CONTEXT])
     if DEAD_TOPIC in stored:
-        letter = text(b"\x0a", stored[DEAD_TOPIC]) + text(b"\x12", id)
-        fields += b"\xa2\x01%b%b" % (varint(len(letter)), letter)
+        dead_letter = text(b"\x0a", stored[DEAD_TOPIC]) + text(b"\x12", id)
+        fields += b"\xa2\x01%b%b" % (varint(len(dead_letter)), dead_letter)
     return fields
 
 

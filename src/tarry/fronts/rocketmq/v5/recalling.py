@@ -1,4 +1,4 @@
-"""RecallMessage: a delayed message is withdrawn, and the answer says truly whether it was."""
+"""RecallMessage: a delayed message is recalled, and the answer says truly whether it was."""
 
 from __future__ import annotations
 

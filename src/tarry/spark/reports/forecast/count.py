@@ -53,11 +53,9 @@ def forecast(
     start, until = _listed(unit, now_ms, until_ms)
     if not 0 < rate < float("inf"):
         raise InvalidArgumentError(f"rate is {rate:g}; allowed: above 0 messages a second")
-    instants = pending.groupBy("topic", "due_ms").agg(
-        F.count(F.lit(1)).alias("rows"), *_sums("body_bytes", "row_bytes")
-    )
+    counted = (F.count(F.lit(1)).alias("rows"), *_sums("body_bytes", "row_bytes"))
     # As many rows as there are different instants: persisted on disk, where there are many.
-    instants = instants.persist(StorageLevel.MEMORY_AND_DISK)
+    instants = pending.groupBy("topic", "due_ms").agg(*counted).persist(StorageLevel.MEMORY_AND_DISK)
     try:
         topics, whole = _by_topic(instants)
         shown = [topic.topic for topic in topics[:SHOWN_TOPICS]]
