@@ -15,6 +15,7 @@ from tarry.fronts.rocketmq.common.properties import (
     KEYS,
     TRACE_CONTEXT,
     born_ms_of,
+    deliver_ms_of,
     split_keys,
     user_properties,
 )
@@ -41,11 +42,12 @@ def messages_of(batch: pa.RecordBatch, asked_topic: Any, host: str, topic: str =
     leases, attempts = ((batch.column(name).to_pylist() if leased else repeat(None)) for name in ("lease", "attempt"))
     for seq, due_ms, id, tag, properties, body, born_ms, offset, lease, attempt in zip(*columns, leases, attempts):  # noqa: B905  repeat() has no end
         stored = dict(properties) if properties else {}
+        deliver_ms = due_ms if due_ms > born_ms else deliver_ms_of(stored)
         system = definition.SystemProperties(
             message_id=id or id_of(seq),
             body_digest=definition.Digest(type=definition.DigestType.MD5, checksum=digest(body)),
             body_encoding=definition.Encoding.IDENTITY,
-            message_type=type_of(stored, due_ms > born_ms),
+            message_type=type_of(stored, deliver_ms is not None),
             born_host=stored.get(BORN_HOST, host),
             store_host=host,
             queue_offset=offset,
@@ -54,8 +56,8 @@ def messages_of(batch: pa.RecordBatch, asked_topic: Any, host: str, topic: str =
         )
         _set_timestamp(system.born_timestamp, born_ms_of(stored, born_ms))
         _set_timestamp(system.store_timestamp, born_ms)
-        if due_ms > born_ms:
-            _set_timestamp(system.delivery_timestamp, due_ms)
+        if deliver_ms is not None:
+            _set_timestamp(system.delivery_timestamp, deliver_ms)
         if tag is not None:
             system.tag = tag
         if stored:

@@ -49,6 +49,21 @@ def test_a_delay_to_the_millisecond(rpc: Rpc) -> None:
     assert sent.recall_handle
 
 
+@pytest.mark.parametrize("message_type", [d.MessageType.DELAY, d.MessageType.TRANSACTION])
+def test_a_delivery_time_that_has_passed_is_kept(rpc: Rpc, message_type: int) -> None:
+    due = now_ms() - 20_000
+    sent = rpc.send("orders", due_ms=due, message_type=message_type, properties={"mine": "1"})
+    if message_type == d.MessageType.TRANSACTION:
+        assert rpc.end("orders", sent, d.TransactionResolution.COMMIT) == Code.OK
+    [got] = rpc.receive("orders", "g")
+    assert got.system_properties.delivery_timestamp.ToMilliseconds() == due
+    assert got.system_properties.message_type == message_type
+    assert dict(got.user_properties) == {"mine": "1"}
+    rpc.send("orders", b"at once")
+    [got] = rpc.receive("orders", "g")
+    assert not got.system_properties.HasField("delivery_timestamp")
+
+
 def test_a_due_time_between_two_milliseconds_is_rounded_up(rpc: Rpc, place: Place) -> None:
     late = message("orders", due_ms=now_ms() + 3_600_000)
     late.system_properties.delivery_timestamp.nanos += 1
@@ -204,6 +219,21 @@ def test_order_within_a_message_group(rpc: Rpc, place: Place) -> None:
     assert [seen[0::2], seen[1::2]] in ([[b"0", b"2", b"4"], [b"1", b"3", b"5"]],)
     place.restart()
     assert place.broker.topic_info("steps").ordered
+
+
+def test_a_message_group_waits_for_the_one_that_is_given_back(rpc: Rpc) -> None:
+    """However many are asked for, one of a message group is out at a time; given back, it comes again first."""
+    for i in range(4):
+        rpc.send("steps", b"%d" % i, message_group="G", message_type=d.MessageType.FIFO)
+    for attempt in (1, 2, 3):
+        [got] = rpc.receive("steps", "g", 3)
+        assert (got.body, got.system_properties.delivery_attempt) == (b"0", attempt)
+        assert rpc.receive("steps", "g", 3, wait_s=0) == []
+        assert rpc.change("steps", "g", got.system_properties.receipt_handle, 1).status.code == Code.OK
+    [got] = rpc.receive("steps", "g", 3)
+    rpc.ack("steps", "g", got)
+    [got] = rpc.receive("steps", "g", 3)
+    assert (got.body, got.system_properties.delivery_attempt) == (b"1", 1)
 
 
 def test_recall_says_the_truth(rpc: Rpc) -> None:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -31,6 +32,7 @@ from tarry.fronts.rocketmq.v5.answer_bytes import ack_answer, send_answer
 from tarry.fronts.rocketmq.v5.drafting import draft_of
 from tarry.fronts.rocketmq.v5.handles import read_recall, read_receipt, recall_handle, receipt_handle
 from tarry.fronts.rocketmq.v5.message_bytes import answers_of
+from tarry.fronts.rocketmq.v5.receiving import poll_s
 from tarry.fronts.rocketmq.v5.resources import group_of, topic_of
 from tarry.fronts.rocketmq.v5.statuses import OK, overall
 from tests.rocketmq.reference import messages_of
@@ -155,7 +157,7 @@ def test_a_column_of_properties(rows: list[list[tuple[str, str]]]) -> None:
 
 
 NOW_MS = 1_700_000_000_000
-RULES = Rules(1000, 16 << 10, 86_400_000, tuple(parse_levels(ROCKETMQ_LEVELS)))
+RULES = Rules(1000, 64 << 10, 86_400_000, tuple(parse_levels(ROCKETMQ_LEVELS)))
 ANY_TEXT = st.text(st.characters(codec="utf-8"), max_size=12)
 MESSAGES = st.builds(
     definition.Message,
@@ -195,7 +197,17 @@ def test_what_this_front_lets_in_the_broker_would(messages: list[Any]) -> None:
 
 
 PROPERTY_NAMES = st.sampled_from(
-    ["KEYS", "TRACE_CONTEXT", "__BORNHOST", "BORN_TIMESTAMP", "TRAN_MSG", "tarry.order", "tarry.dead.topic", "x"]
+    [
+        "KEYS",
+        "TRACE_CONTEXT",
+        "__BORNHOST",
+        "BORN_TIMESTAMP",
+        "TRAN_MSG",
+        "TIMER_DELIVER_MS",
+        "tarry.order",
+        "tarry.dead.topic",
+        "x",
+    ]
 )
 ROWS = st.lists(
     st.tuples(
@@ -230,3 +242,24 @@ def test_bytes_of_a_message_that_the_library_would_write(
     for kind in (s.ReceiveMessageResponse, s.PullMessageResponse):
         answers = [kind.FromString(answer) for answer in answers_of(batch, asked, "host", other)]
         assert answers == [kind(message=message) for message in messages]
+
+
+@pytest.mark.parametrize(
+    ("said_s", "deadline_s", "wait_s"),
+    [
+        (0, 10, 0),
+        (5, 10, 5),
+        (60, 10, 9.8),
+        (600, None, 60),
+        (None, None, 15),
+        (None, 20, 15),  # what Java's 5.0.3 asks for by its deadline, with half of its own time left for the way
+        (None, 3, 0),
+        (5, 0.1, 0),
+    ],
+)
+def test_how_long_a_receive_waits(said_s: float | None, deadline_s: float | None, wait_s: float) -> None:
+    request = s.ReceiveMessageRequest()
+    if said_s is not None:
+        request.long_polling_timeout.FromMilliseconds(int(said_s * 1000))
+    call = SimpleNamespace(deadline=None if deadline_s is None else 1000 + deadline_s)
+    assert poll_s(request, call, 1000, 10) == pytest.approx(wait_s)  # type: ignore[arg-type]

@@ -12,6 +12,8 @@ from tarry.fronts.rocketmq.v5.service import NAME
 from tests.rocketmq.conftest import WAIT_S, Place, until
 from tests.rocketmq.rpc import Code, RefusedError, Rpc, consumer, d, message, now_ms, producer, res, s, signed
 
+FULL = b"x" * (4 << 20)
+QUARTERS = {"properties": {"p" * (4 << 10): "x" * (4 << 10)}, "keys": ["k" * (4 << 10)]}
 BOMB = gzip.compress(b"\0" * (64 << 20))
 
 
@@ -25,7 +27,10 @@ BOMB = gzip.compress(b"\0" * (64 << 20))
         ({"body": BOMB, "body_encoding": d.Encoding.GZIP}, Code.MESSAGE_BODY_TOO_LARGE),
         ({"properties": {f"p{i}": "x" for i in range(129)}}, Code.MESSAGE_PROPERTIES_TOO_LARGE),
         ({"properties": {"p": "x" * (16 << 10)}}, Code.MESSAGE_PROPERTIES_TOO_LARGE),
-        ({"keys": ["k" * 9000, "l" * 9000]}, Code.MESSAGE_PROPERTIES_TOO_LARGE),
+        ({"properties": {"ü": "x" * ((16 << 10) - 1)}}, Code.MESSAGE_PROPERTIES_TOO_LARGE),
+        ({"keys": ["k" * (8 << 10), "l" * (8 << 10), "m"]}, Code.MESSAGE_PROPERTIES_TOO_LARGE),
+        ({"body": FULL, **QUARTERS, "tag": "t" * ((4 << 10) + 1)}, Code.MESSAGE_PROPERTIES_TOO_LARGE),
+        ({"trace_context": "t" * (64 << 10)}, Code.MESSAGE_PROPERTIES_TOO_LARGE),
         ({"properties": {"TRAN_MSG": "true"}}, Code.ILLEGAL_MESSAGE_PROPERTY_KEY),
         ({"properties": {"__BORNHOST": "x"}}, Code.ILLEGAL_MESSAGE_PROPERTY_KEY),
         ({"properties": {"tarry.only": "g"}}, Code.ILLEGAL_MESSAGE_PROPERTY_KEY),
@@ -33,7 +38,7 @@ BOMB = gzip.compress(b"\0" * (64 << 20))
         ({"properties": {"a": "x\x00"}}, Code.ILLEGAL_MESSAGE_PROPERTY_KEY),
         ({"tag": " "}, Code.ILLEGAL_MESSAGE_TAG),
         ({"tag": "a|b"}, Code.ILLEGAL_MESSAGE_TAG),
-        ({"tag": "t" * 256}, Code.ILLEGAL_MESSAGE_TAG),
+        ({"tag": "t" * ((16 << 10) + 1)}, Code.MESSAGE_PROPERTIES_TOO_LARGE),
         ({"keys": [" "]}, Code.ILLEGAL_MESSAGE_KEY),
         ({"keys": ["a\tb"]}, Code.ILLEGAL_MESSAGE_KEY),
         ({"message_id": " "}, Code.ILLEGAL_MESSAGE_ID),
@@ -56,6 +61,48 @@ def test_messages(rpc: Rpc, place: Place, given: dict[str, Any], code: int) -> N
     assert entry.status.message
     assert rpc.send("orders", b"good").status.code == Code.OK
     assert [m.body for m in rpc.receive("orders", "g")] == [b"good"]
+
+
+@pytest.mark.parametrize("message_type", [d.MessageType.NORMAL, d.MessageType.TRANSACTION])
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"tag": "t" * (16 << 10)},
+        {"tag": "ü" * (8 << 10)},
+        {"keys": ["k" * (16 << 10)]},
+        {"keys": ["k" * (8 << 10), "l" * (8 << 10)]},
+        {"properties": {f"{i:03}": "x" * 125 for i in range(128)}},
+        {"body": FULL, "properties": {"p" * (8 << 10): "x" * (8 << 10)}},
+        {"body": FULL, **QUARTERS, "tag": "t" * (4 << 10)},
+        {"body": FULL, **QUARTERS, "tag": "t" * (4 << 10), "message_group": "g" * 63},
+    ],
+)  # fmt: skip
+def test_a_message_at_the_limit(rpc: Rpc, given: dict[str, Any], message_type: int) -> None:
+    """What its user gives is counted, to the byte, as RocketMQ's proxy does; not what its client says beside."""
+    beside = {"born_host": "h" * 255, "trace_context": "t" * 1000, "message_type": message_type}
+    sent = rpc.send("orders", **given, **beside)
+    assert sent.status.code == Code.OK, sent.status
+    if message_type == d.MessageType.TRANSACTION:
+        assert rpc.end("orders", sent, d.TransactionResolution.COMMIT) == Code.OK
+    [got] = rpc.receive("orders", "g")
+    system = got.system_properties
+    assert (system.tag, list(system.keys)) == (given.get("tag", ""), given.get("keys", []))
+    assert (got.body, dict(got.user_properties)) == (given.get("body", b"x"), given.get("properties", {}))
+    assert (system.born_host, system.trace_context) == (beside["born_host"], beside["trace_context"])
+
+
+def test_what_is_stored_fits_the_brokers_own_limit(serve: Callable[..., Place]) -> None:
+    """Also of a transaction, which is stored with more than its message."""
+    rpc = serve(properties_bytes_max=2000).client()
+    stored = len("__BORNHOST" + "h" + "p")
+    fits, more = ({"p": "x" * (size - stored)} for size in (2000, 2001))
+    given = {"tag": "t" * 5000, "born_host": "h"}
+    assert rpc.send("orders", properties=fits, **given).status.code == Code.OK
+    assert rpc.send("orders", properties=more, **given).status.code == Code.MESSAGE_PROPERTIES_TOO_LARGE
+    half = {"message_type": d.MessageType.TRANSACTION, "born_host": "h"}
+    assert rpc.send("orders", properties=fits, **half).status.code == Code.MESSAGE_PROPERTIES_TOO_LARGE
+    assert rpc.send("orders", properties={"p": "x" * 1700}, **half).status.code == Code.OK
+    assert len(rpc.receive("orders", "g")) == 1
 
 
 @pytest.mark.parametrize(
@@ -101,11 +148,12 @@ def test_handles_that_are_none_or_stale(rpc: Rpc) -> None:
     assert rpc.ack("others", "g", got).status.code == Code.INVALID_RECEIPT_HANDLE
     assert rpc.ack("orders", "g").status.code == Code.BAD_REQUEST
     assert rpc.ack("orders", "g", got).status.code == Code.OK
+    assert "INVALID_RECEIPT_HANDLE" in rpc.ack("orders", "g", got).entries[0].status.message
 
 
-@pytest.mark.parametrize("ms", [0, 9_999, 12 * 3_600_000 + 1])
-def test_invisible_times(rpc: Rpc, ms: int) -> None:
-    with pytest.raises(RefusedError) as refused:
+@pytest.mark.parametrize(("ms", "words"), [(0, "too small"), (9_999, "too small"), (12 * 3_600_000 + 1, "too large")])
+def test_invisible_times(rpc: Rpc, ms: int, words: str) -> None:
+    with pytest.raises(RefusedError, match=f"the invisibleTime is {words}") as refused:
         rpc.receive("orders", "g", invisible_ms=ms)
     assert refused.value.code == Code.ILLEGAL_INVISIBLE_TIME
 
@@ -188,6 +236,9 @@ def test_topics_that_are_not_made_by_being_named(serve: Callable[..., Place]) ->
     with pytest.raises(RefusedError) as refused:
         rpc.receive("orders", "g")
     assert refused.value.code == Code.TOPIC_NOT_FOUND
+    # Each client asks for the routes of its topics when it starts, and ends there; a push consumer would ask for this.
+    request = s.QueryAssignmentRequest(topic=res("orders"), group=res("g"))
+    assert rpc.ask("QueryAssignment", request).status.code == Code.TOPIC_NOT_FOUND
     place.broker.set_topic("orders", declared=True)
     place.restart()
     rpc = place.client()

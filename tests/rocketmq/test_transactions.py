@@ -77,13 +77,16 @@ def test_a_producer_is_asked(serve: Callable[..., Place]) -> None:
     rpc = place.client()
     stream = rpc.telemetry(producer("orders"))
     stream.next()
-    sent = rpc.send("orders", b"x", message_id="M", properties={"x": "1"}, **HALF)
+    tag, due_ms = "t" * 5000, 1_700_000_000_000
+    sent = rpc.send("orders", b"x", message_id="M", properties={"x": "1"}, tag=tag, due_ms=due_ms, **HALF)
     for _ in range(2):  # no answer, so it is asked again
         command = stream.next().recover_orphaned_transaction_command
         assert (command.transaction_id, command.message.body) == (sent.transaction_id, b"x")
         assert command.message.topic == res("orders")
         assert dict(command.message.user_properties) == {"x": "1"}
-        assert command.message.system_properties.message_id == "M"
+        system = command.message.system_properties
+        assert (system.message_id, system.tag) == ("M", tag)
+        assert system.delivery_timestamp.ToMilliseconds() == due_ms
     assert rpc.receive("orders", "g", wait_s=0) == []
     request = s.EndTransactionRequest(
         topic=res("orders"), message_id="M", transaction_id=sent.transaction_id, resolution=COMMIT,

@@ -1,6 +1,7 @@
 """The matrix of the official clients' languages and the scenarios: ``python -m tests.compat.rocketmq.run --help``.
 
-Builds each language's program outside of the tree, starts ``tarry serve``, runs, and prints a table.
+Builds each language's program outside of the tree, starts ``tarry serve``, runs, and prints a table. ``--language e2e``
+and what follows it is for RocketMQ's own tests: see :mod:`tests.compat.rocketmq.e2e`.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
+from . import e2e
 from .programs import LANGUAGES, MissingToolError, build, cache, is_classic
 from .running import Result, run
 from .scenarios import SCENARIOS, Scenario
@@ -29,7 +31,10 @@ _said = threading.Lock()
 
 
 def main(arguments: list[str] | None = None) -> int:
-    options = _options(arguments)
+    words = sys.argv[1:] if arguments is None else arguments
+    if words[:2] == ["--language", "e2e"]:
+        return e2e.main(words[2:])
+    options = _options(words)
     # Ended, it ends what it has started.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     directory = cache() / "runs" / time.strftime("%Y%m%d-%H%M%S")
@@ -47,7 +52,7 @@ def main(arguments: list[str] | None = None) -> int:
     return 0 if all(result.outcome in ("ok", "skipped") for result in results) else 1
 
 
-def _options(arguments: list[str] | None) -> argparse.Namespace:
+def _options(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.compat.rocketmq.run", description=__doc__)
     parser.add_argument("--language", action="append", choices=list(LANGUAGES), help="repeatable; all")
     parser.add_argument("--scenario", action="append", choices=list(SCENARIOS), help="repeatable; all")

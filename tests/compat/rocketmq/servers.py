@@ -88,9 +88,10 @@ class TarryServer(GivenServer):
 
     restarts = True
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *settings: str) -> None:
         super().__init__(*(f"127.0.0.1:{_free_port()}" for _ in range(3)))
         self._directory = directory
+        self._settings = settings
         self._log = directory / "broker.log"
         self._process: subprocess.Popen[str] | None = None
 
@@ -105,7 +106,7 @@ class TarryServer(GivenServer):
         """
         command = [sys.executable, "-m", "tarry", "serve", "--data", str(self._directory / "data"), "--pipeline", "off"]
         command += ["--rocketmq", self.endpoint, "--flight", str(self.flight)]
-        command += ["--remoting", str(self.classic_endpoint)]
+        command += ["--remoting", str(self.classic_endpoint), *self._settings]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("TARRY_")}
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
@@ -164,14 +165,14 @@ class OriginalServer(Server):
 
 
 @contextmanager
-def tarry_server(directory: Path) -> Iterator[TarryServer]:
-    """A Tarry that runs, and is gone at the end with its data; its log stays.
+def tarry_server(directory: Path, *settings: str) -> Iterator[TarryServer]:
+    """A Tarry that runs, and is gone at the end with its data; its log stays. ``settings``: more words for ``serve``.
 
     Raises:
         NotInThisVersionError: this Tarry has no such front.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    server = TarryServer(directory)
+    server = TarryServer(directory, *settings)
     try:
         server.start()
         yield server

@@ -23,6 +23,7 @@ from tarry.fronts.rocketmq.common.refusal import Code, Refusal
 
 PROPERTIES_MAX = 128
 PROPERTIES_BYTES_MAX = 16 << 10
+"""Of what a v5 client's user gives: properties, tag and keys together. What a client says of itself does not count."""
 GROUP_BYTES_MAX = 64
 ID_BYTES_MAX = 255
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
@@ -33,7 +34,7 @@ class Rules(NamedTuple):
 
     body_bytes_max: int
     properties_bytes_max: int
-    """Of properties, tag, keys, host and trace together; not above :data:`PROPERTIES_BYTES_MAX`."""
+    """Of all properties that are stored with it: what it has no column for is among them."""
     delay_ms_max: int
     levels: tuple[int, ...]
     """What the delay levels mean, in milliseconds."""
@@ -98,13 +99,11 @@ def check_properties(user: Mapping[str, str]) -> int:
 
 
 def check_tag(tag: str) -> str:
-    """Check the tag, and give it back; empty: there is none."""
+    """Check the tag, and give it back; empty: there is none. Its bytes count with the properties, as in RocketMQ."""
     if not tag:
         return tag
     if not tag.strip() or "|" in tag or _CONTROL.search(tag):
         raise Refusal(Code.ILLEGAL_MESSAGE_TAG, f"tag {tag!r:.300}; allowed: not blank, no '|', no control characters")
-    if len(tag.encode()) > ID_BYTES_MAX:
-        raise Refusal(Code.ILLEGAL_MESSAGE_TAG, f"the tag has {len(tag.encode())} bytes; allowed: {ID_BYTES_MAX}")
     return tag
 
 

@@ -24,13 +24,17 @@ from tarry.base.message import ORDER_KEY, PROPERTIES, UNNUMBERED
 from tarry.base.properties import with_property
 from tarry.fronts.rocketmq.common.draft import Draft
 from tarry.fronts.rocketmq.common.names import HALF_MESSAGES
-from tarry.fronts.rocketmq.common.properties import DELIVER_MS, MESSAGE_ID, REAL_TOPIC, SHARDING_KEY, map_of
+from tarry.fronts.rocketmq.common.properties import DELIVER_MS, MESSAGE_ID, REAL_TOPIC, SHARDING_KEY, TAGS, map_of
 from tarry.fronts.rocketmq.common.refusal import Code, Refusal
 from tarry.repeat import Repeat, to_json
 
 _ID_CHARACTERS = 40
-_KEPT = (REAL_TOPIC, MESSAGE_ID, SHARDING_KEY, DELIVER_MS)
+_KEPT = (REAL_TOPIC, MESSAGE_ID, SHARDING_KEY, DELIVER_MS, TAGS)
 """Properties of a half message that its message does not have."""
+_TAG_BYTES_MAX = 255
+"""A longer tag is a property of the half message, which is checked as any client's message is
+(:class:`tarry.api.admission.Limits`).
+"""
 
 
 class HalfMessages:
@@ -47,23 +51,22 @@ class HalfMessages:
         return sha256(f"{draft.topic}\0{draft.id}".encode()).hexdigest()[:_ID_CHARACTERS]
 
     def rows(self, drafts: Sequence[Draft]) -> pa.RecordBatch:
-        """Columns for :meth:`LocalBroker.submit`, a row a draft, half messages and others."""
-        are_half = [draft.half for draft in drafts]
+        """Columns for :meth:`LocalBroker.submit`, a row a draft, all of them of half messages."""
+        ids = [self.transaction_id(draft) for draft in drafts]
         columns: dict[str, Any] = {
-            "topic": [HALF_MESSAGES if d.half else d.topic for d in drafts],
-            "due_ms": [self._first_due_ms(d) if d.half else d.due_ms for d in drafts],
-            "id": [self.transaction_id(d) if d.half else d.id or None for d in drafts],
-            "key": [self.transaction_id(d) if d.half else None for d in drafts],
-            "on_key": ["keep" if half else None for half in are_half],
-            "tag": [d.tag for d in drafts],
-            "order_key": [None if d.half else d.order_key for d in drafts],
-            "repeat": [self._repeat if half else None for half in are_half],
+            "topic": [HALF_MESSAGES] * len(drafts),
+            "due_ms": [self._first_due_ms(draft) for draft in drafts],
+            "id": ids,
+            "key": ids,
+            "on_key": ["keep"] * len(drafts),
+            "tag": [None if _is_long(draft.tag) else draft.tag for draft in drafts],
+            "repeat": [self._repeat] * len(drafts),
         }
         arrays = {
             name: pa.array(values, pa.int64() if name == "due_ms" else pa.string()) for name, values in columns.items()
         }
         arrays["body"] = pa.array([d.body for d in drafts], pa.binary())
-        arrays["properties"] = map_of([d.properties + (_kept_properties(d) if d.half else []) for d in drafts])
+        arrays["properties"] = map_of([d.properties + kept_properties(d) for d in drafts])
         return pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays))
 
     def commit(self, transaction_id: str, message_id: str) -> None:
@@ -91,15 +94,18 @@ class HalfMessages:
         """
         kept = dict(half.column("properties")[0].as_py() or ())
         now_ms = self._broker.clock.now_ms()
-        rest = [(name, value) for name, value in kept.items() if name not in _KEPT]
+        due_ms = int(kept.get(DELIVER_MS, now_ms))
+        late = [(DELIVER_MS, str(due_ms))] if due_ms < now_ms else []
+        rest = [(name, value) for name, value in kept.items() if name not in _KEPT] + late
         properties = pa.array([rest], PROPERTIES)
         if SHARDING_KEY in kept:
             properties = with_property(properties, ORDER_KEY, pa.array([kept[SHARDING_KEY]], pa.string()))
         changed = {
             "topic": pa.array([kept[REAL_TOPIC]], pa.string()),
-            "due_ms": pa.array(np.array([max(now_ms, int(kept.get(DELIVER_MS, 0)))], np.int64)),
+            "due_ms": pa.array(np.array([max(now_ms, due_ms)], np.int64)),
             "id": pa.array([kept[MESSAGE_ID]], pa.string()),
             "key": pa.nulls(1, pa.string()),
+            "tag": pa.array([kept[TAGS]], pa.string()) if TAGS in kept else half.column("tag"),
             "properties": properties,
             "born_ms": pa.array(np.array([now_ms], np.int64)),
             "repeat": pa.nulls(1, pa.string()),
@@ -126,11 +132,17 @@ def _refuse_unless_done(outcome: Outcome, transaction_id: str, message_id: str) 
         )
 
 
-def _kept_properties(draft: Draft) -> list[tuple[str, str]]:
+def _is_long(tag: str | None) -> bool:
+    return tag is not None and len(tag.encode()) > _TAG_BYTES_MAX
+
+
+def kept_properties(draft: Draft) -> list[tuple[str, str]]:
     """What a half message has to keep of its message, as properties."""
     properties = [(REAL_TOPIC, draft.topic), (MESSAGE_ID, draft.id)]
     if draft.order_key is not None:
         properties.append((SHARDING_KEY, draft.order_key))
+    if draft.tag is not None and _is_long(draft.tag):
+        properties.append((TAGS, draft.tag))
     if draft.delayed:
         properties.append((DELIVER_MS, str(draft.due_ms)))
     return properties

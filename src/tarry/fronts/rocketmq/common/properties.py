@@ -20,7 +20,9 @@ RETRY_TOPIC, ORIGIN_MESSAGE_ID = "RETRY_TOPIC", "ORIGIN_MESSAGE_ID"
 PRODUCER_GROUP = "PGROUP"
 """Of a classic producer's transaction: who is asked about it. Others cannot set it."""
 REAL_TOPIC, MESSAGE_ID, SHARDING_KEY, DELIVER_MS = "REAL_TOPIC", "UNIQ_KEY", "__SHARDINGKEY", "TIMER_DELIVER_MS"
-"""Of a message whose transaction is not decided: where it goes, in which order, and when."""
+"""Of a message whose transaction is not decided: where it goes, in which order, and when. The last one also of a
+message that was sent after the time at which it was to be delivered: its column says no more than that it is due.
+"""
 
 DELAYS = ("DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
 """What a producer may ask a delay with, in the order in which they count."""
@@ -38,6 +40,7 @@ RESERVED_NAMES = frozenset(
         "TRANSACTION_CHECK_TIMES", "__FLAG", "__QUEUE",
     }
 )  # fmt: skip
+_NOT_USERS = RESERVED_NAMES | {DELIVER_MS}
 _KEY_SEPARATOR = "\x1f"
 """No key has it: control characters are refused."""
 
@@ -66,11 +69,20 @@ def split_keys(text: str) -> list[str]:
 
 def born_ms_of(properties: Mapping[str, str], accepted_ms: int) -> int:
     """When its producer made a message; where it does not say so, when it was accepted."""
-    text = properties.get(BORN_TIMESTAMP, "")
+    born_ms = _ms_of(properties.get(BORN_TIMESTAMP, ""))
+    return accepted_ms if born_ms is None else born_ms
+
+
+def deliver_ms_of(properties: Mapping[str, str]) -> int | None:
+    """When a message was to be delivered that came too late for it; None: it had no such time."""
+    return _ms_of(properties[DELIVER_MS]) if DELIVER_MS in properties else None
+
+
+def _ms_of(text: str) -> int | None:
     # Producers of other fronts may have put any text there.
-    return int(text) if text.isdecimal() and text.isascii() and len(text) < 15 else accepted_ms
+    return int(text) if text.isdecimal() and text.isascii() and len(text) < 15 else None
 
 
 def user_properties(properties: Mapping[str, str]) -> dict[str, str]:
     """What a consumer sees as the user's own."""
-    return {n: v for n, v in properties.items() if n not in RESERVED_NAMES and not n.startswith("tarry.")}
+    return {n: v for n, v in properties.items() if n not in _NOT_USERS and not n.startswith("tarry.")}

@@ -7,7 +7,7 @@ While one batch is on its way to the disk, more messages gather; a second one go
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import pyarrow as pa
@@ -42,6 +42,7 @@ class SendRequest(Protocol):
         ...
 
 
+OnAccepted = Callable[[Accepted | TarryError], None]
 Entry = tuple[Draft, SendRequest, int]
 """A message, the request that it came with, and its place there."""
 
@@ -50,35 +51,42 @@ class SendQueue:
     """Sends the messages of many requests as few batches. On the loop's thread."""
 
     def __init__(self, broker: LocalBroker, loop: asyncio.AbstractEventLoop, half_messages: HalfMessages) -> None:
-        self._broker = broker
         self._loop = loop
-        self._half_messages = half_messages
-        self._coalescer: Coalescer[Entry] = Coalescer(self._send, _refuse, rows_beside_min=ROWS_BESIDE_MIN)
-        self._end_of_turn = EndOfTurn(loop, self._coalescer.pump)
+        self._messages = self._coalescer(
+            lambda drafts, on_result: broker.submit_checked(rows_of(drafts, broker.clock.now_ms()), on_result)
+        )
+        self._halves = self._coalescer(lambda drafts, on_result: broker.submit(half_messages.rows(drafts), on_result))
+        self._end_of_turn = EndOfTurn(loop, self._pump)
 
     def add(self, drafts: Sequence[Draft], request: SendRequest) -> None:
         """Send these with the next batch; ``request`` has the answers later, never before this returns."""
         for place, draft in enumerate(drafts):
-            self._coalescer.add((draft, request, place))
+            (self._halves if draft.half else self._messages).add((draft, request, place))
         self._end_of_turn.plan()
 
-    def _send(self, batch: Batch[Entry]) -> None:
-        def on_result(result: Accepted | TarryError) -> None:
-            post(self._loop, self._on_result, batch, result)
+    def _pump(self) -> None:
+        self._messages.pump()
+        self._halves.pump()
 
-        drafts = [draft for draft, _, _ in batch.entries]
-        if any(draft.half for draft in drafts):
-            self._broker.submit(self._half_messages.rows(drafts), on_result)
-        else:
-            self._broker.submit_checked(rows_of(drafts, self._broker.clock.now_ms()), on_result)
+    def _coalescer(self, submit: Callable[[list[Draft], OnAccepted], None]) -> Coalescer[Entry]:
+        """What gathers messages of one kind, and gives each batch of them to ``submit``."""
 
-    def _on_result(self, batch: Batch[Entry], result: Accepted | TarryError) -> None:
+        def send(batch: Batch[Entry]) -> None:
+            def on_result(result: Accepted | TarryError) -> None:
+                post(self._loop, self._on_result, coalescer, batch, result)
+
+            submit([draft for draft, _, _ in batch.entries], on_result)
+
+        coalescer: Coalescer[Entry] = Coalescer(send, _refuse, rows_beside_min=ROWS_BESIDE_MIN)
+        return coalescer
+
+    def _on_result(self, coalescer: Coalescer[Entry], batch: Batch[Entry], result: Accepted | TarryError) -> None:
         if isinstance(result, TarryError):
-            self._coalescer.on_refused(batch, result)
+            coalescer.on_refused(batch, result)
         else:
-            self._coalescer.on_accepted(batch)
+            coalescer.on_accepted(batch)
             _accept(batch.entries, result)
-        if self._coalescer.is_ready:
+        if coalescer.is_ready:
             self._end_of_turn.plan()
 
 

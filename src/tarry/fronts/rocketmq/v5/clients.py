@@ -41,6 +41,8 @@ SILENT_S = 60.0
 SWEEP_S = 1.0
 """How often clients that are gone are looked for."""
 CLIENTS_MAX = 100_000
+REQUEST_TIMEOUT_S = 3
+"""How long a client waits for an answer that does not say so."""
 COMMANDS_MAX = 1_000
 """Commands that wait for a client that does not read."""
 
@@ -118,6 +120,12 @@ class Client:
             except TarryError as error:
                 log.warning("what client %r held comes again with its leases: %s", self.id, error)
         self._subscriptions.clear()
+
+    @property
+    def request_timeout_s(self) -> float:
+        """How long it waits for an answer, beside the time that it lets a receive wait for a message."""
+        said_ms = 0 if self.settings is None else self.settings.request_timeout.ToMilliseconds()
+        return said_ms / 1000 if said_ms else REQUEST_TIMEOUT_S
 
     def published_topics(self) -> Iterable[str]:
         """The topics that it publishes to, by its settings."""

@@ -8,7 +8,7 @@ from tarry.api.local import LocalBroker
 from tarry.base.config import Config
 from tarry.base.delay import parse_levels
 from tarry.fronts.rocketmq.common.access_keys import read_keys
-from tarry.fronts.rocketmq.common.draft import PROPERTIES_BYTES_MAX, Rules
+from tarry.fronts.rocketmq.common.draft import Rules
 from tarry.fronts.rocketmq.common.groups import GroupRegistry
 from tarry.fronts.rocketmq.common.half_messages import HalfMessages
 from tarry.fronts.rocketmq.common.send_queue import SendQueue
@@ -88,6 +88,5 @@ class Components:
 
 
 def _rules(config: Config) -> Rules:
-    properties_bytes_max = min(config.properties_bytes_max, PROPERTIES_BYTES_MAX)
     levels = parse_levels(config.delay_levels)
-    return Rules(config.body_bytes_max, properties_bytes_max, config.delay_ms_max, levels)
+    return Rules(config.body_bytes_max, config.properties_bytes_max, config.delay_ms_max, levels)

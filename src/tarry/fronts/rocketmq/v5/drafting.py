@@ -7,6 +7,7 @@ from typing import Any
 
 from tarry.fronts.rocketmq.common.draft import (
     ID_BYTES_MAX,
+    PROPERTIES_BYTES_MAX,
     Draft,
     Rules,
     check_body,
@@ -17,10 +18,12 @@ from tarry.fronts.rocketmq.common.draft import (
     due_ms_of,
     unpack_body,
 )
+from tarry.fronts.rocketmq.common.half_messages import kept_properties
 from tarry.fronts.rocketmq.common.properties import (
     BORN_HOST,
     BORN_TIMESTAMP,
     DELAYS,
+    DELIVER_MS,
     KEYS,
     TRACE_CONTEXT,
     TRANSACTION,
@@ -57,11 +60,11 @@ def draft_of(message: Any, topic: str, now_ms: int, rules: Rules, peer: str) -> 
     if keys:
         check_keys(keys)
         size += sum(len(key.encode()) for key in keys)
-    size += len(tag.encode()) + _bytes_of_others(system)
-    if size > rules.properties_bytes_max:
+    size += len(tag.encode())
+    if size > PROPERTIES_BYTES_MAX:
         raise Refusal(
             Code.MESSAGE_PROPERTIES_TOO_LARGE,
-            f"properties, tag, keys, host and trace have {size} bytes; allowed: {rules.properties_bytes_max}",
+            f"user properties, tag and keys have {size} bytes; allowed: {PROPERTIES_BYTES_MAX}",
         )
     id = system.message_id
     if not id.strip() or len(id.encode()) > ID_BYTES_MAX:
@@ -73,24 +76,35 @@ def draft_of(message: Any, topic: str, now_ms: int, rules: Rules, peer: str) -> 
     if order_key is not None:
         check_order_key(order_key)
     _check_type(kind, delayed=due_ms is not None, grouped=order_key is not None)
-    return Draft(
+    properties = _properties(system, user, keys, peer)
+    if due_ms is not None and due_ms < now_ms and kind != _TRANSACTION:  # of which that is kept in any case
+        properties.append((DELIVER_MS, str(due_ms)))
+    draft = Draft(
         topic,
         now_ms if due_ms is None else due_ms,
         body,
         id,
         tag or None,
-        _properties(system, user, keys, peer),
+        properties,
         order_key,
         kind == _TRANSACTION,
         _recovery_ms(system) if kind == _TRANSACTION else None,
         due_ms is not None,
     )
+    _check_stored(draft, rules.properties_bytes_max)
+    return draft
 
 
-def _bytes_of_others(system: Any) -> int:
-    """The size of what a client says of itself (host and trace), which is kept with the properties."""
-    trace = system.trace_context if system.HasField("trace_context") else ""
-    return len(system.born_host.encode()) + len(trace.encode())
+def _check_stored(draft: Draft, bytes_max: int) -> None:
+    """Check that all properties which the broker would store are within its own limit."""
+    properties = draft.properties + kept_properties(draft) if draft.half else draft.properties
+    size = sum(len(name.encode()) + len(value.encode()) for name, value in properties)
+    if size > bytes_max:
+        raise Refusal(
+            Code.MESSAGE_PROPERTIES_TOO_LARGE,
+            f"properties, keys, host and trace have {size} bytes as they are stored; "
+            f"allowed: {bytes_max} (properties_bytes_max)",
+        )
 
 
 def _check_type(kind: int, *, delayed: bool, grouped: bool) -> None:

@@ -26,6 +26,7 @@ from tarry.fronts.rocketmq.common.properties import (
     TRACE_CONTEXT,
     TRANSACTION,
     born_ms_of,
+    deliver_ms_of,
     split_keys,
     user_properties,
 )
@@ -59,19 +60,20 @@ def answers_of(batch: pa.RecordBatch, asked_topic: Any, host: str, topic: str = 
     for seq, due_ms, id, tag, properties, body, born_ms, offset, lease, attempt in zip(*columns, leases, attempts):  # noqa: B905  repeat() has no end
         stored = dict(properties) if properties else {}
         name = id or id_of(seq)
+        deliver_ms = due_ms if due_ms > born_ms else deliver_ms_of(stored)
         system = b"".join(
             (
                 b"" if tag is None else text(b"\x0a", tag),
                 b"".join(text(b"\x12", key) for key in split_keys(stored[KEYS])) if KEYS in stored else b"",
                 text(b"\x1a", name),
                 b"\x22\x24\x08\x02\x12\x20%b\x28\x01" % digest(body).encode(),
-                b"\x30%b\x3a" % varint(type_of(stored, due_ms > born_ms)),
+                b"\x30%b\x3a" % varint(type_of(stored, deliver_ms is not None)),
                 _timestamp(born_ms_of(stored, born_ms)),
                 text(b"\x42", stored.get(BORN_HOST, host)),
                 b"\x4a",
                 _timestamp(born_ms),
                 place,
-                b"\x5a" + _timestamp(due_ms) if due_ms > born_ms else b"",
+                b"" if deliver_ms is None else b"\x5a" + _timestamp(deliver_ms),
                 b"" if lease is None else text(b"\x62", receipt_handle(lease, offset, topic)),
                 b"\x70%b" % varint(offset),
                 b"" if attempt is None else b"\x80\x01%b" % varint(attempt),

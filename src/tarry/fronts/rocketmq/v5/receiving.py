@@ -23,7 +23,7 @@ from tarry.fronts.rocketmq.common.refusal import Code, Refusal
 from tarry.fronts.rocketmq.common.stubs import definition, service
 from tarry.fronts.rocketmq.common.topics import TopicRegistry
 from tarry.fronts.rocketmq.v5.authentication import Caller
-from tarry.fronts.rocketmq.v5.clients import Client, ClientRegistry
+from tarry.fronts.rocketmq.v5.clients import REQUEST_TIMEOUT_S, Client, ClientRegistry
 from tarry.fronts.rocketmq.v5.drafting import ceil_ms
 from tarry.fronts.rocketmq.v5.message_bytes import answers_of
 from tarry.fronts.rocketmq.v5.resources import filter_of, group_of, topic_of
@@ -115,7 +115,7 @@ class Receive:
         self._asked_topic = asked_topic
         self._lease_ms = lease_ms
         now_s = loop.time()
-        self._until_s = now_s + poll_s(request, call, now_s)
+        self._until_s = now_s + poll_s(request, call, now_s, client.request_timeout_s)
         self._queue: ReceiveQueue | None = None
         self._waiter: Waiter | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -252,17 +252,29 @@ def _moment(now_ms: int) -> bytes:
     return answer
 
 
-def poll_s(request: Any, call: Call, now_s: float) -> float:
-    """For how many seconds a request that polls may wait; ``now_s`` is the loop's time."""
-    timeout = request.long_polling_timeout
-    wait_s = timeout.seconds + timeout.nanos / 1e9 if request.HasField("long_polling_timeout") else POLL_S
-    wait_s = max(0.0, min(wait_s, POLL_S_MAX))
-    return wait_s if call.deadline is None else max(0.0, min(wait_s, call.deadline - now_s - ANSWER_S))
+def poll_s(request: Any, call: Call, now_s: float, request_timeout_s: float = REQUEST_TIMEOUT_S) -> float:
+    """Compute for how many seconds a request that polls may wait; ``now_s`` is the loop's time. Clients that do not say
+    it, as Java's before 5.0.4, add their ``request_timeout_s`` to it for their deadline.
+    """
+    left_s = POLL_S_MAX if call.deadline is None else call.deadline - now_s - ANSWER_S
+    if request.HasField("long_polling_timeout"):
+        timeout = request.long_polling_timeout
+        wait_s: float = timeout.seconds + timeout.nanos / 1e9
+    elif call.deadline is None:
+        wait_s = POLL_S
+    else:
+        wait_s = call.deadline - now_s - request_timeout_s / 2
+    wait_s = min(wait_s, left_s)
+    return max(0.0, min(wait_s, POLL_S_MAX))
 
 
 def _invisible_ms(request: Any) -> int:
     low, high = INVISIBLE_MS
     invisible_ms = ceil_ms(request.invisible_duration)
     if not low <= invisible_ms <= high:
-        raise Refusal(Code.ILLEGAL_INVISIBLE_TIME, f"invisible_duration is {invisible_ms} ms; allowed: {low} to {high}")
+        # RocketMQ's words first: programs look for them.
+        wrong = f"the invisibleTime is too {'small' if invisible_ms < low else 'large'}"
+        raise Refusal(
+            Code.ILLEGAL_INVISIBLE_TIME, f"{wrong}: invisible_duration is {invisible_ms} ms; allowed: {low} to {high}"
+        )
     return invisible_ms

@@ -38,7 +38,9 @@ GATHER_S = 0.01
 """A push consumer has given its thread to the next message long before it is answered: fewer and larger steps cost it
 nothing, and leave the processor to what is due.
 """
-_STALE = "the receipt handle is stale: its time is up, it was settled before, or it was never given"
+_STALE = (
+    "INVALID_RECEIPT_HANDLE: the receipt handle is stale: its time is up, it was settled before, or it was never given"
+)
 
 
 class AckCall:

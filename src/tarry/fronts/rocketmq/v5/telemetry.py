@@ -19,7 +19,7 @@ from tarry.fronts.rocketmq.common.groups import GroupRegistry
 from tarry.fronts.rocketmq.common.refusal import Code, Refusal
 from tarry.fronts.rocketmq.common.stubs import definition, service
 from tarry.fronts.rocketmq.v5.authentication import Caller
-from tarry.fronts.rocketmq.v5.clients import Client, ClientRegistry, Stream, end_stream
+from tarry.fronts.rocketmq.v5.clients import REQUEST_TIMEOUT_S, Client, ClientRegistry, Stream, end_stream
 from tarry.fronts.rocketmq.v5.resources import group_of, topic_of
 from tarry.fronts.rocketmq.v5.statuses import OK
 
@@ -27,7 +27,6 @@ log = logging.getLogger(__name__)
 
 RECEIVE_BATCH = 32
 LONG_POLLING_S = 20
-REQUEST_TIMEOUT_S = 3
 PUBLISH_ATTEMPTS = 3
 RETRY_STEPS_MAX = 64
 """Steps of the back-off that a client is told."""

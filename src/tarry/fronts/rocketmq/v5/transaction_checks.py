@@ -14,6 +14,8 @@ from tarry.fronts.rocketmq.common.properties import (
     PRODUCER_GROUP,
     REAL_TOPIC,
     SHARDING_KEY,
+    TAGS,
+    deliver_ms_of,
     user_properties,
 )
 from tarry.fronts.rocketmq.common.stubs import definition, service
@@ -55,5 +57,9 @@ def _restore(message: Any, properties: dict[str, str]) -> None:
         system.ClearField(field)
     if SHARDING_KEY in properties:
         system.message_group = properties[SHARDING_KEY]
+    if TAGS in properties:
+        system.tag = properties[TAGS]
+    if (deliver_ms := deliver_ms_of(properties)) is not None:
+        system.delivery_timestamp.FromMilliseconds(deliver_ms)
     message.user_properties.clear()
     message.user_properties.update(user_properties(properties))
