@@ -32,6 +32,7 @@ def test_the_codes_are_those_that_programs_rely_on() -> None:
         "forged_handle": False,
         "not_found": False,
         "stale_lease": False,
+        "stale_commit": False,
         "overloaded": True,
         "disk_full": True,
         "unavailable": True,

@@ -83,6 +83,12 @@ class StaleLeaseError(TarryError):
     code = "stale_lease"
 
 
+class StaleCommitError(TarryError):
+    """The store or a bulk job has moved on: another committed, or this plans from an old state. Nothing was done."""
+
+    code = "stale_commit"
+
+
 class OverloadedError(TarryError):
     """A bounded queue is full. Nothing was accepted; try again."""
 

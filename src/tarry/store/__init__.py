@@ -7,7 +7,8 @@ snapshots) → ``table`` (which commit is right) → ``window``
 Spark and no Java for any of it.
 """
 
-from tarry.store.claims import StaleCommitError, check_claims
+from tarry.base.errors import StaleCommitError
+from tarry.store.claims import check_claims
 from tarry.store.due import next_due
 from tarry.store.orphans import remove_orphans, remove_replaced, remove_staged
 from tarry.store.publisher import Commit, Publisher

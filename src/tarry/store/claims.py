@@ -12,18 +12,12 @@ from functools import partial
 from typing import NamedTuple
 
 from tarry.api.jobs import StagedFile
-from tarry.base.errors import CorruptError, InvalidArgumentError, TarryError
+from tarry.base.errors import CorruptError, InvalidArgumentError, StaleCommitError
 from tarry.store.parquet import Group, groups
 from tarry.store.place import Place
 
 THREADS = 8
 """So many footers are read at once: each is one small read, on object storage one round trip."""
-
-
-class StaleCommitError(TarryError):
-    """The table has moved on: another driver committed, or this one plans from an old state. Nothing was committed."""
-
-    code = "stale_commit"
 
 
 class Content(NamedTuple):

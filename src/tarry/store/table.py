@@ -13,8 +13,7 @@ from collections.abc import Sequence
 
 from tarry.api.jobs import StagedFile
 from tarry.base.clock import Clock
-from tarry.base.errors import InvalidArgumentError
-from tarry.store.claims import StaleCommitError
+from tarry.base.errors import InvalidArgumentError, StaleCommitError
 from tarry.store.publisher import FILE_RETENTION, LOG_RETENTION, Commit, Publisher, intake_id
 from tarry.store.snapshot import Snapshot
 
