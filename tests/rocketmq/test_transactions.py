@@ -8,7 +8,7 @@ import pytest
 
 from tarry.fronts.rocketmq.common.names import HALF_MESSAGES
 from tests.rocketmq.conftest import Place
-from tests.rocketmq.rpc import Code, Rpc, d, now_ms, producer, res, s
+from tests.rocketmq.rpc import Code, Rpc, d, message, now_ms, producer, res, s
 
 COMMIT, ROLLBACK = d.TransactionResolution.COMMIT, d.TransactionResolution.ROLLBACK
 HALF = {"message_type": d.MessageType.TRANSACTION}
@@ -70,6 +70,19 @@ def test_a_retry_of_the_send_is_the_same_transaction(rpc: Rpc) -> None:
     assert rpc.end("orders", first, COMMIT) == Code.OK
     assert len(rpc.receive("orders", "g")) == 1
     assert rpc.receive("orders", "g", wait_s=0.3) == []
+
+
+def test_a_transaction_beside_other_messages(rpc: Rpc) -> None:
+    """They are not stored in the same way: what goes for one kind is not asked of the other."""
+    tag = "t" * 5000
+    messages = [message("orders", b"half", tag=tag, **HALF), message("orders", b"plain", tag=tag, message_group="g")]
+    answer = rpc.ask("SendMessage", s.SendMessageRequest(messages=messages))
+    assert [entry.status.code for entry in answer.entries] == [Code.OK, Code.OK]
+    half, plain = answer.entries
+    assert (bool(half.transaction_id), bool(plain.transaction_id)) == (True, False)
+    assert [m.body for m in rpc.receive("orders", "g")] == [b"plain"]
+    assert rpc.end("orders", half, COMMIT) == Code.OK
+    assert [(m.body, m.system_properties.tag) for m in rpc.receive("orders", "g")] == [(b"half", tag)]
 
 
 def test_a_producer_is_asked(serve: Callable[..., Place]) -> None:
