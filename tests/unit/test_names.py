@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from tests.crash.tools import World
 
 from tarry.api.outcome import Outcome
+from tarry.base import descriptors
 from tarry.base.errors import ClosedError, DiskFullError, InvalidArgumentError, InvalidMessageError, KeyExistsError
 from tarry.base.message import SCHEMA
 from tarry.log.files import OsFiles
@@ -326,6 +327,7 @@ def test_a_reader_that_meets_the_end_finds_no_damage(tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EMFILE])
 def test_a_full_disk_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     """It is neither thrown away nor called damaged: nothing is lost of it."""
+    monkeypatch.setattr(descriptors, "WAIT_S_MAX", 0.0)
 
     class Full:
         def __init__(self, *_: object) -> None:

@@ -32,6 +32,7 @@ _UPGRADE = """
 alter table attempt add column registry_writes integer not null default 0;
 alter table attempt add column crc integer;
 """
+_WRITTEN = "select user_version, (select count(*) from sqlite_master) from pragma_user_version"
 _CHECKED = (
     "number, job, state, reserved, rows, topics, due_min_ms, due_max_ms, begun_ms, committed_ms, cancelled, "
     "since_due_ms, since_seq, keys, attempt, registry_writes"
@@ -76,9 +77,9 @@ class JobsFile:
 
     def _check(self) -> None:
         with self.read() as db:
-            self.version, pages = (db.execute(f"pragma {n}").fetchone()[0] for n in ("user_version", "page_count"))
-            if not pages:
-                return
+            [(self.version, tables)] = db.execute(_WRITTEN)
+            if not (self.version or tables):
+                return  # nothing was written yet; a copy of nothing has a page all the same
             if self.version not in VERSIONS:
                 readable = " or ".join(map(str, VERSIONS))
                 raise CorruptError(f"{self._path} is of version {self.version}; this program reads {readable}")
