@@ -80,6 +80,7 @@ def _check_all_are_touched(selected: list[pytest.Item], items: list[pytest.Item]
     allowed = {
         "kafka/test_relay.py",
         "kafka/test_faults.py",
+        "e2e/test_cancel_in_store.py",
         "e2e/test_demo.py",
         "e2e/test_upkeep.py",
         "spark/test_datasource_kill.py",
