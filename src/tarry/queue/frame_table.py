@@ -115,6 +115,7 @@ def read_frames(log_path: Path) -> list[FrameEntry] | None:
     try:
         with pa.OSFile(str(log_path.with_suffix(SUFFIX))) as file:
             table = pa.ipc.open_file(file).read_all()
+        table.validate(full=True)  # damaged offsets would have texts read from outside of the file
         columns = [table[name].to_pylist() for name in SCHEMA.names]
         frames = [FrameEntry(*row) for row in zip(*columns, strict=True)]
         if (table.schema.metadata or {}).get(_SEAL) == _seal(log_path, frames):
