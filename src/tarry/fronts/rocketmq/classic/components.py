@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 
 from tarry.api.local import LocalBroker
-from tarry.base.config import Config
-from tarry.base.delay import parse_levels
 from tarry.base.descriptors import ConnectionLimits
 from tarry.fronts.rocketmq.classic.admin import Admin
 from tarry.fronts.rocketmq.classic.authentication import Authenticator
@@ -59,14 +57,9 @@ class Components:
         self._groups = GroupRegistry(broker, loop, run_in_thread)
         self._clients = clients = ClientRegistry(loop, self._groups)
         topics = TopicRegistry(broker, run_in_thread, create=config.rocketmq_create_topics == "on")
-        half_messages = HalfMessages(
-            broker,
-            first_ms=config.rocketmq_check_first_ms,
-            every_ms=config.rocketmq_check_ms,
-            times=config.rocketmq_checks_max,
-        )
+        half_messages = HalfMessages(broker)
         self._checks = check_transactions(broker, loop, clients)
-        rules, send_queue = _rules(config), SendQueue(broker, loop, half_messages)
+        rules, send_queue = Rules.of(config, PROPERTIES_BYTES_MAX), SendQueue(broker, loop, half_messages)
         queues = TopicQueues(config.remoting_queues)
         positions = Positions(broker, queues, config.data / "rocketmq" / "classic-positions.json")
         sender = Sender(broker, rules, topics, queues, send_queue)
@@ -130,9 +123,3 @@ class Components:
     def _on_closed(self, connection: Connection) -> None:
         if self._connections.on_closed(connection):
             self._clients.on_closed(connection)
-
-
-def _rules(config: Config) -> Rules:
-    properties_bytes_max = min(config.properties_bytes_max, PROPERTIES_BYTES_MAX)
-    levels = parse_levels(config.delay_levels)
-    return Rules(config.body_bytes_max, properties_bytes_max, config.delay_ms_max, levels)

@@ -11,11 +11,13 @@ Each check raises a Refusal with RocketMQ's code.
 from __future__ import annotations
 
 import re
+import sys
 import zlib
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from tarry.base.delay import DelayLevel, check_due, due_from_delay
+from tarry.base.config import Config
+from tarry.base.delay import DelayLevel, check_due, due_from_delay, parse_levels
 from tarry.base.errors import DelayTooLongError, InvalidArgumentError
 from tarry.base.message import RESERVED
 from tarry.fronts.rocketmq.common.properties import DELAYS, RESERVED_NAMES
@@ -38,6 +40,12 @@ class Rules(NamedTuple):
     delay_ms_max: int
     levels: tuple[int, ...]
     """What the delay levels mean, in milliseconds."""
+
+    @classmethod
+    def of(cls, config: Config, properties_bytes_max: int = sys.maxsize) -> Rules:
+        """Those of the broker's settings, and of a protocol that has room for so many bytes of properties."""
+        properties_bytes_max = min(config.properties_bytes_max, properties_bytes_max)
+        return cls(config.body_bytes_max, properties_bytes_max, config.delay_ms_max, parse_levels(config.delay_levels))
 
 
 class Draft(NamedTuple):

@@ -38,12 +38,14 @@ _TAG_BYTES_MAX = 255
 
 
 class HalfMessages:
-    """Any thread. A transaction is asked about after ``first_ms``, then each ``every_ms``, up to ``times`` times."""
+    """Any thread. When, and how often, a transaction is asked about is said by the broker's settings."""
 
-    def __init__(self, broker: LocalBroker, *, first_ms: int, every_ms: int, times: int) -> None:
+    def __init__(self, broker: LocalBroker) -> None:
+        config = broker.config
         self._broker = broker
-        self._first_ms = first_ms
-        self._repeat = to_json(Repeat(every_ms=every_ms, times=times, missed="last"))
+        self._first_ms = config.rocketmq_check_first_ms
+        repeat = Repeat(every_ms=config.rocketmq_check_ms, times=config.rocketmq_checks_max, missed="last")
+        self._repeat = to_json(repeat)
 
     @staticmethod
     def transaction_id(draft: Draft) -> str:

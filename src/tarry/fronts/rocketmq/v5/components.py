@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 
 from tarry.api.local import LocalBroker
-from tarry.base.config import Config
-from tarry.base.delay import parse_levels
 from tarry.fronts.rocketmq.common.access_keys import read_keys
 from tarry.fronts.rocketmq.common.draft import Rules
 from tarry.fronts.rocketmq.common.groups import GroupRegistry
@@ -42,17 +40,12 @@ class Components:
         self._clients = ClientRegistry(loop)
         self.groups = GroupRegistry(broker, loop, run_in_thread)
         topics = TopicRegistry(broker, run_in_thread, create=config.rocketmq_create_topics == "on")
-        half_messages = HalfMessages(
-            broker,
-            first_ms=config.rocketmq_check_first_ms,
-            every_ms=config.rocketmq_check_ms,
-            times=config.rocketmq_checks_max,
-        )
+        half_messages = HalfMessages(broker)
         self._transaction_checks = check_transactions(broker, loop, self._clients, host)
         telemetry = Telemetry(self._clients, self.groups, body_bytes_max=config.body_bytes_max)
         routes = Routes(broker, topics, run_in_thread, address)
         send_queue = SendQueue(broker, loop, half_messages)
-        sender = Sender(clock, loop, _rules(config), topics, send_queue)
+        sender = Sender(clock, loop, Rules.of(config), topics, send_queue)
         receiver = Receiver(clock, loop, self.groups, topics, self._clients, host)
         settler = Settler(broker, loop, self._clients)
         offsets = Offsets(broker, loop, self.groups, topics, run_in_thread, host)
@@ -85,8 +78,3 @@ class Components:
         self._transaction_checks.close()
         self.groups.close()
         self._clients.close()
-
-
-def _rules(config: Config) -> Rules:
-    levels = parse_levels(config.delay_levels)
-    return Rules(config.body_bytes_max, config.properties_bytes_max, config.delay_ms_max, levels)
