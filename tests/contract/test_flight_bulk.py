@@ -125,5 +125,7 @@ def test_refusals(served: Served, act: Callable[..., Any]) -> None:
         send(served, number, [bad])
     with pytest.raises(flight.FlightError, match="allowed: "):
         send(served, number, [], pa.schema([("x", pa.int64())]))
+    with pytest.raises(flight.FlightError, match="allowed: UTF-8"):
+        send(served, number, [], pa.schema([pa.field(b"caf\xe9", pa.int64())]))
     assert send(served, number, []) == {"files": [], "topics": {}}
     assert act("bulk-commit", number=number, files=[], topics={})["rows"] == 0

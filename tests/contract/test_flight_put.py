@@ -31,6 +31,7 @@ class Put:
 
     def __init__(self, address: str, schema: pa.Schema) -> None:
         self.flight = fl.FlightClient(f"grpc://{address}")
+        self.schema = schema
         self.writer, self.reader = self.flight.do_put(SCHEDULE, schema)
 
     def send(self, batch: pa.RecordBatch) -> Any:
@@ -137,6 +138,17 @@ def test_an_unknown_descriptor(served: Any) -> None:
             writer.close()
         assert decode_error(caught.value.extra_info).code == "not_found"
     assert len(list(flight.do_action("ping"))) == 1
+
+
+def test_a_column_whose_name_is_no_text(served: Any, caplog: pytest.LogCaptureFixture) -> None:
+    # The whole stream has that column, so it ends.
+    put = Put(served.address, pa.schema([pa.field(b"caf\xe9", pa.string())]))
+    put.writer.write_batch(pa.RecordBatch.from_arrays([pa.array(["x"])], schema=put.schema))
+    assert put.answer() is None
+    with pytest.raises(fl.FlightServerError, match="allowed: UTF-8") as caught:
+        put.writer.close()
+    assert decode_error(caught.value.extra_info).code == "invalid_argument"
+    assert "Traceback" not in caplog.text
 
 
 def test_metadata_without_a_batch_is_refused_like_a_batch(served: Any) -> None:

@@ -139,7 +139,7 @@ class PutStream:
                 self._changed.notify_all()
 
     def _open_slot(self, batch: pa.RecordBatch | None) -> _Slot:
-        names = () if batch is None else _names(batch)
+        names = () if batch is None else batch.schema.names
         slot = _Slot(has_due="due_ms" not in names or not _BY_THE_BROKER.isdisjoint(names))
         with self._changed:
             self._changed.wait_for(lambda: len(self._slots) < UNANSWERED_MAX or self._client_left)
@@ -186,11 +186,3 @@ class PutStream:
             return encode_placed(answer.placed)
         due = answer.due_ms
         return encode_accepted(answer.first_seq, len(due), answer.token, due if slot.has_due else None)
-
-
-def _names(batch: pa.RecordBatch) -> list[str]:
-    try:
-        names: list[str] = batch.schema.names
-    except UnicodeDecodeError as error:
-        raise InvalidArgumentError(f"the name of a column is {error.object!r}; allowed: UTF-8") from error
-    return names

@@ -20,21 +20,38 @@ TICKETS = {o.wire.name: o for o in OPERATIONS if isinstance(o.wire, Rows)}
 
 
 class CountedReader:
-    """What a call's client sends; the guard is told of each message that has come."""
+    """What a call's client sends; the guard hears of each message that has come. Names of columns are checked once, for
+    a stream has one schema.
+
+    Raises:
+        InvalidArgumentError: by :attr:`schema` and :meth:`read_chunk`, for a name that is not UTF-8.
+    """
 
     def __init__(self, reader: fl.MetadataRecordBatchReader, guard: ConnectionGuard, peer: str) -> None:
         self._reader = reader
         self._guard = guard
         self._peer = peer
+        self._is_checked = False
 
     @property
     def schema(self) -> pa.Schema:
-        return self._reader.schema
+        schema = self._reader.schema
+        self._check_names(schema)
+        return schema
 
     def read_chunk(self) -> fl.FlightStreamChunk:
         chunk = self._reader.read_chunk()
         self._guard.on_message(self._peer)
+        if chunk.data is not None and not self._is_checked:
+            self._check_names(chunk.data.schema)
         return chunk
+
+    def _check_names(self, schema: pa.Schema) -> None:
+        try:
+            _ = schema.names
+        except UnicodeDecodeError as error:
+            raise InvalidArgumentError(f"the name of a column is {error.object!r}; allowed: UTF-8") from error
+        self._is_checked = True
 
 
 def consume_command(descriptor: fl.FlightDescriptor, reader: CountedReader) -> bytes:
