@@ -62,7 +62,7 @@ def check_present(place: Place, files: Sequence[StagedFile]) -> None:
         StaleCommitError: a file is missing, or has another size.
     """
     # A driver that slept for hours may find its files removed as orphans; a worker on another machine may have written
-    # them to its own disk. Naming a file that is not there would lose its messages.
+    # them to its own disk. A commit of a file that is not there would lose its messages.
     for file, size in zip(files, place.sizes(f.path for f in files), strict=True):
         if size != file.size:
             is_there = "missing" if size is None else f"{size} bytes long"
