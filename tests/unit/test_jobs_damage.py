@@ -119,3 +119,14 @@ def test_a_broker_refuses_what_is_older_than_its_checkpoint(tmp_path: Path) -> N
     (tmp_path / "copy").replace(tmp_path / "jobs.db")
     with pytest.raises(CorruptError, match=r"jobs\.db is older than it was"), open_broker(tmp_path, clock=clock):
         pass
+
+
+def test_a_copy_of_a_file_without_a_job_is_that_of_nothing(tmp_path: Path) -> None:
+    # SQLite's copy of an empty file has a page, as the one has that the scrub makes while the first job is written.
+    with closing(sqlite3.connect(":memory:")) as empty, closing(sqlite3.connect(tmp_path / "jobs.db")) as copy:
+        empty.backup(copy)
+    assert (tmp_path / "jobs.db").stat().st_size > 0
+    jobs = Jobs(tmp_path)
+    assert jobs.recent(10) == []
+    assert jobs.begin("a", 1).job == "a"
+    assert [job.job for job in Jobs(tmp_path).recent(10)] == ["a"]

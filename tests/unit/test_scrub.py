@@ -15,7 +15,9 @@ import tarry.broker.scrub as scrub_module
 from tarry.base.clock import TestClock
 from tarry.base.config import Config
 from tarry.broker import Broker
+from tarry.log.frame import LogKind
 from tarry.verify import Check
+from tarry.verify.logs import segment_checks
 
 T0 = 1_795_264_000_000
 HOUR = 3_600_000
@@ -96,6 +98,13 @@ def test_what_is_deleted_meanwhile_is_no_damage(broker: Broker, pattern: str, mo
     broker.components.scrub.run_pass()
     assert places(broker) == []
     path.write_bytes(content)
+
+
+def test_what_is_deleted_while_it_is_planned_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The names were listed, and seen to be there; then the broker deleted the files.
+    monkeypatch.setattr(Path, "exists", lambda _: True)
+    checks = list(segment_checks(tmp_path, LogKind.READY, [0, 5], None))
+    assert [(check.bytes, list(check.results(lambda _: None))) for check in checks] == [(0, [])] * 3
 
 
 def test_a_missing_file_that_the_store_names_is_damage(broker: Broker) -> None:

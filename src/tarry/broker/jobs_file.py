@@ -60,7 +60,8 @@ class JobsFile:
         """0 until something was written."""
         self.changes = 0
         """A number that grows with each change; so far it is durable."""
-        if self.exists:
+        # An empty one is of a process that died before it had written the first job.
+        if path.exists() and path.stat().st_size:
             self._check()
             self.changes = self._read_changes()
         if self.changes < changes_min:
@@ -72,8 +73,7 @@ class JobsFile:
     @property
     def exists(self) -> bool:
         """Whether anything was ever written."""
-        # An empty one is of a process that died before it had written the first job.
-        return self._path.exists() and self._path.stat().st_size > 0
+        return self.version > 0
 
     def _check(self) -> None:
         with self.read() as db:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 CHUNK_BYTES = 1 << 20
 """Files are read in pieces of about so many bytes."""
@@ -54,6 +55,11 @@ class Check:
     bytes: int
     run: Callable[[Pace], Results]
 
+    @classmethod
+    def of_file(cls, kind: str, path: Path, run: Callable[[Pace], Results]) -> Check:
+        """Of a local file, which may be deleted at any moment where a broker is at work."""
+        return cls(kind, str(path), bytes_of(path), run)
+
     def results(self, pace: Pace) -> Results:
         """What is found. A file that the disk does not give back is damaged, too; one that was deleted meanwhile is
         passed over, since others tell which must be there.
@@ -67,6 +73,14 @@ class Check:
                 raise
             meaning = "What is in it is not known."
             yield Finding(self.path, None, f"it cannot be read: {error.strerror or error}", meaning, RESTORE)
+
+
+def bytes_of(path: Path) -> int:
+    """How long a file is; 0 where it is not there, or not any more."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 RESTORE = "restore the file from a copy of the directory that was made before"

@@ -59,14 +59,10 @@ def segment_checks(
     for base, following in itertools.zip_longest(bases, bases[1:]):
         durable_to = place[1] if place is not None and place[0] == base else 0
         segment = Segment(segment_path(directory, base), log_kind, base, following, durable_to)
-        yield _check(f"{directory.name} log", segment.path, partial(check_segment, segment))
+        yield Check.of_file(f"{directory.name} log", segment.path, partial(check_segment, segment))
         index = segment.path.with_suffix(".idx")
         if log_kind is not LogKind.ACKS and index.exists() and following is not None:
-            yield _check(f"{directory.name} index", index, partial(check_index, segment))
-
-
-def _check(kind: str, path: Path, run: partial[Results]) -> Check:
-    return Check(kind, str(path), path.stat().st_size if path.exists() else 0, run)
+            yield Check.of_file(f"{directory.name} index", index, partial(check_index, segment))
 
 
 def check_segment(segment: Segment, pace: Pace) -> Results:

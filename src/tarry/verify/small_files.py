@@ -14,13 +14,15 @@ from pathlib import Path
 
 from tarry.base.errors import CorruptError
 from tarry.log.json_file import read_json
-from tarry.verify.check import RESTORE, Check, Finding, Pace, Results
+from tarry.verify.check import RESTORE, Check, Finding, Pace, Results, bytes_of
 
 _CHECKPOINT = "Progress since the last start is not known: a broker would not know what was delivered."
 _POLICIES = "The settings of groups and topics are lost."
 _SECRET = "Handles that were given out cannot be told from forged ones."
 _JOBS = "What became of bulk jobs is not known."
 _PIPELINE = "The pipeline cannot go on from where it was."
+
+_FOR_NOW = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_CANTOPEN)
 
 _HADOOP = struct.Struct(">4si")
 _HADOOP_MAGIC = b"crc\0"
@@ -43,13 +45,12 @@ def small_checks(
     yield from _if_there("secret.key", data / "secret.key", partial(_check_secret, data / "secret.key", read_secret))
     jobs = data / "jobs.db"
     # Also where it is missing: it may have been there.
-    size = jobs.stat().st_size if jobs.exists() else 0
-    yield Check("jobs.db", str(jobs), size, partial(_check_jobs, jobs, open_jobs, in_use=in_use))
+    yield Check.of_file("jobs.db", jobs, partial(_check_jobs, jobs, open_jobs, in_use=in_use))
 
 
 def _if_there(kind: str, path: Path, run: partial[Results]) -> Iterator[Check]:
     if path.exists():
-        yield Check(kind, str(path), path.stat().st_size, run)
+        yield Check.of_file(kind, path, run)
 
 
 def _check_json(path: Path, versions: Sequence[int], meaning: str, pace: Pace) -> Results:
@@ -74,7 +75,7 @@ def _without(path: Path, error: CorruptError) -> str:
 
 
 def _check_jobs(path: Path, open_jobs: Callable[[Path], object], pace: Pace, *, in_use: bool) -> Results:
-    pace(path.stat().st_size if path.exists() else 0)
+    pace(bytes_of(path))
     # A copy, since opening may change it: SQLite rolls back what a crash left, and a file without a page is removed.
     with tempfile.TemporaryDirectory(prefix="tarry-verify-") as directory:
         copy = Path(directory) / path.name
@@ -89,6 +90,8 @@ def _check_jobs(path: Path, open_jobs: Callable[[Path], object], pace: Pace, *, 
         except CorruptError as error:
             yield Finding(str(path), None, _without(copy, error), _JOBS, RESTORE)
         except sqlite3.Error as error:
+            if in_use and error.sqlite_errorcode in _FOR_NOW:
+                return  # the broker is writing it, or no descriptor is free: the next look tells
             yield Finding(str(path), None, str(error), _JOBS, RESTORE)
 
 

@@ -73,20 +73,13 @@ def local_entry_checks(root: Path, *, torn: Path | None = None) -> Iterator[Chec
     """
     directory = log_directory(root)
     for entry in entries_in(root):
-        yield _local("store log", entry, partial(_check_entry, entry, may_be_torn=entry == torn))
+        yield Check.of_file("store log", entry, partial(_check_entry, entry, may_be_torn=entry == torn))
     for checkpoint in checkpoints_in(root):
-        yield _local("store checkpoint", checkpoint, partial(_check_checkpoint, checkpoint))
+        yield Check.of_file("store checkpoint", checkpoint, partial(_check_checkpoint, checkpoint))
     for record in sorted(directory.glob(f"*{RECORD_SUFFIX}")):
-        yield _local("store record", record, partial(_check_record, record))
+        yield Check.of_file("store record", record, partial(_check_record, record))
     if (hint := directory / LAST_CHECKPOINT).exists():
-        yield _local("store checkpoint", hint, partial(_check_hint, hint))
-
-
-def _local(kind: str, path: Path, run: partial[Results]) -> Check:
-    try:
-        return Check(kind, str(path), path.stat().st_size, run)
-    except FileNotFoundError:
-        return Check(kind, str(path), 0, lambda _: iter(()))  # cleaned up meanwhile
+        yield Check.of_file("store checkpoint", hint, partial(_check_hint, hint))
 
 
 def _torn(root: Path, version_min: int) -> Path | None:
