@@ -19,6 +19,7 @@ import org.apache.rocketmq.client.exception.RequestTimeoutException;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.RequestCallback;
 import org.apache.rocketmq.client.utils.MessageUtil;
+import org.apache.rocketmq.common.MQVersion;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
 
@@ -117,9 +118,11 @@ final class Newer {
         consumer.start();
         DefaultMQProducer producer = context.producer();
         long timeoutMs = 30_000;
-        same("reply", text(producer.request(context.message("one"), timeoutMs)), "re: one");
-        String large = "a reply that is compressed ".repeat(1_000);
-        same("large reply", text(producer.request(context.message(large), timeoutMs)), "re: " + large);
+        // From 5.3.1 to 5.3.3 this call returns when the request is sent, whatever the broker does (apache/rocketmq#9292).
+        boolean blocking = !MQVersion.getVersionDesc(MQVersion.CURRENT_VERSION).startsWith("V5_3_");
+        if (blocking) {
+            same("reply", text(producer.request(context.message("one"), timeoutMs)), "re: one");
+        }
         List<String> replies = new CopyOnWriteArrayList<>();
         RequestCallback callback = new RequestCallback() {
             @Override
@@ -132,19 +135,22 @@ final class Newer {
                 problems.add("callback: " + error);
             }
         };
+        List<String> expected = new ArrayList<>();
         for (int number = 0; number < 10; number++) {
-            producer.request(context.message("" + number), callback, timeoutMs);
+            // The last one is compressed, and its reply, too.
+            String text = number < 9 ? "" + number : "a reply that is compressed ".repeat(1_000);
+            producer.request(context.message(text), callback, timeoutMs);
+            expected.add("re: " + text);
         }
         await("10 replies", () -> replies.size() == 10);
+        same("replies", texts(replies.toArray(new String[0])), texts(expected.toArray(new String[0])));
         try {
             producer.request(context.message("silence"), 1_000);
             check(false, "a reply to what nobody has replied to");
-        } catch (RequestTimeoutException expected) {
-            check(true, "");
+        } catch (RequestTimeoutException nothing) {
+            same("problems", problems, List.of());
         }
-        same("problems", problems, List.of());
-        same("replies", texts(replies.toArray(new String[0])).size(), 10);
-        return Map.of();
+        return Map.of("blocking", blocking);
     }
 
     private static String text(Message message) {
