@@ -20,6 +20,7 @@ from tarry.api.coalescing import EndOfTurn
 from tarry.api.consuming import ConsumerGroup
 from tarry.api.local import LocalBroker
 from tarry.base.errors import ClosedError, NotFoundError, TarryError
+from tarry.fronts.common.threads import post
 from tarry.fronts.rocketmq.classic.clients import ClientRegistry
 from tarry.fronts.rocketmq.classic.codes import RequestRefused, ResponseCode
 from tarry.fronts.rocketmq.classic.connection import Answer, Request
@@ -28,7 +29,6 @@ from tarry.fronts.rocketmq.classic.pop_handles import PopHandle, join_lease, rea
 from tarry.fronts.rocketmq.classic.popping import check_invisible
 from tarry.fronts.rocketmq.common.names import group_name, topic_name
 from tarry.fronts.rocketmq.common.refusal import Refusal
-from tarry.fronts.rocketmq.common.threads import post
 
 ACKS_MAX = 4_096
 """Of one request."""

@@ -19,6 +19,8 @@ import pyarrow as pa
 from tarry.api.local import LocalBroker
 from tarry.api.operations import FollowQueue, GetGroup, GetQueues
 from tarry.base.errors import NotFoundError
+from tarry.fronts.common.receive_queue import ReceiveQueue, give_back
+from tarry.fronts.common.threads import post
 from tarry.fronts.rocketmq.classic.codes import RequestRefused, ResponseCode
 from tarry.fronts.rocketmq.classic.connection import Answer, Request
 from tarry.fronts.rocketmq.classic.fields import Fields
@@ -29,8 +31,7 @@ from tarry.fronts.rocketmq.classic.queues import TopicQueues
 from tarry.fronts.rocketmq.common.groups import GroupRegistry
 from tarry.fronts.rocketmq.common.names import group_name, topic_name
 from tarry.fronts.rocketmq.common.properties import POP_HANDLE
-from tarry.fronts.rocketmq.common.receive_queue import ReceiveQueue, give_back
-from tarry.fronts.rocketmq.common.threads import RunInThread, post
+from tarry.fronts.rocketmq.common.threads import RunInThread
 from tarry.fronts.rocketmq.common.topics import TopicRegistry
 
 MESSAGES_MAX = 1024
