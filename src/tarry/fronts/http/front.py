@@ -11,6 +11,7 @@ import uvicorn
 
 from tarry.fronts.common.loop_front import LoopFront, OnListening
 from tarry.fronts.http.app import App, Apps
+from tarry.fronts.http.rest.app import rest_app
 from tarry.fronts.http.services import Services
 
 BACKLOG = 1024
@@ -40,7 +41,8 @@ class HttpFront(LoopFront):
 
 def applications(services: Services) -> dict[str, App]:
     """The applications by the prefix of their paths."""
-    return {}
+    rest = rest_app(services)
+    return {"/v1/": rest, "/openapi.json": rest, "/docs": rest}
 
 
 def _server(app: App, connections_max: int) -> uvicorn.Server:
