@@ -19,7 +19,7 @@ import shutil
 import stat
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -142,9 +142,10 @@ class PowerDisk(FaultyFiles):
         now is put back.
         """
         copies = [(path, path.with_name(f".copy-{path.name}")) for path in self._directories if path.is_dir()]
-        sizes = {path: self._sizes.get(path.stat().st_ino, 0) for old, _ in copies for path in old.glob("*.log")}
+        sizes: dict[Path, int] = {}
         for directory, copy in copies:
-            shutil.copytree(directory, copy)
+            logs = _copied_at_rest(directory, copy)
+            sizes |= {directory / name: self._sizes.get(inode, 0) for name, inode in logs.items()}
         super().close_all()
         for directory, copy in copies:
             shutil.rmtree(directory)
@@ -219,6 +220,27 @@ class PowerDisk(FaultyFiles):
                     if rng.random() < 0.5:
                         file.seek(start)
                         file.write(bytes(min(PAGE_BYTES, written - start)))
+
+
+def _copied_at_rest(directory: Path, copy: Path) -> dict[str, int]:
+    """Copy a database that merges its files behind our back, as it is at one moment; its logs, by name, with the inodes
+    of the originals.
+    """
+    while True:
+        before = _state_of(directory)
+        with suppress(FileNotFoundError, shutil.Error):  # a file was deleted meanwhile
+            shutil.copytree(directory, copy)
+            if _state_of(directory) == before:
+                return {name: inode for name, (inode, *_) in before.items() if name.endswith(".log")}
+        shutil.rmtree(copy, ignore_errors=True)
+
+
+def _state_of(directory: Path) -> dict[str, tuple[int, int, int]]:
+    """Inode, size and last change of each file."""
+    while True:
+        with suppress(FileNotFoundError):
+            states = {path.name: path.stat() for path in directory.iterdir()}
+            return {name: (state.st_ino, state.st_size, state.st_mtime_ns) for name, state in states.items()}
 
 
 def _path_of(fd: int) -> Path:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,8 @@ from typing import NamedTuple
 
 from tarry.base.errors import CorruptError
 from tarry.base.types import Int64s
-from tarry.intake.index import ActiveIndex, FrameTable, SealedIndex, index_of_log, write_index
+from tarry.intake.index import ActiveIndex, FrameTable, index_of_log
+from tarry.intake.sealed_index import SealedIndex, write_index
 from tarry.log import frame
 from tarry.log.files import Buffer, Files
 from tarry.log.frame import LogKind
@@ -242,12 +243,4 @@ def _check_unbroken(rolled: Sequence[_Rolled], active_base: int) -> None:
 
 
 def _sealed_index(path: Path, base: int) -> SealedIndex:
-    return SealedIndex(path.with_suffix(".idx"), path, _rebuilder(path, base))
-
-
-def _rebuilder(path: Path, base: int) -> Callable[[], ActiveIndex]:
-    def rebuild() -> ActiveIndex:
-        log.warning("%s: the due index is missing or damaged; making it again", path)
-        return index_of_log(path, base)
-
-    return rebuild
+    return SealedIndex(path.with_suffix(".idx"), path, lambda: index_of_log(path, base))

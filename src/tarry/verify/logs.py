@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from tarry.base.errors import CorruptError
-from tarry.intake.index import is_sound_index
+from tarry.intake.sealed_index import is_sound_index
 from tarry.log import frame
 from tarry.log.frame import LogKind
 from tarry.log.recover import durable_by_witness

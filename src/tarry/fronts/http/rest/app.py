@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
+from tarry.fronts.http.access import Access
 from tarry.fronts.http.app import App, Receive, Scope, Send
+from tarry.fronts.http.errors import HttpError
 from tarry.fronts.http.rest.answer import Answer, error_answer, send_answer
 from tarry.fronts.http.rest.messages import Messages
 from tarry.fronts.http.rest.operations import OperationEndpoint, describe
@@ -13,13 +13,12 @@ from tarry.fronts.http.rest.routes import Route, Router
 from tarry.fronts.http.rest.table import resources
 from tarry.fronts.http.services import Services
 
-Admit = Callable[[Scope], None]
-"""Raises HttpError for a request that may not come in."""
+CODES = {401: "unauthorized", 403: "forbidden"}
 
 
-def rest_app(services: Services) -> App:
-    """``/v1/…``, ``/openapi.json`` and ``/docs``."""
-    return RestApp(routes(services))
+def rest_app(services: Services, access: Access) -> App:
+    """``/v1/…``, ``/openapi.json`` and ``/docs``, for those whom ``access`` lets in."""
+    return RestApp(routes(services), access)
 
 
 def routes(services: Services) -> list[Route]:
@@ -33,8 +32,9 @@ def routes(services: Services) -> list[Route]:
 class RestApp:
     """Finds the route of a request, and answers whatever becomes of it."""
 
-    def __init__(self, routes: list[Route]) -> None:
+    def __init__(self, routes: list[Route], access: Access) -> None:
         self._router = Router(routes)
+        self._access = access
         self._budget = BodyBudget()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -50,5 +50,8 @@ class RestApp:
         await send_answer(answer, request, send)
 
     async def _answer(self, request: Request) -> Answer:
+        if refusal := self._access.refusal(request.scope):
+            headers = {"www-authenticate": "Bearer"} if refusal.status == 401 else {}
+            raise HttpError(refusal.status, CODES[refusal.status], refusal.text, headers)
         route, names = self._router.find(request)
         return await route.endpoint(request, names)

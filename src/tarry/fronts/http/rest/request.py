@@ -78,13 +78,13 @@ class Request:
 
     @property
     def query(self) -> list[tuple[str, str]]:
-        """Names and values of the query, in order.
+        """Names and values of the query, in order; without a ``token``, which is an access token's secret.
 
         Raises:
             InvalidArgumentError: it is not UTF-8, or too much.
         """
         if self._query is None:
-            self._query = _query(self.scope["query_string"])
+            self._query = [field for field in _query(self.scope["query_string"]) if field[0] != "token"]
         return self._query
 
     def header(self, name: str) -> str | None:
