@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import pyarrow as pa
 from annotated_types import MaxLen
+from typing_extensions import TypedDict  # pydantic wants this one before Python 3.12
 
 from tarry.api.operation import (
     PLAIN,
@@ -27,6 +28,7 @@ from tarry.api.operation import (
 from tarry.api.receipt import TopicPending
 from tarry.api.views import FOUND, PEEKED, Event, Forecast, Herd, History, Load, Page
 from tarry.base.errors import InvalidArgumentError
+from tarry.base.message import SCHEMA
 from tarry.base.types import Int64s
 
 LISTED_MAX = 1000
@@ -77,7 +79,7 @@ class ListPending(Operation[Page]):
         bodies: without, bodies are left out (empty), and not read.
     """
 
-    wire = Rows("list-pending", _page_rows, _page)
+    wire = Rows("list-pending", _page_rows, _page, SCHEMA)
     _: KW_ONLY
     topic: str | None = None
     after_ms: Int64 | None = None
@@ -97,7 +99,7 @@ class GetMessage(Operation[pa.RecordBatch]):
     (:data:`tarry.api.views.FOUND`): one row, or none where it is not kept any more. Cancelled messages may be there.
     """
 
-    wire = Rows("message", *one_batch(FOUND))
+    wire = Rows("message", *one_batch(FOUND), FOUND)
     seq: Int64
     due_ms: Int64
 
@@ -133,11 +135,22 @@ class Peek(Operation[pa.RecordBatch]):
         InvalidArgumentError: ``limit`` is not 1 to 1,000. NotFoundError: the topic has no such group.
     """
 
-    wire = Rows("peek", *one_batch(PEEKED))
+    wire = Rows("peek", *one_batch(PEEKED), PEEKED)
     topic: str
     _: KW_ONLY
     group: str | None = None
     limit: Natural = 10
+
+
+class ForecastJson(TypedDict):
+    """A :class:`tarry.api.views.Forecast` as JSON; a load is ``[from_ms, rows, unsure]``."""
+
+    unit: str
+    now_ms: int
+    until_ms: int
+    loads: list[tuple[int, int, int]]
+    herd: Herd | None
+    herds: list[Herd]
 
 
 def _forecast(answer: Any) -> Forecast:
@@ -164,7 +177,9 @@ class GetForecast(Operation[Forecast]):
         until_ms: the default is an hour, two days, or 31 days ahead; at most 10,000 units.
     """
 
-    wire = Action("forecast", "how many messages fall due when", Codec(_forecast_to_json, _forecast))
+    wire = Action(
+        "forecast", "how many messages fall due when", Codec(_forecast_to_json, _forecast, shape=ForecastJson)
+    )
     _: KW_ONLY
     topic: str | None = None
     unit: str = "hour"
