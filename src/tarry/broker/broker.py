@@ -72,7 +72,7 @@ class Broker(Calls):
         Raises:
             LockedError: another broker has it open. CorruptError: it is damaged.
         """
-        return cls(config, clock or SystemClock(), files or OsFiles(), threads=threads, placement=placement)
+        return cls(config.anchored(), clock or SystemClock(), files or OsFiles(), threads=threads, placement=placement)
 
     def call(self, operation: Operation[R]) -> R:
         """Carry an operation out; see :class:`tarry.api.calls.Calls`."""
