@@ -33,7 +33,9 @@ from tarry.api.operations.messages import Cancel, CancelKeys, FindKey, Reschedul
 from tarry.api.operations.pipeline import AnnounceStore, GetIntakeState, ReadIntake, SetPipelineStatus
 from tarry.api.operations.queries import (
     GetForecast,
+    GetHandles,
     GetHistory,
+    GetMessage,
     GetOverview,
     GetPending,
     GetStatus,
@@ -48,7 +50,7 @@ OPERATIONS: tuple[type[Operation[Any]], ...] = (
     *(Receive, Ack, Nack, Extend),
     *(SetGroup, GetGroup, ListGroups, DeleteGroup, PauseGroup, ResumeGroup, Seek, SetTopic, GetTopic, HasTopic),
     *(ListDeadLetters, Respawn, Purge),
-    *(GetPending, ListPending, Peek, GetForecast, GetHistory, GetStatus, GetOverview, Ping),
+    *(GetPending, ListPending, Peek, GetForecast, GetHistory, GetMessage, GetHandles, GetStatus, GetOverview, Ping),
     *(ListJobs, CancelJob, BeginJob, ReserveSeqs, CommitJob, AbortJob),
     *(GetQueues, ReadQueue, ReadCancellations, FindOffset, FollowQueue, AdvanceGroup),
     *(CreateToken, ListTokens, LimitToken, DeleteToken),
