@@ -1,5 +1,5 @@
-"""RocketMQ's own end-to-end tests, java/e2e of a checkout of apache/rocketmq-e2e, against Tarry:
-``python -m tests.compat.rocketmq.run --language e2e CHECKOUT [--test CLASS[#METHOD]]``.
+"""RocketMQ's own end-to-end tests, java/e2e and golang of a checkout of apache/rocketmq-e2e, against Tarry:
+``python -m tests.compat.rocketmq.run --language e2e CHECKOUT [--part java|go] [--test CLASS[#METHOD]]``.
 
 They make their topics and groups through a name server, which is Tarry's front for classic clients. Those that are in
 :data:`EXPECTED` fail, for the reasons given there; the command fails when another one does, or one of those passes.
@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 from xml.etree import ElementTree
 
-from tarry.client import Client
-
+from . import e2e_go
 from .programs import HERE, cache
 from .servers import tarry_server
 
@@ -34,6 +33,8 @@ EXPECTED = {
     "SimpleOrderParamTest.testFIFO_simple_receive_multi_nack": "what was acknowledged does not come again",
 }
 """Tests that do not pass, and why; docs/rocketmq.md lists them, too."""
+PARTS = {"java": "mvn", "go": "go"}
+"""The parts, and what each needs."""
 SETTINGS = ("--set", "rocketmq_create_topics=off")
 """Some tests want a missing topic refused when a client starts."""
 RUN_S = 3600.0
@@ -60,15 +61,22 @@ def main(arguments: list[str]) -> int:
         print("name a checkout of apache/rocketmq-e2e, or set ROCKETMQ_E2E to it", file=sys.stderr)
         return 2
     sources = options.checkout.resolve() / "java" / "e2e"
+    parts = options.part or [name for name, tool in PARTS.items() if shutil.which(tool)]
     directory = cache() / "runs" / f"e2e-{time.strftime('%Y%m%d-%H%M%S')}"
-    build = _build(sources)
+    build = _build(sources)  # Go's tests need the tools that it brings, too
+    outcomes: list[Outcome] = []
     with tarry_server(directory, *SETTINGS) as server:
-        with Client(str(server.flight)) as client:
-            # The original's tools ask for the route of a topic that is called as the cluster, when they make another.
-            client.set_topic(CLUSTER, declared=True)
-        addresses = {"endPoint": server.endpoint, "namesrvAddr": str(server.classic_endpoint)}
-        _run(build, sources, addresses, directory, options)
-    outcomes = list(_outcomes(directory))
+        if "java" in parts:
+            addresses = {"endPoint": server.endpoint, "namesrvAddr": str(server.classic_endpoint)}
+            _run(build, sources, addresses, directory, options)
+            outcomes += _outcomes(directory)
+        if "go" in parts:
+            jars = sorted((build / "target" / "lib").glob("*.jar"))
+            environment = {"GRPC_ENDPOINT": server.endpoint, "NAMESERVER": str(server.classic_endpoint)}
+            environment["CLUSTER_NAME"] = CLUSTER
+            golang = options.checkout.resolve() / "golang"
+            found = e2e_go.run(golang, jars, environment, directory, options.test or (), RUN_S)
+            outcomes += [Outcome(*each) for each in found]
     for outcome in outcomes:
         if outcome.mark != "ok":
             print(f"{outcome.mark:9} {outcome.name}  {EXPECTED.get(outcome.name, outcome.text)}")
@@ -81,7 +89,8 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     given = os.environ.get("ROCKETMQ_E2E")
     parser = argparse.ArgumentParser(prog="python -m tests.compat.rocketmq.run --language e2e", description=__doc__)
     parser.add_argument("checkout", type=Path, nargs="?", default=given and Path(given), help="or ROCKETMQ_E2E")
-    parser.add_argument("--test", action="append", metavar="CLASS[#METHOD]", help="repeatable; all")
+    parser.add_argument("--part", action="append", choices=list(PARTS), help="repeatable; all whose tool is there")
+    parser.add_argument("--test", action="append", metavar="CLASS[#METHOD]", help="repeatable; all; of Go, its name")
     parser.add_argument("--jobs", type=int, default=8, help="tests at a time, which mostly wait (%(default)s)")
     return parser.parse_args(arguments)
 
