@@ -162,6 +162,11 @@ class ClientRegistry:
         """One of a group's producers, whichever."""
         return next((connection for connection in self.producers.get(group, {}) if not connection.closed), None)
 
+    def consumer(self, group: str, client_id: str) -> Connection | None:
+        """The connection of a group's consumer by the client's own id."""
+        members = self.consumers.get(group, ConsumerMembers()).members
+        return next((c for c, member in members.items() if member.client_id == client_id and not c.closed), None)
+
     def client(self, client_id: str) -> Connection | None:
         """The connection of a producer by its own id."""
         return next(
