@@ -9,6 +9,7 @@
     clients                      who is there: producers, consumers, what they subscribe to
     routes, queues               topics to queues
     drafting, sending            messages in                            recalling    withdraw a delayed message
+    lost_answers                 retries of what was accepted
     replying                     replies to requests, handed on
     retrying                     what a consumer could not handle       transactions decisions, and asking for them
     pulling, offsets, positions  messages out, by offset                locks        orderly consumers

@@ -18,6 +18,7 @@ from tarry.fronts.rocketmq.classic.connections import Connections
 from tarry.fronts.rocketmq.classic.filters import GroupFilters
 from tarry.fronts.rocketmq.classic.locks import QueueLocks
 from tarry.fronts.rocketmq.classic.lookup import Lookup
+from tarry.fronts.rocketmq.classic.lost_answers import LostAnswers
 from tarry.fronts.rocketmq.classic.message_bytes import PROPERTIES_BYTES_MAX
 from tarry.fronts.rocketmq.classic.offsets import Offsets
 from tarry.fronts.rocketmq.classic.pop_settling import PopSettler
@@ -69,7 +70,7 @@ class Components:
         rules, send_queue = Rules.of(config, PROPERTIES_BYTES_MAX), SendQueue(broker, loop, half_messages)
         queues = TopicQueues(config.remoting_queues)
         positions = Positions(broker, queues, config.data / "rocketmq" / "classic-positions.json")
-        sender = Sender(broker, rules, topics, queues, send_queue)
+        sender = Sender(broker, rules, topics, queues, send_queue, LostAnswers(loop, config.dedupe_ms / 1000))
         replier = Replier(broker.clock, clients, rules)
         self._offsets = offsets = Offsets(broker, loop, topics, queues, positions, run_in_thread)
         filters = GroupFilters(broker, clients, run_in_thread)
