@@ -83,7 +83,13 @@ def open_files(around: Surroundings) -> OpenedFiles:
     )
     undo.callback(registry.close)
     next_seq = max(checkpoint.fired_seq, view.committed_seq)
-    segments = Segments.open(around.files, config.data / "intake", next_seq=next_seq, durable=checkpoint.intake)
+    segments = Segments.open(
+        around.files,
+        config.data / "intake",
+        next_seq=next_seq,
+        durable=checkpoint.intake,
+        first_seq=checkpoint.intake_first,
+    )
     intake = Intake(segments)
     undo.callback(intake.close)
     check_store(checkpoint, intake, view, config)

@@ -61,7 +61,7 @@ def plan_checks(data: Path, store_uri: str) -> Iterator[Check]:
         checkpoint = Checkpoint()  # its own check tells
     open_jobs = partial(Jobs, changes_min=checkpoint.jobs_changes)
     yield from small_checks(data, JSON_VERSIONS, partial(read_secret, OsFiles(), data), open_jobs)
-    yield from log_checks(data, LogKind.INTAKE, checkpoint.intake)
+    yield from log_checks(data, LogKind.INTAKE, checkpoint.intake, checkpoint.intake_first)
     yield from log_checks(data, LogKind.READY, checkpoint.ready)
     yield from log_checks(data, LogKind.ACKS, checkpoint.acks)
     yield from registry_checks(data, checkpoint.registry_writes)
