@@ -20,7 +20,7 @@ class FindMessage(Operation[pa.RecordBatch]):
     where it was settled, cancelled, or never was.
     """
 
-    wire = Rows("find-message", *one_batch(PLACED_MESSAGE))
+    wire = Rows("find-message", *one_batch(PLACED_MESSAGE), PLACED_MESSAGE)
     topic: str
     group: str
     seq: Int64

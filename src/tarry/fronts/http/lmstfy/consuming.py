@@ -104,15 +104,13 @@ class Consuming:
         if not 0 < len(queues) <= QUEUES_MAX:
             raise RefusalError(400, "invalid queue name(s)")
         lease_ms = max(1, ttr_s * 1000)
-        receive_queues = {await self._services.receive_queue(topic_of(namespace, q), GROUP): q for q in queues}
-        found = await self._now(list(receive_queues), count, lease_ms)
+        named = {await self._services.receive_queue(topic_of(namespace, q), GROUP): q for q in queues}
+        found = await self._now(list(named), count, lease_ms)
         if not found and timeout_s:
-            found = await self._wait(request, list(receive_queues), count, lease_ms, timeout_s)
-        jobs = [
-            job
-            for queue, batch in found
-            for job in self._jobs(queue, batch, namespace, receive_queues[queue], lease_ms)
-        ]
+            found = await self._wait(request, list(named), count, lease_ms, timeout_s)
+        jobs: list[Job] = []
+        for queue, batch in found:
+            jobs += self._jobs(queue, batch, namespace, named[queue], lease_ms)
         if not jobs:
             return NONE
         return Response(200, jobs[0].handed_out() if count == 1 else listed(jobs), JSON)
@@ -144,11 +142,13 @@ class Consuming:
             waiter = Waiter(subscription, count, _taker(result, queue))
             waiters.append((queue, waiter))
             queue.add(waiter)
-        result.add_done_callback(lambda _: [queue.remove(waiter) for queue, waiter in waiters] and None)
         try:
             messages = await result
         finally:
+            # Between the result and this, another queue's turn gives back what it gets.
             timer.cancel()
+            for queue, waiter in waiters:
+                queue.remove(waiter)
         return [] if messages is None else [messages]
 
     def _jobs(self, queue: ReceiveQueue, batch: pa.RecordBatch, namespace: str, name: str, lease_ms: int) -> list[Job]:

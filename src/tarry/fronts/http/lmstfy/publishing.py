@@ -113,7 +113,8 @@ def attributes_of(headers: Headers) -> list[tuple[str, str]] | None:
     Raises:
         RefusalError: they are too many.
     """
-    wanted, found = False, {}
+    wanted = False
+    found: dict[str, str] = {}
     for name, value in headers:
         if name == b"enable-job-version":
             wanted = value.upper() == b"YES"

@@ -14,6 +14,7 @@ from tarry.fronts.http.lmstfy.publishing import TTL_S
 from tarry.fronts.http.services import Services
 
 PURGE_ROWS = 10_000
+PEEK_ROWS = 100
 RESPAWN_MAX = (1 << 31) - 1
 TTL_MS_MAX = 1 << 50
 
@@ -32,14 +33,17 @@ class Queues:
         """The job that is ready and would come next."""
         topic = topic_of(namespace, queue)
         try:
-            batch = await self._services.call(Peek(topic, group=GROUP, limit=1, waiting_only=True))
+            batch = await self._services.call(Peek(topic, group=GROUP, limit=PEEK_ROWS, waiting_only=True))
             tries = (await self._services.call(GetGroup(topic, GROUP))).tries
         except NotFoundError:
             return answer(404, {"error": "the queue is empty"})
-        if not batch.num_rows:
-            return answer(404, {"error": "the queue is empty"})
         now_ms = self._services.broker.clock.now_ms()
-        [job] = jobs_of(batch, topic, (namespace, queue), now_ms, remaining(batch, tries))
+        expire = batch.column("expire_ms").to_pylist()  # what has expired is not taken out before its turn comes
+        row = next((row for row, at_ms in enumerate(expire) if at_ms is None or at_ms > now_ms), None)
+        if row is None:
+            return answer(404, {"error": "the queue is empty"})
+        head = batch.slice(row, 1)
+        [job] = jobs_of(head, topic, (namespace, queue), now_ms, remaining(head, tries))
         return answer(200, job.fields())
 
     async def peek_job(self, request: Request, namespace: str, queue: str, job: str) -> Response:

@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeAlias
 from tarry.api.access import AccessToken
 from tarry.base.errors import TarryError
 from tarry.fronts.http.access import Access
-from tarry.fronts.http.exchange import Request, Response
+from tarry.fronts.http.exchange import DisconnectedError, Request, Response
 from tarry.fronts.http.lmstfy.acknowledging import Acknowledging
 from tarry.fronts.http.lmstfy.answers import NO_CONTENT, Query, RefusalError, answer, refusal_of
 from tarry.fronts.http.lmstfy.consuming import Consuming
@@ -97,6 +97,11 @@ class Lmstfy:
             response = refusal_of(error)
             if response.status == INTERNAL.status:
                 log.error("%s %s: %s", request.method, request.path, error)
+        except DisconnectedError:
+            raise
+        except Exception:
+            log.exception("%s %s", request.method, request.path)
+            response = INTERNAL
         return Response(response.status, response.body, (*response.headers, self._ids.next()))
 
     async def _answer(self, request: Request) -> Response:
@@ -109,7 +114,8 @@ class Lmstfy:
         secret = self._secret(request)
         token = None if route.public else self._token(secret, namespace)
         if token is None or route.reads is None:
-            return await route.carry(request, namespace, queue, *parts[3:4])
+            job = parts[3:] if parts[2:3] == ["job"] else []
+            return await route.carry(request, namespace, queue, *job)
         return await self._limited(route, token, secret, request, namespace, queue)
 
     def _route(self, method: str, rest: list[str]) -> Route | None:
