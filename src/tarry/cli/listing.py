@@ -75,6 +75,7 @@ def peek(
     topic: Annotated[str, typer.Argument(help="Whose queue.")],
     group: Annotated[str | None, typer.Option("--group", "-g", help="What this one has not settled.")] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=PAGE_ROWS, help="At most so many.")] = 10,
+    waiting_only: Annotated[bool, typer.Option("--waiting-only", help="Only what nobody has.")] = False,
     endpoint: Endpoint = DEFAULT_ENDPOINT,
     json: Json = False,
 ) -> None:
@@ -88,7 +89,7 @@ def peek(
     tarry peek orders --group billing --limit 100 --json
     """
     with connect(endpoint) as client:
-        batch = client.peek(topic, group=group, limit=limit)
+        batch = client.peek(topic, group=group, limit=limit, waiting_only=waiting_only)
     for row in _rows(batch.to_pylist()):
         text = f"{row['offset']}  {output.instant(row['due_ms'])}  {row['id']}  {output.body_text(row['body'])}"
         output.result(_fields(row, bodies=True), text, json=json)

@@ -12,6 +12,8 @@ import uvicorn
 from tarry.fronts.common.loop_front import LoopFront, OnListening
 from tarry.fronts.http.access import Access, mode_of
 from tarry.fronts.http.app import App, Apps
+from tarry.fronts.http.exchange import as_app
+from tarry.fronts.http.lmstfy.routes import PREFIX, Lmstfy
 from tarry.fronts.http.rest.app import rest_app
 from tarry.fronts.http.services import Services
 
@@ -44,7 +46,7 @@ class HttpFront(LoopFront):
 def applications(services: Services, access: Access) -> dict[str, App]:
     """The applications by the prefix of their paths; ``access`` says who may ask them."""
     rest = rest_app(services, access)
-    return {"/v1/": rest, "/openapi.json": rest, "/docs": rest}
+    return {PREFIX: as_app(Lmstfy(services, access)), "/v1/": rest, "/openapi.json": rest, "/docs": rest}
 
 
 def _server(app: App, connections_max: int) -> uvicorn.Server:
