@@ -131,6 +131,6 @@ class Queries:
             "groups": overview.groups(self._groups, request.most, request.always_groups),
             "wheel": overview.wheel(places.wheel),
             "intake": overview.intake(places.intake, snapshot.committed_seq),
-            "store": overview.store(snapshot),
+            "store": overview.store(places.store.place, snapshot),
             "lateness": {**overview.lateness(self._lateness), "fsync_us": overview.fsyncs(self._files)},
         }
