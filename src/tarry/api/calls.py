@@ -60,6 +60,9 @@ class _Methods:
     reschedule_key = method(ops.Reschedule.of_key)
     find_key = method(ops.FindKey)
 
+    find_message = method(ops.FindMessage)
+    discard_message = method(ops.DiscardMessage)
+
     set_group = method(ops.SetGroup.of)
     group_info = method(ops.GetGroup)
     groups = method(ops.ListGroups)

@@ -22,6 +22,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from tarry.base.delay import DELAY_MS_MAX, ROCKETMQ_LEVELS, parse_duration_ms, parse_levels
 from tarry.base.errors import InvalidArgumentError
+from tarry.base.spark_conf import parse_lines
 
 ENV_PREFIX = "TARRY_"
 NOT_SETTINGS = frozenset({"TARRY_CONFIG", "TARRY_ENDPOINT"})
@@ -106,12 +107,27 @@ def _levels(value: str) -> str:
     return value
 
 
+def _spark_conf(value: object) -> object:
+    """A table or a list of a file is the same as lines."""
+    if isinstance(value, Mapping):
+        value = [f"{name}={text}" for name, text in value.items()]
+    if isinstance(value, list | tuple):
+        value = "\n".join(map(str, value))
+    if isinstance(value, str):
+        try:
+            parse_lines(value)
+        except InvalidArgumentError as error:
+            raise ValueError(str(error)) from error
+    return value
+
+
 # The upper ends keep sums of several of them far inside of int64.
 Bytes = Annotated[int, BeforeValidator(_bytes), Field(le=BYTES_LIMIT)]
 Milliseconds = Annotated[int, BeforeValidator(_milliseconds), Field(le=DELAY_MS_LIMIT)]
 Count = Annotated[int, BeforeValidator(_no_bool), Field(le=1 << 31)]
 Address = Annotated[str | None, BeforeValidator(_empty_is_none), AfterValidator(_address)]
 Optional = Annotated[str | None, BeforeValidator(_empty_is_none)]
+SparkConf = Annotated[str, BeforeValidator(_spark_conf)]
 Levels = Annotated[str, AfterValidator(_levels)]
 Directory = Annotated[Path, AfterValidator(Path.expanduser)]
 
@@ -176,6 +192,10 @@ class Config(BaseSettings):
     pipeline: Literal["on", "off"] = Field("on", description="Start and supervise the Spark pipeline.")
     spark_master: str = Field("local[*]", min_length=1, description="Spark master of the pipeline.")
     spark_memory: str = Field("1g", pattern=r"^[0-9]+[kmgtKMGT]$", description="Memory of the pipeline's driver JVM.")
+    spark_conf: SparkConf = Field("", description="Settings for the pipeline's Spark, NAME=VALUE, one a line.")
+    spark_conf_file: Optional = Field(
+        None, description="File with more of them, as in spark-defaults.conf; those of spark_conf win."
+    )
     schedule_interval_ms: Milliseconds = Field(
         60_000, ge=100, description="The schedule query commits at least this often..."
     )
@@ -329,6 +349,8 @@ def allowed(name: str) -> str:
     return {
         "delay_levels": 'durations, as in "1s 5s 1m"',
         "spark_memory": 'a number with k, m, g or t, as in "2g"',
+        "spark_conf": 'lines such as "spark.ui.enabled=true", without spark.master and spark.sql.session.timeZone',
+        "spark_conf_file": 'a path, or "" for none',
         "store": 'a path or URI, or "" for the default',
     }.get(name, "a path" if field.annotation is Path else "a text")
 

@@ -16,6 +16,7 @@ from tarry.broker.jobs import Jobs
 from tarry.broker.key_backfill import KeyBackfill
 from tarry.broker.loops import Loops
 from tarry.broker.pipeline import Pipeline
+from tarry.broker.placed import PlacedMessages
 from tarry.broker.progress import Progress
 from tarry.broker.queries.lateness import Lateness
 from tarry.broker.queries.queries import Queries
@@ -60,6 +61,7 @@ class Components:
     acceptance: Acceptance
     scheduling: Scheduling
     changes: Changes
+    placed: PlacedMessages
     consumers: Consumers
     queues: Queues
     key_backfill: KeyBackfill

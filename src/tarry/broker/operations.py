@@ -42,7 +42,9 @@ def handlers(parts: Components) -> Handlers:
         ops.GetTopic: lambda r: groups.topic_info(r.topic),
         ops.HasTopic: lambda r: r.topic in parts.intake.accepted or groups.has_topic(r.topic),
         ops.ListDeadLetters: lambda r: dead_letters.page(r.topic, r.group, r.limit, r.after),
-        ops.Respawn: lambda r: dead_letters.respawn(r.topic, r.group, r.offsets, r.limit, r.per_second),
+        ops.Respawn: lambda r: dead_letters.respawn(
+            r.topic, r.group, r.offsets, r.limit, r.per_second, tries=r.tries, ttl_ms=r.ttl_ms
+        ),
         ops.Purge: lambda r: dead_letters.purge(r.topic, r.group, r.offsets),
         ops.GetPending: queries.pending,
         ops.ListPending: queries.list_pending,
@@ -54,6 +56,8 @@ def handlers(parts: Components) -> Handlers:
         ops.GetOverview: queries.overview,
         ops.GetStatus: lambda _: parts.status.read(),
         ops.Ping: lambda _: parts.status.ping(),
+        ops.FindMessage: parts.placed.find,
+        ops.DiscardMessage: parts.placed.discard,
         ops.ListJobs: lambda r: bulk.list(r.job, r.limit),
         ops.CancelJob: lambda r: bulk.cancel(r.job),
         ops.BeginJob: jobs.begin,

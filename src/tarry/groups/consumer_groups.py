@@ -152,6 +152,13 @@ class ConsumerGroups:
         wait_for(lambda on_result: control.seek(target, on_result))
         return max(0, control.topic.end - target)
 
+    def discard(self, topic: str, name: str, offset: int) -> bool:
+        """A group never gets this message (again), whoever has it, durably; False where it is settled, or on its way to
+        the dead letters. A group that is new is made.
+        """
+        control = self._get_or_create(topic, name, None)
+        return wait_for(lambda on_result: control.discard(offset, on_result))
+
     # -- readers that keep their own offsets -------------------------------------------------------------------------
 
     def follow(self, topic: str, name: str, start: str | None) -> int:
@@ -216,7 +223,7 @@ class ConsumerGroups:
     # -- what goes on ------------------------------------------------------------------------------------------------
 
     def retry_copies(self) -> None:
-        """Called now and then: copy to the dead letters what was refused before."""
+        """Called now and then: end leases that are over, and copy to the dead letters what was refused before."""
         for control in self._registry.all():
             control.retry_copies()
 
