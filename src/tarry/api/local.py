@@ -14,6 +14,7 @@ from tarry.api.jobs import StagedFile
 from tarry.api.operation import Operation
 from tarry.api.operations.delivery import Subscribe
 from tarry.api.outcome import Rescheduled
+from tarry.api.pushing import PushSubscriptions
 from tarry.api.receipt import Accepted
 from tarry.base.clock import Clock
 from tarry.base.config import Config
@@ -32,6 +33,8 @@ class LocalBroker(Protocol):
     def config(self) -> Config: ...
     @property
     def clock(self) -> Clock: ...
+    @property
+    def push(self) -> PushSubscriptions: ...
 
     def call(self, operation: Operation[R]) -> R:
         """Carry an operation out, and wait for its result; it may wait for the disk.

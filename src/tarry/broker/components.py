@@ -16,6 +16,7 @@ from tarry.broker.key_backfill import KeyBackfill
 from tarry.broker.loops import Loops
 from tarry.broker.pipeline import Pipeline
 from tarry.broker.progress import Progress
+from tarry.broker.push import Push
 from tarry.broker.queries.lateness import Lateness
 from tarry.broker.queries.queries import Queries
 from tarry.broker.queues import Queues
@@ -53,6 +54,7 @@ class Components:
     series: Series
     groups: ConsumerGroups
     dead_letters: DeadLetters
+    push: Push
     jobs: Jobs
     lateness: Lateness
     acceptance: Acceptance

@@ -26,6 +26,8 @@ from tarry.broker.message_path import MessagePath, make_message_path
 from tarry.broker.opened_files import OpenedFiles, Surroundings, open_files
 from tarry.broker.pipeline import Pipeline
 from tarry.broker.progress import Progress
+from tarry.broker.push import Push
+from tarry.broker.push_file import PushFile
 from tarry.broker.queries.cut import Places
 from tarry.broker.queries.history import HistorySources
 from tarry.broker.queries.lateness import Lateness
@@ -215,6 +217,7 @@ def _assemble(around: Surroundings, opened: OpenedFiles, path: MessagePath) -> C
         series=delivery.series,
         groups=groups,
         dead_letters=groups.dead_letters,
+        push=Push(PushFile(around.files, around.config.data), groups, around.config, around.clock),
         jobs=opened.jobs,
         lateness=around.lateness,
         acceptance=accepting.acceptance,

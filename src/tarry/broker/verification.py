@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from tarry.base.errors import CorruptError, LockedError, NotFoundError
-from tarry.broker import directory
+from tarry.broker import directory, push_file
 from tarry.broker.directory import Checkpoint, read_secret
 from tarry.broker.jobs import Jobs
 from tarry.groups import settings_file
@@ -22,7 +22,11 @@ from tarry.verify.registry import registry_checks
 from tarry.verify.small_files import pipeline_checks, small_checks
 from tarry.verify.store import store_checks
 
-JSON_VERSIONS = {"checkpoint.json": directory.VERSIONS, "policies.json": (settings_file.VERSION,)}
+JSON_VERSIONS = {
+    "checkpoint.json": directory.VERSIONS,
+    "policies.json": (settings_file.VERSION,),
+    push_file.FILE: (push_file.VERSION,),
+}
 
 
 @contextmanager
