@@ -65,11 +65,16 @@ COMMANDS: dict[Any, str] = {
     ops.GetStatus: "status",
     ops.GetOverview: "top",
     ops.ListJobs: "jobs",
+    ops.CreateToken: "token create",
+    ops.ListTokens: "token list",
+    ops.LimitToken: "token limit",
+    ops.DeleteToken: "token delete",
 }
 NO_COMMAND = {
     *PIPELINE,
     *(ops.Ack, ops.Nack, ops.Extend),  # `receive --ack` acknowledges; a lease ends with its process
     *(ops.AnnounceStore, ops.SetPipelineStatus, ops.Ping, ops.HasTopic),
+    *(ops.GetMessage, ops.GetHandles),  # for what has just listed them; `history` tells of a message
     # Queues by offset are for programs that keep offsets.
     *(ops.GetQueues, ops.ReadQueue, ops.ReadCancellations, ops.FindOffset, ops.FollowQueue, ops.AdvanceGroup),
 }

@@ -89,12 +89,19 @@ class _Methods:
     peek = method(ops.Peek)
     forecast = method(ops.GetForecast)
     history = method(ops.GetHistory)
+    get_message = method(ops.GetMessage)
+    get_handles = method(ops.GetHandles)
     status = method(ops.GetStatus)
     overview = method(ops.GetOverview)
     ping = method(ops.Ping)
 
     jobs = method(ops.ListJobs)
     cancel_job = method(ops.CancelJob)
+
+    create_token = method(ops.CreateToken)
+    tokens = method(ops.ListTokens)
+    limit_token = method(ops.LimitToken)
+    delete_token = method(ops.DeleteToken)
 
     queue_state = method(ops.GetQueues)
     read_queue = method(ops.ReadQueue)

@@ -10,12 +10,11 @@ import pyarrow as pa
 
 from tarry.api.consuming import ConsumerGroup
 from tarry.api.local import LocalBroker
-from tarry.api.operations import GetGroup, GetQueues, ReadQueue
-from tarry.base.errors import NotFoundError
+from tarry.api.operations import GetQueues, ReadQueue
 from tarry.fronts.common.receive_queue import wait_for_rows
-from tarry.fronts.rocketmq.classic.clients import ClientRegistry, Subscription
-from tarry.fronts.rocketmq.classic.codes import RequestRefused, ResponseCode
+from tarry.fronts.rocketmq.classic.codes import ResponseCode
 from tarry.fronts.rocketmq.classic.connection import Answer, Request
+from tarry.fronts.rocketmq.classic.filters import GroupFilters
 from tarry.fronts.rocketmq.classic.message_bytes import address_bytes, encode_message, stored_messages
 from tarry.fronts.rocketmq.classic.offsets import Offsets
 from tarry.fronts.rocketmq.classic.positions import Positions
@@ -66,7 +65,7 @@ class Puller:
         groups: GroupRegistry,
         topics: TopicRegistry,
         queues: TopicQueues,
-        clients: ClientRegistry,
+        filters: GroupFilters,
         offsets: Offsets,
         positions: Positions,
         run_in_thread: RunInThread,
@@ -76,7 +75,7 @@ class Puller:
         self._groups = groups
         self._topics = topics
         self._queues = queues
-        self._clients = clients
+        self._filters = filters
         self._offsets = offsets
         self._positions = positions
         self._run_in_thread = run_in_thread
@@ -92,7 +91,10 @@ class Puller:
         number = self._queues.check(topic, fields.whole("queueId"))
         self._topics.check(topic)
         start, flags = fields.whole("queueOffset"), fields.whole("sysFlag", 0)
-        group = await self._group(topic, name, await self._filter(request, topic, name, flags))
+        given = (
+            (fields.text("subscription", "*"), fields.text("expressionType", "TAG")) if flags & SUBSCRIPTION else None
+        )
+        group = await self._group(topic, name, await self._filters.find(topic, name, given))
         if flags & COMMIT and (commit := fields.whole("commitOffset", 0)) > 0:
             self._offsets.commit_later(topic, name, number, commit)
         suspended_s = min(fields.whole("suspendTimeoutMillis", 0) / 1000, WAIT_S_MAX) if flags & SUSPEND else 0.0
@@ -124,26 +126,6 @@ class Puller:
             await self._offsets.meet(topic, name)
             queue = await self._groups.prepare_queue(topic, name, filter)
         return queue.group
-
-    async def _filter(self, request: Request, topic: str, group: str, flags: int) -> str:
-        """What the group wants: by this request, by its heartbeats, or, after a restart, as the broker knows it."""
-        fields = request.fields
-        if flags & SUBSCRIPTION:
-            expression, kind = fields.text("subscription", "*"), fields.text("expressionType", "TAG")
-            return self._clients.filter_text(Subscription(topic, expression, kind, 0))
-        if (subscription := self._clients.subscription(group, topic)) is not None:
-            return self._clients.filter_text(subscription)
-
-        def look_up() -> str:
-            try:
-                return self._broker.call(GetGroup(topic, group)).filter
-            except NotFoundError as error:
-                raise RequestRefused(
-                    ResponseCode.SUBSCRIPTION_NOT_EXIST,
-                    f"consumer group {group!r:.300} has not said in a heartbeat what it wants of topic {topic!r:.300}",
-                ) from error
-
-        return await self._run_in_thread(look_up)
 
     def _read(self, pull: _Pull, start: int, host: bytes) -> _Read:
         """In a thread: the next messages of the queue that the group wants; or none, and how far was looked."""
