@@ -12,9 +12,9 @@ import uvicorn
 from tarry.fronts.common.loop_front import LoopFront, OnListening
 from tarry.fronts.http.access import Access, mode_of
 from tarry.fronts.http.app import App, Apps
+from tarry.fronts.http.console.app import console_app
 from tarry.fronts.http.exchange import as_app
 from tarry.fronts.http.lmstfy.routes import PREFIX, Lmstfy
-from tarry.fronts.http.console.app import console_app
 from tarry.fronts.http.rest.app import rest_app
 from tarry.fronts.http.services import Services
 
