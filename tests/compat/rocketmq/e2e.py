@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 from xml.etree import ElementTree
@@ -38,6 +38,7 @@ PARTS = {"java": "mvn", "go": "go"}
 SETTINGS = ("--set", "rocketmq_create_topics=off")
 """Some tests want a missing topic refused when a client starts."""
 RUN_S = 3600.0
+AGAIN_JOBS = 2
 
 
 class Outcome(NamedTuple):
@@ -68,15 +69,21 @@ def main(arguments: list[str]) -> int:
     with tarry_server(directory, *SETTINGS) as server:
         if "java" in parts:
             addresses = {"endPoint": server.endpoint, "namesrvAddr": str(server.classic_endpoint)}
-            _run(build, sources, addresses, directory, options)
-            outcomes += _outcomes(directory)
+            _run(build, sources, addresses, directory, options.test or (), options.jobs)
+            found = {outcome.name: outcome for outcome in _outcomes(directory)}
+            if again := [name.replace(".", "#") for name, outcome in found.items() if outcome.mark == "FAILED"]:
+                # Many run at a time, and the client waits for 3 s; where much else runs, that may be the reason.
+                print(f"{len(again)} failed; they run once more, fewer at a time")
+                _run(build, sources, addresses, directory / "again", again, AGAIN_JOBS)
+                found |= {outcome.name: outcome for outcome in _outcomes(directory / "again")}
+            outcomes += found.values()
         if "go" in parts:
             jars = sorted((build / "target" / "lib").glob("*.jar"))
             environment = {"GRPC_ENDPOINT": server.endpoint, "NAMESERVER": str(server.classic_endpoint)}
             environment["CLUSTER_NAME"] = CLUSTER
             golang = options.checkout.resolve() / "golang"
-            found = e2e_go.run(golang, jars, environment, directory, options.test or (), RUN_S)
-            outcomes += [Outcome(*each) for each in found]
+            results = e2e_go.run(golang, jars, environment, directory, options.test or (), RUN_S)
+            outcomes += [Outcome(*each) for each in results]
     for outcome in outcomes:
         if outcome.mark != "ok":
             print(f"{outcome.mark:9} {outcome.name}  {EXPECTED.get(outcome.name, outcome.text)}")
@@ -110,8 +117,11 @@ def _build(sources: Path) -> Path:
     return directory
 
 
-def _run(build: Path, sources: Path, addresses: dict[str, str], directory: Path, options: argparse.Namespace) -> None:
-    """Run the tests; what they are and how they ended is in ``directory`` then."""
+def _run(
+    build: Path, sources: Path, addresses: dict[str, str], directory: Path, tests: Sequence[str], jobs: int
+) -> None:
+    """Run these tests, or all; what they are and how they ended is in ``directory`` then."""
+    directory.mkdir(exist_ok=True)
     target = build / "target"
     # The client first: it has the protocol's classes in its own form, and the tools bring them in another.
     [client] = target.glob("lib/rocketmq-client-java-*.jar")
@@ -119,13 +129,13 @@ def _run(build: Path, sources: Path, addresses: dict[str, str], directory: Path,
     parallel = "junit.jupiter.execution.parallel"
     settings = {
         f"{parallel}.enabled": "true", f"{parallel}.mode.default": "concurrent", f"{parallel}.config.strategy": "fixed",
-        f"{parallel}.config.fixed.parallelism": str(options.jobs),
+        f"{parallel}.config.fixed.parallelism": str(jobs),
     }  # fmt: skip
     command = ["java", "-Xmx1g", f"-Duser.home={directory}", *(f"-D{n}={value}" for n, value in addresses.items())]
     command += ["-cp", classes, "org.junit.platform.console.ConsoleLauncher", "--disable-banner", "--details=none"]
     command += [f"--reports-dir={directory}", *(f"--config={name}={value}" for name, value in settings.items())]
-    command += [word for test in options.test or () for word in ("-m" if "#" in test else "-c", _full(test, sources))]
-    command += [] if options.test else [f"--select-package={PACKAGES}"]
+    command += [word for test in tests for word in ("-m" if "#" in test else "-c", _full(test, sources))]
+    command += [] if tests else [f"--select-package={PACKAGES}"]
     with (directory / "tests.log").open("wb") as log:
         # Its settings are files below the directory that it is started in.
         subprocess.run(
