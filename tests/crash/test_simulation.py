@@ -11,8 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from tarry.log.segment import list_segments
 from tests.crash.power import PAGE_BYTES, PowerDisk
 from tests.crash.simulation import simulate
+from tests.crash.tools import World
+from tests.faults import FaultyFiles
 
 LIVES = [
     pytest.param([1], 8, id="short"),
@@ -97,3 +100,28 @@ def test_a_killed_database_is_copied_as_it_was_at_one_moment(fast_path: Path, mo
     assert database.copies == 3
     left = {path.name: path.read_bytes() for path in directory.iterdir()}
     assert left == {"1.sst": b"1.sst", "3.log": b"3.log", "4.sst": b"merged"}
+
+
+def test_a_crash_that_keeps_the_second_of_two_deletions_without_the_first(fast_path: Path) -> None:
+    world = World(fast_path / "data", files=FaultyFiles())
+    world.open()
+    for _ in range(8):
+        world.schedule("a", [600_000] * 5, body=1000)
+    world.b.step()
+    before = list_segments(world.directory / "intake")
+    saved = shutil.copytree(world.directory / "intake", fast_path / "saved")
+    world.pipeline_commits()
+    for _ in range(2):
+        world.b.checkpoint()
+        world.b.step()
+    left = list_segments(world.directory / "intake")
+    assert len(before) - len(left) >= 3
+    world.crashed(None)
+    for base in before[: len(before) - len(left)][::2]:
+        for path in saved.glob(f"{base:020d}.*"):
+            shutil.copy(path, world.directory / "intake")
+    world.open()
+    world.b.step()
+    assert list_segments(world.directory / "intake") == left
+    world.drain()
+    world.b.close()

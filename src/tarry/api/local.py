@@ -9,11 +9,13 @@ from typing import Protocol, TypeVar
 
 import pyarrow as pa
 
+from tarry.api.access import AccessToken
 from tarry.api.consuming import ConsumerGroup, Subscription
 from tarry.api.jobs import StagedFile
 from tarry.api.operation import Operation
 from tarry.api.operations.delivery import Subscribe
 from tarry.api.outcome import Rescheduled
+from tarry.api.pushing import PushSubscriptions
 from tarry.api.receipt import Accepted
 from tarry.base.clock import Clock
 from tarry.base.config import Config
@@ -32,6 +34,13 @@ class LocalBroker(Protocol):
     def config(self) -> Config: ...
     @property
     def clock(self) -> Clock: ...
+    @property
+    def push(self) -> PushSubscriptions: ...
+
+    @property
+    def access_tokens(self) -> tuple[AccessToken, ...]:
+        """All tokens, as they are now: another object after each change."""
+        ...
 
     def call(self, operation: Operation[R]) -> R:
         """Carry an operation out, and wait for its result; it may wait for the disk.

@@ -10,6 +10,7 @@ from typing import TypeVar
 import pyarrow as pa
 
 from tarry.api import operations as ops
+from tarry.api.access import AccessToken
 from tarry.api.calls import Calls, method
 from tarry.api.jobs import StagedFile
 from tarry.api.local import OnAccepted
@@ -25,6 +26,7 @@ from tarry.broker.components import Components
 from tarry.broker.construction import open_components
 from tarry.broker.health import Health
 from tarry.broker.operations import handlers
+from tarry.broker.push import Push
 from tarry.groups import Group, Subscription
 from tarry.log.files import Files, OsFiles
 
@@ -72,7 +74,12 @@ class Broker(Calls):
         Raises:
             LockedError: another broker has it open. CorruptError: it is damaged.
         """
-        return cls(config, clock or SystemClock(), files or OsFiles(), threads=threads, placement=placement)
+        return cls(config.anchored(), clock or SystemClock(), files or OsFiles(), threads=threads, placement=placement)
+
+    @property
+    def access_tokens(self) -> tuple[AccessToken, ...]:
+        """See :attr:`tarry.api.local.LocalBroker.access_tokens`."""
+        return self.components.access_tokens.snapshot
 
     def call(self, operation: Operation[R]) -> R:
         """Carry an operation out; see :class:`tarry.api.calls.Calls`."""
@@ -108,6 +115,11 @@ class Broker(Calls):
     def stage_job(self, number: int, batches: Iterable[pa.RecordBatch]) -> tuple[list[StagedFile], Counter[str]]:
         """See :meth:`tarry.api.local.LocalBroker.stage_job`."""
         return self.components.bulk.stage(number, batches)
+
+    @property
+    def push(self) -> Push:
+        """See :class:`tarry.api.pushing.PushSubscriptions`."""
+        return self.components.push
 
     # -- consuming -----------------------------------------------------------------------------------------------------
 
