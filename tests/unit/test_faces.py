@@ -67,6 +67,7 @@ NO_COMMAND = {
     *(ops.Ack, ops.Nack, ops.Extend),  # `receive --ack` acknowledges; a lease ends with its process
     *(ops.AnnounceStore, ops.SetPipelineStatus, ops.Ping, ops.HasTopic),
     *(ops.FindMessage, ops.DiscardMessage),  # for protocols: people have handles, keys and offsets
+    *(ops.GetMessage, ops.GetHandles),  # for what has just listed them; `history` tells of a message
     # Queues by offset are for programs that keep offsets.
     *(ops.GetQueues, ops.ReadQueue, ops.ReadCancellations, ops.FindOffset, ops.FollowQueue, ops.AdvanceGroup),
 }

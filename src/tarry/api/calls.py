@@ -83,6 +83,8 @@ class _Methods:
     peek = method(ops.Peek)
     forecast = method(ops.GetForecast)
     history = method(ops.GetHistory)
+    get_message = method(ops.GetMessage)
+    get_handles = method(ops.GetHandles)
     status = method(ops.GetStatus)
     overview = method(ops.GetOverview)
     ping = method(ops.Ping)

@@ -132,6 +132,9 @@ class Config(BaseSettings):
     shard: Count = Field(0, ge=0, le=999, description="This broker's part of the store.")
 
     flight: Address = Field("127.0.0.1:7611", description="HOST:PORT of the Arrow Flight front; empty: off.")
+    flight_advertised: Address = Field(
+        None, description="HOST:PORT by which Spark's executors reach the Flight front; empty: as the broker does."
+    )
     flight_calls_max: Count = Field(
         1_000, ge=2, description="Most calls of Flight clients at a time; one peer address has half of it."
     )
@@ -238,8 +241,14 @@ class Config(BaseSettings):
 
     @property
     def store_uri(self) -> str:
-        """Where the store is."""
-        return self.store if self.store is not None else str(self.data / "store")
+        """Where the store is: a URI, or an absolute path, which means the same in any working directory."""
+        if self.store is None:
+            return str(self.data.absolute() / "store")
+        return self.store if ":/" in self.store else str(Path(self.store).absolute())
+
+    def anchored(self) -> Config:
+        """The same with absolute places: they stay where they are when the process goes to another directory."""
+        return self.model_copy(update={"data": self.data.absolute(), "store": self.store_uri})
 
 
 @dataclass(frozen=True, slots=True)

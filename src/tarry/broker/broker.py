@@ -73,7 +73,7 @@ class Broker(Calls):
         Raises:
             LockedError: another broker has it open. CorruptError: it is damaged.
         """
-        return cls(config, clock or SystemClock(), files or OsFiles(), threads=threads, placement=placement)
+        return cls(config.anchored(), clock or SystemClock(), files or OsFiles(), threads=threads, placement=placement)
 
     @property
     def access_tokens(self) -> tuple[AccessToken, ...]:

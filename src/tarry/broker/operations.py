@@ -51,6 +51,8 @@ def handlers(parts: Components) -> Handlers:
         ops.Peek: queries.peek,
         ops.GetForecast: queries.forecast,
         ops.GetHistory: queries.history,
+        ops.GetMessage: queries.message,
+        ops.GetHandles: queries.handles,
         ops.GetOverview: queries.overview,
         ops.GetStatus: lambda _: parts.status.read(),
         ops.Ping: lambda _: parts.status.ping(),

@@ -32,6 +32,7 @@ def list_(
     key: Annotated[str | None, typer.Option("--key", "-k", help="Only the one with this key.")] = None,
     id: Annotated[str | None, typer.Option("--id", help="Only the one with this id.")] = None,
     tag: Annotated[str | None, typer.Option("--tag", "-t", help="Only those with this tag.")] = None,
+    repeating: Annotated[bool, typer.Option("--repeating", help="Only occurrences of series.")] = False,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="At most so many.")] = 100,
     cursor: Annotated[str | None, typer.Option("--cursor", help="Go on where another listing ended.")] = None,
     bodies: Annotated[bool, typer.Option("--bodies/--no-bodies", help="With bodies, or without (faster).")] = True,
@@ -57,6 +58,7 @@ def list_(
             "key": key,
             "id": id,
             "tag": tag,
+            "repeating": repeating,
         }
         left = limit
         while left:
@@ -220,4 +222,5 @@ def _plain(forecast: Forecast) -> dict[str, Any]:
             for load in forecast.loads
         ],
         "herd": None if herd is None else {"due_ms": herd.due_ms, "rows": herd.rows},
+        "herds": [{"due_ms": each.due_ms, "rows": each.rows} for each in forecast.herds],
     }

@@ -35,7 +35,9 @@ from tarry.api.operations.pipeline import AnnounceStore, GetIntakeState, ReadInt
 from tarry.api.operations.placed import DiscardMessage, FindMessage
 from tarry.api.operations.queries import (
     GetForecast,
+    GetHandles,
     GetHistory,
+    GetMessage,
     GetOverview,
     GetPending,
     GetStatus,
@@ -50,7 +52,7 @@ OPERATIONS: tuple[type[Operation[Any]], ...] = (
     *(Receive, Ack, Nack, Extend),
     *(SetGroup, GetGroup, ListGroups, DeleteGroup, PauseGroup, ResumeGroup, Seek, SetTopic, GetTopic, HasTopic),
     *(ListDeadLetters, Respawn, Purge),
-    *(GetPending, ListPending, Peek, GetForecast, GetHistory, GetStatus, GetOverview, Ping),
+    *(GetPending, ListPending, Peek, GetForecast, GetHistory, GetMessage, GetHandles, GetStatus, GetOverview, Ping),
     *(FindMessage, DiscardMessage),
     *(ListJobs, CancelJob, BeginJob, ReserveSeqs, CommitJob, AbortJob),
     *(GetQueues, ReadQueue, ReadCancellations, FindOffset, FollowQueue, AdvanceGroup),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from concurrent.futures import Executor
+from functools import partial
 from typing import TypeVar
 
 from tarry.api.calls import AsyncCalls
@@ -44,14 +45,20 @@ class Services(AsyncCalls):
         """
         return await self.loop.run_in_executor(self._pool, self.broker.call, operation)
 
-    async def receive_queue(self, topic: str, group: str) -> ReceiveQueue:
-        """Where consumers of a group wait without a thread. The group is made, durably, when it is new."""
-        queue = self._receive_queues.get((topic, group))
+    async def receive_queue(
+        self, topic: str, group: str, *, start: str | None = None, broadcast: str | None = None
+    ) -> ReceiveQueue:
+        """Where consumers of a group wait without a thread. The group is made, durably, when it is new; see
+        :meth:`LocalBroker.group`.
+        """
+        queue = None if broadcast is not None else self._receive_queues.get((topic, group))
         if queue is None or queue.group.closed:
-            found = await self.loop.run_in_executor(self._pool, self.broker.group, topic, group)
-            queue = self._receive_queues.get((topic, group))  # another task may have been quicker
+            find = partial(self.broker.group, topic, group, start=start, broadcast=broadcast)
+            found = await self.loop.run_in_executor(self._pool, find)
+            name = (topic, found.name)  # a broadcast's is another one
+            queue = self._receive_queues.get(name)  # another task may have been quicker
             if queue is None or queue.group.closed:
-                queue = self._receive_queues[topic, group] = ReceiveQueue(self.loop, found)
+                queue = self._receive_queues[name] = ReceiveQueue(self.loop, found)
         return queue
 
     def schedule_row(self, row: Row) -> asyncio.Future[Receipt]:

@@ -23,6 +23,7 @@ import numpy as np
 
 from tarry.base.errors import TarryError
 from tarry.spark.broker_client import BrokerClient, IntakeState
+from tarry.spark.broker_store import open_store
 from tarry.spark.pipeline.job import Reporter, job_parser, run_job, wait_for_broker
 from tarry.spark.pipeline.upkeep import Rewrite, StoreRewriter, UpkeepSettings, in_thread, loop, on_spark
 from tarry.spark.runtime.session import build_session, one_line
@@ -154,7 +155,7 @@ def run(options: argparse.Namespace, stop: threading.Event) -> Counter[str]:
         with _rewrite(options, state.shard) as rewrite:
             if options.once:
                 return once(client, options.store, settings, rewrite, stop)
-            store = Store.open(options.store or state.store_uri, shard=state.shard)
+            store = open_store(state, options.store)
             upkeep = Upkeep(store, client, Reporter(client, "compact"), settings, rewrite)
             loop(upkeep, stop, max(settings.interval_ms, INTERVAL_MS_MIN) / 1000)
             return upkeep.totals
@@ -169,7 +170,7 @@ def once(
         TarryError: the broker or the store is out of reach, or a file is damaged.
     """
     state = client.state()
-    store = Store.open(uri or state.store_uri, shard=state.shard)
+    store = open_store(state, uri)
     upkeep = Upkeep(store, client, Reporter(client, "compact"), settings, rewrite)
     while not stop.is_set() and upkeep.round(stop):
         pass

@@ -182,6 +182,7 @@ def schedule_command(config: Config, flight: str, checkpoint: Path) -> list[str]
     settings = ("schedule_interval_ms", "schedule_bytes", "schedule_rows_max", "compact_interval_ms", "compact_tasks")
     options = {
         "flight": flight,
+        "flight-for-tasks": config.flight_advertised or flight,
         "checkpoint": checkpoint,
         "master": config.spark_master,
         "memory": config.spark_memory,
