@@ -78,6 +78,15 @@ class _Methods:
     respawn = method(ops.Respawn)
     purge = method(ops.Purge)
 
+    set_push = method(ops.SetPushSubscription)
+    push_info = method(ops.GetPushSubscription)
+    push_subscriptions = method(ops.ListPushSubscriptions)
+    delete_push = method(ops.DeletePushSubscription)
+    pause_push = method(ops.PausePushSubscription)
+    resume_push = method(ops.ResumePushSubscription)
+    push_attempts = method(ops.ListPushAttempts)
+    test_push = method(ops.TestPushSubscription)
+
     pending = method(ops.GetPending)
     list_pending = method(ops.ListPending)
     peek = method(ops.Peek)

@@ -18,6 +18,7 @@ from tarry.broker.loops import Loops
 from tarry.broker.pipeline import Pipeline
 from tarry.broker.placed import PlacedMessages
 from tarry.broker.progress import Progress
+from tarry.broker.push import Push
 from tarry.broker.queries.lateness import Lateness
 from tarry.broker.queries.queries import Queries
 from tarry.broker.queues import Queues
@@ -56,6 +57,7 @@ class Components:
     series: Series
     groups: ConsumerGroups
     dead_letters: DeadLetters
+    push: Push
     jobs: Jobs
     lateness: Lateness
     acceptance: Acceptance

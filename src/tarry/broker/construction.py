@@ -27,6 +27,8 @@ from tarry.broker.opened_files import OpenedFiles, Surroundings, open_files
 from tarry.broker.pipeline import Pipeline
 from tarry.broker.placed import PlacedMessages
 from tarry.broker.progress import Progress
+from tarry.broker.push import Push
+from tarry.broker.push_file import PushFile
 from tarry.broker.queries.cut import Places
 from tarry.broker.queries.history import HistorySources
 from tarry.broker.queries.lateness import Lateness
@@ -219,6 +221,7 @@ def _assemble(around: Surroundings, opened: OpenedFiles, path: MessagePath) -> C
         series=delivery.series,
         groups=groups,
         dead_letters=groups.dead_letters,
+        push=Push(PushFile(around.files, around.config.data), groups, around.config, around.clock),
         jobs=opened.jobs,
         lateness=around.lateness,
         acceptance=accepting.acceptance,

@@ -105,6 +105,10 @@ class ConsumerGroups:
         """
         return self._registry.get(topic, name).group
 
+    def has(self, topic: str, name: str) -> bool:
+        """Whether there is a group of that name."""
+        return self._registry.find(topic, name) is not None
+
     def all(self, topic: str | None = None) -> list[Group]:
         """The groups, of one topic or of all, by name; without the broker's own."""
         controls = self._registry.all() if topic is None else self._registry.of_topic(topic)

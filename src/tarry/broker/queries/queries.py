@@ -26,6 +26,7 @@ from tarry.base import handle
 from tarry.base.clock import Clock
 from tarry.base.config import Config
 from tarry.base.errors import CorruptError
+from tarry.base.memory import resident_bytes
 from tarry.broker.acceptance import Acceptance
 from tarry.broker.queries import overview
 from tarry.broker.queries.cut import Places
@@ -128,6 +129,7 @@ class Queries:
             **self._status(),
             "now_ms": self._clock.now_ms(),
             "disk": {"free_bytes": self._acceptance.free_bytes, "free_bytes_min": self._config.disk_free_bytes_min},
+            "memory": {"resident_bytes": resident_bytes()},
             "topics": overview.topics(places.intake, self._ready, pending, request.most, request.always),
             "groups": overview.groups(self._groups, request.most, request.always_groups),
             "wheel": overview.wheel(places.wheel),

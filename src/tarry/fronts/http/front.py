@@ -14,6 +14,7 @@ from tarry.base.placement import ANY_CORE, Placement
 from tarry.fronts.common.loop_front import LoopFront, OnListening
 from tarry.fronts.http.access import Access, mode_of
 from tarry.fronts.http.app import App, Apps
+from tarry.fronts.http.console.app import console_app
 from tarry.fronts.http.exchange import Handler, as_app
 from tarry.fronts.http.lmstfy.admin import Admin
 from tarry.fronts.http.lmstfy.routes import PREFIX, Lmstfy
@@ -82,7 +83,8 @@ class HttpFront(LoopFront):
 def applications(services: Services, access: Access) -> dict[str, App]:
     """The applications by the prefix of their paths; ``access`` says who may ask them. lmstfy's API is beside them."""
     rest = rest_app(services, access)
-    return {"/v1/": rest, "/openapi.json": rest, "/docs": rest}
+    console = console_app(services, access)
+    return {"/v1/": rest, "/openapi.json": rest, "/docs": rest, "/": console}
 
 
 def _listen(host: str, port: int) -> socket.socket:
