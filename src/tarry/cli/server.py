@@ -93,9 +93,11 @@ def _serve(config: Config, files_max: int, stop: StopSignals, stack: ExitStack) 
         stack.callback(remoting.stop)
         fronts.append(f"remoting on {remoting.address}")
     if config.http is not None:
-        http = _http_front().start(broker, config.http, placement, connections)
+        http = _http_front()(broker, config.http, placement, connections, config.http_admin)
         stack.callback(http.stop)
         fronts.append(f"http on {http.address}")
+        if http.admin_address is not None:
+            fronts.append(f"http admin on {http.admin_address}")
     if config.push == "on":
         from tarry.fronts.push.front import PushFront
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from functools import partial
-from typing import TypeVar
+from typing import TypeVar, TypeVarTuple
 
 from tarry.api.calls import AsyncCalls
 from tarry.api.coalescing import Batch, Coalescer, EndOfTurn, fail_futures
@@ -19,6 +19,8 @@ from tarry.fronts.common.receive_queue import ReceiveQueue
 from tarry.fronts.common.threads import post
 
 R = TypeVar("R")
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 Entry = tuple[Row, "asyncio.Future[Receipt]"]
 
@@ -44,6 +46,10 @@ class Services(AsyncCalls):
             TarryError: it was refused.
         """
         return await self.loop.run_in_executor(self._pool, self.broker.call, operation)
+
+    async def run(self, function: Callable[[*Ts], T], *args: *Ts) -> T:
+        """Call a function in a thread, and wait for its result."""
+        return await self.loop.run_in_executor(self._pool, function, *args)
 
     async def receive_queue(
         self, topic: str, group: str, *, start: str | None = None, broadcast: str | None = None

@@ -29,7 +29,7 @@ PREFIX = "/api/"
 POOL = "default"
 NAME_CHARS_MAX = 255
 
-_NAME = re.compile("[-_A-Za-z0-9]+")
+NAME = re.compile("[-_A-Za-z0-9]+")
 _NAMES = re.compile("[-_,A-Za-z0-9]+")
 NO_ROUTE = answer(404, {"error": "api not found"})
 INTERNAL = answer(500, {"error": "internal error"})
@@ -171,7 +171,7 @@ class Lmstfy:
 def _check_names(namespace: str, queue: str, *, several: bool) -> None:
     if not several and (len(namespace) > NAME_CHARS_MAX or len(queue) > NAME_CHARS_MAX):
         raise RefusalError(400, "namespace or queue name too long")
-    if not _NAME.fullmatch(namespace):
+    if not NAME.fullmatch(namespace):
         raise RefusalError(400, "namespace name contains forbidden characters")
-    if not (_NAMES if several else _NAME).fullmatch(queue) or (queue.startswith("_") and not several):
+    if not (_NAMES if several else NAME).fullmatch(queue) or (queue.startswith("_") and not several):
         raise RefusalError(400, "queue name contains forbidden characters")
