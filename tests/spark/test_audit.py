@@ -214,14 +214,14 @@ def test_from_the_command_line_to_the_audit(
 
     names, ledgers = tmp_path / "names", {name: tmp_path / f"{name}.jsonl" for name in ("sent", "got")}
     names.write_text("".join(f"{n}\n" for n in range(50)))
-    with Broker.open(Config(data=tmp_path / "data", disk_free_bytes_min=0)) as broker:
-        with FlightFront.start(broker, "127.0.0.1:0") as front:
-            monkeypatch.setenv("TARRY_ENDPOINT", front.address)
-            send, take = ["--ledger", str(ledgers["sent"])], ["--ledger", str(ledgers["got"]), "--wait", "30s"]
-            assert run(["send", "t", "--lines", "--file", str(names), *send]) == 0
-            assert run(["send", "t", "own", "--id", "mine", *send]) == 0
-            assert run(["send", "t", "later", "--delay", "1d", *send]) == 0
-            assert run(["receive", "t", "--max", "51", *take]) == 0
+    config = Config(data=tmp_path / "data", disk_free_bytes_min=0)
+    with Broker.open(config) as broker, FlightFront.start(broker, "127.0.0.1:0") as front:
+        monkeypatch.setenv("TARRY_ENDPOINT", front.address)
+        send, take = ["--ledger", str(ledgers["sent"])], ["--ledger", str(ledgers["got"]), "--wait", "30s"]
+        assert run(["send", "t", "--lines", "--file", str(names), *send]) == 0
+        assert run(["send", "t", "own", "--id", "mine", *send]) == 0
+        assert run(["send", "t", "later", "--delay", "1d", *send]) == 0
+        assert run(["receive", "t", "--max", "51", *take]) == 0
     capsys.readouterr()
     accepted, delivered = (read_ledger(spark, str(path)) for path in ledgers.values())
     result = check(accepted, delivered)
