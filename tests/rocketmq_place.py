@@ -11,7 +11,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from tarry.base.config import Config
 from tarry.broker import Broker
-from tarry.fronts.rocketmq.common.loop_front import LoopFront
+from tarry.fronts.common.loop_front import LoopFront
 from tarry.log.files import Files
 
 

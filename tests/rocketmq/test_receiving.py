@@ -16,7 +16,7 @@ from loopgrpc import Call, Framed, Promise
 from loopgrpc.framing import Deframer
 from tarry.base.config import Config
 from tarry.broker import Broker
-from tarry.fronts.rocketmq.common import receive_queue
+from tarry.fronts.common import receive_queue
 from tarry.fronts.rocketmq.common.stubs import service as s
 from tarry.fronts.rocketmq.common.threads import RunInThread
 from tarry.fronts.rocketmq.v5 import receiving, settling

@@ -93,7 +93,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["serve", "--set", "horizont_ms=5"], "unknown setting 'horizont_ms'; allowed: "),
         (["serve", "--set", "horizon_ms"], "--set horizon_ms: no value"),
         (["serve", "--config", "/nonexistent.toml"], "configuration file /nonexistent.toml: No such file"),
-        (["serve", "--set", "http=a:1"], "unknown setting 'http'; allowed: "),
+        (["serve", "--set", "htpp=a:1"], "unknown setting 'htpp'; allowed: "),
     ],
 )
 def test_wrong_usage_is_one_line_and_code_2(

@@ -139,6 +139,7 @@ class Config(BaseSettings):
     remoting: Address = Field(
         None, description="HOST:PORT of the classic RocketMQ front (remoting, 4.x and 5.x clients); empty: off."
     )
+    http: Address = Field(None, description="HOST:PORT of the HTTP front (lmstfy's API, Tarry's own); empty: off.")
     remoting_queues: Count = Field(
         4,
         ge=1,

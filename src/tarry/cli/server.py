@@ -27,6 +27,7 @@ from tarry.cli.exits import ExitCode, exit_code
 
 if TYPE_CHECKING:
     from tarry.broker import Broker
+    from tarry.fronts.http.front import HttpFront
     from tarry.fronts.rocketmq import RocketMQFront
     from tarry.fronts.rocketmq.classic.front import RemotingFront
     from tarry.spark.pipeline.supervisor import Supervisor
@@ -73,7 +74,7 @@ def _serve(config: Config, files_max: int, stop: StopSignals, stack: ExitStack) 
 
     placement = SharedCore() if config.share_core == "on" else ANY_CORE
     broker = stack.enter_context(Broker.open(config, placement=placement))
-    ports = sum(address is not None for address in (config.flight, config.rocketmq, config.remoting))
+    ports = sum(address is not None for address in (config.flight, config.rocketmq, config.remoting, config.http))
     connections = ConnectionLimits.of(files_max, ports)
     address = None
     if config.flight is not None:
@@ -91,6 +92,10 @@ def _serve(config: Config, files_max: int, stop: StopSignals, stack: ExitStack) 
         remoting = _remoting_front().start(broker, config.remoting, placement, connections)
         stack.callback(remoting.stop)
         fronts.append(f"remoting on {remoting.address}")
+    if config.http is not None:
+        http = _http_front().start(broker, config.http, placement, connections)
+        stack.callback(http.stop)
+        fronts.append(f"http on {http.address}")
     fronts = fronts or ["no front"]
     if config.metrics is not None:
         from tarry.fronts.metrics import MetricsFront
@@ -105,26 +110,32 @@ def _serve(config: Config, files_max: int, stop: StopSignals, stack: ExitStack) 
 
 
 def _rocketmq_front() -> type[RocketMQFront]:
-    with _named_extra("rocketmq"):
+    with _named_extra("rocketmq", "RocketMQ"):
         from tarry.fronts.rocketmq import RocketMQFront
     return RocketMQFront
 
 
 def _remoting_front() -> type[RemotingFront]:
-    with _named_extra("remoting"):
+    with _named_extra("remoting", "RocketMQ"):
         from tarry.fronts.rocketmq.classic.front import RemotingFront
     return RemotingFront
 
 
+def _http_front() -> type[HttpFront]:
+    with _named_extra("http", "HTTP"):
+        from tarry.fronts.http.front import HttpFront
+    return HttpFront
+
+
 @contextmanager
-def _named_extra(setting: str) -> Iterator[None]:
+def _named_extra(setting: str, front: str) -> Iterator[None]:
     """Say what to install, where a front lacks a module."""
     try:
         yield
     except ModuleNotFoundError as error:
         raise NotFoundError(
-            f"the RocketMQ front needs the module {error.name!r}, which is not installed; "
-            f"allowed: pip install 'tarry[rocketmq]', or no {setting} address"
+            f"the {front} front needs the module {error.name!r}, which is not installed; "
+            f"allowed: pip install 'tarry[{front.lower()}]', or no {setting} address"
         ) from error
 
 

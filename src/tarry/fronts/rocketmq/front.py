@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
+from concurrent.futures import Executor
 
 from loopgrpc import GrpcServer, Limits
 from tarry.base.config import Config
 from tarry.base.descriptors import ConnectionLimits
-from tarry.fronts.rocketmq.common.loop_front import LoopFront, OnListening
+from tarry.fronts.common.loop_front import LoopFront, OnListening
+from tarry.fronts.rocketmq.common.certificate import tls_context
 from tarry.fronts.rocketmq.common.threads import RunInThread
 from tarry.fronts.rocketmq.v5.components import Components
 from tarry.fronts.rocketmq.v5.routes import ListeningAddress
@@ -29,8 +30,10 @@ class RocketMQFront(LoopFront):
         """How many receives of clients wait for messages of a group; names are the broker's."""
         return self._components.groups.waiting_receives(topic, group)
 
-    async def _serve(self, run_in_thread: RunInThread, tls: ssl.SSLContext | None, on_listening: OnListening) -> None:
+    async def _serve(self, pool: Executor, on_listening: OnListening) -> None:
         loop, config = asyncio.get_running_loop(), self._broker.config
+        run_in_thread = RunInThread(loop, pool)
+        tls = tls_context(config, self._broker.clock.now_ms())
         address = ListeningAddress(self._host, self._asked_port)
         self._components = components = Components(self._broker, loop, run_in_thread, address)
         server = GrpcServer(

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
+from concurrent.futures import Executor
 
 from loopgrpc import TlsSniffingListener
+from tarry.fronts.common.loop_front import LoopFront, OnListening
 from tarry.fronts.rocketmq.classic.components import Components
-from tarry.fronts.rocketmq.common.loop_front import LoopFront, OnListening
+from tarry.fronts.rocketmq.common.certificate import tls_context
 from tarry.fronts.rocketmq.common.threads import RunInThread
 
 log = logging.getLogger(__name__)
@@ -26,8 +28,10 @@ class RemotingFront(LoopFront):
 
     THREAD = "tarry-remoting"
 
-    async def _serve(self, run_in_thread: RunInThread, tls: ssl.SSLContext | None, on_listening: OnListening) -> None:
+    async def _serve(self, pool: Executor, on_listening: OnListening) -> None:
         loop, config = asyncio.get_running_loop(), self._broker.config
+        run_in_thread = RunInThread(loop, pool)
+        tls = tls_context(config, self._broker.clock.now_ms())
         components = Components(self._broker, loop, run_in_thread, self._connections)
         listeners: list[Listener] = []
         try:

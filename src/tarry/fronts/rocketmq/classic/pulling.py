@@ -12,6 +12,7 @@ from tarry.api.consuming import ConsumerGroup
 from tarry.api.local import LocalBroker
 from tarry.api.operations import GetGroup, GetQueues, ReadQueue
 from tarry.base.errors import NotFoundError
+from tarry.fronts.common.receive_queue import wait_for_rows
 from tarry.fronts.rocketmq.classic.clients import ClientRegistry, Subscription
 from tarry.fronts.rocketmq.classic.codes import RequestRefused, ResponseCode
 from tarry.fronts.rocketmq.classic.connection import Answer, Request
@@ -21,7 +22,6 @@ from tarry.fronts.rocketmq.classic.positions import Positions
 from tarry.fronts.rocketmq.classic.queues import TopicQueues
 from tarry.fronts.rocketmq.common.groups import GroupRegistry
 from tarry.fronts.rocketmq.common.names import group_name, topic_name
-from tarry.fronts.rocketmq.common.receive_queue import wait_for_rows
 from tarry.fronts.rocketmq.common.threads import RunInThread
 from tarry.fronts.rocketmq.common.topics import TopicRegistry
 

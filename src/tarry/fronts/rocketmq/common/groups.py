@@ -13,7 +13,7 @@ from tarry.api.local import LocalBroker
 from tarry.api.operations import GetGroup, GetTopic, SetGroup
 from tarry.base.dead_topics import is_dead_topic
 from tarry.base.errors import InvalidArgumentError, NotFoundError
-from tarry.fronts.rocketmq.common.receive_queue import ReceiveQueue
+from tarry.fronts.common.receive_queue import ReceiveQueue
 from tarry.fronts.rocketmq.common.refusal import Code, Refusal
 from tarry.fronts.rocketmq.common.threads import RunInThread
 

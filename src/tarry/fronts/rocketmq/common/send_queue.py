@@ -18,11 +18,11 @@ from tarry.api.local import LocalBroker
 from tarry.api.receipt import Accepted
 from tarry.base.errors import TarryError
 from tarry.base.message import ORDER_KEY
+from tarry.fronts.common.threads import post
 from tarry.fronts.rocketmq.common.draft import Draft
 from tarry.fronts.rocketmq.common.half_messages import HalfMessages
 from tarry.fronts.rocketmq.common.properties import map_of
 from tarry.fronts.rocketmq.common.refusal import Refusal
-from tarry.fronts.rocketmq.common.threads import post
 
 ROWS_BESIDE_MIN = 16
 _TEXT = pa.string()

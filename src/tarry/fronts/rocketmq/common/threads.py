@@ -1,26 +1,16 @@
-"""Threads for what may wait for the disk, so that the event loop never does; and the way back to its thread."""
+"""Threads for what may wait for the disk, so that the event loop never does."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import Executor
-from contextlib import suppress
-from typing import TypeVar, TypeVarTuple
+from typing import TypeVar
 
 from tarry.base.errors import TarryError
 from tarry.fronts.rocketmq.common.refusal import Refusal
 
 R = TypeVar("R")
-Ts = TypeVarTuple("Ts")
-
-
-def post(loop: asyncio.AbstractEventLoop, function: Callable[[*Ts], object], *args: *Ts) -> None:
-    """Have a function called on the loop's thread: for call-backs of the broker, in any thread. Where the front has
-    stopped, nobody waits for it any more, and nothing is done.
-    """
-    with suppress(RuntimeError):  # the loop is closed
-        loop.call_soon_threadsafe(function, *args)
 
 
 class RunInThread:

@@ -14,8 +14,8 @@ from tarry.api.consuming import ConsumerGroup
 from tarry.api.local import LocalBroker
 from tarry.api.operations import AdvanceGroup, FindOffset, FollowQueue, GetQueues, ReadQueue
 from tarry.base.errors import InvalidArgumentError, NotFoundError
+from tarry.fronts.common.receive_queue import wait_for_rows
 from tarry.fronts.rocketmq.common.groups import GroupRegistry
-from tarry.fronts.rocketmq.common.receive_queue import wait_for_rows
 from tarry.fronts.rocketmq.common.refusal import Code, Refusal
 from tarry.fronts.rocketmq.common.stubs import definition, service
 from tarry.fronts.rocketmq.common.threads import RunInThread

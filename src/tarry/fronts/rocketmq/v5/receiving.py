@@ -16,9 +16,9 @@ import pyarrow as pa
 from loopgrpc import Call, Promise, Responses, framed
 from tarry.base.clock import Clock
 from tarry.base.errors import TarryError
+from tarry.fronts.common.receive_queue import Received, ReceiveQueue, Waiter, give_back, leases_of
 from tarry.fronts.rocketmq.common.dead_letters import actual_topic
 from tarry.fronts.rocketmq.common.groups import GroupRegistry
-from tarry.fronts.rocketmq.common.receive_queue import Received, ReceiveQueue, Waiter, give_back, leases_of
 from tarry.fronts.rocketmq.common.refusal import Code, Refusal
 from tarry.fronts.rocketmq.common.stubs import definition, service
 from tarry.fronts.rocketmq.common.topics import TopicRegistry

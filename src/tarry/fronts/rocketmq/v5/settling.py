@@ -19,9 +19,9 @@ from tarry.api.consuming import ConsumerGroup, OnResult
 from tarry.api.local import LocalBroker
 from tarry.base.errors import NotFoundError, TarryError
 from tarry.base.types import Int64s
+from tarry.fronts.common.threads import post
 from tarry.fronts.rocketmq.common.refusal import Code, Refusal
 from tarry.fronts.rocketmq.common.stubs import service
-from tarry.fronts.rocketmq.common.threads import post
 from tarry.fronts.rocketmq.v5.answer_bytes import ack_answer
 from tarry.fronts.rocketmq.v5.authentication import Caller
 from tarry.fronts.rocketmq.v5.clients import Client, ClientRegistry

@@ -1,14 +1,13 @@
-"""A front on an event loop and a thread of its own, in the broker's process: what both protocols of RocketMQ share."""
+"""A front on an event loop and a thread of its own, in the broker's process."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import ssl
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from typing import ClassVar, Self, TypeAlias
 
 import uvloop
@@ -18,8 +17,6 @@ from tarry.base.config import parse_address
 from tarry.base.descriptors import ConnectionLimits
 from tarry.base.errors import UnavailableError
 from tarry.base.placement import ANY_CORE, Placement
-from tarry.fronts.rocketmq.common.certificate import tls_context
-from tarry.fronts.rocketmq.common.threads import RunInThread
 
 log = logging.getLogger(__name__)
 
@@ -93,8 +90,8 @@ class LoopFront(ABC):
         self.stop()
 
     @abstractmethod
-    async def _serve(self, run_in_thread: RunInThread, tls: ssl.SSLContext | None, on_listening: OnListening) -> None:
-        """Listen, say so, await the stop, and end. On the front's thread."""
+    async def _serve(self, pool: Executor, on_listening: OnListening) -> None:
+        """Listen, say so, await the stop, and end. On the front's thread; ``pool`` for what waits for the disk."""
 
     def _run(self) -> None:
         self._placement.together()
@@ -107,11 +104,9 @@ class LoopFront(ABC):
                 self._listening.set_exception(error)
 
     async def _serve_with_threads(self) -> None:
-        loop = asyncio.get_running_loop()
-        tls = tls_context(self._broker.config, self._broker.clock.now_ms())
         # Threads begin on the cores of the thread that makes them.
         with ThreadPoolExecutor(THREADS, self.THREAD, initializer=self._placement.apart) as pool:
-            await self._serve(RunInThread(loop, pool), tls, self._on_listening)
+            await self._serve(pool, self._on_listening)
 
     def _on_listening(self, port: int) -> asyncio.Future[float]:
         self._loop = asyncio.get_running_loop()

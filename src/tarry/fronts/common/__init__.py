@@ -1,0 +1,1 @@
+"""What fronts of several protocols share: the thread and loop that one runs on, and consumers that wait."""

@@ -1,0 +1,59 @@
+"""Starting and stopping the HTTP front, and the server that it runs on."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from concurrent.futures import Executor
+from contextlib import suppress
+
+import uvicorn
+
+from tarry.fronts.common.loop_front import LoopFront, OnListening
+from tarry.fronts.http.app import App, Apps
+from tarry.fronts.http.services import Services
+
+BACKLOG = 1024
+
+
+class HttpFront(LoopFront):
+    """HTTP/1.1."""
+
+    THREAD = "tarry-http"
+
+    async def _serve(self, pool: Executor, on_listening: OnListening) -> None:
+        loop = asyncio.get_running_loop()
+        services = Services(self._broker, loop, pool)
+        with socket.create_server((self._host.strip("[]"), self._asked_port), backlog=BACKLOG) as listening:
+            server = _server(Apps(applications(services)), self._connections.in_all)
+            running = asyncio.ensure_future(server.serve([listening]))
+            try:
+                grace_s = await on_listening(listening.getsockname()[1])
+            finally:
+                services.close()
+                server.should_exit = True
+            with suppress(TimeoutError):
+                await asyncio.wait_for(asyncio.shield(running), grace_s)
+            server.force_exit = True
+            await running
+
+
+def applications(services: Services) -> dict[str, App]:
+    """The applications by the prefix of their paths."""
+    return {}
+
+
+def _server(app: App, connections_max: int) -> uvicorn.Server:
+    config = uvicorn.Config(
+        app,
+        loop="none",
+        http="httptools",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        limit_concurrency=connections_max,
+        timeout_graceful_shutdown=1,
+    )
+    return uvicorn.Server(config)

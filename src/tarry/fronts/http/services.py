@@ -1,0 +1,83 @@
+"""What every application of the HTTP front asks the broker through. All of it is on the loop's thread."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import Executor
+from typing import TypeVar
+
+from tarry.api.calls import AsyncCalls
+from tarry.api.coalescing import Batch, Coalescer, EndOfTurn, fail_futures
+from tarry.api.local import LocalBroker
+from tarry.api.operation import Operation
+from tarry.api.receipt import Accepted, Receipt
+from tarry.api.schedule import ID, Row, to_batch
+from tarry.base.errors import TarryError
+from tarry.fronts.common.receive_queue import ReceiveQueue
+from tarry.fronts.common.threads import post
+
+R = TypeVar("R")
+
+Entry = tuple[Row, "asyncio.Future[Receipt]"]
+
+
+class Services(AsyncCalls):
+    """The operations, awaited: what may wait for the disk runs in a thread of ``pool``; messages that are scheduled in
+    one turn of the event loop travel together.
+    """
+
+    def __init__(self, broker: LocalBroker, loop: asyncio.AbstractEventLoop, pool: Executor) -> None:
+        super().__init__()
+        self.broker = broker
+        self.loop = loop
+        self._pool = pool
+        self._coalescer: Coalescer[Entry] = Coalescer(self._send, fail_futures)
+        self._end_of_turn = EndOfTurn(loop, self._coalescer.pump)
+        self._receive_queues: dict[tuple[str, str], ReceiveQueue] = {}
+
+    async def call(self, operation: Operation[R]) -> R:
+        """Carry an operation out in a thread, and wait for its result.
+
+        Raises:
+            TarryError: it was refused.
+        """
+        return await self.loop.run_in_executor(self._pool, self.broker.call, operation)
+
+    async def receive_queue(self, topic: str, group: str) -> ReceiveQueue:
+        """Where consumers of a group wait without a thread. The group is made, durably, when it is new."""
+        queue = self._receive_queues.get((topic, group))
+        if queue is None or queue.group.closed:
+            found = await self.loop.run_in_executor(self._pool, self.broker.group, topic, group)
+            queue = self._receive_queues.get((topic, group))  # another task may have been quicker
+            if queue is None or queue.group.closed:
+                queue = self._receive_queues[topic, group] = ReceiveQueue(self.loop, found)
+        return queue
+
+    def close(self) -> None:
+        """Refuse what is not sent yet; who waits for messages gets none."""
+        self._coalescer.close("the front has stopped")
+        for queue in self._receive_queues.values():
+            queue.close()
+
+    def _schedule(self, row: Row) -> asyncio.Future[Receipt]:
+        future: asyncio.Future[Receipt] = self.loop.create_future()
+        self._coalescer.add((row, future))
+        self._end_of_turn.plan()
+        return future
+
+    def _send(self, batch: Batch[Entry]) -> None:
+        def on_result(result: Accepted | TarryError) -> None:
+            post(self.loop, self._on_result, batch, result)
+
+        self.broker.submit(to_batch([row for row, _ in batch.entries]), on_result)
+
+    def _on_result(self, batch: Batch[Entry], result: Accepted | TarryError) -> None:
+        if isinstance(result, TarryError):
+            self._coalescer.on_refused(batch, result)
+        else:
+            receipts = result.receipts([row[ID] for row, _ in batch.entries])
+            for receipt, (_, future) in zip(receipts, batch.entries, strict=True):
+                if not future.done():
+                    future.set_result(receipt)
+            self._coalescer.on_accepted(batch)
+        self._coalescer.pump()
