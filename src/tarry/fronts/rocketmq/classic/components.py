@@ -64,7 +64,7 @@ class Components:
         positions = Positions(broker, queues, config.data / "rocketmq" / "classic-positions.json")
         sender = Sender(broker, rules, topics, queues, send_queue)
         self._offsets = offsets = Offsets(broker, loop, topics, queues, positions, run_in_thread)
-        puller = Puller(broker, loop, self._groups, topics, queues, clients, offsets, positions, run_in_thread)
+        self._puller = puller = Puller(broker, loop, self._groups, topics, queues, clients, offsets, run_in_thread)
         locks, lookup = QueueLocks(loop), Lookup(broker, queues, run_in_thread)
         admin = Admin(broker, clients, queues, offsets, positions, run_in_thread)
         self._service = Service(
@@ -105,6 +105,7 @@ class Components:
         """Everybody is let go, when what was written is sent."""
         self._checks.close()
         self._clients.close()
+        self._puller.close()
         self._groups.close()
         for connection in self._connections:
             connection.close()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 from tarry.fronts.rocketmq.classic.codes import ResponseCode
 from tarry.fronts.rocketmq.classic.fields import Fields
@@ -23,6 +23,7 @@ OPEN_BYTES_MAX = 32 << 20
 WRITE_BUFFER_BYTES = 1 << 20
 STALLED_S = 60.0
 NO_FIELDS: Mapping[str, str] = {}
+H = TypeVar("H")
 
 
 class Answer(NamedTuple):
@@ -80,6 +81,7 @@ class Connection(asyncio.Protocol):
         self._writable.set()
         self._stalled: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._held: dict[Any, Callable[[Any], None]] = {}
         self.local, self.peer = "", ""
         """Both ends as ``HOST:PORT``."""
 
@@ -121,6 +123,8 @@ class Connection(asyncio.Protocol):
         self._writable.set()
         for task in self._tasks:
             task.cancel()
+        for held, on_lost in list(self._held.items()):
+            on_lost(held)
         self._on_closed(self)
 
     # -- for who serves it ---------------------------------------------------------------------------------------------
@@ -139,6 +143,18 @@ class Connection(asyncio.Protocol):
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    def hold(self, held: H, on_lost: Callable[[H], None]) -> None:
+        """Have a function called with this if the connection ends before :meth:`release`."""
+        self._held[held] = on_lost
+
+    def release(self, held: object) -> None:
+        self._held.pop(held, None)
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether the client takes what it is sent."""
+        return self._writable.is_set()
 
     async def wait_until_writable(self) -> None:
         """Until the client has taken most of what it was sent."""
