@@ -73,6 +73,7 @@ class Connection(asyncio.Protocol):
         self._on_closed = on_closed
         self._loop = asyncio.get_running_loop()
         self._received = bytearray()
+        self._outgoing: list[bytes] = []
         self._transport: asyncio.Transport | None = None
         self._open_requests = 0
         self._open_bytes = 0
@@ -177,11 +178,21 @@ class Connection(asyncio.Protocol):
     def close(self) -> None:
         """Close when what was written is sent."""
         if self._transport is not None:
+            self._flush()
             self._transport.close()
 
     def _write(self, command: Command) -> None:
-        if not self.closed and self._transport is not None:
-            self._transport.write(encode(command))
+        if self.closed:
+            return
+        if not self._outgoing:
+            self._loop.call_soon(self._flush)
+        self._outgoing.append(encode(command))
+
+    def _flush(self) -> None:
+        """Give away what was written in this turn of the loop: each time costs as much as a message."""
+        outgoing, self._outgoing = self._outgoing, []
+        if self._transport is not None and outgoing:
+            self._transport.write(b"".join(outgoing))
 
     def _read_frames(self) -> None:
         try:
