@@ -4,7 +4,8 @@ Every ``fsync`` of this process is seen, be it of the logs, of the store's files
 bytes that were there at its last one; of what was written since, nothing, all, a beginning, or some pages, the others
 zero. A directory keeps the names of its last one: files that were made since may be missing, and those that were
 replaced or deleted since be the former ones again. That happens in order, as file systems with a journal have it: where
-the second of two deletions (by the order of the names) was kept, the first was, too.
+the second of two deletions (by the order of the names) was kept, the first was, too. But of directories in
+:data:`UNORDERED` any names may be lost, as POSIX has it.
 
 Embedded databases sync by themselves, unseen. Of RocksDB, what ``Registry.sync`` has written stays, and the end of its
 log may go; SQLite has everything on the disk after each commit.
@@ -19,7 +20,7 @@ import shutil
 import stat
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,8 @@ from tests.faults import FaultyFiles
 PAGE_BYTES = 512
 """The least that a disk writes as a whole."""
 SQLITE = "jobs.db"
+UNORDERED = ("intake",)
+"""Names of directories whose deletions a crash may keep in another order."""
 
 
 class PowerDisk(FaultyFiles):
@@ -142,9 +145,10 @@ class PowerDisk(FaultyFiles):
         now is put back.
         """
         copies = [(path, path.with_name(f".copy-{path.name}")) for path in self._directories if path.is_dir()]
-        sizes = {path: self._sizes.get(path.stat().st_ino, 0) for old, _ in copies for path in old.glob("*.log")}
+        sizes: dict[Path, int] = {}
         for directory, copy in copies:
-            shutil.copytree(directory, copy)
+            logs = _copied_at_rest(directory, copy)
+            sizes |= {directory / name: self._sizes.get(inode, 0) for name, inode in logs.items()}
         super().close_all()
         for directory, copy in copies:
             shutil.rmtree(directory)
@@ -185,7 +189,10 @@ class PowerDisk(FaultyFiles):
         durable = {name: inode for name, inode in durable.items() if not name.startswith(SQLITE)}
         changed = sorted(name for name in {*durable, *present} if durable.get(name) != present.get(name))
         for kind in ([n for n in changed if n in durable], [n for n in changed if n not in durable]):
-            for name in kind[rng.randint(0, len(kind)) :]:
+            lost = kind[rng.randint(0, len(kind)) :]
+            if directory.name in UNORDERED:
+                lost = [name for name in kind if rng.random() < 0.5]
+            for name in lost:
                 self._undo(directory / name, durable.get(name))
         for path in sorted(directory.iterdir()):
             if path.is_dir():
@@ -219,6 +226,27 @@ class PowerDisk(FaultyFiles):
                     if rng.random() < 0.5:
                         file.seek(start)
                         file.write(bytes(min(PAGE_BYTES, written - start)))
+
+
+def _copied_at_rest(directory: Path, copy: Path) -> dict[str, int]:
+    """Copy a database that merges its files behind our back, as it is at one moment; its logs, by name, with the inodes
+    of the originals.
+    """
+    while True:
+        before = _state_of(directory)
+        with suppress(FileNotFoundError, shutil.Error):  # a file was deleted meanwhile
+            shutil.copytree(directory, copy)
+            if _state_of(directory) == before:
+                return {name: inode for name, (inode, *_) in before.items() if name.endswith(".log")}
+        shutil.rmtree(copy, ignore_errors=True)
+
+
+def _state_of(directory: Path) -> dict[str, tuple[int, int, int]]:
+    """Inode, size and last change of each file."""
+    while True:
+        with suppress(FileNotFoundError):
+            states = {path.name: path.stat() for path in directory.iterdir()}
+            return {name: (state.st_ino, state.st_size, state.st_mtime_ns) for name, state in states.items()}
 
 
 def _path_of(fd: int) -> Path:

@@ -140,8 +140,11 @@ class Life:
         else:
             self.done[f"harmless: {kind}"] += 1
         self.world.crashed(None)
-        # It is mended where it is still there: the same file, or the copy of it that stands for what a kill leaves.
-        if path.exists() and (path.stat().st_ino == inode or path.read_bytes().startswith(damaged)):
+        # It is mended where it is still there: in the same file, or in the copy that stands for what a kill leaves. A
+        # broker may have made a file again in its place, a log that had no frame yet.
+        left = path.read_bytes() if path.exists() else b""
+        in_place = bool(left) and path.stat().st_ino == inode and left[at : at + 1] == damaged[at : at + 1]
+        if in_place or left.startswith(damaged):
             flip(path, at)
         self.keys.clear()
         self.world.open()

@@ -197,6 +197,10 @@ def intake_middle_segment_missing(w: World) -> None:
     segment(w, "intake", 1).unlink()
 
 
+def intake_first_segment_missing(w: World) -> None:
+    segment(w, "intake", 0).unlink()
+
+
 def intake_last_segment_missing(w: World) -> None:
     segment(w, "intake", -1).unlink()
 
@@ -367,7 +371,7 @@ def checkpoint_edited(w: World) -> None:
 def checkpoint_of_another_version(w: World) -> None:
     fields = json.loads(checkpoint(w).read_text())
     del fields["crc"]
-    fields["version"] = 4
+    fields["version"] = 5
     fields["crc"] = frame.zlib.crc32(json.dumps(fields, sort_keys=True).encode())
     checkpoint(w).write_text(json.dumps(fields))
 
@@ -425,6 +429,7 @@ CASES = [
     Case(of_another_version, refused="{path} at offset 0: .*version 2"),
     Case(of_another_base, refused="{path} at offset 0"),
     # Segments.
+    Case(intake_first_segment_missing, refused="is missing"),
     Case(intake_middle_segment_missing, refused="one is missing"),
     Case(
         intake_last_segment_missing,
@@ -468,7 +473,7 @@ CASES = [
     Case(checkpoint_a_list, refused="checkpoint.json is damaged"),
     Case(checkpoint_a_number, refused="checkpoint.json is damaged"),
     Case(checkpoint_edited, refused="checkpoint.json is damaged"),
-    Case(checkpoint_of_another_version, refused="reads version 1 or 2 or 3"),
+    Case(checkpoint_of_another_version, refused="reads version 1 or 2 or 3 or 4"),
     Case(secret_missing),
     Case(secret_empty, refused="secret.key has 0 bytes"),
 ]

@@ -40,7 +40,7 @@ def fuzz(seed: int, directory: Path, *, calls: int | None = None, seconds: float
         kinds: list[Callable[[random.Random], str]] = [
             *(flight.action, flight.action, flight.ticket, flight.put, flight.exchange),
             *(raw.stream, raw.stream, raw.unary, rocketmq.call, rocketmq.call, http2.frames),
-            *(classic.command, classic.command),
+            *(classic.command, classic.command, classic.conversation),
         ]
         sent = 0
         try:

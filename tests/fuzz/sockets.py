@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import random
 import socket
+from collections.abc import Sequence
 
 from loopgrpc.frames import PREFACE, settings
+from tarry.fronts.rocketmq.classic.batches import BatchEntry, encode_batch
 from tarry.fronts.rocketmq.classic.codes import RequestCode
-from tarry.fronts.rocketmq.classic.frames import Command, encode
+from tarry.fronts.rocketmq.classic.frames import BINARY, JSON, Command, encode
 from tarry.fronts.rocketmq.common.stubs import service as s
 from tarry.fronts.rocketmq.v5.service import NAME
 from tests.fuzz.mutation import mutated, mutated_fields
@@ -34,48 +36,78 @@ class Http2:
             sent = PREFACE + settings({}) + mutated(self._good, rng)
         else:
             sent = mutated(PREFACE + self._good, rng)
-        return f"frames {sent.hex()}: {_exchange(self._port, sent)}"
+        return f"frames {sent.hex()}: {_exchange(self._port, [sent])}"
 
 
 class Classic:
-    """Each command of the classic protocol, with mutated fields, or mutated bytes."""
+    """The classic protocol: commands with mutated fields or bytes, alone, and several on a connection that has said who
+    it is.
+    """
 
     def __init__(self, address: str) -> None:
         self._port = int(address.rpartition(":")[2])
         subscription = {"topic": "t", "subString": "*", "expressionType": "TAG"}
-        heartbeat = {"clientID": "c", "consumerDataSet": [{"groupName": "g", "subscriptionDataSet": [subscription]}]}
-        self._bodies = (b"x", b"", json.dumps(heartbeat).encode())
+        self._heartbeat = json.dumps(
+            {
+                "clientID": "c",
+                "producerDataSet": [{"groupName": "p"}],
+                "consumerDataSet": [{"groupName": "g", "subscriptionDataSet": [subscription]}],
+            }
+        ).encode()
+        locks = {"clientId": "c", "consumerGroup": "g", "mqSet": [{"topic": "t", "brokerName": "tarry", "queueId": 0}]}
+        entry = BatchEntry(body=b"x", flag=0, properties={"KEYS": "k"})
+        self._bodies = (b"x", b"", self._heartbeat, json.dumps(locks).encode(), encode_batch([entry, entry]))
         common = {"topic": "t", "consumerGroup": "g", "group": "g", "queueId": "0", "queueOffset": "0", "offset": "0"}
-        pull = {
-            "maxMsgNums": "32",
-            "sysFlag": "6",
-            "commitOffset": "0",
-            "suspendTimeoutMillis": "1",
-            "subscription": "*",
-        }
+        pull = {"maxMsgNums": "32", "sysFlag": "6", "commitOffset": "0", "suspendTimeoutMillis": "1"}
+        pull |= {"subscription": "*", "subVersion": "0", "expressionType": "TAG"}
+        admin = {"readQueueNums": "4", "writeQueueNums": "4", "perm": "6", "topicFilterType": "SINGLE_TAG"}
+        undo = {"originMsgId": "m", "delayLevel": "3", "maxReconsumeTimes": "2", "timestamp": "1", "isForce": "true"}
         self._fields = (
             {name: str(value) for name, value in send_fields("t", TAGS="a", DELAY="1").items()},
-            {**common, **pull, "subVersion": "0", "expressionType": "TAG"},
+            common | pull,
             {**common, "producerGroup": "p", "commitOrRollback": "8", "tranStateTableOffset": "1", "msgId": "m"},
+            common | admin | undo,
         )
 
     def command(self, rng: random.Random) -> str:
+        sent = self._drawn(rng)
+        return f"command {sent.hex()}: {_exchange(self._port, [sent])}"
+
+    def conversation(self, rng: random.Random) -> str:
+        form = rng.choice([JSON, BINARY])
+        begun = encode(Command(int(RequestCode.HEART_BEAT), {}, self._heartbeat, 1, form=form))
+        sent = [begun, *(self._drawn(rng) for _ in range(rng.randint(2, 8)))]
+        return f"conversation {[part.hex() for part in sent]}: {_exchange(self._port, sent)}"
+
+    def _drawn(self, rng: random.Random) -> bytes:
         fields = rng.choice(self._fields)
         if rng.random() < 0.6:
             fields = {name: str(value) for name, value in mutated_fields(fields, rng).items()}
-        code = int(rng.choice(list(RequestCode))) if rng.random() < 0.95 else rng.randrange(-(1 << 31), 1 << 31)
-        sent = encode(Command(code, fields, rng.choice(self._bodies), rng.randrange(1 << 20), rng.choice([0, 0, 1, 2])))
-        if rng.random() < 0.5:
-            sent = mutated(sent, rng)
-        return f"command {sent.hex()}: {_exchange(self._port, sent)}"
+        code = int(rng.choice(list(RequestCode))) if rng.random() < 0.95 else rng.randrange(-(1 << 15), 1 << 15)
+        body = rng.choice(self._bodies)
+        if rng.random() < 0.3:
+            body = mutated(body, rng)
+        opaque, flag, form = rng.randrange(1 << 20), rng.choice([0, 0, 1, 2]), rng.choice([JSON, BINARY])
+        sent = encode(Command(code, fields, body, opaque, flag, form=form))
+        return mutated(sent, rng) if rng.random() < 0.4 else sent
 
 
-def _exchange(port: int, sent: bytes) -> str:
+def _exchange(port: int, sent: Sequence[bytes]) -> str:
+    """Send one after the other, each when the one before was answered, or is not to be."""
     with socket.create_connection(("127.0.0.1", port), CONNECT_S) as connection:
         connection.settimeout(READ_S)
         answered = "no answer"
+        for part in sent:
+            try:
+                connection.sendall(part)
+                if not connection.recv(65_536):
+                    return f"{answered}, closed"
+                answered = "answered"
+            except TimeoutError:
+                continue
+            except OSError:
+                return f"{answered}, closed"
         try:
-            connection.sendall(sent)
             while connection.recv(65_536):
                 answered = "answered"
         except TimeoutError:

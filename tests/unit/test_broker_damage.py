@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,29 @@ class Intake:
         assert len(list_segments(directory)) > 3
         self.path = segment_path(directory, list_segments(directory)[0])
         self.offset = flip(self.path, 1)
+
+
+def test_no_message_is_late_for_a_damaged_index(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A due time in the due index that has become later would pass its message over."""
+    clock = TestClock()
+    due_ms = clock.now_ms() + 10_000
+    with open_broker(tmp_path, clock=clock, **SMALL) as broker:
+        for frame in range(12):
+            broker.schedule_batch(batch([f"{frame}.{row}" for row in range(5)], due_ms))
+        broker.step()
+        index = sorted((tmp_path / "intake").glob("*.idx"))[0]
+        content = index.read_bytes()
+        due = struct.pack("<q", due_ms)
+        assert content.count(due) > 1
+        later = struct.pack("<q", due_ms + (1 << 40))
+        index.write_bytes(later.join(content.rsplit(due, 1)))
+        broker.advance("11s")
+        assert len(drained(broker)) == 60
+        assert "the due index is damaged" in caplog.text
+        assert broker.components.progress.last.fired_until_ms > due_ms
+    with open_broker(tmp_path, clock=clock, **SMALL) as broker:
+        broker.step()
+        assert drained(broker) == []
 
 
 def test_what_is_sound_in_a_damaged_intake_is_delivered_and_the_rest_after_a_repair(

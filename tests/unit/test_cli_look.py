@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 import pytest
 from rich.console import Console
+from tests.waiting import wait_until
 
 from tarry.base.config import Config
 from tarry.base.delay import format_ms
-from tarry.base.errors import UnavailableError
+from tarry.base.errors import CorruptError, UnavailableError
 from tarry.base.histogram import Histogram
 from tarry.broker import Broker
 from tarry.cli import top as top_module
@@ -140,6 +141,53 @@ def test_one_frame(broker: Broker, capsys: Captured) -> None:
     assert re.search(r"^pipeline +off$", text, re.MULTILINE)
     [figures] = data_of(capsys, "top", "--once")
     assert figures["topics"]["sums"]["pending"] == 1
+
+
+def test_damage_is_shown(tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = Config(data=tmp_path / "data", pipeline="off", disk_free_bytes_min=0)
+    with Broker.open(config) as broker:
+        broker.schedule("orders", b"to be damaged")
+        wait_until(lambda: bool(broker.peek("orders").num_rows))
+    with Broker.open(config) as broker, FlightFront.start(broker, "127.0.0.1:0") as front:
+        monkeypatch.setenv("TARRY_ENDPOINT", front.address)
+        assert "damage" not in out_of(capsys, "top", "--once")
+        [segment] = (config.data / "ready").glob("*.log")
+        segment.write_bytes(segment.read_bytes().replace(b"to be damaged", b"now damaged.."))
+        with pytest.raises(CorruptError):
+            broker.receive("orders", "billing")
+        text = out_of(capsys, "top", "--once")
+        assert re.search(r"^damage +1 place, 0 messages due soon or before cannot be read$", text, re.MULTILINE)
+        assert f"{segment} at offset 32" in re.sub(r"\n", "", text)
+        [figures] = data_of(capsys, "top", "--once")
+        assert figures["damage"] == broker.status()["damage"]
+
+
+def damaged(overview: dict[str, Any], *places: str) -> dict[str, Any]:
+    return {**overview, "damage": {"places": places, "unreadable_messages": 1_234}}
+
+
+def test_of_many_damaged_places_the_first_are_named(broker: Broker) -> None:
+    text = shown(frame(damaged(broker.overview(), *(f"data/intake/{n}.log" for n in range(8))), None))
+    assert "damage    8 places, 1,234 messages due soon or before cannot be read" in text
+    assert "data/intake/4.log" in text
+    assert "data/intake/5.log" not in text
+    assert "and 3 more: tarry status" in text
+
+
+def test_live_damage_leaves_the_tables_less_room(
+    broker: Broker, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for n in range(50):
+        broker.schedule(f"topic-{n}", b"", delay=3600)
+    found = damaged(broker.overview(), f"data/intake/1.log: {'damaged ' * 100}its end")
+    stop_after(monkeypatch, 2)
+    monkeypatch.setattr(top_module, "connect", lambda _: nullcontext(SimpleNamespace(overview=lambda **_: found)))
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv("LINES", "40")
+    text = out_of(capsys, "top")
+    assert "topic-" in text
+    assert "its end" in text, "it is below the end of the screen"
 
 
 def stop_after(monkeypatch: pytest.MonkeyPatch, frames: int) -> None:

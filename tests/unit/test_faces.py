@@ -57,6 +57,10 @@ COMMANDS: dict[Any, str] = {
     ops.GetStatus: "status",
     ops.GetOverview: "top",
     ops.ListJobs: "jobs",
+    ops.CreateToken: "token create",
+    ops.ListTokens: "token list",
+    ops.LimitToken: "token limit",
+    ops.DeleteToken: "token delete",
 }
 NO_COMMAND = {
     *PIPELINE,

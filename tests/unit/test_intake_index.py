@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import tempfile
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 
+from tarry.base.errors import CorruptError
 from tarry.base.types import Key
-from tarry.intake.index import ActiveIndex, SealedIndex, Window, write_index
+from tarry.intake import sealed_index
+from tarry.intake.index import ActiveIndex, Window
+from tarry.intake.sealed_index import SealedIndex, write_index
 
 BASE = 1000
 DUE = st.integers(0, 12)
@@ -51,7 +56,13 @@ def found(index: ActiveIndex | SealedIndex, w: Window, limit: int) -> list[Key]:
     return [Key(*k) for k in zip(due.tolist(), seq.tolist(), strict=True)]
 
 
-@settings(max_examples=examples(300))
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a few rows are many blocks."""
+    monkeypatch.setattr(sealed_index, "BLOCK_ROWS", 5)
+
+
+@settings(max_examples=examples(300), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(FRAMES, WINDOWS, st.integers(1, 40))
 def test_both_indexes_find_what_a_search_finds(frames: list[list[int]], window: Window, limit: int) -> None:
     active, rows = filled(frames)
@@ -117,3 +128,71 @@ def test_an_index_of_a_log_that_has_changed_is_made_again(tmp_path: Path) -> Non
     (tmp_path / f"{BASE:020d}.log").write_bytes(bytes(11))
     with pytest.raises(AssertionError, match="sound"):
         SealedIndex(tmp_path / f"{BASE:020d}.idx", tmp_path / f"{BASE:020d}.log", _never)
+
+
+ALL = Window(Key(0, 0), Key(99, 0), 0, 1 << 60)
+
+
+def test_whatever_changes_after_it_was_opened_is_noticed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Each byte of it that is read: nothing is late, lost, or taken for another message."""
+    active, rows = filled([[3, 1, 7, 7], [2, 9], [1, 1, 8, 4, 6]])
+    sealed(active, tmp_path)
+    path, log = tmp_path / f"{BASE:020d}.idx", tmp_path / f"{BASE:020d}.log"
+    sound = path.read_bytes()
+    for at in range(48, len(sound)):
+        index = SealedIndex(path, log, lambda: active)
+        path.write_bytes(sound[:at] + bytes([sound[at] ^ 0x04]) + sound[at + 1 :])
+        caplog.clear()
+        for due in range(10):
+            one = Window(Key(due, 0), Key(due + 1, 0), 0, 1 << 60)
+            assert found(index, one, 99) == brute(rows, one, 99)
+        assert [column.tolist() for column in index.frames()] == [column.tolist() for column in active.frames()]
+        [record] = caplog.records
+        assert "the due index is damaged" in record.getMessage()
+        assert path.read_bytes() == sound
+
+
+@pytest.mark.parametrize("left", [None, 0, 30, 100])
+def test_one_that_was_cut_or_deleted_is_made_again(left: int | None, tmp_path: Path) -> None:
+    active, rows = filled([[3, 1, 7, 7], [2, 9]])
+    sealed(active, tmp_path)
+    path, log = tmp_path / f"{BASE:020d}.idx", tmp_path / f"{BASE:020d}.log"
+    index = SealedIndex(path, log, lambda: active)
+    path.unlink() if left is None else os.truncate(path, left)
+    assert found(index, ALL, 99) == sorted(rows)
+
+
+def test_one_that_the_disk_does_not_give_back_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    active, rows = filled([[3, 1, 7, 7], [2, 9]])
+    sealed(active, tmp_path)
+    index = SealedIndex(tmp_path / f"{BASE:020d}.idx", tmp_path / f"{BASE:020d}.log", lambda: active)
+    pread, failures = os.pread, iter([True])
+
+    def failing(fd: int, size: int, offset: int) -> bytes:
+        if next(failures, False):
+            raise OSError(errno.EIO, "Input/output error")
+        return pread(fd, size, offset)
+
+    monkeypatch.setattr(os, "pread", failing)
+    assert found(index, ALL, 99) == sorted(rows)
+    monkeypatch.setattr(sealed_index, "_read", lambda *_: bytes(4))
+    with pytest.raises(CorruptError, match=r"idx: damaged.*made again"):
+        index.select(ALL, 99)
+
+
+def test_one_of_a_segment_that_was_deleted_meanwhile_is_not_made_again(tmp_path: Path) -> None:
+    active, _ = filled([[3, 1]])
+    sealed(active, tmp_path)
+    path, log = tmp_path / f"{BASE:020d}.idx", tmp_path / f"{BASE:020d}.log"
+
+    def again() -> ActiveIndex:
+        log.unlink()
+        return active
+
+    index = SealedIndex(path, log, again)
+    path.unlink()
+    with pytest.raises(FileNotFoundError):
+        index.select(ALL, 99)
+    with pytest.raises(FileNotFoundError):
+        index.frames()
+    assert list(tmp_path.iterdir()) == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +22,7 @@ from tarry.base.types import Key
 from tarry.intake import Intake, IntakeWriter, Segments, Submission
 from tarry.intake.index import Window
 from tarry.log.files import OsFiles
-from tarry.log.segment import list_segments
+from tarry.log.segment import list_segments, segment_path
 
 SECRET = b"s" * 32
 
@@ -176,12 +177,16 @@ def test_a_range_that_is_not_here_is_refused(box: Box) -> None:
         list(box.intake.read(0, 2))
 
 
+def deleted(box: Box, committed_seq: int, fired_seq: int, fired_until_ms: int) -> int:
+    return box.intake.delete_below(box.intake.deletable_until(committed_seq, fired_seq, fired_until_ms))
+
+
 def test_deletion_takes_what_is_in_the_store_or_fired(box: Box) -> None:
     for due in (10, 20, 30, 40):
         box.commit([due] * 3, body=4000)
         assert box.intake.seal()
     assert len(list_segments(box.directory)) == 5
-    delete = box.intake.delete_below
+    delete = partial(deleted, box)
     assert delete(0, 12, 10) == 0, "neither committed nor fired"
     assert delete(3, 2, 0) == 0, "committed, but recovery would read from 2 on"
     assert delete(3, 3, 0) == 1, "committed"
@@ -198,10 +203,10 @@ def test_deletion_takes_what_is_in_the_store_or_fired(box: Box) -> None:
 
 def test_an_unsealed_segment_is_not_deleted(box: Box) -> None:
     box.commit([10], body=9000)
-    assert box.intake.delete_below(99, 99, 1 << 40) == 0
+    assert deleted(box, 99, 99, 1 << 40) == 0
     assert box.intake.seal()
     assert not box.intake.seal()
-    assert box.intake.delete_below(99, 99, 1 << 40) == 1
+    assert deleted(box, 99, 99, 1 << 40) == 1
 
 
 def test_nothing_is_deleted_while_somebody_keeps_it(box: Box) -> None:
@@ -210,10 +215,44 @@ def test_nothing_is_deleted_while_somebody_keeps_it(box: Box) -> None:
         assert box.intake.seal()
     with box.intake.kept():
         with box.intake.kept():
-            assert box.intake.delete_below(99, 99, 1 << 40) == 0
-        assert box.intake.delete_below(99, 99, 1 << 40) == 0, "one of two has ended"
+            assert deleted(box, 99, 99, 1 << 40) == 0
+        assert deleted(box, 99, 99, 1 << 40) == 0, "one of two has ended"
         assert box.intake.first_seq == 0
-    assert box.intake.delete_below(99, 99, 1 << 40) == 2
+    assert deleted(box, 99, 99, 1 << 40) == 2
+
+
+def six_segments(box: Box) -> list[Path]:
+    """Of three messages each; the last is empty, and being written."""
+    for _ in range(5):
+        box.commit([10] * 3, body=4000)
+        assert box.intake.seal()
+    box.intake.close()
+    return [segment_path(box.directory, base) for base in list_segments(box.directory)]
+
+
+@pytest.mark.parametrize("gone", [(), (0,), (1,), (0, 2), (1, 2), (0, 1, 2)])
+def test_deletions_of_which_a_crash_has_kept_any(box: Box, gone: tuple[int, ...]) -> None:
+    paths = six_segments(box)
+    for number in gone:
+        paths[number].unlink()
+    box.open(durable=(15, 32), first_seq=9)
+    assert (box.intake.first_seq, box.intake.published_seq) == (9, 15)
+    assert [seq for rows in box.intake.read(9, 15) for seq in rows.column("seq").to_pylist()] == list(range(9, 15))
+    assert box.intake.deletable_until(0, 0, 0) == 9
+    assert box.intake.delete_below(9) == 0
+    assert sorted(path.stem for path in box.directory.glob("*.idx")) == [path.stem for path in paths[3:5]]
+    assert list_segments(box.directory) == [9, 12, 15]
+
+
+@pytest.mark.parametrize("gone", [(3,), (4,), (0, 3), (0, 1, 2, 3), (0, 4), (4, 5)])
+def test_a_segment_that_was_not_to_be_deleted_is_missed(box: Box, gone: tuple[int, ...]) -> None:
+    paths = six_segments(box)
+    for number in gone:
+        paths[number].unlink()
+    names = sorted(box.directory.iterdir())
+    with pytest.raises(CorruptError, match="missing"):
+        box.open(durable=(15, 40) if 5 in gone else (15, 32), first_seq=9)
+    assert sorted(box.directory.iterdir()) == names, "nothing is changed"
 
 
 def test_bytes_from(box: Box) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import zlib
 from collections.abc import Iterator
@@ -18,6 +19,8 @@ from tarry.base.config import Config
 from tarry.base.errors import LockedError
 from tarry.broker import Broker
 from tarry.broker.verification import held
+from tarry.log.files import OsFiles
+from tarry.log.json_file import write_json
 from tarry.store.claims import Content
 from tarry.store.parquet import groups
 from tarry.store.place import Place
@@ -38,6 +41,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
         config = Config(data=data, pipeline="off", disk_free_bytes_min=0, segment_bytes_max=4096)
         with Broker.open(config, clock=clock, threads=False) as broker:
             broker.set_group("a", "g", tries=3)
+            broker.create_token("a")
             for i in range(60):
                 broker.schedule("a", b"x" * 500, delay=1 + i, key=f"k{i}")
                 broker.schedule("a", b"y" * 100, delay=3600 + i, key=f"l{i}")
@@ -92,6 +96,7 @@ KINDS = {
     "secret.key": "secret.key",
     "checkpoint.json": "checkpoint.json",
     "policies.json": "policies.json",
+    "tokens.json": "tokens.json",
     "store log": "store/_delta_log/*.json",
     "oldest store log": "store/_delta_log/*0.json",
     "store checkpoint": "store/_delta_log/*.checkpoint.parquet",
@@ -173,6 +178,25 @@ def test_a_torn_tail_is_no_damage(data: Path, capsys: Captured) -> None:
     following = entry.with_name(f"{int(entry.stem) + 1:020d}.json")
     following.write_bytes(entry.read_bytes()[:200])
     assert "a commit that a crash cut off" in out_of(capsys, "verify", str(data))
+
+
+def test_what_a_crash_left_of_deletions_is_no_damage_and_a_first_segment_that_is_missing_is(
+    data: Path, capsys: Captured
+) -> None:
+    checkpoint = json.loads((data / "checkpoint.json").read_text())
+    del checkpoint["crc"]
+    first, second, third, *_ = sorted((data / "intake").glob("*.log"))
+    assert checkpoint["intake_first"] == int(first.stem)
+    second.rename(data / "second")
+    checkpoint["intake_first"] = int(third.stem)
+    write_json(OsFiles(), data / "checkpoint.json", checkpoint.pop("version"), checkpoint)
+    text = out_of(capsys, "verify", str(data))
+    assert f"note: {first}: nobody needs it any more" in text
+    first.unlink()
+    out_of(capsys, "verify", str(data))
+    third.unlink()
+    text = out_of(capsys, "verify", str(data), code=4)
+    assert f"damage: {third}: the file is missing; by the checkpoint, only what is before it was deleted" in text
 
 
 def test_a_directory_in_use_is_refused_and_left_alone(data: Path, capsys: Captured) -> None:

@@ -87,6 +87,11 @@ class _Methods:
     jobs = method(ops.ListJobs)
     cancel_job = method(ops.CancelJob)
 
+    create_token = method(ops.CreateToken)
+    tokens = method(ops.ListTokens)
+    limit_token = method(ops.LimitToken)
+    delete_token = method(ops.DeleteToken)
+
     queue_state = method(ops.GetQueues)
     read_queue = method(ops.ReadQueue)
     offset_at = method(ops.FindOffset)

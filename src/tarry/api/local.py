@@ -9,6 +9,7 @@ from typing import Protocol, TypeVar
 
 import pyarrow as pa
 
+from tarry.api.access import AccessToken
 from tarry.api.consuming import ConsumerGroup, Subscription
 from tarry.api.jobs import StagedFile
 from tarry.api.operation import Operation
@@ -32,6 +33,11 @@ class LocalBroker(Protocol):
     def config(self) -> Config: ...
     @property
     def clock(self) -> Clock: ...
+
+    @property
+    def access_tokens(self) -> tuple[AccessToken, ...]:
+        """All tokens, as they are now: another object after each change."""
+        ...
 
     def call(self, operation: Operation[R]) -> R:
         """Carry an operation out, and wait for its result; it may wait for the disk.

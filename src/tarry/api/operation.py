@@ -76,11 +76,15 @@ class Codec(Generic[R]):
 
     encode: Callable[[R], Any]
     decode: Callable[[Any], R]
+    name: str | None = None
+    """The JSON is an object that has the value under this name; None: it is the value itself."""
+    shape: Any = None
+    """The type of the JSON, for those who describe it; None: that of the value."""
 
 
 def named(name: str) -> Codec[Any]:
     """The codec of one value: a JSON object that has it under this name."""
-    return Codec(lambda value: {name: value}, lambda answer: answer[name])
+    return Codec(lambda value: {name: value}, lambda answer: answer[name], name)
 
 
 def data(kind: type[D]) -> Codec[D]:
@@ -127,6 +131,8 @@ class Rows(Generic[R]):
     name: str
     encode: Callable[[R], tuple[pa.Schema, Iterable[pa.RecordBatch]]]
     decode: Callable[[pa.Table], R]
+    schema: pa.Schema
+    """Of the batches; what ``encode`` gives may have metadata, too."""
 
 
 def one_batch(schema: pa.Schema) -> tuple[Callable[[pa.RecordBatch], Any], Callable[[pa.Table], pa.RecordBatch]]:

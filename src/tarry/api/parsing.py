@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from typing import Any, TypeVar, cast
 
@@ -27,7 +28,24 @@ def from_json(kind: type[Q], values: Any) -> Q:
     """:func:`parse` of what was decoded already."""
     if not isinstance(values, dict):
         raise InvalidArgumentError(f"a command is {type(values).__name__}: {values!r:.80}; allowed: a JSON object")
-    model = _model(cast(Any, kind))
+    return _checked(kind, _model(cast(Any, kind)), values)
+
+
+def from_texts(kind: type[Q], values: Mapping[str, str | list[str]]) -> Q:
+    """:func:`from_json` of values that are texts all of them, as a URL has them: ``5``, ``true``.
+
+    Raises:
+        InvalidArgumentError: names the field and what is allowed.
+    """
+    return _checked(kind, _model(cast(Any, kind), is_strict=False), values)
+
+
+def model_of(kind: Any) -> type[BaseModel] | None:
+    """The model that checks the fields of a request's class, for those who describe them; None: any object will do."""
+    return _model(kind)
+
+
+def _checked(kind: type[Q], model: type[BaseModel] | None, values: Mapping[str, Any]) -> Q:
     if model is None:
         return kind.from_wire(values)
     try:
@@ -38,12 +56,12 @@ def from_json(kind: type[Q], values: Any) -> Q:
 
 
 @cache
-def _model(kind: Any) -> type[BaseModel] | None:
+def _model(kind: Any, *, is_strict: bool = True) -> type[BaseModel] | None:
     """The pydantic model that checks the fields of a request's class; made once for each."""
     wire_fields = kind.wire_fields()
     if wire_fields is None:
         return None
-    config = ConfigDict(strict=True, extra="forbid", frozen=True)
+    config = ConfigDict(strict=is_strict, extra="forbid", frozen=True)
     return create_model(kind.__name__, __config__=config, **wire_fields)
 
 

@@ -140,6 +140,9 @@ class Config(BaseSettings):
         None, description="HOST:PORT of the classic RocketMQ front (remoting, 4.x and 5.x clients); empty: off."
     )
     http: Address = Field(None, description="HOST:PORT of the HTTP front (lmstfy's API, Tarry's own); empty: off.")
+    http_access: Literal["auto", "open", "tokens"] = Field(
+        "auto", description="REST and console need access tokens, or not; auto: not where only this machine gets."
+    )
     remoting_queues: Count = Field(
         4,
         ge=1,

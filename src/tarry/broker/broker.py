@@ -10,6 +10,7 @@ from typing import TypeVar
 import pyarrow as pa
 
 from tarry.api import operations as ops
+from tarry.api.access import AccessToken
 from tarry.api.calls import Calls, method
 from tarry.api.jobs import StagedFile
 from tarry.api.local import OnAccepted
@@ -73,6 +74,11 @@ class Broker(Calls):
             LockedError: another broker has it open. CorruptError: it is damaged.
         """
         return cls(config, clock or SystemClock(), files or OsFiles(), threads=threads, placement=placement)
+
+    @property
+    def access_tokens(self) -> tuple[AccessToken, ...]:
+        """See :attr:`tarry.api.local.LocalBroker.access_tokens`."""
+        return self.components.access_tokens.snapshot
 
     def call(self, operation: Operation[R]) -> R:
         """Carry an operation out; see :class:`tarry.api.calls.Calls`."""

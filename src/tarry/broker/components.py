@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tarry.broker.acceptance import Acceptance
+from tarry.broker.access_tokens import AccessTokens
 from tarry.broker.bulk import Bulk
 from tarry.broker.changes import Changes
 from tarry.broker.consumers import Consumers
@@ -44,6 +45,7 @@ class Components:
     intake: Intake
     writer: IntakeWriter
     commits: GroupCommit[Submission]
+    access_tokens: AccessTokens
     registry: Registry
     ready: ReadyLog
     journal: Journal

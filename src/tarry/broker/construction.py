@@ -206,6 +206,7 @@ def _assemble(around: Surroundings, opened: OpenedFiles, path: MessagePath) -> C
         intake=opened.intake,
         writer=accepting.writer,
         commits=accepting.commits,
+        access_tokens=opened.access_tokens,
         registry=opened.registry,
         ready=opened.ready,
         journal=delivery.journal,

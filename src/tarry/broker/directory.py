@@ -14,8 +14,8 @@ from tarry.base.errors import CorruptError, LockedError
 from tarry.log.files import Files
 from tarry.log.json_file import read_json, write_json
 
-VERSION = 3
-VERSIONS = (1, 2, 3)
+VERSION = 4
+VERSIONS = (1, 2, 3, 4)
 """Those that can be read: before the second there were no names and no cancellations, before the third it was not said
 how far the registry, ``jobs.db`` and the journal of the groups were durable.
 """
@@ -89,6 +89,8 @@ class Checkpoint:
     """The counter of changes of ``jobs.db``; 0 where there was none."""
     acks: tuple[int, int] = (0, 0)
     """File, and position in it, up to which the journal of the groups was durable."""
+    intake_first: int | None = None
+    """The intake begins there: what is before may have been deleted, and nothing else. None: not known."""
     store_version: int = -1
     """The store's version when it was written: the broker acted on it, so the store has it or is damaged."""
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from tarry.base.clock import Clock
 from tarry.base.config import Config
 from tarry.base.placement import Placement
+from tarry.broker.access_tokens import AccessTokens
 from tarry.broker.damage import Damage
 from tarry.broker.directory import Checkpoint, DirectoryLock, read_secret
 from tarry.broker.health import Health
@@ -50,6 +51,7 @@ class OpenedFiles:
     store: Store
     view: View
     secret: bytes
+    access_tokens: AccessTokens
     jobs: Jobs
     registry: Registry
     segments: Segments
@@ -69,6 +71,7 @@ def open_files(around: Surroundings) -> OpenedFiles:
     store = Store.open(config.store_uri, shard=config.shard, version_min=checkpoint.store_version)
     view = View(store.snapshot())
     secret = read_secret(around.files, config.data)
+    access_tokens = AccessTokens(around.files, around.clock, config.data)
     jobs = Jobs(config.data, checkpoint.jobs_changes)
     registry = Registry(
         around.files,
@@ -80,13 +83,19 @@ def open_files(around: Surroundings) -> OpenedFiles:
     )
     undo.callback(registry.close)
     next_seq = max(checkpoint.fired_seq, view.committed_seq)
-    segments = Segments.open(around.files, config.data / "intake", next_seq=next_seq, durable=checkpoint.intake)
+    segments = Segments.open(
+        around.files,
+        config.data / "intake",
+        next_seq=next_seq,
+        durable=checkpoint.intake,
+        first_seq=checkpoint.intake_first,
+    )
     intake = Intake(segments)
     undo.callback(intake.close)
     check_store(checkpoint, intake, view, config)
     ready = _open_ready_log(around, checkpoint)
     undo.callback(ready.close)
-    return OpenedFiles(lock, checkpoint, store, view, secret, jobs, registry, segments, intake, ready)
+    return OpenedFiles(lock, checkpoint, store, view, secret, access_tokens, jobs, registry, segments, intake, ready)
 
 
 def _open_ready_log(around: Surroundings, checkpoint: Checkpoint) -> ReadyLog:

@@ -49,6 +49,7 @@ class Progress:
         if cut is None:
             self._groups.retry_copies()  # these go on while damage keeps every cut away
             return False
+        committed_seq = self._store.snapshot.committed_seq
         checkpoint = Checkpoint(
             cut.fired_until_ms,
             cut.fired_seq,
@@ -57,8 +58,9 @@ class Progress:
             cut.accepted,
             cut.offsets,
             cut.stored_rows,
-            self._store.snapshot.committed_seq,
+            committed_seq,
             cut.cancelled,
+            intake_first=self._intake.deletable_until(committed_seq, cut.fired_seq, cut.fired_until_ms),
             registry=self._registry.exists,
             # Read before they are synced; what is below the cut is in them.
             registry_writes=self._registry.writes,
@@ -85,11 +87,9 @@ class Progress:
         self._ready.delete_consumed(now_ms, retention_ms, self._groups.retention_guard)
 
     def delete_stored(self) -> None:
-        """Delete the segments of the intake of which the store has everything, or everything has fired, by what the
-        checkpoint on disk says.
-        """
-        done = self.last
-        self._intake.delete_below(done.committed_seq, done.fired_seq, done.fired_until_ms)
+        """Delete the segments of the intake that nobody needs, as the checkpoint on disk says."""
+        if self.last.intake_first is not None:
+            self._intake.delete_below(self.last.intake_first)
 
     @property
     def expire_until_ms(self) -> int:

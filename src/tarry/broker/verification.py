@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from tarry.base.errors import CorruptError, LockedError, NotFoundError
-from tarry.broker import directory
+from tarry.broker import access_tokens, directory
 from tarry.broker.directory import Checkpoint, read_secret
 from tarry.broker.jobs import Jobs
 from tarry.groups import settings_file
@@ -22,7 +22,11 @@ from tarry.verify.registry import registry_checks
 from tarry.verify.small_files import pipeline_checks, small_checks
 from tarry.verify.store import store_checks
 
-JSON_VERSIONS = {"checkpoint.json": directory.VERSIONS, "policies.json": (settings_file.VERSION,)}
+JSON_VERSIONS = {
+    "checkpoint.json": directory.VERSIONS,
+    settings_file.FILE: (settings_file.VERSION,),
+    access_tokens.FILE: (access_tokens.VERSION,),
+}
 
 
 @contextmanager
@@ -57,7 +61,7 @@ def plan_checks(data: Path, store_uri: str) -> Iterator[Check]:
         checkpoint = Checkpoint()  # its own check tells
     open_jobs = partial(Jobs, changes_min=checkpoint.jobs_changes)
     yield from small_checks(data, JSON_VERSIONS, partial(read_secret, OsFiles(), data), open_jobs)
-    yield from log_checks(data, LogKind.INTAKE, checkpoint.intake)
+    yield from log_checks(data, LogKind.INTAKE, checkpoint.intake, checkpoint.intake_first)
     yield from log_checks(data, LogKind.READY, checkpoint.ready)
     yield from log_checks(data, LogKind.ACKS, checkpoint.acks)
     yield from registry_checks(data, checkpoint.registry_writes)

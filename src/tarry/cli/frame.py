@@ -13,6 +13,8 @@ from tarry.base.delay import format_ms
 from tarry.base.histogram import Histogram
 
 Figures = Mapping[str, Any]
+PLACES_MAX = 5
+"""So many damaged places are named; `tarry status` has all of them."""
 _UNITS = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000))
 
 
@@ -32,7 +34,22 @@ def frame(now: Figures, before: Figures | None, *, rows_max: int = 1000) -> Rend
         _groups(now, groups[:groups_max]),
         Text(),
         *_parts(now),
+        *damage(now),
     )
+
+
+def damage(now: Figures) -> list[Text]:
+    """What is damaged, as the broker's status has it; nothing where all is sound."""
+    found = now.get("damage") or {}
+    places, unreadable = found.get("places", ()), found.get("unreadable_messages", 0)
+    if not places and not unreadable:
+        return []
+    count = f"{len(places):,} {'place' if len(places) == 1 else 'places'}"
+    lines = [f"damage    {count}, {unreadable:,} messages due soon or before cannot be read"]
+    lines += [f"          {place}" for place in places[:PLACES_MAX]]
+    if len(places) > PLACES_MAX:
+        lines.append(f"          and {len(places) - PLACES_MAX:,} more: tarry status")
+    return [Text(line, style="bold red") for line in lines]
 
 
 def lost(text: str) -> RenderableType:

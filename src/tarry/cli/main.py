@@ -24,6 +24,7 @@ from tarry.cli import (
     relay,
     send,
     serve,
+    token,
     top,
     topic,
     upkeep,
@@ -57,7 +58,7 @@ for command in (
     *(audit.audit, history.history, relay.relay),
 ):
     app.command(command.__name__.strip("_").replace("_", "-"))(command)
-for part in (group.app, topic.app, dead.app):
+for part in (group.app, topic.app, dead.app, token.app):
     app.add_typer(part)
 # As the client calls it.
 app.command("schedule", hidden=True)(send.send)

@@ -83,8 +83,8 @@ def _live(client: Client, overview: dict[str, Any], interval: float, most: int) 
     with Live(frame(overview, None), screen=True, auto_refresh=False) as live:
         before = None
         while True:
-            # Without the title, the heads of two tables, and what is below them.
-            room = max(4, live.console.height - 12)
+            # What remains beside everything but the rows of the two tables.
+            room = max(4, live.console.height - len(live.console.render_lines(frame(overview, before, rows_max=0))))
             live.update(frame(overview, before, rows_max=room), refresh=True)
             time.sleep(interval)
             try:

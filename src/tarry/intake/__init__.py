@@ -2,7 +2,7 @@
 yet.
 
 ``submission`` (what is given to the writer) → ``writer`` (decides, numbers, writes) → ``segments`` (the files, each
-with an ``index`` by due time) → ``intake`` (reads them).
+with an ``index`` by due time, in memory or as a ``sealed_index``) → ``intake`` (reads them).
 """
 
 from tarry.intake.intake import Intake

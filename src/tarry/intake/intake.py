@@ -177,9 +177,13 @@ class Intake:
         """As :meth:`tarry.intake.segments.Segments.kept`."""
         return self._segments.kept()
 
-    def delete_below(self, committed_seq: int, fired_seq: int, fired_until_ms: int) -> int:
+    def deletable_until(self, committed_seq: int, fired_seq: int, fired_until_ms: int) -> int:
+        """As :meth:`tarry.intake.segments.Segments.deletable_until`."""
+        return self._segments.deletable_until(committed_seq, fired_seq, fired_until_ms)
+
+    def delete_below(self, first_seq: int) -> int:
         """As :meth:`tarry.intake.segments.Segments.delete_below`."""
-        return self._segments.delete_below(committed_seq, fired_seq, fired_until_ms)
+        return self._segments.delete_below(first_seq)
 
     def close(self) -> None:
         """Close the files; what is not durable by then may be lost."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,8 @@ from typing import NamedTuple
 
 from tarry.base.errors import CorruptError
 from tarry.base.types import Int64s
-from tarry.intake.index import ActiveIndex, FrameTable, SealedIndex, index_of_log, write_index
+from tarry.intake.index import ActiveIndex, FrameTable, index_of_log
+from tarry.intake.sealed_index import SealedIndex, write_index
 from tarry.log import frame
 from tarry.log.files import Buffer, Files
 from tarry.log.frame import LogKind
@@ -65,23 +66,48 @@ class _Active:
 class Segments:
     """One thread writes (:meth:`append`, :meth:`sync`, :meth:`add`, :meth:`roll`); any thread calls the rest."""
 
-    def __init__(self, files: Files, directory: Path, rolled: list[_Rolled], active: _Active) -> None:
+    def __init__(
+        self, files: Files, directory: Path, rolled: list[_Rolled], active: _Active, leftover: Sequence[Path] = ()
+    ) -> None:
         self._files = files
         self._directory = directory
         self._lock = threading.Lock()  # guards which segments there are, not their contents
         self._rolled = rolled
         self._active = active
         self._keepers = 0
+        self._leftover = list(leftover)
+        """Files of segments that had been deleted, and came back with a crash."""
 
     @classmethod
-    def open(cls, files: Files, directory: Path, *, next_seq: int, durable: tuple[int, int] | None = None) -> Segments:
-        """Open what is on disk, or start at ``next_seq``; ``durable`` is (base, length) that a checkpoint knows to be
-        on disk.
+    def open(
+        cls,
+        files: Files,
+        directory: Path,
+        *,
+        next_seq: int,
+        durable: tuple[int, int] | None = None,
+        first_seq: int | None = None,
+    ) -> Segments:
+        """Open what is on disk, or start at ``next_seq``.
+
+        Args:
+            durable: (base, length) that a checkpoint knows to be on disk.
+            first_seq: what it says of deletion: all below may be gone, and from there on everything is here.
 
         Raises:
             CorruptError: for damage in what was acknowledged, or a segment that is missing.
         """
         bases = list_segments(directory)
+        leftover: list[Path] = []
+        if first_seq is not None:
+            # A disk may have kept the second of two deletions without the first: what is below is no unbroken row then.
+            leftover = _files_below(directory, first_seq)
+            bases = [base for base in bases if base >= first_seq]
+            if bases and bases[0] > first_seq:
+                raise CorruptError(
+                    f"{segment_path(directory, first_seq)} is missing: the checkpoint says that only what is before it "
+                    f"was deleted, and the next file begins at {bases[0]}"
+                )
         if durable is not None and durable[1] > frame.FILE_HEADER_BYTES and durable[0] not in bases:
             missing = segment_path(directory, durable[0])
             raise CorruptError(f"{missing} is missing; {durable[1]} bytes of it had been durable")
@@ -100,7 +126,7 @@ class Segments:
         writer = SegmentWriter(files, directory, LogKind.INTAKE, bases[-1])
         # What is in the file now is about to be served, so it must be durable even if its writer died before the fsync.
         writer.sync()
-        return cls(files, directory, rolled, _Active(writer, index))
+        return cls(files, directory, rolled, _Active(writer, index), leftover)
 
     @property
     def directory(self) -> Path:
@@ -212,23 +238,46 @@ class Segments:
             with self._lock:
                 self._keepers -= 1
 
-    def delete_below(self, committed_seq: int, fired_seq: int, fired_until_ms: int) -> int:
-        """Delete segments of which each message is in the store's snapshot, or fired with the ready log durable. How
-        many.
+    def deletable_until(self, committed_seq: int, fired_seq: int, fired_until_ms: int) -> int:
+        """Before which seq every segment may go: each of its messages is in the store's snapshot, or fired with the
+        ready log durable. The base of the first segment that has to stay.
         """
+        with self._lock:
+            for segment in self._rolled:
+                index = segment.index
+                # `fired_seq` bounds both ways: recovery reads the intake itself from there on.
+                if not segment.is_sealed or index.end_seq > fired_seq:
+                    return index.base
+                if index.end_seq > committed_seq and index.due_max_ms >= fired_until_ms:
+                    return index.base
+            return self._active.index.base
+
+    def delete_below(self, first_seq: int) -> int:
+        """Delete the segments before ``first_seq``, which :meth:`deletable_until` gave and a checkpoint on disk has.
+        How many.
+        """
+        for path in self._leftover:
+            self._remove(path)
+        self._leftover.clear()
         deleted = 0
         while True:
             with self._lock:
                 first = self._rolled[0] if self._rolled and not self._keepers else None
-                if first is None or not first.is_sealed or first.index.end_seq > fired_seq:
-                    return deleted
-                # `fired_seq` bounds both ways: recovery reads the intake itself from there on.
-                if first.index.end_seq > committed_seq and first.index.due_max_ms >= fired_until_ms:
+                if first is None or first.index.end_seq > first_seq:
                     return deleted
                 self._rolled.pop(0)
-            self._files.remove(first.path)
-            self._files.remove(first.path.with_suffix(".idx"))
+            self._remove(first.path)
             deleted += 1
+
+    def _remove(self, path: Path) -> None:
+        self._files.remove(path)
+        self._files.remove(path.with_suffix(".idx"))
+
+
+def _files_below(directory: Path, first_seq: int) -> list[Path]:
+    """The segments before that one, also those of which only the index is there."""
+    stems = {path.stem for suffix in ("log", "idx") for path in directory.glob(f"*.{suffix}")}
+    return [directory / f"{stem}.log" for stem in sorted(stems) if stem.isdecimal() and int(stem) < first_seq]
 
 
 def _check_unbroken(rolled: Sequence[_Rolled], active_base: int) -> None:
@@ -242,12 +291,4 @@ def _check_unbroken(rolled: Sequence[_Rolled], active_base: int) -> None:
 
 
 def _sealed_index(path: Path, base: int) -> SealedIndex:
-    return SealedIndex(path.with_suffix(".idx"), path, _rebuilder(path, base))
-
-
-def _rebuilder(path: Path, base: int) -> Callable[[], ActiveIndex]:
-    def rebuild() -> ActiveIndex:
-        log.warning("%s: the due index is missing or damaged; making it again", path)
-        return index_of_log(path, base)
-
-    return rebuild
+    return SealedIndex(path.with_suffix(".idx"), path, lambda: index_of_log(path, base))

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from tarry.base.errors import CorruptError
-from tarry.intake.index import is_sound_index
+from tarry.intake.sealed_index import is_sound_index
 from tarry.log import frame
 from tarry.log.frame import LogKind
 from tarry.log.recover import durable_by_witness
@@ -23,6 +23,8 @@ _MEANING = {
     LogKind.READY: "Messages that are due cannot be handed out from there.",
     LogKind.ACKS: "What groups had settled is not known: messages would be delivered again.",
 }
+
+_LEFTOVER = "nobody needs it any more; it was being deleted when the broker ended, and is deleted when it starts"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +44,19 @@ class Segment:
         return Finding(str(self.path), offset, what, _MEANING[self.log_kind], SALVAGE)
 
 
-def log_checks(data: Path, log_kind: LogKind, place: tuple[int, int] | None) -> Iterator[Check]:
+def log_checks(
+    data: Path, log_kind: LogKind, place: tuple[int, int] | None, first: int | None = None
+) -> Iterator[Check]:
     """The checks of one log: all of its segments and indexes, and whether segments are missing. ``place`` (segment,
-    position) was durable by the checkpoint.
+    position) was durable by the checkpoint; by its word, segments before ``first`` were to be deleted, and no others.
     """
     directory = data / DIRECTORIES[log_kind]
-    bases = list_segments(directory)
-    yield Check(f"{directory.name} log", str(directory), 0, lambda _: _missing(directory, log_kind, bases, place))
+    there = list_segments(directory)
+    bases = [base for base in there if first is None or base >= first]
+    leftover = [segment_path(directory, base) for base in there[: len(there) - len(bases)]]
+    kind = f"{directory.name} log"
+    yield Check(kind, str(directory), 0, lambda _: _missing(directory, log_kind, bases, place, first))
+    yield Check(kind, str(directory), 0, lambda _: (Note(str(path), _LEFTOVER) for path in leftover))
     yield from segment_checks(directory, log_kind, bases, place)
 
 
@@ -123,11 +131,15 @@ def check_index(segment: Segment, pace: Pace) -> Results:
         yield Finding(str(path), None, "the index does not match its checksum, or its segment", meaning, DERIVED)
 
 
-def _missing(directory: Path, log_kind: LogKind, bases: list[int], place: tuple[int, int] | None) -> Results:
+def _missing(
+    directory: Path, log_kind: LogKind, bases: list[int], place: tuple[int, int] | None, first: int | None
+) -> Results:
     """Segments that are not there, as far as the names and the checkpoint tell."""
     lost: list[tuple[int, str]] = []
     if place is not None and place[1] > 0 and (not bases or bases[-1] < place[0]):
         lost.append((place[0], f"{place[1]} bytes of it had been durable"))
+    if first is not None and bases and bases[0] > first:
+        lost.append((first, "by the checkpoint, only what is before it was deleted"))
     if log_kind is LogKind.READY:
         if place is not None and bases and bases[0] > place[0]:
             lost.append((place[0], "it is deleted only behind the checkpoint, which was taken there"))

@@ -69,6 +69,8 @@ SCENARIOS = {
         Scenario("classic-filter", 120),
         Scenario("classic-share", 200, quick=False),
         Scenario("classic-look", 120),
+        Scenario("classic-pop", 150, quick=False),
+        Scenario("classic-request", 120),
         Scenario("classic-restarts", 300, restarts=3, alone=True, quick=False),
     )
 }

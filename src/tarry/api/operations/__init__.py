@@ -1,8 +1,8 @@
 """The operations, each as its request: one file a subject, all of them in :data:`OPERATIONS`.
 
 ``messages`` cancels and moves · ``delivery`` receives and settles · ``groups`` · ``dead_letters`` · ``queries`` change
-nothing · ``jobs`` are bulk jobs · ``queues`` are read by offsets · ``pipeline`` is for Spark. To schedule is a stream
-of batches: :mod:`tarry.api.schedule`.
+nothing · ``jobs`` are bulk jobs · ``queues`` are read by offsets · ``access`` has the tokens of the HTTP front ·
+``pipeline`` is for Spark. To schedule is a stream of batches: :mod:`tarry.api.schedule`.
 """
 
 # All of them are names of this package.
@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import Any
 
 from tarry.api.operation import Operation
+from tarry.api.operations.access import CreateToken, DeleteToken, LimitToken, ListTokens
 from tarry.api.operations.dead_letters import ListDeadLetters, Purge, Respawn
 from tarry.api.operations.delivery import Ack, Extend, Nack, Receive
 from tarry.api.operations.groups import (
@@ -50,6 +51,7 @@ OPERATIONS: tuple[type[Operation[Any]], ...] = (
     *(GetPending, ListPending, Peek, GetForecast, GetHistory, GetStatus, GetOverview, Ping),
     *(ListJobs, CancelJob, BeginJob, ReserveSeqs, CommitJob, AbortJob),
     *(GetQueues, ReadQueue, ReadCancellations, FindOffset, FollowQueue, AdvanceGroup),
+    *(CreateToken, ListTokens, LimitToken, DeleteToken),
     *(GetIntakeState, ReadIntake, AnnounceStore, SetPipelineStatus),
 )
 """All that are on the wire."""

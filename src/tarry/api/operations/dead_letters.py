@@ -30,7 +30,7 @@ class ListDeadLetters(Operation[pa.RecordBatch]):
         been handed out. Why each is there say its properties "tarry.dead.cause" and others.
     """
 
-    wire = Rows("dead-letters", *one_batch(DEAD_LETTER))
+    wire = Rows("dead-letters", *one_batch(DEAD_LETTER), DEAD_LETTER)
     topic: str
     group: str
     _: KW_ONLY

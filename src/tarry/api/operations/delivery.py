@@ -49,7 +49,7 @@ class Receive(Operation[pa.RecordBatch]):
     :class:`Subscribe`.
     """
 
-    wire = Rows("receive", *one_batch(DELIVERY))
+    wire = Rows("receive", *one_batch(DELIVERY), DELIVERY)
     topic: str
     group: str
     _: KW_ONLY

@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Unpack
+from typing import Annotated, Any, Unpack
 from typing import get_type_hints as hints_of
+
+from pydantic import Field
 
 from tarry.api.groups import GroupInfo, TopicInfo
 from tarry.api.operation import NOTHING, Action, Int64, Operation, data, many, named
@@ -139,6 +141,9 @@ class ResumeGroup(Operation[None]):
     group: str
 
 
+_Place = Annotated[Int64 | str, Field(union_mode="left_to_right")]  # of a URL, too, digits are a time
+
+
 @dataclass(frozen=True, slots=True)
 class Seek(Operation[int]):
     """Have a group go on from the first message due at ``to`` (an aware datetime, or UTC milliseconds) or later, from
@@ -160,7 +165,7 @@ class Seek(Operation[int]):
 
     @classmethod
     def wire_fields(cls) -> dict[str, tuple[Any, Any]]:
-        return {"topic": (str, ...), "group": (str, ...), "to": (Int64 | str, ...)}
+        return {"topic": (str, ...), "group": (str, ...), "to": (_Place, ...)}
 
 
 @dataclass(frozen=True, slots=True)

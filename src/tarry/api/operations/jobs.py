@@ -33,6 +33,7 @@ class ListJobs(Operation[list[Job]]):
         Codec(
             lambda jobs: {"jobs": many(JOB).encode(list(jobs))},
             lambda answer: many(JOB).decode(answer["jobs"]),
+            "jobs",
         ),
     )
     job: str | None = None

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from annotated_types import MaxLen
+from typing_extensions import TypedDict  # pydantic wants this one before Python 3.12
 
 from tarry.api.operation import Action, Codec, Form, Int64, Natural, Operation
 from tarry.api.outcome import Outcome, Rescheduled
@@ -41,7 +42,30 @@ def _outcomes(answer: Any) -> list[Outcome]:
     return [Outcome(word) for word in answer["outcomes"]]
 
 
-OUTCOMES: Codec[list[Outcome]] = Codec(lambda outcomes: {"outcomes": list(outcomes)}, _outcomes)
+OUTCOMES: Codec[list[Outcome]] = Codec(lambda outcomes: {"outcomes": list(outcomes)}, _outcomes, "outcomes")
+
+
+class ReceiptJson(TypedDict):
+    """A :class:`tarry.api.receipt.Receipt` as JSON."""
+
+    id: str
+    seq: int
+    due_ms: int
+    handle: str
+    outcome: Literal["scheduled", "replaced", "kept", "duplicate"]
+
+
+class RescheduledJson(TypedDict):
+    """What became of it, and where that is "done", the receipt of the message at its new time."""
+
+    outcome: Outcome
+    receipt: ReceiptJson | None
+
+
+class FoundJson(TypedDict):
+    """The receipt of what is pending; null: nothing is."""
+
+    receipt: ReceiptJson | None
 
 
 def receipt_to_json(receipt: Receipt | None) -> dict[str, Any] | None:
@@ -105,6 +129,7 @@ class Reschedule(Operation[Rescheduled]):
         Codec(
             lambda moved: {"outcome": moved.outcome, "receipt": receipt_to_json(moved.receipt)},
             lambda answer: Rescheduled(Outcome(answer["outcome"]), receipt_from_json(answer["receipt"])),
+            shape=RescheduledJson,
         ),
     )
     handle: str | None = None
@@ -173,6 +198,7 @@ class FindKey(Operation[Receipt | None]):
         Codec(
             lambda receipt: {"receipt": receipt_to_json(receipt)},
             lambda answer: receipt_from_json(answer["receipt"]),
+            shape=FoundJson,
         ),
     )
     topic: str

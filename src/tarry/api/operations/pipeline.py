@@ -26,7 +26,7 @@ class ReadIntake(Operation[Iterator[pa.RecordBatch]]):
     and were deleted since.
     """
 
-    wire = Rows("intake", *batches(SCHEMA))
+    wire = Rows("intake", *batches(SCHEMA), SCHEMA)
     start: Natural
     end: Natural
 

@@ -7,10 +7,12 @@ from dataclasses import KW_ONLY, asdict, dataclass
 from typing import Annotated, Any
 
 import pyarrow as pa
+from typing_extensions import TypedDict  # pydantic wants this one before Python 3.12
 
 from tarry.api.operation import PLAIN, Action, Codec, Form, Int64, Natural, Operation, Rows, data, many, one_batch
 from tarry.api.receipt import TopicPending
 from tarry.api.views import PEEKED, Event, Forecast, Herd, History, Load, Page
+from tarry.base.message import SCHEMA
 
 CURSOR_KEY = "tarry.cursor"
 """In the metadata of a page's schema: what to ask on with; absent on the last page."""
@@ -57,7 +59,7 @@ class ListPending(Operation[Page]):
         bodies: without, bodies are left out (empty), and not read.
     """
 
-    wire = Rows("list-pending", _page_rows, _page)
+    wire = Rows("list-pending", _page_rows, _page, SCHEMA)
     _: KW_ONLY
     topic: str | None = None
     after_ms: Int64 | None = None
@@ -81,11 +83,21 @@ class Peek(Operation[pa.RecordBatch]):
         InvalidArgumentError: ``limit`` is not 1 to 1,000. NotFoundError: the topic has no such group.
     """
 
-    wire = Rows("peek", *one_batch(PEEKED))
+    wire = Rows("peek", *one_batch(PEEKED), PEEKED)
     topic: str
     _: KW_ONLY
     group: str | None = None
     limit: Natural = 10
+
+
+class ForecastJson(TypedDict):
+    """A :class:`tarry.api.views.Forecast` as JSON; a load is ``[from_ms, rows, unsure]``."""
+
+    unit: str
+    now_ms: int
+    until_ms: int
+    loads: list[tuple[int, int, int]]
+    herd: Herd | None
 
 
 def _forecast(answer: Any) -> Forecast:
@@ -110,7 +122,9 @@ class GetForecast(Operation[Forecast]):
         until_ms: the default is an hour, two days, or 31 days ahead; at most 10,000 units.
     """
 
-    wire = Action("forecast", "how many messages fall due when", Codec(_forecast_to_json, _forecast))
+    wire = Action(
+        "forecast", "how many messages fall due when", Codec(_forecast_to_json, _forecast, shape=ForecastJson)
+    )
     _: KW_ONLY
     topic: str | None = None
     unit: str = "hour"

@@ -68,7 +68,7 @@ class ReadQueue(Operation[Iterator[pa.RecordBatch]]):
         NotFoundError: there is no such topic. InvalidArgumentError: the range is not one of its queue.
     """
 
-    wire = Rows("queue", *batches(QUEUED))
+    wire = Rows("queue", *batches(QUEUED), QUEUED)
     topic: str
     start: Natural
     end: Natural
@@ -83,7 +83,7 @@ class ReadCancellations(Operation[Iterator[pa.RecordBatch]]):
     without those that have fired and were deleted since.
     """
 
-    wire = Rows("cancelled", *batches(CANCELLED))
+    wire = Rows("cancelled", *batches(CANCELLED), CANCELLED)
     start: Natural
     end: Natural
 

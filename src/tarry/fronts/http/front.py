@@ -10,7 +10,9 @@ from contextlib import suppress
 import uvicorn
 
 from tarry.fronts.common.loop_front import LoopFront, OnListening
+from tarry.fronts.http.access import Access, mode_of
 from tarry.fronts.http.app import App, Apps
+from tarry.fronts.http.rest.app import rest_app
 from tarry.fronts.http.services import Services
 
 BACKLOG = 1024
@@ -25,7 +27,8 @@ class HttpFront(LoopFront):
         loop = asyncio.get_running_loop()
         services = Services(self._broker, loop, pool)
         with socket.create_server((self._host.strip("[]"), self._asked_port), backlog=BACKLOG) as listening:
-            server = _server(Apps(applications(services)), self._connections.in_all)
+            access = Access(self._broker, mode_of(self._broker.config.http_access, f"{self._host}:0"))
+            server = _server(Apps(applications(services, access)), self._connections.in_all)
             running = asyncio.ensure_future(server.serve([listening]))
             try:
                 grace_s = await on_listening(listening.getsockname()[1])
@@ -38,9 +41,10 @@ class HttpFront(LoopFront):
             await running
 
 
-def applications(services: Services) -> dict[str, App]:
-    """The applications by the prefix of their paths."""
-    return {}
+def applications(services: Services, access: Access) -> dict[str, App]:
+    """The applications by the prefix of their paths; ``access`` says who may ask them."""
+    rest = rest_app(services, access)
+    return {"/v1/": rest, "/openapi.json": rest, "/docs": rest}
 
 
 def _server(app: App, connections_max: int) -> uvicorn.Server:

@@ -59,6 +59,10 @@ class Services(AsyncCalls):
         for queue in self._receive_queues.values():
             queue.close()
 
+    def schedule_row(self, row: Row) -> asyncio.Future[Receipt]:
+        """Schedule the message of a row that was checked; done when it is durable, or with why it was refused."""
+        return self._schedule(row)
+
     def _schedule(self, row: Row) -> asyncio.Future[Receipt]:
         future: asyncio.Future[Receipt] = self.loop.create_future()
         self._coalescer.add((row, future))

@@ -9,8 +9,13 @@
     clients                      who is there: producers, consumers, what they subscribe to
     routes, queues               topics to queues
     drafting, sending            messages in                            recalling    withdraw a delayed message
+    replying                     replies to requests, handed on
     retrying                     what a consumer could not handle       transactions decisions, and asking for them
-    pulling, offsets, positions  messages out, by offset                locks        orderly consumers
+    pulling, queue_reader        messages out, by offset                chunks       parts of queues in memory
+    offsets, positions, commits  where groups stand                     locks        orderly consumers
+    popping, pop_settling        messages out, leased                   pop_handles  what they are settled with
+    assigning                    who reads which queue, and how         filters      what a group wants of a topic
     lookup                       messages by key, by id                 admin        what mqadmin asks
+    state_files                  the front's own state on disk
     front, components            the listening sockets; the parts, put together
 """

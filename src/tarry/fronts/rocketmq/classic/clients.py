@@ -22,6 +22,8 @@ from tarry.fronts.rocketmq.common.names import group_name
 SILENT_S = 120.0
 SWEEP_S = 10.0
 SQL = "SQL92"
+PUSH = "CONSUME_PASSIVELY"
+"""What a consumer with a listener calls itself, whether it pulls or pops."""
 GROUPS_MAX = 1_000
 """Of producers, and of consumers, that one connection may be."""
 
@@ -141,9 +143,36 @@ class ClientRegistry:
         members = self.consumers.get(group)
         return None if members is None else members.subscriptions.get(topic)
 
+    def client_ids(self, group: str) -> list[str]:
+        """Who consumes for a group, sorted."""
+        members = self.consumers.get(group)
+        return [] if members is None else sorted({member.client_id for member in members.members.values()})
+
+    def is_push_consumer(self, group: str, connection: Connection) -> bool:
+        """Whether a client hands a group's messages to a listener, as it says in its heartbeats."""
+        members = self.consumers.get(group)
+        return members is not None and connection in members.members and members.consume_type == PUSH
+
+    def notify(self, group: str) -> None:
+        """Have the consumers of a group look anew what they are to read."""
+        if (members := self.consumers.get(group)) is not None:
+            self._notify(group, members)
+
     def producer(self, group: str) -> Connection | None:
         """One of a group's producers, whichever."""
         return next((connection for connection in self.producers.get(group, {}) if not connection.closed), None)
+
+    def client(self, client_id: str) -> Connection | None:
+        """The connection of a producer by its own id."""
+        return next(
+            (
+                connection
+                for members in self.producers.values()
+                for connection, member in members.items()
+                if member.client_id == client_id and not connection.closed
+            ),
+            None,
+        )
 
     def on_closed(self, connection: Connection) -> None:
         """The connection has ended."""

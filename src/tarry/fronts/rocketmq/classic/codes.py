@@ -44,18 +44,30 @@ class RequestCode(IntEnum):
     QUERY_TOPIC_CONSUME_BY_WHO = 300
     SEND_MESSAGE_V2 = 310
     SEND_BATCH_MESSAGE = 320
+    SEND_REPLY_MESSAGE = 324
+    SEND_REPLY_MESSAGE_V2 = 325
     GET_TOPIC_CONFIG = 351
     GET_SUBSCRIPTIONGROUP_CONFIG = 352
     LITE_PULL_MESSAGE = 361
     RECALL_MESSAGE = 370
+    QUERY_ASSIGNMENT = 400
+    SET_MESSAGE_REQUEST_MODE = 401
+    POP_MESSAGE = 200_050
+    ACK_MESSAGE = 200_051
+    CHANGE_MESSAGE_INVISIBLETIME = 200_053
+    NOTIFICATION = 200_054
+    BATCH_ACK_MESSAGE = 200_151
 
 
 class ToClient(IntEnum):
-    """What the broker asks of a client; none of these is answered."""
+    """What the broker asks of a client. Only PUSH_REPLY_MESSAGE_TO_CLIENT, and what mqadmin asks through the broker,
+    is answered.
+    """
 
     CHECK_TRANSACTION_STATE = 39
     NOTIFY_CONSUMER_IDS_CHANGED = 40
     RESET_CONSUMER_CLIENT_OFFSET = 220
+    PUSH_REPLY_MESSAGE_TO_CLIENT = 326
 
 
 class ResponseCode(IntEnum):
@@ -78,6 +90,8 @@ class ResponseCode(IntEnum):
     SUBSCRIPTION_GROUP_NOT_EXIST = 26
     INVALID_PARAMETER = 29
     CONSUMER_NOT_ONLINE = 206
+    NO_MESSAGE = 208
+    POLLING_TIMEOUT = 210
     ILLEGAL_OPERATION = 604
 
 

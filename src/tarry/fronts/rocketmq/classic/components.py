@@ -7,19 +7,24 @@ import asyncio
 from tarry.api.local import LocalBroker
 from tarry.base.descriptors import ConnectionLimits
 from tarry.fronts.rocketmq.classic.admin import Admin
+from tarry.fronts.rocketmq.classic.assigning import Assigner, RequestModes
 from tarry.fronts.rocketmq.classic.authentication import Authenticator
 from tarry.fronts.rocketmq.classic.clients import ClientRegistry
 from tarry.fronts.rocketmq.classic.codes import RequestCode
 from tarry.fronts.rocketmq.classic.connection import Connection
 from tarry.fronts.rocketmq.classic.connections import Connections
+from tarry.fronts.rocketmq.classic.filters import GroupFilters
 from tarry.fronts.rocketmq.classic.locks import QueueLocks
 from tarry.fronts.rocketmq.classic.lookup import Lookup
 from tarry.fronts.rocketmq.classic.message_bytes import PROPERTIES_BYTES_MAX
 from tarry.fronts.rocketmq.classic.offsets import Offsets
+from tarry.fronts.rocketmq.classic.pop_settling import PopSettler
+from tarry.fronts.rocketmq.classic.popping import Popper
 from tarry.fronts.rocketmq.classic.positions import Positions
 from tarry.fronts.rocketmq.classic.pulling import Puller
 from tarry.fronts.rocketmq.classic.queues import TopicQueues
 from tarry.fronts.rocketmq.classic.recalling import Recaller
+from tarry.fronts.rocketmq.classic.replying import Replier
 from tarry.fronts.rocketmq.classic.retrying import Retrier
 from tarry.fronts.rocketmq.classic.routes import Routes
 from tarry.fronts.rocketmq.classic.sending import Sender
@@ -63,8 +68,14 @@ class Components:
         queues = TopicQueues(config.remoting_queues)
         positions = Positions(broker, queues, config.data / "rocketmq" / "classic-positions.json")
         sender = Sender(broker, rules, topics, queues, send_queue)
+        replier = Replier(broker.clock, clients, rules)
         self._offsets = offsets = Offsets(broker, loop, topics, queues, positions, run_in_thread)
-        self._puller = puller = Puller(broker, loop, self._groups, topics, queues, clients, offsets, run_in_thread)
+        filters = GroupFilters(broker, clients, run_in_thread)
+        self._puller = puller = Puller(broker, loop, self._groups, topics, queues, filters, offsets, run_in_thread)
+        popper = Popper(broker, loop, self._groups, topics, queues, filters, run_in_thread)
+        pop_settler = PopSettler(broker, loop, clients)
+        modes = RequestModes(config.data / "rocketmq" / "classic-request-modes.json")
+        assigner = Assigner(clients, topics, queues, positions, modes, run_in_thread)
         locks, lookup = QueueLocks(loop), Lookup(broker, queues, run_in_thread)
         admin = Admin(broker, clients, queues, offsets, positions, run_in_thread)
         self._service = Service(
@@ -73,9 +84,18 @@ class Components:
                 RequestCode.SEND_MESSAGE: sender.send,
                 RequestCode.SEND_MESSAGE_V2: sender.send,
                 RequestCode.SEND_BATCH_MESSAGE: sender.send,
+                RequestCode.SEND_REPLY_MESSAGE: replier.reply,
+                RequestCode.SEND_REPLY_MESSAGE_V2: replier.reply,
                 RequestCode.RECALL_MESSAGE: Recaller(broker, run_in_thread).recall,
                 RequestCode.PULL_MESSAGE: puller.pull,
                 RequestCode.LITE_PULL_MESSAGE: puller.pull,
+                RequestCode.POP_MESSAGE: popper.pop,
+                RequestCode.NOTIFICATION: popper.notify,
+                RequestCode.ACK_MESSAGE: pop_settler.ack,
+                RequestCode.BATCH_ACK_MESSAGE: pop_settler.ack_batch,
+                RequestCode.CHANGE_MESSAGE_INVISIBLETIME: pop_settler.change,
+                RequestCode.QUERY_ASSIGNMENT: assigner.query,
+                RequestCode.SET_MESSAGE_REQUEST_MODE: assigner.set_mode,
                 RequestCode.CONSUMER_SEND_MSG_BACK: Retrier(broker, rules, send_queue, run_in_thread).send_back,
                 RequestCode.END_TRANSACTION: Transactions(half_messages, run_in_thread).end,
                 RequestCode.HEART_BEAT: clients.heartbeat,

@@ -22,6 +22,9 @@ OPEN_REQUESTS_MAX = 2_048
 OPEN_BYTES_MAX = 32 << 20
 WRITE_BUFFER_BYTES = 1 << 20
 STALLED_S = 60.0
+QUESTIONS_MAX = 1_024
+"""That a client has not answered."""
+QUESTION_S = 10.0
 NO_FIELDS: Mapping[str, str] = {}
 H = TypeVar("H")
 
@@ -83,6 +86,9 @@ class Connection(asyncio.Protocol):
         self._stalled: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._held: dict[Any, Callable[[Any], None]] = {}
+        self._questions: dict[int, asyncio.Future[Command]] = {}
+        """What the client was asked and has not answered, by number."""
+        self._last_question = 0
         self.local, self.peer = "", ""
         """Both ends as ``HOST:PORT``."""
 
@@ -126,6 +132,9 @@ class Connection(asyncio.Protocol):
             task.cancel()
         for held, on_lost in list(self._held.items()):
             on_lost(held)
+        for answer in self._questions.values():
+            if not answer.done():
+                answer.set_exception(ConnectionResetError("the client's connection has ended"))
         self._on_closed(self)
 
     # -- for who serves it ---------------------------------------------------------------------------------------------
@@ -138,6 +147,25 @@ class Connection(asyncio.Protocol):
         """A request of the broker's own; lost where the connection is, or does not take what it is sent."""
         if self._writable.is_set():
             self._write(command)
+
+    async def ask(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> Command:
+        """Ask the client something that it answers.
+
+        Raises:
+            TimeoutError: it does not, for :data:`QUESTION_S`. ConnectionError: it is gone, or does not take what it is
+                sent, or has too many questions already.
+        """
+        if self.closed or not self._writable.is_set() or len(self._questions) >= QUESTIONS_MAX:
+            raise ConnectionError(f"the client at {self.peer} is gone or takes no questions")
+        number = self._last_question = self._last_question % ((1 << 31) - 1) + 1
+        answer: asyncio.Future[Command] = self._loop.create_future()
+        self._questions[number] = answer
+        try:
+            self._write(Command(code, fields, body, number))
+            async with asyncio.timeout(QUESTION_S):
+                return await answer
+        finally:
+            del self._questions[number]
 
     def run(self, work: Coroutine[Any, Any, None]) -> None:
         """Do something for this client; cancelled when the connection ends."""
@@ -209,7 +237,10 @@ class Connection(asyncio.Protocol):
     def _on_frame(self, frame: bytes) -> None:
         command = decode(frame)
         if command.is_response:
-            return  # the broker asks nothing that is answered
+            answer = self._questions.get(command.opaque)
+            if answer is not None and not answer.done():
+                answer.set_result(command)
+            return
         self._open_requests += 1
         self._open_bytes += len(frame)
         self._set_reading()

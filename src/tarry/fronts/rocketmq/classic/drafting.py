@@ -11,6 +11,7 @@ from tarry.fronts.rocketmq.classic.batches import BatchEntry
 from tarry.fronts.rocketmq.classic.codes import RequestRefused, ResponseCode
 from tarry.fronts.rocketmq.classic.fields import Fields
 from tarry.fronts.rocketmq.classic.message_bytes import PROPERTIES_BYTES_MAX
+from tarry.fronts.rocketmq.classic.routes import CLUSTER
 from tarry.fronts.rocketmq.common.draft import (
     ID_BYTES_MAX,
     Draft,
@@ -24,11 +25,13 @@ from tarry.fronts.rocketmq.common.draft import (
 from tarry.fronts.rocketmq.common.properties import (
     BORN_HOST,
     BORN_TIMESTAMP,
+    CLUSTER_NAME,
     DELAYS,
     FLAG,
     MESSAGE_ID,
     QUEUE,
     RECONSUME_TIMES,
+    REPLY_TO,
     SHARDING_KEY,
     TAGS,
     TRANSACTION,
@@ -40,7 +43,9 @@ _ARROW_CODECS = {1: "lz4", 2: "zstd"}
 _IMMUNITY = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 _IMMUNITY_S_MAX = 3_600
 _CHARACTER_BYTES_MAX = 4
-_NOT_KEPT = frozenset((*DELAYS, TAGS, SHARDING_KEY, "WAIT", BORN_HOST, BORN_TIMESTAMP, FLAG, QUEUE, RECONSUME_TIMES))
+_NOT_KEPT = frozenset(
+    (*DELAYS, TAGS, SHARDING_KEY, "WAIT", BORN_HOST, BORN_TIMESTAMP, FLAG, QUEUE, RECONSUME_TIMES, CLUSTER_NAME)
+)
 """What becomes a column, is written anew, or says nothing once a message is stored."""
 
 
@@ -78,6 +83,8 @@ class Draftsman:
             check_order_key(order_key)
         half = given.get(TRANSACTION, "").lower() == "true"
         properties = [(name, value) for name, value in given.items() if name not in _NOT_KEPT]
+        if REPLY_TO in given:
+            properties.append((CLUSTER_NAME, CLUSTER))
         if entry.flag:
             properties.append((FLAG, str(entry.flag)))
         return Draft(

@@ -7,7 +7,7 @@
     header
     body                  the rest
 
-A ROCKETMQ header, numbers big-endian, texts UTF-8::
+A ROCKETMQ header, numbers big-endian, texts UTF-8; of a code, the lower 16 bits::
 
     code i16 · language i8 · version i16 · opaque i32 · flag i32 · remark (length i32, bytes)
     fields: length i32, then of each  name (length i16, bytes) · value (length i32, bytes)
@@ -182,8 +182,13 @@ def _binary_header(command: Command) -> bytes:
         pairs += _SHORT.pack(len(key)) + key + _LONG.pack(len(text)) + text
     remark = command.remark.encode()
     language = LANGUAGES.index(command.language) if command.language in LANGUAGES else LANGUAGES.index("OTHER")
-    fixed = _FIXED.pack(command.code, language, command.version, command.opaque, command.flag)
+    fixed = _FIXED.pack(_low_half(command.code), language, command.version, command.opaque, command.flag)
     return b"".join((fixed, _LONG.pack(len(remark)), remark, _LONG.pack(len(pairs)), pairs))
+
+
+def _low_half(code: int) -> int:
+    """As much of a code as there is room for, with the sign that it happens to have."""
+    return ((code + (1 << 15)) & 0xFFFF) - (1 << 15)
 
 
 def _read_binary(header: bytes) -> Command:

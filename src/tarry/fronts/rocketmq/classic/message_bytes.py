@@ -181,7 +181,7 @@ class MessageRows:
                 special[name] = values[place]
         if not special.keys() <= _IN_BOTH:
             return self._encode_rare(row, dict(zip(names[begin:end], values[begin:end], strict=True)))
-        id = special.get(MESSAGE_ID) or self._ids[row] or id_of(self._seqs[row])
+        id = special[MESSAGE_ID] if MESSAGE_ID in special else self._ids[row] or id_of(self._seqs[row])
         parts.append(f"{MESSAGE_ID}{NAME_END}{id}{PAIR_END}")
         if (tag := self._tags[row]) is not None:
             parts.append(f"{TAGS}{NAME_END}{tag}{PAIR_END}")

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -21,6 +20,7 @@ from tarry.api.local import LocalBroker
 from tarry.api.operations import AdvanceGroup, FollowQueue, GetQueues, Seek
 from tarry.base.errors import InvalidArgumentError, NotFoundError
 from tarry.fronts.rocketmq.classic.queues import TopicQueues
+from tarry.fronts.rocketmq.classic.state_files import replace_json
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +66,16 @@ class Positions:
                 return None  # and nothing is kept for a name that is only asked about
         entry = self._group(topic, group)
         with entry.lock:
-            return entry.offsets[queue]
+            offset = entry.offsets[queue]
+        # Consumers that lease may have come further meanwhile.
+        return None if offset is None else max(offset, self._broker.call(FollowQueue(topic, group)))
+
+    def forget(self, topic: str, group: str) -> None:
+        """The group goes on from its position in the broker, in all queues."""
+        with self._lock:
+            self._groups.pop((topic, group), None)
+            self._saved.pop((topic, group), None)
+            self._changed = True
 
     def commit(self, topic: str, group: str, queue: int, offset: int) -> None:
         """All below is done with in that queue. It never goes back.
@@ -120,7 +129,7 @@ class Positions:
                 for (topic, group), entry in self._groups.items()
             ]
             kept = [saved for key, saved in self._saved.items() if key not in self._groups]
-            _write(self._path, {"version": _VERSION, "groups": groups + kept})
+            replace_json(self._path, {"version": _VERSION, "groups": groups + kept})
 
     def _settle(self, topic: str, group: str, entry: _Group, queues: Iterable[int]) -> None:
         """With the entry's lock: queues have come further, or may have."""
@@ -174,13 +183,3 @@ def _load(path: Path) -> dict[tuple[str, str], dict[str, Any]]:
     except (OSError, ValueError, KeyError, TypeError) as error:
         log.warning("%s cannot be read, so groups go on from the queue that is furthest behind: %s", path, error)
         return {}
-
-
-def _write(path: Path, content: Any) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_suffix(".new")
-    with fresh.open("w") as file:
-        json.dump(content, file)
-        file.flush()
-        os.fsync(file.fileno())
-    fresh.replace(path)

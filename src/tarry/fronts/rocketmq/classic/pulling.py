@@ -7,12 +7,9 @@ from collections.abc import Awaitable
 
 from tarry.api.consuming import ConsumerGroup
 from tarry.api.local import LocalBroker
-from tarry.api.operations import GetGroup
-from tarry.base.errors import NotFoundError
 from tarry.fronts.rocketmq.classic.chunks import ChunkCache
-from tarry.fronts.rocketmq.classic.clients import ClientRegistry, Subscription
-from tarry.fronts.rocketmq.classic.codes import RequestRefused, ResponseCode
 from tarry.fronts.rocketmq.classic.connection import Answer, Request
+from tarry.fronts.rocketmq.classic.filters import GroupFilters
 from tarry.fronts.rocketmq.classic.offsets import Offsets
 from tarry.fronts.rocketmq.classic.queue_reader import Pull, QueueReader
 from tarry.fronts.rocketmq.classic.queues import TopicQueues
@@ -37,7 +34,7 @@ class Puller:
         groups: GroupRegistry,
         topics: TopicRegistry,
         queues: TopicQueues,
-        clients: ClientRegistry,
+        filters: GroupFilters,
         offsets: Offsets,
         run_in_thread: RunInThread,
     ) -> None:
@@ -46,7 +43,7 @@ class Puller:
         self._groups = groups
         self._topics = topics
         self._queues = queues
-        self._clients = clients
+        self._filters = filters
         self._offsets = offsets
         self._run_in_thread = run_in_thread
         self._chunks = ChunkCache()
@@ -67,7 +64,7 @@ class Puller:
         number = self._queues.check(topic, fields.whole("queueId"))
         self._topics.check(topic)
         flags = fields.whole("sysFlag", 0)
-        filter = self._filter(request, topic, name, flags)
+        filter = self._filters.find_said(topic, name, _given(request, flags))
         if flags & COMMIT and (commit := fields.whole("commitOffset", 0)) > 0:
             self._offsets.commit_later(topic, name, number, commit)
         queue = None if filter is None else self._groups.find_queue(topic, name, filter)
@@ -79,7 +76,7 @@ class Puller:
     async def _pull_when_known(self, request: Request, topic: str, name: str, filter: str | None) -> None:
         """Pull for a group that is to be made, or changed, or of which only the broker knows what it wants."""
         fields = request.fields
-        known = await self._run_in_thread(lambda: self._stored_filter(topic, name)) if filter is None else filter
+        known = await self._filters.find(topic, name, None) if filter is None else filter
         if self._groups.find_queue(topic, name, known) is None:
             await self._offsets.meet(topic, name)
         queue = await self._groups.prepare_queue(topic, name, known)
@@ -99,20 +96,9 @@ class Puller:
     def _pass_over(self, pull: Pull) -> None:
         self._offsets.pass_over_later(pull.group.topic_name, pull.group.name, pull.queue, pull.start, pull.at)
 
-    def _filter(self, request: Request, topic: str, group: str, flags: int) -> str | None:
-        """What the group wants: by this request, or by its heartbeats; None: after a restart the broker knows it."""
-        fields = request.fields
-        if flags & SUBSCRIPTION:
-            expression, kind = fields.text("subscription", "*"), fields.text("expressionType", "TAG")
-            return self._clients.filter_text(Subscription(topic, expression, kind, 0))
-        subscription = self._clients.subscription(group, topic)
-        return None if subscription is None else self._clients.filter_text(subscription)
 
-    def _stored_filter(self, topic: str, group: str) -> str:
-        try:
-            return self._broker.call(GetGroup(topic, group)).filter
-        except NotFoundError as error:
-            raise RequestRefused(
-                ResponseCode.SUBSCRIPTION_NOT_EXIST,
-                f"consumer group {group!r:.300} has not said in a heartbeat what it wants of topic {topic!r:.300}",
-            ) from error
+def _given(request: Request, flags: int) -> tuple[str, str] | None:
+    """The filter that a pull has, and its type."""
+    if not flags & SUBSCRIPTION:
+        return None
+    return request.fields.text("subscription", "*"), request.fields.text("expressionType", "TAG")

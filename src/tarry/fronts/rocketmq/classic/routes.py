@@ -16,6 +16,8 @@ TEMPLATE = "TBW102"
 """The topic that RocketMQ makes others after: clients ask where it is, to make a topic there."""
 TRACE = "RMQ_SYS_TRACE_TOPIC"
 """Where clients that trace messages send what they noted. It is taken, and thrown away."""
+REPLIES = f"{CLUSTER}_REPLY_TOPIC"
+"""Where replies go, which are handed on and not stored. Source: ``MixAll.getReplyTopic``."""
 
 
 class Routes:
@@ -28,7 +30,7 @@ class Routes:
     def route(self, request: Request) -> Answer:
         """The broker is where the client found it, which may be behind a proxy."""
         topic = request.fields.text("topic")
-        if topic not in (TEMPLATE, TRACE):
+        if topic not in (TEMPLATE, TRACE, REPLIES):
             self._topics.check(topic_name(topic, ""))
         count = self._queues.count(topic)
         queue = {

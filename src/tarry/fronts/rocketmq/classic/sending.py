@@ -57,7 +57,7 @@ class Sender:
         Raises:
             Refusal, RequestRefused: MESSAGE_ILLEGAL, TOPIC_NOT_EXIST and others.
         """
-        fields, body = _fields_of(request), request.command.body
+        fields, body = sent_fields(request), request.command.body
         name = fields.text("topic")
         if name == TRACE:
             return Answer(fields=_place(request, None, 0))
@@ -135,9 +135,9 @@ def _place(request: Request, queue: int | None, *seqs: int) -> dict[str, str]:
     return {"msgId": ids, "queueId": str(queue or 0), "queueOffset": str(seqs[0])}
 
 
-def _fields_of(request: Request) -> Fields:
-    """The request's fields under their long names."""
-    if request.code == RequestCode.SEND_MESSAGE:
+def sent_fields(request: Request) -> Fields:
+    """The fields of a request that sends something, under their long names."""
+    if request.code in (RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE):
         return request.fields
     return Fields(request.command.fields, _SHORT_NAMES)
 

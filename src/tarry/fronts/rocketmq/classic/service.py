@@ -23,7 +23,8 @@ class Service:
 
     def __init__(self, authenticator: Authenticator, handlers: Mapping[int, Handler]) -> None:
         self._authenticator = authenticator
-        self._handlers = handlers
+        # A header of the form ROCKETMQ has room for the lower half of a code only: so the codes of pop come.
+        self._handlers = {code & 0xFFFF: handler for code, handler in handlers.items()} | dict(handlers)
 
     def serve(self, request: Request) -> None:
         """Have a request answered, now or later."""

@@ -26,6 +26,7 @@ final class Main {
         Map<String, Scenario> scenarios = new TreeMap<>();
         scenarios.putAll(Sending.SCENARIOS);
         scenarios.putAll(Consuming.SCENARIOS);
+        scenarios.putAll(Newer.SCENARIOS);
         scenarios.putAll(Standing.SCENARIOS);
         if (arguments.length < 4 || !scenarios.containsKey(arguments[1])) {
             System.err.println("usage: ENDPOINT SCENARIO TOPIC GROUP [...]; scenarios: " + scenarios.keySet());

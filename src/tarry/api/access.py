@@ -1,0 +1,90 @@
+"""Access tokens: what a caller of the HTTP front shows. A broker keeps the SHA-256 of a secret, never the secret."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+
+from tarry.base.errors import InvalidArgumentError
+
+EVERYTHING = "*"
+"""The namespace of a token that is for all namespaces, and for what has none."""
+SECRET_CHARS_MIN, SECRET_CHARS_MAX = 20, 255
+DESCRIPTION_CHARS_MAX = 255
+
+_NAMESPACE = re.compile(r"[-_A-Za-z0-9]{1,255}")
+_SECRET = re.compile(r"[!-~]+")
+
+
+@dataclass(frozen=True, slots=True)
+class AccessToken:
+    """A token, as it is kept and listed."""
+
+    id: str
+    """Names the token and tells nothing of its secret."""
+    namespace: str
+    """What it is for; "*": everything."""
+    description: str
+    created_ms: int
+    digest: str
+    """SHA-256 of the secret, in hexadecimal."""
+    reads_max: int = 0
+    """Messages may be asked for so often in ``interval_ms``; 0: any number of times."""
+    writes_max: int = 0
+    """Messages may be scheduled so often in ``interval_ms``; 0: any number of times."""
+    interval_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CreatedToken:
+    """A token that was just made, with its secret, which is told only now."""
+
+    id: str
+    secret: str
+    namespace: str
+    description: str
+
+
+def digest_of(secret: str) -> str:
+    """SHA-256 of a secret, in hexadecimal. A caller's may have any characters."""
+    return hashlib.sha256(secret.encode(errors="surrogatepass")).hexdigest()
+
+
+def token_id(namespace: str, secret: str) -> str:
+    """The ``id`` of the token of a namespace that has this secret."""
+    return digest_of(f"{namespace}/{secret}")[:16]
+
+
+def check_namespace(namespace: str) -> None:
+    """
+    Raises:
+        InvalidArgumentError: it is no namespace.
+    """
+    if namespace != EVERYTHING and not _NAMESPACE.fullmatch(namespace):
+        raise InvalidArgumentError(
+            f"namespace is {namespace!r:.300}; allowed: 1 to 255 of letters, digits, - and _, or * for everything"
+        )
+
+
+def check_secret(secret: str) -> None:
+    """
+    Raises:
+        InvalidArgumentError: it may not be a secret. The text does not repeat it.
+    """
+    if not SECRET_CHARS_MIN <= len(secret) <= SECRET_CHARS_MAX or not _SECRET.fullmatch(secret):
+        raise InvalidArgumentError(
+            f"the secret has {len(secret)} characters; allowed: {SECRET_CHARS_MIN} to {SECRET_CHARS_MAX} of ASCII, "
+            "without spaces and control characters"
+        )
+
+
+def check_description(description: str) -> None:
+    """
+    Raises:
+        InvalidArgumentError: it is too long, or no line of text.
+    """
+    if len(description) > DESCRIPTION_CHARS_MAX or not description.isprintable():
+        raise InvalidArgumentError(
+            f"description is {description!r:.300}; allowed: up to {DESCRIPTION_CHARS_MAX} printable characters"
+        )

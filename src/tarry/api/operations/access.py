@@ -1,0 +1,62 @@
+"""Access tokens of the HTTP front: made, listed, limited, deleted. Each change is durable when it returns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tarry.api.access import EVERYTHING, AccessToken, CreatedToken
+from tarry.api.operation import NOTHING, Action, Int64, Operation, data, many
+
+
+@dataclass(frozen=True, slots=True)
+class CreateToken(Operation[CreatedToken]):
+    """Make a token for a namespace ("*": everything). Its ``secret`` is made here, unless one is given; it is in the
+    result and nowhere else.
+
+    Raises:
+        InvalidArgumentError: a value is not allowed, or the namespace has a token with this secret.
+        DiskFullError: nothing was made.
+    """
+
+    wire = Action("create-token", "an access token of the HTTP front", data(CreatedToken))
+    namespace: str = EVERYTHING
+    description: str = ""
+    secret: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ListTokens(Operation[list[AccessToken]]):
+    """All tokens, or those of one namespace, oldest first; never with their secrets."""
+
+    wire = Action("tokens", "the access tokens", many(data(AccessToken)))
+    namespace: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LimitToken(Operation[AccessToken]):
+    """Let a token ask for messages ``reads_max`` times and schedule ``writes_max`` times in ``interval_ms``; 0 and 0:
+    any number of times.
+
+    Raises:
+        NotFoundError: there is no such token. InvalidArgumentError: a value is not allowed.
+        DiskFullError: nothing was changed.
+    """
+
+    wire = Action("limit-token", "how often an access token may be used", data(AccessToken))
+    token: str
+    """Its ``id``."""
+    reads_max: Int64 = 0
+    writes_max: Int64 = 0
+    interval_ms: Int64 = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteToken(Operation[None]):
+    """Delete a token, by its ``id``: whoever shows its secret is refused from then on.
+
+    Raises:
+        NotFoundError: there is no such token. DiskFullError: it is there still.
+    """
+
+    wire = Action("delete-token", "refuse an access token from now on", NOTHING)
+    token: str

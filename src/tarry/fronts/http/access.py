@@ -1,0 +1,145 @@
+"""Who may ask what: access tokens, and which requests an open front trusts.
+
+A secret comes in ``Authorization: Bearer …``, in ``X-Token``, or (lmstfy's way) as the query's ``token``. In the mode
+"open" no token is needed by what asks :meth:`Access.refusal`; there a browser is the danger, since any page that
+somebody looks at may have it send requests to this machine. So the ``Host`` must be a name of this machine (else a
+name server of the page's could point to it), and what changes something may only come from a page of this front.
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from urllib.parse import parse_qsl, urlsplit
+
+from tarry.api.access import EVERYTHING, AccessToken, digest_of
+from tarry.api.local import LocalBroker
+from tarry.base.config import parse_address
+from tarry.fronts.http.app import Scope
+
+SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who shows a secret: the tokens that have it, by namespace."""
+
+    tokens: Mapping[str, AccessToken]
+
+    @property
+    def for_everything(self) -> bool:
+        """Whether it may do all that there is."""
+        return EVERYTHING in self.tokens
+
+    def token_for(self, namespace: str) -> AccessToken | None:
+        """The token that lets it into a namespace; None: it is kept out."""
+        return self.tokens.get(namespace) or self.tokens.get(EVERYTHING)
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a request is not answered: a status of HTTP and a text for people."""
+
+    status: int
+    text: str
+
+
+class Access:
+    """On the loop's thread. It follows the broker's tokens: a change holds for the next request."""
+
+    def __init__(self, broker: LocalBroker, mode: str) -> None:
+        """``mode``: "open" or "tokens"; see :func:`mode_of`."""
+        self.mode = mode
+        self._broker = broker
+        self._seen: tuple[AccessToken, ...] = ()
+        self._by_digest: dict[str, Identity] = {}
+
+    def identify(self, secret: str) -> Identity | None:
+        """Who shows this secret; None: no token has it."""
+        if self._broker.access_tokens is not self._seen:
+            self._look()
+        digest = digest_of(secret)
+        # How long a look-up by hash takes tells of hashes at most, and nobody can choose those; the rest is compared in
+        # constant time.
+        identity = self._by_digest.get(digest)
+        if identity is None:
+            return None
+        return identity if all(hmac.compare_digest(t.digest, digest) for t in identity.tokens.values()) else None
+
+    def check(self, scope: Scope) -> Identity | None:
+        """Who sends a request; None: it shows no secret, or none that is known."""
+        secret = secret_of(scope)
+        return None if not secret else self.identify(secret)
+
+    def refusal(self, scope: Scope) -> Refusal | None:
+        """Why a request may not do everything that there is; None: it may."""
+        if self.mode == "open":
+            return _refusal_of_foreigners(scope)
+        identity = self.check(scope)
+        if identity is None:
+            return Refusal(401, "an access token is needed: Authorization: Bearer SECRET; see tarry token create")
+        if not identity.for_everything:
+            return Refusal(403, f"the access token is for {', '.join(sorted(identity.tokens))}; allowed: one for *")
+        return None
+
+    def _look(self) -> None:
+        self._seen = self._broker.access_tokens
+        by_digest: dict[str, dict[str, AccessToken]] = {}
+        for token in self._seen:
+            by_digest.setdefault(token.digest, {})[token.namespace] = token
+        self._by_digest = {digest: Identity(tokens) for digest, tokens in by_digest.items()}
+
+
+def mode_of(setting: str, address: str) -> str:
+    """The mode that the setting ``http_access`` means for a front at an address: "auto" is "open" on an address that
+    only this machine reaches, and "tokens" elsewhere.
+    """
+    return setting if setting != "auto" else ("open" if _is_loopback(parse_address(address)[0]) else "tokens")
+
+
+def secret_of(scope: Scope) -> str | None:
+    """The secret that a request shows; None: it shows none."""
+    headers = dict(scope["headers"])
+    shown: bytes = headers.get(b"x-token", b"")
+    if not shown:
+        kind, _, bearer = headers.get(b"authorization", b"").partition(b" ")
+        shown = bearer.strip() if kind.lower() == b"bearer" else b""
+    if shown:
+        return shown.decode("latin-1")
+    query = scope["query_string"]
+    return dict(parse_qsl(query.decode("latin-1"))).get("token") if b"token=" in query else None
+
+
+def _refusal_of_foreigners(scope: Scope) -> Refusal | None:
+    headers = _texts(scope["headers"], (b"host", b"origin", b"sec-fetch-site"))
+    host = headers.get(b"host", "")
+    if not _is_loopback(_name_of(host)):
+        return Refusal(403, f"Host is {host!r:.80}; allowed without access tokens: a name or address of this machine")
+    if scope["method"] in SAFE_METHODS:
+        return None
+    origin = headers.get(b"origin")
+    if origin is not None and urlsplit(origin).netloc != host:
+        return Refusal(403, f"Origin is {origin!r:.80}; allowed without access tokens: pages of this front")
+    if origin is None and headers.get(b"sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+        return Refusal(403, "the request comes from a foreign page; allowed without access tokens: pages of this front")
+    return None
+
+
+def _texts(headers: Iterable[tuple[bytes, bytes]], names: tuple[bytes, ...]) -> dict[bytes, str]:
+    return {name: value.decode("latin-1") for name, value in headers if name in names}
+
+
+def _name_of(host: str) -> str:
+    # "name", "name:port", "[::1]:port"
+    return host.partition("]")[0].lstrip("[") if host.startswith("[") else host.partition(":")[0]
+
+
+def _is_loopback(name: str) -> bool:
+    if name.lower() == "localhost" or name.lower().endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(name.strip("[]")).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,57 @@
+"""Tarry's own API as an ASGI application."""
+
+from __future__ import annotations
+
+from tarry.fronts.http.access import Access
+from tarry.fronts.http.app import App, Receive, Scope, Send
+from tarry.fronts.http.errors import HttpError
+from tarry.fronts.http.rest.answer import Answer, error_answer, send_answer
+from tarry.fronts.http.rest.messages import Messages
+from tarry.fronts.http.rest.operations import OperationEndpoint, describe
+from tarry.fronts.http.rest.request import BodyBudget, ClientLeftError, Request
+from tarry.fronts.http.rest.routes import Route, Router
+from tarry.fronts.http.rest.table import resources
+from tarry.fronts.http.services import Services
+
+CODES = {401: "unauthorized", 403: "forbidden"}
+
+
+def rest_app(services: Services, access: Access) -> App:
+    """``/v1/…``, ``/openapi.json`` and ``/docs``, for those whom ``access`` lets in."""
+    return RestApp(routes(services), access)
+
+
+def routes(services: Services) -> list[Route]:
+    """Everything that there is, with what is said of it."""
+    found = [*Messages(services).routes()]
+    for resource in resources():
+        found.append(Route(resource.method, resource.path, OperationEndpoint(services, resource), describe(resource)))
+    return found
+
+
+class RestApp:
+    """Finds the route of a request, and answers whatever becomes of it."""
+
+    def __init__(self, routes: list[Route], access: Access) -> None:
+        self._router = Router(routes)
+        self._access = access
+        self._budget = BodyBudget()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive, self._budget)
+        try:
+            answer = await self._answer(request)
+        except ClientLeftError:
+            return
+        except Exception as error:  # noqa: BLE001  every error goes to the client, and bugs to the log
+            answer = error_answer(error)
+        finally:
+            request.close()
+        await send_answer(answer, request, send)
+
+    async def _answer(self, request: Request) -> Answer:
+        if refusal := self._access.refusal(request.scope):
+            headers = {"www-authenticate": "Bearer"} if refusal.status == 401 else {}
+            raise HttpError(refusal.status, CODES[refusal.status], refusal.text, headers)
+        route, names = self._router.find(request)
+        return await route.endpoint(request, names)

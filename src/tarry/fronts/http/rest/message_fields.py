@@ -1,0 +1,268 @@
+"""What a producer says of a message, in JSON, or in the query and the headers beside a body that is sent as it is."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Collection, Iterator, Mapping
+from datetime import datetime, timedelta
+from typing import Annotated, Any, Literal, NoReturn
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from typing_extensions import TypedDict  # pydantic wants this one before Python 3.12
+
+from tarry.api.schedule import Row, make_row
+from tarry.base.delay import Delay, DelayLevel
+from tarry.base.errors import InvalidArgumentError, InvalidMessageError
+from tarry.fronts.http.rest.description import Parameter, Schema
+from tarry.fronts.http.rest.request import Request, text_of
+
+HEADER = "x-tarry-"
+PROPERTY_HEADER, PROPERTY_FIELD = "x-tarry-property-", "property."
+_DELAY_MS_MAX = 10**15
+"""Beyond every limit that a broker can have, and within what a timedelta can be."""
+
+
+def _about(text: str) -> Any:
+    return Field(description=text)
+
+
+_STRICT = ConfigDict(strict=True, extra="forbid")
+
+
+class Times(TypedDict, total=False):
+    """When a message is due: one of these, or at once."""
+
+    __pydantic_config__ = _STRICT  # type: ignore[misc]
+
+    due: Annotated[str | int, _about("The instant: ISO 8601 with an offset, or UTC milliseconds.")]
+    due_ms: Annotated[int, _about("The instant in UTC milliseconds.")]
+    delay: Annotated[str | float, _about('How long from now: seconds, or a text such as "1h30m" or "500ms".')]
+    delay_ms: Annotated[int, _about("How long from now, in milliseconds.")]
+    delay_level: Annotated[int, _about("RocketMQ's delay level.")]
+
+
+class MessageFields(Times, total=False):
+    """A message; without a body, it is empty. One of ``due``, ``due_ms``, ``delay``, ``delay_ms`` and ``delay_level``
+    says when it is due; without them it is due at once.
+    """
+
+    body: Annotated[str, _about("The body, as a text.")]
+    body_base64: Annotated[str, _about("The body instead, in base64.")]
+    id: Annotated[str | None, _about("Your name for the message: sent again within ten minutes, it is a duplicate.")]
+    key: Annotated[str | None, _about("Your name for the schedule in its topic: the same key again replaces it.")]
+    on_key: Annotated[
+        Literal["replace", "keep", "refuse"], _about("What happens when a message of this key is pending already.")
+    ]
+    tag: Annotated[str | None, _about("A word that consumers filter by.")]
+    properties: Annotated[dict[str, str] | None, _about("Texts by name.")]
+    ttl: Annotated[str | float | None, _about('For how long from now it is of use: seconds, or "1h30m".')]
+    late: Annotated[Literal["deliver", "drop", "dead"] | None, _about("What happens once that has passed.")]
+    tries: Annotated[int | None, _about("How often it is delivered at most, before it is a dead letter.")]
+    repeat: Annotated[
+        dict[str, Any] | str | None,
+        _about('It comes again: {"every": "1m"} or {"cron": "0 9 * * *", "zone": "Europe/Berlin"}, "times", "until" …'),
+    ]
+    order_key: Annotated[str | None, _about("Messages of one order key are delivered one after the other.")]
+
+
+class TopicMessageFields(MessageFields):
+    """A message of a batch: it names its topic, where the path does not."""
+
+    topic: str
+
+
+_MESSAGE: TypeAdapter[MessageFields] = TypeAdapter(MessageFields)
+_TOPIC_MESSAGE: TypeAdapter[TopicMessageFields] = TypeAdapter(TopicMessageFields)
+_TIMES: TypeAdapter[Times] = TypeAdapter(Times)
+_IN_QUERY = tuple(
+    name for name in MessageFields.__annotations__ if not name.startswith("body") and name != "properties"
+)
+_WHOLE = frozenset(("due_ms", "delay_ms", "delay_level", "tries"))
+
+
+def message_of_json(raw: bytes, topic: str | None, **fixed: str) -> Row:
+    """The row of a message that is a JSON object; ``topic``: of the path, where that has one, and ``fixed``: other
+    fields that are.
+
+    Raises:
+        InvalidMessageError, InvalidArgumentError: names the field and what is allowed.
+    """
+    try:
+        fields: dict[str, Any] = dict((_MESSAGE if topic is not None else _TOPIC_MESSAGE).validate_json(raw))
+    except ValidationError as error:
+        # A topic that is named twice is no mistake while it is the same.
+        again = None if topic is None else _with_topic(raw, topic)
+        if again is None:
+            _refuse(error)
+        fields = again
+    _check_once(fields, fixed)
+    return _row(fields.pop("topic", topic), _body(fields), {**fields, **fixed})
+
+
+def _with_topic(raw: bytes, topic: str) -> dict[str, Any] | None:
+    try:
+        fields: dict[str, Any] = dict(_TOPIC_MESSAGE.validate_json(raw))
+    except ValidationError:
+        return None
+    if fields["topic"] != topic:
+        raise InvalidMessageError(f"topic is {fields['topic']!r:.80}, and {topic!r} in the path; allowed: one topic")
+    return fields
+
+
+def message_of_request(request: Request, body: bytes, topic: str, **fixed: str) -> Row:
+    """The row of a message whose body was sent as it is."""
+    fields: dict[str, Any] = {}
+    properties: dict[str, str] = {}
+    for name, value in _said(request):
+        if name.startswith(PROPERTY_FIELD):
+            properties[name.removeprefix(PROPERTY_FIELD)] = value
+        elif name not in _IN_QUERY:
+            allowed = f"{', '.join(_IN_QUERY)}, {PROPERTY_FIELD}NAME"
+            raise InvalidArgumentError(f"{name[:60]!r} is no field of a message; allowed: {allowed}")
+        elif name in fields or name in fixed:
+            raise InvalidArgumentError(f"{name} is given twice; allowed: once")
+        else:
+            fields[name] = _whole(name, value) if name in _WHOLE else value
+    if properties:
+        fields["properties"] = properties
+    return _row(topic, body, {**fields, **fixed})
+
+
+def times_of_json(raw: bytes) -> dict[str, Any]:
+    """``delay`` or ``due`` of a JSON object with :class:`Times`."""
+    try:
+        return _time(dict(_TIMES.validate_json(raw)))
+    except ValidationError as error:
+        _refuse(error)
+
+
+def times_of_query(request: Request) -> dict[str, Any]:
+    """The same of a query."""
+    fields: dict[str, Any] = {}
+    for name, value in request.query:
+        if name not in Times.__annotations__ or name in fields:
+            allowed = ", ".join(Times.__annotations__)
+            raise InvalidArgumentError(f"{name[:60]!r} is no field, or given twice; allowed: one of {allowed}")
+        fields[name] = _whole(name, value) if name in _WHOLE else value
+    return _time(fields)
+
+
+def _check_once(fields: Collection[str], fixed: Collection[str]) -> None:
+    if twice := next((name for name in fixed if name in fields), None):
+        raise InvalidMessageError(f"{twice} is in the path and once more; allowed: once")
+
+
+def _said(request: Request) -> Iterator[tuple[str, str]]:
+    yield from request.query
+    for name, value in request.headers.items():
+        if name.startswith(PROPERTY_HEADER):
+            yield PROPERTY_FIELD + name.removeprefix(PROPERTY_HEADER), text_of(value, f"the header {name}")
+        elif name.startswith(HEADER):
+            yield name.removeprefix(HEADER).replace("-", "_"), text_of(value, f"the header {name}")
+
+
+def _whole(name: str, text: str) -> int:
+    # As int() takes it, without its underscores and its digits of other scripts; not of thousands of digits.
+    if len(text) <= 20 and text.isascii() and text.removeprefix("-").isdigit():
+        return int(text)
+    raise InvalidMessageError(f"{name} is {text!r:.60}; allowed: a whole number")
+
+
+def _row(topic: str, body: bytes, fields: dict[str, Any]) -> Row:
+    return make_row(topic, body, **_time(fields), **fields)
+
+
+def _body(fields: dict[str, Any]) -> bytes:
+    text, coded = fields.pop("body", None), fields.pop("body_base64", None)
+    if coded is None:
+        return b"" if text is None else text.encode()
+    if text is not None:
+        raise InvalidMessageError("body and body_base64 are both given; allowed: one of them")
+    try:
+        return base64.b64decode(coded, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise InvalidMessageError(f"body_base64 is {coded!r:.40}: {error}; allowed: base64") from error
+
+
+def _time(fields: dict[str, Any]) -> dict[str, Any]:
+    """``delay`` or ``due``, as :func:`make_row` has them, taken out of the fields."""
+    given = [name for name in Times.__annotations__ if name in fields]
+    if not given:
+        return {}
+    if len(given) > 1:
+        raise InvalidMessageError(f"{' and '.join(given)} are given; allowed: one of them")
+    [name] = given
+    value = fields.pop(name)
+    if name in ("due", "due_ms"):
+        return {"due": _instant(value)}
+    delay: Delay = value
+    if name == "delay_level":
+        delay = DelayLevel(value)
+    elif name == "delay_ms":
+        if value < 0:
+            raise InvalidMessageError(f"delay_ms is {value}; allowed: 0 (at once) or more")
+        delay = timedelta(milliseconds=min(value, _DELAY_MS_MAX))
+    return {"delay": delay}
+
+
+def _instant(value: str | int) -> datetime | int:
+    if isinstance(value, int):
+        return value
+    if value.removeprefix("-").isdigit() and value.isascii():
+        return _whole("due", value)
+    try:
+        return datetime.fromisoformat(value)
+    except ValueError as error:
+        raise InvalidMessageError(
+            f"due is {value!r:.60}; allowed: ISO 8601 with an offset, '2030-01-01T00:00:00Z', or UTC milliseconds"
+        ) from error
+
+
+def _refuse(error: ValidationError) -> NoReturn:
+    """
+    Raises:
+        InvalidArgumentError: it is no JSON object. InvalidMessageError: names the field.
+    """
+    first = error.errors(include_url=False, include_context=False)[0]
+    if first["type"] == "json_invalid":
+        raise InvalidArgumentError(f"not JSON: {first['msg']}") from None
+    field = str(first["loc"][0]) if first["loc"] else "a message"
+    if first["type"] == "extra_forbidden":
+        allowed = ", ".join((*MessageFields.__annotations__, "topic"))
+        raise InvalidMessageError(f"{field[:60]!r} is no field of a message; allowed: {allowed}") from None
+    raise InvalidMessageError(f"{field} is {first['input']!r:.80}; {first['msg']}") from None
+
+
+# -- what is said of them ----------------------------------------------------------------------------------------------
+
+
+def schemas() -> dict[str, Schema]:
+    """The schemas of the three, by their names in a description."""
+    kinds: dict[str, TypeAdapter[Any]] = {"Message": _MESSAGE, "TopicMessage": _TOPIC_MESSAGE, "Times": _TIMES}
+    return {name: _untitled(kind.json_schema()) for name, kind in kinds.items()}
+
+
+def parameters(*left_out: str) -> tuple[Parameter, ...]:
+    """The fields beside a body that is sent as it is, as fields of the query; each may be a header, too."""
+    fields = schemas()["Message"]["properties"]
+    return tuple(
+        Parameter(name, "query", _scalar(fields[name]), fields[name].get("description", ""))
+        for name in _IN_QUERY
+        if name not in left_out
+    )
+
+
+def _scalar(schema: Mapping[str, Any]) -> Schema:
+    """What a text may be: objects and null are only in JSON."""
+    kinds = [one for one in schema.get("anyOf", [schema]) if one.get("type") not in ("object", "null")]
+    found = dict(kinds[0] if len(kinds) == 1 else {"anyOf": kinds})
+    found.pop("description", None)
+    found.pop("additionalProperties", None)
+    return found
+
+
+def _untitled(schema: Schema) -> Schema:
+    """Without the titles that pydantic makes of the names of fields."""
+    fields = {name: {k: v for k, v in one.items() if k != "title"} for name, one in schema["properties"].items()}
+    return {**schema, "properties": fields}

@@ -1,0 +1,208 @@
+"""An operation as an endpoint: its fields from the path, the query or a JSON object, its result as JSON or as rows.
+
+``GET`` and ``DELETE`` have their fields in the query. The others have them in a JSON object, or, without a body, in the
+query, too.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from tarry.api.operation import NOTHING, PLAIN, Action, Operation
+from tarry.api.parsing import from_json, from_texts, model_of
+from tarry.api.wire import decode_json
+from tarry.base.errors import InvalidArgumentError
+from tarry.fronts.http.errors import HttpError
+from tarry.fronts.http.rest import rows
+from tarry.fronts.http.rest.answer import ARROW, JSON, Answer, chosen, json_answer
+from tarry.fronts.http.rest.description import Content, Description, Parameter, Schema, text_of
+from tarry.fronts.http.rest.request import Request
+from tarry.fronts.http.rest.routes import Names
+from tarry.fronts.http.rest.table import Kind, Resource
+from tarry.fronts.http.services import Services
+
+JSON_BYTES_MAX = 8 << 20
+"""Fields of an operation as JSON: 65,536 handles take half of it."""
+REF = "#/components/schemas/{model}"
+ENCODING = Parameter(
+    "encoding", "query", {"type": "string", "enum": ["text", "base64"], "default": "text"},
+    "How bodies are written as JSON: as texts where they are UTF-8, or all of them in base64.",
+)  # fmt: skip
+
+
+class OperationEndpoint:
+    """Carries out one operation."""
+
+    def __init__(self, services: Services, resource: Resource) -> None:
+        self._services = services
+        self._resource = resource
+        self._kind = resource.kind
+        self._offered = (JSON,) if isinstance(self._kind.wire, Action) else (JSON, ARROW)
+
+    async def __call__(self, request: Request, names: Names) -> Answer:
+        # Before it is carried out: a receive whose result nobody accepts would lease in vain.
+        media_type = chosen(request, *self._offered)
+        is_base64 = self._offered != (JSON,) and take_encoding(request)
+        operation = await read_operation(self._kind, request, names)
+        return answer_of(self._kind, await self.carry_out(operation, request), media_type, is_base64=is_base64)
+
+    async def carry_out(self, operation: Operation[Any], request: Request) -> Any:
+        """The operation's result."""
+        return await self._services.call(operation)
+
+
+async def read_operation(kind: Kind, request: Request, names: Names) -> Operation[Any]:
+    """
+    Raises:
+        InvalidArgumentError: a field that is none, or that is not allowed. HttpError: a body that cannot be.
+    """
+    body = await request.body(JSON_BYTES_MAX)
+    if request.method not in ("GET", "HEAD", "DELETE") and body:
+        check_json(request)
+        if request.query:
+            raise InvalidArgumentError("fields are in the query and in the body; allowed: one of them")
+        values = decode_json(body)
+        if not isinstance(values, dict):
+            raise InvalidArgumentError(f"the body is {body[:60]!r}; allowed: a JSON object")
+        _check_once(values, names)
+        return from_json(kind, {**values, **names})
+    return from_texts(kind, {**_from_query(kind, request, names), **names})
+
+
+def check_json(request: Request) -> None:
+    """
+    Raises:
+        HttpError: 415, its body is said to be something else than JSON.
+    """
+    media_type = request.media_type
+    if media_type is not None and media_type != JSON and not media_type.endswith("+json"):
+        raise HttpError(
+            415, "unsupported_media_type", f"content-type is {media_type[:80]!r}; allowed: {JSON}, as of curl --json"
+        )
+
+
+def take_encoding(request: Request) -> bool:
+    """Whether bodies shall be in base64; the field leaves the query."""
+    values = [value for name, value in request.query if name == ENCODING.name]
+    request.query[:] = [(name, value) for name, value in request.query if name != ENCODING.name]
+    if any(value not in ENCODING.schema["enum"] for value in values):
+        raise InvalidArgumentError(f"encoding is {values[0]!r:.60}; allowed: text, base64")
+    return "base64" in values
+
+
+def answer_of(kind: Kind, result: Any, media_type: str, *, is_base64: bool = False) -> Answer:
+    """A result as the client wants it."""
+    wire = kind.wire
+    if isinstance(wire, Action):
+        return json_answer(wire.codec.encode(result))
+    schema, batches = wire.encode(result)
+    details = {f"x-tarry-{name}": value for name, value in rows.details_of(schema).items()}
+    if media_type == ARROW:
+        return Answer(200, rows.arrow_parts(schema, batches), ARROW, details)
+    return Answer(200, rows.json_parts(schema, batches, always_base64=is_base64), JSON, details)
+
+
+def _check_once(given: Any, names: Names) -> None:
+    if twice := next((name for name in names if name in given), None):
+        raise InvalidArgumentError(f"{twice} is in the path and once more; allowed: once")
+
+
+def _from_query(kind: Any, request: Request, names: Names) -> dict[str, str | list[str]]:
+    values: dict[str, str | list[str]] = {}
+    lists = _lists_of(kind)
+    for name, value in request.query:
+        if name in lists:
+            kept = values.setdefault(name, [])
+            assert isinstance(kept, list)
+            kept.append(value)
+        elif name in values:
+            raise InvalidArgumentError(f"{name[:60]} is given twice; allowed: once")
+        else:
+            values[name] = value
+    _check_once(values, names)
+    return values
+
+
+@cache
+def _schema_of(kind: Any) -> Schema:
+    """The JSON Schema of an operation's fields."""
+    model = model_of(kind)
+    return {"type": "object"} if model is None else model.model_json_schema(ref_template=REF)
+
+
+@cache
+def _lists_of(kind: Any) -> frozenset[str]:
+    """The names of its fields that are lists, which may come several times in a query."""
+    return frozenset(name for name, schema in _schema_of(kind).get("properties", {}).items() if _is_list(schema))
+
+
+def _is_list(schema: Schema) -> bool:
+    return schema.get("type") == "array" or any(_is_list(one) for one in schema.get("anyOf", ()))
+
+
+# -- what is said of it ------------------------------------------------------------------------------------------------
+
+
+def describe(resource: Resource) -> Description:
+    """An operation, from its docstring and the types of its fields and of its result."""
+    kind: Any = resource.kind
+    text, arguments = text_of(kind)
+    schema = dict(_schema_of(kind))
+    schemas = dict(schema.pop("$defs", {}))
+    fields = {name: _said(one, arguments.get(name)) for name, one in schema.get("properties", {}).items()}
+    required = set(schema.get("required", ()))
+    in_path = [part[1:-1] for part in resource.path.split("/") if part.startswith("{")]
+    parameters = [Parameter(name, "path", fields.pop(name), "", True) for name in in_path]
+    body = None
+    if resource.method in ("GET", "DELETE"):
+        parameters += [
+            Parameter(name, "query", one, one.pop("description", ""), name in required)
+            for name, one in fields.items()
+            if not _is_nested(one)
+        ]
+    elif fields:
+        left = {"type": "object", "properties": fields, "additionalProperties": False}
+        if needed := sorted(required & fields.keys()):
+            left["required"] = needed
+        body = Content("Its fields.", {JSON: left}, is_required=bool(needed))
+    answer, more = result_of(kind)
+    if not isinstance(kind.wire, Action):
+        parameters.append(ENCODING)
+    name = f"{resource.method.lower()}_{kind.__name__}_{len(in_path)}"
+    return Description(name, resource.tag, text, tuple(parameters), body, {200: answer}, schemas | more)
+
+
+def _said(schema: Schema, text: str | None) -> Schema:
+    schema = {name: value for name, value in schema.items() if name != "title"}
+    return schema if text is None else {**schema, "description": text}
+
+
+def _is_nested(schema: Schema) -> bool:
+    items = schema.get("items", {})
+    return _is_list(schema) and (items.get("type") == "array" or any(map(_is_nested, schema.get("anyOf", ()))))
+
+
+def result_of(kind: Kind) -> tuple[Content, dict[str, Schema]]:
+    """What it answers, and the schemas that are named in it."""
+    wire = kind.wire
+    if not isinstance(wire, Action):
+        arrow = {"type": "string", "contentMediaType": ARROW}
+        return Content("The rows.", {JSON: rows.schema_of(wire.schema), ARROW: arrow}), {}
+    if wire.codec is NOTHING:
+        return Content("It was done.", {JSON: {"type": "object"}}), {}
+    if wire.codec is PLAIN:
+        return Content("Plain data.", {JSON: {"type": "object", "additionalProperties": True}}), {}
+    shape = wire.codec.shape if wire.codec.shape is not None else _result_type(kind)
+    schema = TypeAdapter(shape).json_schema(mode="serialization", ref_template=REF)
+    schemas = schema.pop("$defs", {})
+    if wire.codec.name is not None:
+        schema = {"type": "object", "properties": {wire.codec.name: schema}, "required": [wire.codec.name]}
+    return Content("Its result.", {JSON: schema}), schemas
+
+
+def _result_type(kind: Any) -> Any:
+    """``R`` of ``Operation[R]``."""
+    return kind.__orig_bases__[0].__args__[0]

@@ -1,0 +1,197 @@
+"""A request as an endpoint sees it: decoded path, query and headers, and its body, read within bounds.
+
+The path is taken apart before it is decoded, so that a name may have a slash in it, written ``%2F``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from urllib.parse import parse_qsl, unquote_to_bytes
+
+from tarry.base.errors import InvalidArgumentError, OverloadedError
+from tarry.fronts.http.app import Receive, Scope
+from tarry.fronts.http.errors import HttpError
+
+QUERY_FIELDS_MAX = 1000
+BODIES_BYTES_MAX = 256 << 20
+"""Bodies of all requests together that are being read or carried out."""
+
+
+class ClientLeftError(Exception):
+    """The client went away; nobody is there to answer."""
+
+
+class BodyBudget:
+    """How many bytes of bodies may be in memory, of all requests together. On the loop's thread."""
+
+    def __init__(self, bytes_max: int = BODIES_BYTES_MAX) -> None:
+        self._bytes_max = bytes_max
+        self._held = 0
+
+    def take(self, size: int) -> None:
+        """
+        Raises:
+            OverloadedError: there is no room for ``size`` more now.
+        """
+        if self._held + size > self._bytes_max:
+            raise OverloadedError(
+                f"bodies of requests take {self._held + size} bytes; allowed: {self._bytes_max}; try again later"
+            )
+        self._held += size
+
+    def give_back(self, size: int) -> None:
+        self._held -= size
+
+
+class Request:
+    """One request. :meth:`close` when it was answered."""
+
+    __slots__ = (
+        "_budget", "_held", "_is_read", "_query", "_receive", "headers", "method", "scope",
+    )  # fmt: skip
+
+    def __init__(self, scope: Scope, receive: Receive, budget: BodyBudget) -> None:
+        self.scope = scope
+        self.method: str = scope["method"]
+        self.headers = {name.decode("latin-1"): value for name, value in scope["headers"]}
+        self._receive = receive
+        self._budget = budget
+        self._held = 0
+        self._is_read = False
+        self._query: list[tuple[str, str]] | None = None
+
+    @property
+    def is_read(self) -> bool:
+        """Whether its body has come to its end."""
+        return self._is_read
+
+    @property
+    def segments(self) -> list[str]:
+        """The parts of its path, decoded.
+
+        Raises:
+            InvalidArgumentError: one is not UTF-8.
+        """
+        raw = self.scope.get("raw_path") or self.scope["path"].encode()
+        return [text_of(unquote_to_bytes(part), "the path") for part in raw.split(b"/")[1:]]
+
+    @property
+    def query(self) -> list[tuple[str, str]]:
+        """Names and values of the query, in order; without a ``token``, which is an access token's secret.
+
+        Raises:
+            InvalidArgumentError: it is not UTF-8, or too much.
+        """
+        if self._query is None:
+            self._query = [field for field in _query(self.scope["query_string"]) if field[0] != "token"]
+        return self._query
+
+    def header(self, name: str) -> str | None:
+        """A header's text; its name in lower case.
+
+        Raises:
+            InvalidArgumentError: it is not UTF-8.
+        """
+        value = self.headers.get(name)
+        return None if value is None else text_of(value, f"the header {name}")
+
+    @property
+    def media_type(self) -> str | None:
+        """What its body is said to be, without parameters."""
+        raw = self.headers.get("content-type")
+        return None if raw is None else raw.decode("latin-1").partition(";")[0].strip().lower()
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """Its body as it comes; the caller bounds what it keeps.
+
+        Raises:
+            ClientLeftError: it ended in the middle.
+        """
+        while not self._is_read:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                raise ClientLeftError
+            # Before the chunk is looked at: whoever refuses the last one has read all.
+            self._is_read = not message.get("more_body", False)
+            if chunk := message.get("body", b""):
+                yield chunk
+
+    def take(self, size: int) -> None:
+        """So many bytes of its body are kept in memory, until :meth:`close` or :meth:`give_back`.
+
+        Raises:
+            OverloadedError: other requests have too many.
+        """
+        self._budget.take(size)
+        self._held += size
+
+    def give_back(self, size: int) -> None:
+        self._budget.give_back(size)
+        self._held -= size
+
+    async def body(self, bytes_max: int) -> bytes:
+        """All of its body.
+
+        Raises:
+            HttpError: 413, it is longer than ``bytes_max``; not more than that is read.
+            OverloadedError: other requests have too many.
+        """
+        self.check_length(bytes_max)
+        parts, size = [], 0
+        async for chunk in self.chunks():
+            size += len(chunk)
+            if size > bytes_max:
+                raise _too_long(size, bytes_max)
+            self.take(len(chunk))
+            parts.append(chunk)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def check_length(self, bytes_max: int) -> None:
+        """
+        Raises:
+            HttpError: 413, it says itself that its body is longer than this.
+        """
+        length = self.headers.get("content-length", b"")
+        if length.isdigit() and (len(length) > 18 or int(length) > bytes_max):
+            raise _too_long(int(length[:18]), bytes_max)
+
+    def watch(self) -> asyncio.Task[None]:
+        """Done when the client has gone; after the body was read. Cancel it when that is of no interest any more."""
+
+        async def wait() -> None:
+            while (await self._receive())["type"] != "http.disconnect":
+                pass
+
+        return asyncio.ensure_future(wait())
+
+    def close(self) -> None:
+        """What it kept is free."""
+        self._budget.give_back(self._held)
+        self._held = 0
+
+
+def text_of(raw: bytes, what: str) -> str:
+    """
+    Raises:
+        InvalidArgumentError: ``raw`` is not UTF-8.
+    """
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as error:
+        raise InvalidArgumentError(f"{what} is {raw[:60]!r}; allowed: UTF-8") from error
+
+
+def _query(raw: bytes) -> list[tuple[str, str]]:
+    try:
+        return parse_qsl(
+            raw.decode("latin-1"), keep_blank_values=True, errors="strict", max_num_fields=QUERY_FIELDS_MAX
+        )
+    except ValueError as error:
+        raise InvalidArgumentError(
+            f"the query is {raw[:60]!r}: {error}; allowed: up to {QUERY_FIELDS_MAX} fields in UTF-8"
+        ) from error
+
+
+def _too_long(size: int, bytes_max: int) -> HttpError:
+    return HttpError(413, "message_too_large", f"the body has {size} bytes or more; allowed: {bytes_max}")

@@ -1,0 +1,88 @@
+"""Which operation has which path. One that is not named here is at ``POST /v1/operations/NAME``, with its fields as a
+JSON object; those that are only of use inside Tarry (:data:`INTERNAL`) are not offered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from tarry.api import operations as ops
+from tarry.api.operation import Operation
+
+Kind = type[Operation[Any]]
+Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """Where an operation is. The names in the path are fields of it."""
+
+    kind: Kind
+    method: Method
+    path: str
+    tag: str
+
+
+INTERNAL: frozenset[Kind] = frozenset(
+    {
+        *(ops.BeginJob, ops.ReserveSeqs, ops.CommitJob, ops.AbortJob),
+        *(ops.GetQueues, ops.ReadQueue, ops.ReadCancellations, ops.FindOffset, ops.FollowQueue, ops.AdvanceGroup),
+        *(ops.GetIntakeState, ops.ReadIntake, ops.AnnounceStore, ops.SetPipelineStatus),
+    }
+)
+"""What Spark's jobs and readers by offsets ask: their arguments mean nothing to others."""
+
+TOPIC = "/v1/topics/{topic}"
+GROUP = f"{TOPIC}/groups/{{group}}"
+LETTERS = f"{GROUP}/dead-letters"
+
+NAMED = (
+    Resource(ops.Cancel, "POST", "/v1/messages/cancel", "messages"),
+    Resource(ops.CancelKeys, "POST", f"{TOPIC}/keys/cancel", "messages"),
+    Resource(ops.Reschedule, "POST", "/v1/messages/reschedule", "messages"),
+    Resource(ops.ListPending, "GET", "/v1/messages", "messages"),
+    Resource(ops.ListPending, "GET", f"{TOPIC}/messages", "messages"),
+    Resource(ops.GetHistory, "GET", "/v1/history", "messages"),
+    Resource(ops.GetPending, "GET", "/v1/topics", "topics"),
+    Resource(ops.GetTopic, "GET", TOPIC, "topics"),
+    Resource(ops.SetTopic, "PATCH", TOPIC, "topics"),
+    Resource(ops.HasTopic, "GET", f"{TOPIC}/exists", "topics"),
+    Resource(ops.Peek, "GET", f"{TOPIC}/ready", "topics"),
+    Resource(ops.ListGroups, "GET", "/v1/groups", "groups"),
+    Resource(ops.ListGroups, "GET", f"{TOPIC}/groups", "groups"),
+    Resource(ops.GetGroup, "GET", GROUP, "groups"),
+    Resource(ops.SetGroup, "PATCH", GROUP, "groups"),
+    Resource(ops.DeleteGroup, "DELETE", GROUP, "groups"),
+    Resource(ops.PauseGroup, "POST", f"{GROUP}/pause", "groups"),
+    Resource(ops.ResumeGroup, "POST", f"{GROUP}/resume", "groups"),
+    Resource(ops.Seek, "POST", f"{GROUP}/seek", "groups"),
+    Resource(ops.Receive, "POST", f"{GROUP}/receive", "consuming"),
+    Resource(ops.Ack, "POST", f"{GROUP}/ack", "consuming"),
+    Resource(ops.Nack, "POST", f"{GROUP}/nack", "consuming"),
+    Resource(ops.Extend, "POST", f"{GROUP}/extend", "consuming"),
+    Resource(ops.ListDeadLetters, "GET", LETTERS, "dead letters"),
+    Resource(ops.Respawn, "POST", f"{LETTERS}/respawn", "dead letters"),
+    Resource(ops.Purge, "POST", f"{LETTERS}/purge", "dead letters"),
+    Resource(ops.ListJobs, "GET", "/v1/jobs", "jobs"),
+    Resource(ops.ListJobs, "GET", "/v1/jobs/{job}", "jobs"),
+    Resource(ops.CancelJob, "DELETE", "/v1/jobs/{job}", "jobs"),
+    Resource(ops.CreateToken, "POST", "/v1/tokens", "access tokens"),
+    Resource(ops.ListTokens, "GET", "/v1/tokens", "access tokens"),
+    Resource(ops.LimitToken, "PATCH", "/v1/tokens/{token}", "access tokens"),
+    Resource(ops.DeleteToken, "DELETE", "/v1/tokens/{token}", "access tokens"),
+    Resource(ops.GetForecast, "GET", "/v1/forecast", "broker"),
+    Resource(ops.GetStatus, "GET", "/v1/status", "broker"),
+    Resource(ops.GetOverview, "GET", "/v1/overview", "broker"),
+    Resource(ops.Ping, "GET", "/v1/ping", "broker"),
+)
+
+
+def resources(kinds: tuple[Kind, ...] = ops.OPERATIONS) -> Iterator[Resource]:
+    """All operations that are offered, each at its paths."""
+    named = {resource.kind for resource in NAMED}
+    yield from NAMED
+    for kind in kinds:
+        if kind not in named and kind not in INTERNAL:
+            yield Resource(kind, "POST", f"/v1/operations/{kind.wire.name}", "other")

@@ -1,0 +1,168 @@
+"""Which queues a consumer reads, and how: QUERY_ASSIGNMENT of clients that leave this to the broker
+(``setClientRebalance(false)``), and SET_MESSAGE_REQUEST_MODE, by which an operator has a group pull or pop.
+
+The modes that are not PULL are in the file ``DATA/rocketmq/classic-request-modes.json``. Source:
+``QueryAssignmentProcessor`` of apache/rocketmq.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tarry.fronts.rocketmq.classic.clients import ClientRegistry
+from tarry.fronts.rocketmq.classic.codes import RequestRefused, ResponseCode
+from tarry.fronts.rocketmq.classic.connection import Answer, Request
+from tarry.fronts.rocketmq.classic.fields import json_object, json_text, to_json
+from tarry.fronts.rocketmq.classic.positions import Positions
+from tarry.fronts.rocketmq.classic.queues import RETRY_PREFIX, TopicQueues, queue_name
+from tarry.fronts.rocketmq.classic.routes import BROKER
+from tarry.fronts.rocketmq.classic.state_files import replace_json
+from tarry.fronts.rocketmq.common.names import group_name, topic_name
+from tarry.fronts.rocketmq.common.threads import RunInThread
+from tarry.fronts.rocketmq.common.topics import TopicRegistry
+
+log = logging.getLogger(__name__)
+
+PULL, POP = "PULL", "POP"
+BROADCASTING = "BROADCASTING"
+ANY_QUEUE = -1
+_VERSION = 1
+_MODES_MAX = 100_000
+
+
+class RequestModes:
+    """How groups get the messages of a topic. Any thread; what changes waits for the disk."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._popping = _load(path)
+        """Topics and groups."""
+        self._lock = threading.Lock()
+
+    def find(self, topic: str, group: str) -> str:
+        """PULL or POP."""
+        return POP if (topic, group) in self._popping else PULL
+
+    def set(self, topic: str, group: str, mode: str) -> bool:
+        """Durable when it returns; whether it was another one before.
+
+        Raises:
+            RequestRefused: SYSTEM_ERROR: there are too many.
+        """
+        with self._lock:
+            popping = self._popping - {(topic, group)} if mode == PULL else self._popping | {(topic, group)}
+            if len(popping) > _MODES_MAX:
+                raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"{_MODES_MAX} groups pop already; allowed: no more")
+            if popping == self._popping:
+                return False
+            modes = [{"topic": topic, "group": group, "mode": POP} for topic, group in sorted(popping)]
+            replace_json(self._path, {"version": _VERSION, "modes": modes})
+            self._popping = popping
+            return True
+
+
+class Assigner:
+    """On the loop's thread."""
+
+    def __init__(
+        self,
+        clients: ClientRegistry,
+        topics: TopicRegistry,
+        queues: TopicQueues,
+        positions: Positions,
+        modes: RequestModes,
+        run_in_thread: RunInThread,
+    ) -> None:
+        self._clients = clients
+        self._topics = topics
+        self._queues = queues
+        self._positions = positions
+        self._modes = modes
+        self._run_in_thread = run_in_thread
+
+    def query(self, request: Request) -> Answer:
+        """QUERY_ASSIGNMENT. Who pops, pops all queues. Queues to pull are shared out among a group's consumers; an
+        answer without assignments leaves a consumer with what it has.
+
+        Raises:
+            Refusal: TOPIC_NOT_EXIST.
+        """
+        data = json_object(request.command.body)
+        topic, group = topic_name(json_text(data, "topic"), ""), group_name(json_text(data, "consumerGroup"), "")
+        self._topics.check(topic)
+        mode = self._modes.find(topic, group)
+        if data.get("messageModel") == BROADCASTING:
+            mode, numbers = PULL, list(range(self._queues.count(topic)))
+        elif mode == POP:
+            numbers = [ANY_QUEUE]
+        else:
+            members = self._clients.client_ids(group)
+            share = _STRATEGIES.get(str(data.get("strategyName")))
+            if share is None or not members:
+                return Answer(body=to_json({}))
+            numbers = share(self._queues.count(topic), members, str(data.get("clientId")))
+        assignments = [
+            {"messageQueue": queue_name(BROKER, topic, number), "mode": mode, "attachments": None} for number in numbers
+        ]
+        return Answer(body=to_json({"messageQueueAssignments": assignments}))
+
+    async def set_mode(self, request: Request) -> Answer:
+        """SET_MESSAGE_REQUEST_MODE. A group that changes goes on from its position in the broker: what it had settled
+        beyond that may come again.
+
+        Raises:
+            RequestRefused: NO_PERMISSION: retries are always pulled. INVALID_PARAMETER.
+        """
+        data = json_object(request.command.body)
+        topic, group = topic_name(json_text(data, "topic"), ""), group_name(json_text(data, "consumerGroup"), "")
+        mode = data.get("mode", PULL)
+        if mode not in (PULL, POP):
+            raise RequestRefused(ResponseCode.INVALID_PARAMETER, f"mode is {mode!r:.60}; allowed: {PULL}, {POP}")
+        if topic.startswith(RETRY_PREFIX):
+            raise RequestRefused(ResponseCode.NO_PERMISSION, f"{topic!r:.300} is pulled always; allowed: other topics")
+        self._topics.check(topic)
+
+        def change() -> None:
+            if self._modes.set(topic, group, mode):
+                self._positions.forget(topic, group)
+
+        await self._run_in_thread(change)
+        self._clients.notify(group)
+        return Answer()
+
+
+def _share_in_rows(count: int, members: list[str], member: str) -> list[int]:
+    """The queues of one of ``members``, which are sorted: neighbours."""
+    place = members.index(member) if member in members else -1
+    if place < 0:
+        return []
+    fewer, more = divmod(count, len(members))
+    begin = place * fewer + min(place, more)
+    return list(range(begin, begin + fewer + (place < more)))
+
+
+def _share_by_turns(count: int, members: list[str], member: str) -> list[int]:
+    return list(range(members.index(member), count, len(members))) if member in members else []
+
+
+_STRATEGIES: dict[str, Callable[[int, list[str], str], list[int]]] = {
+    "AVG": _share_in_rows,
+    "AVG_BY_CIRCLE": _share_by_turns,
+}
+"""Source: ``AllocateMessageQueueAveragely`` and its neighbour."""
+
+
+def _load(path: Path) -> frozenset[tuple[str, str]]:
+    try:
+        modes: list[dict[str, Any]] = json.loads(path.read_bytes())["modes"]
+        return frozenset((str(mode["topic"]), str(mode["group"])) for mode in modes if mode["mode"] == POP)
+    except FileNotFoundError:
+        return frozenset()
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        log.warning("%s cannot be read, so all groups pull: %s", path, error)
+        return frozenset()

@@ -1,0 +1,48 @@
+"""What a consumer group wants of a topic: by the request, by its consumers' heartbeats, or as the broker knows it."""
+
+from __future__ import annotations
+
+from tarry.api.local import LocalBroker
+from tarry.api.operations import GetGroup
+from tarry.base.errors import NotFoundError
+from tarry.fronts.rocketmq.classic.clients import ClientRegistry, Subscription
+from tarry.fronts.rocketmq.classic.codes import RequestRefused, ResponseCode
+from tarry.fronts.rocketmq.common.threads import RunInThread
+
+
+class GroupFilters:
+    """On the loop's thread."""
+
+    def __init__(self, broker: LocalBroker, clients: ClientRegistry, run_in_thread: RunInThread) -> None:
+        self._broker = broker
+        self._clients = clients
+        self._run_in_thread = run_in_thread
+
+    async def find(self, topic: str, group: str, given: tuple[str, str] | None) -> str:
+        """A filter as the broker writes it. ``given``: the expression and its type that the request has, if it has one.
+
+        Raises:
+            Refusal: SUBSCRIPTION_PARSE_FAILED. RequestRefused: SUBSCRIPTION_NOT_EXIST: no consumer has said it, and the
+                broker does not know it from before.
+        """
+        if (said := self.find_said(topic, group, given)) is not None:
+            return said
+
+        def look_up() -> str:
+            try:
+                return self._broker.call(GetGroup(topic, group)).filter
+            except NotFoundError as error:
+                raise RequestRefused(
+                    ResponseCode.SUBSCRIPTION_NOT_EXIST,
+                    f"consumer group {group!r:.300} has not said in a heartbeat what it wants of topic {topic!r:.300}",
+                ) from error
+
+        return await self._run_in_thread(look_up)
+
+    def find_said(self, topic: str, group: str, given: tuple[str, str] | None) -> str | None:
+        """:meth:`find`, without asking the broker; None: only it may know."""
+        if given is not None:
+            expression, kind = given
+            return self._clients.filter_text(Subscription(topic, expression, kind, 0))
+        subscription = self._clients.subscription(group, topic)
+        return None if subscription is None else self._clients.filter_text(subscription)

@@ -1,0 +1,118 @@
+"""Who may ask: secrets in a request, tokens of namespaces, and what an open front trusts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tarry.broker import Broker
+from tarry.fronts.http.access import Access, mode_of
+from tarry.testing import open_broker
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Broker]:
+    with open_broker(tmp_path) as broker:
+        yield broker
+
+
+def request(method: str = "GET", query: str = "", **headers: str) -> dict[str, Any]:
+    given = [(name.replace("_", "-").encode(), value.encode("latin-1")) for name, value in headers.items()]
+    return {"type": "http", "method": method, "query_string": query.encode(), "headers": given}
+
+
+def test_where_a_secret_may_be(broker: Broker) -> None:
+    access = Access(broker, "tokens")
+    made = broker.create_token("orders", secret="a+b=c&d%5Fe/f.ghijklmnop")
+    shown = [
+        request(x_token=made.secret),
+        request(authorization=f"Bearer {made.secret}"),
+        request(authorization=f"bearer  {made.secret} "),
+        request(query="ttl=1&token=a%2Bb%3Dc%26d%255Fe%2Ff.ghijklmnop"),
+    ]
+    for scope in shown:
+        identity = access.check(scope)
+        assert identity is not None
+        assert identity.token_for("orders") is not None
+        assert identity.token_for("other") is None
+    for scope in (
+        request(),
+        request(x_token="x" * 24),
+        request(x_token=made.secret + "x"),
+        request(x_token="\xff\xfe" * 20),
+        request(authorization=f"Basic {made.secret}"),
+        request(query=f"tokens={made.secret}"),
+        request(x_token=broker.tokens()[0].digest),
+        request(x_token=made.id),
+    ):
+        assert access.check(scope) is None
+
+
+def test_a_change_holds_for_the_next_request(broker: Broker) -> None:
+    access = Access(broker, "tokens")
+    secret = "s" * 30
+    assert access.identify(secret) is None
+    made = broker.create_token("a", secret=secret)
+    everything = broker.create_token("*", secret=secret)
+    identity = access.identify(secret)
+    assert identity is not None
+    assert identity.for_everything
+    assert {token.id for token in identity.tokens.values()} == {made.id, everything.id}
+    own = identity.token_for("a")
+    assert own is not None
+    assert own.id == made.id, "a namespace's own limits before those of *"
+    broker.delete_token(everything.id)
+    identity = access.identify(secret)
+    assert identity is not None
+    assert not identity.for_everything
+    broker.delete_token(made.id)
+    assert access.identify(secret) is None
+
+
+def test_tokens_are_needed(broker: Broker) -> None:
+    access = Access(broker, "tokens")
+    one, everything = broker.create_token("a"), broker.create_token()
+    assert access.refusal(request(x_token=everything.secret)) is None
+    none, narrow = access.refusal(request()), access.refusal(request(x_token=one.secret))
+    assert none is not None
+    assert narrow is not None
+    assert (none.status, narrow.status) == (401, 403)
+    assert one.secret not in narrow.text
+
+
+@pytest.mark.parametrize(
+    ("method", "headers", "allowed"),
+    [
+        ("GET", {"host": "127.0.0.1:7777"}, True),
+        ("GET", {"host": "localhost"}, True),
+        ("GET", {"host": "[::1]:7777"}, True),
+        ("GET", {"host": "app.localhost:1"}, True),
+        ("GET", {"host": "evil.example:7777"}, False),  # whose name server says 127.0.0.1
+        ("GET", {"host": "127.0.0.1.evil.example"}, False),
+        ("GET", {"host": "192.168.1.1"}, False),
+        ("GET", {}, False),
+        ("GET", {"host": "localhost", "origin": "http://evil.example"}, True),  # cannot read the answer
+        ("POST", {"host": "localhost:7777"}, True),  # curl
+        ("POST", {"host": "localhost:7777", "origin": "http://localhost:7777"}, True),
+        ("POST", {"host": "localhost:7777", "origin": "http://localhost:80"}, False),
+        ("POST", {"host": "localhost:7777", "origin": "http://evil.example"}, False),
+        ("PUT", {"host": "localhost:7777", "origin": "null"}, False),
+        ("DELETE", {"host": "localhost:7777", "sec_fetch_site": "cross-site"}, False),
+        ("DELETE", {"host": "localhost:7777", "sec_fetch_site": "same-origin"}, True),
+    ],
+)
+def test_an_open_front(method: str, headers: dict[str, str], allowed: bool, broker: Broker) -> None:
+    refusal = Access(broker, "open").refusal(request(method, **headers))
+    assert (refusal is None) is allowed
+    if refusal is not None:
+        assert refusal.status == 403
+
+
+def test_the_mode() -> None:
+    assert mode_of("auto", "127.0.0.1:0") == mode_of("auto", "[::1]:1") == mode_of("auto", "localhost:1") == "open"
+    assert mode_of("auto", "0.0.0.0:1") == mode_of("auto", "10.0.0.1:1") == mode_of("auto", "[::]:1") == "tokens"
+    assert mode_of("open", "0.0.0.0:1") == "open"
+    assert mode_of("tokens", "127.0.0.1:1") == "tokens"
