@@ -46,16 +46,16 @@ def _java(directory: Path) -> list[str]:
     ]
 
 
-def _classic_java(version: str) -> Callable[[Path], list[str]]:
-    """The classic client's program with that version of it."""
+def _classic_java(main: str, *settings: str) -> Callable[[Path], list[str]]:
+    """A program with the classic client, and its main class. ``settings``: Maven's, for its version."""
 
     def build_with(directory: Path) -> list[str]:
         if not _is_built(directory):
             words = ["compile", "dependency:copy-dependencies", "-DoutputDirectory=target/lib"]
-            _run(directory, "mvn", "-q", "-B", f"-Drocketmq.version={version}", *words)
+            _run(directory, "mvn", "-q", "-B", *settings, *words)
             _mark(directory)
         options = ["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Duser.home=."]
-        return ["java", *options, "-cp", f"{directory}/target/classes:{directory}/target/lib/*", "classic.Main"]
+        return ["java", *options, "-cp", f"{directory}/target/classes:{directory}/target/lib/*", main]
 
     return build_with
 
@@ -91,8 +91,9 @@ LANGUAGES: dict[str, Callable[[Path], list[str]]] = {
     "go": _go,
     "rust": _rust,
     "classic-go": _go,
-    "classic-java": _classic_java("5.3.3"),
-    "classic-java-4.9": _classic_java("4.9.8"),
+    "classic-java": _classic_java("classic.Main"),
+    "classic-java-4.9": _classic_java("classic.Main", "-Drocketmq.version=4.9.8"),
+    "classic-spring": _classic_java("spring.Main"),
 }
 SOURCES = {"classic-java-4.9": "classic-java"}
 """Where a program is, if not under its own name."""
