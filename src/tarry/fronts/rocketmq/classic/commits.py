@@ -54,10 +54,13 @@ class Commits:
 
     async def flush(self) -> None:
         """Until all that is gathered now counts, durably."""
-        while self._writing is not None or self._gathered:
+        while True:
             self._write()
-            if self._writing is not None:
-                await asyncio.shield(self._writing)
+            # One that is done may still be here: its call-back runs in the next turn, for which to await a future
+            # that is done does not wait.
+            if self._writing is None or self._writing.done():
+                return
+            await asyncio.shield(self._writing)
 
     def close(self) -> None:
         """The same, in this thread; last."""
@@ -81,14 +84,15 @@ class Commits:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._writing is not None or not self._gathered:
+        if not self._gathered or (self._writing is not None and not self._writing.done()):
             return
         gathered = self._take()
         self._writing = self._run_in_thread(lambda: self._write_down(gathered))
         self._writing.add_done_callback(self._on_written)
 
     def _on_written(self, written: asyncio.Future[None]) -> None:
-        self._writing = None
+        if self._writing is written:
+            self._writing = None
         if not written.cancelled() and (error := written.exception()) is not None:
             log.error("offsets were not committed", exc_info=error)
         if self._gathered and self._timer is None:
