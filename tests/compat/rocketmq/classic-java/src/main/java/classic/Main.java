@@ -28,6 +28,7 @@ final class Main {
         scenarios.putAll(Consuming.SCENARIOS);
         scenarios.putAll(Newer.SCENARIOS);
         scenarios.putAll(Standing.SCENARIOS);
+        scenarios.putAll(Moving.SCENARIOS);
         if (arguments.length < 4 || !scenarios.containsKey(arguments[1])) {
             System.err.println("usage: ENDPOINT SCENARIO TOPIC GROUP [...]; scenarios: " + scenarios.keySet());
             return 2;
