@@ -31,7 +31,7 @@ class _Broker:
         self._seq = seq
 
     def state(self) -> IntakeState:
-        return IntakeState(0, self._seq, self._seq, 0, None, 0, self._seq, 0, [], now_ms(), 0, "")
+        return IntakeState(0, self._seq, self._seq, 0, None, 0, self._seq, 0, [], now_ms(), 0, "", "")
 
     def store_committed(self) -> None:
         pass

@@ -44,6 +44,7 @@ class FakeIntake(flight.FlightServerBase):  # type: ignore[misc]
     def __init__(self, store_uri: str) -> None:
         super().__init__("grpc://127.0.0.1:0")
         self.store_uri = store_uri
+        self.table_id = Store.open(store_uri).table_id
         self.address = f"127.0.0.1:{self.port}"
         self.frames: list[pa.RecordBatch] = []
         self.first_seq = 0
@@ -79,6 +80,7 @@ class FakeIntake(flight.FlightServerBase):  # type: ignore[misc]
             "now_ms": NOW_MS + 1,
             "shard": 0,
             "store_uri": self.store_uri,
+            "table_id": self.table_id,
         }
 
     def wait_until(self, done: Callable[[], bool], timeout_s: float = 90) -> None:

@@ -32,7 +32,7 @@ class FakeBulk(flight.FlightServerBase):  # type: ignore[misc]
         super().__init__("grpc://127.0.0.1:0")
         self.address = f"127.0.0.1:{self.port}"
         self.store_uri = str(root)
-        Store.open(self.store_uri)
+        self.table_id = Store.open(self.store_uri).table_id
         self.limits = Limits()
         self.lock = threading.RLock()
         self.attempts: dict[int, dict[str, Any]] = {}
@@ -101,7 +101,8 @@ class FakeBulk(flight.FlightServerBase):  # type: ignore[misc]
             self.attempts[job["number"]] = {"job": body["job"], "reserved": 0, "aborted": False}
         limits = {**asdict(self.limits), "levels": list(self.limits.levels)}
         answer = {name: job[name] for name in ("state", "number", "rows", "topics")}
-        return {**answer, "store_uri": self.store_uri, "shard": 0, "now_ms": NOW_MS, "limits": limits}
+        place = {"store_uri": self.store_uri, "table_id": self.table_id, "shard": 0}
+        return {**answer, **place, "now_ms": NOW_MS, "limits": limits}
 
     def on_bulk_reserve(self, body: dict[str, Any]) -> dict[str, Any]:
         attempt = self._attempt(body["number"])

@@ -161,7 +161,7 @@ def test_rows_that_move_to_the_store_while_they_are_read(client: Client, served:
     for n in range(20):
         client.schedule("a", b"%d" % n, delay=3600)
     state = served.broker.intake_state()
-    moment = pending.PlannedState(state["store_uri"], 0, (0, 0), (), ())
+    moment = pending.PlannedState(state["store_uri"], state["table_id"], 0, (0, 0), (), ())
     to_store(served)
     wait_until(lambda: served.broker.intake_state()["committed_seq"] == 20)
     with BrokerClient(served.address) as calls:
@@ -184,10 +184,10 @@ def test_rows_of_cancelled_jobs() -> None:
     batch = pa.RecordBatch.from_pydict(
         {"seq": seqs, "due_ms": [100] * 4, "kind": pa.array([0] * 4, pa.int8()), "topic": ["a"] * 4}
     )
-    moment = pending.PlannedState("", 0, (50, 3), ((4, 0, 0), (5, 101, 0)), ())
+    moment = pending.PlannedState("", "", 0, (50, 3), ((4, 0, 0), (5, 101, 0)), ())
     empty = pa.array([], pa.int64()).to_numpy()
     assert pending.is_pending(batch, moment, empty).tolist() == [True, True, False, True]
-    fired = pending.PlannedState("", 0, (101, 3), (), ())
+    fired = pending.PlannedState("", "", 0, (101, 3), (), ())
     assert pending.is_pending(batch, fired, empty).tolist() == [True, False, False, False]
     assert Bounds(topics=frozenset({"b"})).rows_within(batch).tolist() == [False] * 4
 

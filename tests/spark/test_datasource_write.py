@@ -14,7 +14,8 @@ import pytest
 
 from tarry.base.errors import UnavailableError
 from tarry.spark import sorted_by_due
-from tarry.spark.datasource.staging import can_reach
+from tarry.store import table_id_at
+from tarry.store.place import Place
 
 from .fake_bulk import NOW_MS, FakeBulk
 
@@ -325,7 +326,7 @@ def test_a_disk_that_is_full(spark: SparkSession, bulk: FakeBulk) -> None:
 @pytest.mark.rest
 def test_a_store_that_tasks_cannot_reach(spark: SparkSession, bulk: FakeBulk, tmp_path: Path) -> None:
     reachable, bulk.store_uri = bulk.store_uri, str(tmp_path / "elsewhere")
-    assert not can_reach(bulk.store_uri)
+    assert table_id_at(Place.of(bulk.store_uri)) is None
     with pytest.raises(Exception, match="this task cannot write to the store at"):
         write(some(spark, 10), bulk, mode="bulk")
 

@@ -220,7 +220,7 @@ def test_a_stale_driver_cannot_commit(spark: SparkSession, intake: FakeIntake, t
     store = Store.open(intake.store_uri)
     with BrokerClient(intake.address) as client:
         stale = ScheduleBatch(store, client, Reporter.of_job(client, "schedule"), intake.address)
-        task = StageTask(intake.address, store.root, 0)
+        task = StageTask(intake.address, store.root, store.table_id, 0)
         planned_same = [task.stage_range(client, 0, 1_000)]
         planned_further = [task.stage_range(client, 0, 500), task.stage_range(client, 500, 1_000)]
         with running(spark, intake, tmp_path / "c"):
@@ -245,7 +245,7 @@ def test_a_stale_query_fails_and_its_successor_goes_on(spark: SparkSession, inta
         other = Store.open(intake.store_uri)  # another driver, which has committed part of what comes
         intake.add(50)
         with BrokerClient(intake.address) as client:
-            files = StageTask(intake.address, other.root, 0).stage_range(client, 1_000, 1_050).files
+            files = StageTask(intake.address, other.root, other.table_id, 0).stage_range(client, 1_000, 1_050).files
         other.commit(files, 1_000, 1_050)
         intake.add(950)
         assert "is at seq 1050" in failed(stale)

@@ -40,7 +40,8 @@ STATE = IntakeState(
     cancelled_jobs=[],
     now_ms=1_059_999,
     shard=0,
-    store_uri="store",
+    store_uri="/store",
+    table_id="t",
 )
 
 

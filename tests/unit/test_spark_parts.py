@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -275,7 +276,7 @@ class Numbers:
 def test_a_task_stages_its_partition_in_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(staging, "CHUNK_BYTES", 100_000)
     store = Store.open(str(tmp_path / "store"))
-    job = BulkAttempt("j", "open", 0, store.root, 0, NOW_MS, Limits())
+    job = BulkAttempt("j", "open", 0, store.root, store.table_id, 0, NOW_MS, Limits())
     checker = RowChecker(NOW_MS, job.limits, {"topic": "t"})
     batch = pa.RecordBatch.from_pydict({"body": [b"x" * 1000] * 50, "delay_ms": [n * 86_400_000 for n in range(50)]})
     staged = Load(Numbers(), job).run([batch] * 10, checker, 3, "bulk")  # type: ignore[arg-type]
@@ -289,7 +290,7 @@ def test_a_task_stages_its_partition_in_chunks(tmp_path: Path, monkeypatch: pyte
 def test_files_of_a_task_that_fails_are_taken_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(staging, "CHUNK_BYTES", 1000)
     store = Store.open(str(tmp_path / "store"))
-    job = BulkAttempt("j", "open", 0, store.root, 0, NOW_MS, Limits())
+    job = BulkAttempt("j", "open", 0, store.root, store.table_id, 0, NOW_MS, Limits())
     good = pa.RecordBatch.from_pydict({"body": [b"x" * 1000] * 50})
     bad = pa.RecordBatch.from_pydict({"body": [None]}, schema=good.schema)
     checker = RowChecker(NOW_MS, job.limits, {"topic": "t", "delay_ms": 1})
@@ -301,7 +302,7 @@ def test_files_of_a_task_that_fails_are_taken_away(tmp_path: Path, monkeypatch: 
 def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(staging, "CHUNK_BYTES", 1000)
     store = Store.open(str(tmp_path / "store"))
-    job = BulkAttempt("j", "open", 0, store.root, 0, NOW_MS, Limits())
+    job = BulkAttempt("j", "open", 0, store.root, store.table_id, 0, NOW_MS, Limits())
     good = pa.RecordBatch.from_pydict({"body": [b"x" * 1000] * 50})
     checker = RowChecker(NOW_MS, job.limits, {"topic": "t", "delay_ms": 1})
     times = iter([False, False, True])
@@ -322,9 +323,13 @@ def test_chunks_and_reach(tmp_path: Path) -> None:
     batch = pa.RecordBatch.from_pydict({"n": list(range(10))})
     assert [len(held) for held in chunks([batch] * 5, 100)] == [2, 2, 1]
     assert list(chunks([], 100)) == []
-    assert not can_reach(str(tmp_path / "none"))
-    assert not can_reach("nonsense://x")
-    assert can_reach(Store.open(str(tmp_path / "store")).root)
+    store = Store.open(str(tmp_path / "store"))
+    job = BulkAttempt("j", "open", 0, store.root, store.table_id, 0, NOW_MS, Limits())
+    assert can_reach(job)
+    assert not can_reach(replace(job, store_uri=str(tmp_path / "none")))
+    assert not can_reach(replace(job, store_uri="nonsense://x"))
+    # Another machine's directory of the same name.
+    assert not can_reach(replace(job, store_uri=Store.open(str(tmp_path / "other")).root))
 
 
 # -- bounds ------------------------------------------------------------------------------------------------------------

@@ -56,6 +56,7 @@ class Broker:
             now_ms=self.now_ms,
             shard=0,
             store_uri="",
+            table_id="",
         )
 
     def store_committed(self) -> None:

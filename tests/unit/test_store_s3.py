@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from pyarrow import fs
 
+from tarry.base.errors import UnavailableError
 from tarry.store import StaleCommitError, Store, read_window, remove_orphans, remove_replaced, rewrite, stage
 from tarry.store.upkeep import expired, plan
 
@@ -22,6 +23,20 @@ def test_open_commit_replay_and_read(s3_uri: str) -> None:
         store.commit(staged(store, 40, 50), 40, 50)
     window = read_window(store.snapshot(), (NOW_MS + 5 * 60_000, 0), NOW_MS + 9 * 60_000, batch_rows=2)
     assert [s for batch in window for s in batch["seq"].to_pylist()] == [5, 6, 7, 8]
+
+
+@pytest.mark.parametrize("scheme", ["s3a", "s3n"])
+def test_hadoop_names_of_s3_are_the_same_place(s3_uri: str, scheme: str) -> None:
+    store, same = Store.open(s3_uri), Store.open(f"{scheme}{s3_uri.removeprefix('s3')}/", create=False)
+    assert (same.root, same.table_id) == (s3_uri, store.table_id)
+    same.commit(staged(same, 0, 20), 0, 20)
+    assert seqs(store) == list(range(20))
+
+
+def test_a_job_makes_no_table(s3_uri: str) -> None:
+    Store.open(s3_uri)
+    with pytest.raises(UnavailableError, match="there is no store at"):
+        Store.open(f"{s3_uri}-other", create=False)
 
 
 def test_of_two_drivers_one_commits(s3_uri: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,8 +20,10 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from tarry.base.addresses import parse_networks, parse_ports
 from tarry.base.delay import DELAY_MS_MAX, ROCKETMQ_LEVELS, parse_duration_ms, parse_levels
 from tarry.base.errors import InvalidArgumentError
+from tarry.base.spark_conf import parse_lines
 
 ENV_PREFIX = "TARRY_"
 NOT_SETTINGS = frozenset({"TARRY_CONFIG", "TARRY_ENDPOINT"})
@@ -106,12 +108,45 @@ def _levels(value: str) -> str:
     return value
 
 
+def _spark_conf(value: object) -> object:
+    """A table or a list of a file is the same as lines."""
+    if isinstance(value, Mapping):
+        value = [f"{name}={text}" for name, text in value.items()]
+    if isinstance(value, list | tuple):
+        value = "\n".join(map(str, value))
+    if isinstance(value, str):
+        try:
+            parse_lines(value)
+        except InvalidArgumentError as error:
+            raise ValueError(str(error)) from error
+    return value
+
+
+def _networks(value: str) -> str:
+    try:
+        parse_networks(value)
+    except InvalidArgumentError as error:
+        raise ValueError("no networks") from error
+    return value
+
+
+def _ports(value: str) -> str:
+    try:
+        parse_ports(value)
+    except InvalidArgumentError as error:
+        raise ValueError("no ports") from error
+    return value
+
+
 # The upper ends keep sums of several of them far inside of int64.
 Bytes = Annotated[int, BeforeValidator(_bytes), Field(le=BYTES_LIMIT)]
 Milliseconds = Annotated[int, BeforeValidator(_milliseconds), Field(le=DELAY_MS_LIMIT)]
 Count = Annotated[int, BeforeValidator(_no_bool), Field(le=1 << 31)]
 Address = Annotated[str | None, BeforeValidator(_empty_is_none), AfterValidator(_address)]
 Optional = Annotated[str | None, BeforeValidator(_empty_is_none)]
+SparkConf = Annotated[str, BeforeValidator(_spark_conf)]
+Networks = Annotated[str, AfterValidator(_networks)]
+Ports = Annotated[str, AfterValidator(_ports)]
 Levels = Annotated[str, AfterValidator(_levels)]
 Directory = Annotated[Path, AfterValidator(Path.expanduser)]
 
@@ -132,6 +167,9 @@ class Config(BaseSettings):
     shard: Count = Field(0, ge=0, le=999, description="This broker's part of the store.")
 
     flight: Address = Field("127.0.0.1:7611", description="HOST:PORT of the Arrow Flight front; empty: off.")
+    flight_advertised: Address = Field(
+        None, description="HOST:PORT by which Spark's executors reach the Flight front; empty: as the broker does."
+    )
     flight_calls_max: Count = Field(
         1_000, ge=2, description="Most calls of Flight clients at a time; one peer address has half of it."
     )
@@ -170,9 +208,22 @@ class Config(BaseSettings):
 
     metrics: Address = Field(None, description="HOST:PORT of Prometheus metrics, over HTTP; empty: off.")
 
+    push: Literal["on", "off"] = Field("on", description="Push messages to the URLs of push subscriptions.")
+    push_private_addresses: Networks = Field(
+        "off", description='Private addresses that may be pushed to: networks, as in "10.0.0.0/8 fd00::/8"; on: all.'
+    )
+    push_ports: Ports = Field("all", description="Ports that may be pushed to.")
+    push_ca_file: Optional = Field(
+        None, description="PEM file of certificate authorities that are trusted beside the system's."
+    )
+
     pipeline: Literal["on", "off"] = Field("on", description="Start and supervise the Spark pipeline.")
     spark_master: str = Field("local[*]", min_length=1, description="Spark master of the pipeline.")
     spark_memory: str = Field("1g", pattern=r"^[0-9]+[kmgtKMGT]$", description="Memory of the pipeline's driver JVM.")
+    spark_conf: SparkConf = Field("", description="Settings for the pipeline's Spark, NAME=VALUE, one a line.")
+    spark_conf_file: Optional = Field(
+        None, description="File with more of them, as in spark-defaults.conf; those of spark_conf win."
+    )
     schedule_interval_ms: Milliseconds = Field(
         60_000, ge=100, description="The schedule query commits at least this often..."
     )
@@ -238,8 +289,14 @@ class Config(BaseSettings):
 
     @property
     def store_uri(self) -> str:
-        """Where the store is."""
-        return self.store if self.store is not None else str(self.data / "store")
+        """Where the store is: a URI, or an absolute path, which means the same in any working directory."""
+        if self.store is None:
+            return str(self.data.absolute() / "store")
+        return self.store if ":/" in self.store else str(Path(self.store).absolute())
+
+    def anchored(self) -> Config:
+        """The same with absolute places: they stay where they are when the process goes to another directory."""
+        return self.model_copy(update={"data": self.data.absolute(), "store": self.store_uri})
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,8 +375,12 @@ def allowed(name: str) -> str:
     if AfterValidator(_address) in field.metadata:
         return 'HOST:PORT, or "" for none'
     return {
+        "push_private_addresses": 'networks, as in "10.0.0.0/8 fd00::/8", "on" or "off"',
+        "push_ports": 'ports and ranges, as in "80 443 8000-9000", or "all"',
         "delay_levels": 'durations, as in "1s 5s 1m"',
         "spark_memory": 'a number with k, m, g or t, as in "2g"',
+        "spark_conf": 'lines such as "spark.ui.enabled=true", without spark.master and spark.sql.session.timeZone',
+        "spark_conf_file": 'a path, or "" for none',
         "store": 'a path or URI, or "" for the default',
     }.get(name, "a path" if field.annotation is Path else "a text")
 

@@ -52,9 +52,9 @@ class Pipeline:
         }
 
     def store_place(self) -> dict[str, Any]:
-        """Where the store is, which part of it is this broker's, and the time."""
-        config = self._config
-        return {"store_uri": config.store_uri, "shard": config.shard, "now_ms": self._clock.now_ms()}
+        """Where the store is and which table, what part of it is this broker's, and the time."""
+        uri, table_id = self._store.place
+        return {"store_uri": uri, "table_id": table_id, "shard": self._config.shard, "now_ms": self._clock.now_ms()}
 
     def read_intake(self, request: ReadIntake) -> Iterator[pa.RecordBatch]:
         """A range of what was accepted.

@@ -45,6 +45,7 @@ class Status:
     def read(self) -> dict[str, Any]:
         """Health, counters and positions as they are now."""
         wheel, intake, last, snapshot = self._wheel, self._intake, self._progress.last, self._store.snapshot
+        uri, table_id = self._store.place
         fatal = self._health.fatal
         return {
             "version": VERSION,
@@ -62,7 +63,12 @@ class Status:
             "queue_lateness_ms": self._lateness.queued().summary(),
             "wheel": {"rows": wheel.rows, "bytes": int(wheel.bytes), "loaded_until_ms": wheel.loaded.due_ms},
             "intake": {"first_seq": intake.first_seq, "next_seq": intake.published_seq},
-            "store": {"version": snapshot.version, "committed_seq": snapshot.committed_seq},
+            "store": {
+                "uri": uri,
+                "table_id": table_id,
+                "version": snapshot.version,
+                "committed_seq": snapshot.committed_seq,
+            },
             "registry": {"in_use": self._registry.exists, "made_again_ms": self._registry.made_again_ms},
             "checkpoint": {"fired_until_ms": last.fired_until_ms, "fired_seq": last.fired_seq},
             "pipeline": self._pipeline.status,

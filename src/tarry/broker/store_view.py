@@ -61,6 +61,11 @@ class StoreFollower:
         assert isinstance(view, View)
         return view.snapshot
 
+    @property
+    def place(self) -> tuple[str, str]:
+        """The table's absolute path or URI, and its id."""
+        return self._store.root, self._store.table_id
+
     def newest(self) -> Snapshot:
         """The store's newest snapshot, which the loader may not have."""
         return self._store.snapshot()

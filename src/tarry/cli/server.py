@@ -75,7 +75,7 @@ def _serve(config: Config, files_max: int, stop: StopSignals, stack: ExitStack) 
     placement = SharedCore() if config.share_core == "on" else ANY_CORE
     broker = stack.enter_context(Broker.open(config, placement=placement))
     ports = sum(address is not None for address in (config.flight, config.rocketmq, config.remoting, config.http))
-    connections = ConnectionLimits.of(files_max, ports)
+    connections = ConnectionLimits.of(files_max, ports + (config.push == "on"))
     address = None
     if config.flight is not None:
         from tarry.fronts.flight import FlightFront
@@ -96,6 +96,10 @@ def _serve(config: Config, files_max: int, stop: StopSignals, stack: ExitStack) 
         http = _http_front().start(broker, config.http, placement, connections)
         stack.callback(http.stop)
         fronts.append(f"http on {http.address}")
+    if config.push == "on":
+        from tarry.fronts.push.front import PushFront
+
+        stack.callback(PushFront.start(broker, placement, connections).stop)
     fronts = fronts or ["no front"]
     if config.metrics is not None:
         from tarry.fronts.metrics import MetricsFront

@@ -12,6 +12,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tarry.base.errors import InvalidArgumentError, TarryError, UnavailableError
@@ -24,8 +25,10 @@ from tarry.relay.runner import Runner
 from tarry.relay.settings import RelaySettings, RunOptions
 from tarry.relay.status import RelayStatus
 from tarry.relay.table import RelayStore
+from tarry.spark.runtime.conf import user_conf
 from tarry.spark.runtime.session import build_session, one_line
 from tarry.store import StaleCommitError
+from tarry.store.place import Place
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -44,9 +47,12 @@ class Relay:
     """Both queries and their supervision. ``run`` once."""
 
     def __init__(self, settings: RelaySettings, running: RunOptions, status: RelayStatus | None = None) -> None:
-        self.settings, self.running = settings, running
+        # Sources and tasks run in other processes, with working directories of their own.
+        self.settings = replace(settings, store=Place.of(settings.store).uri)
+        self.running = replace(running, checkpoint=running.checkpoint.absolute())
         self.status = status or RelayStatus(settings.name)
         Rules(settings)  # refuses patterns that are none
+        self._conf = user_conf(running.spark_conf, running.spark_conf_file)
 
     def run(self, stop: threading.Event, on_status: Callable[[dict[str, Any]], None]) -> None:
         """Relay until ``stop``; ``on_status`` gets the status every ``status_interval_ms``.
@@ -72,7 +78,7 @@ class Relay:
         Raises:
             TarryError: repeating cannot help.
         """
-        runners = [Runner(spark, self.settings, store.root, deliver=deliver) for deliver in (False, True)]
+        runners = [Runner(spark, self.settings, store, deliver=deliver) for deliver in (False, True)]
         works: list[BatchWork] = [
             ScheduleBatches(self.settings, store, runners[0], self.status),
             DeliverBatches(self.settings, self.running, store, runners[1], self.status),
@@ -100,6 +106,7 @@ class Relay:
             memory=self.running.memory,
             work=self.running.checkpoint.with_name(f".{self.running.checkpoint.name}.spark-tmp"),
             settings={"spark.scheduler.mode": "FAIR"},
+            conf=self._conf,
         )
 
     def start(self, spark: SparkSession, name: str, on_batch: Callable[[DataFrame, int], None]) -> StreamingQuery:
@@ -116,7 +123,7 @@ class Relay:
             .load()
             .writeStream.queryName(f"{self.settings.name}-{name}")
             .foreachBatch(on_batch)
-            .option("checkpointLocation", (self.running.checkpoint.absolute() / name).as_uri())
+            .option("checkpointLocation", (self.running.checkpoint / name).as_uri())
             .trigger(processingTime=f"{interval_ms} milliseconds")
             .start()
         )

@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING
 from tarry.relay.deliver import DeliverPlan, DeliverWork, ReadAheadRows
 from tarry.relay.schedule import SchedulePlan, ScheduleWork, ShardResult
 from tarry.relay.settings import RelaySettings
+from tarry.relay.table import RelayStore
 from tarry.relay.writer import KafkaWriters
+from tarry.store import check_same_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,9 +31,11 @@ class Task:
 
     settings: RelaySettings
     root: str
+    table_id: str
     deliver: bool
 
     def __call__(self, plan: SchedulePlan | DeliverPlan) -> ShardResult:
+        check_same_table(self.root, self.table_id)
         writers = self.writers()
         try:
             return self.work()(plan, writers)
@@ -51,10 +55,10 @@ class Task:
 class Runner:
     """Does the plans of one query, one batch after the other."""
 
-    def __init__(self, spark: SparkSession, settings: RelaySettings, root: str, *, deliver: bool) -> None:
+    def __init__(self, spark: SparkSession, settings: RelaySettings, store: RelayStore, *, deliver: bool) -> None:
         self._spark = spark
         self._direct_rows_max = settings.direct_rows_max
-        self._task = Task(settings, root, deliver)
+        self._task = Task(settings, store.root, store.table_id, deliver)
         self._work, self._writers = self._task.work(), self._task.writers()
         self._threads = ThreadPoolExecutor(settings.shards, thread_name_prefix="tarry-relay")
 

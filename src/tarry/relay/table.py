@@ -32,7 +32,7 @@ class RelayStore:
     def __init__(self, uri: str, shard: int, *, create: bool) -> None:
         self.delivered = Reached(0, 0)
         """Up to where all shards have delivered, by their markers, as far as the driver knows."""
-        self._publisher = Publisher(uri, shard=shard, create=create, may_clean_up=self._may_clean_up)
+        self._publisher = Publisher(uri, shard=shard, create=create, mends=create, may_clean_up=self._may_clean_up)
         self.table = Store(self._publisher)
         """The same table as a broker's store is used: for its upkeep."""
 
@@ -64,6 +64,11 @@ class RelayStore:
     def root(self) -> str:
         """Where the table is, as :func:`tarry.store.stage` takes it."""
         return self._publisher.root
+
+    @property
+    def table_id(self) -> str:
+        """Which table it is, wherever it is."""
+        return self._publisher.table_id
 
     def snapshot(self) -> Snapshot:
         """As :meth:`tarry.store.Store.snapshot`."""

@@ -51,6 +51,7 @@ class IntakeState:
     now_ms: int
     shard: int
     store_uri: str
+    table_id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,7 @@ class BulkAttempt:
     state: str
     number: int
     store_uri: str
+    table_id: str
     shard: int
     now_ms: int
     limits: Limits
@@ -201,7 +203,7 @@ class BrokerClient:
         return BulkAttempt(
             job=job,
             limits=Limits(**limits),
-            **{name: answer[name] for name in ("state", "number", "store_uri", "shard", "now_ms")},
+            **{name: answer[name] for name in ("state", "number", "store_uri", "table_id", "shard", "now_ms")},
         )
 
     def reserve(self, number: int, rows: int) -> int:

@@ -10,6 +10,7 @@ Spark and no Java for any of it.
 from tarry.base.errors import StaleCommitError
 from tarry.store.claims import check_claims
 from tarry.store.due import next_due
+from tarry.store.identity import check_same_table, table_id_at
 from tarry.store.orphans import remove_orphans, remove_replaced, remove_staged
 from tarry.store.publisher import Commit, Publisher
 from tarry.store.rewrite import Rewritten, Work, rewrite
@@ -28,6 +29,7 @@ __all__ = [
     "Store",
     "Work",
     "check_claims",
+    "check_same_table",
     "next_due",
     "read_window",
     "remove_orphans",
@@ -36,4 +38,5 @@ __all__ = [
     "rewrite",
     "stage",
     "staging",
+    "table_id_at",
 ]

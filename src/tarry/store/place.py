@@ -12,6 +12,11 @@ from urllib.parse import unquote, urlsplit
 from pyarrow import fs
 
 from tarry.base.descriptors import when_free
+from tarry.base.errors import InvalidArgumentError
+
+_OBJECT_STORAGE = {"s3": "s3", "s3a": "s3", "s3n": "s3", "gs": "gs", "gcs": "gs", "abfs": "abfs", "abfss": "abfss"}
+"""Schemes that Arrow and delta-rs both know, by the names that people have for them; Hadoop's are other names of S3."""
+_ALLOWED = "a path, file:///…, s3://bucket/… (s3a:// is the same), gs://bucket/… or abfss://container@account…/…"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,13 +30,23 @@ class Place:
 
     @classmethod
     def of(cls, uri: str) -> Place:
-        """The place that a path or URI names; credentials of object storage come from the environment."""
-        scheme = urlsplit(uri).scheme
-        if scheme in ("", "file"):
-            path = Path(unquote(urlsplit(uri).path) if scheme else uri).absolute()
+        """The place that a path or URI names, absolute whatever was given; credentials of object storage come from the
+        environment.
+
+        Raises:
+            InvalidArgumentError: a scheme that is not for stores; says what to write instead.
+        """
+        scheme, separator, rest = uri.partition("://")
+        if not separator or scheme == "file":
+            local = unquote(urlsplit(uri).path) if separator or uri.startswith("file:/") else uri
+            path = Path(local).absolute()
             return cls(str(path), path, fs.LocalFileSystem(), str(path))
+        if scheme not in _OBJECT_STORAGE:
+            why = "commits on HDFS are not tested: " if scheme == "hdfs" else ""
+            raise InvalidArgumentError(f"the store's place is {uri!r}; {why}allowed: {_ALLOWED}")
+        uri = f"{_OBJECT_STORAGE[scheme]}://{rest.rstrip('/')}"
         filesystem, base = fs.FileSystem.from_uri(uri)
-        return cls(uri.rstrip("/"), None, filesystem, base.rstrip("/"))
+        return cls(uri, None, filesystem, base.rstrip("/"))
 
     def path(self, relative: str) -> str:
         """The path, for :attr:`filesystem`, of a file named in the Delta log (where names are URL-encoded)."""

@@ -71,17 +71,18 @@ class Publisher:
         *,
         shard: int,
         create: bool = True,
+        mends: bool = True,
         clock: Clock | None = None,
         version_min: int = -1,
         may_clean_up: Callable[[], bool] = lambda: True,
     ) -> None:
-        """Open the store at a path or URI. With ``create``, create it if it is not there and mend, on a local disk,
-        what a power failure left; without, only look: beside a driver that may be writing at this moment.
+        """Open the store at a path or URI. With ``create``, create it if it is not there. With ``mends``, mend, on a
+        local disk, what a power failure left; not beside a driver that may be writing at this moment.
 
         Raises:
-            InvalidArgumentError: there is a Delta table that is not a Tarry store.
+            InvalidArgumentError: there is a Delta table that is not a Tarry store, or the place can be none.
             CorruptError: the table cannot be read, or has not ``version_min``, which was acted on; nothing was changed.
-            UnavailableError: the place cannot be reached or written.
+            UnavailableError: the place cannot be reached or written, or has no table and ``create`` is false.
         """
         self._place = Place.of(uri)
         self.shard = shard
@@ -89,11 +90,15 @@ class Publisher:
         self.root = self._place.uri
         """Where the table is, as :func:`tarry.store.stage` takes it."""
         try:
-            if create and self._place.local is not None:
+            if mends and self._place.local is not None:
                 mend(self._place.local, version_min)
-            self._table = _open_or_create(self._place) if create else DeltaTable(self._place.uri)
+            self._table = _open(self._place, create=create)
+        except TableNotFoundError as error:
+            raise UnavailableError(f"there is no store at {self._place.uri}, as this machine sees it") from error
         except (DeltaError, OSError) as error:
             raise _wrapped(f"cannot open the store at {self._place.uri}", error) from error
+        self.table_id = str(self._table.metadata().id)
+        """Which table it is, wherever it is: the id in the Delta log, which stays as long as the table."""
         self._check_version(version_min)
         self._clock = clock or SystemClock()
         self._may_clean_up = may_clean_up
@@ -272,10 +277,12 @@ def add_action(file: StagedFile, now_ms: int) -> AddAction:
     return AddAction(file.path, file.size, partition, now_ms, True, json.dumps(statistics))
 
 
-def _open_or_create(place: Place) -> DeltaTable:
+def _open(place: Place, *, create: bool) -> DeltaTable:
     try:
         table = DeltaTable(place.uri)
     except TableNotFoundError:
+        if not create:
+            raise
         table = _create(place)
     columns = {each.name for each in table.schema().fields}
     if table.metadata().partition_columns != PARTITION_COLUMNS or not columns.issuperset(TABLE_SCHEMA.names):

@@ -27,19 +27,22 @@ class Store:
 
     def __init__(self, publisher: Publisher) -> None:
         self._publisher = publisher
-        self.root, self.shard = publisher.root, publisher.shard
+        self.root, self.shard, self.table_id = publisher.root, publisher.shard, publisher.table_id
 
     @classmethod
-    def open(cls, uri: str, *, shard: int = 0, clock: Clock | None = None, version_min: int = -1) -> Store:
+    def open(
+        cls, uri: str, *, shard: int = 0, create: bool = True, clock: Clock | None = None, version_min: int = -1
+    ) -> Store:
         """Open the store at a path or URI, creating it if it is not there; on a local disk, mend what a power failure
-        left.
+        left. ``create`` is for who owns the table, a broker: a job that made one would work on another table than its
+        broker's.
 
         Raises:
-            InvalidArgumentError: there is a Delta table that is not a Tarry store.
+            InvalidArgumentError: there is a Delta table that is not a Tarry store, or the place can be none.
             CorruptError: the table cannot be read, or has not ``version_min``, which was acted on; nothing was changed.
-            UnavailableError: the place cannot be reached or written.
+            UnavailableError: the place cannot be reached or written, or has no table and ``create`` is false.
         """
-        store = cls(Publisher(uri, shard=shard, clock=clock, version_min=version_min))
+        store = cls(Publisher(uri, shard=shard, create=create, clock=clock, version_min=version_min))
         store.snapshot()
         return store
 

@@ -93,6 +93,7 @@ LANGUAGES: dict[str, Callable[[Path], list[str]]] = {
     "classic-go": _go,
     "classic-java": _classic_java("classic.Main"),
     "classic-java-4.9": _classic_java("classic.Main", "-Drocketmq.version=4.9.8"),
+    "classic-admin": _classic_java("admin.Main", "-Drocketmq.version=5.3.3"),
     "classic-spring": _classic_java("spring.Main"),
 }
 SOURCES = {"classic-java-4.9": "classic-java"}

@@ -71,6 +71,7 @@ SCENARIOS = {
         Scenario("classic-look", 120),
         Scenario("classic-pop", 150, quick=False),
         Scenario("classic-request", 120),
+        Scenario("classic-admin", 300, quick=False),
         Scenario("classic-restarts", 300, restarts=3, alone=True, quick=False),
     )
 }

@@ -55,10 +55,12 @@ def groups(groups: ConsumerGroups, most: int, always: Collection[tuple[str, str]
     return {"count": len(lags), "lag": sum(lag for lag, _ in lags), "listed": infos}
 
 
-def store(snapshot: Snapshot) -> dict[str, int]:
-    """The store's files, as the broker sees them now."""
+def store(place: tuple[str, str], snapshot: Snapshot) -> dict[str, Any]:
+    """Where the store is, which table, and its files, as the broker sees them now."""
     files = snapshot.files
     return {
+        "uri": place[0],
+        "table_id": place[1],
         "version": snapshot.version,
         "committed_seq": snapshot.committed_seq,
         "files": len(files),

@@ -12,6 +12,9 @@ import uvicorn
 from tarry.fronts.common.loop_front import LoopFront, OnListening
 from tarry.fronts.http.access import Access, mode_of
 from tarry.fronts.http.app import App, Apps
+from tarry.fronts.http.console.app import console_app
+from tarry.fronts.http.exchange import as_app
+from tarry.fronts.http.lmstfy.routes import PREFIX, Lmstfy
 from tarry.fronts.http.rest.app import rest_app
 from tarry.fronts.http.services import Services
 
@@ -44,7 +47,9 @@ class HttpFront(LoopFront):
 def applications(services: Services, access: Access) -> dict[str, App]:
     """The applications by the prefix of their paths; ``access`` says who may ask them."""
     rest = rest_app(services, access)
-    return {"/v1/": rest, "/openapi.json": rest, "/docs": rest}
+    console = console_app(services, access)
+    lmstfy = as_app(Lmstfy(services, access))
+    return {PREFIX: lmstfy, "/v1/": rest, "/openapi.json": rest, "/docs": rest, "/": console}
 
 
 def _server(app: App, connections_max: int) -> uvicorn.Server:

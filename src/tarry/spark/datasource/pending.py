@@ -7,6 +7,7 @@ intake may move to the store while they are read; they are then read from there,
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -46,6 +47,7 @@ class PlannedState:
     """
 
     root: str
+    table_id: str
     shard: int
     fired: tuple[int, int]
     cancelled_jobs: tuple[tuple[int, int, int], ...]
@@ -88,11 +90,12 @@ class PendingReader(DataSourceReader):  # type: ignore[misc]
         with BrokerClient(self._endpoint) as client:
             intake = client.state()
             # In this order: what is accepted from here on may or may not be read, what was before is.
-            snapshot = open_snapshot(intake.store_uri, intake.shard)
+            snapshot = open_snapshot(intake.store_uri, intake.shard, intake.table_id)
             start, end = max(snapshot.committed_seq, intake.first_seq), intake.durable_seq
             named = list(client.cancelled(start, end)) if start < end else []
         state = PlannedState(
             snapshot.root,
+            intake.table_id,
             intake.shard,
             (intake.fired_until_ms, intake.fired_seq),
             tuple((number, due_ms, seq) for number, due_ms, seq in intake.cancelled_jobs),
@@ -149,15 +152,20 @@ def is_pending(batch: pa.RecordBatch, state: PlannedState, cancelled: Int64s) ->
     return np.asarray(keep, np.bool_)
 
 
-def open_snapshot(uri: str, shard: int) -> Snapshot:
+def open_snapshot(uri: str, shard: int, table_id: str) -> Snapshot:
     """The newest version of the store, without changing anything there.
 
     Raises:
-        UnavailableError: it cannot be read from here.
+        UnavailableError: it cannot be read from here, or the table that is seen from here is another one.
     """
     place = Place.of(uri)
     try:
         table = DeltaTable(place.uri)
+        if (found := table.metadata().id) != table_id:
+            raise UnavailableError(
+                f"the store at {place.uri} is the table {table_id}, but {socket.gethostname()} sees the table {found} "
+                "there; allowed: to read it where the broker's own table is seen, or on object storage"
+            )
         actions = pa.table(table.get_add_actions(flatten=True))
         committed = int(table.transaction_version(f"intake-{shard}") or 0)
         return Snapshot(place.uri, int(table.version()), committed, *FileColumns.of_actions(actions, shard))
@@ -237,7 +245,7 @@ def intake_rows(client: BrokerClient, state: PlannedState, start: int, end: int)
 
 
 def _moved(state: PlannedState, start: int, end: int) -> Iterator[pa.RecordBatch]:
-    snapshot = open_snapshot(state.root, state.shard)
+    snapshot = open_snapshot(state.root, state.shard, state.table_id)
     place, files = Place.of(snapshot.root), snapshot.files
     for i in np.flatnonzero((files.seq_min < end) & (files.seq_max >= start)).tolist():
         for group in groups(place, files.path[i]):

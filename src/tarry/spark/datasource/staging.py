@@ -17,11 +17,11 @@ import pyarrow as pa
 
 from tarry.api.jobs import StagedFile
 from tarry.base.bulk import prefix_of
-from tarry.base.errors import InvalidArgumentError, UnavailableError
+from tarry.base.errors import InvalidArgumentError, TarryError
 from tarry.base.message import chunks, count_topics, numbered
 from tarry.spark.broker_client import BrokerClient, BulkAttempt, Staged
 from tarry.spark.datasource.rows import RowChecker
-from tarry.store import stage, staging
+from tarry.store import stage, staging, table_id_at
 from tarry.store.place import Place
 from tarry.store.stage import FILES_MAX
 
@@ -49,7 +49,7 @@ class Load:
             DiskFullError: the store's disk, or the broker's, is full. OSError: the disk is broken.
         """
         admitted = checker.admitted(batches, partition)
-        if way == "flight" or (way == "auto" and not can_reach(self.job.store_uri)):
+        if way == "flight" or (way == "auto" and not can_reach(self.job)):
             self._send(admitted)
         else:
             self._write(admitted, partition)
@@ -61,7 +61,7 @@ class Load:
     def _write(self, admitted: Iterator[pa.RecordBatch], partition: int) -> None:
         with staging(self.job.store_uri, "the DataFrame") as self.files:
             for chunk in chunks(admitted, CHUNK_BYTES):
-                if not self.files and not can_reach(self.job.store_uri):
+                if not self.files and not can_reach(self.job):
                     raise InvalidArgumentError(
                         f"this task cannot write to the store at {self.job.store_uri}; allowed: mode 'bulk' where all "
                         "tasks reach it; without the option, tasks that do not send their rows to the broker"
@@ -102,15 +102,12 @@ class Load:
         self.keys = staged.keys
 
 
-def can_reach(uri: str) -> bool:
-    """Whether this process can write into the store there.
-
-    A directory of that name may be another machine's own: then the broker does not find the files, and does not commit.
-    """
+def can_reach(job: BulkAttempt) -> bool:
+    """Whether this process can write into the job's store: a directory of that name may be another machine's own."""
     try:
-        place = Place.of(uri)
+        place = Place.of(job.store_uri)
         if place.local is not None:
-            return (place.local / "_delta_log").is_dir() and os.access(place.local, os.W_OK)
+            return os.access(place.local, os.W_OK) and table_id_at(place) == job.table_id
         return bool(place.filesystem.get_file_info(f"{place.base}/_delta_log").type.name != "NotFound")
-    except (OSError, pa.ArrowException, UnavailableError):
+    except (OSError, pa.ArrowException, TarryError):
         return False

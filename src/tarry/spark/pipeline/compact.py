@@ -23,8 +23,10 @@ import numpy as np
 
 from tarry.base.errors import TarryError
 from tarry.spark.broker_client import BrokerClient, IntakeState
+from tarry.spark.broker_store import open_store
 from tarry.spark.pipeline.job import Reporter, job_parser, run_job, wait_for_broker
 from tarry.spark.pipeline.upkeep import Rewrite, StoreRewriter, UpkeepSettings, in_thread, loop, on_spark
+from tarry.spark.runtime.conf import user_conf
 from tarry.spark.runtime.session import build_session, one_line
 from tarry.store import Rewritten, Store, Work
 from tarry.store import rewrite as rewrite_files
@@ -154,7 +156,7 @@ def run(options: argparse.Namespace, stop: threading.Event) -> Counter[str]:
         with _rewrite(options, state.shard) as rewrite:
             if options.once:
                 return once(client, options.store, settings, rewrite, stop)
-            store = Store.open(options.store or state.store_uri, shard=state.shard)
+            store = open_store(state, options.store)
             upkeep = Upkeep(store, client, Reporter(client, "compact"), settings, rewrite)
             loop(upkeep, stop, max(settings.interval_ms, INTERVAL_MS_MIN) / 1000)
             return upkeep.totals
@@ -169,7 +171,7 @@ def once(
         TarryError: the broker or the store is out of reach, or a file is damaged.
     """
     state = client.state()
-    store = Store.open(uri or state.store_uri, shard=state.shard)
+    store = open_store(state, uri)
     upkeep = Upkeep(store, client, Reporter(client, "compact"), settings, rewrite)
     while not stop.is_set() and upkeep.round(stop):
         pass
@@ -183,7 +185,11 @@ def _rewrite(options: argparse.Namespace, shard: int) -> Iterator[Rewrite]:
         return
     with tempfile.TemporaryDirectory(prefix="tarry-compact-") as work:
         spark = build_session(
-            name=f"tarry compact {shard}", master=options.master, memory=options.memory, work=Path(work) / "spark"
+            name=f"tarry compact {shard}",
+            master=options.master,
+            memory=options.memory,
+            work=Path(work) / "spark",
+            conf=user_conf(options.spark_conf, options.spark_conf_file),
         )
         try:
             yield on_spark(spark)

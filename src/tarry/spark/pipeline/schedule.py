@@ -19,11 +19,13 @@ from typing import TYPE_CHECKING, Any
 
 from tarry.base.errors import CorruptError, TarryError
 from tarry.spark.broker_client import BrokerClient, IntakeState
+from tarry.spark.broker_store import open_store
 from tarry.spark.pipeline import compact, upkeep
 from tarry.spark.pipeline.checkpoint import reconcile
 from tarry.spark.pipeline.job import Reporter, job_parser, run_job, wait_for_broker
 from tarry.spark.pipeline.plan import Trigger
 from tarry.spark.pipeline.stage_task import RESULT_SCHEMA, RangeResult, StageTask, decode
+from tarry.spark.runtime.conf import user_conf
 from tarry.spark.runtime.session import build_session, one_line
 from tarry.store import Store, remove_orphans
 from tarry.store.orphans import ORPHAN_AGE_HOURS
@@ -40,11 +42,11 @@ REPORT_EVERY_S = 5.0
 class ScheduleBatch:
     """The function for ``foreachBatch``: has the ranges staged and commits them as one."""
 
-    def __init__(self, store: Store, client: BrokerClient, reporter: Reporter, flight: str) -> None:
+    def __init__(self, store: Store, client: BrokerClient, reporter: Reporter, flight_for_tasks: str) -> None:
         self._store = store
         self._client = client
         self._reporter = reporter
-        self._task = StageTask(flight, store.root, store.shard)
+        self._task = StageTask(flight_for_tasks, store.root, store.table_id, store.shard)
         self._notified = True
         self._batches = 0
 
@@ -131,7 +133,7 @@ def start_query(
         .load()
         .writeStream.queryName("schedule")
         .foreachBatch(batch)
-        .option("checkpointLocation", str(checkpoint))
+        .option("checkpointLocation", checkpoint.absolute().as_uri())
         .trigger(processingTime=f"{poll_ms} milliseconds")
         .start()
     )
@@ -159,7 +161,7 @@ def _run_query(
     options: argparse.Namespace, stop: threading.Event, client: BrokerClient, reporter: Reporter, state: IntakeState
 ) -> None:
     reporter.send()
-    store = Store.open(options.store or state.store_uri, shard=state.shard)
+    store = open_store(state, options.store)
     kept_hours = upkeep.retention_hours(store, options.store_retention_ms)
     remove_orphans(store.root, older_than_hours=max(kept_hours, ORPHAN_AGE_HOURS))
     committed_seq = store.snapshot().committed_seq
@@ -169,8 +171,10 @@ def _run_query(
         master=options.master,
         memory=options.memory,
         work=options.checkpoint.with_name(f".{options.checkpoint.name}.spark-tmp"),
+        conf=user_conf(options.spark_conf, options.spark_conf_file),
     )
-    batch = ScheduleBatch(store, client, reporter, options.flight)
+    reporter.update(ui=spark.sparkContext.uiWebUrl)
+    batch = ScheduleBatch(store, client, reporter, options.flight_for_tasks or options.flight)
     query = start_query(
         spark,
         batch,
@@ -182,7 +186,7 @@ def _run_query(
     )
     reporter.update(state="idle", committed_seq=committed_seq)
     # A connection to the table of its own: neither waits for the other's commits.
-    with compact.beside(spark, Store.open(store.root, shard=store.shard), client, upkeep.UpkeepSettings.of(options)):
+    with compact.beside(spark, open_store(state, store.root), client, upkeep.UpkeepSettings.of(options)):
         _watch(query, stop, batch, reporter)
     reporter.update(state="stopping")
     query.stop()
@@ -208,6 +212,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line."""
     description = "Moves messages from a broker's intake to its store, with Spark; 'tarry serve' starts it itself."
     parser = job_parser("tarry.spark.pipeline.schedule", description)
+    parser.add_argument("--flight-for-tasks", metavar="HOST:PORT", help="where executors reach it, if not there")
     parser.add_argument("--checkpoint", required=True, type=Path, metavar="DIR", help="Spark's checkpoint; may be lost")
     parser.add_argument(
         "--schedule-interval-ms", type=int, default=60_000, metavar="MS", help="commit at least this often..."

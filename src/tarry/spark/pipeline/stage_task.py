@@ -20,7 +20,7 @@ from tarry.api.jobs import StagedFile
 from tarry.base.errors import CorruptError, TarryError
 from tarry.base.message import SCHEMA
 from tarry.spark.broker_client import BrokerClient, IntakeState
-from tarry.store import stage
+from tarry.store import check_same_table, stage
 
 CHUNK_BYTES = 128 << 20
 """A range with more is staged in parts. About three times this is needed while sorting."""
@@ -46,9 +46,11 @@ class StageTask:
 
     flight: str
     root: str
+    table_id: str
     shard: int
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        check_same_table(self.root, self.table_id)
         with BrokerClient(self.flight) as client:
             for batch in batches:
                 for start, end in zip(batch["start_seq"].to_pylist(), batch["end_seq"].to_pylist(), strict=True):

@@ -23,6 +23,7 @@ from tarry.base.bulk import SEQ_MIN, first_seq
 from tarry.base.errors import CorruptError, NotFoundError
 from tarry.base.message import Kind, kinds_of
 from tarry.spark.broker_client import BrokerClient, IntakeState
+from tarry.spark.broker_store import check_table
 from tarry.spark.pipeline.stage_task import read_all
 from tarry.store.layout import CANCELLED
 from tarry.store.parquet import groups, read_group
@@ -54,6 +55,7 @@ class StoreVersion:
     """The files of one version of a store, over all of its shards."""
 
     uri: str
+    table_id: str
     version: int
     committed_seq: int
     """Of shard 0, which is the broker's where there is one."""
@@ -95,7 +97,8 @@ class StoreVersion:
         has_messages = pc.invert(is_cancelled)
         paths = actions["path"]
         return cls(
-            uri=uri,
+            uri=Place.of(uri).uri,
+            table_id=str(table.metadata().id),
             version=int(table.version()),
             committed_seq=committed,
             messages=paths.filter(has_messages).to_pylist(),
@@ -211,6 +214,7 @@ def look(endpoint: str, store: str | None) -> tuple[StoreVersion, IntakeState]:
 
     Raises:
         UnavailableError: no broker there. NotFoundError: it has no store yet that can be read from here.
+        InvalidArgumentError: the table that is there is not its store.
     """
     with BrokerClient(endpoint) as client:
         files = None
@@ -219,6 +223,7 @@ def look(endpoint: str, store: str | None) -> tuple[StoreVersion, IntakeState]:
             before = None if files is None else files.version
             files = StoreVersion.of(uri, shard=client.state().shard)
             state = client.state()
+            check_table(files.uri, files.table_id, state)
             # The intake may have deleted what only a newer version has: then that one is read.
             if state.first_seq <= files.committed_seq or files.version == before:
                 return files, state

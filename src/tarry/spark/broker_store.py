@@ -1,0 +1,36 @@
+"""The store of a broker, opened by who is not the broker: it is never created, and it is the broker's own table.
+
+A job that made a table where it found none would work on an empty one, and one with another table would commit into
+that: both without an error, and without an effect.
+"""
+
+from __future__ import annotations
+
+from tarry.base.errors import InvalidArgumentError
+from tarry.spark.broker_client import IntakeState
+from tarry.store import Store
+
+
+def open_store(state: IntakeState, uri: str | None = None) -> Store:
+    """The store that a broker tells of; ``uri``: where it is for this machine, if not there.
+
+    Raises:
+        InvalidArgumentError: another table is there. UnavailableError: none is, or the place cannot be reached.
+        CorruptError: it cannot be read.
+    """
+    store = Store.open(uri or state.store_uri, shard=state.shard, create=False)
+    check_table(store.root, store.table_id, state)
+    return store
+
+
+def check_table(uri: str, table_id: str, state: IntakeState) -> None:
+    """Refuse a table that is not the broker's.
+
+    Raises:
+        InvalidArgumentError: names both.
+    """
+    if table_id != state.table_id:
+        raise InvalidArgumentError(
+            f"the store at {uri} is the table {table_id}, but the broker's, at {state.store_uri}, is the table "
+            f"{state.table_id}; allowed: the broker's own table, by a path or URI that names it on this machine"
+        )
