@@ -21,11 +21,25 @@ from benchmarks import (
     pipeline,
     relay,
     rocketmq,
+    rocketmq_classic,
 )
 from benchmarks.harness import BENCHMARKS, OPT_IN, Result
 
 RESULTS = Path(__file__).parent / "results" / "latest.json"
-USED = (bulk, bulk_size, changes, compact, delivery, grpc_server, intake, memory, pipeline, relay, rocketmq)
+USED = (
+    bulk,
+    bulk_size,
+    changes,
+    compact,
+    delivery,
+    grpc_server,
+    intake,
+    memory,
+    pipeline,
+    relay,
+    rocketmq,
+    rocketmq_classic,
+)
 """To import them is what registers their benchmarks."""
 
 

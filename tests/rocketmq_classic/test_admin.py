@@ -222,3 +222,12 @@ def test_the_place_that_a_producer_was_told_finds_its_message(client: Remoting) 
     viewed = client.ask(RequestCode.VIEW_MESSAGE_BY_ID, {"topic": "orders", "offset": place})
     assert [m["body"] for m in messages_of(viewed.body)] == [b"x"]
     assert client.ask(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": place + 1}).code == ResponseCode.SYSTEM_ERROR
+
+
+def test_the_settings_of_the_broker_have_the_names_of_the_original(serve: Callable[..., Place]) -> None:
+    client = serve(delay_levels="1s 2s", remoting_queues=2, rocketmq_create_topics="off").client()
+    lines = client.ask(RequestCode.GET_BROKER_CONFIG).body.decode().splitlines()
+    settings = dict(line.split("=", 1) for line in lines)
+    assert (settings["messageDelayLevel"], settings["defaultTopicQueueNums"]) == ("1s 2s", "2")
+    assert (settings["brokerName"], settings["autoCreateTopicEnable"]) == ("tarry", "false")
+    assert settings["listenPort"].isdecimal()

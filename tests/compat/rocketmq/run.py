@@ -1,7 +1,8 @@
 """The matrix of the official clients' languages and the scenarios: ``python -m tests.compat.rocketmq.run --help``.
 
 Builds each language's program outside of the tree, starts ``tarry serve``, runs, and prints a table. ``--language e2e``
-and what follows it is for RocketMQ's own tests: see :mod:`tests.compat.rocketmq.e2e`.
+and what follows it is for RocketMQ's own tests, see :mod:`tests.compat.rocketmq.e2e`; ``--language moving`` moves
+between the two: :mod:`tests.compat.rocketmq.moving`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
-from . import e2e
+from . import e2e, moving
 from .programs import LANGUAGES, MissingToolError, build, cache, is_classic
 from .running import Result, run
 from .scenarios import KEY, SCENARIOS, Scenario
@@ -34,6 +35,8 @@ def main(arguments: list[str] | None = None) -> int:
     words = sys.argv[1:] if arguments is None else arguments
     if words[:2] == ["--language", "e2e"]:
         return e2e.main(words[2:])
+    if words == ["--language", "moving"]:
+        return moving.main()
     options = _options(words)
     # Ended, it ends what it has started.
     signal.signal(signal.SIGTERM, signal.default_int_handler)

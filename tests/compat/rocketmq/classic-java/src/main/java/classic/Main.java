@@ -29,6 +29,7 @@ final class Main {
         scenarios.putAll(Newer.SCENARIOS);
         scenarios.putAll(Signed.SCENARIOS);
         scenarios.putAll(Standing.SCENARIOS);
+        scenarios.putAll(Moving.SCENARIOS);
         if (arguments.length < 4 || !scenarios.containsKey(arguments[1])) {
             System.err.println("usage: ENDPOINT SCENARIO TOPIC GROUP [...]; scenarios: " + scenarios.keySet());
             return 2;
