@@ -60,6 +60,9 @@ class _Methods:
     reschedule_key = method(ops.Reschedule.of_key)
     find_key = method(ops.FindKey)
 
+    find_message = method(ops.FindMessage)
+    discard_message = method(ops.DiscardMessage)
+
     set_group = method(ops.SetGroup.of)
     group_info = method(ops.GetGroup)
     groups = method(ops.ListGroups)
@@ -75,11 +78,22 @@ class _Methods:
     respawn = method(ops.Respawn)
     purge = method(ops.Purge)
 
+    set_push = method(ops.SetPushSubscription)
+    push_info = method(ops.GetPushSubscription)
+    push_subscriptions = method(ops.ListPushSubscriptions)
+    delete_push = method(ops.DeletePushSubscription)
+    pause_push = method(ops.PausePushSubscription)
+    resume_push = method(ops.ResumePushSubscription)
+    push_attempts = method(ops.ListPushAttempts)
+    test_push = method(ops.TestPushSubscription)
+
     pending = method(ops.GetPending)
     list_pending = method(ops.ListPending)
     peek = method(ops.Peek)
     forecast = method(ops.GetForecast)
     history = method(ops.GetHistory)
+    get_message = method(ops.GetMessage)
+    get_handles = method(ops.GetHandles)
     status = method(ops.GetStatus)
     overview = method(ops.GetOverview)
     ping = method(ops.Ping)

@@ -21,8 +21,14 @@ DEAD_LETTER = pa.schema([*SCHEMA, ("offset", pa.int64()), ("attempt", pa.int32()
 
 PEEKED = pa.schema([*SCHEMA, ("offset", pa.int64())])
 """A message that is ready, and its place in the topic."""
+FOUND = pa.schema([*SCHEMA, ("offset", pa.int64())])
+"""A message wherever it is; its place in the topic's queue, where it has fallen due (null: it has not)."""
 QUEUED = PEEKED
 """A message in its topic's queue."""
+PLACED_MESSAGE = pa.schema([*SCHEMA, ("offset", pa.int64()), ("state", pa.string()), ("attempt", pa.int32())])
+"""A message wherever it is: its offset where it has become due, where it is for a group ("pending", "ready", "leased",
+"waiting", "blocked", "burying", "dead"), and which try it is (of a dead letter: how many it had); 0: not known.
+"""
 CANCELLED = pa.schema([("seq", pa.int64()), ("due_ms", pa.int64())])
 """What a cancellation names."""
 
@@ -64,7 +70,8 @@ class Herd:
 @dataclass(frozen=True, slots=True)
 class Forecast:
     """The load to come, as at ``now_ms``. Units are of UTC; the first is the one that ``now_ms`` lies in, and has what
-    is overdue, too. What falls due at ``until_ms`` or later is not in it. ``herd`` is the largest that was seen.
+    is overdue, too. What falls due at ``until_ms`` or later is not in it. ``herd`` is the largest that was seen,
+    ``herds`` are the 20 largest, by due time.
     """
 
     unit: str
@@ -72,6 +79,7 @@ class Forecast:
     until_ms: int
     loads: list[Load]
     herd: Herd | None
+    herds: list[Herd] = field(default_factory=list)
 
     @property
     def rows(self) -> int:

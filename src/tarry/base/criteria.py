@@ -26,11 +26,14 @@ class Criteria:
     id: str | None = None
     tag: str | None = None
     seq: int | None = None
+    repeating: bool = False
+    """Only occurrences of series."""
 
     @property
     def columns(self) -> list[str]:
         """The columns, beside ``due_ms`` and ``seq``, that :meth:`mask` needs to see."""
-        return [name for name in ("topic", "key", "id", "tag") if getattr(self, name) is not None or self._needs(name)]
+        named = [n for n in ("topic", "key", "id", "tag") if getattr(self, n) is not None or self._needs(n)]
+        return [*named, "repeat"] if self.repeating else named
 
     def _needs(self, name: str) -> bool:
         return name == "id" and self.seq is not None
@@ -43,6 +46,8 @@ class Criteria:
                 mask &= _mask(pc.equal(batch.column(name), value))
         if self.seq is not None:
             mask &= (batch.column("seq").to_numpy() == self.seq) & _mask(batch.column("id").is_null())
+        if self.repeating:
+            mask &= _mask(batch.column("repeat").is_valid())
         if "kind" in batch.schema.names:
             mask &= _mask(pc.equal(batch.column("kind"), 0))
         return mask

@@ -41,6 +41,7 @@ def list_(
     key: Annotated[str | None, typer.Option("--key", "-k", help="Only the one with this key.")] = None,
     id: Annotated[str | None, typer.Option("--id", help="Only the one with this id.")] = None,
     tag: Annotated[str | None, typer.Option("--tag", "-t", help="Only those with this tag.")] = None,
+    repeating: Annotated[bool, typer.Option("--repeating", help="Only occurrences of series.")] = False,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="At most so many.")] = 100,
     cursor: Annotated[str | None, typer.Option("--cursor", help="Go on where another listing ended.")] = None,
     bodies: Annotated[bool, typer.Option("--bodies/--no-bodies", help="With bodies, or without (faster).")] = True,
@@ -66,6 +67,7 @@ def list_(
             "key": key,
             "id": id,
             "tag": tag,
+            "repeating": repeating,
         }
         left = limit
         while left:
@@ -82,6 +84,7 @@ def peek(
     topic: Annotated[str, typer.Argument(help="Whose queue.")],
     group: Annotated[str | None, typer.Option("--group", "-g", help="What this one has not settled.")] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=PAGE_ROWS, help="At most so many.")] = 10,
+    waiting_only: Annotated[bool, typer.Option("--waiting-only", help="Only what nobody has.")] = False,
     endpoint: Endpoint = DEFAULT_ENDPOINT,
     json: Json = False,
 ) -> None:
@@ -95,7 +98,7 @@ def peek(
     tarry peek orders --group billing --limit 100 --json
     """
     with connect(endpoint) as client:
-        batch = client.peek(topic, group=group, limit=limit)
+        batch = client.peek(topic, group=group, limit=limit, waiting_only=waiting_only)
     for row in _rows(batch.to_pylist()):
         text = f"{row['offset']}  {output.instant(row['due_ms'])}  {row['id']}  {output.body_text(row['body'])}"
         output.result(_fields(row, bodies=True), text, json=json)
@@ -232,4 +235,5 @@ def _plain(forecast: Forecast) -> dict[str, Any]:
             for load in forecast.loads
         ],
         "herd": None if herd is None else {"due_ms": herd.due_ms, "rows": herd.rows},
+        "herds": [{"due_ms": each.due_ms, "rows": each.rows} for each in forecast.herds],
     }

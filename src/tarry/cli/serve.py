@@ -19,6 +19,7 @@ def serve(
     rocketmq: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="RocketMQ's v5 clients.")] = None,
     remoting: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="RocketMQ's classic clients.")] = None,
     http: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="lmstfy's API, Tarry's own.")] = None,
+    http_admin: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="lmstfy's admin API.")] = None,
     metrics: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Prometheus, over HTTP.")] = None,
     pipeline: Annotated[str | None, typer.Option(metavar="on|off", help="Run the Spark pipeline beside it.")] = None,
     spark_master: Annotated[str | None, typer.Option(metavar="URL", help="Where the pipeline runs.")] = None,
@@ -57,7 +58,8 @@ def serve(
         **_pairs(settings or []),
         **_given(data=data, flight=flight, rocketmq=rocketmq, remoting=remoting),
         **_given(spark_conf=spark_conf or None, spark_conf_file=spark_conf_file),
-        **_given(http=http, metrics=metrics, pipeline=pipeline, spark_master=spark_master, store=store),
+        **_given(http=http, http_admin=http_admin),
+        **_given(metrics=metrics, pipeline=pipeline, spark_master=spark_master, store=store),
     }
     loaded = load(config, flags)
     if print_config:

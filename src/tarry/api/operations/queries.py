@@ -7,13 +7,32 @@ from dataclasses import KW_ONLY, asdict, dataclass
 from typing import Annotated, Any
 
 import pyarrow as pa
+from annotated_types import MaxLen
 from typing_extensions import TypedDict  # pydantic wants this one before Python 3.12
 
-from tarry.api.operation import PLAIN, Action, Codec, Form, Int64, Natural, Operation, Rows, data, many, one_batch
+from tarry.api.operation import (
+    PLAIN,
+    Action,
+    Codec,
+    Form,
+    Int64,
+    Natural,
+    Operation,
+    Rows,
+    data,
+    int64s,
+    many,
+    named,
+    one_batch,
+)
 from tarry.api.receipt import TopicPending
-from tarry.api.views import PEEKED, Event, Forecast, Herd, History, Load, Page
+from tarry.api.views import FOUND, PEEKED, Event, Forecast, Herd, History, Load, Page
+from tarry.base.errors import InvalidArgumentError
 from tarry.base.message import SCHEMA
+from tarry.base.types import Int64s
 
+LISTED_MAX = 1000
+"""Most messages on a page, and most that handles are asked for at a time."""
 CURSOR_KEY = "tarry.cursor"
 """In the metadata of a page's schema: what to ask on with; absent on the last page."""
 
@@ -51,6 +70,7 @@ class ListPending(Operation[Page]):
 
     Args:
         after_ms, until_ms: due at the first or later, and before the second (UTC milliseconds).
+        repeating: only occurrences of series.
         topic, key, id, tag: only these; all that is given must hold. The message of a key in a topic (the one that
             find_key finds) and that of an id that the broker made are found at once, others by looking through all that
             the other arguments leave.
@@ -70,6 +90,38 @@ class ListPending(Operation[Page]):
     limit: Natural = 100
     cursor: str | None = None
     bodies: bool = True
+    repeating: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class GetMessage(Operation[pa.RecordBatch]):
+    """The message of a number and a due time, as lists show them, with its body, and its place where it has fallen due
+    (:data:`tarry.api.views.FOUND`): one row, or none where it is not kept any more. Cancelled messages may be there.
+    """
+
+    wire = Rows("message", *one_batch(FOUND), FOUND)
+    seq: Int64
+    due_ms: Int64
+
+
+_Numbers = Annotated[Sequence[int] | Int64s, int64s(Annotated[list[Int64], MaxLen(LISTED_MAX)])]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GetHandles(Operation[list[str]]):
+    """Handles of messages that were listed, by their numbers and due times, to cancel, move or look one up by. Nothing
+    is looked up: what no message has finds none later.
+    """
+
+    wire = Action("handles", "handles of messages that were listed", named("handles"))
+    seqs: _Numbers
+    due_ms: _Numbers
+
+    def __post_init__(self) -> None:
+        if len(self.seqs) != len(self.due_ms):
+            raise InvalidArgumentError(
+                f"{len(self.seqs)} seqs and {len(self.due_ms)} due times; allowed: the same number of both"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +130,7 @@ class Peek(Operation[pa.RecordBatch]):
     has not settled, those in its consumers' hands and those that wait for another try included.
 
     Without a group: of the group that has the most of them; where the topic has no group, of all that is kept.
+    ``waiting_only``: those alone that nobody has, and that would be handed out now.
 
     Raises:
         InvalidArgumentError: ``limit`` is not 1 to 1,000. NotFoundError: the topic has no such group.
@@ -88,6 +141,7 @@ class Peek(Operation[pa.RecordBatch]):
     _: KW_ONLY
     group: str | None = None
     limit: Natural = 10
+    waiting_only: bool = False
 
 
 class ForecastJson(TypedDict):
@@ -98,12 +152,15 @@ class ForecastJson(TypedDict):
     until_ms: int
     loads: list[tuple[int, int, int]]
     herd: Herd | None
+    herds: list[Herd]
 
 
 def _forecast(answer: Any) -> Forecast:
     herd = answer["herd"]
     loads = [Load(*load) for load in answer["loads"]]
-    return Forecast(answer["unit"], answer["now_ms"], answer["until_ms"], loads, None if herd is None else Herd(**herd))
+    herds = [Herd(**each) for each in answer.get("herds", ())]
+    largest = None if herd is None else Herd(**herd)
+    return Forecast(answer["unit"], answer["now_ms"], answer["until_ms"], loads, largest, herds)
 
 
 def _forecast_to_json(forecast: Forecast) -> dict[str, Any]:
@@ -170,8 +227,9 @@ def _pairs(lists: Sequence[Sequence[str]]) -> tuple[tuple[str, str], ...]:
 
 @dataclass(frozen=True, slots=True)
 class GetOverview(Operation[dict[str, Any]]):
-    """All figures at one moment, as plain data: those of :class:`GetStatus`, and ``now_ms``, ``disk``, ``topics``,
-    ``groups``, ``intake``, ``store`` and ``lateness`` (histograms; see :class:`tarry.base.histogram.Histogram`).
+    """All figures at one moment, as plain data: those of :class:`GetStatus`, and ``now_ms``, ``disk``, ``memory``,
+    ``topics``, ``groups``, ``intake``, ``store`` and ``lateness`` (see
+    :class:`tarry.base.histogram.Histogram`).
 
     Args:
         most: how many topics, and groups, are listed one by one; ``always`` and ``always_groups`` (topic and group)

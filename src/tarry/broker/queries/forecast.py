@@ -31,6 +31,7 @@ UNITS = {"minute": 60, "hour": 48, "day": 31}
 UNITS_MAX = 10_000
 HERD_ROWS = 100
 """Fewer messages of one instant are no herd."""
+HERDS_LISTED = 20
 INTAKE_BYTES_MAX = 256 << 20
 """A larger intake is not read for a forecast: its index is."""
 INTAKE_ROWS = 1 << 20
@@ -64,7 +65,9 @@ def forecast(
     moments = range(start, until, UNITS_MS[unit])
     loads = [Load(*load) for load in zip(moments, rows.tolist(), unsure.tolist(), strict=True)]
     moment, most = max(spread.herds.items(), key=lambda h: (h[1], -h[0]), default=(0, 0))
-    return Forecast(unit, now_ms, until, loads, Herd(moment, most) if most >= HERD_ROWS else None)
+    listed = [Herd(at, count) for at, count in spread.herds.most_common(HERDS_LISTED) if count >= HERD_ROWS]
+    largest = Herd(moment, most) if most >= HERD_ROWS else None
+    return Forecast(unit, now_ms, until, loads, largest, sorted(listed, key=lambda herd: herd.due_ms))
 
 
 def _whole(parts: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:

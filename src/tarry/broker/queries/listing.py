@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from tarry.api.operations import ListPending
+from tarry.api.operations.queries import LISTED_MAX as LIMIT_MAX
 from tarry.api.views import Page
 from tarry.base.criteria import Criteria, derived_seq
 from tarry.base.errors import InvalidArgumentError
@@ -28,7 +29,6 @@ from tarry.broker.queries.sources import InIntake, InStore, InWheel, Source
 from tarry.names import name_of_key
 from tarry.store.scan import Found
 
-LIMIT_MAX = 1000
 FIND_S = 0.4
 """How long to look for rows; and then, as long again, to read them."""
 READ_S = 0.8
@@ -73,7 +73,8 @@ class Listing:
         start = Cursor(0, first) if cursor is None else cursors.decode(cursor)
         start = Cursor(start.step, max(start.key, first))
         until = Key(_LAST_MS if until_ms is None else until_ms, -_LAST_MS)
-        return cls(Criteria(topic, key, id, tag), first, start, until, limit, request.bodies)
+        wanted = Criteria(topic, key, id, tag, repeating=bool(request.repeating))
+        return cls(wanted, first, start, until, limit, request.bodies)
 
     def within(self, place: tuple[Key, Key]) -> Listing:
         """The same listing, cut to ``place``: from its first key to before its second."""

@@ -10,16 +10,28 @@ from typing import Any
 
 import pyarrow as pa
 
-from tarry.api.operations import GetForecast, GetHistory, GetOverview, GetPending, ListPending, Peek
+from tarry.api.operations import (
+    GetForecast,
+    GetHandles,
+    GetHistory,
+    GetMessage,
+    GetOverview,
+    GetPending,
+    ListPending,
+    Peek,
+)
 from tarry.api.receipt import TopicPending
 from tarry.api.views import Forecast, History, Page
+from tarry.base import handle
 from tarry.base.clock import Clock
 from tarry.base.config import Config
 from tarry.base.errors import CorruptError
+from tarry.base.memory import resident_bytes
 from tarry.broker.acceptance import Acceptance
 from tarry.broker.queries import overview
 from tarry.broker.queries.cut import Places
 from tarry.broker.queries.forecast import forecast
+from tarry.broker.queries.found import find_message
 from tarry.broker.queries.history import HistorySources, history
 from tarry.broker.queries.lateness import Lateness
 from tarry.broker.queries.listing import Listing, list_pending
@@ -76,7 +88,10 @@ class Queries:
     def peek(self, request: Peek) -> pa.RecordBatch:
         """Messages that are ready; nobody is given them."""
         with self._slots:
-            return peek(self._ready, self._groups, request.topic, request.group, request.limit)
+            return peek(
+                *(self._ready, self._groups, request.topic, request.group, request.limit),
+                waiting_only=request.waiting_only,
+            )
 
     def forecast(self, request: GetForecast) -> Forecast:
         """The load to come."""
@@ -91,6 +106,17 @@ class Queries:
                 self._history_sources, self._clock.now_ms(), self._config.retention_ms, request.what, request.topic
             )
 
+    def message(self, request: GetMessage) -> pa.RecordBatch:
+        """A message, wherever it is."""
+        with self._slots:
+            return find_message(self._history_sources, request.seq, request.due_ms)
+
+    def handles(self, request: GetHandles) -> list[str]:
+        """Handles of messages that were listed: each is a batch of one, as that of a key is."""
+        secret = self._history_sources.secret
+        pairs = zip(map(int, request.seqs), map(int, request.due_ms), strict=True)
+        return [handle.encode(seq, due_ms, seq, 1, handle.sign(secret, seq, 1)) for seq, due_ms in pairs]
+
     def overview(self, request: GetOverview) -> dict[str, Any]:
         """All figures at one moment."""
         places, snapshot = self._places, self._places.store.snapshot
@@ -103,6 +129,7 @@ class Queries:
             **self._status(),
             "now_ms": self._clock.now_ms(),
             "disk": {"free_bytes": self._acceptance.free_bytes, "free_bytes_min": self._config.disk_free_bytes_min},
+            "memory": {"resident_bytes": resident_bytes()},
             "topics": overview.topics(places.intake, self._ready, pending, request.most, request.always),
             "groups": overview.groups(self._groups, request.most, request.always_groups),
             "wheel": overview.wheel(places.wheel),

@@ -6,11 +6,9 @@ from tarry.fronts.http.access import Access
 from tarry.fronts.http.app import App, Receive, Scope, Send
 from tarry.fronts.http.errors import HttpError
 from tarry.fronts.http.rest.answer import Answer, error_answer, send_answer
-from tarry.fronts.http.rest.messages import Messages
-from tarry.fronts.http.rest.operations import OperationEndpoint, describe
+from tarry.fronts.http.rest.endpoints import routes
 from tarry.fronts.http.rest.request import BodyBudget, ClientLeftError, Request
 from tarry.fronts.http.rest.routes import Route, Router
-from tarry.fronts.http.rest.table import resources
 from tarry.fronts.http.services import Services
 
 CODES = {401: "unauthorized", 403: "forbidden"}
@@ -19,14 +17,6 @@ CODES = {401: "unauthorized", 403: "forbidden"}
 def rest_app(services: Services, access: Access) -> App:
     """``/v1/…``, ``/openapi.json`` and ``/docs``, for those whom ``access`` lets in."""
     return RestApp(routes(services), access)
-
-
-def routes(services: Services) -> list[Route]:
-    """Everything that there is, with what is said of it."""
-    found = [*Messages(services).routes()]
-    for resource in resources():
-        found.append(Route(resource.method, resource.path, OperationEndpoint(services, resource), describe(resource)))
-    return found
 
 
 class RestApp:

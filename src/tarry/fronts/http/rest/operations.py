@@ -6,8 +6,9 @@ query, too.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar, cast
 
 from pydantic import TypeAdapter
 
@@ -18,6 +19,7 @@ from tarry.base.errors import InvalidArgumentError
 from tarry.fronts.http.errors import HttpError
 from tarry.fronts.http.rest import rows
 from tarry.fronts.http.rest.answer import ARROW, JSON, Answer, chosen, json_answer
+from tarry.fronts.http.rest.deliveries import with_delivery, with_id
 from tarry.fronts.http.rest.description import Content, Description, Parameter, Schema, text_of
 from tarry.fronts.http.rest.request import Request
 from tarry.fronts.http.rest.routes import Names
@@ -34,7 +36,9 @@ ENCODING = Parameter(
 
 
 class OperationEndpoint:
-    """Carries out one operation."""
+    """Carries out one operation. ``LISTS``: fields besides its own that are lists."""
+
+    LISTS: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, services: Services, resource: Resource) -> None:
         self._services = services
@@ -42,34 +46,46 @@ class OperationEndpoint:
         self._kind = resource.kind
         self._offered = (JSON,) if isinstance(self._kind.wire, Action) else (JSON, ARROW)
 
+    async def _read(self, request: Request, names: Names) -> Operation[Any]:
+        values, are_texts = await read_fields(request, names, (*lists_of(cast(Any, self._kind)), *self.LISTS))
+        return (from_texts if are_texts else from_json)(self._kind, self.adapt(values))
+
     async def __call__(self, request: Request, names: Names) -> Answer:
         # Before it is carried out: a receive whose result nobody accepts would lease in vain.
         media_type = chosen(request, *self._offered)
         is_base64 = self._offered != (JSON,) and take_encoding(request)
-        operation = await read_operation(self._kind, request, names)
+        operation = await self._read(request, names)
         return answer_of(self._kind, await self.carry_out(operation, request), media_type, is_base64=is_base64)
+
+    def adapt(self, values: dict[str, Any]) -> dict[str, Any]:
+        """The operation's fields, where the client may name them otherwise, too."""
+        return values
 
     async def carry_out(self, operation: Operation[Any], request: Request) -> Any:
         """The operation's result."""
         return await self._services.call(operation)
 
 
-async def read_operation(kind: Kind, request: Request, names: Names) -> Operation[Any]:
-    """
+async def read_fields(request: Request, names: Names, lists: Collection[str]) -> tuple[dict[str, Any], bool]:
+    """The fields of a request, and whether they are texts, of the query; ``lists``: those that are lists.
+
     Raises:
-        InvalidArgumentError: a field that is none, or that is not allowed. HttpError: a body that cannot be.
+        InvalidArgumentError: a body that is no JSON object, a field that is there twice. HttpError: a body that cannot
+            be.
     """
     body = await request.body(JSON_BYTES_MAX)
-    if request.method not in ("GET", "HEAD", "DELETE") and body:
+    if request.method in ("GET", "HEAD", "DELETE") or not body:
+        values: dict[str, Any] = _from_query(request, lists)
+    else:
         check_json(request)
         if request.query:
             raise InvalidArgumentError("fields are in the query and in the body; allowed: one of them")
         values = decode_json(body)
         if not isinstance(values, dict):
             raise InvalidArgumentError(f"the body is {body[:60]!r}; allowed: a JSON object")
-        _check_once(values, names)
-        return from_json(kind, {**values, **names})
-    return from_texts(kind, {**_from_query(kind, request, names), **names})
+    if twice := next((name for name in names if name in values), None):
+        raise InvalidArgumentError(f"{twice} is in the path and once more; allowed: once")
+    return {**values, **names}, not body
 
 
 def check_json(request: Request) -> None:
@@ -99,20 +115,15 @@ def answer_of(kind: Kind, result: Any, media_type: str, *, is_base64: bool = Fal
     if isinstance(wire, Action):
         return json_answer(wire.codec.encode(result))
     schema, batches = wire.encode(result)
+    adapt = with_delivery if "lease" in schema.names else with_id
     details = {f"x-tarry-{name}": value for name, value in rows.details_of(schema).items()}
     if media_type == ARROW:
         return Answer(200, rows.arrow_parts(schema, batches), ARROW, details)
-    return Answer(200, rows.json_parts(schema, batches, always_base64=is_base64), JSON, details)
+    return Answer(200, rows.json_parts(schema, batches, adapt, always_base64=is_base64), JSON, details)
 
 
-def _check_once(given: Any, names: Names) -> None:
-    if twice := next((name for name in names if name in given), None):
-        raise InvalidArgumentError(f"{twice} is in the path and once more; allowed: once")
-
-
-def _from_query(kind: Any, request: Request, names: Names) -> dict[str, str | list[str]]:
+def _from_query(request: Request, lists: Collection[str]) -> dict[str, str | list[str]]:
     values: dict[str, str | list[str]] = {}
-    lists = _lists_of(kind)
     for name, value in request.query:
         if name in lists:
             kept = values.setdefault(name, [])
@@ -122,7 +133,6 @@ def _from_query(kind: Any, request: Request, names: Names) -> dict[str, str | li
             raise InvalidArgumentError(f"{name[:60]} is given twice; allowed: once")
         else:
             values[name] = value
-    _check_once(values, names)
     return values
 
 
@@ -134,7 +144,7 @@ def _schema_of(kind: Any) -> Schema:
 
 
 @cache
-def _lists_of(kind: Any) -> frozenset[str]:
+def lists_of(kind: Any) -> frozenset[str]:
     """The names of its fields that are lists, which may come several times in a query."""
     return frozenset(name for name, schema in _schema_of(kind).get("properties", {}).items() if _is_list(schema))
 
@@ -173,6 +183,11 @@ def describe(resource: Resource) -> Description:
         parameters.append(ENCODING)
     name = f"{resource.method.lower()}_{kind.__name__}_{len(in_path)}"
     return Description(name, resource.tag, text, tuple(parameters), body, {200: answer}, schemas | more)
+
+
+def fields_of(kind: Any) -> dict[str, Schema]:
+    """The schemas of a request's fields, by name."""
+    return {name: _said(schema, None) for name, schema in _schema_of(kind).get("properties", {}).items()}
 
 
 def _said(schema: Schema, text: str | None) -> Schema:

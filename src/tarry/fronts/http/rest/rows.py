@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -50,13 +50,17 @@ def details_of(schema: pa.Schema) -> dict[str, str]:
 
 
 async def json_parts(
-    schema: pa.Schema, batches: Iterable[pa.RecordBatch], *, always_base64: bool = False
+    schema: pa.Schema,
+    batches: Iterable[pa.RecordBatch],
+    adapt: Callable[[dict[str, Any]], dict[str, Any]],
+    *,
+    always_base64: bool = False,
 ) -> AsyncIterator[bytes]:
-    """``{"messages": [...], "cursor": ...}``."""
+    """``{"messages": [...], "cursor": ...}``; ``adapt`` changes each message before it is written."""
     text = bytearray(b'{"messages":[')
     comma = b""
     for row in _rows(batches):
-        text += comma + encode_json(json_of(row, always_base64=always_base64))
+        text += comma + encode_json(adapt(json_of(row, always_base64=always_base64)))
         comma = b",\n"
         if len(text) >= PART_BYTES:
             yield bytes(text)

@@ -34,6 +34,9 @@ INTERNAL: frozenset[Kind] = frozenset(
 )
 """What Spark's jobs and readers by offsets ask: their arguments mean nothing to others."""
 
+ELSEWHERE: frozenset[Kind] = frozenset({ops.FindKey})
+"""What ``messages`` has a path for."""
+
 TOPIC = "/v1/topics/{topic}"
 GROUP = f"{TOPIC}/groups/{{group}}"
 LETTERS = f"{GROUP}/dead-letters"
@@ -84,5 +87,5 @@ def resources(kinds: tuple[Kind, ...] = ops.OPERATIONS) -> Iterator[Resource]:
     named = {resource.kind for resource in NAMED}
     yield from NAMED
     for kind in kinds:
-        if kind not in named and kind not in INTERNAL:
+        if kind not in named | INTERNAL | ELSEWHERE:
             yield Resource(kind, "POST", f"/v1/operations/{kind.wire.name}", "other")

@@ -1,0 +1,81 @@
+"""The console as an ASGI application: which page has which path."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from tarry.fronts.http.access import Access
+from tarry.fronts.http.app import App
+from tarry.fronts.http.console import compose, dead, groups, login, messages, overview, series
+from tarry.fronts.http.console.figures import Figures
+from tarry.fronts.http.console.guard import LOGIN, Guard
+from tarry.fronts.http.console.page import HERE, Console, make_templates
+from tarry.fronts.http.console.sessions import Sessions
+from tarry.fronts.http.services import Services
+
+Page = Callable[[Console, Request], Awaitable[Response]]
+
+SHOWN: dict[str, Page] = {
+    "/": overview.show,
+    "/console/live": overview.live,
+    "/console/data/forecast": overview.forecast_data,
+    "/console/data/live": overview.live_data,
+    "/console/system": overview.system,
+    "/console/topics": groups.show_all,
+    "/console/topic": groups.show_topic,
+    "/console/group": groups.show_group,
+    "/console/pending": messages.show_pending,
+    "/console/message": messages.show_message,
+    "/console/message/body": messages.body,
+    "/console/history": messages.show_history,
+    "/console/dead": dead.show,
+    "/console/series": series.show,
+    "/console/schedule": compose.show_form,
+    "/console/jobs": compose.show_jobs,
+    LOGIN: login.show,
+}
+CHANGES: dict[str, Page] = {
+    "/console/topic": groups.set_topic,
+    "/console/group": groups.change_group,
+    "/console/message": messages.change,
+    "/console/pending/cancel": messages.cancel_many,
+    "/console/dead": dead.change,
+    "/console/schedule": compose.schedule,
+    "/console/jobs/cancel": compose.cancel_job,
+    LOGIN: login.log_in,
+    "/console/logout": login.log_out,
+}
+
+
+def console_app(services: Services, access: Access) -> App:
+    """The pages, for the paths ``/``, ``/console/…`` and ``/static/…``. On the loop's thread."""
+    sessions = Sessions()
+    console = Console(services, access, sessions, Figures(services), make_templates())
+
+    async def on_error(request: Request, error: Exception) -> Response:
+        return console.refuse(request, error)
+
+    async def on_http_error(request: Request, error: Exception) -> Response:
+        status = error.status_code if isinstance(error, HTTPException) else 500
+        if not hasattr(request.state, "session"):  # a file that is not there: the guard lets those pass
+            return Response(status_code=status)
+        text = "There is no such page." if status == 404 else "This is not possible here."
+        return console.render(request, "error.html.j2", status, title=f"{status}", text=text)
+
+    routes = [
+        *(Route(path, partial(page, console), methods=["GET"]) for path, page in SHOWN.items()),
+        *(Route(path, partial(page, console), methods=["POST"]) for path, page in CHANGES.items()),
+        Mount("/static", StaticFiles(directory=HERE / "static")),
+    ]
+    # Exception itself would be handled outside of what the guard adds: the errors that are no bugs are named.
+    handlers = {HTTPException: on_http_error, Exception: on_error}
+    app = Starlette(routes=routes, exception_handlers=handlers)
+    return Guard(app, access, sessions, services.broker.clock)

@@ -1,0 +1,65 @@
+"""The data of the charts, as JSON and as coordinates; what draws them is in ``static/console.js`` and the templates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from tarry.api.views import UNITS_MS, Forecast
+from tarry.base.histogram import Histogram
+from tarry.fronts.http.console.figures import COUNTED, LATE, Point
+
+BOUNDS_MS = (1, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 60_000)
+"""Upper ends of the histogram's bars, exclusive; the last bar has all that is later."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A bar of a histogram: ``percent`` of all values, and how high it is next to the highest."""
+
+    label: str
+    count: int
+    percent: float
+    height: float
+
+
+def lateness_bars(histogram: Histogram) -> list[Bar]:
+    """Lateness by its size; nothing where nothing was counted. Bars behind the last that has something are left out."""
+    if not histogram.count:
+        return []
+    below = [*histogram.counts_below(BOUNDS_MS), histogram.count]
+    counts = [upper - lower for lower, upper in zip([0, *below], below, strict=False)]
+    last = max(i for i, count in enumerate(counts) if count)
+    labels = [f"<{_ms(bound)}" for bound in BOUNDS_MS] + [f"≥{_ms(BOUNDS_MS[-1])}"]
+    most, end = max(counts), max(last + 1, 5)
+    return [
+        Bar(label, count, 100 * count / histogram.count, 100 * count / most)
+        for label, count in list(zip(labels, counts, strict=True))[:end]
+    ]
+
+
+def _ms(value: int) -> str:
+    return f"{value}ms" if value < 1000 else f"{value // 1000}s"
+
+
+def forecast_json(forecast: Forecast) -> dict[str, Any]:
+    """Load by unit: ``at`` (UTC seconds), ``rows`` and ``unsure``; and the herds, each in the unit that it is in."""
+    return {
+        "unit": forecast.unit,
+        "unit_s": UNITS_MS[forecast.unit] // 1000,
+        "now_ms": forecast.now_ms,
+        "rows": forecast.rows,
+        "at": [load.from_ms // 1000 for load in forecast.loads],
+        "loads": [load.rows for load in forecast.loads],
+        "unsure": [load.unsure for load in forecast.loads],
+        "herds": [{"due_ms": herd.due_ms, "rows": herd.rows} for herd in forecast.herds],
+    }
+
+
+def live_json(points: Iterable[Point]) -> dict[str, Any]:
+    """Rates and lateness of the last minutes, by column."""
+    kept = list(points)
+    rates = {name: [point.rates[name] for point in kept] for name in COUNTED}
+    late = {name: [point.late[name] for point in kept] for name in LATE}
+    return {"at": [point.at_ms / 1000 for point in kept], **rates, **late}

@@ -1,0 +1,128 @@
+"""Scheduling a message by hand, and bulk jobs."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from tarry.api.schedule import MessageOptions
+from tarry.base.errors import InvalidArgumentError, TarryError
+from tarry.fronts.http.console.messages import MESSAGE, OUTCOMES, instant_ms
+from tarry.fronts.http.console.page import Console, done, field, plural
+from tarry.repeat import Repeat
+
+JOBS = "/console/jobs"
+JOBS_MAX = 200
+TOPICS_MAX = 100
+FIELDS = (
+    *("topic", "body", "encoding", "when", "delay", "due", "id", "key", "on_key", "tag", "properties", "ttl", "late"),
+    *("tries", "order_key", "repeat", "every", "cron", "zone", "times"),
+)
+DEFAULTS = {"encoding": "text", "when": "delay", "delay": "1h", "on_key": "replace", "zone": "UTC", "repeat": "no"}
+
+
+async def show_form(console: Console, request: Request) -> Response:
+    """The form; an address may fill fields in."""
+    given = {name: request.query_params.get(name, DEFAULTS.get(name, "")) for name in FIELDS}
+    return await _form(console, request, given, None)
+
+
+async def schedule(console: Console, request: Request) -> Response:
+    """Schedule what the form says; it stays filled in where something is not allowed."""
+    given = {name: field(request, name) for name in FIELDS}
+    try:
+        receipt = await console.services.schedule(
+            given["topic"].strip(), _body(given), **_when(given, console.now_ms), **_options(given)
+        )
+    except TarryError as error:
+        return await _form(console, request, given, str(error))
+    texts = {
+        "scheduled": "Scheduled, durably.",
+        "replaced": "Scheduled; it has replaced the one that was pending under its key.",
+        "kept": "Not scheduled: this one is pending under its key.",
+        "duplicate": "Not scheduled again: this is the message of that id.",
+    }
+    return done(request, MESSAGE, texts[receipt.outcome], message=f"{receipt.seq}.{receipt.due_ms}")
+
+
+async def _form(console: Console, request: Request, given: dict[str, str], error: str | None) -> Response:
+    overview = await console.figures.overview()
+    topics = sorted(topic["topic"] for topic in overview["topics"]["listed"])[:TOPICS_MAX]
+    return console.render(request, "schedule.html.j2", 400 if error else 200, given=given, error=error, topics=topics)
+
+
+def _body(given: dict[str, str]) -> bytes:
+    if given["encoding"] != "base64":
+        # Browsers send lines of forms with CRLF; what people mean is LF.
+        return given["body"].replace("\r\n", "\n").encode()
+    try:
+        return base64.b64decode("".join(given["body"].split()), validate=True)
+    except (binascii.Error, ValueError):
+        raise InvalidArgumentError("the body is no base64; allowed: base64, or 'text'") from None
+
+
+def _when(given: dict[str, str], now_ms: int) -> dict[str, Any]:
+    if given["repeat"] == "cron":
+        return {}  # first when the rule says
+    if given["when"] == "due":
+        return {"due": instant_ms(given["due"], now_ms)}
+    return {"delay": given["delay"].strip() or "0s"}
+
+
+def _options(given: dict[str, str]) -> MessageOptions:
+    texts: Any = {name: given[name] for name in ("id", "key", "tag", "ttl", "late", "order_key") if given[name]}
+    options: MessageOptions = texts
+    if "key" in options:
+        options["on_key"] = given["on_key"]
+    if given["tries"].strip():
+        options["tries"] = _whole("tries", given["tries"])
+    if given["properties"].strip():
+        options["properties"] = _properties(given["properties"])
+    if given["repeat"] in ("every", "cron"):
+        options["repeat"] = _repeat(given)
+    return options
+
+
+def _repeat(given: dict[str, str]) -> Repeat:
+    times = _whole("times", given["times"]) if given["times"].strip() else None
+    if given["repeat"] == "every":
+        return Repeat.every(given["every"].strip(), times=times)
+    return Repeat.cron(given["cron"].strip(), given["zone"].strip() or "UTC", times=times)
+
+
+def _properties(text: str) -> dict[str, str]:
+    properties = {}
+    for line in text.splitlines():
+        if line.strip():
+            name, equals, value = line.partition("=")
+            if not equals:
+                raise InvalidArgumentError(f"the property {line!r:.80} has no value; allowed: lines NAME=VALUE")
+            properties[name.strip()] = value
+    return properties
+
+
+def _whole(name: str, text: str) -> int:
+    try:
+        return int(text.strip()[:20])
+    except ValueError:
+        raise InvalidArgumentError(f"{name} is {text!r:.40}; allowed: a whole number") from None
+
+
+async def show_jobs(console: Console, request: Request) -> Response:
+    """Bulk jobs, the newest first."""
+    return console.render(request, "jobs.html.j2", jobs=await console.services.jobs(limit=JOBS_MAX))
+
+
+async def cancel_job(console: Console, request: Request) -> Response:
+    """Cancel all that is pending of a job."""
+    try:
+        cancelled = await console.services.cancel_job(field(request, "job"))
+    except TarryError as error:
+        return done(request, JOBS, str(error), is_error=True)
+    if cancelled.outcome != "done":
+        return done(request, JOBS, OUTCOMES[cancelled.outcome], is_error=True)
+    return done(request, JOBS, f"{plural(cancelled.cancelled, 'message')} of the job will never be delivered.")

@@ -1,0 +1,154 @@
+"""Topics and groups: where they stand, their settings, pausing, going to another place, forgetting a group."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from tarry.api.operations import SetGroup, SetTopic
+from tarry.api.settings import GroupFields, TopicFields
+from tarry.base.errors import InvalidArgumentError, TarryError
+from tarry.fronts.http.console.messages import instant_ms
+from tarry.fronts.http.console.page import Console, done, field, plural
+
+PEEKED_MAX = 20
+TOPICS, TOPIC, GROUP = "/console/topics", "/console/topic", "/console/group"
+PREFIX = "set_"
+"""Of the fields of a form that are settings."""
+
+
+async def show_all(console: Console, request: Request) -> Response:
+    """All topics and groups, those with most to do first."""
+    overview = await console.figures.overview()
+    topics = sorted(overview["topics"]["listed"], key=lambda t: (-t["pending"] - t["ready"], t["topic"]))
+    groups = sorted(overview["groups"]["listed"], key=lambda g: (-g["lag"], -g["dead"], g["topic"], g["group"]))
+    template = "topics_live.html.j2" if "hx-request" in request.headers else "topics.html.j2"
+    return console.render(
+        request, template, o=overview, topics=topics, groups=groups, next_due=await console.figures.next_due()
+    )
+
+
+async def show_topic(console: Console, request: Request) -> Response:
+    """One topic: its settings, its groups, and what is ready."""
+    name = request.query_params.get("topic", "")
+    info = await console.services.topic_info(name)
+    groups = await console.services.groups(name)
+    ready = await console.services.peek(name, limit=PEEKED_MAX)
+    overview = await console.figures.overview()
+    counts = next((t for t in overview["topics"]["listed"] if t["topic"] == name), None)
+    pending = (await console.figures.next_due()).get(name)
+    return console.render(
+        request,
+        "topic.html.j2",
+        title=name,
+        topic=info,
+        groups=groups,
+        counts=counts,
+        pending=pending,
+        ready=ready.to_pylist(),
+        settings=_settings(TopicFields, info, skipped=("declared",)),
+    )
+
+
+async def show_group(console: Console, request: Request) -> Response:
+    """One group: where its messages are, its settings, what waits for it."""
+    topic, group = request.query_params.get("topic", ""), request.query_params.get("group", "")
+    info = await console.services.group_info(topic, group)
+    ready = await console.services.peek(topic, group=group, limit=PEEKED_MAX)
+    return console.render(
+        request,
+        "group.html.j2",
+        title=group,
+        group=info,
+        ready=ready.to_pylist(),
+        settings=_settings(GroupFields, info, skipped=("paused",)),
+    )
+
+
+async def set_topic(console: Console, request: Request) -> Response:
+    """Change a topic's settings."""
+    topic = field(request, "topic")
+    try:
+        await console.services.call(SetTopic(topic, _given(request, TopicFields)))
+    except TarryError as error:
+        return done(request, TOPIC, str(error), is_error=True, topic=topic)
+    return done(request, TOPIC, "The settings are saved.", topic=topic)
+
+
+async def change_group(console: Console, request: Request) -> Response:
+    """Carry out what the form's ``action`` says of a group."""
+    topic, group = field(request, "topic"), field(request, "group")
+    try:
+        text = await _change(console, request, topic, group)
+    except TarryError as error:
+        return done(request, GROUP, str(error), is_error=True, topic=topic, group=group)
+    if field(request, "action") == "delete":
+        return done(request, TOPICS, text)
+    return done(request, GROUP, text, topic=topic, group=group)
+
+
+async def _change(console: Console, request: Request, topic: str, group: str) -> str:
+    services = console.services
+    match field(request, "action"):
+        case "pause":
+            await services.pause(topic, group)
+            return "The group is paused: nothing is handed out to it."
+        case "resume":
+            await services.resume(topic, group)
+            return "The group goes on."
+        case "set":
+            await services.call(SetGroup(topic, group, _given(request, GroupFields)))
+            return "The settings are saved."
+        case "seek":
+            to = field(request, "to").strip()
+            place = to if to in ("earliest", "latest") else instant_ms(to, console.now_ms, past=True)
+            return f"The group goes on from there: {plural(await services.seek(topic, group, place), 'message')} ahead."
+        case "delete":
+            await services.delete_group(topic, group)
+            return f"The group {group} is forgotten."
+        case other:
+            raise InvalidArgumentError(f"action is {other!r:.40}; allowed: pause, resume, set, seek, delete")
+
+
+def _settings(kind: type[Any], info: Any, *, skipped: tuple[str, ...]) -> list[dict[str, Any]]:
+    """The settings as fields of a form: name, value, default, help."""
+    listed = []
+    for each in fields(kind):
+        if each.name in skipped:
+            continue
+        value = getattr(info, each.name)
+        listed.append(
+            {
+                "name": each.name,
+                "field": PREFIX + each.name,
+                "value": each.default if value is None else value,
+                "is_truth": isinstance(each.default, bool),
+                "is_number": isinstance(each.default, int) and not isinstance(each.default, bool),
+                "help": each.metadata["help"],
+            }
+        )
+    return listed
+
+
+def _given(request: Request, kind: type[Any]) -> dict[str, Any]:
+    """The settings that the form has changed. A box that is not ticked is not sent: a hidden field of its name is."""
+    given: dict[str, Any] = {}
+    for each in fields(kind):
+        values = request.state.form.get(PREFIX + each.name)
+        before = request.state.form.get("was_" + each.name)
+        if not values or values[-1:] == before:
+            continue
+        text = values[-1].strip()
+        if isinstance(each.default, bool):
+            given[each.name] = text == "true"
+        elif isinstance(each.default, int):
+            try:
+                given[each.name] = int(text)
+            except ValueError:
+                raise InvalidArgumentError(f"{each.name} is {text!r:.80}; allowed: a whole number") from None
+        else:
+            given[each.name] = text
+    return given

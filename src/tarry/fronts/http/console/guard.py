@@ -1,0 +1,151 @@
+"""What stands before every page: security headers on all answers, who may come in, and what a form must bring.
+
+In the mode "open", the console trusts this machine (:meth:`Access.refusal`); in the mode "tokens", a browser logs in
+with a token for everything. A request that changes something needs, in both, an origin that is this front's own and
+the token of its session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, MutableMapping
+from typing import Any
+from urllib.parse import parse_qsl, quote, urlsplit
+
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+
+from tarry.base.clock import Clock
+from tarry.fronts.http.access import SAFE_METHODS, Access
+from tarry.fronts.http.app import App, Receive, Scope, Send
+from tarry.fronts.http.console.sessions import Session, Sessions
+
+COOKIE = "tarry_console"
+FORM_TOKEN = "form_token"
+LOGIN = "/console/login"
+STATIC = "/static/"
+FORM_BYTES_MAX = 8 << 20
+"""A form holds one message at most, and names of those that were chosen."""
+FORM_FIELDS_MAX = 2000
+
+POLICY = "; ".join(
+    [
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self'",
+        "connect-src 'self'",
+        "form-action 'self'",
+        "base-uri 'none'",
+        "frame-ancestors 'none'",
+    ]
+)
+HEADERS: tuple[tuple[bytes, bytes], ...] = (
+    (b"content-security-policy", POLICY.encode()),
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    # Not "no-referrer": browsers would send forms without their origin.
+    (b"referrer-policy", b"same-origin"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"permissions-policy", b"camera=(), geolocation=(), microphone=()"),
+)
+
+
+class Guard:
+    """An ASGI application before another. ``scope["state"]`` gets the ``session`` and, of a POST, its ``form``."""
+
+    def __init__(self, app: App, access: Access, sessions: Sessions, clock: Clock) -> None:
+        self._app = app
+        self._access = access
+        self._sessions = sessions
+        self._clock = clock
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        is_static = scope["path"].startswith(STATIC)
+        new: list[Session] = []
+
+        async def send_guarded(message: MutableMapping[str, Any]) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message["headers"], *HEADERS, *_headers(is_static, new)]
+            await send(message)
+
+        request = Request(scope, receive)
+        refusal = None if is_static else await self._check(request, new)
+        await (refusal or self._app)(scope, receive, send_guarded)
+
+    async def _check(self, request: Request, new: list[Session]) -> Response | None:
+        """An answer instead of the page; None: the request may pass."""
+        now_ms = self._clock.now_ms()
+        if self._access.mode == "open" and (refused := self._access.refusal(request.scope)) is not None:
+            return PlainTextResponse(refused.text, refused.status)
+        session = self._sessions.find(request.cookies.get(COOKIE), now_ms)
+        if session is not None and self._access.mode == "tokens" and not self._is_let_in(session):
+            session.secret = None
+        if session is None:
+            session = self._sessions.begin(now_ms)
+            new.append(session)
+        request.state.session = session
+        if self._access.mode == "tokens" and session.secret is None and request.url.path != LOGIN:
+            return _to_login(request)
+        return None if request.method in SAFE_METHODS else await self._check_form(request, session)
+
+    def _is_let_in(self, session: Session) -> bool:
+        if session.secret is None:
+            return False
+        identity = self._access.identify(session.secret)
+        return identity is not None and identity.for_everything
+
+    async def _check_form(self, request: Request, session: Session) -> Response | None:
+        if _is_foreign(request):
+            return PlainTextResponse("the form comes from another site; allowed: pages of this console", 403)
+        form = await _read_form(request)
+        if form is None:
+            return PlainTextResponse(f"the form has too much in it; allowed: {FORM_BYTES_MAX} bytes of text", 413)
+        if not session.allows(form.get(FORM_TOKEN, [""])[0]):
+            return PlainTextResponse(
+                "The form is from before the console was restarted, or cookies are off. Nothing was changed: go back, "
+                "load the page again, and try again.",
+                403,
+            )
+        request.state.form = form
+        return None
+
+
+def _headers(is_static: bool, new: list[Session]) -> list[tuple[bytes, bytes]]:
+    # A file's address has the hash of its content.
+    kept = b"public, max-age=31536000, immutable" if is_static else b"no-store"
+    cookies = [f"{COOKIE}={s.id}; Path=/; HttpOnly; SameSite=Strict".encode() for s in new]
+    return [(b"cache-control", kept), *((b"set-cookie", cookie) for cookie in cookies)]
+
+
+def _to_login(request: Request) -> Response:
+    if request.headers.get("hx-request") or request.url.path.startswith("/console/data/"):
+        # A page that is open, when its session has ended: it is loaded anew, and then sees the login.
+        return PlainTextResponse("log in", 401, headers={"HX-Refresh": "true"})
+    target = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+    after = "" if request.method not in SAFE_METHODS or target == "/" else f"?next={quote(target, safe='')}"
+    return RedirectResponse(LOGIN + after, 303)
+
+
+def _is_foreign(request: Request) -> bool:
+    origin = request.headers.get("origin")
+    if origin is not None:
+        return urlsplit(origin).netloc != request.headers.get("host", "")
+    return request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none")
+
+
+async def _read_form(request: Request) -> Mapping[str, list[str]] | None:
+    """The fields of a form; None: it is too much, or no text."""
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > FORM_BYTES_MAX:
+            return None
+    try:
+        pairs = parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=FORM_FIELDS_MAX)
+    except ValueError:
+        return None
+    form: dict[str, list[str]] = {}
+    for name, value in pairs:
+        form.setdefault(name, []).append(value)
+    return form

@@ -1,0 +1,83 @@
+"""The first page and its parts that go on living, the data of its charts, and how the broker's parts are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from tarry.api.views import UNITS_MS
+from tarry.fronts.http.console import charts
+from tarry.fronts.http.console.page import Console
+
+UNIT = "hour"
+ROWS_MAX = 6
+"""Topics and groups on the first page."""
+
+
+async def show(console: Console, request: Request) -> Response:
+    """The overview."""
+    return console.render(request, "overview.html.j2", **await _live(console), unit=UNIT, units=list(UNITS_MS))
+
+
+async def live(console: Console, request: Request) -> Response:
+    """What is asked for again and again."""
+    return console.render(request, "live.html.j2", **await _live(console))
+
+
+async def forecast_data(console: Console, request: Request) -> Response:
+    """The load to come, for its chart."""
+    unit = request.query_params.get("unit", UNIT)
+    forecast = await console.figures.forecast(unit if unit in UNITS_MS else UNIT)
+    return JSONResponse(charts.forecast_json(forecast))
+
+
+async def live_data(console: Console, request: Request) -> Response:
+    """Rates and lateness, for their charts."""
+    await console.figures.overview()
+    return JSONResponse(charts.live_json(console.figures.points))
+
+
+async def system(console: Console, request: Request) -> Response:
+    """How the broker's parts are."""
+    overview = await console.figures.overview()
+    return console.render(request, "system.html.j2", o=overview, health=health(overview))
+
+
+async def _live(console: Console) -> dict[str, Any]:
+    figures = console.figures
+    overview = await figures.overview()
+    topics = sorted(overview["topics"]["listed"], key=lambda t: (-t["pending"] - t["ready"], t["topic"]))
+    groups = sorted(overview["groups"]["listed"], key=lambda g: (-g["lag"], -g["dead"], g["topic"], g["group"]))
+    return {
+        "o": overview,
+        "point": figures.last,
+        "delivered": figures.delivered,
+        "bars": charts.lateness_bars(figures.delivered),
+        "queued": figures.queued,
+        "topics": topics[:ROWS_MAX],
+        "groups": groups[:ROWS_MAX],
+        "dead": sum(group["dead"] for group in overview["groups"]["listed"]),
+        "health": health(overview),
+    }
+
+
+def health(overview: Mapping[str, Any]) -> list[dict[str, str]]:
+    """What is wrong, each with a text; nothing where all is well."""
+    found = []
+    if overview["state"] != "serving":
+        found.append({"level": "bad", "text": f"The broker is {overview['state']}: {overview['fatal'] or 'it stops'}"})
+    damage, disk, pipeline = overview["damage"], overview["disk"], overview["pipeline"]
+    found += [{"level": "bad", "text": f"Damaged: {place}"} for place in damage["places"]]
+    if damage["unreadable_messages"]:
+        count = damage["unreadable_messages"]
+        found.append({"level": "bad", "text": f"{count:,} messages that are due soon or were due cannot be read"})
+    if disk["free_bytes"] < disk["free_bytes_min"]:
+        found.append({"level": "bad", "text": "The disk is nearly full: producers are refused, consumers are served"})
+    if pipeline.get("error"):
+        found.append({"level": "warn", "text": f"The Spark pipeline: {pipeline['error']}"})
+    elif pipeline.get("state") in ("waiting", "stopped"):
+        found.append({"level": "warn", "text": f"The Spark pipeline is {pipeline['state']}; nothing is late for that"})
+    return found

@@ -1,0 +1,127 @@
+"""An answer made of a template, and what every page has: who looks, notices, addresses of files."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+
+from tarry.base.errors import TarryError
+from tarry.fronts.http.access import Access
+from tarry.fronts.http.console import shown
+from tarry.fronts.http.console.figures import Figures
+from tarry.fronts.http.console.sessions import Session, Sessions
+from tarry.fronts.http.errors import INTERNAL, status_of
+from tarry.fronts.http.services import Services
+
+HERE = Path(__file__).parent
+NAV = (
+    ("/", "Overview"),
+    ("/console/topics", "Topics & groups"),
+    ("/console/pending", "Pending"),
+    ("/console/series", "Series"),
+    ("/console/dead", "Dead letters"),
+    ("/console/jobs", "Bulk jobs"),
+    ("/console/schedule", "Schedule"),
+    ("/console/system", "System"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Console:
+    """What the pages are made with."""
+
+    services: Services
+    access: Access
+    sessions: Sessions
+    figures: Figures
+    templates: Environment
+
+    @property
+    def now_ms(self) -> int:
+        """By the broker's clock, as everything is."""
+        return self.services.broker.clock.now_ms()
+
+    def render(self, request: Request, template: str, status: int = 200, **values: Any) -> HTMLResponse:
+        """A page, or a part of one."""
+        session: Session = request.state.session
+        common = {
+            "path": request.url.path,
+            "nav": NAV,
+            "form_token": session.form_token,
+            "may_log_out": session.secret is not None,
+            "notices": session.take_notices() if template != "live.html.j2" else [],
+            "now_ms": self.now_ms,
+        }
+        return HTMLResponse(self.templates.get_template(template).render(common | values), status)
+
+    def refuse(self, request: Request, error: BaseException) -> HTMLResponse:
+        """The page of an error."""
+        text = str(error) if isinstance(error, TarryError) else INTERNAL
+        return self.render(request, "error.html.j2", status_of(error), title="Not possible", text=text)
+
+
+def done(request: Request, path: str, text: str, *, is_error: bool = False, **query: Any) -> Response:
+    """Back to a page after a form was carried out, with a notice on it."""
+    request.state.session.notify(text, is_error=is_error)
+    return RedirectResponse(link(path, **query), 303)
+
+
+def link(path: str, **query: Any) -> str:
+    """An address; what is None is left out."""
+    given = {name: value for name, value in query.items() if value is not None and value != ""}
+    return f"{path}?{urlencode(given)}" if given else path
+
+
+def field(request: Request, name: str) -> str:
+    """A field of the form; empty where it was left out."""
+    values: list[str] = request.state.form.get(name, [])
+    return values[0] if values else ""
+
+
+def plural(count: int, one: str, many: str | None = None) -> str:
+    """ "1 message", "2 messages"."""
+    return f"{shown.number(count)} {one if count == 1 else many or one + 's'}"
+
+
+def make_templates() -> Environment:
+    """The templates, which escape whatever they are given."""
+    environment = Environment(
+        loader=FileSystemLoader(HERE / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "number": shown.number,
+        "short": shown.short,
+        "size": shown.size,
+        "span": shown.span,
+        "instant": shown.instant,
+        "name": shown.name,
+        "visible": shown.visible,
+        "preview": shown.preview,
+    }
+    addresses = _addresses(HERE / "static")
+    environment.globals |= {
+        "relative": shown.relative,
+        "link": link,
+        "plural": plural,
+        "flat": shown.flat,
+        "static": addresses.__getitem__,
+    }
+    return environment
+
+
+def _addresses(directory: Path) -> Mapping[str, str]:
+    """Files by name, with the hash of their content, so that a browser keeps them until they change."""
+    digests = {file.name: hashlib.sha256(file.read_bytes()).hexdigest()[:12] for file in directory.iterdir()}
+    return {name: f"/static/{name}?v={digest}" for name, digest in digests.items()}

@@ -1,0 +1,80 @@
+"""Visitors of the console: each has a random name in a cookie. Kept in memory, the last that came.
+
+A form must bring the session's own token, which no other site can know. A session that has logged in holds the secret
+that it showed, so that it ends with the token that it was let in by.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from collections import OrderedDict
+from dataclasses import dataclass, field
+
+SESSIONS_MAX = 10_000
+LIFE_MS = 12 * 3_600_000
+"""A session that nobody has used for so long is forgotten."""
+NOTICES_MAX = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """What came of something that the visitor asked for; shown once, on the next page."""
+
+    text: str
+    is_error: bool = False
+
+
+@dataclass(slots=True)
+class Session:
+    """One visitor's browser."""
+
+    id: str
+    form_token: str
+    used_ms: int
+    secret: str | None = None
+    notices: list[Notice] = field(default_factory=list)
+
+    def notify(self, text: str, *, is_error: bool = False) -> None:
+        """Have the next page say this."""
+        self.notices = [*self.notices, Notice(text, is_error)][-NOTICES_MAX:]
+
+    def take_notices(self) -> list[Notice]:
+        """What is to be said, once."""
+        notices, self.notices = self.notices, []
+        return notices
+
+    def allows(self, form_token: str) -> bool:
+        """Whether a form that brings this token is of a page that this session was shown."""
+        return hmac.compare_digest(form_token.encode(), self.form_token.encode())
+
+
+class Sessions:
+    """On the loop's thread."""
+
+    def __init__(self) -> None:
+        self._sessions: OrderedDict[str, Session] = OrderedDict()
+
+    def find(self, id: str | None, now_ms: int) -> Session | None:
+        """The session of that name; None: there is none, or not any more."""
+        session = None if id is None else self._sessions.get(id)
+        if session is None:
+            return None
+        if now_ms - session.used_ms > LIFE_MS:
+            del self._sessions[session.id]
+            return None
+        session.used_ms = now_ms
+        self._sessions.move_to_end(session.id)
+        return session
+
+    def begin(self, now_ms: int, secret: str | None = None) -> Session:
+        """A new session. Of too many, the one that was used longest ago is forgotten."""
+        session = Session(secrets.token_urlsafe(32), secrets.token_urlsafe(32), now_ms, secret)
+        self._sessions[session.id] = session
+        while len(self._sessions) > SESSIONS_MAX:
+            self._sessions.popitem(last=False)
+        return session
+
+    def end(self, session: Session) -> None:
+        """Forget a session."""
+        self._sessions.pop(session.id, None)

@@ -1,0 +1,315 @@
+// What the pages do in the browser: times in UTC or local, dialogs, tabs, choosing rows, charts, and asking again only
+// while somebody looks. Without it, every page and form still works, but for what is asked first.
+"use strict";
+(() => {
+  const $ = (selector, from = document) => from.querySelector(selector);
+  const $$ = (selector, from = document) => [...from.querySelectorAll(selector)];
+  const root = document.documentElement;
+  const store = {
+    get(name) { try { return localStorage.getItem(name); } catch { return null; } },
+    set(name, value) { try { localStorage.setItem(name, value); } catch { /* storage is off: for this page only */ } },
+  };
+
+  // -- time ------------------------------------------------------------------------------------------------------------
+  const skew = Number(root.dataset.now) - Date.now();
+  const now = () => Date.now() + skew;
+  let local = store.get("tarry-zone") === "local";
+  const pad = (value, width = 2) => String(value).padStart(width, "0");
+
+  function instant(ms, inLocal) {
+    const d = new Date(ms);
+    if (Number.isNaN(d.getTime())) return String(ms);
+    if (!inLocal) return d.toISOString().replace("T", " ").replace("Z", "");
+    const date = `${d.getFullYear()}-${pad(d.getMonth() + 1)}-${pad(d.getDate())}`;
+    return `${date} ${pad(d.getHours())}:${pad(d.getMinutes())}:${pad(d.getSeconds())}.${pad(d.getMilliseconds(), 3)}`;
+  }
+
+  function span(ms) {
+    const left = Math.abs(ms), year = 365 * 86400000;
+    if (left >= 2 * year) return `${(left / year).toFixed(1)} years`;
+    const units = [["d", 86400000], ["h", 3600000], ["m", 60000], ["s", 1000]];
+    const at = units.findIndex(([, size]) => left >= size);
+    if (at < 0) return `${left}ms`;
+    const [unit, size] = units[at], next = units[at + 1];
+    const rest = next ? Math.floor((left % size) / next[1]) : 0;
+    return `${Math.floor(left / size)}${unit}${rest ? ` ${rest}${next[0]}` : ""}`;
+  }
+
+  const relative = (ms) => {
+    const off = ms - now();
+    return Math.abs(off) < 1000 ? "now" : off > 0 ? `in ${span(off)}` : `${span(off)} ago`;
+  };
+
+  function set(element, text) { if (element.textContent !== text) element.textContent = text; }
+
+  function showTimes(from = document) {
+    for (const time of $$("time[data-ms]", from)) {
+      const ms = Number(time.dataset.ms);
+      set(time, instant(ms, local));
+      time.dateTime = new Date(ms).toJSON() ?? "";
+      time.title = `${instant(ms, false)} UTC\n${instant(ms, true)} local\n${ms} ms`;
+    }
+    for (const each of $$("[data-relative]", from)) set(each, relative(Number(each.dataset.relative)));
+  }
+
+  function showZone() {
+    const button = $("#zone");
+    if (!button) return;
+    const name = Intl.DateTimeFormat().resolvedOptions().timeZone || "local";
+    set(button, local ? name.replace(/.*\//, "").replace(/_/g, " ") : "UTC");
+    button.setAttribute("aria-label", `Times are in ${local ? name : "UTC"}; switch`);
+  }
+
+  // -- what is on the page ---------------------------------------------------------------------------------------------
+  const themes = ["auto", "light", "dark"];
+  const theme = () => root.dataset.theme || "auto";
+  function showTheme() {
+    const button = $("#theme");
+    if (button) set(button, { auto: "Auto", light: "Light", dark: "Dark" }[theme()]);
+  }
+
+  function chosen(name) { return $$(`input[name="${name}"]:checked`).length; }
+
+  function showChosen() {
+    for (const all of $$("[data-all]")) {
+      const boxes = $$(`input[name="${all.dataset.all}"]`), count = chosen(all.dataset.all);
+      all.checked = count > 0 && count === boxes.length;
+      all.indeterminate = count > 0 && count < boxes.length;
+      for (const button of $$("[data-dialog$=chosen]")) button.setAttribute("aria-disabled", String(count === 0));
+    }
+  }
+
+  function openDialog(button) {
+    const dialog = document.getElementById(button.dataset.dialog);
+    if (!dialog || button.getAttribute("aria-disabled") === "true") return;
+    for (const place of $$("[data-count]", dialog)) {
+      const count = chosen(place.dataset.count);
+      set(place, count === 1 ? "The one chosen" : `The ${count} chosen`);
+    }
+    dialog.showModal();
+  }
+
+  function showTab(tab) {
+    for (const other of $$("[role=tab]", tab.parentElement)) {
+      const on = other === tab;
+      other.setAttribute("aria-selected", String(on));
+      other.tabIndex = on ? 0 : -1;
+      document.getElementById(other.getAttribute("aria-controls")).hidden = !on;
+    }
+  }
+
+  document.addEventListener("click", (event) => {
+    const button = event.target.closest("button");
+    if (!button) return;
+    if (button.dataset.dialog) openDialog(button);
+    else if ("close" in button.dataset) button.closest("dialog").close();
+    else if (button.getAttribute("role") === "tab") showTab(button);
+    else if (button.dataset.unit) { unit = button.dataset.unit; store.set("tarry-unit", unit); askLoad(); }
+    else if (button.id === "zone") { local = !local; store.set("tarry-zone", local ? "local" : "utc"); showZone(); showTimes(); redraw(); }
+    else if (button.id === "theme") {
+      const next = themes[(themes.indexOf(theme()) + 1) % themes.length];
+      if (next === "auto") delete root.dataset.theme; else root.dataset.theme = next;
+      store.set("tarry-theme", next);
+      showTheme();
+      redraw();
+    } else if (button.id === "menu") {
+      button.setAttribute("aria-expanded", String($("#nav").classList.toggle("open")));
+    }
+  });
+  document.addEventListener("keydown", (event) => {
+    if (event.target.getAttribute?.("role") !== "tab" || !["ArrowLeft", "ArrowRight"].includes(event.key)) return;
+    const tabs = $$("[role=tab]", event.target.parentElement);
+    const next = tabs[(tabs.indexOf(event.target) + (event.key === "ArrowRight" ? 1 : tabs.length - 1)) % tabs.length];
+    next.focus();
+    showTab(next);
+  });
+  document.addEventListener("change", (event) => {
+    if (event.target.dataset?.all) {
+      for (const box of $$(`input[name="${event.target.dataset.all}"]`)) box.checked = event.target.checked;
+    }
+    showChosen();
+  });
+
+  // -- asking again ----------------------------------------------------------------------------------------------------
+  const isPoll = (event) => event.detail.elt?.hasAttribute?.("data-poll");
+  document.addEventListener("htmx:beforeRequest", (event) => {
+    if (isPoll(event) && document.hidden) event.preventDefault();
+  });
+  document.addEventListener("htmx:afterSwap", () => showTimes());
+  document.addEventListener("htmx:afterRequest", (event) => {
+    if (isPoll(event)) $("#offline").hidden = event.detail.successful || document.hidden;
+  });
+  document.addEventListener("visibilitychange", () => {
+    if (!document.hidden) { document.body.dispatchEvent(new Event("console:shown")); askLive(); askLoad(); showTimes(); }
+  });
+
+  // -- charts ----------------------------------------------------------------------------------------------------------
+  const charts = new Map();
+  let unit = store.get("tarry-unit") || "hour";
+  let load = null, live = null;
+  const colour = (name) => getComputedStyle(root).getPropertyValue(name).trim();
+  const short = (value) => {
+    for (const [size, name] of [[1e9, "G"], [1e6, "M"], [1e3, "k"]]) {
+      if (Math.abs(value) >= size) return `${+(value / size).toPrecision(3)}${name}`;
+    }
+    return String(+value.toPrecision(3));
+  };
+  const full = (value) => value.toLocaleString("en-US");
+
+  function axes(valueText) {
+    const text = colour("--soft"), grid = { stroke: colour("--grid"), width: 1 };
+    const font = "11px system-ui, sans-serif";
+    return [
+      { stroke: text, font, grid: { show: false }, ticks: { show: false }, size: 26, space: 70 },
+      { stroke: text, font, grid, ticks: { show: false }, size: 46, space: 34, values: (_, all) => all.map((v) => (v === null ? "" : valueText(v))) },
+    ];
+  }
+
+  function options(element, series, extra) {
+    return {
+      width: Math.max(element.clientWidth, 50), height: element.clientHeight, padding: [8, 8, 0, 0],
+      legend: { show: false }, series: [{}, ...series], axes: axes(short),
+      cursor: { y: false, points: { show: false }, drag: { x: false, y: false } },
+      tzDate: (at) => (local ? new Date(at * 1000) : uPlot.tzDate(new Date(at * 1000), "Etc/UTC")),
+      ...extra,
+    };
+  }
+
+  function draw(name, data, series, extra, tip) {
+    const element = $(`[data-chart="${name}"]`);
+    if (!element || typeof uPlot === "undefined") return;
+    const made = options(element, series, extra);
+    const label = document.createElement("div");
+    label.className = "tip";
+    label.hidden = true;
+    made.hooks = { ...made.hooks, setCursor: [(u) => {
+      const at = u.cursor.idx, text = at === null || at === undefined ? null : tip(at);
+      label.hidden = !text;
+      if (!text) return;
+      set(label, text);
+      const right = u.cursor.left > u.over.clientWidth / 2;
+      label.style.left = right ? "" : `${u.over.offsetLeft + u.cursor.left + 12}px`;
+      label.style.right = right ? `${element.clientWidth - u.over.offsetLeft - u.cursor.left + 12}px` : "";
+      label.style.top = "8px";
+    }] };
+    charts.get(name)?.destroy();
+    element.replaceChildren();
+    charts.set(name, new uPlot(made, data, element));
+    element.append(label);
+  }
+
+  function nothing(name, text) {
+    const element = $(`[data-chart="${name}"]`);
+    if (!element) return;
+    charts.get(name)?.destroy();
+    charts.delete(name);
+    const words = document.createElement("p");
+    words.className = "nothing";
+    words.textContent = text;
+    element.replaceChildren(words);
+  }
+
+  function herdMarks(u) {
+    const { ctx } = u, size = devicePixelRatio;
+    ctx.save();
+    ctx.fillStyle = colour("--series-4");
+    for (const herd of load.herds) {
+      const at = Math.floor(herd.due_ms / 1000 / load.unit_s) * load.unit_s + load.unit_s / 2;
+      const x = u.valToPos(at, "x", true), row = load.at.indexOf(at - load.unit_s / 2);
+      if (row < 0) continue;
+      const y = Math.max(u.valToPos(load.loads[row], "y", true) - 4 * size, u.bbox.top + 2 * size);
+      ctx.beginPath();
+      ctx.moveTo(x, y);
+      ctx.lineTo(x - 4 * size, y - 7 * size);
+      ctx.lineTo(x + 4 * size, y - 7 * size);
+      ctx.fill();
+    }
+    ctx.restore();
+  }
+
+  function drawLoad() {
+    for (const button of $$("[data-unit]")) button.setAttribute("aria-pressed", String(button.dataset.unit === unit));
+    if (!load) return;
+    showHerds();
+    const until = { minute: "hour", hour: "two days", day: "month" }[load.unit];
+    if (!load.rows) return nothing("load", `Nothing falls due within the next ${until}.`);
+    const middle = load.at.map((at) => at + load.unit_s / 2);
+    const bars = uPlot.paths.bars({ size: [0.8, 60], radius: 0.12 });
+    const first = load.at[0], last = load.at[load.at.length - 1] + load.unit_s;
+    draw("load", [middle, load.loads], [{ fill: colour("--series-1"), width: 0, paths: bars, points: { show: false } }], {
+      scales: { x: { range: [first, last] }, y: { range: (u, low, high) => [0, Math.max(high * 1.12, 4)] } },
+      hooks: { draw: [herdMarks] },
+    }, (at) => {
+      const unsure = load.unsure[at] ? ` (${full(load.unsure[at])} of them estimated)` : "";
+      const from = instant(load.at[at] * 1000, local).slice(0, load.unit === "day" ? 10 : 16);
+      return `${from}: ${full(load.loads[at])}${unsure}`;
+    });
+  }
+
+  function showHerds() {
+    const place = $("#herds");
+    const parts = [];
+    if (load.herds.length) parts.push("▼ due in the same millisecond:");
+    for (const herd of [...load.herds].sort((a, b) => b.rows - a.rows).slice(0, 6)) {
+      const link = document.createElement("a"), count = document.createElement("b");
+      count.textContent = full(herd.rows);
+      link.href = `/console/pending?from=${herd.due_ms}&until=${herd.due_ms + 1}`;
+      link.append(count, ` at ${instant(herd.due_ms, local).slice(0, 19)}`);
+      parts.push(link);
+    }
+    place.replaceChildren(...parts);
+  }
+
+  const line = (name, fill = false) => ({
+    stroke: colour(name), width: 1.5, points: { show: false }, spanGaps: false,
+    ...(fill ? { fill: `color-mix(in srgb, ${colour(name)} 12%, transparent)` } : {}),
+  });
+
+  function drawLive() {
+    if (!live) return;
+    const few = "Figures of the last minutes come while this page is open.";
+    if (live.at.length < 2) { nothing("rates", few); nothing("late", few); return; }
+    const from = { scales: { y: { range: (u, low, high) => [0, Math.max((high ?? 0) * 1.15, 1)] } } };
+    const time = (at) => instant(live.at[at] * 1000, local).slice(11, 19);
+    draw("rates", [live.at, live.accepted, live.fired, live.handed_out], [line("--series-1", true), line("--series-2"), line("--series-3")], from,
+      (at) => `${time(at)}: ${short(live.accepted[at])}/s in, ${short(live.fired[at])}/s due, ${short(live.handed_out[at])}/s out`);
+    if (!live.delivered_p99.some((value) => value !== null)) { nothing("late", "Nothing was delivered to a waiting consumer lately."); return; }
+    draw("late", [live.at, live.delivered_p50, live.delivered_p99], [line("--series-1", true), line("--series-4")], from,
+      (at) => (live.delivered_p99[at] === null ? null : `${time(at)}: p50 ${live.delivered_p50[at]} ms, p99 ${live.delivered_p99[at]} ms`));
+  }
+
+  function redraw() { if ($("[data-chart]")) { drawLoad(); drawLive(); } }
+
+  async function ask(address) {
+    if (!$("[data-chart]") || document.hidden) return null;
+    try {
+      const answer = await fetch(address, { headers: { accept: "application/json" } });
+      if (answer.status === 401) location.reload();
+      return answer.ok ? await answer.json() : null;
+    } catch { return null; }
+  }
+
+  async function askLoad() {
+    const asked = unit, answer = await ask(`/console/data/forecast?unit=${asked}`);
+    if (answer && asked === unit) { load = answer; drawLoad(); }
+  }
+  async function askLive() {
+    const answer = await ask("/console/data/live");
+    if (answer) { live = answer; drawLive(); }
+  }
+
+  showTheme();
+  showZone();
+  showTimes();
+  showChosen();
+  setInterval(() => { if (!document.hidden) showTimes(); }, 1000);
+  if ($("[data-chart]")) {
+    askLoad();
+    askLive();
+    setInterval(askLive, 2000);
+    setInterval(askLoad, 10000);
+    let width = innerWidth;
+    addEventListener("resize", () => { if (innerWidth !== width) { width = innerWidth; redraw(); } });
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+  }
+})();

@@ -1,0 +1,32 @@
+"""All routes: the operations at their paths, and what is no operation."""
+
+from __future__ import annotations
+
+from tarry.api.operations import Ack, Extend, Nack, Receive
+from tarry.fronts.http.rest.consuming import ReceiveEndpoint, SettleEndpoint, describe_receive, describe_settle
+from tarry.fronts.http.rest.events import Events
+from tarry.fronts.http.rest.messages import Messages
+from tarry.fronts.http.rest.operations import OperationEndpoint, describe
+from tarry.fronts.http.rest.page import pages
+from tarry.fronts.http.rest.routes import Route
+from tarry.fronts.http.rest.table import Resource, resources
+from tarry.fronts.http.services import Services
+
+
+def routes(services: Services) -> list[Route]:
+    """Everything that there is, with what is said of it."""
+    found = [
+        *Messages(services).routes(),
+        *(_route(services, resource) for resource in resources()),
+        *Events(services).routes(),
+    ]
+    return [*found, *pages(found)]
+
+
+def _route(services: Services, resource: Resource) -> Route:
+    method, path = resource.method, resource.path
+    if resource.kind is Receive:
+        return Route(method, path, ReceiveEndpoint(services, resource), describe_receive(resource))
+    if resource.kind in (Ack, Nack, Extend):
+        return Route(method, path, SettleEndpoint(services, resource), describe_settle(resource))
+    return Route(method, path, OperationEndpoint(services, resource), describe(resource))

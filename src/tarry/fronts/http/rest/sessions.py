@@ -1,0 +1,114 @@
+"""Consumers of event streams, and what each was sent: so that one whose connection broke can go on where it was.
+
+A stream that ends keeps its messages for the rest of their leases: its client may be working on them, and settles them
+by other requests. When the client comes back and names the last event that it got, what was sent after that, and never
+arrived, is given back at once; all else is still its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections import deque
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from tarry.api.consuming import ConsumerGroup, Subscription
+from tarry.base.errors import OverloadedError
+from tarry.fronts.common.receive_queue import ReceiveQueue, leases_of
+
+SESSIONS_MAX = 10_000
+
+
+class Session:
+    """One consumer. What it was sent and has not settled is among the last ``prefetch`` messages."""
+
+    def __init__(self, queue: ReceiveQueue, subscription: Subscription, prefetch: int, lease_ms: int) -> None:
+        self.id = secrets.token_hex(8)
+        self.queue = queue
+        self.subscription = subscription
+        self.prefetch = prefetch
+        self.lease_ms = lease_ms
+        self.number = 0
+        """Of the last event."""
+        self.replaced = asyncio.Event()
+        """Another connection goes on with this session."""
+        self.ending: asyncio.TimerHandle | None = None
+        self._sent: deque[tuple[int, int, int]] = deque(maxlen=prefetch)
+
+    @property
+    def group(self) -> ConsumerGroup:
+        return self.queue.group
+
+    @property
+    def room(self) -> int:
+        """How many more messages it may hold."""
+        return max(0, self.prefetch - self.subscription.held)
+
+    def add(self, batch: pa.RecordBatch) -> Iterator[str]:
+        """The ids of the events of a batch, each when it is sent."""
+        for lease, offset in zip(*(column.tolist() for column in leases_of(batch)), strict=True):
+            self.number += 1
+            self._sent.append((self.number, lease, offset))
+            yield f"{self.id}.{self.number}"
+
+    def give_back_after(self, number: int) -> None:
+        """Give back what was sent after the event of this number."""
+        lost = [entry for entry in self._sent if entry[0] > number]
+        if lost:
+            columns = np.array(lost, np.int64)
+            self.group.nack(columns[:, 1], columns[:, 2], 0)
+            self._sent = deque((entry for entry in self._sent if entry[0] <= number), maxlen=self.prefetch)
+
+
+class Sessions:
+    """Those that are connected, and those that may come back. On the loop's thread."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._by_id: dict[str, Session] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def check_room(self) -> None:
+        """
+        Raises:
+            OverloadedError: there are too many.
+        """
+        if len(self._by_id) >= SESSIONS_MAX:
+            raise OverloadedError(f"{len(self._by_id)} event streams are open; allowed: {SESSIONS_MAX}")
+
+    def add(self, session: Session) -> None:
+        self._by_id[session.id] = session
+
+    def resume(self, event_id: str, topic: str, group: str) -> Session | None:
+        """The session of a client that got this event last; None: there is none any more. Its former connection, if
+        the broker takes that for alive, is to end.
+        """
+        id, _, number = event_id.partition(".")
+        session = self._by_id.get(id)
+        if session is None or not (number.isascii() and number.isdigit() and len(number) < 19):
+            return None
+        if session.subscription.closed or (session.group.topic_name, session.group.name) != (topic, group):
+            return None
+        session.replaced.set()
+        session.replaced = asyncio.Event()
+        if session.ending is not None:
+            session.ending.cancel()
+            session.ending = None
+        session.give_back_after(int(number))
+        return session
+
+    def rest(self, session: Session) -> None:
+        """Its connection has ended; after the last of its leases so does it."""
+        if session.subscription.closed:
+            self._end(session)
+        else:
+            session.ending = self._loop.call_later(session.lease_ms / 1000, self._end, session)
+
+    def _end(self, session: Session) -> None:
+        self._by_id.pop(session.id, None)
+        session.subscription.close()
