@@ -54,9 +54,10 @@ def struct(columns: Mapping[str, t.DataType]) -> t.StructType:
 
 @dataclass(frozen=True)
 class Shape:
-    """The columns that are read, in order."""
+    """The columns that are read, in order; ``labels``: as the user writes them, for to Spark ``Topic`` is ``topic``."""
 
     names: tuple[str, ...]
+    labels: tuple[str, ...]
 
     @classmethod
     def of(cls, schema: t.StructType, columns: Mapping[str, t.DataType]) -> Shape:
@@ -66,15 +67,15 @@ class Shape:
             InvalidArgumentError: names the column, its type and what is allowed.
         """
         for field in schema.fields:
-            if field.name not in columns:
+            if field.name.lower() not in columns:
                 raise InvalidArgumentError(f"unknown column {field.name!r}; allowed: {', '.join(columns)}")
-            wanted = columns[field.name]
+            wanted = columns[field.name.lower()]
             if field.dataType != wanted:
                 given = field.dataType.simpleString()
                 raise InvalidArgumentError(
                     f"column {field.name!r} is to be read as {given}; allowed: {wanted.simpleString()}"
                 )
-        return cls(tuple(schema.names))
+        return cls(tuple(name.lower() for name in schema.names), tuple(schema.names))
 
     def needed(self, *also: str) -> list[str]:
         """The message's own columns that these are made of, and others."""
@@ -84,7 +85,9 @@ class Shape:
     def shaped(self, given: Mapping[str, pa.Array]) -> pa.RecordBatch:
         """Rows as Spark requires them: exactly these columns in exactly these types."""
         columns = [_column(name, given) for name in self.names]
-        return pa.RecordBatch.from_arrays(columns, schema=arrow_schema(self.names))
+        schema = arrow_schema(self.names)
+        fields = [schema.field(i).with_name(label) for i, label in enumerate(self.labels)]
+        return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
 
 
 def by_name(batch: pa.RecordBatch) -> dict[str, pa.Array]:
