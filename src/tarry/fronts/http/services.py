@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from concurrent.futures import Executor
 from functools import partial
-from typing import TypeVar
+from typing import TypeVar, TypeVarTuple
+
+import pyarrow as pa
 
 from tarry.api.calls import AsyncCalls
 from tarry.api.coalescing import Batch, Coalescer, EndOfTurn, fail_futures
@@ -18,6 +21,10 @@ from tarry.fronts.common.receive_queue import ReceiveQueue
 from tarry.fronts.common.threads import post
 
 R = TypeVar("R")
+Ts = TypeVarTuple("Ts")
+
+FEW_ROWS = 256
+"""Up to so many rows are checked on the loop's thread: handing them over takes longer."""
 
 Entry = tuple[Row, "asyncio.Future[Receipt]"]
 
@@ -66,6 +73,27 @@ class Services(AsyncCalls):
         for queue in self._receive_queues.values():
             queue.close()
 
+    async def submit(self, batch: pa.RecordBatch) -> Accepted:
+        """Schedule a batch, all of it or nothing (columns: :func:`tarry.api.admission.admit`).
+
+        Raises:
+            TarryError: nothing of it was accepted.
+        """
+        future: asyncio.Future[Accepted] = self.loop.create_future()
+
+        def on_result(result: Accepted | TarryError) -> None:
+            post(self.loop, _finish, future, result)
+
+        if batch.num_rows <= FEW_ROWS:
+            self.broker.submit(batch, on_result)
+        else:
+            await self.in_thread(self.broker.submit, batch, on_result)
+        return await future
+
+    def in_thread(self, function: Callable[[*Ts], R], *args: *Ts) -> asyncio.Future[R]:
+        """Call a function in a thread, for what takes long."""
+        return self.loop.run_in_executor(self._pool, function, *args)
+
     def schedule_row(self, row: Row) -> asyncio.Future[Receipt]:
         """Schedule the message of a row that was checked; done when it is durable, or with why it was refused."""
         return self._schedule(row)
@@ -92,3 +120,12 @@ class Services(AsyncCalls):
                     future.set_result(receipt)
             self._coalescer.on_accepted(batch)
         self._coalescer.pump()
+
+
+def _finish(future: asyncio.Future[Accepted], result: Accepted | TarryError) -> None:
+    if future.done():
+        return
+    if isinstance(result, TarryError):
+        future.set_exception(result)
+    else:
+        future.set_result(result)
