@@ -76,13 +76,14 @@ def _is_of(part: str, item: pytest.Item) -> bool:
 
 
 def _check_all_are_touched(selected: list[pytest.Item], items: list[pytest.Item]) -> None:
-    """The core has tests of every file, but those of whole processes with Spark or Kafka."""
+    """The core has tests of every file, but those of whole processes with Spark or Kafka, and of long runs."""
     allowed = {
         "kafka/test_relay.py",
         "kafka/test_faults.py",
         "e2e/test_cancel_in_store.py",
         "e2e/test_demo.py",
         "e2e/test_upkeep.py",
+        "http/test_rest_schema.py",
         "spark/test_datasource_kill.py",
         "unit/test_store_month.py",
     }

@@ -492,9 +492,18 @@ def test_a_consumer_that_is_closed_on_its_way_to_a_lease_gets_none(rig: Rig) -> 
     assert offsets(take(other)) == [1], "nobody has it"
 
 
+def test_the_only_consumer_has_room_again_when_its_leases_have_ended(rig: Rig) -> None:
+    rig.box.append("a")
+    only = rig.consumer(prefetch=1)
+    assert offsets(take(only)) == [0]
+    assert only.poll(1) == (None, 0.05)
+    rig.clock.advance_ms(LEASE_MS)
+    assert offsets(take(only)) == [0]
+
+
 def test_a_consumer_without_room_does_not_spin_for_what_it_could_not_take(rig: Rig) -> None:
     rig.box.append("a", "a")
-    full, other = rig.consumer(prefetch=1), rig.consumer(prefetch=1)
+    full, other = rig.consumer(prefetch=1, lease_ms=10 * LEASE_MS), rig.consumer(prefetch=1)
     take(full)
     other.nack(*of(take(other)), 0)
     waits: list[float | None] = []

@@ -116,14 +116,18 @@ class Delivery:
     def _lease(self, holder: Holder, rows_max: int) -> tuple[pa.RecordBatch | None, _Why]:
         """What there is for ``holder``; or None, and why."""
         settings = self._policy.settings
-        room = min(rows_max, holder.prefetch - holder.held)
         if settings.paused:
             return None, _Why.PAUSED
-        if room <= 0 or self._services.journal.is_full:
+        if self._services.journal.is_full:
             # What is handed out may come back by itself, and the journal must be told of that.
             return None, _Why.FULL
         now = self._services.clock.now_ms()
+        # Before the look at its room: a group's only consumer, with all that it may hold, would else never see the end
+        # of its leases.
         self._lease_manager.expire(now)
+        room = min(rows_max, holder.prefetch - holder.held)
+        if room <= 0:
+            return None, _Why.FULL
         if settings.inflight_max:
             room = min(room, settings.inflight_max - self._state.leases.rows)
             if room <= 0:

@@ -8,6 +8,8 @@ from concurrent.futures import Executor
 from functools import partial
 from typing import TypeVar, TypeVarTuple
 
+import pyarrow as pa
+
 from tarry.api.calls import AsyncCalls
 from tarry.api.coalescing import Batch, Coalescer, EndOfTurn, fail_futures
 from tarry.api.local import LocalBroker
@@ -21,6 +23,9 @@ from tarry.fronts.common.threads import post
 R = TypeVar("R")
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
+
+FEW_ROWS = 256
+"""Up to so many rows are checked on the loop's thread: handing them over takes longer."""
 
 Entry = tuple[Row, "asyncio.Future[Receipt]"]
 
@@ -73,24 +78,36 @@ class Services(AsyncCalls):
         """
         return self._schedule(row)
 
-    def schedule_rows(self, rows: Sequence[Row]) -> asyncio.Future[Accepted]:
-        """Schedule messages, all of them or none; done when they are durable."""
-        future: asyncio.Future[Accepted] = self.loop.create_future()
+    async def schedule_rows(self, rows: Sequence[Row]) -> Accepted:
+        """Schedule the messages of rows that were checked, all of them or none.
 
-        def on_result(result: Accepted | TarryError) -> None:
-            post(self.loop, _settle, future, result)
-
-        try:
-            self.broker.submit(to_batch(rows), on_result)
-        except TarryError as error:
-            future.set_exception(error)
-        return future
+        Raises:
+            TarryError: nothing of it was accepted.
+        """
+        return await self.submit(to_batch(rows))
 
     def close(self) -> None:
         """Refuse what is not sent yet; who waits for messages gets none."""
         self._coalescer.close("the front has stopped")
         for queue in self._receive_queues.values():
             queue.close()
+
+    async def submit(self, batch: pa.RecordBatch) -> Accepted:
+        """Schedule a batch, all of it or nothing (columns: :func:`tarry.api.admission.admit`).
+
+        Raises:
+            TarryError: nothing of it was accepted.
+        """
+        future: asyncio.Future[Accepted] = self.loop.create_future()
+
+        def on_result(result: Accepted | TarryError) -> None:
+            post(self.loop, _settle, future, result)
+
+        if batch.num_rows <= FEW_ROWS:
+            self.broker.submit(batch, on_result)
+        else:
+            await self.run(self.broker.submit, batch, on_result)
+        return await future
 
     def _schedule(self, row: Row) -> asyncio.Future[Receipt]:
         future: asyncio.Future[Receipt] = self.loop.create_future()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tarry.api.operations import Ack, Extend, Nack, Receive
+from tarry.fronts.http.rest.batches import Batches
 from tarry.fronts.http.rest.consuming import ReceiveEndpoint, SettleEndpoint, describe_receive, describe_settle
 from tarry.fronts.http.rest.events import Events
 from tarry.fronts.http.rest.messages import Messages
@@ -18,6 +19,7 @@ def routes(services: Services) -> list[Route]:
     found = [
         *Messages(services).routes(),
         *(_route(services, resource) for resource in resources()),
+        *Batches(services).routes(),
         *Events(services).routes(),
     ]
     return [*found, *pages(found)]

@@ -148,12 +148,17 @@ async def _next(
         await _wait_for_news(loop, session, ends)
         if loop.time() >= until_s or any(end.done() for end in ends):
             return None
-    received = session.queue.receive(session.subscription, min(ROWS_MAX, session.room))
+        if not session.room:
+            # Nobody else may ask, and leases end when somebody does.
+            batch, _ = session.subscription.poll(ROWS_MAX)
+            if batch is not None:
+                return batch
+    received = session.waiting = session.queue.receive(session.subscription, min(ROWS_MAX, session.room))
     try:
         await asyncio.wait((received, *ends), timeout=until_s - loop.time(), return_when=asyncio.FIRST_COMPLETED)
     finally:
         is_done = received.done() or not received.cancel()
-    if not is_done:
+    if not is_done or received.cancelled():
         return None
     batch = received.result()
     if batch is None:

@@ -151,7 +151,7 @@ def _ref(name: str) -> Schema:
     return {"$ref": REF.format(model=name)}
 
 
-def _in_path(path: str) -> tuple[Parameter, ...]:
+def in_path(path: str) -> tuple[Parameter, ...]:
     names = (part[1:-1] for part in path.split("/") if part.startswith("{"))
     return tuple(Parameter(name, "path", {"type": "string"}, "", True) for name in names)
 
@@ -165,7 +165,7 @@ def _scheduling(method: str, path: str) -> Description:
         f"{method.lower()}_{'key' if is_key else 'message'}",
         "messages",
         text,
-        (*_in_path(path), *message_fields.parameters(*(["key"] if is_key else []))),
+        (*in_path(path), *message_fields.parameters(*(["key"] if is_key else []))),
         body,
         {201: receipt, 200: receipt},
         {**message_fields.schemas(), "Receipt": RECEIPT},
@@ -179,4 +179,4 @@ def _described(
     body = Content("The new time.", {JSON: _ref("Times")}) if method == "PATCH" else None
     schemas = {**schemas, **(message_fields.schemas() if body else {})}
     name = f"{method.lower()}_{'key' if path == KEY else 'handle'}"
-    return Description(name, "messages", plain(text), _in_path(path), body, {200: answer}, schemas, (403,))
+    return Description(name, "messages", plain(text), in_path(path), body, {200: answer}, schemas, (403,))

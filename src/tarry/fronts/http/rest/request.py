@@ -106,8 +106,12 @@ class Request:
         """Its body as it comes; the caller bounds what it keeps.
 
         Raises:
-            ClientLeftError: it ended in the middle.
+            ClientLeftError: it ended in the middle. HttpError: 415, it is compressed.
         """
+        coding = self.headers.get("content-encoding", b"identity").lower()
+        if coding != b"identity":
+            # A few bytes could become gigabytes.
+            raise HttpError(415, "unsupported_media_type", f"content-encoding is {coding[:40]!r}; allowed: none")
         while not self._is_read:
             message = await self._receive()
             if message["type"] == "http.disconnect":

@@ -35,6 +35,8 @@ class Session:
         """Of the last event."""
         self.replaced = asyncio.Event()
         """Another connection goes on with this session."""
+        self.waiting: asyncio.Future[pa.RecordBatch | None] | None = None
+        """What its connection waits for."""
         self.ending: asyncio.TimerHandle | None = None
         self._sent: deque[tuple[int, int, int]] = deque(maxlen=prefetch)
 
@@ -95,6 +97,8 @@ class Sessions:
         if session.subscription.closed or (session.group.topic_name, session.group.name) != (topic, group):
             return None
         session.replaced.set()
+        if session.waiting is not None:
+            session.waiting.cancel()  # what is given back is not for the former connection
         session.replaced = asyncio.Event()
         if session.ending is not None:
             session.ending.cancel()
