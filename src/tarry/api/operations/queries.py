@@ -225,8 +225,9 @@ def _pairs(lists: Sequence[Sequence[str]]) -> tuple[tuple[str, str], ...]:
 
 @dataclass(frozen=True, slots=True)
 class GetOverview(Operation[dict[str, Any]]):
-    """All figures at one moment, as plain data: those of :class:`GetStatus`, and ``now_ms``, ``disk``, ``memory``, ``topics``,
-    ``groups``, ``intake``, ``store`` and ``lateness`` (histograms; see :class:`tarry.base.histogram.Histogram`).
+    """All figures at one moment, as plain data: those of :class:`GetStatus`, and ``now_ms``, ``disk``, ``memory``,
+    ``topics``, ``groups``, ``intake``, ``store`` and ``lateness`` (histograms; see
+    :class:`tarry.base.histogram.Histogram`).
 
     Args:
         most: how many topics, and groups, are listed one by one; ``always`` and ``always_groups`` (topic and group)
