@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from typing import Any
 
-from tarry.api.operations import GetGroup, SetTopic
+from tarry.api.operations import GetGroup, HasTopic, SetTopic
 from tarry.fronts.rocketmq.classic.codes import RequestCode, ResponseCode, ToClient
-from tarry.fronts.rocketmq.classic.frames import Command
+from tarry.fronts.rocketmq.classic.frames import Command, encode
 from tests.rocketmq_classic.conftest import Place
 from tests.rocketmq_classic.remoting import Remoting, messages_of
 
@@ -41,7 +42,7 @@ def test_the_cluster_is_one_broker(client: Remoting) -> None:
 
 
 def test_topics_are_listed_and_made(place: Place, client: Remoting) -> None:
-    place.broker.call(SetTopic.of("declared"))
+    place.broker.call(SetTopic.of("declared", declared=True))
     assert client.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, {"topic": "made"}).code == ResponseCode.SUCCESS
     client.send("later", DELAY="18")
     fill(client, 2)
@@ -49,6 +50,24 @@ def test_topics_are_listed_and_made(place: Place, client: Remoting) -> None:
     assert {"declared", "made", "later", "orders"} <= set(listed)
     stats = table(client.ask(RequestCode.GET_TOPIC_STATS_INFO, {"topic": "orders"}))
     assert (stats["minOffset"], stats["maxOffset"]) == (0, 2)
+
+
+def test_tools_make_topics_where_others_are_not_made_by_being_named(serve: Callable[..., Place]) -> None:
+    place = serve(rocketmq_create_topics="off")
+    client = place.client()
+
+    def route(topic: str) -> int:
+        return client.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}).code
+
+    cluster = json.loads(client.ask(RequestCode.GET_BROKER_CLUSTER_INFO).body)
+    [name] = cluster["clusterAddrTable"]
+    assert route(name) == ResponseCode.SUCCESS, "tools ask where the cluster's own topic is"
+    assert not place.broker.call(HasTopic(name)), "nothing is made by that"
+    assert route("orders") == ResponseCode.TOPIC_NOT_EXIST
+    assert client.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, {"topic": "orders"}).code == ResponseCode.SUCCESS
+    assert route("orders") == ResponseCode.SUCCESS
+    assert client.send("orders").code == ResponseCode.SUCCESS
+    assert client.send("others").code == ResponseCode.TOPIC_NOT_EXIST
 
 
 def test_how_far_a_group_is_and_its_consumers(client: Remoting) -> None:
@@ -101,6 +120,82 @@ def test_without_force_a_reset_goes_only_back(client: Remoting) -> None:
     reset = {"topic": "orders", "group": "g", "timestamp": -1, "isForce": "false"}
     assert table(client.ask(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, reset)) == 0
     assert table(client.ask(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, reset | {"isForce": "true"})) == 2
+
+
+def listed_topics(client: Remoting) -> set[str]:
+    return set(json.loads(client.ask(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER).body)["topicList"])
+
+
+def test_topics_and_groups_are_deleted(place: Place, client: Remoting) -> None:
+    fill(client, 2)
+    client.pull("%RETRY%g", "g", 0, wait_s=0)
+    client.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, {"topic": "empty"})
+    assert {"orders", "empty", "%RETRY%g"} <= listed_topics(client)
+    for topic in ("empty", "orders", "nobody"):
+        for code in (RequestCode.DELETE_TOPIC_IN_BROKER, RequestCode.DELETE_TOPIC_IN_NAMESRV):
+            assert client.ask(code, {"topic": topic}).code == ResponseCode.SUCCESS
+    assert client.ask(RequestCode.DELETE_KV_CONFIG, {"namespace": "n", "key": "orders"}).code == ResponseCode.SUCCESS
+    assert client.ask(RequestCode.GET_KV_CONFIG, {"namespace": "n", "key": "k"}).code == ResponseCode.QUERY_NOT_FOUND
+    # What has messages is there while it has them; its groups are gone.
+    assert listed_topics(client) & {"orders", "empty", "nobody"} == {"orders"}
+    assert client.ask(RequestCode.GET_CONSUME_STATS, GROUP).code == ResponseCode.CONSUMER_NOT_ONLINE
+    assert client.ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, {"groupName": "g"}).code == ResponseCode.SUCCESS
+    assert "%RETRY%g" not in listed_topics(client)
+    # A group that is made anew begins anew.
+    assert len(client.pull_until(2, "orders", "g")) == 2
+
+
+def test_all_topics_and_groups_at_once(client: Remoting) -> None:
+    fill(client, 1)
+    topics = json.loads(client.ask(RequestCode.GET_ALL_TOPIC_CONFIG).body)["topicConfigTable"]
+    assert topics["orders"]["readQueueNums"] == 4
+    groups = json.loads(client.ask(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG).body)["subscriptionGroupTable"]
+    assert groups["g"]["retryMaxTimes"] == 16
+    read = json.loads(client.ask(RequestCode.QUERY_TOPICS_BY_CONSUMER, {"group": "g"}).body)
+    assert read == {"topicList": ["orders"]}
+    system = json.loads(client.ask(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS).body)["topicList"]
+    assert "TBW102" in system
+    assert json.loads(client.ask(RequestCode.GET_TOPICS_BY_CLUSTER, {"cluster": "tarry"}).body)["topicList"] == [
+        "orders"
+    ]
+
+
+def test_who_produces_and_what_a_group_wants(client: Remoting) -> None:
+    asked = {"producerGroup": "producers"}
+    assert client.ask(RequestCode.GET_PRODUCER_CONNECTION_LIST, asked).code == ResponseCode.SYSTEM_ERROR
+    body = {"clientID": "p1", "producerDataSet": [{"groupName": "producers"}], "consumerDataSet": []}
+    client.ask(RequestCode.HEART_BEAT, body=json.dumps(body).encode())
+    client.heartbeat("c1", "g", "orders", expression="a")
+    [producer] = json.loads(client.ask(RequestCode.GET_PRODUCER_CONNECTION_LIST, asked).body)["connectionSet"]
+    assert producer["clientId"] == "p1"
+    assert list(json.loads(client.ask(RequestCode.GET_ALL_PRODUCER_INFO).body)["data"]) == ["producers"]
+    wanted = client.ask(RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER, {"group": "g", "topic": "orders"})
+    assert json.loads(wanted.body)["subscriptionData"]["subString"] == "a"
+
+
+def test_a_consumer_is_asked_through_the_broker(place: Place, client: Remoting) -> None:
+    sent = client.send("orders", b"x").fields["msgId"]
+    client.pull_until(1, "orders", "g")
+    consumer = place.client()
+    consumer.heartbeat("c1", "g", "orders")
+    consumer.next_question()
+    asked = {"consumerGroup": "g", "clientId": "c1", "jstackEnable": "true", "msgId": sent, "topic": "orders"}
+    for code in (RequestCode.GET_CONSUMER_RUNNING_INFO, RequestCode.CONSUME_MESSAGE_DIRECTLY):
+        number = client.begin(code, asked)
+        question = consumer.next_question()
+        assert (question.code, question.fields["consumerGroup"], question.is_oneway) == (code, "g", False)
+        assert [m["body"] for m in messages_of(question.body)] == ([b"x"] if question.body else [])
+        assert bool(question.body) == (code == RequestCode.CONSUME_MESSAGE_DIRECTLY)
+        consumer.socket.sendall(encode(question.answer(ResponseCode.SUCCESS, body=b"{}")))
+        assert client.finish(number).body == b"{}"
+    nobody = client.ask(RequestCode.GET_CONSUMER_RUNNING_INFO, asked | {"clientId": "c2"})
+    assert nobody.code == ResponseCode.SYSTEM_ERROR
+    bad = client.ask(RequestCode.CONSUME_MESSAGE_DIRECTLY, asked | {"msgId": "x"})
+    assert bad.code == ResponseCode.INVALID_PARAMETER
+    number = client.begin(RequestCode.GET_CONSUMER_RUNNING_INFO, asked)
+    consumer.next_question()
+    consumer.close()
+    assert client.finish(number).code == ResponseCode.CONSUME_MSG_TIMEOUT
 
 
 def test_messages_by_key_and_by_id(client: Remoting) -> None:

@@ -87,6 +87,35 @@ def test_levels_above_the_last_are_the_last(place: Place, client: Remoting) -> N
     assert before_ms + 7_200_000 <= due_ms <= place.broker.clock.now_ms() + 7_200_000
 
 
+def test_levels_are_a_setting_and_those_of_0_and_below_are_none(serve: Callable[..., Place]) -> None:
+    place = serve(delay_levels="3s 40d")
+    client = place.client()
+    for level in ("1", "2", "3"):
+        before_ms = place.broker.clock.now_ms()
+        client.send(f"level-{level}", DELAY=level)
+        [due_ms] = place.broker.call(ListPending(topic=f"level-{level}")).rows.column("due_ms").to_pylist()
+        delay_ms = 3_000 if level == "1" else 40 * 86_400_000
+        assert before_ms + delay_ms <= due_ms <= place.broker.clock.now_ms() + delay_ms
+    for level in ("0", "-1"):
+        client.send("now", DELAY=level)
+    assert len(client.pull_until(2, "now", "g")) == 2
+
+
+def test_messages_of_a_level_come_in_order_and_once_also_after_a_restart(serve: Callable[..., Place]) -> None:
+    place = serve(delay_levels="1s")
+    client = place.client()
+    sent = [f"{number}".encode() for number in range(60)]
+    for body in sent[:30]:
+        client.send("orders", body, DELAY="1")
+    client.pull_until(10, "orders", "g")
+    for body in sent[30:]:
+        client.send("orders", body, DELAY="1")
+    place.restart()
+    client = place.client()
+    assert [m["body"] for m in client.pull_until(60, "orders", "g")] == sent
+    assert client.ask(RequestCode.GET_MAX_OFFSET, {"topic": "orders", "queueId": 0}).fields["offset"] == "60"
+
+
 def test_a_recall_says_what_is_true(client: Remoting) -> None:
     handle = client.send("orders", b"x", UNIQ_KEY="ID", TIMER_DELAY_SEC="60").fields["recallHandle"]
     fields = {"topic": "orders", "recallHandle": handle}

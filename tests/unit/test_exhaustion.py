@@ -156,3 +156,112 @@ def test_idle_connections_to_every_port_stop_nothing(tmp_path: Path, idle: ExitS
         code, log = served.stop()
     assert code == ExitCode.OK, log
     assert "fatal" not in log
+
+
+STRANGERS = """
+import os, resource, sys
+from pathlib import Path
+from tarry.base.config import Config
+from tarry.base.descriptors import raise_limit
+from tarry.broker import Broker
+from tests.waiting import wait_until
+
+resource.setrlimit(resource.RLIMIT_NOFILE, (512, 512))
+raise_limit()
+config = Config(data=Path(sys.argv[1]), pipeline="off", disk_free_bytes_min=0, segment_bytes_max=4096,
+                checkpoint_interval_ms=50)
+with Broker.open(config) as broker:
+    def put(count):
+        for _ in range(count):
+            broker.schedule("orders", b"x" * 400, delay=0)
+
+    def received(count):
+        while count:
+            batch = broker.receive("orders", "g", max_messages=count, wait_ms=100)
+            broker.ack("orders", "g", batch["lease"].to_numpy(), batch["offset"].to_numpy())
+            count -= batch.num_rows
+
+    put(20)
+    received(20)  # whatever is loaded at the first use is loaded
+    strangers = []
+
+    def use_up():
+        try:
+            while True:
+                strangers.append(os.open("/dev/null", os.O_RDONLY))
+        except OSError as error:
+            return error.strerror
+
+    print("used up:", use_up())
+    for turn in range(3):
+        use_up()  # also what was freed since
+        intake, last = broker.components.intake.position, broker.components.progress.last
+        put(40)
+        received(40)
+        wait_until(lambda: broker.components.intake.position[0] > intake[0])
+        # The checkpoint is of the new segment, and of the acknowledgements.
+        wait_until(lambda: broker.components.progress.last.intake[0] > intake[0])
+        wait_until(lambda: broker.components.progress.last.acks > last.acks)
+        wait_until(lambda: broker.components.progress.last.fired_seq >= last.fired_seq + 40)
+    print("goes on")
+    for fd in strangers:
+        os.close(fd)
+with Broker.open(config) as broker:
+    print("ready:", broker.pending()[0].ready)
+"""
+
+
+def test_logs_and_checkpoints_go_on_while_others_have_used_up_all_descriptors(tmp_path: Path) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", STRANGERS, str(tmp_path / "data")],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert ended.stdout.splitlines() == ["used up: Too many open files", "goes on", "ready: 0"], ended.stderr
+    assert ended.returncode == 0
+
+
+def test_what_is_held_back_is_there_for_files_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    set_to: list[int] = []
+    limits = [512, 512]
+    monkeypatch.setattr(descriptors.resource, "getrlimit", lambda _: tuple(limits))
+
+    def setrlimit(_: int, wanted: tuple[int, int]) -> None:
+        limits[:] = wanted
+        set_to.append(wanted[0])
+
+    monkeypatch.setattr(descriptors.resource, "setrlimit", setrlimit)
+    assert descriptors.raise_limit() == 448
+    assert descriptors.number_limit() == 512
+
+    def open_file() -> int:
+        if limits[0] < 512:
+            raise OSError(errno.EMFILE, "x")
+        return 5
+
+    assert when_free(open_file) == 5
+    assert set_to == [448, 512, 448]
+    with pytest.raises(OSError, match="broken"):
+        when_free(lambda: open_file() if limits[0] < 512 else fail("broken"))
+    assert limits[0] == 448, "it is not left lifted"
+
+
+def fail(text: str) -> int:
+    raise OSError(errno.EIO, text)
+
+
+@pytest.mark.parametrize(
+    ("soft", "hard", "raised"),
+    [(1024, 4096, 4032), (256, 256, 224), (-1, -1, descriptors.LIMIT_MAX), (1024, -1, (1 << 20) - 64),
+     (2_000_000, 3_000_000, 2_000_000), (1024, 1 << 21, (1 << 20) - 64)],
+)  # fmt: skip
+def test_the_limit_is_raised_but_for_what_is_held_back(
+    soft: int, hard: int, raised: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits = [soft, hard]
+    monkeypatch.setattr(descriptors.resource, "getrlimit", lambda _: tuple(limits))
+    monkeypatch.setattr(descriptors.resource, "setrlimit", lambda _, wanted: limits.__setitem__(slice(None), wanted))
+    assert descriptors.raise_limit() == raised

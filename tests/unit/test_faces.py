@@ -49,6 +49,14 @@ COMMANDS: dict[Any, str] = {
     ops.ListDeadLetters: "dead list",
     ops.Respawn: "dead respawn",
     ops.Purge: "dead purge",
+    ops.SetPushSubscription: "push add",
+    ops.GetPushSubscription: "push show",
+    ops.ListPushSubscriptions: "push list",
+    ops.DeletePushSubscription: "push remove",
+    ops.PausePushSubscription: "push pause",
+    ops.ResumePushSubscription: "push resume",
+    ops.ListPushAttempts: "push attempts",
+    ops.TestPushSubscription: "push test",
     ops.GetPending: "pending",
     ops.ListPending: "list",
     ops.Peek: "peek",
@@ -67,6 +75,7 @@ NO_COMMAND = {
     *(ops.Ack, ops.Nack, ops.Extend),  # `receive --ack` acknowledges; a lease ends with its process
     *(ops.AnnounceStore, ops.SetPipelineStatus, ops.Ping, ops.HasTopic),
     *(ops.GetMessage, ops.GetHandles),  # for what has just listed them; `history` tells of a message
+    *(ops.FindMessage, ops.DiscardMessage),  # for protocols: people have handles, keys and offsets
     # Queues by offset are for programs that keep offsets.
     *(ops.GetQueues, ops.ReadQueue, ops.ReadCancellations, ops.FindOffset, ops.FollowQueue, ops.AdvanceGroup),
 }

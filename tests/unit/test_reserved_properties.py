@@ -78,8 +78,8 @@ def test_a_dead_letter_says_why_and_its_successor_does_not() -> None:
     stored = pa.RecordBatch.from_arrays([pa.array([8, 9]), *again.columns], schema=SCHEMA)
     back = dead.respawned(stored, topic="a", group="g", due_ms=np.array([2000, 2001]))
     assert [dict(p) for p in back["properties"].to_pylist()] == [
-        {"p": "1", "tarry.only": "g"},
-        {"p": "2", "tarry.only": "g"},
+        {"p": "1", "tarry.only": "g", "tarry.first": f"{rows[1]['seq']}:{rows[1]['due_ms']}"},
+        {"p": "2", "tarry.only": "g", "tarry.first": f"{rows[2]['seq']}:{rows[2]['due_ms']}"},
     ]
     assert back["due_ms"].to_pylist() == [2000, 2001]
 

@@ -22,6 +22,7 @@ from pyspark.sql import datasource as ds
 from pyspark.sql import types as t
 
 from tarry.api.admission import Limits
+from tarry.api.receipt import ids_of
 from tarry.base.errors import DiskFullError, InvalidArgumentError, InvalidMessageError
 from tarry.base.message import SCHEMA, UNNUMBERED, chunks
 from tarry.spark.broker_client import BulkAttempt
@@ -31,7 +32,7 @@ from tarry.spark.datasource.columns import check_columns
 from tarry.spark.datasource.filters import Bounds, Span
 from tarry.spark.datasource.options import ReadOptions, StreamOptions, WriteOptions
 from tarry.spark.datasource.rows import RowChecker
-from tarry.spark.datasource.shape import arrow_schema, derived_ids, instants
+from tarry.spark.datasource.shape import arrow_schema, instants
 from tarry.spark.datasource.staging import Load, can_reach
 from tarry.spark.datasource.stream import for_group, next_end
 from tarry.store import Store
@@ -395,9 +396,9 @@ def test_bounds_leave_out_nothing_that_the_filter_wants(micros: int, kind: Any) 
 
 def test_ids_and_instants() -> None:
     seqs = pa.array([0, 255, (1 << 62) + 7, -1], pa.int64())
-    assert derived_ids(seqs).to_pylist() == [f"{s & (1 << 64) - 1:016x}" for s in seqs.to_pylist()]
-    assert derived_ids(seqs.slice(1, 2)).to_pylist() == [f"{255:016x}", f"{(1 << 62) + 7:016x}"]
-    assert derived_ids(pa.array([], pa.int64())).to_pylist() == []
+    assert ids_of(seqs).to_pylist() == [f"{s & (1 << 64) - 1:016x}" for s in seqs.to_pylist()]
+    assert ids_of(seqs.slice(1, 2)).to_pylist() == [f"{255:016x}", f"{(1 << 62) + 7:016x}"]
+    assert ids_of(pa.array([], pa.int64())).to_pylist() == []
     shown = instants(pa.array([AT_MS, None, 1 << 60], pa.int64()))
     assert shown.to_pylist() == [datetime(2026, 11, 21, 12, tzinfo=UTC), None, None]
     assert arrow_schema(("due",)).field("due").type == shown.type

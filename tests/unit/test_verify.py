@@ -41,6 +41,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
         config = Config(data=data, pipeline="off", disk_free_bytes_min=0, segment_bytes_max=4096)
         with Broker.open(config, clock=clock, threads=False) as broker:
             broker.set_group("a", "g", tries=3)
+            broker.set_push("s", topic="c", url="https://example.com/")
             broker.create_token("a")
             for i in range(60):
                 broker.schedule("a", b"x" * 500, delay=1 + i, key=f"k{i}")
@@ -96,6 +97,7 @@ KINDS = {
     "secret.key": "secret.key",
     "checkpoint.json": "checkpoint.json",
     "policies.json": "policies.json",
+    "push.json": "push.json",
     "tokens.json": "tokens.json",
     "store log": "store/_delta_log/*.json",
     "oldest store log": "store/_delta_log/*0.json",

@@ -60,6 +60,9 @@ class _Methods:
     reschedule_key = method(ops.Reschedule.of_key)
     find_key = method(ops.FindKey)
 
+    find_message = method(ops.FindMessage)
+    discard_message = method(ops.DiscardMessage)
+
     set_group = method(ops.SetGroup.of)
     group_info = method(ops.GetGroup)
     groups = method(ops.ListGroups)
@@ -74,6 +77,15 @@ class _Methods:
     dead_letters = method(ops.ListDeadLetters)
     respawn = method(ops.Respawn)
     purge = method(ops.Purge)
+
+    set_push = method(ops.SetPushSubscription)
+    push_info = method(ops.GetPushSubscription)
+    push_subscriptions = method(ops.ListPushSubscriptions)
+    delete_push = method(ops.DeletePushSubscription)
+    pause_push = method(ops.PausePushSubscription)
+    resume_push = method(ops.ResumePushSubscription)
+    push_attempts = method(ops.ListPushAttempts)
+    test_push = method(ops.TestPushSubscription)
 
     pending = method(ops.GetPending)
     list_pending = method(ops.ListPending)

@@ -15,6 +15,7 @@ from tarry.api.jobs import StagedFile
 from tarry.api.operation import Operation
 from tarry.api.operations.delivery import Subscribe
 from tarry.api.outcome import Rescheduled
+from tarry.api.pushing import PushSubscriptions
 from tarry.api.receipt import Accepted
 from tarry.base.clock import Clock
 from tarry.base.config import Config
@@ -33,6 +34,8 @@ class LocalBroker(Protocol):
     def config(self) -> Config: ...
     @property
     def clock(self) -> Clock: ...
+    @property
+    def push(self) -> PushSubscriptions: ...
 
     @property
     def access_tokens(self) -> tuple[AccessToken, ...]:

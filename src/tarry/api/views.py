@@ -25,6 +25,10 @@ FOUND = pa.schema([*SCHEMA, ("offset", pa.int64())])
 """A message wherever it is; its place in the topic's queue, where it has fallen due (null: it has not)."""
 QUEUED = PEEKED
 """A message in its topic's queue."""
+PLACED_MESSAGE = pa.schema([*SCHEMA, ("offset", pa.int64()), ("state", pa.string()), ("attempt", pa.int32())])
+"""A message wherever it is: its offset where it has become due, where it is for a group ("pending", "ready", "leased",
+"waiting", "blocked", "burying", "dead"), and which try it is (of a dead letter: how many it had); 0: not known.
+"""
 CANCELLED = pa.schema([("seq", pa.int64()), ("due_ms", pa.int64())])
 """What a cancellation names."""
 

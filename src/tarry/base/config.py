@@ -20,8 +20,10 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from tarry.base.addresses import parse_networks, parse_ports
 from tarry.base.delay import DELAY_MS_MAX, ROCKETMQ_LEVELS, parse_duration_ms, parse_levels
 from tarry.base.errors import InvalidArgumentError
+from tarry.base.spark_conf import parse_lines
 
 ENV_PREFIX = "TARRY_"
 NOT_SETTINGS = frozenset({"TARRY_CONFIG", "TARRY_ENDPOINT"})
@@ -106,12 +108,45 @@ def _levels(value: str) -> str:
     return value
 
 
+def _spark_conf(value: object) -> object:
+    """A table or a list of a file is the same as lines."""
+    if isinstance(value, Mapping):
+        value = [f"{name}={text}" for name, text in value.items()]
+    if isinstance(value, list | tuple):
+        value = "\n".join(map(str, value))
+    if isinstance(value, str):
+        try:
+            parse_lines(value)
+        except InvalidArgumentError as error:
+            raise ValueError(str(error)) from error
+    return value
+
+
+def _networks(value: str) -> str:
+    try:
+        parse_networks(value)
+    except InvalidArgumentError as error:
+        raise ValueError("no networks") from error
+    return value
+
+
+def _ports(value: str) -> str:
+    try:
+        parse_ports(value)
+    except InvalidArgumentError as error:
+        raise ValueError("no ports") from error
+    return value
+
+
 # The upper ends keep sums of several of them far inside of int64.
 Bytes = Annotated[int, BeforeValidator(_bytes), Field(le=BYTES_LIMIT)]
 Milliseconds = Annotated[int, BeforeValidator(_milliseconds), Field(le=DELAY_MS_LIMIT)]
 Count = Annotated[int, BeforeValidator(_no_bool), Field(le=1 << 31)]
 Address = Annotated[str | None, BeforeValidator(_empty_is_none), AfterValidator(_address)]
 Optional = Annotated[str | None, BeforeValidator(_empty_is_none)]
+SparkConf = Annotated[str, BeforeValidator(_spark_conf)]
+Networks = Annotated[str, AfterValidator(_networks)]
+Ports = Annotated[str, AfterValidator(_ports)]
 Levels = Annotated[str, AfterValidator(_levels)]
 Directory = Annotated[Path, AfterValidator(Path.expanduser)]
 
@@ -143,6 +178,7 @@ class Config(BaseSettings):
         None, description="HOST:PORT of the classic RocketMQ front (remoting, 4.x and 5.x clients); empty: off."
     )
     http: Address = Field(None, description="HOST:PORT of the HTTP front (lmstfy's API, Tarry's own); empty: off.")
+    http_admin: Address = Field(None, description="HOST:PORT of lmstfy's admin API, beside `http`; empty: off.")
     http_access: Literal["auto", "open", "tokens"] = Field(
         "auto", description="REST and console need access tokens, or not; auto: not where only this machine gets."
     )
@@ -173,9 +209,22 @@ class Config(BaseSettings):
 
     metrics: Address = Field(None, description="HOST:PORT of Prometheus metrics, over HTTP; empty: off.")
 
+    push: Literal["on", "off"] = Field("on", description="Push messages to the URLs of push subscriptions.")
+    push_private_addresses: Networks = Field(
+        "off", description='Private addresses that may be pushed to: networks, as in "10.0.0.0/8 fd00::/8"; on: all.'
+    )
+    push_ports: Ports = Field("all", description="Ports that may be pushed to.")
+    push_ca_file: Optional = Field(
+        None, description="PEM file of certificate authorities that are trusted beside the system's."
+    )
+
     pipeline: Literal["on", "off"] = Field("on", description="Start and supervise the Spark pipeline.")
     spark_master: str = Field("local[*]", min_length=1, description="Spark master of the pipeline.")
     spark_memory: str = Field("1g", pattern=r"^[0-9]+[kmgtKMGT]$", description="Memory of the pipeline's driver JVM.")
+    spark_conf: SparkConf = Field("", description="Settings for the pipeline's Spark, NAME=VALUE, one a line.")
+    spark_conf_file: Optional = Field(
+        None, description="File with more of them, as in spark-defaults.conf; those of spark_conf win."
+    )
     schedule_interval_ms: Milliseconds = Field(
         60_000, ge=100, description="The schedule query commits at least this often..."
     )
@@ -327,8 +376,12 @@ def allowed(name: str) -> str:
     if AfterValidator(_address) in field.metadata:
         return 'HOST:PORT, or "" for none'
     return {
+        "push_private_addresses": 'networks, as in "10.0.0.0/8 fd00::/8", "on" or "off"',
+        "push_ports": 'ports and ranges, as in "80 443 8000-9000", or "all"',
         "delay_levels": 'durations, as in "1s 5s 1m"',
         "spark_memory": 'a number with k, m, g or t, as in "2g"',
+        "spark_conf": 'lines such as "spark.ui.enabled=true", without spark.master and spark.sql.session.timeZone',
+        "spark_conf_file": 'a path, or "" for none',
         "store": 'a path or URI, or "" for the default',
     }.get(name, "a path" if field.annotation is Path else "a text")
 

@@ -2,8 +2,10 @@
 what to do when none is free.
 
 A process without a free descriptor can open no file, which says nothing about the disk: so whoever opens one tries
-again (:func:`when_free`). It hardly ever comes to that, because the fronts take no more connections than leave a
-reserve for logs, checkpoints and the embedded databases.
+again (:func:`when_free`). It hardly ever comes to that, because the fronts take no more connections than leave some for
+logs, checkpoints and the embedded databases. And where others use those up, too, a few are held back: the process's
+soft limit stays a little below what it could be (:func:`raise_limit`), and is lifted for the moment in which a file is
+opened that met it. So the limit itself says whether there are some, and nobody else in this process can take them.
 """
 
 from __future__ import annotations
@@ -12,7 +14,8 @@ import errno
 import logging
 import resource
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -25,6 +28,8 @@ RESERVE = 512
 """Descriptors that are not for connections: a broker with all its fronts begins with about 40, the registry keeps up to
 64 files, and a window of the store is read from some at a time. Of a small limit it is half.
 """
+HELD_BACK = 64
+"""Descriptors that only :func:`when_free` can have. Of a small limit it is an eighth."""
 CONNECTIONS_MAX = 10_000
 """Most connections of a port, whatever the limit is: each takes memory, too."""
 WAIT_S_MAX = 30.0
@@ -34,11 +39,13 @@ T = TypeVar("T")
 
 
 def raise_limit() -> int:
-    """Let this process open as many files as the system's hard limit allows; how many that is."""
+    """Let this process open as many files as the system's hard limit allows, but for those that are held back; how many
+    that is.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = LIMIT_MAX if hard == resource.RLIM_INFINITY else min(hard, LIMIT_MAX)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    raised, most = _limits(hard)
+    if soft != resource.RLIM_INFINITY and soft <= most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (raised, hard))
     return limit()
 
 
@@ -46,6 +53,18 @@ def limit() -> int:
     """How many files this process may have open."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return LIMIT_MAX if soft == resource.RLIM_INFINITY else soft
+
+
+def number_limit() -> int:
+    """Above the number of any descriptor, also of those that were held back."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return max(limit(), _limits(hard)[1])
+
+
+def _limits(hard: int) -> tuple[int, int]:
+    """What the soft limit is raised to, and what it is while a file is opened with one that was held back."""
+    most = LIMIT_MAX if hard == resource.RLIM_INFINITY else min(hard, LIMIT_MAX)
+    return most - min(HELD_BACK, most // 8), most
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +89,8 @@ def lacks_descriptor(error: BaseException) -> bool:
 
 
 def when_free(open_file: Callable[[], T]) -> T:
-    """What ``open_file`` gives; while there is no free descriptor it is tried again, for :data:`WAIT_S_MAX`.
+    """What ``open_file`` gives. While there is no free descriptor it is tried with one that was held back, and where
+    there is none of those either, again for :data:`WAIT_S_MAX`.
 
     Raises:
         Exception: whatever it raises for another reason, or still after that time.
@@ -80,9 +100,36 @@ def when_free(open_file: Callable[[], T]) -> T:
         try:
             return open_file()
         except Exception as error:
-            if not lacks_descriptor(error) or waited_s >= WAIT_S_MAX:
+            if not lacks_descriptor(error):
                 raise
-            if not waited_s:
-                log.warning("no file can be opened, trying again: %s", error)
+            failure = error
+        with _limit_lifted() as lifted:
+            try:
+                if lifted:
+                    return open_file()
+            except Exception as error:
+                if not lacks_descriptor(error):
+                    raise
+        if waited_s >= WAIT_S_MAX:
+            raise failure
+        if not waited_s:
+            log.warning("no file can be opened, trying again: %s", failure)
         time.sleep(wait_s)
         waited_s, wait_s = waited_s + wait_s, min(1.0, 2 * wait_s)
+
+
+@contextmanager
+def _limit_lifted() -> Iterator[bool]:
+    """Let this process have what is held back; whether it can. Of two threads, one may end it for the other, which then
+    tries again. Where the limit is none that :func:`raise_limit` has set, the process is somebody else's.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    raised, most = _limits(hard)
+    if soft != raised:
+        yield False
+        return
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    try:
+        yield True
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (raised, hard))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,11 +11,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tarry.base.message import PROPERTIES
-from tarry.base.properties import entries_of
+from tarry.base.properties import entries_of, has_none
 from tarry.base.types import Int64s
 
 ONLY = "tarry.only"
 """The one group that gets the message; the others pass over it."""
+FIRST = "tarry.first"
+"""Of a message that was respawned: the seq and the due time that it had first, ``SEQ:DUE_MS``."""
+DEAD_SEQ, DEAD_DUE_MS = "tarry.dead.seq", "tarry.dead.due_ms"
+"""Of a dead letter: those of the message that it is a copy of."""
+_PLACE = re.compile("(-?[0-9]{1,19}):(-?[0-9]{1,19})")
 
 
 def values_of(properties: pa.Array, name: str) -> tuple[Int64s, pa.Array] | None:
@@ -65,3 +71,22 @@ def rewritten(properties: pa.Array, *, without: str, added: Mapping[str, Any]) -
         pa.concat_arrays(all_keys).take(arranged),
         pa.concat_arrays(all_items).take(arranged),
     ).cast(PROPERTIES)
+
+
+def first_places(batch: pa.RecordBatch) -> list[tuple[int, int] | None]:
+    """Seq and due time that each row (columns ``seq``, ``due_ms``, ``properties``) had first: those of a dead letter's
+    original, those from before a respawn, or its own. None where a text is no such number.
+    """
+    properties = batch.column("properties")
+    own: list[tuple[int, int] | None] = list(
+        zip(batch.column("seq").to_pylist(), batch.column("due_ms").to_pylist(), strict=True)
+    )
+    if has_none(properties):
+        return own
+    seqs, dues, firsts = (texts_of(properties, name) for name in (DEAD_SEQ, DEAD_DUE_MS, FIRST))
+    for row, (seq, due, first) in enumerate(zip(seqs, dues, firsts, strict=True)):
+        text = first if first is not None else f"{seq}:{due}" if seq is not None else None
+        if text is not None:
+            found = _PLACE.fullmatch(text)
+            own[row] = None if found is None else (int(found[1]), int(found[2]))
+    return own

@@ -26,6 +26,7 @@ from tarry.broker.components import Components
 from tarry.broker.construction import open_components
 from tarry.broker.health import Health
 from tarry.broker.operations import handlers
+from tarry.broker.push import Push
 from tarry.groups import Group, Subscription
 from tarry.log.files import Files, OsFiles
 
@@ -114,6 +115,11 @@ class Broker(Calls):
     def stage_job(self, number: int, batches: Iterable[pa.RecordBatch]) -> tuple[list[StagedFile], Counter[str]]:
         """See :meth:`tarry.api.local.LocalBroker.stage_job`."""
         return self.components.bulk.stage(number, batches)
+
+    @property
+    def push(self) -> Push:
+        """See :class:`tarry.api.pushing.PushSubscriptions`."""
+        return self.components.push
 
     # -- consuming -----------------------------------------------------------------------------------------------------
 

@@ -65,6 +65,11 @@ class Changes:
             targets.append(Target(entry.seq, entry.due_ms, None if topic is None else str(topic)))
         return self._cancelled(targets)
 
+    def cancel_placed(self, seq: int, due_ms: int, topic: str) -> Outcome:
+        """Cancel one message of a topic, which the caller has found, by its place; durable."""
+        [outcome] = self._cancelled([Target(seq, due_ms, topic)])
+        return outcome
+
     def cancel_keys(self, request: ops.CancelKeys) -> list[Outcome]:
         """An outcome for each key, durable; "unknown" where no message of that key is remembered."""
         topic, keys = request.topic, request.keys

@@ -16,7 +16,9 @@ from tarry.broker.jobs import Jobs
 from tarry.broker.key_backfill import KeyBackfill
 from tarry.broker.loops import Loops
 from tarry.broker.pipeline import Pipeline
+from tarry.broker.placed import PlacedMessages
 from tarry.broker.progress import Progress
+from tarry.broker.push import Push
 from tarry.broker.queries.lateness import Lateness
 from tarry.broker.queries.queries import Queries
 from tarry.broker.queues import Queues
@@ -55,11 +57,13 @@ class Components:
     series: Series
     groups: ConsumerGroups
     dead_letters: DeadLetters
+    push: Push
     jobs: Jobs
     lateness: Lateness
     acceptance: Acceptance
     scheduling: Scheduling
     changes: Changes
+    placed: PlacedMessages
     consumers: Consumers
     queues: Queues
     key_backfill: KeyBackfill

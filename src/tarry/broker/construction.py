@@ -25,7 +25,10 @@ from tarry.broker.loops import Loops
 from tarry.broker.message_path import MessagePath, make_message_path
 from tarry.broker.opened_files import OpenedFiles, Surroundings, open_files
 from tarry.broker.pipeline import Pipeline
+from tarry.broker.placed import PlacedMessages
 from tarry.broker.progress import Progress
+from tarry.broker.push import Push
+from tarry.broker.push_file import PushFile
 from tarry.broker.queries.cut import Places
 from tarry.broker.queries.history import HistorySources
 from tarry.broker.queries.lateness import Lateness
@@ -126,6 +129,7 @@ class _Asking:
     """What answers questions, and changes a message found by name."""
 
     changes: Changes
+    placed: PlacedMessages
     status: Status
     queries: Queries
 
@@ -142,6 +146,7 @@ def _make_queries(
     places = Places(opened.intake, wheel, loader, follower, opened.registry)
     finder = MessageFinder(opened.intake, wheel, loader, follower)
     changes = Changes(opened.registry, finder, decisions, accepting.scheduling, clock, opened.secret)
+    placed = PlacedMessages(finder, decisions.outcome_of, changes, ready, groups)
     status = Status(
         clock,
         around.health,
@@ -170,7 +175,7 @@ def _make_queries(
         accepting.acceptance,
         status.read,
     )
-    return _Asking(changes, status, queries)
+    return _Asking(changes, placed, status, queries)
 
 
 def _make_loops(around: Surroundings, opened: OpenedFiles, path: MessagePath, background: _Background) -> Loops:
@@ -216,11 +221,13 @@ def _assemble(around: Surroundings, opened: OpenedFiles, path: MessagePath) -> C
         series=delivery.series,
         groups=groups,
         dead_letters=groups.dead_letters,
+        push=Push(PushFile(around.files, around.config.data), groups, around.config, around.clock),
         jobs=opened.jobs,
         lateness=around.lateness,
         acceptance=accepting.acceptance,
         scheduling=accepting.scheduling,
         changes=asking.changes,
+        placed=asking.placed,
         consumers=Consumers(groups, around.config.lease_ms),
         queues=Queues(opened.ready, opened.intake),
         key_backfill=background.key_backfill,

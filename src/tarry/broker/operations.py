@@ -21,6 +21,7 @@ def handlers(parts: Components) -> Handlers:
     """For each kind of operation, what carries it out: a test holds that none is left out."""
     changes, groups, dead_letters, queries = parts.changes, parts.groups, parts.dead_letters, parts.queries
     consumers, queues, bulk, pipeline = parts.consumers, parts.queues, parts.bulk, parts.pipeline
+    push = parts.push
     jobs = JobOperations(parts)
     return {
         ops.Cancel: changes.cancel,
@@ -42,8 +43,18 @@ def handlers(parts: Components) -> Handlers:
         ops.GetTopic: lambda r: groups.topic_info(r.topic),
         ops.HasTopic: lambda r: r.topic in parts.intake.accepted or groups.has_topic(r.topic),
         ops.ListDeadLetters: lambda r: dead_letters.page(r.topic, r.group, r.limit, r.after),
-        ops.Respawn: lambda r: dead_letters.respawn(r.topic, r.group, r.offsets, r.limit, r.per_second),
+        ops.Respawn: lambda r: dead_letters.respawn(
+            r.topic, r.group, r.offsets, r.limit, r.per_second, tries=r.tries, ttl_ms=r.ttl_ms
+        ),
         ops.Purge: lambda r: dead_letters.purge(r.topic, r.group, r.offsets),
+        ops.SetPushSubscription: push.set,
+        ops.GetPushSubscription: lambda r: push.info(r.name),
+        ops.ListPushSubscriptions: lambda r: push.infos(r.topic),
+        ops.DeletePushSubscription: lambda r: push.delete(r.name, keep_group=r.keep_group),
+        ops.PausePushSubscription: lambda r: push.pause(r.name, r.reason),
+        ops.ResumePushSubscription: lambda r: push.resume(r.name),
+        ops.ListPushAttempts: lambda r: push.attempts(r.name, r.id, r.failed, r.limit),
+        ops.TestPushSubscription: lambda r: push.test(r.name),
         ops.GetPending: queries.pending,
         ops.ListPending: queries.list_pending,
         ops.Peek: queries.peek,
@@ -54,6 +65,8 @@ def handlers(parts: Components) -> Handlers:
         ops.GetOverview: queries.overview,
         ops.GetStatus: lambda _: parts.status.read(),
         ops.Ping: lambda _: parts.status.ping(),
+        ops.FindMessage: parts.placed.find,
+        ops.DiscardMessage: parts.placed.discard,
         ops.ListJobs: lambda r: bulk.list(r.job, r.limit),
         ops.CancelJob: lambda r: bulk.cancel(r.job),
         ops.BeginJob: jobs.begin,

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from tarry.base.errors import CorruptError, LockedError, NotFoundError
-from tarry.broker import access_tokens, directory
+from tarry.broker import access_tokens, directory, push_file
 from tarry.broker.directory import Checkpoint, read_secret
 from tarry.broker.jobs import Jobs
 from tarry.groups import settings_file
@@ -26,6 +26,7 @@ JSON_VERSIONS = {
     "checkpoint.json": directory.VERSIONS,
     settings_file.FILE: (settings_file.VERSION,),
     access_tokens.FILE: (access_tokens.VERSION,),
+    push_file.FILE: (push_file.VERSION,),
 }
 
 

@@ -10,7 +10,7 @@ import typer
 from tarry.base.errors import InvalidArgumentError
 from tarry.cli import output
 from tarry.cli.exits import ExitCode
-from tarry.cli.options import Json, duration_ms, instant_ms
+from tarry.cli.options import Json, SparkConf, SparkConfFile, duration_ms, instant_ms
 
 if TYPE_CHECKING:
     from tarry.spark.reports.audit.result import Audit, Late
@@ -72,6 +72,8 @@ def audit(
     delivered_column: DeliveredColumns = None,
     spark_master: Master = "local[*]",
     spark_memory: Memory = "1g",
+    spark_conf: SparkConf = None,
+    spark_conf_file: SparkConfFile = None,
     json: Json = False,
 ) -> None:
     """Check what was delivered against what was accepted, from two files, without asking a broker.
@@ -85,6 +87,9 @@ def audit(
     tarry audit -a sent.jsonl -d got.jsonl --json | jq .failures
     """
     from tarry.spark.reports.session import report_session, shuffle_partitions
+    from tarry.spark.runtime.conf import user_conf
+
+    conf = user_conf(spark_conf, spark_conf_file)
 
     asked: dict[str, Any] = {
         "accepted_columns": columns(accepted_column, "--accepted-column"),
@@ -97,7 +102,7 @@ def audit(
         "unit": unit,
         "examples": examples,
     }
-    with report_session("tarry-audit", master=spark_master, memory=spark_memory) as spark:
+    with report_session("tarry-audit", master=spark_master, memory=spark_memory, conf=conf) as spark:
         # Here: it is the session that says what to install where there is no PySpark.
         from tarry.spark.reports.audit import audit as compare
         from tarry.spark.reports.audit.ledgers import read_ledger

@@ -10,7 +10,7 @@ import typer
 from tarry.base.errors import InvalidArgumentError
 from tarry.cli import output
 from tarry.cli.group import Group, Topic
-from tarry.cli.options import DEFAULT_ENDPOINT, Endpoint, Json, connect
+from tarry.cli.options import DEFAULT_ENDPOINT, Endpoint, Json, connect, duration_ms
 
 if TYPE_CHECKING:
     from tarry.client import Client
@@ -55,6 +55,8 @@ def respawn(
     offsets: Offsets = None,
     limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="The oldest so many.")] = None,
     per_second: Annotated[float | None, typer.Option("--per-second", help="At this pace, not at once.")] = None,
+    tries: Annotated[int | None, typer.Option("--tries", min=1, help="So many tries; else as many as before.")] = None,
+    ttl_ms: Annotated[str | None, typer.Option("--ttl", help="Of use for so long; else for ever.")] = None,
     endpoint: Endpoint = DEFAULT_ENDPOINT,
     json: Json = False,
 ) -> None:
@@ -65,8 +67,11 @@ def respawn(
     tarry dead respawn orders billing --offset 7 --offset 9
     """
     _check_choice(everything, offsets, limit)
+    ttl = None if ttl_ms is None else duration_ms(ttl_ms, "--ttl")
     with connect(endpoint) as client:
-        count = client.respawn(topic, group, offsets=offsets or None, limit=limit, per_second=per_second)
+        count = client.respawn(
+            topic, group, offsets=offsets or None, limit=limit, per_second=per_second, tries=tries, ttl_ms=ttl
+        )
     output.result({"respawned": count}, f"{count:,} respawned", json=json)
 
 

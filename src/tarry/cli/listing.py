@@ -10,7 +10,16 @@ import typer
 
 from tarry.base.errors import InvalidArgumentError
 from tarry.cli import output
-from tarry.cli.options import DEFAULT_ENDPOINT, Endpoint, Json, connect, duration_ms, instant_ms
+from tarry.cli.options import (
+    DEFAULT_ENDPOINT,
+    Endpoint,
+    Json,
+    SparkConf,
+    SparkConfFile,
+    connect,
+    duration_ms,
+    instant_ms,
+)
 
 if TYPE_CHECKING:
     from tarry.api.views import Forecast, Load
@@ -75,6 +84,7 @@ def peek(
     topic: Annotated[str, typer.Argument(help="Whose queue.")],
     group: Annotated[str | None, typer.Option("--group", "-g", help="What this one has not settled.")] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=PAGE_ROWS, help="At most so many.")] = 10,
+    waiting_only: Annotated[bool, typer.Option("--waiting-only", help="Only what nobody has.")] = False,
     endpoint: Endpoint = DEFAULT_ENDPOINT,
     json: Json = False,
 ) -> None:
@@ -88,7 +98,7 @@ def peek(
     tarry peek orders --group billing --limit 100 --json
     """
     with connect(endpoint) as client:
-        batch = client.peek(topic, group=group, limit=limit)
+        batch = client.peek(topic, group=group, limit=limit, waiting_only=waiting_only)
     for row in _rows(batch.to_pylist()):
         text = f"{row['offset']}  {output.instant(row['due_ms'])}  {row['id']}  {output.body_text(row['body'])}"
         output.result(_fields(row, bodies=True), text, json=json)
@@ -114,6 +124,8 @@ def forecast(
     horizon: Annotated[str | None, typer.Option("--horizon", help="With either: the broker's horizon_ms.")] = None,
     spark_master: Annotated[str, typer.Option("--spark-master", help="With either: where Spark runs.")] = "local[*]",
     spark_memory: Annotated[str, typer.Option("--spark-memory", help="With either: heap of its driver.")] = "1g",
+    spark_conf: SparkConf = None,
+    spark_conf_file: SparkConfFile = None,
     endpoint: Endpoint = DEFAULT_ENDPOINT,
     json: Json = False,
     context: typer.Context = None,  # type: ignore[assignment]
@@ -138,6 +150,7 @@ def forecast(
         asked = None if alone else endpoint
         from tarry.cli import outlook
         from tarry.spark.reports.forecast.result import HERD_RATE
+        from tarry.spark.runtime.conf import user_conf
 
         _one_of(until, within)
         result = outlook.outlook(
@@ -151,6 +164,7 @@ def forecast(
             wheel_bytes_max=outlook.DEFAULTS["wheel_bytes_max"],
             master=spark_master,
             memory=spark_memory,
+            conf=user_conf(spark_conf, spark_conf_file),
         )
         outlook.show(result, report, json=json)
         return

@@ -20,6 +20,7 @@ from tarry.cli import (
     history,
     listing,
     look,
+    push,
     receive,
     relay,
     send,
@@ -58,7 +59,7 @@ for command in (
     *(audit.audit, history.history, relay.relay),
 ):
     app.command(command.__name__.strip("_").replace("_", "-"))(command)
-for part in (group.app, topic.app, dead.app, token.app):
+for part in (group.app, topic.app, dead.app, push.app, token.app):
     app.add_typer(part)
 # As the client calls it.
 app.command("schedule", hidden=True)(send.send)

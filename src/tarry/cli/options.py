@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -21,6 +22,13 @@ Endpoint = Annotated[
     typer.Option("--endpoint", "-e", metavar="HOST:PORT", envvar="TARRY_ENDPOINT", help="The broker's Flight front."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print data as JSON, one object a line.")]
+
+SparkConf = Annotated[
+    list[str] | None, typer.Option("--spark-conf", metavar="NAME=VALUE", help="A setting for Spark; repeatable.")
+]
+SparkConfFile = Annotated[
+    Path | None, typer.Option("--spark-conf-file", metavar="FILE", help="More of them, as in spark-defaults.conf.")
+]
 
 
 def connect(endpoint: str) -> Client:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,6 +30,7 @@ def outlook(
     wheel_bytes_max: int,
     master: str,
     memory: str,
+    conf: Mapping[str, str],
 ) -> Outlook:
     """Count what is pending.
 
@@ -43,7 +45,7 @@ def outlook(
         raise InvalidArgumentError("nothing to look at; allowed: --store, or --endpoint of a broker, or both")
     from tarry.spark.reports.session import report_session
 
-    with report_session("tarry-forecast", master=master, memory=memory) as spark:
+    with report_session("tarry-forecast", master=master, memory=memory, conf=conf) as spark:
         from tarry.base.clock import SystemClock
         from tarry.spark.reports.forecast import pending as places
         from tarry.spark.reports.forecast.count import forecast

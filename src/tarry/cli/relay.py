@@ -15,7 +15,7 @@ import typer
 
 from tarry.base.errors import InvalidArgumentError, NotFoundError
 from tarry.cli import output
-from tarry.cli.options import duration_ms
+from tarry.cli.options import SparkConf, SparkConfFile, duration_ms
 
 if TYPE_CHECKING:
     from tarry.relay.settings import RelaySettings, RunOptions
@@ -55,6 +55,8 @@ def relay(
     kafka_option: KafkaOptions = None,
     master: Annotated[str | None, typer.Option(metavar="URL", help="Spark's master; default local[*].")] = None,
     memory: Annotated[str | None, typer.Option(help="Of the driver's JVM; default 1g.")] = None,
+    spark_conf: SparkConf = None,
+    spark_conf_file: SparkConfFile = None,
     metrics: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Prometheus, over HTTP.")] = None,
     settings: OtherSettings = None,
     config: Annotated[Path | None, typer.Option(metavar="FILE", help="Read settings from this TOML file.")] = None,
@@ -89,6 +91,8 @@ def relay(
         "checkpoint": checkpoint,
         "master": master,
         "memory": memory,
+        "spark_conf": spark_conf,
+        "spark_conf_file": spark_conf_file,
         "near_ms": None if near is None else duration_ms(near, "--near"),
         "delay_ms_max": None if delay_max is None else duration_ms(delay_max, "--delay-max"),
         "metrics": metrics,
@@ -132,6 +136,8 @@ def _value(name: str, value: Any, kind: str) -> Any:
     if name == "kafka_options":
         pairs = value.items() if isinstance(value, dict) else [_pair("--kafka-option", text) for text in value]
         return tuple((str(n), str(v)) for n, v in pairs)
+    if name == "spark_conf" and isinstance(value, dict):
+        return tuple(f"{n}={v}" for n, v in value.items())
     if kind == "int":
         try:
             return value if isinstance(value, int) else int(value)

@@ -19,9 +19,16 @@ def serve(
     rocketmq: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="RocketMQ's v5 clients.")] = None,
     remoting: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="RocketMQ's classic clients.")] = None,
     http: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="lmstfy's API, Tarry's own.")] = None,
+    http_admin: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="lmstfy's admin API.")] = None,
     metrics: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Prometheus, over HTTP.")] = None,
     pipeline: Annotated[str | None, typer.Option(metavar="on|off", help="Run the Spark pipeline beside it.")] = None,
     spark_master: Annotated[str | None, typer.Option(metavar="URL", help="Where the pipeline runs.")] = None,
+    spark_conf: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="A setting for Spark; repeatable.")
+    ] = None,
+    spark_conf_file: Annotated[
+        str | None, typer.Option(metavar="FILE", help="More of them, as in spark-defaults.conf.")
+    ] = None,
     store: Annotated[str | None, typer.Option(metavar="URI", help="The store's Delta table, where not in DIR.")] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Any other setting; repeatable.")
@@ -50,7 +57,9 @@ def serve(
     flags = {
         **_pairs(settings or []),
         **_given(data=data, flight=flight, rocketmq=rocketmq, remoting=remoting),
-        **_given(http=http, metrics=metrics, pipeline=pipeline, spark_master=spark_master, store=store),
+        **_given(spark_conf=spark_conf or None, spark_conf_file=spark_conf_file),
+        **_given(http=http, http_admin=http_admin),
+        **_given(metrics=metrics, pipeline=pipeline, spark_master=spark_master, store=store),
     }
     loaded = load(config, flags)
     if print_config:

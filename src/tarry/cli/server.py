@@ -75,7 +75,7 @@ def _serve(config: Config, files_max: int, stop: StopSignals, stack: ExitStack) 
     placement = SharedCore() if config.share_core == "on" else ANY_CORE
     broker = stack.enter_context(Broker.open(config, placement=placement))
     ports = sum(address is not None for address in (config.flight, config.rocketmq, config.remoting, config.http))
-    connections = ConnectionLimits.of(files_max, ports)
+    connections = ConnectionLimits.of(files_max, ports + (config.push == "on"))
     address = None
     if config.flight is not None:
         from tarry.fronts.flight import FlightFront
@@ -93,9 +93,15 @@ def _serve(config: Config, files_max: int, stop: StopSignals, stack: ExitStack) 
         stack.callback(remoting.stop)
         fronts.append(f"remoting on {remoting.address}")
     if config.http is not None:
-        http = _http_front().start(broker, config.http, placement, connections)
+        http = _http_front()(broker, config.http, placement, connections, config.http_admin)
         stack.callback(http.stop)
         fronts.append(f"http on {http.address}")
+        if http.admin_address is not None:
+            fronts.append(f"http admin on {http.admin_address}")
+    if config.push == "on":
+        from tarry.fronts.push.front import PushFront
+
+        stack.callback(PushFront.start(broker, placement, connections).stop)
     fronts = fronts or ["no front"]
     if config.metrics is not None:
         from tarry.fronts.metrics import MetricsFront

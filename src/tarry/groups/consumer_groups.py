@@ -105,6 +105,10 @@ class ConsumerGroups:
         """
         return self._registry.get(topic, name).group
 
+    def has(self, topic: str, name: str) -> bool:
+        """Whether there is a group of that name."""
+        return self._registry.find(topic, name) is not None
+
     def all(self, topic: str | None = None) -> list[Group]:
         """The groups, of one topic or of all, by name; without the broker's own."""
         controls = self._registry.all() if topic is None else self._registry.of_topic(topic)
@@ -151,6 +155,13 @@ class ConsumerGroups:
             raise InvalidArgumentError(f"seek to {to!r}; allowed: UTC milliseconds, {' or '.join(STARTS)}")
         wait_for(lambda on_result: control.seek(target, on_result))
         return max(0, control.topic.end - target)
+
+    def discard(self, topic: str, name: str, offset: int) -> bool:
+        """A group never gets this message (again), whoever has it, durably; False where it is settled, or on its way to
+        the dead letters. A group that is new is made.
+        """
+        control = self._get_or_create(topic, name, None)
+        return wait_for(lambda on_result: control.discard(offset, on_result))
 
     # -- readers that keep their own offsets -------------------------------------------------------------------------
 
@@ -216,7 +227,7 @@ class ConsumerGroups:
     # -- what goes on ------------------------------------------------------------------------------------------------
 
     def retry_copies(self) -> None:
-        """Called now and then: copy to the dead letters what was refused before."""
+        """Called now and then: end leases that are over, and copy to the dead letters what was refused before."""
         for control in self._registry.all():
             control.retry_copies()
 

@@ -47,6 +47,7 @@ class GroupControl:
         leases = LeaseManager(self._state, self._policy, self._news, self._copier, services)
         delivery = Delivery(self._state, self._policy, selection, leases, self._copier, self._news, services)
         self.group = Group(self._state, self._policy, self._news, selection, leases, delivery, services.clock)
+        self._end_over = leases.end_over
         self._journal = services.journal
         self._ticket = services.ticket
         self._stop_listening = topic.listen(self._news.notify)
@@ -122,6 +123,26 @@ class GroupControl:
             on_result(None)
         return len(fresh)
 
+    def discard(self, offset: int, on_result: OnResult) -> bool:
+        """Settle a message, whoever has it; False where it was settled, or is being copied to the dead letters.
+        ``on_result`` is called when that is durable.
+
+        Raises:
+            OverloadedError: the journal has too much to write; nothing was changed.
+        """
+        self._journal.check_room()
+        ticket = self._ticket()
+        with self._state.lock:
+            self._state.check_open()
+            entries = self._state.discard(offset)
+            if entries:
+                self._journal.write(entries, ticket, on_result)
+        if not entries:
+            on_result(None)
+            return False
+        self._news.notify()
+        return True
+
     # -- what goes on ------------------------------------------------------------------------------------------------
 
     def on_deleted(self, first: int) -> None:
@@ -132,7 +153,10 @@ class GroupControl:
         self._news.notify()
 
     def retry_copies(self) -> None:
-        """Called now and then: copy to the dead letters what was refused before."""
+        """Called now and then: end the leases that are over, which nobody notices in a group without consumers, and
+        copy to the dead letters what was refused before.
+        """
+        self._end_over()
         self._copier.run()
 
     def entries(self) -> list[Entry]:

@@ -12,12 +12,13 @@ import pyarrow as pa
 
 from tarry.base.dead_topics import DEAD_LETTER_GROUP, dead_topic
 from tarry.base.message import UNNUMBERED
-from tarry.base.reserved import ONLY, rewritten, values_of
+from tarry.base.reserved import FIRST, ONLY, first_places, rewritten, values_of
 from tarry.base.types import Int32s, Int64s
 
 TRIES, EXPIRED = "tries", "expired"
 """Causes."""
 _OWN = r"^tarry\.(dead\..*|only)$"
+_BEFORE = r"^tarry\.(dead\..*|only|first)$"
 
 
 def dead_letter_copies(
@@ -53,10 +54,30 @@ def renewed(batch: pa.RecordBatch, now_ms: int) -> pa.RecordBatch:
     return _unnumbered(batch, topic, np.full(batch.num_rows, now_ms, np.int64), properties)
 
 
-def respawned(batch: pa.RecordBatch, *, topic: str, group: str, due_ms: Int64s) -> pa.RecordBatch:
-    """Dead letters as messages of their topic again, each due at ``due_ms``, for the group that had failed alone."""
-    properties = rewritten(batch.column("properties"), without=_OWN, added={ONLY: group})
-    return _unnumbered(batch, topic, due_ms, properties)
+def respawned(
+    batch: pa.RecordBatch,
+    *,
+    topic: str,
+    group: str,
+    due_ms: Int64s,
+    tries: int | None = None,
+    ttl_ms: int | None = None,
+) -> pa.RecordBatch:
+    """Dead letters as messages of their topic again, each due at ``due_ms``, for the group that had failed alone; with
+    as many tries as before, or ``tries``; of use for ever, or for ``ttl_ms`` from then on.
+    """
+    firsts = [None if place is None else f"{place[0]}:{place[1]}" for place in first_places(batch)]
+    added = {ONLY: group, FIRST: pa.array(firsts, pa.string()).fill_null("")}
+    properties = rewritten(batch.column("properties"), without=_BEFORE, added=added)
+    rows = _unnumbered(batch, topic, due_ms, properties)
+    changed = {
+        "tries": None if tries is None else pa.array([tries] * rows.num_rows, pa.int32()),
+        "expire_ms": None if ttl_ms is None else pa.array(due_ms + ttl_ms, pa.int64()),
+    }
+    for name, column in changed.items():
+        if column is not None:
+            rows = rows.set_column(rows.schema.get_field_index(name), UNNUMBERED.field(name), column)
+    return rows
 
 
 def attempts_of(batch: pa.RecordBatch) -> pa.Array:

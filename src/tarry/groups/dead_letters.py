@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
+from tarry.api.groups import INT32_MAX, check_number
 from tarry.base.clock import Clock
 from tarry.base.dead_topics import DEAD_LETTER_GROUP, dead_topic
 from tarry.base.errors import CorruptError, InvalidArgumentError, TarryError
@@ -74,13 +75,25 @@ class DeadLetters:
         return pa.concat_batches(parts) if parts else pa.RecordBatch.from_pylist([], schema=DEAD_LETTER)
 
     def respawn(
-        self, topic: str, group: str, offsets: Offsets | None, limit: int | None, per_second: float | None
+        self,
+        topic: str,
+        group: str,
+        offsets: Offsets | None,
+        limit: int | None,
+        per_second: float | None,
+        *,
+        tries: int | None = None,
+        ttl_ms: int | None = None,
     ) -> int:
         """Schedule dead letters in their topic again, for ``group`` alone: the i-th i/``per_second`` seconds from now.
-        How many; each is taken off the list when its successor is durable.
+        How many; each is taken off the list when its successor is durable. ``tries`` and ``ttl_ms``: from now on.
         """
         if limit is not None:
             _check_limit(limit)
+        if tries is not None:
+            check_number("tries", tries, 1, INT32_MAX, "1")
+        if ttl_ms is not None:
+            check_number("ttl_ms", ttl_ms, 1, 1 << 50, "1")
         gap_ms = _gap_ms(per_second)
         self._registry.get(topic, group)  # nobody else would get them
         with self._changing:
@@ -96,7 +109,8 @@ class DeadLetters:
                 )
             for here, batch in _chunks(listing.topic, chosen):
                 due = now + ((count + np.arange(len(here))) * gap_ms).astype(np.int64)
-                self._replace(listing, here, respawned(batch, topic=topic, group=group, due_ms=due))
+                anew = respawned(batch, topic=topic, group=group, due_ms=due, tries=tries, ttl_ms=ttl_ms)
+                self._replace(listing, here, anew)
                 count += len(here)
             return count
 

@@ -23,6 +23,7 @@ from tarry.groups.policy import Policy
 from tarry.groups.selection import DUE, TRIES, Selection, first_tries, is_plain
 from tarry.groups.services import Services
 from tarry.groups.states import State, States
+from tarry.groups.upcoming import Rows
 from tarry.queue.topic import READ_BYTES
 
 CHOICE_ROWS = 1024
@@ -206,6 +207,9 @@ class Delivery:
 
     def _choose_upcoming(self, room: int, now: int) -> _Chosen | None:
         while (rows := self._state.upcoming.take(now, room)) is not None:
+            rows = self._without_settled(rows)
+            if not len(rows.offsets):
+                continue
             try:
                 looked, kept_offsets, batch = self._state.topic.read_rows(rows.offsets)
                 unwanted = None if batch is None else self._selection.unwanted(batch)
@@ -228,6 +232,15 @@ class Delivery:
                 batch, rows = batch.filter(pa.array(out)), rows.pick(out)
             return _Chosen(batch.columns, rows.offsets, rows.attempts, rows.states)
         return None
+
+    def _without_settled(self, rows: Rows) -> Rows:
+        # One that waited may have been discarded meanwhile.
+        settled = self._state.settled_mask(rows.offsets) | (rows.offsets < self._state.floor)
+        if not settled.any():
+            return rows
+        if self._state.order.active:
+            self._state.unblock(self._state.order.leave(rows.offsets[settled].tolist()))
+        return rows.pick(~settled)
 
     def _hand_out(self, holder: Holder, chosen: list[_Chosen], now: int) -> pa.RecordBatch:
         """All of ``chosen`` as one batch, under one lease."""

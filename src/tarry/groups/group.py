@@ -163,15 +163,21 @@ class Group:
         floor = max(state.floor, state.topic.first)  # below is what retention deleted
         return state.unsettled_between(floor, state.topic.end)
 
-    def unsettled_offsets(self, first: int, end: int, limit: int | None = None) -> Int64s:
-        """The offsets from ``first`` to before ``end`` that are not settled, ascending; up to ``limit`` of them."""
+    def unsettled_offsets(
+        self, first: int, end: int, limit: int | None = None, *, waiting_only: bool = False
+    ) -> Int64s:
+        """The offsets from ``first`` to before ``end`` that are not settled, ascending; up to ``limit`` of them.
+        ``waiting_only``: those alone that could be handed out now.
+        """
         state = self._state
         with state.lock:
+            busy = _busy_offsets(state, self._clock.now_ms()) if waiting_only else None
             at, end = max(first, state.floor, state.topic.first), min(end, state.topic.end)
             parts, count = [np.empty(0, np.int64)], 0
             while at < end and (limit is None or count < limit):
                 window = np.arange(at, min(end, at + _WINDOW_ROWS), dtype=np.int64)
-                parts.append(window[~state.settled_mask(window)])
+                free = ~state.settled_mask(window)
+                parts.append(window[free if busy is None else free & ~np.isin(window, busy)])
                 count += len(parts[-1])
                 at += len(window)
             return np.concatenate(parts)[:limit]
@@ -216,6 +222,14 @@ class Group:
         """
         with self._state.lock:
             return _state_of(self._state, offset)
+
+
+def _busy_offsets(state: GroupState, now_ms: int) -> Int64s:
+    """What is with consumers, on its way to the dead letters, or waits for its moment."""
+    parts = [lease.offsets[lease.held] for lease in state.leases]
+    parts += [batch.offsets for batch in state.copies]
+    parts += [offsets for at_ms, offsets, _ in state.upcoming if at_ms > now_ms]
+    return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
 
 def _state_of(state: GroupState, offset: int) -> dict[str, Any]:

@@ -171,6 +171,23 @@ class GroupState:
             move(states, event) if isinstance(states, State) else move_all(states, event)
             self._journal.write(self.settle(offsets), self._ticket())
 
+    def discard(self, offset: int) -> list[Entry]:
+        """Settle one offset, whoever has it. The entries that the journal has to get; none where it was settled, was
+        not there, or is being copied.
+        """
+        one = np.array([offset], np.int64)
+        if not max(self.floor, self.topic.first) <= offset < self.topic.end or self._settled.mask(one)[0]:
+            return []
+        if any(offset in batch.offsets for batch in self.copies):
+            return []
+        for lease in list(self.leases):
+            if (place := lease.place(offset)) is not None:
+                self.leases.end(lease, np.array([place], np.intp), Event.ACK)
+        # What waits for its moment, or behind another one, is passed over when its turn comes; and so is it if the
+        # cursor has not come to it.
+        self.passing_end = max(self.passing_end, offset + 1)
+        return self.settle(one)
+
     def unblock(self, offsets: list[int]) -> None:
         """What the order held back (ascending) may be handed out."""
         if offsets:

@@ -155,6 +155,16 @@ class LeaseManager:
         if entries:
             self._services.journal.write(entries, self._services.ticket())
 
+    def end_over(self) -> None:
+        """:meth:`expire`, for a group that nobody asks; those who wait for its messages hear of it."""
+        with self._state.lock:
+            now = self._services.clock.now_ms()
+            deadline = self._state.leases.next_deadline_ms
+            if deadline is None or deadline > now or self._state.closed:
+                return
+            self.expire(now)
+        self._news.notify()
+
     # -- held for longer ---------------------------------------------------------------------------------------------
 
     def extend(self, leases: Int64s, offsets: Int64s, lease_ms: int) -> int:

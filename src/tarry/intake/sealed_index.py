@@ -163,7 +163,7 @@ def write_index(path: Path, index: ActiveIndex, log_bytes: int) -> None:
     rest = struct.pack("<qqqq", index.base, len(due), len(frames.position), log_bytes)
     head = struct.pack("<8sII", _MAGIC, _VERSION, zlib.crc32(body, zlib.crc32(rest))) + rest
     temporary = path.with_name(path.name + ".new")
-    temporary.write_bytes(head + body)
+    when_free(lambda: temporary.write_bytes(head + body))
     temporary.replace(path)
 
 

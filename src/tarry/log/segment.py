@@ -24,7 +24,8 @@ def segment_path(directory: Path, base: int, suffix: str = ".log") -> Path:
 
 def list_segments(directory: Path) -> list[int]:
     """Bases of the segments in a directory, ascending."""
-    return sorted(int(p.stem) for p in directory.glob("*.log")) if directory.is_dir() else []
+    paths = when_free(lambda: list(directory.glob("*.log"))) if directory.is_dir() else []
+    return sorted(int(path.stem) for path in paths)
 
 
 class SegmentWriter:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from tarry.base.descriptors import when_free
 from tarry.base.errors import CorruptError
 from tarry.base.types import Int64s
 from tarry.log import frame
@@ -78,7 +79,7 @@ def store_frames(log_path: Path, frames: Sequence[FrameEntry]) -> None:
     path = log_path.with_suffix(SUFFIX)
     temporary = path.with_name(path.name + ".new")
     try:
-        with pa.OSFile(str(temporary), "wb") as file, pa.ipc.new_file(file, schema) as writer:
+        with when_free(lambda: pa.OSFile(str(temporary), "wb")) as file, pa.ipc.new_file(file, schema) as writer:
             writer.write_table(table)
     except OSError:
         temporary.unlink(missing_ok=True)
@@ -113,7 +114,7 @@ def read_frames(log_path: Path) -> list[FrameEntry] | None:
         FileNotFoundError: the segment was deleted.
     """
     try:
-        with pa.OSFile(str(log_path.with_suffix(SUFFIX))) as file:
+        with when_free(lambda: pa.OSFile(str(log_path.with_suffix(SUFFIX)))) as file:
             table = pa.ipc.open_file(file).read_all()
         table.validate(full=True)  # damaged offsets would have texts read from outside of the file
         columns = [table[name].to_pylist() for name in SCHEMA.names]

@@ -25,6 +25,7 @@ from tarry.relay.runner import Runner
 from tarry.relay.settings import RelaySettings, RunOptions
 from tarry.relay.status import RelayStatus
 from tarry.relay.table import RelayStore
+from tarry.spark.runtime.conf import user_conf
 from tarry.spark.runtime.session import build_session, one_line
 from tarry.store import StaleCommitError
 from tarry.store.place import Place
@@ -51,6 +52,7 @@ class Relay:
         self.running = replace(running, checkpoint=running.checkpoint.absolute())
         self.status = status or RelayStatus(settings.name)
         Rules(settings)  # refuses patterns that are none
+        self._conf = user_conf(running.spark_conf, running.spark_conf_file)
 
     def run(self, stop: threading.Event, on_status: Callable[[dict[str, Any]], None]) -> None:
         """Relay until ``stop``; ``on_status`` gets the status every ``status_interval_ms``.
@@ -104,6 +106,7 @@ class Relay:
             memory=self.running.memory,
             work=self.running.checkpoint.with_name(f".{self.running.checkpoint.name}.spark-tmp"),
             settings={"spark.scheduler.mode": "FAIR"},
+            conf=self._conf,
         )
 
     def start(self, spark: SparkSession, name: str, on_batch: Callable[[DataFrame, int], None]) -> StreamingQuery:

@@ -104,6 +104,8 @@ class RunOptions:
     checkpoint: Path
     master: str = "local[*]"
     memory: str = "1g"
+    spark_conf: tuple[str, ...] = ()
+    spark_conf_file: str = ""
     schedule_interval_ms: int = 500
     deliver_interval_ms: int = 50
     deliver_batch_ms: int = 60_000

@@ -9,12 +9,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tarry.spark.builder import session_builder
     from tarry.spark.datasource import TarryDataSource, sorted_by_due
 
-__all__ = ["TarryDataSource", "sorted_by_due"]
+__all__ = ["TarryDataSource", "session_builder", "sorted_by_due"]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "session_builder":
+        from tarry.spark.builder import session_builder
+
+        return session_builder
     if name in __all__:
         from tarry.spark import datasource
 

@@ -18,6 +18,7 @@ from tarry.verify.check import RESTORE, Check, Finding, Pace, Results, bytes_of
 
 _CHECKPOINT = "Progress since the last start is not known: a broker would not know what was delivered."
 _POLICIES = "The settings of groups and topics are lost."
+_PUSH = "Whom messages are pushed to, and with what secrets, is lost."
 _TOKENS = "The access tokens of the HTTP front are lost: whoever shows one is refused."
 _SECRET = "Handles that were given out cannot be told from forged ones."
 _JOBS = "What became of bulk jobs is not known."
@@ -40,7 +41,12 @@ def small_checks(
     """The checks of small files: ``versions`` of JSON files by name; ``read_secret``, and ``open_jobs`` with a
     directory, raise where they are damaged. ``in_use``: a broker is writing them.
     """
-    meanings = {"checkpoint.json": _CHECKPOINT, "policies.json": _POLICIES, "tokens.json": _TOKENS}
+    meanings = {
+        "checkpoint.json": _CHECKPOINT,
+        "policies.json": _POLICIES,
+        "push.json": _PUSH,
+        "tokens.json": _TOKENS,
+    }
     for name, readable in versions.items():
         yield from _if_there(name, data / name, partial(_check_json, data / name, readable, meanings[name]))
     yield from _if_there("secret.key", data / "secret.key", partial(_check_secret, data / "secret.key", read_secret))

@@ -46,8 +46,8 @@ def _java(directory: Path) -> list[str]:
     ]
 
 
-def _classic_java(version: str) -> Callable[[Path], list[str]]:
-    """The classic client's program with that version of it."""
+def _classic_java(version: str, main: str = "classic.Main") -> Callable[[Path], list[str]]:
+    """A program for the classic client with that version of it."""
 
     def build_with(directory: Path) -> list[str]:
         if not _is_built(directory):
@@ -55,7 +55,7 @@ def _classic_java(version: str) -> Callable[[Path], list[str]]:
             _run(directory, "mvn", "-q", "-B", f"-Drocketmq.version={version}", *words)
             _mark(directory)
         options = ["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Duser.home=."]
-        return ["java", *options, "-cp", f"{directory}/target/classes:{directory}/target/lib/*", "classic.Main"]
+        return ["java", *options, "-cp", f"{directory}/target/classes:{directory}/target/lib/*", main]
 
     return build_with
 
@@ -93,6 +93,7 @@ LANGUAGES: dict[str, Callable[[Path], list[str]]] = {
     "classic-go": _go,
     "classic-java": _classic_java("5.3.3"),
     "classic-java-4.9": _classic_java("4.9.8"),
+    "classic-admin": _classic_java("5.3.3", "admin.Main"),
 }
 SOURCES = {"classic-java-4.9": "classic-java"}
 """Where a program is, if not under its own name."""

@@ -1,8 +1,10 @@
 """The operations, each as its request: one file a subject, all of them in :data:`OPERATIONS`.
 
-``messages`` cancels and moves · ``delivery`` receives and settles · ``groups`` · ``dead_letters`` · ``queries`` change
-nothing · ``jobs`` are bulk jobs · ``queues`` are read by offsets · ``access`` has the tokens of the HTTP front ·
-``pipeline`` is for Spark. To schedule is a stream of batches: :mod:`tarry.api.schedule`.
+``messages`` cancels and moves · ``placed`` is about one message, wherever it is · ``delivery`` receives and settles ·
+``groups`` · ``dead_letters`` · ``queries`` change nothing · ``push`` is about push subscriptions · ``jobs`` are bulk
+jobs · ``queues`` are read by offsets · ``access`` has the tokens of the HTTP front · ``pipeline`` is for Spark. To
+schedule is a stream of batches:
+:mod:`tarry.api.schedule`.
 """
 
 # All of them are names of this package.
@@ -31,6 +33,17 @@ from tarry.api.operations.groups import (
 from tarry.api.operations.jobs import AbortJob, BeginJob, CancelJob, CommitJob, ListJobs, ReserveSeqs
 from tarry.api.operations.messages import Cancel, CancelKeys, FindKey, Reschedule
 from tarry.api.operations.pipeline import AnnounceStore, GetIntakeState, ReadIntake, SetPipelineStatus
+from tarry.api.operations.placed import DiscardMessage, FindMessage
+from tarry.api.operations.push import (
+    DeletePushSubscription,
+    GetPushSubscription,
+    ListPushAttempts,
+    ListPushSubscriptions,
+    PausePushSubscription,
+    ResumePushSubscription,
+    SetPushSubscription,
+    TestPushSubscription,
+)
 from tarry.api.operations.queries import (
     GetForecast,
     GetHandles,
@@ -50,7 +63,10 @@ OPERATIONS: tuple[type[Operation[Any]], ...] = (
     *(Receive, Ack, Nack, Extend),
     *(SetGroup, GetGroup, ListGroups, DeleteGroup, PauseGroup, ResumeGroup, Seek, SetTopic, GetTopic, HasTopic),
     *(ListDeadLetters, Respawn, Purge),
+    *(SetPushSubscription, GetPushSubscription, ListPushSubscriptions, DeletePushSubscription),
+    *(PausePushSubscription, ResumePushSubscription, ListPushAttempts, TestPushSubscription),
     *(GetPending, ListPending, Peek, GetForecast, GetHistory, GetMessage, GetHandles, GetStatus, GetOverview, Ping),
+    *(FindMessage, DiscardMessage),
     *(ListJobs, CancelJob, BeginJob, ReserveSeqs, CommitJob, AbortJob),
     *(GetQueues, ReadQueue, ReadCancellations, FindOffset, FollowQueue, AdvanceGroup),
     *(CreateToken, ListTokens, LimitToken, DeleteToken),

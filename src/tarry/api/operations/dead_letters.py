@@ -42,6 +42,8 @@ class ListDeadLetters(Operation[pa.RecordBatch]):
 class Respawn(Operation[int]):
     """Schedule dead letters in their topic again, for this group alone, as first tries: those at ``offsets``, or the
     oldest ``limit``, or all; at a pace of ``per_second``, or at once. How many, durably.
+
+    Each may be handed out as often as before, or ``tries`` times, and never expires, or ``ttl_ms`` after it is due.
     """
 
     wire = Action("respawn", "schedule dead letters again, for their group", named("respawned"))
@@ -51,6 +53,8 @@ class Respawn(Operation[int]):
     offsets: Offsets = None
     limit: Natural | None = None
     per_second: float | None = None
+    tries: Natural | None = None
+    ttl_ms: Natural | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -130,6 +130,7 @@ class Peek(Operation[pa.RecordBatch]):
     has not settled, those in its consumers' hands and those that wait for another try included.
 
     Without a group: of the group that has the most of them; where the topic has no group, of all that is kept.
+    ``waiting_only``: those alone that nobody has, and that would be handed out now.
 
     Raises:
         InvalidArgumentError: ``limit`` is not 1 to 1,000. NotFoundError: the topic has no such group.
@@ -140,6 +141,7 @@ class Peek(Operation[pa.RecordBatch]):
     _: KW_ONLY
     group: str | None = None
     limit: Natural = 10
+    waiting_only: bool = False
 
 
 class ForecastJson(TypedDict):
@@ -226,7 +228,7 @@ def _pairs(lists: Sequence[Sequence[str]]) -> tuple[tuple[str, str], ...]:
 @dataclass(frozen=True, slots=True)
 class GetOverview(Operation[dict[str, Any]]):
     """All figures at one moment, as plain data: those of :class:`GetStatus`, and ``now_ms``, ``disk``, ``memory``,
-    ``topics``, ``groups``, ``intake``, ``store`` and ``lateness`` (histograms; see
+    ``topics``, ``groups``, ``intake``, ``store`` and ``lateness`` (see
     :class:`tarry.base.histogram.Histogram`).
 
     Args:

@@ -17,9 +17,11 @@ BYTES_MAX = 64 << 20
 """So much is read at most; where a group wants little of it, there may be less than there could be."""
 
 
-def peek(ready: ReadyLog, groups: ConsumerGroups, topic: str, group: str | None, limit: int) -> pa.RecordBatch:
+def peek(
+    ready: ReadyLog, groups: ConsumerGroups, topic: str, group: str | None, limit: int, waiting_only: bool
+) -> pa.RecordBatch:
     """The first ready messages that the group has not settled, or, without one, the group with the most of them; all
-    that is kept, where there is no group.
+    that is kept, where there is no group. ``waiting_only``: without those that consumers have, or that wait.
 
     Raises:
         InvalidArgumentError: ``limit`` is not 1 to 1,000. NotFoundError: there is no such group.
@@ -41,7 +43,7 @@ def peek(ready: ReadyLog, groups: ConsumerGroups, topic: str, group: str | None,
     )
     parts, rows, size, first = [], 0, 0, queue.first
     while rows < limit and size < BYTES_MAX:
-        offsets = _offsets(queue, chosen, first, limit - rows)
+        offsets = _offsets(queue, chosen, first, limit - rows, waiting_only=waiting_only)
         if not len(offsets):
             break
         looked, here, batch = queue.read_rows(offsets)
@@ -57,7 +59,7 @@ def peek(ready: ReadyLog, groups: ConsumerGroups, topic: str, group: str | None,
     return pa.concat_batches(parts) if parts else pa.RecordBatch.from_pylist([], schema=PEEKED)
 
 
-def _offsets(queue: Topic, group: Group | None, first: int, limit: int) -> Int64s:
+def _offsets(queue: Topic, group: Group | None, first: int, limit: int, *, waiting_only: bool) -> Int64s:
     if group is not None:
-        return group.unsettled_offsets(first, queue.end, limit)
+        return group.unsettled_offsets(first, queue.end, limit, waiting_only=waiting_only)
     return np.arange(max(first, queue.first), min(queue.end, first + limit), dtype=np.int64)

@@ -88,7 +88,10 @@ class Queries:
     def peek(self, request: Peek) -> pa.RecordBatch:
         """Messages that are ready; nobody is given them."""
         with self._slots:
-            return peek(self._ready, self._groups, request.topic, request.group, request.limit)
+            return peek(
+                *(self._ready, self._groups, request.topic, request.group, request.limit),
+                waiting_only=request.waiting_only,
+            )
 
     def forecast(self, request: GetForecast) -> Forecast:
         """The load to come."""

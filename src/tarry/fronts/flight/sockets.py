@@ -30,7 +30,7 @@ def open_descriptors() -> Iterable[int]:
     except OSError as error:
         if not lacks_descriptor(error):
             raise
-        return range(descriptors.limit())
+        return range(descriptors.number_limit())
 
 
 def cut_connections(port: int) -> int:

@@ -1,6 +1,7 @@
 """Who may ask what: access tokens, and which requests an open front trusts.
 
-A secret comes in ``Authorization: Bearer …``, in ``X-Token``, or (lmstfy's way) as the query's ``token``. In the mode
+A secret comes in ``Authorization: Bearer …``, in ``X-Token``, as the password of Basic authentication,
+or (lmstfy's way) as the query's ``token``. In the mode
 "open" no token is needed by what asks :meth:`Access.refusal`; there a browser is the danger, since any page that
 somebody looks at may have it send requests to this machine. So the ``Host`` must be a name of this machine (else a
 name server of the page's could point to it), and what changes something may only come from a page of this front.
@@ -8,6 +9,7 @@ name server of the page's could point to it), and what changes something may onl
 
 from __future__ import annotations
 
+import base64
 import hmac
 import ipaddress
 from collections.abc import Iterable, Mapping
@@ -105,11 +107,19 @@ def secret_of(scope: Scope) -> str | None:
     shown: bytes = headers.get(b"x-token", b"")
     if not shown:
         kind, _, bearer = headers.get(b"authorization", b"").partition(b" ")
-        shown = bearer.strip() if kind.lower() == b"bearer" else b""
+        shown = bearer.strip() if kind.lower() == b"bearer" else _password(bearer) if kind.lower() == b"basic" else b""
     if shown:
         return shown.decode("latin-1")
     query = scope["query_string"]
     return dict(parse_qsl(query.decode("latin-1"))).get("token") if b"token=" in query else None
+
+
+def _password(basic: bytes) -> bytes:
+    """The password of Basic authentication, whatever the user is called; empty: it is none."""
+    try:
+        return base64.b64decode(basic.strip(), validate=True).partition(b":")[2]
+    except ValueError:
+        return b""
 
 
 def _refusal_of_foreigners(scope: Scope) -> Refusal | None:

@@ -1,22 +1,27 @@
-"""Starting and stopping the HTTP front, and the server that it runs on."""
+"""Starting and stopping the HTTP front: its port, the admin's, and what is served on them."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
 from concurrent.futures import Executor
-from contextlib import suppress
 
-import uvicorn
-
+from tarry.api.local import LocalBroker
+from tarry.base.config import parse_address
+from tarry.base.descriptors import ConnectionLimits
+from tarry.base.errors import UnavailableError
+from tarry.base.placement import ANY_CORE, Placement
 from tarry.fronts.common.loop_front import LoopFront, OnListening
 from tarry.fronts.http.access import Access, mode_of
 from tarry.fronts.http.app import App, Apps
 from tarry.fronts.http.console.app import console_app
+from tarry.fronts.http.exchange import Handler, as_app
+from tarry.fronts.http.lmstfy.admin import Admin
+from tarry.fronts.http.lmstfy.routes import PREFIX, Lmstfy
 from tarry.fronts.http.rest.app import rest_app
+from tarry.fronts.http.server.limits import HttpLimits
+from tarry.fronts.http.server.server import BACKLOG, HttpServer
 from tarry.fronts.http.services import Services
-
-BACKLOG = 1024
 
 
 class HttpFront(LoopFront):
@@ -24,42 +29,63 @@ class HttpFront(LoopFront):
 
     THREAD = "tarry-http"
 
+    def __init__(
+        self,
+        broker: LocalBroker,
+        address: str,
+        placement: Placement = ANY_CORE,
+        connections: ConnectionLimits | None = None,
+        admin: str | None = None,
+        limits: HttpLimits | None = None,
+    ) -> None:
+        """``admin``: the address of lmstfy's admin API; None: it is off. The rest as in :meth:`start`."""
+        self._admin = None if admin is None else parse_address(admin)
+        self._limits = limits
+        self.admin_address: str | None = None
+        """``"HOST:PORT"`` of the admin API, with the port that is listened on."""
+        super().__init__(broker, address, placement, connections or ConnectionLimits())
+
     async def _serve(self, pool: Executor, on_listening: OnListening) -> None:
         loop = asyncio.get_running_loop()
         services = Services(self._broker, loop, pool)
-        with socket.create_server((self._host.strip("[]"), self._asked_port), backlog=BACKLOG) as listening:
-            access = Access(self._broker, mode_of(self._broker.config.http_access, f"{self._host}:0"))
-            server = _server(Apps(applications(services, access)), self._connections.in_all)
-            running = asyncio.ensure_future(server.serve([listening]))
+        setting = self._broker.config.http_access
+        access = Access(self._broker, mode_of(setting, f"{self._host}:0"))
+        server = self._server(loop, Apps(applications(services, access)), {PREFIX: Lmstfy(services, access)})
+        servers = [server]
+        with _listen(self._host, self._asked_port) as listening:
+            if self._admin is not None:
+                servers.append(await self._serve_admin(loop, services, setting, *self._admin))
+            await server.listen(listening)
             try:
                 grace_s = await on_listening(listening.getsockname()[1])
             finally:
                 services.close()
-                server.should_exit = True
-            with suppress(TimeoutError):
-                await asyncio.wait_for(asyncio.shield(running), grace_s)
-            server.force_exit = True
-            await running
+            await asyncio.gather(*(each.stop(grace_s) for each in servers))
+
+    async def _serve_admin(
+        self, loop: asyncio.AbstractEventLoop, services: Services, setting: str, host: str, port: int
+    ) -> HttpServer:
+        access = Access(self._broker, mode_of(setting, f"{host}:0"))
+        admin = as_app(Admin(services, access))
+        server = self._server(loop, admin, {})
+        try:
+            listening = _listen(host, port)
+        except OSError as error:
+            raise UnavailableError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+        await server.listen(listening)
+        self.admin_address = f"{host}:{listening.getsockname()[1]}"
+        return server
+
+    def _server(self, loop: asyncio.AbstractEventLoop, app: App, handlers: dict[str, Handler]) -> HttpServer:
+        return HttpServer(loop, self._broker.clock, app, handlers, self._connections, self._limits)
 
 
 def applications(services: Services, access: Access) -> dict[str, App]:
-    """The applications by the prefix of their paths; ``access`` says who may ask them."""
+    """The applications by the prefix of their paths; ``access`` says who may ask them. lmstfy's API is beside them."""
     rest = rest_app(services, access)
     console = console_app(services, access)
     return {"/v1/": rest, "/openapi.json": rest, "/docs": rest, "/": console}
 
 
-def _server(app: App, connections_max: int) -> uvicorn.Server:
-    config = uvicorn.Config(
-        app,
-        loop="none",
-        http="httptools",
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        limit_concurrency=connections_max,
-        timeout_graceful_shutdown=1,
-    )
-    return uvicorn.Server(config)
+def _listen(host: str, port: int) -> socket.socket:
+    return socket.create_server((host.strip("[]"), port), backlog=BACKLOG)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from functools import partial
-from typing import TypeVar
+from typing import TypeVar, TypeVarTuple
 
 from tarry.api.calls import AsyncCalls
 from tarry.api.coalescing import Batch, Coalescer, EndOfTurn, fail_futures
@@ -18,6 +19,8 @@ from tarry.fronts.common.receive_queue import ReceiveQueue
 from tarry.fronts.common.threads import post
 
 R = TypeVar("R")
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 Entry = tuple[Row, "asyncio.Future[Receipt]"]
 
@@ -44,6 +47,10 @@ class Services(AsyncCalls):
         """
         return await self.loop.run_in_executor(self._pool, self.broker.call, operation)
 
+    async def run(self, function: Callable[[*Ts], T], *args: *Ts) -> T:
+        """Call a function in a thread, and wait for its result."""
+        return await self.loop.run_in_executor(self._pool, function, *args)
+
     async def receive_queue(
         self, topic: str, group: str, *, start: str | None = None, broadcast: str | None = None
     ) -> ReceiveQueue:
@@ -60,15 +67,30 @@ class Services(AsyncCalls):
                 queue = self._receive_queues[name] = ReceiveQueue(self.loop, found)
         return queue
 
+    def schedule_row(self, row: Row) -> asyncio.Future[Receipt]:
+        """Schedule the message of a row whose values the caller has checked; done when it is durable. What is scheduled
+        in one turn of the loop travels together.
+        """
+        return self._schedule(row)
+
+    def schedule_rows(self, rows: Sequence[Row]) -> asyncio.Future[Accepted]:
+        """Schedule messages, all of them or none; done when they are durable."""
+        future: asyncio.Future[Accepted] = self.loop.create_future()
+
+        def on_result(result: Accepted | TarryError) -> None:
+            post(self.loop, _settle, future, result)
+
+        try:
+            self.broker.submit(to_batch(rows), on_result)
+        except TarryError as error:
+            future.set_exception(error)
+        return future
+
     def close(self) -> None:
         """Refuse what is not sent yet; who waits for messages gets none."""
         self._coalescer.close("the front has stopped")
         for queue in self._receive_queues.values():
             queue.close()
-
-    def schedule_row(self, row: Row) -> asyncio.Future[Receipt]:
-        """Schedule the message of a row that was checked; done when it is durable, or with why it was refused."""
-        return self._schedule(row)
 
     def _schedule(self, row: Row) -> asyncio.Future[Receipt]:
         future: asyncio.Future[Receipt] = self.loop.create_future()
@@ -92,3 +114,12 @@ class Services(AsyncCalls):
                     future.set_result(receipt)
             self._coalescer.on_accepted(batch)
         self._coalescer.pump()
+
+
+def _settle(future: asyncio.Future[Accepted], result: Accepted | TarryError) -> None:
+    if future.done():
+        return  # nobody waits any more
+    if isinstance(result, TarryError):
+        future.set_exception(result)
+    else:
+        future.set_result(result)

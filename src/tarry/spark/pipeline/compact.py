@@ -26,6 +26,7 @@ from tarry.spark.broker_client import BrokerClient, IntakeState
 from tarry.spark.broker_store import open_store
 from tarry.spark.pipeline.job import Reporter, job_parser, run_job, wait_for_broker
 from tarry.spark.pipeline.upkeep import Rewrite, StoreRewriter, UpkeepSettings, in_thread, loop, on_spark
+from tarry.spark.runtime.conf import user_conf
 from tarry.spark.runtime.session import build_session, one_line
 from tarry.store import Rewritten, Store, Work
 from tarry.store import rewrite as rewrite_files
@@ -184,7 +185,11 @@ def _rewrite(options: argparse.Namespace, shard: int) -> Iterator[Rewrite]:
         return
     with tempfile.TemporaryDirectory(prefix="tarry-compact-") as work:
         spark = build_session(
-            name=f"tarry compact {shard}", master=options.master, memory=options.memory, work=Path(work) / "spark"
+            name=f"tarry compact {shard}",
+            master=options.master,
+            memory=options.memory,
+            work=Path(work) / "spark",
+            conf=user_conf(options.spark_conf, options.spark_conf_file),
         )
         try:
             yield on_spark(spark)

@@ -17,6 +17,7 @@ from typing import Any
 from tarry.base.clock import SystemClock
 from tarry.base.errors import NotFoundError, TarryError, UnavailableError
 from tarry.spark.broker_client import BrokerClient, IntakeState
+from tarry.spark.runtime import conf
 from tarry.spark.runtime.process import follow_parent, kill_session
 from tarry.spark.runtime.session import end_jvm, one_line
 
@@ -108,6 +109,7 @@ def job_parser(module: str, description: str, *, masters: str = "") -> argparse.
     parser.add_argument("--store", metavar="URI", help="the store, where it is not what the broker says")
     parser.add_argument("--master", default="local[*]", help=f"Spark master{masters} (default: %(default)s)")
     parser.add_argument("--memory", default="1g", help="memory of the driver's JVM (default: %(default)s)")
+    conf.add_options(parser)
     parser.add_argument("--parent-pid", type=int, metavar="PID", help="stop when this process has ended")
     return parser
 

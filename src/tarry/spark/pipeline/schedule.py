@@ -25,6 +25,7 @@ from tarry.spark.pipeline.checkpoint import reconcile
 from tarry.spark.pipeline.job import Reporter, job_parser, run_job, wait_for_broker
 from tarry.spark.pipeline.plan import Trigger
 from tarry.spark.pipeline.stage_task import RESULT_SCHEMA, RangeResult, StageTask, decode
+from tarry.spark.runtime.conf import user_conf
 from tarry.spark.runtime.session import build_session, one_line
 from tarry.store import Store, remove_orphans
 from tarry.store.orphans import ORPHAN_AGE_HOURS
@@ -170,7 +171,9 @@ def _run_query(
         master=options.master,
         memory=options.memory,
         work=options.checkpoint.with_name(f".{options.checkpoint.name}.spark-tmp"),
+        conf=user_conf(options.spark_conf, options.spark_conf_file),
     )
+    reporter.update(ui=spark.sparkContext.uiWebUrl)
     batch = ScheduleBatch(store, client, reporter, options.flight_for_tasks or options.flight)
     query = start_query(
         spark,

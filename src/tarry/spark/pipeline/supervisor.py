@@ -20,7 +20,9 @@ from typing import Any
 
 from tarry.base.clock import SystemClock
 from tarry.base.config import Config
+from tarry.base.spark_conf import parse_lines
 from tarry.spark.pipeline.job import EXIT_NOT_INSTALLED
+from tarry.spark.runtime.conf import user_conf
 from tarry.spark.runtime.process import kill_session
 
 log = logging.getLogger(__name__)
@@ -66,7 +68,12 @@ class Supervisor:
 
     @classmethod
     def of_schedule(cls, config: Config, flight: str) -> Supervisor:
-        """The supervisor of the schedule job for a broker whose Flight front is at ``flight``; not started yet."""
+        """The supervisor of the schedule job for a broker whose Flight front is at ``flight``; not started yet.
+
+        Raises:
+            InvalidArgumentError: the file of settings for Spark cannot be read, or names what is not allowed.
+        """
+        user_conf(None, config.spark_conf_file)  # here, where it is seen, and not in the job again and again
         directory = config.data.absolute() / "pipeline"
         return cls(schedule_command(config, flight, directory / "checkpoint"), directory / "pipeline.log")
 
@@ -188,5 +195,10 @@ def schedule_command(config: Config, flight: str, checkpoint: Path) -> list[str]
         "memory": config.spark_memory,
         **{name: getattr(config, name) for name in (*settings, "compact_file_bytes", "store_retention_ms")},
     }
+    if config.spark_conf_file:
+        options["spark_conf_file"] = Path(config.spark_conf_file).absolute()
+    conf = [
+        text for name, value in parse_lines(config.spark_conf).items() for text in ("--spark-conf", f"{name}={value}")
+    ]
     given = [text for name, value in options.items() for text in (f"--{name.replace('_', '-')}", str(value))]
-    return [sys.executable, "-m", "tarry.spark.pipeline.schedule", *given]
+    return [sys.executable, "-m", "tarry.spark.pipeline.schedule", *given, *conf]

@@ -12,7 +12,7 @@ import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -32,8 +32,10 @@ LOG_LINES = 5
 
 
 @contextmanager
-def report_session(name: str, *, master: str, memory: str) -> Iterator[SparkSession]:
-    """A session; it and its JVM have ended when this ends.
+def report_session(
+    name: str, *, master: str, memory: str, conf: Mapping[str, str] | None = None
+) -> Iterator[SparkSession]:
+    """A session; it and its JVM have ended when this ends. ``conf``: the user's settings for Spark.
 
     Raises:
         NotFoundError: PySpark or Java is missing; says what to install. TarryError: Spark failed; says how.
@@ -46,7 +48,7 @@ def report_session(name: str, *, master: str, memory: str) -> Iterator[SparkSess
         # SIGTERM, too, leaves nothing behind.
         _interrupt_on_sigterm()
         with _stderr_to(output):
-            spark = build_session(name=name, master=master, memory=memory, work=place / "work")
+            spark = build_session(name=name, master=master, memory=memory, work=place / "work", conf=conf)
         try:
             with _spark_errors(output):
                 yield spark

@@ -1,4 +1,6 @@
-"""The SparkSession of a job: quiet, UTC, no UI, small, with this Python and a Java that fits."""
+"""The SparkSession of a job: quiet, UTC, no UI, small, with this Python and a Java that fits; but for UTC, all of it as
+the user wants it (``conf.py``).
+"""
 
 from __future__ import annotations
 
@@ -10,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tarry.base.errors import NotFoundError
+from tarry.spark.runtime.conf import machine_conf, merged, set_python
 from tarry.spark.runtime.java import find_java_home
 
 if TYPE_CHECKING:
@@ -20,14 +23,23 @@ _JVM_OPTIONS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData
 
 
 def build_session(
-    *, name: str, master: str, memory: str, work: Path, settings: Mapping[str, str] | None = None
+    *,
+    name: str,
+    master: str,
+    memory: str,
+    work: Path,
+    settings: Mapping[str, str] | None = None,
+    conf: Mapping[str, str] | None = None,
 ) -> SparkSession:
     """Start Spark. ``work`` is a directory of this job alone, for Spark's temporary files; it is emptied first.
-    ``settings`` override those that all jobs have.
+    ``settings`` override those that all jobs have; ``conf``, the user's, overrides everything.
 
     Raises:
-        NotFoundError: PySpark or Java is missing; says what to install.
+        NotFoundError: PySpark or Java is missing; says what to install. InvalidArgumentError: the Python of the workers
+        is not there for the driver.
     """
+    work = work.absolute()
+    chosen = merged(master, _settings(master, memory, work) | dict(settings or {}), machine_conf(), conf or {})
     try:
         from pyspark.sql import SparkSession
     except ImportError as error:
@@ -35,14 +47,14 @@ def build_session(
             f"the pipeline needs PySpark, which is not installed ({error}); pip install 'tarry[spark]'"
         ) from error
     os.environ["JAVA_HOME"] = str(find_java_home(work.parent))
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    set_python(chosen)
     if master.startswith("local"):
         os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     # A killed driver leaves its temporary files: the next one takes them away.
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
     builder = SparkSession.builder.appName(name).master(master)
-    for key, value in (_settings(master, memory, work) | dict(settings or {})).items():
+    for key, value in chosen.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
 
@@ -75,7 +87,7 @@ def _settings(master: str, memory: str, work: Path) -> dict[str, str]:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
-        "spark.sql.warehouse.dir": str(work / "warehouse"),
+        "spark.sql.warehouse.dir": (work / "warehouse").as_uri(),
         "spark.sql.shuffle.partitions": "4",
         "spark.sql.streaming.minBatchesToRetain": "4",
         "spark.sql.streaming.numRecentProgressUpdates": "4",

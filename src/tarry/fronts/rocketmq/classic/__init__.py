@@ -9,12 +9,14 @@
     clients                      who is there: producers, consumers, what they subscribe to
     routes, queues               topics to queues
     drafting, sending            messages in                            recalling    withdraw a delayed message
+    lost_answers                 retries of what was accepted
     replying                     replies to requests, handed on
     retrying                     what a consumer could not handle       transactions decisions, and asking for them
     pulling, offsets, positions  messages out, by offset                locks        orderly consumers
     popping, pop_settling        messages out, leased                   pop_handles  what they are settled with
     assigning                    who reads which queue, and how         filters      what a group wants of a topic
-    lookup                       messages by key, by id                 admin        what mqadmin asks
+    lookup                       messages by key, by id
+    admin, admin_groups, admin_clients, admin_tables                    what mqadmin asks
     state_files                  the front's own state on disk
     front, components            the listening sockets; the parts, put together
 """

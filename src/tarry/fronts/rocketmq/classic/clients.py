@@ -21,6 +21,8 @@ from tarry.fronts.rocketmq.common.names import group_name
 
 SILENT_S = 120.0
 SWEEP_S = 10.0
+GATHER_S = 0.05
+"""How long changes of groups gather before their consumers are told."""
 SQL = "SQL92"
 PUSH = "CONSUME_PASSIVELY"
 """What a consumer with a listener calls itself, whether it pulls or pops."""
@@ -68,9 +70,14 @@ class ClientRegistry:
         self.consumers: dict[str, ConsumerMembers] = {}
         self.producers: dict[str, dict[Connection, Member]] = {}
         self._sweep = loop.call_later(SWEEP_S, self._drop_silent)
+        self._changed: set[str] = set()
+        """Groups whose consumers are to be told."""
+        self._telling: asyncio.TimerHandle | None = None
 
     def close(self) -> None:
         self._sweep.cancel()
+        if self._telling is not None:
+            self._telling.cancel()
 
     def heartbeat(self, request: Request) -> Answer:
         """HEART_BEAT: all that a client is, each time."""
@@ -103,7 +110,7 @@ class ClientRegistry:
         group.message_model = str(consumer.get("messageModel", ""))
         group.consume_from = str(consumer.get("consumeFromWhere", ""))
         if changed:
-            self._notify(name, group)
+            self._notify(name)
 
     def unregister(self, request: Request) -> Answer:
         """UNREGISTER_CLIENT: of one group of producers, or of consumers, or both."""
@@ -155,12 +162,16 @@ class ClientRegistry:
 
     def notify(self, group: str) -> None:
         """Have the consumers of a group look anew what they are to read."""
-        if (members := self.consumers.get(group)) is not None:
-            self._notify(group, members)
+        self._notify(group)
 
     def producer(self, group: str) -> Connection | None:
         """One of a group's producers, whichever."""
         return next((connection for connection in self.producers.get(group, {}) if not connection.closed), None)
+
+    def consumer(self, group: str, client_id: str) -> Connection | None:
+        """The connection of a group's consumer by the client's own id."""
+        members = self.consumers.get(group, ConsumerMembers()).members
+        return next((c for c, member in members.items() if member.client_id == client_id and not c.closed), None)
 
     def client(self, client_id: str) -> Connection | None:
         """The connection of a producer by its own id."""
@@ -192,13 +203,22 @@ class ClientRegistry:
         if group is None or group.members.pop(connection, None) is None:
             return
         if group.members:
-            self._notify(name, group)
+            self._notify(name)
         else:
             del self.consumers[name]
 
-    def _notify(self, name: str, group: ConsumerMembers) -> None:
-        for connection in group.members:
-            connection.send(oneway(ToClient.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": name}))
+    def _notify(self, name: str) -> None:
+        """Have a group's consumers told soon: where many come at once, each of them is not told of each."""
+        self._changed.add(name)
+        if self._telling is None:
+            self._telling = self._loop.call_later(GATHER_S, self._notify_changed)
+
+    def _notify_changed(self) -> None:
+        self._telling = None
+        changed, self._changed = self._changed, set()
+        for name in changed:
+            for connection in self.consumers.get(name, ConsumerMembers()).members:
+                connection.send(oneway(ToClient.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": name}))
 
     def _drop_silent(self) -> None:
         self._sweep = self._loop.call_later(SWEEP_S, self._drop_silent)

@@ -6,7 +6,9 @@ import asyncio
 
 from tarry.api.local import LocalBroker
 from tarry.base.descriptors import ConnectionLimits
-from tarry.fronts.rocketmq.classic.admin import Admin
+from tarry.fronts.rocketmq.classic.admin import TopicAdmin
+from tarry.fronts.rocketmq.classic.admin_clients import ClientAdmin
+from tarry.fronts.rocketmq.classic.admin_groups import GroupAdmin
 from tarry.fronts.rocketmq.classic.assigning import Assigner, RequestModes
 from tarry.fronts.rocketmq.classic.authentication import Authenticator
 from tarry.fronts.rocketmq.classic.clients import ClientRegistry
@@ -16,6 +18,7 @@ from tarry.fronts.rocketmq.classic.connections import Connections
 from tarry.fronts.rocketmq.classic.filters import GroupFilters
 from tarry.fronts.rocketmq.classic.locks import QueueLocks
 from tarry.fronts.rocketmq.classic.lookup import Lookup
+from tarry.fronts.rocketmq.classic.lost_answers import LostAnswers
 from tarry.fronts.rocketmq.classic.message_bytes import PROPERTIES_BYTES_MAX
 from tarry.fronts.rocketmq.classic.offsets import Offsets
 from tarry.fronts.rocketmq.classic.pop_settling import PopSettler
@@ -67,7 +70,7 @@ class Components:
         rules, send_queue = Rules.of(config, PROPERTIES_BYTES_MAX), SendQueue(broker, loop, half_messages)
         queues = TopicQueues(config.remoting_queues)
         positions = Positions(broker, queues, config.data / "rocketmq" / "classic-positions.json")
-        sender = Sender(broker, rules, topics, queues, send_queue)
+        sender = Sender(broker, rules, topics, queues, send_queue, LostAnswers(loop, config.dedupe_ms / 1000))
         replier = Replier(broker.clock, clients, rules)
         self._offsets = offsets = Offsets(broker, loop, topics, queues, positions, run_in_thread)
         filters = GroupFilters(broker, clients, run_in_thread)
@@ -77,7 +80,8 @@ class Components:
         modes = RequestModes(config.data / "rocketmq" / "classic-request-modes.json")
         assigner = Assigner(clients, topics, queues, positions, modes, run_in_thread)
         locks, lookup = QueueLocks(loop), Lookup(broker, queues, run_in_thread)
-        admin = Admin(broker, clients, queues, offsets, positions, run_in_thread)
+        group_admin = GroupAdmin(broker, clients, queues, offsets, positions, run_in_thread)
+        topic_admin = TopicAdmin(broker, queues, group_admin.forget, run_in_thread)
         self._service = Service(
             Authenticator(read_keys(config.rocketmq_keys)),
             {
@@ -113,7 +117,9 @@ class Components:
                 RequestCode.QUERY_MESSAGE: lookup.query,
                 RequestCode.VIEW_MESSAGE_BY_ID: lookup.view,
                 RequestCode.GET_ROUTEINFO_BY_TOPIC: Routes(topics, queues).route,
-                **admin.handlers(),
+                **topic_admin.handlers(),
+                **group_admin.handlers(),
+                **ClientAdmin(broker, clients, lookup).handlers(),
             },
         )
 

@@ -77,7 +77,16 @@ class Lookup:
             RequestRefused: SYSTEM_ERROR: there is none, or it is not due yet.
         """
         topic, place = request.fields.text("topic", " ").strip(), request.fields.whole("offset")
-        host = address_bytes(request.connection.local)
+        return Answer(body=await self.find(topic, place, request.connection.local))
+
+    async def find(self, topic: str, place: int, local: str) -> bytes:
+        """The message at a place, as :meth:`view` has it. ``topic``: empty, where any may be meant; ``local``: the
+        broker's address.
+
+        Raises:
+            RequestRefused: SYSTEM_ERROR.
+        """
+        host = address_bytes(local)
 
         def look() -> bytes:
             queues = self._broker.call(GetQueues([topic] if topic else None))
@@ -92,7 +101,7 @@ class Lookup:
                     return encode_message(message, host)
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"there is no message at {place}, or it is not due yet")
 
-        return Answer(body=await self._run_in_thread(look))
+        return await self._run_in_thread(look)
 
     def _look(self, topic: str, first: int, end: int, matches: Matches) -> Iterator[pa.RecordBatch]:
         """Rows of a queue that match, the newest batches first. In a thread."""

@@ -195,6 +195,15 @@ def offset_id(store_host: bytes, physical: int) -> str:
     return (store_host + _LONG.pack(physical)).hex().upper()
 
 
+def read_offset_id(text: str) -> int | None:
+    """The physical offset of :func:`offset_id`; None: it is none."""
+    try:
+        raw = bytes.fromhex(text)
+    except ValueError:
+        return None
+    return int(_LONG.unpack(raw[-_LONG.size :])[0]) if len(raw) in (16, 28) else None
+
+
 def _number(text: str | None) -> int:
     """A property that a front wrote as a number; producers of other fronts may have put any text there."""
     if not text:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from tarry.api.local import LocalBroker
 from tarry.fronts.rocketmq.classic.batches import BatchEntry, decode_batch
@@ -11,6 +11,7 @@ from tarry.fronts.rocketmq.classic.codes import RequestCode, RequestRefused, Res
 from tarry.fronts.rocketmq.classic.connection import Answer, Request
 from tarry.fronts.rocketmq.classic.drafting import Draftsman
 from tarry.fronts.rocketmq.classic.fields import Fields
+from tarry.fronts.rocketmq.classic.lost_answers import Content, LostAnswers
 from tarry.fronts.rocketmq.classic.message_bytes import address_bytes, decode_properties, offset_id
 from tarry.fronts.rocketmq.classic.queues import RETRY_PREFIX, TopicQueues
 from tarry.fronts.rocketmq.classic.recalling import recall_handle
@@ -44,7 +45,9 @@ class Sender:
         topics: TopicRegistry,
         queues: TopicQueues,
         send_queue: SendQueue,
+        lost_answers: LostAnswers,
     ) -> None:
+        self._lost_answers = lost_answers
         self._clock = broker.clock
         self._queues = queues
         self._rules = rules
@@ -68,17 +71,28 @@ class Sender:
         entries = decode_batch(body) if batch else [_entry(fields, body)]
         drafts = [draftsman.draft(entry) for entry in entries]
         preparation = self._topics.prepare(topic, ordered=any(draft.order_key for draft in drafts))
-        if preparation is None:
-            self._send_queue.add(drafts, _Answers(request, queue, len(drafts)))
-            return None
-        return self._send_when(preparation, drafts, request, queue)
+        if preparation is not None:
+            return self._send_when(preparation, drafts, request, queue)
+        self._send(drafts, request, queue, topic, fields)
+        return None
+
+    def _send(self, drafts: Sequence[Draft], request: Request, queue: int | None, topic: str, fields: Fields) -> None:
+        flags = f"{fields.whole('flag', 0)} {fields.whole('sysFlag', 0)}"
+        content = Content(topic, fields.text("properties", " "), flags, request.command.body)
+        if (answer := self._lost_answers.begin(content, request)) is not None:
+            self._send_queue.add(drafts, _Answers(request, queue, len(drafts), answer))
 
     async def _send_when(
         self, preparation: Awaitable[None], drafts: Sequence[Draft], request: Request, queue: int | None
     ) -> Answer:
         await preparation
         result: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self._send_queue.add(drafts, _Answers(request, queue, len(drafts), result))
+
+        def answer(answer: Answer) -> None:
+            if not result.done():
+                result.set_result(answer)
+
+        self._send_queue.add(drafts, _Answers(request, queue, len(drafts), answer))
         return await result
 
     def _queue_of(self, topic: str, fields: Fields) -> int | None:
@@ -89,14 +103,12 @@ class Sender:
 
 
 class _Answers:
-    """The answers to one request's messages, of which its own is made. ``future``: who answers it, if not this."""
+    """The answers to one request's messages, of which its own is made, and given to ``answer``."""
 
-    def __init__(
-        self, request: Request, queue: int | None, count: int, future: asyncio.Future[Answer] | None = None
-    ) -> None:
+    def __init__(self, request: Request, queue: int | None, count: int, answer: Callable[[Answer], None]) -> None:
         self._request = request
         self._queue = queue
-        self._future = future
+        self._answer = answer
         self._missing = count
         self._seqs = [0] * count
         self._last: dict[str, str] = {}
@@ -119,13 +131,9 @@ class _Answers:
         if self._missing:
             return
         if self._refusal is not None:
-            answer = Answer(code_of(self._refusal), remark=self._refusal.text)
+            self._answer(Answer(code_of(self._refusal), remark=self._refusal.text))
         else:
-            answer = Answer(fields={**_place(self._request, self._queue, *self._seqs), **self._last})
-        if self._future is None:
-            self._request.answer(answer)
-        elif not self._future.done():
-            self._future.set_result(answer)
+            self._answer(Answer(fields={**_place(self._request, self._queue, *self._seqs), **self._last}))
 
 
 def _place(request: Request, queue: int | None, *seqs: int) -> dict[str, str]:

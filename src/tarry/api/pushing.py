@@ -1,0 +1,44 @@
+"""Between a broker, which keeps push subscriptions, and the pusher of the same process, which carries them out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from tarry.api.push import PushAttempt, PushProgress, PushSubscription
+
+
+class Pusher(Protocol):
+    """Any thread."""
+
+    def on_change(self) -> None:
+        """Subscriptions have changed: quick, and never raises."""
+        ...
+
+    def progress(self, name: str) -> PushProgress | None:
+        """How a subscription does; None where nothing is known of it yet."""
+        ...
+
+    def attempts(self, name: str | None, id: str | None, failed: bool, limit: int) -> list[PushAttempt]:
+        """The last requests, the newest first: of a subscription, of a message, or all."""
+        ...
+
+    def test(self, subscription: PushSubscription) -> PushAttempt:
+        """Send one request with a body of its own, and wait for what comes of it."""
+        ...
+
+
+class PushSubscriptions(Protocol):
+    """The subscriptions of a broker, with their secrets. Any thread."""
+
+    def all(self) -> Mapping[str, PushSubscription]:
+        """By name."""
+        ...
+
+    def attach(self, pusher: Pusher) -> Callable[[], None]:
+        """Have ``pusher`` told of changes, and asked what it knows. What is returned ends that.
+
+        Raises:
+            InvalidArgumentError: there is one already.
+        """
+        ...

@@ -1,0 +1,218 @@
+"""Push subscriptions as the broker keeps them; the pusher, a front, carries them out where it is attached."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import Any
+from urllib.parse import urlsplit
+
+from tarry.api.operations import SetPushSubscription
+from tarry.api.push import (
+    RETRY,
+    PushAttempt,
+    PushInfo,
+    PushProgress,
+    PushSubscription,
+    check_name,
+    check_url,
+    new_secret,
+    shown_url,
+)
+from tarry.api.pushing import Pusher
+from tarry.base.addresses import AddressPolicy
+from tarry.base.clock import Clock
+from tarry.base.config import Config
+from tarry.base.errors import InvalidArgumentError, NotFoundError, UnavailableError
+from tarry.broker.push_file import PushFile
+from tarry.groups import ConsumerGroups
+
+SUBSCRIPTIONS_MAX = 500
+_CHANGEABLE = ("url", "headers", "concurrency", "per_second", "timeout_ms", "breaker_failures")
+
+
+class Push:
+    """Any thread. It is a :class:`tarry.api.pushing.PushSubscriptions`. One lock keeps the file and the groups of two
+    changes apart; it is never held while the pusher is called.
+    """
+
+    def __init__(self, file: PushFile, groups: ConsumerGroups, config: Config, clock: Clock) -> None:
+        self._file = file
+        self._groups = groups
+        self._clock = clock
+        self._addresses = AddressPolicy.of(config.push_private_addresses, config.push_ports)
+        self._lock = threading.Lock()
+        self._subscriptions = file.read()
+        self._pusher: Pusher | None = None
+
+    # -- for the pusher ----------------------------------------------------------------------------------------------
+
+    def all(self) -> Mapping[str, PushSubscription]:
+        """See :meth:`tarry.api.pushing.PushSubscriptions.all`."""
+        return dict(self._subscriptions)  # it is replaced, never changed
+
+    def attach(self, pusher: Pusher) -> Callable[[], None]:
+        """See :meth:`tarry.api.pushing.PushSubscriptions.attach`."""
+        with self._lock:
+            if self._pusher is not None:
+                raise InvalidArgumentError("this broker has a pusher already; allowed: one")
+            self._pusher = pusher
+        pusher.on_change()
+
+        def detach() -> None:
+            self._pusher = None
+
+        return detach
+
+    # -- changes -----------------------------------------------------------------------------------------------------
+
+    def set(self, request: SetPushSubscription) -> PushInfo:
+        """See the operation."""
+        with self._lock:
+            former = self._subscriptions.get(check_name(request.name))
+            subscription, secret = self._made(request) if former is None else _changed(former, request)
+            self._check_target(subscription)
+            self._set_group(request, subscription)
+            self._write({**self._subscriptions, subscription.name: subscription})
+        self._notify()
+        return self._info(subscription, secret)
+
+    def delete(self, name: str, *, keep_group: bool) -> None:
+        """See :class:`tarry.api.operations.DeletePushSubscription`."""
+        with self._lock:
+            subscription = self._find(name)
+            self._write({n: s for n, s in self._subscriptions.items() if n != name})
+        self._notify()
+        if not keep_group and self._groups.has(subscription.topic, subscription.group):
+            self._groups.delete(subscription.topic, subscription.group)
+
+    def pause(self, name: str, reason: str) -> None:
+        """See :class:`tarry.api.operations.PausePushSubscription`."""
+        self._change(name, paused=True, reason=reason)
+
+    def resume(self, name: str) -> None:
+        """See :class:`tarry.api.operations.ResumePushSubscription`."""
+        self._change(name, paused=False, reason="")
+
+    # -- looking -----------------------------------------------------------------------------------------------------
+
+    def info(self, name: str) -> PushInfo:
+        """A subscription, and how it does."""
+        return self._info(self._find(name))
+
+    def infos(self, topic: str | None) -> list[PushInfo]:
+        """All of them, or those of a topic, by name."""
+        found = self._subscriptions
+        return [self._info(found[name]) for name in sorted(found) if topic in (None, found[name].topic)]
+
+    def attempts(self, name: str | None, id: str | None, failed: bool, limit: int) -> list[PushAttempt]:
+        """See :class:`tarry.api.operations.ListPushAttempts`; none where this broker does not push."""
+        if name is not None:
+            self._find(name)
+        pusher = self._pusher
+        return [] if pusher is None else pusher.attempts(name, id, failed, limit)
+
+    def test(self, name: str) -> PushAttempt:
+        """See :class:`tarry.api.operations.TestPushSubscription`."""
+        subscription, pusher = self._find(name), self._pusher
+        if pusher is None:
+            raise UnavailableError("this broker does not push; allowed: where the setting push is on, and it serves")
+        return pusher.test(subscription)
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _find(self, name: str) -> PushSubscription:
+        subscription = self._subscriptions.get(name)
+        if subscription is None:
+            raise NotFoundError(f"there is no push subscription {name!r}")
+        return subscription
+
+    def _made(self, request: SetPushSubscription) -> tuple[PushSubscription, str | None]:
+        if request.topic is None or request.url is None:
+            raise InvalidArgumentError(f"subscription {request.name!r} is new, and topic or url is missing")
+        if len(self._subscriptions) >= SUBSCRIPTIONS_MAX:
+            raise InvalidArgumentError(
+                f"there are {SUBSCRIPTIONS_MAX} push subscriptions; allowed: {SUBSCRIPTIONS_MAX}"
+            )
+        secret = new_secret() if request.secrets is None else None
+        made = PushSubscription(
+            name=request.name,
+            topic=request.topic,
+            group=request.group or f"push-{request.name}",
+            url=check_url(request.url),
+            secrets=(secret,) if secret is not None else tuple(request.secrets or ()),
+            created_ms=self._clock.now_ms(),
+        )
+        return made.changed(**_given(request)), secret
+
+    def _check_target(self, subscription: PushSubscription) -> None:
+        """Refuse at once what would be refused at each connection, and a group that another subscription has."""
+        parts = urlsplit(subscription.url)
+        host, port = parts.hostname or "", parts.port or {"http": 80, "https": 443}[parts.scheme]
+        is_literal = host.replace(".", "").isdecimal() or ":" in host
+        refusal = self._addresses.port_refusal(port) or (self._addresses.refusal(host) if is_literal else None)
+        if refusal is not None:
+            raise InvalidArgumentError(f"url: {refusal}")
+        for other in self._subscriptions.values():
+            same = (other.topic, other.group) == (subscription.topic, subscription.group)
+            if same and other.name != subscription.name:
+                raise InvalidArgumentError(
+                    f"group {other.group!r} of topic {other.topic!r} is that of subscription {other.name!r}; "
+                    "allowed: a group of its own"
+                )
+
+    def _set_group(self, request: SetPushSubscription, subscription: PushSubscription) -> None:
+        topic, group = subscription.topic, subscription.group
+        retry = request.retry
+        if retry is None and not self._groups.has(topic, group):
+            retry = RETRY
+        self._groups.set(topic, group, request.start, retry=retry, tries=request.tries, filter=request.filter)
+
+    def _change(self, name: str, **changes: Any) -> None:
+        with self._lock:
+            self._write({**self._subscriptions, name: self._find(name).changed(**changes)})
+        self._notify()
+
+    def _write(self, subscriptions: dict[str, PushSubscription]) -> None:
+        self._file.write(subscriptions)
+        self._subscriptions = subscriptions
+
+    def _notify(self) -> None:
+        if (pusher := self._pusher) is not None:
+            pusher.on_change()
+
+    def _info(self, subscription: PushSubscription, secret: str | None = None) -> PushInfo:
+        pusher = self._pusher
+        progress = None if pusher is None else pusher.progress(subscription.name)
+        state = asdict(progress or PushProgress(state="off" if pusher is None else "running"))
+        if subscription.paused:
+            state |= {"state": "paused", "until_ms": None}
+        fields = asdict(subscription) | {
+            "url": shown_url(subscription.url),
+            "secrets": len(subscription.secrets),
+            "headers": sorted(subscription.headers),
+        }
+        return PushInfo(**fields, **state, secret=secret)
+
+
+def _changed(former: PushSubscription, request: SetPushSubscription) -> tuple[PushSubscription, str | None]:
+    for name in ("topic", "group"):
+        if getattr(request, name) not in (None, getattr(former, name)):
+            raise InvalidArgumentError(
+                f"{name} of subscription {former.name!r} is {getattr(former, name)!r} and cannot be changed; "
+                "allowed: another subscription"
+            )
+    secrets = tuple(request.secrets) if request.secrets is not None else None
+    secret = None
+    if request.rotate:
+        if secrets is not None:
+            raise InvalidArgumentError("secrets and rotate are both given; allowed: one of them")
+        # The newest of those there are stays, for receivers that do not know the new one yet.
+        secret = new_secret()
+        secrets = (secret, former.secrets[0])
+    return former.changed(secrets=secrets, **_given(request)), secret
+
+
+def _given(request: SetPushSubscription) -> dict[str, Any]:
+    return {name: getattr(request, name) for name in _CHANGEABLE}

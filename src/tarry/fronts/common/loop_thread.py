@@ -1,0 +1,88 @@
+"""A thread with an event loop of its own, and threads beside it for what waits for the disk."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from typing import Generic, TypeAlias, TypeVar
+
+import uvloop
+
+from tarry.base.placement import Placement
+
+log = logging.getLogger(__name__)
+
+THREADS = 8
+"""For what waits for the disk: cancelling, settings of groups and topics, transactions."""
+
+T = TypeVar("T")
+
+OnStarted: TypeAlias = Callable[[T], asyncio.Future[float]]
+"""Called once, on the loop, with what the start gives. What it returns is to be awaited: its result, the seconds of
+grace, says that it is time to stop.
+"""
+Serve: TypeAlias = Callable[[Executor, OnStarted[T]], Awaitable[None]]
+"""Start, say so, await the stop, and end. On the loop; the executor is for what waits for the disk."""
+
+
+class LoopThread(Generic[T]):
+    """Begins when it is made, and runs ``serve``. Any thread may call it."""
+
+    def __init__(self, name: str, placement: Placement, serve: Serve[T]) -> None:
+        self._name = name
+        self._placement = placement
+        self._serve = serve
+        self.loop: asyncio.AbstractEventLoop
+        self._stop: asyncio.Future[float]
+        self._started: Future[T] = Future()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def started(self) -> T:
+        """Wait until it has started; what that gave.
+
+        Raises:
+            BaseException: what it failed with; the thread has ended.
+        """
+        try:
+            return self._started.result()
+        except BaseException:
+            self._thread.join()
+            raise
+
+    def stop(self, grace_s: float) -> None:
+        """Have it stop, and wait until it has."""
+        try:
+            self.loop.call_soon_threadsafe(self._request_stop, grace_s)
+        except RuntimeError:
+            pass  # the loop is closed: it has stopped already, or has failed
+        self._thread.join()
+
+    def _run(self) -> None:
+        self._placement.together()
+        try:
+            uvloop.run(self._serve_with_threads())
+        except BaseException as error:
+            if self._started.done():
+                log.critical("the front of thread %s has ended", self._name, exc_info=error)
+            else:
+                self._started.set_exception(error)
+
+    async def _serve_with_threads(self) -> None:
+        # Threads begin on the cores of the thread that makes them.
+        with ThreadPoolExecutor(THREADS, self._name, initializer=self._placement.apart) as pool:
+            await self._serve(pool, self._on_started)
+
+    def _on_started(self, result: T) -> asyncio.Future[float]:
+        self.loop = asyncio.get_running_loop()
+        self._stop = self.loop.create_future()
+        self._started.set_result(result)
+        return self._stop
+
+    def _request_stop(self, grace_s: float) -> None:
+        # Only the first request counts.
+        if not self._stop.done():
+            self._stop.set_result(grace_s)

@@ -1,0 +1,242 @@
+"""lmstfy's admin API, on a port of its own: tokens and their limits, metrics, and what there is.
+
+A token is kept as a hash, so a list has ids in the place of tokens; wherever a path names a token, the id will do, too.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeAlias
+from urllib.parse import parse_qsl
+
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+from tarry.api.access import SECRET_CHARS_MIN, AccessToken, token_id
+from tarry.api.operations import CreateToken, DeleteToken, LimitToken, ListGroups, ListTokens
+from tarry.base.errors import InvalidArgumentError, TarryError
+from tarry.base.version import VERSION
+from tarry.fronts.http.access import Access
+from tarry.fronts.http.exchange import BodyTooLargeError, DisconnectedError, Request, Response
+from tarry.fronts.http.lmstfy.answers import NO_CONTENT, RefusalError, answer, indented, refusal_of
+from tarry.fronts.http.lmstfy.names import GROUP, queue_of
+from tarry.fronts.http.lmstfy.routes import INTERNAL, NAME, NAME_CHARS_MAX, POOL, RequestIds
+from tarry.fronts.http.services import Services
+from tarry.fronts.metrics.collector import BrokerCollector
+
+log = logging.getLogger(__name__)
+
+BODY_BYTES_MAX = 64 << 10
+FORM = b"application/x-www-form-urlencoded"
+NOT_FOUND = Response(404, b"404 page not found", ((b"content-type", b"text/plain"),))
+MS = 1000
+
+Carry: TypeAlias = Callable[..., Awaitable[Response]]
+
+
+class Admin:
+    """A :data:`tarry.fronts.http.exchange.Handler`. On the loop's thread."""
+
+    def __init__(self, services: Services, access: Access) -> None:
+        self._services = services
+        self._access = access
+        self._ids = RequestIds()
+        self._metrics = CollectorRegistry(auto_describe=False)
+        self._metrics.register(BrokerCollector(services.broker))
+        ProcessCollector(registry=self._metrics)
+        self._routes: dict[tuple[str, tuple[str, ...]], Carry] = {
+            ("GET", ("metrics",)): self._get_metrics,
+            ("GET", ("version",)): self._version,
+            ("GET", ("info",)): self._info,
+            ("GET", ("pools",)): self._pools,
+            ("GET", ("limits",)): self._list_limits,
+            ("GET", ("accesslog",)): self._access_log,
+            ("GET", ("token", "*")): self._list,
+            ("POST", ("token", "*")): self._create,
+            ("DELETE", ("token", "*", "*")): self._delete,
+            ("GET", ("token", "*", "*", "limit")): self._get_limit,
+            ("POST", ("token", "*", "*", "limit")): self._add_limit,
+            ("PUT", ("token", "*", "*", "limit")): self._set_limit,
+            ("DELETE", ("token", "*", "*", "limit")): self._delete_limit,
+        }
+
+    async def __call__(self, request: Request) -> Response:
+        try:
+            response = await self._answer(request)
+        except RefusalError as refusal:
+            response = refusal.response
+        except TarryError as error:
+            response = refusal_of(error)
+        except DisconnectedError:
+            raise
+        except Exception:
+            log.exception("%s %s", request.method, request.path)
+            response = INTERNAL
+        return Response(response.status, response.body, (*response.headers, self._ids.next()))
+
+    async def _answer(self, request: Request) -> Response:
+        scope = {"method": request.method, "headers": request.headers, "query_string": request.query}
+        if refusal := self._access.refusal(scope):
+            headers = ((b"www-authenticate", b'Basic realm="tarry"'),) if refusal.status == 401 else ()
+            return Response(refusal.status, answer(refusal.status, {"error": refusal.text}).body, headers)
+        parts = request.path.strip("/").split("/")
+        shape = (parts[0], *("*" for _ in parts[1:3]), *parts[3:])
+        carry = self._routes.get((request.method, shape))
+        return NOT_FOUND if carry is None else await carry(request, *parts[1:3])
+
+    # -- what there is -----------------------------------------------------------------------------------------------
+
+    async def _get_metrics(self, request: Request) -> Response:
+        text = await self._services.run(generate_latest, self._metrics)
+        return Response(200, text, ((b"content-type", CONTENT_TYPE_LATEST.encode()),))
+
+    async def _version(self, request: Request) -> Response:
+        return indented(200, {"version": f"tarry {VERSION}", "build_commit": "unknown", "build_date": "unknown"})
+
+    async def _info(self, request: Request) -> Response:
+        """The queues by namespace."""
+        found: dict[str, list[str]] = {}
+        for group in await self._services.call(ListGroups()):
+            names = queue_of(group.topic) if group.group == GROUP else None
+            if names is not None:
+                found.setdefault(names[0], []).append(names[1])
+        shown = json.dumps(found, indent=4, sort_keys=True) + "\n"
+        return Response(200, shown.encode(), ((b"content-type", b"text/plain; charset=utf-8"),))
+
+    async def _pools(self, request: Request) -> Response:
+        return indented(200, [POOL])
+
+    async def _access_log(self, request: Request) -> Response:
+        return answer(200, {"status": "disabled"})
+
+    # -- tokens ------------------------------------------------------------------------------------------------------
+
+    async def _list(self, request: Request, namespace: str) -> Response:
+        _check_pool(_query(request).get("pool", ""))
+        tokens = await self._services.call(ListTokens(namespace))
+        return indented(200, {"tokens": {token.id: token.description for token in tokens}})
+
+    async def _create(self, request: Request, namespace: str) -> Response:
+        query = _query(request)
+        form = {**query, **await _form(request)}
+        description, secret = form.get("description", ""), form.get("token", "")
+        if not description:
+            raise RefusalError(400, "invalid description")
+        if secret and len(secret) < SECRET_CHARS_MIN:
+            raise RefusalError(400, "the user token was too short")
+        if len(namespace) > NAME_CHARS_MAX:
+            raise RefusalError(400, "the namespace name was too long")
+        if not NAME.fullmatch(namespace):
+            raise RefusalError(400, "namespace name contains forbidden characters")
+        pool, colon, rest = secret.partition(":")
+        _check_pool(pool if colon else query.get("pool", ""))
+        secret = rest if colon else secret
+        if secret and any(token.id == token_id(namespace, secret) for token in self._services.broker.access_tokens):
+            raise RefusalError(400, "the token has already existed")
+        made = await self._services.call(CreateToken(namespace, description, secret or None))
+        return indented(201, {"token": made.secret})
+
+    async def _delete(self, request: Request, namespace: str, named: str) -> Response:
+        token = self._find(namespace, named)
+        if token is not None:
+            await self._services.call(DeleteToken(token.id))
+        return NO_CONTENT
+
+    # -- limits ------------------------------------------------------------------------------------------------------
+
+    async def _list_limits(self, request: Request) -> Response:
+        tokens = self._services.broker.access_tokens
+        shown = [
+            {"namespace": t.namespace, "token": t.id, "limiter": limiter} for t in tokens if (limiter := _limiter(t))
+        ]
+        return answer(200, shown)
+
+    async def _get_limit(self, request: Request, namespace: str, named: str) -> Response:
+        token = self._find(namespace, named)
+        limiter = None if token is None else _limiter(token)
+        return answer(404 if limiter is None else 200, limiter)
+
+    async def _add_limit(self, request: Request, namespace: str, named: str) -> Response:
+        token, limiter = self._find(namespace, named), await _limiter_of(request)
+        if token is not None and _limiter(token) is not None:
+            raise RefusalError(500, f"throttler token({named}) has already exists")
+        return await self._limit(token, named, limiter, 201)
+
+    async def _set_limit(self, request: Request, namespace: str, named: str) -> Response:
+        return await self._limit(self._find(namespace, named), named, await _limiter_of(request), 200)
+
+    async def _limit(self, token: AccessToken | None, named: str, limiter: dict[str, int], status: int) -> Response:
+        if token is None:
+            raise RefusalError(404, f"there is no token {named}; allowed: one of the namespace, or its id")
+        try:
+            await self._services.call(LimitToken(token.id, limiter["read"], limiter["write"], limiter["interval"] * MS))
+        except InvalidArgumentError as error:
+            raise RefusalError(500, str(error)) from error
+        return answer(status, {"limiter": limiter})
+
+    async def _delete_limit(self, request: Request, namespace: str, named: str) -> Response:
+        token = self._find(namespace, named)
+        if token is not None:
+            await self._services.call(LimitToken(token.id))
+        return answer(200, {"msg": "success"})
+
+    def _find(self, namespace: str, named: str) -> AccessToken | None:
+        """The token of a namespace that has this secret, maybe with its pool before it, or this id."""
+        pool, colon, secret = named.partition(":")
+        if colon:
+            _check_pool(pool)
+        wanted = {named, token_id(namespace, secret if colon else named)}
+        tokens = self._services.broker.access_tokens
+        return next((token for token in tokens if token.namespace == namespace and token.id in wanted), None)
+
+
+def _check_pool(pool: str) -> None:
+    if pool not in ("", POOL):
+        raise RefusalError(400, "the pool was not exists")
+
+
+def _query(request: Request) -> dict[str, str]:
+    return dict(reversed(parse_qsl(request.query.decode("latin-1"), keep_blank_values=True)))
+
+
+async def _form(request: Request) -> dict[str, str]:
+    if not dict(request.headers).get(b"content-type", b"").startswith(FORM):
+        return {}
+    return dict(reversed(parse_qsl((await _body(request)).decode("latin-1"), keep_blank_values=True)))
+
+
+async def _body(request: Request) -> bytes:
+    try:
+        return await request.read(BODY_BYTES_MAX)
+    except BodyTooLargeError:
+        raise RefusalError(413, "body too large") from None
+
+
+async def _limiter_of(request: Request) -> dict[str, int]:
+    try:
+        given: Any = json.loads(await _body(request))
+        limiter = {name: given.get(name, 0) for name in ("read", "write", "interval")}
+    except (ValueError, AttributeError, RecursionError):
+        raise RefusalError(400, "no JSON object") from None
+    if not all(type(value) is int and abs(value) < 1 << 63 for value in limiter.values()):
+        raise RefusalError(400, "read, write and interval are whole numbers")
+    if not limiter["read"] and not limiter["write"]:
+        response = answer(400, {"limiter": limiter})
+        raise _LimiterError(response)
+    if not limiter["interval"]:
+        raise RefusalError(400, "interval should be > 0")
+    return limiter
+
+
+class _LimiterError(RefusalError):
+    def __init__(self, response: Response) -> None:
+        super().__init__(response.status, "")
+        self.response = response
+
+
+def _limiter(token: AccessToken) -> dict[str, int] | None:
+    if not token.reads_max and not token.writes_max:
+        return None
+    return {"read": token.reads_max, "write": token.writes_max, "interval": token.interval_ms // MS}

@@ -1,0 +1,101 @@
+"""Messages as jobs: the JSON of what is handed out, or looked at."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from tarry.base.message import RESERVED
+from tarry.base.reserved import first_places
+from tarry.fronts.http.lmstfy.answers import json_bytes
+from tarry.fronts.http.lmstfy.names import job_id
+
+_COLUMNS = ("body", "properties", "born_ms", "expire_ms")
+
+
+class Job(NamedTuple):
+    """A message, as lmstfy speaks of it."""
+
+    id: str
+    namespace: str
+    queue: str
+    body: bytes
+    ttl_s: int
+    """What is left of its time; 0: it does not expire."""
+    elapsed_ms: int
+    remain_tries: int
+    attributes: dict[str, str] | None
+
+    def fields(self) -> dict[str, Any]:
+        """As a JSON object."""
+        return {
+            "namespace": self.namespace,
+            "queue": self.queue,
+            "job_id": self.id,
+            "data": base64.b64encode(self.body).decode(),
+            "ttl": self.ttl_s,
+            "elapsed_ms": self.elapsed_ms,
+            "remain_tries": self.remain_tries,
+            "attributes": self.attributes,
+        }
+
+    def handed_out(self) -> bytes:
+        """The JSON of a job that a consumer gets."""
+        attributes = b"null" if self.attributes is None else json_bytes(self.attributes)
+        return b'{"attributes":%s,"data":"%s","elapsed_ms":%d,"job_id":"%s","msg":"new job",' % (
+            attributes,
+            base64.b64encode(self.body),
+            self.elapsed_ms,
+            self.id.encode(),
+        ) + b'"namespace":"%s","queue":"%s","remain_tries":%d,"ttl":%d}' % (
+            self.namespace.encode(),
+            self.queue.encode(),
+            self.remain_tries,
+            self.ttl_s,
+        )
+
+
+def jobs_of(
+    batch: pa.RecordBatch, topic: str, queue: tuple[str, str], now_ms: int, remain_tries: list[int]
+) -> list[Job]:
+    """The rows of a batch of messages of one topic, as jobs of the queue (namespace, name)."""
+    bodies, properties, born, expire = (batch.column(name).to_pylist() for name in _COLUMNS)
+    places = first_places(batch)
+    own = zip(batch.column("seq").to_pylist(), batch.column("due_ms").to_pylist(), strict=True)
+    rows = zip(places, own, bodies, properties, born, expire, remain_tries, strict=True)
+    return [
+        Job(
+            job_id(topic, *(first or place)),
+            *queue,
+            body,
+            0 if expire_ms is None else max(1, (expire_ms - now_ms + 500) // 1000),
+            max(0, now_ms - born_ms),
+            max(0, tries),
+            _attributes(pairs),
+        )
+        for first, place, body, pairs, born_ms, expire_ms, tries in rows
+    ]
+
+
+def remaining(batch: pa.RecordBatch, group_tries: int) -> list[int]:
+    """How often each of these deliveries, or of what is ready (without the column ``attempt``), may come after this."""
+    attempts = batch.column("attempt").to_pylist() if "attempt" in batch.schema.names else [0] * batch.num_rows
+    own = batch.column("tries").to_pylist()
+    return [(tries or group_tries or _UNLIMITED) - attempt for tries, attempt in zip(own, attempts, strict=True)]
+
+
+_UNLIMITED = (1 << 16) - 1
+"""lmstfy counts no further."""
+
+
+def _attributes(pairs: list[tuple[str, str]] | None) -> dict[str, str] | None:
+    if not pairs:
+        return None
+    return {name: text for name, text in pairs if not name.startswith(RESERVED)} or None
+
+
+def listed(jobs: list[Job]) -> bytes:
+    """The JSON of several jobs that a consumer gets."""
+    return b"[%s]" % b",".join(job.handed_out() for job in jobs)

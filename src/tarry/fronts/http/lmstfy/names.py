@@ -1,0 +1,65 @@
+"""Topics of queues, and job ids.
+
+A job id says where its message is, so that no index is needed: 26 characters of Crockford's base 32, as a ULID has
+them, of 48 bits of due time, 64 of seq, and 16 of a checksum that covers the topic, too. It is a hint where to look and
+no proof of anything: what a token may do is decided by the namespace in the path.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+import struct
+import zlib
+
+GROUP = "lmstfy"
+"""The consumer group of all queues."""
+
+_TOPIC_CHARS_MAX = 255
+_DIGEST_CHARS = 32
+_PLACE = struct.Struct(">Qq")
+_CHECK_BITS = 16
+_DUE_MS_MAX = (1 << 48) - 1
+_STANDARD = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
+_CROCKFORD = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+_TO_CROCKFORD = bytes.maketrans(_STANDARD, _CROCKFORD)
+_FROM_CROCKFORD = bytes.maketrans(_CROCKFORD, _STANDARD)
+_ID = re.compile(b"[0-7][0-9A-HJKMNP-TV-Z]{25}")
+
+
+def topic_of(namespace: str, queue: str) -> str:
+    """The topic of a queue: ``NAMESPACE/QUEUE`` where that is not too long, else its end is a digest of the whole."""
+    topic = f"{namespace}/{queue}"
+    if len(topic) <= _TOPIC_CHARS_MAX:
+        return topic
+    digest = hashlib.sha256(topic.encode()).hexdigest()[:_DIGEST_CHARS]
+    return f"{topic[: _TOPIC_CHARS_MAX - 2 - _DIGEST_CHARS]}//{digest}"
+
+
+def queue_of(topic: str) -> tuple[str, str] | None:
+    """Namespace and queue of a topic; None: it is of no queue, or of one whose name does not fit into it."""
+    namespace, slash, queue = topic.partition("/")
+    return (namespace, queue) if slash and "/" not in queue and not topic.startswith("%") else None
+
+
+def job_id(topic: str, seq: int, due_ms: int) -> str:
+    """The id of the message that has, or had first, this place in a topic."""
+    due_ms = min(max(due_ms, 0), _DUE_MS_MAX)
+    packed = (due_ms << 64 | seq & 0xFFFF_FFFF_FFFF_FFFF) << _CHECK_BITS | _check(topic, due_ms, seq)
+    return base64.b32encode(packed.to_bytes(20, "big"))[6:].translate(_TO_CROCKFORD).decode()
+
+
+def place_of(topic: str, text: str) -> tuple[int, int] | None:
+    """Seq and due time that a job id of a topic says; None: it is none."""
+    raw = text.encode(errors="replace")
+    if not _ID.fullmatch(raw):
+        return None
+    packed = int.from_bytes(base64.b32decode(b"AAAAAA" + raw.translate(_FROM_CROCKFORD)), "big")
+    due_ms, seq = packed >> 80, packed >> _CHECK_BITS & 0xFFFF_FFFF_FFFF_FFFF
+    seq -= (seq >> 63) << 64
+    return (seq, due_ms) if _check(topic, due_ms, seq) == packed & 0xFFFF else None
+
+
+def _check(topic: str, due_ms: int, seq: int) -> int:
+    return zlib.crc32(_PLACE.pack(due_ms, seq), zlib.crc32(topic.encode())) & 0xFFFF

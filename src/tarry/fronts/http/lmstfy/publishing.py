@@ -1,0 +1,181 @@
+"""Publish, bulk publish and republish: jobs become messages."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from tarry.api.schedule import Row
+from tarry.fronts.http.exchange import BodyTooLargeError, Headers, Request, Response
+from tarry.fronts.http.lmstfy.acknowledging import Acknowledging
+from tarry.fronts.http.lmstfy.answers import JSON, Query, RefusalError, answer
+from tarry.fronts.http.lmstfy.names import GROUP, job_id, topic_of
+from tarry.fronts.http.services import Services
+
+BODY_BYTES_MAX = 1 << 20
+JOBS_MAX = 64
+BULK_BYTES_MAX = JOBS_MAX * BODY_BYTES_MAX + (1 << 20)
+UINT32_MAX, UINT16_MAX = (1 << 32) - 1, (1 << 16) - 1
+TTL_S, DELAY_S, TRIES = 86_400, 0, 1
+"""Defaults."""
+
+ATTRIBUTE = b"job-attr-"
+ATTRIBUTES_MAX, NAME_BYTES_MAX, VALUE_BYTES_MAX = 16, 32, 128
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a request says of its jobs."""
+
+    delay_ms: int
+    ttl_ms: int | None
+    tries: int
+
+    def row(self, topic: str, body: bytes, attributes: list[tuple[str, str]] | None) -> Row:
+        """A job as a row of values; see :mod:`tarry.api.schedule`."""
+        rest = (None, None, None, attributes, self.ttl_ms, self.tries, None, None, None, None, None)
+        return (topic, body, None, self.delay_ms, *rest)
+
+
+class Publishing:
+    """On the loop's thread."""
+
+    def __init__(self, services: Services, acknowledging: Acknowledging) -> None:
+        self._services = services
+        self._acknowledging = acknowledging
+
+    async def publish(self, request: Request, namespace: str, queue: str) -> Response:
+        """A new job."""
+        return await self._publish(request, topic_of(namespace, queue), options_of(Query(request.query)))
+
+    async def republish(self, request: Request, namespace: str, queue: str, job: str) -> Response:
+        """A new job in the place of another one. That one goes when the new one is durable, so that a crash between the
+        two leaves both and never none.
+        """
+        options = options_of(Query(request.query))
+        topic = topic_of(namespace, queue)
+        response = await self._publish(request, topic, options)
+        await self._acknowledging.discard(topic, job)
+        return response
+
+    async def publish_bulk(self, request: Request, namespace: str, queue: str) -> Response:
+        """Up to 64 jobs, all of them or none."""
+        options = options_of(Query(request.query))
+        try:
+            bodies = split(await request.read(BULK_BYTES_MAX))
+        except BodyTooLargeError:
+            raise RefusalError(413, "job too large") from None
+        if not bodies:
+            raise RefusalError(400, "no jobs")
+        if len(bodies) > JOBS_MAX:
+            raise RefusalError(400, "too many jobs")
+        if any(len(body) > BODY_BYTES_MAX for body in bodies):
+            raise RefusalError(413, "job too large")
+        attributes = attributes_of(request.headers)
+        topic = topic_of(namespace, queue)
+        await self._services.receive_queue(topic, GROUP)
+        accepted = await self._services.schedule_rows([options.row(topic, body, attributes) for body in bodies])
+        places = zip(accepted.seqs.tolist(), accepted.due_ms.tolist(), strict=True)
+        return answer(201, {"job_ids": [job_id(topic, seq, due_ms) for seq, due_ms in places], "msg": "published"})
+
+    async def _publish(self, request: Request, topic: str, options: Options) -> Response:
+        try:
+            body = await request.read(BODY_BYTES_MAX)
+        except BodyTooLargeError:
+            raise RefusalError(413, "body too large") from None
+        row = options.row(topic, body, attributes_of(request.headers))
+        # The group is there before its first message is due, so that retention keeps that for it.
+        await self._services.receive_queue(topic, GROUP)
+        receipt = await self._services.schedule_row(row)
+        id = job_id(topic, receipt.seq, receipt.due_ms)
+        return Response(201, b'{"job_id":"%s","msg":"published"}' % id.encode(), JSON)
+
+
+def options_of(query: Query) -> Options:
+    """
+    Raises:
+        RefusalError: a value is not allowed.
+    """
+    delay_s = query.natural("delay", DELAY_S, UINT32_MAX)
+    ttl_s = query.natural("ttl", TTL_S, UINT32_MAX)
+    if 0 < ttl_s < delay_s:
+        raise RefusalError(400, "ttl is shorter than delay")
+    tries = query.natural("tries", TRIES, UINT16_MAX)
+    if not tries:
+        raise RefusalError(400, "tries shouldn't be zero")
+    return Options(delay_s * 1000, ttl_s * 1000 or None, tries)
+
+
+def attributes_of(headers: Headers) -> list[tuple[str, str]] | None:
+    """A job's attributes, of the headers that begin with Job-Attr-; None: there are none, or they are not wanted.
+
+    Raises:
+        RefusalError: they are too many.
+    """
+    wanted = False
+    found: dict[str, str] = {}
+    for name, value in headers:
+        if name == b"enable-job-version":
+            wanted = value.upper() == b"YES"
+        elif name.startswith(ATTRIBUTE) and value:
+            key = name[len(ATTRIBUTE) :][:NAME_BYTES_MAX].decode(errors="replace")
+            found.setdefault(key, value[:VALUE_BYTES_MAX].decode(errors="replace"))
+    if not wanted or not found:
+        return None
+    if len(found) > ATTRIBUTES_MAX:
+        raise RefusalError(400, f"too many attributes, cannot exceed {ATTRIBUTES_MAX}")
+    return list(found.items())
+
+
+def _refuse_constant(text: str) -> NoReturn:
+    raise ValueError(text)
+
+
+_DECODER: Any = json.JSONDecoder(parse_constant=_refuse_constant, parse_int=str, parse_float=str)
+_SPACE = " \t\r\n"
+
+
+def split(body: bytes) -> list[bytes]:
+    """The elements of a JSON array as they are written; none of ``null``.
+
+    Raises:
+        RefusalError: it is no array.
+    """
+    # As Latin-1 each byte is a character: what is in a text need not be UTF-8, and places are those of the bytes.
+    text = body.decode("latin-1")
+    try:
+        return _elements(body, text)
+    except (ValueError, IndexError, RecursionError):
+        raise RefusalError(400, "request body should be an array of objects") from None
+
+
+def _elements(body: bytes, text: str) -> list[bytes]:
+    stripped = text.strip(_SPACE)
+    if stripped == "null":
+        return []
+    at = text.index(stripped) + 1 if stripped[0] == "[" else -1
+    end = len(text.rstrip(_SPACE)) - 1
+    if at < 0 or text[end] != "]":
+        raise ValueError
+    found = []
+    at = _skip(text, at)
+    while at < end:
+        _, stop = _DECODER.raw_decode(text, at)
+        found.append(body[at:stop])
+        at = _skip(text, stop)
+        if at < end:
+            if text[at] != ",":
+                raise ValueError
+            at = _skip(text, at + 1)
+            if at >= end:
+                raise ValueError
+    if at != end:
+        raise ValueError
+    return found
+
+
+def _skip(text: str, at: int) -> int:
+    while text[at] in _SPACE:
+        at += 1
+    return at

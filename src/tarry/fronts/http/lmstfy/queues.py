@@ -1,0 +1,116 @@
+"""Looking at queues and their dead letters, and emptying them."""
+
+from __future__ import annotations
+
+from tarry.api.operations import FindMessage, GetGroup, ListDeadLetters, Peek, Purge, Respawn, Seek
+from tarry.api.settings import LATEST
+from tarry.base.errors import NotFoundError
+from tarry.base.reserved import first_places
+from tarry.fronts.http.exchange import Request, Response
+from tarry.fronts.http.lmstfy.answers import NO_CONTENT, Query, answer
+from tarry.fronts.http.lmstfy.jobs import jobs_of, remaining
+from tarry.fronts.http.lmstfy.names import GROUP, job_id, place_of, topic_of
+from tarry.fronts.http.lmstfy.publishing import TTL_S
+from tarry.fronts.http.services import Services
+
+PURGE_ROWS = 10_000
+PEEK_ROWS = 100
+RESPAWN_MAX = (1 << 31) - 1
+TTL_MS_MAX = 1 << 50
+
+
+class Queues:
+    """On the loop's thread."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    async def size(self, request: Request, namespace: str, queue: str) -> Response:
+        """How many jobs are ready."""
+        return answer(200, {"namespace": namespace, "queue": queue, "size": (await self._counts(namespace, queue))[0]})
+
+    async def peek(self, request: Request, namespace: str, queue: str) -> Response:
+        """The job that is ready and would come next."""
+        topic = topic_of(namespace, queue)
+        try:
+            batch = await self._services.call(Peek(topic, group=GROUP, limit=PEEK_ROWS, waiting_only=True))
+            tries = (await self._services.call(GetGroup(topic, GROUP))).tries
+        except NotFoundError:
+            return answer(404, {"error": "the queue is empty"})
+        now_ms = self._services.broker.clock.now_ms()
+        expire = batch.column("expire_ms").to_pylist()  # what has expired is not taken out before its turn comes
+        row = next((row for row, at_ms in enumerate(expire) if at_ms is None or at_ms > now_ms), None)
+        if row is None:
+            return answer(404, {"error": "the queue is empty"})
+        head = batch.slice(row, 1)
+        [job] = jobs_of(head, topic, (namespace, queue), now_ms, remaining(head, tries))
+        return answer(200, job.fields())
+
+    async def peek_job(self, request: Request, namespace: str, queue: str, job: str) -> Response:
+        """A job, wherever it is."""
+        topic = topic_of(namespace, queue)
+        place = place_of(topic, job)
+        batch = None if place is None else await self._services.call(FindMessage(topic, GROUP, *place))
+        if batch is None or not batch.num_rows:
+            return answer(404, {"error": "job not found"})
+        # lmstfy tells how many tries are left of the head of a queue alone.
+        [found] = jobs_of(batch, topic, (namespace, queue), self._services.broker.clock.now_ms(), [0])
+        return answer(200, {**found.fields(), "job_id": job})
+
+    async def destroy(self, request: Request, namespace: str, queue: str) -> Response:
+        """Let go of all jobs that have become ready, also of those that consumers have."""
+        try:
+            await self._services.call(Seek(topic_of(namespace, queue), GROUP, LATEST))
+        except NotFoundError:
+            pass
+        return NO_CONTENT
+
+    async def dead_letter_size(self, request: Request, namespace: str, queue: str) -> Response:
+        """How many dead letters there are."""
+        return answer(200, {"namespace": namespace, "queue": queue, "size": (await self._counts(namespace, queue))[1]})
+
+    async def dead_letter(self, request: Request, namespace: str, queue: str) -> Response:
+        """How many dead letters there are, and the id of the first."""
+        topic = topic_of(namespace, queue)
+        page = await self._services.call(ListDeadLetters(topic, GROUP, limit=1))
+        head = "".join(job_id(topic, *place) for place in first_places(page) if place is not None)
+        size = (await self._counts(namespace, queue))[1] if head else 0
+        return answer(200, {"namespace": namespace, "queue": queue, "deadletter_size": size, "deadletter_head": head})
+
+    async def respawn(self, request: Request, namespace: str, queue: str) -> Response:
+        """The oldest dead letters, ready again for one try."""
+        query = Query(request.query)
+        limit = query.signed("limit", 1, least=1)
+        ttl_s = query.signed("ttl", TTL_S, least=0)
+        respawn = Respawn(
+            topic_of(namespace, queue),
+            GROUP,
+            limit=min(limit, RESPAWN_MAX),
+            tries=1,
+            ttl_ms=min(ttl_s * 1000, TTL_MS_MAX) or None,
+        )
+        try:
+            count = await self._services.call(respawn)
+        except NotFoundError:
+            count = 0
+        return answer(200, {"msg": "respawned", "count": count})
+
+    async def delete_dead_letters(self, request: Request, namespace: str, queue: str) -> Response:
+        """Let go of the oldest dead letters."""
+        left = Query(request.query).signed("limit", 1, least=1)
+        topic = topic_of(namespace, queue)
+        while left:
+            page = await self._services.call(ListDeadLetters(topic, GROUP, limit=min(left, PURGE_ROWS)))
+            if not page.num_rows:
+                break
+            await self._services.call(Purge(topic, GROUP, offsets=page.column("offset").to_numpy()))
+            left -= page.num_rows
+        return NO_CONTENT
+
+    async def _counts(self, namespace: str, queue: str) -> tuple[int, int]:
+        """How many jobs are ready, and how many dead."""
+        try:
+            info = await self._services.call(GetGroup(topic_of(namespace, queue), GROUP))
+        except NotFoundError:
+            return 0, 0
+        return info.ready, info.dead

@@ -1,0 +1,177 @@
+"""lmstfy's routes: which part carries out what, after the checks that lmstfy makes, in its order."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import re
+from base64 import b32encode
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple, TypeAlias
+
+from tarry.api.access import AccessToken
+from tarry.base.errors import TarryError
+from tarry.fronts.http.access import Access
+from tarry.fronts.http.exchange import DisconnectedError, Request, Response
+from tarry.fronts.http.lmstfy.acknowledging import Acknowledging
+from tarry.fronts.http.lmstfy.answers import NO_CONTENT, Query, RefusalError, answer, refusal_of
+from tarry.fronts.http.lmstfy.consuming import Consuming
+from tarry.fronts.http.lmstfy.limits import Limits
+from tarry.fronts.http.lmstfy.names import topic_of
+from tarry.fronts.http.lmstfy.publishing import Publishing
+from tarry.fronts.http.lmstfy.queues import Queues
+from tarry.fronts.http.services import Services
+
+log = logging.getLogger(__name__)
+
+PREFIX = "/api/"
+POOL = "default"
+NAME_CHARS_MAX = 255
+
+NAME = re.compile("[-_A-Za-z0-9]+")
+_NAMES = re.compile("[-_,A-Za-z0-9]+")
+NO_ROUTE = answer(404, {"error": "api not found"})
+INTERNAL = answer(500, {"error": "internal error"})
+
+Carry: TypeAlias = Callable[..., Awaitable[Response]]
+
+
+class Route(NamedTuple):
+    """What a method and the parts of a path behind the queue mean."""
+
+    carry: Carry
+    reads: bool | None = None
+    """Whether it counts as one of a token's reads, or writes; None: as neither."""
+    public: bool = False
+    """Without a token."""
+    several: bool = False
+    """The queue may be several, with commas between."""
+
+
+class RequestIds:
+    """A new id for each request, of 26 characters."""
+
+    def __init__(self) -> None:
+        self._prefix = b"0" + b32encode(os.urandom(10))[:13].replace(b"I", b"1").replace(b"O", b"0")
+        self._count = itertools.count(1)
+
+    def next(self) -> tuple[bytes, bytes]:
+        """As a header."""
+        return b"x-request-id", b"%s%012d" % (self._prefix, next(self._count))
+
+
+class Lmstfy:
+    """A :data:`tarry.fronts.http.exchange.Handler`. On the loop's thread."""
+
+    def __init__(self, services: Services, access: Access) -> None:
+        self._access = access
+        self._limits = Limits(services.loop)
+        self._ids = RequestIds()
+        self._acknowledging = Acknowledging(services)
+        publishing = Publishing(services, self._acknowledging)
+        consuming = Consuming(services, self._acknowledging)
+        queues = Queues(services)
+        self._routes: dict[tuple[str, tuple[str, ...]], Route] = {
+            ("PUT", ()): Route(publishing.publish, reads=False),
+            ("PUT", ("bulk",)): Route(publishing.publish_bulk, reads=False),
+            ("PUT", ("job", ":id")): Route(publishing.republish),
+            ("GET", ()): Route(consuming.consume, reads=True, several=True),
+            ("GET", ("peek",)): Route(queues.peek),
+            ("GET", ("job", ":id")): Route(queues.peek_job),
+            ("GET", ("size",)): Route(queues.size, public=True),
+            ("DELETE", ()): Route(queues.destroy),
+            ("DELETE", ("job", ":id")): Route(self._delete),
+            ("GET", ("deadletter",)): Route(queues.dead_letter),
+            ("GET", ("deadletter", "size")): Route(queues.dead_letter_size, public=True),
+            ("PUT", ("deadletter",)): Route(queues.respawn),
+            ("DELETE", ("deadletter",)): Route(queues.delete_dead_letters),
+        }
+
+    async def __call__(self, request: Request) -> Response:
+        try:
+            response = await self._answer(request)
+        except RefusalError as refusal:
+            response = refusal.response
+        except TarryError as error:
+            response = refusal_of(error)
+            if response.status == INTERNAL.status:
+                log.error("%s %s: %s", request.method, request.path, error)
+        except DisconnectedError:
+            raise
+        except Exception:
+            log.exception("%s %s", request.method, request.path)
+            response = INTERNAL
+        return Response(response.status, response.body, (*response.headers, self._ids.next()))
+
+    async def _answer(self, request: Request) -> Response:
+        parts = request.path[len(PREFIX) :].split("/")
+        route = self._route(request.method, parts[2:]) if len(parts) >= 2 else None
+        if route is None:
+            return NO_ROUTE
+        namespace, queue = parts[0], parts[1]
+        _check_names(namespace, queue, several=route.several)
+        secret = self._secret(request)
+        token = None if route.public else self._token(secret, namespace)
+        if token is None or route.reads is None:
+            job = parts[3:] if parts[2:3] == ["job"] else []
+            return await route.carry(request, namespace, queue, *job)
+        return await self._limited(route, token, secret, request, namespace, queue)
+
+    def _route(self, method: str, rest: list[str]) -> Route | None:
+        shape = ("job", ":id") if len(rest) == 2 and rest[0] == "job" and rest[1] else tuple(rest)
+        return self._routes.get((method, shape))
+
+    async def _limited(
+        self, route: Route, token: AccessToken, secret: str, request: Request, namespace: str, queue: str
+    ) -> Response:
+        reads = bool(route.reads)
+        if not self._limits.take(token, reads=reads):
+            action = "consume" if reads else "produce"
+            return answer(429, {"msg": f"token({secret}) {action} reach the limit rate, please retry later"})
+        status = 0
+        try:
+            response = await route.carry(request, namespace, queue)
+            status = response.status
+            return response
+        finally:
+            if status != (200 if reads else 201):
+                self._limits.give_back(token, reads=reads)
+
+    def _secret(self, request: Request) -> str:
+        """The token that a request shows, without its pool; empty: none."""
+        shown = b""
+        for name, value in request.headers:
+            if name == b"x-token":
+                shown = value
+                break
+        text = shown.decode("latin-1") or (Query(request.query).text("token") if b"token=" in request.query else "")
+        pool, colon, secret = text.partition(":")
+        if not colon:
+            return text
+        if pool != POOL:
+            raise RefusalError(404, "pool not found")
+        return secret
+
+    def _token(self, secret: str, namespace: str) -> AccessToken:
+        if not secret:
+            raise RefusalError(401, "token not found")
+        identity = self._access.identify(secret)
+        token = None if identity is None else identity.token_for(namespace)
+        if token is None:
+            raise RefusalError(401, "invalid token")
+        return token
+
+    async def _delete(self, request: Request, namespace: str, queue: str, job: str) -> Response:
+        """Acknowledge a job, or take it back; always as if it had been there."""
+        await self._acknowledging.discard(topic_of(namespace, queue), job)
+        return NO_CONTENT
+
+
+def _check_names(namespace: str, queue: str, *, several: bool) -> None:
+    if not several and (len(namespace) > NAME_CHARS_MAX or len(queue) > NAME_CHARS_MAX):
+        raise RefusalError(400, "namespace or queue name too long")
+    if not NAME.fullmatch(namespace):
+        raise RefusalError(400, "namespace name contains forbidden characters")
+    if not (_NAMES if several else NAME).fullmatch(queue) or (queue.startswith("_") and not several):
+        raise RefusalError(400, "queue name contains forbidden characters")

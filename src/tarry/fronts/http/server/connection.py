@@ -1,0 +1,320 @@
+"""One client's connection: its requests, one after the other, and when it has to end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from enum import Enum
+from typing import Any, Protocol, cast
+
+import httptools
+
+from tarry.fronts.http.app import App
+from tarry.fronts.http.exchange import DisconnectedError, Handler, Headers, Response
+from tarry.fronts.http.server.limits import HttpLimits
+from tarry.fronts.http.server.message import Message
+
+log = logging.getLogger(__name__)
+
+PIPELINED_MAX = 16
+"""Requests that wait for the answer to an earlier one; then no more is read."""
+JSON = ((b"content-type", b"application/json; charset=utf-8"),)
+BAD_REQUEST = Response(400, b'{"error":"bad request"}', JSON)
+HEADERS_TOO_LARGE = Response(431, b'{"error":"request headers too large"}', JSON)
+TIMEOUT = Response(408, b'{"error":"request timeout"}', JSON)
+INTERNAL = Response(500, b'{"error":"internal error"}', JSON)
+
+
+class Owner(Protocol):
+    """What a connection asks of its server."""
+
+    limits: HttpLimits
+    loop: asyncio.AbstractEventLoop
+    date: bytes
+    """A header line with the time."""
+
+    def admit(self, connection: Connection) -> bool: ...
+    def forget(self, connection: Connection) -> None: ...
+    def handler_for(self, path: str) -> DirectHandler | App: ...
+    def keep(self, task: asyncio.Task[None]) -> None: ...
+
+
+class Doing(Enum):
+    """What a connection waits for."""
+
+    REQUEST = "the next request"
+    HEADERS = "the rest of a request's headers"
+    BODY = "the rest of a body"
+    ANSWER = "the answer"
+    END = "its end"
+
+
+class Connection(asyncio.Protocol):
+    """On the loop's thread. The parser's call-backs are its methods ``on_…``."""
+
+    def __init__(self, owner: Owner) -> None:
+        self.loop = owner.loop
+        self.peer: tuple[str, int] = ("", 0)
+        self.local: tuple[str, int] = ("", 0)
+        self.body_bytes_ahead = owner.limits.body_bytes_ahead
+        self._owner = owner
+        self._transport: asyncio.Transport
+        self._parser = httptools.HttpRequestParser(self)
+        self._url = b""
+        self._headers: Headers = []
+        self._header_bytes = 0
+        self._expects = False
+        self._receiving: Message | None = None
+        """Whose body comes."""
+        self._current: Message | None = None
+        """Who is being answered."""
+        self._waiting: deque[Message] = deque()
+        self._paused_writing: asyncio.Future[None] | None = None
+        self._paused_reading = False
+        self._reading_on = False
+        self._began_s = 0.0
+        self._doing = Doing.HEADERS
+        self._blocked_s: float | None = None
+
+    # -- the transport's -----------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self.peer = (transport.get_extra_info("peername") or ("", 0))[:2]
+        self.local = (transport.get_extra_info("sockname") or ("", 0))[:2]
+        self._wait_for(Doing.HEADERS)
+        if not self._owner.admit(self):
+            self._transport.abort()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._owner.forget(self)
+        self._doing = Doing.END
+        self.resume_writing()
+        for message in (self._current, self._receiving, *self._waiting):
+            if message is not None and not message.gone:
+                message.on_gone()
+
+    def data_received(self, data: bytes) -> None:
+        if self._doing is Doing.END:
+            return
+        if self._doing is Doing.REQUEST:
+            self._wait_for(Doing.HEADERS)
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            self._last_request()
+        except httptools.HttpParserError:
+            self._refuse(BAD_REQUEST)
+
+    def pause_writing(self) -> None:
+        self._paused_writing = self.loop.create_future()
+        self._blocked_s = self.loop.time()
+
+    def resume_writing(self) -> None:
+        paused, self._paused_writing = self._paused_writing, None
+        self._blocked_s = None
+        if paused is not None and not paused.done():
+            paused.set_result(None)
+
+    # -- the parser's --------------------------------------------------------------------------------------------------
+
+    def on_message_begin(self) -> None:
+        self._url, self._headers, self._header_bytes, self._expects = b"", [], 0, False
+
+    def on_url(self, url: bytes) -> None:
+        self._url += url
+        self._count(len(url))
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        name = name.lower()
+        self._headers.append((name, value))
+        self._count(len(name) + len(value))
+        if name == b"expect" and value.lower() == b"100-continue":
+            self._expects = True
+
+    def on_headers_complete(self) -> None:
+        if self._doing is Doing.END:
+            return
+        target = self._url if self._url.startswith(b"/") else _path_of(self._url)
+        method = self._parser.get_method().decode("ascii")
+        keep_alive = self._parser.should_keep_alive() and not self._parser.should_upgrade()
+        old = self._parser.get_http_version() == "1.0"
+        message = Message(self, method, target, self._headers, keep_alive=keep_alive and not old, old=old)
+        if self._expects:
+            message.expect_continue()
+        self._receiving = message
+        if self._current is None:
+            self._start(message)
+        else:
+            self._waiting.append(message)
+            if len(self._waiting) >= PIPELINED_MAX:
+                self.pause_reading()
+        self._wait_for(Doing.BODY)
+
+    def on_body(self, data: bytes) -> None:
+        if self._receiving is not None and self._doing is not Doing.END:
+            self._receiving.on_body(data)
+
+    def on_message_complete(self) -> None:
+        message, self._receiving = self._receiving, None
+        if message is not None:
+            message.on_complete()
+            if self._doing is Doing.BODY:
+                self._wait_for(Doing.REQUEST if self._current is None else Doing.ANSWER)
+
+    def _count(self, size: int) -> None:
+        limits = self._owner.limits
+        self._header_bytes += size
+        if self._header_bytes > limits.header_bytes_max or len(self._headers) > limits.headers_max:
+            self._refuse(HEADERS_TOO_LARGE)
+            raise ValueError("headers too large")  # which ends the parser's work; it comes out as an HttpParserError
+
+    # -- requests ------------------------------------------------------------------------------------------------------
+
+    def _start(self, message: Message) -> None:
+        self._current = message
+        self._owner.keep(self.loop.create_task(self._carry_out(message)))
+
+    async def _carry_out(self, message: Message) -> None:
+        carry: Any = self._owner.handler_for(message.path)
+        try:
+            if carry.__class__ is DirectHandler:
+                message.answer(await carry.handler(message))
+            else:
+                await carry(message.scope, message.receive, message.send)
+        except (DisconnectedError, asyncio.CancelledError):
+            message.keep_alive = False
+        except Exception:
+            log.exception("%s %s", message.method, message.path)
+            if not message.started:
+                message.keep_alive = False
+                message.answer(INTERNAL)
+        if not message.answered:
+            message.cut()
+
+    def on_answered(self, message: Message) -> None:
+        """An answer is complete."""
+        self._current = None
+        if self._transport.is_closing() or self._doing is Doing.END:
+            return
+        if not message.keep_alive:
+            self._end()
+        elif self._waiting:
+            following = self._waiting.popleft()
+            self._start(following)
+            self._wait_for(Doing.ANSWER if following.complete else Doing.BODY)
+            self.resume_reading()
+        else:
+            self._wait_for(Doing.REQUEST)
+            self.resume_reading()
+
+    def _last_request(self) -> None:
+        """The client wants another protocol from here on, which there is not: what it has asked is answered."""
+        for message in (self._current, *self._waiting):
+            if message is not None:
+                message.keep_alive = False
+        self.pause_reading()
+
+    def _refuse(self, response: Response) -> None:
+        """Answer what cannot be understood, or took too long, and end; after the answer that is under way."""
+        if self._doing is Doing.END:
+            return
+        if self._current is not None:
+            self._last_request()
+            return
+        if not self._transport.is_closing():
+            message = Message(self, "GET", b"/", [], keep_alive=False)
+            message.answer(response)
+        self._end()
+
+    def _end(self) -> None:
+        """Say no more; read on for a moment, so that what was said arrives."""
+        if self._doing is Doing.END:
+            return
+        self._wait_for(Doing.END)
+        for message in (self._receiving, *self._waiting):
+            if message is not None and message is not self._current and not message.gone:
+                message.on_gone()
+        self._waiting.clear()
+        if self._transport.can_write_eof() and self._receiving is not None:
+            self._transport.write_eof()
+            self.resume_reading()
+        else:
+            self._transport.close()
+
+    # -- for messages --------------------------------------------------------------------------------------------------
+
+    @property
+    def date(self) -> bytes:
+        """A header line."""
+        return self._owner.date
+
+    def write(self, data: bytes) -> None:
+        self._transport.write(data)
+
+    async def drain(self) -> None:
+        """Wait until the client takes more."""
+        if self._paused_writing is not None:
+            await self._paused_writing
+
+    def pause_reading(self) -> None:
+        if not self._paused_reading and not self._transport.is_closing():
+            self._paused_reading = True
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        if self._paused_reading and len(self._waiting) < PIPELINED_MAX and not self._transport.is_closing():
+            self._paused_reading = False
+            self._transport.resume_reading()
+
+    # -- time ----------------------------------------------------------------------------------------------------------
+
+    def _wait_for(self, doing: Doing) -> None:
+        self._doing = doing
+        self._began_s = self.loop.time()
+
+    def look(self, now_s: float) -> None:
+        """End it where the client takes too long. Called now and then."""
+        limits, spent_s = self._owner.limits, now_s - self._began_s
+        if self._blocked_s is not None and now_s - self._blocked_s > limits.write_s:
+            self._transport.abort()
+        elif self._doing is Doing.HEADERS and spent_s > limits.header_s:
+            self._refuse(TIMEOUT)
+        elif self._doing is Doing.REQUEST and spent_s > limits.idle_s:
+            self._transport.close()
+        elif self._doing is Doing.BODY and not self._paused_reading:
+            received = self._receiving.received if self._receiving is not None else 0
+            if spent_s > limits.body_s + received / limits.body_bytes_per_s:
+                self._transport.abort()
+        elif self._doing is Doing.END and spent_s > limits.linger_s:
+            self._transport.abort()
+
+    def stop(self) -> None:
+        """Answer what is being asked, and nothing more."""
+        if self._current is None:
+            self._transport.close()
+        else:
+            self._current.keep_alive = False
+
+    def abort(self) -> None:
+        """End at once."""
+        self._transport.abort()
+
+
+class DirectHandler:
+    """Marks a handler, which gets the message itself, among ASGI applications."""
+
+    __slots__ = ("handler",)
+
+    def __init__(self, handler: Handler) -> None:
+        self.handler = handler
+
+
+def _path_of(url: bytes) -> bytes:
+    """Path and query of a target that is a whole URL, as proxies get it."""
+    try:
+        parsed = httptools.parse_url(url)
+    except httptools.HttpParserInvalidURLError:
+        return b"/"
+    return (parsed.path or b"/") + (b"?" + parsed.query if parsed.query else b"")

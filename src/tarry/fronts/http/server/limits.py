@@ -1,0 +1,33 @@
+"""What a client of the HTTP server may take: time, bytes, connections."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class HttpLimits:
+    """Times are looked at once in ``LOOK_S``."""
+
+    header_bytes_max: int = 64 << 10
+    """The first line and all headers of a request."""
+    headers_max: int = 200
+    header_s: float = 10.0
+    """How long they may take to come, from the first byte on; and the first byte of a new connection."""
+    idle_s: float = 75.0
+    """How long a connection may wait for its next request."""
+    body_s: float = 10.0
+    """How long a body may take, beside what ``body_bytes_per_s`` allows for what has come of it."""
+    body_bytes_per_s: int = 4 << 10
+    body_bytes_ahead: int = 64 << 10
+    """So much of a body is taken before somebody reads it."""
+    write_s: float = 60.0
+    """How long a client may take nothing of an answer that is ready."""
+    linger_s: float = 2.0
+    """How long is read on, and thrown away, from a client that was refused while it sends: else its system would drop
+    the answer.
+    """
+
+
+LOOK_S = 1.0
+"""How often deadlines are looked at."""

@@ -1,0 +1,375 @@
+"""The messages of one subscription on their way: leased from its group, POSTed, and settled by what was answered.
+
+    group ── lease ──▶ buffer ── as many at a time as may be ──▶ request ── 2xx ──▶ acknowledged
+                                                                    └────── else ──▶ given back, to come again
+
+Nothing waits in a thread, and no subscription waits for another: each has limits of its own. Only what may be sent
+soon is leased, and a lease outlasts what it has to wait for and the request; a message whose lease might not is not
+sent. All of it is on the loop's thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+from yarl import URL
+
+from tarry.api.consuming import ConsumerGroup, Subscription
+from tarry.api.push import PushAttempt, PushSubscription
+from tarry.base.clock import Clock
+from tarry.base.errors import StaleLeaseError, TarryError
+from tarry.base.types import Int64s
+from tarry.fronts.common.receive_queue import Received, ReceiveQueue, Waiter
+from tarry.fronts.common.threads import post
+from tarry.fronts.push.breaker import CircuitBreaker
+from tarry.fronts.push.client import HttpClient
+from tarry.fronts.push.figures import AttemptLog, Figures
+from tarry.fronts.push.rate import TokenBucket
+from tarry.fronts.push.request import Message, RequestMaker, messages_of
+from tarry.fronts.push.verdict import Answer, Outcome, Verdict, verdict_of
+
+log = logging.getLogger(__name__)
+
+LEASE_SPARE_MS = 10_000
+"""A lease is for two time-outs, one of waiting in the buffer and one of the request, and so much more."""
+FIRST_ROWS = 16
+"""So many are leased at once until it is known how large messages are."""
+AGAIN_S = 1.0
+"""After an error of the broker's it is asked again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What deliveries are made with. ``on_gone``: the receiver wants nothing more. ``on_stopped``: messages cannot be
+    taken any more, and why.
+    """
+
+    loop: asyncio.AbstractEventLoop
+    clock: Clock
+    client: HttpClient
+    attempts: AttemptLog
+    on_gone: Callable[[PushSubscription, str], None]
+    on_stopped: Callable[[PushSubscription, str], None]
+
+
+@dataclass(slots=True)
+class Share:
+    """What one delivery may have of what all share."""
+
+    connections: int
+    bytes: int
+
+
+class Delivery:
+    """Begins when it is made; :meth:`end` lets what is on its way come to its end."""
+
+    def __init__(
+        self,
+        subscription: PushSubscription,
+        group: ConsumerGroup,
+        share: Share,
+        around: Surroundings,
+        figures: Figures,
+        breaker: CircuitBreaker,
+    ) -> None:
+        self.subscription = subscription
+        self.breaker = breaker
+        self.hold_until_s = 0.0
+        """The receiver asked to be left alone until then, as monotonic time."""
+        self._group = group
+        self._share = share
+        self._around = around
+        self._figures = figures
+        self._loop = around.loop
+        self._url = URL(subscription.url, encoded=True)
+        self._maker = RequestMaker(subscription)
+        self._timeout_s = subscription.timeout_ms / 1000
+        self._lease_ms = 2 * subscription.timeout_ms + LEASE_SPARE_MS
+        self._consumer: Subscription = group.subscribe(prefetch=2 * subscription.concurrency, lease_ms=self._lease_ms)
+        self._queue = ReceiveQueue(self._loop, group)
+        self._bucket = TokenBucket(subscription.per_second, time.monotonic())
+        self._buffer: deque[Message] = deque()
+        self._running: set[asyncio.Task[None]] = set()
+        self._held_bytes = 0
+        self._mean_bytes = 0.0
+        self._waiter: Waiter | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._acks: list[Message] = []
+        self._ending = False
+        self._ended = self._loop.create_future()
+        self._pump()
+
+    @property
+    def in_flight(self) -> int:
+        """Requests without an answer yet."""
+        return len(self._running)
+
+    @property
+    def is_ending(self) -> bool:
+        """It takes nothing more."""
+        return self._ending
+
+    def end(self) -> asyncio.Future[None]:
+        """Take nothing more; done when what was sent has its answer. What was not sent is given back."""
+        if not self._ending:
+            self._ending = True
+            self._leave()
+            self._buffer.clear()
+            self._end_when_idle()
+        return self._ended
+
+    def abort(self) -> None:
+        """Cut what is on its way."""
+        self.end()
+        for task in list(self._running):
+            task.cancel()
+
+    # -- taking messages ---------------------------------------------------------------------------------------------
+
+    def _pump(self) -> None:
+        """Send what may be sent, and wait for as many messages as may be taken."""
+        if self._ending:
+            return
+        now_s = time.monotonic()
+        self.breaker.look(now_s)
+        self._send_buffered(now_s)
+        room, again_s = self._room(now_s)
+        if room > 0:
+            self._wait_for(room)
+        else:
+            self._leave()
+        self._plan(again_s)
+
+    def _send_buffered(self, now_s: float) -> None:
+        limit = self._limit(now_s)
+        while self._buffer and len(self._running) < limit:
+            message = self._buffer.popleft()
+            if message.lease_until_s < now_s + self._timeout_s:
+                # The lease would end before the answer: others get it then, and this one is not sent twice.
+                self._held_bytes -= len(message.body)
+                continue
+            task = self._loop.create_task(self._push(message))
+            self._running.add(task)
+            task.add_done_callback(partial(self._on_done, message))
+
+    def _limit(self, now_s: float) -> int:
+        """How many requests there may be at a time."""
+        if self.breaker.open_until_s is not None or now_s < self.hold_until_s:
+            return 0
+        return 1 if self.breaker.is_half_open else min(self.subscription.concurrency, self._share.connections)
+
+    def _room(self, now_s: float) -> tuple[int, float | None]:
+        """How many messages may be taken now, and when to look again at the latest."""
+        until_s = max(self.breaker.open_until_s or 0.0, self.hold_until_s)
+        if until_s > now_s:
+            return 0, until_s - now_s
+        limit = self._limit(now_s)
+        # In batches: not until half of what waits here has been sent.
+        if len(self._buffer) > limit // 2 or self._held_bytes >= self._share.bytes:
+            return 0, None
+        room = limit - len(self._running) if limit == 1 else 2 * limit - len(self._running) - len(self._buffer)
+        left_bytes = self._share.bytes - self._held_bytes
+        room = min(room, int(left_bytes / self._mean_bytes) if self._mean_bytes else FIRST_ROWS)
+        if room <= 0 and not self._running and not self._buffer:
+            room = 1  # however large it is: else it would never go
+        tokens = self._bucket.available(now_s)
+        if room > 0 and tokens is not None and tokens < room:
+            return tokens, self._bucket.wait_s() or None
+        return room, None
+
+    def _wait_for(self, room: int) -> None:
+        if self._waiter is not None:
+            self._waiter.rows_max = room
+            return
+        self._waiter = Waiter(self._consumer, room, self._on_received)
+        self._queue.add(self._waiter)
+
+    def _leave(self) -> None:
+        if self._waiter is not None:
+            self._queue.remove(self._waiter)
+            self._waiter = None
+
+    def _plan(self, again_s: float | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if again_s is not None:
+            # A little later, so that what was waited for is over by any clock.
+            self._timer = self._loop.call_later(again_s + 0.001, self._pump)
+
+    def _on_received(self, received: Received) -> None:
+        self._waiter = None
+        if received is None:
+            self._stop("its group was deleted" if self._group.deleted else None)
+        elif isinstance(received, TarryError):
+            log.error("push subscription %s cannot take messages: %s", self.subscription.name, received)
+            self._figures.error, self._figures.error_ms = str(received), self._around.clock.now_ms()
+            self._plan(AGAIN_S)
+        else:
+            self._take(received)
+            # Not from here: the queue is in the midst of serving.
+            self._loop.call_soon(self._pump)
+
+    def _take(self, batch: pa.RecordBatch) -> None:
+        until_s = time.monotonic() + self._lease_ms / 1000 - 1.0
+        size = 0
+        for message in messages_of(batch):
+            message.lease_until_s = until_s
+            size += len(message.body)
+            self._buffer.append(message)
+        self._held_bytes += size
+        mean = max(1.0, size / batch.num_rows)
+        # What messages are like changes: the last few count.
+        self._mean_bytes = mean if not self._mean_bytes else max(mean, (self._mean_bytes * 3 + mean) / 4)
+        self._bucket.take(batch.num_rows)
+
+    def _stop(self, reason: str | None) -> None:
+        """Messages cannot be taken any more. ``reason`` None: the broker is stopping."""
+        self.end()
+        if reason is not None:
+            self._around.on_stopped(self.subscription, reason)
+
+    # -- one message -------------------------------------------------------------------------------------------------
+
+    async def _push(self, message: Message) -> None:
+        began_s, at_ms = time.monotonic(), self._around.clock.now_ms()
+        headers = self._maker.headers(message, at_ms)
+        answer = await self._around.client.post(self._url, headers, message.body, self._timeout_s)
+        spent_s = time.monotonic() - began_s
+        now_ms = self._around.clock.now_ms()
+        verdict = verdict_of(answer, now_ms)
+        self._figures.durations_us.note(int(spent_s * 1_000_000))
+        if verdict.outcome is Outcome.PUSHED:
+            self._figures.pushed += 1
+            self._figures.pushed_ms = now_ms
+            self.breaker.on_success()
+            self._acknowledge(message)
+        else:
+            self._on_failure(message, verdict, now_ms)
+        self._note(message, headers["webhook-id"], verdict, answer, at_ms, spent_s)
+
+    def _on_failure(self, message: Message, verdict: Verdict, now_ms: int) -> None:
+        figures, name = self._figures, self.subscription.name
+        figures.failed += 1
+        figures.error, figures.error_ms = verdict.error, now_ms
+        log.debug("push subscription %s: message %s, try %d: %s", name, message.id, message.attempt, verdict.error)
+        if verdict.outcome is Outcome.THROTTLED:
+            self.hold_until_s = max(self.hold_until_s, time.monotonic() + (verdict.delay_ms or 0) / 1000)
+            self._keep_buffered(self.hold_until_s)
+        else:
+            was_open = self.breaker.opened
+            self.breaker.on_failure(time.monotonic())
+            if self.breaker.opened > was_open:
+                self._keep_buffered(self.breaker.open_until_s or 0.0)
+                failures = self.breaker.failures_in_a_row
+                log.warning("push subscription %s: %d failures in a row, the last: %s", name, failures, verdict.error)
+        self._settle(self._consumer.nack, [message], verdict.delay_ms)
+        if verdict.outcome is Outcome.GONE and not self._ending:
+            # Not where it ends: then somebody has changed it since this was sent.
+            self.end()
+            self._around.on_gone(self.subscription, verdict.error or "")
+
+    def _keep_buffered(self, until_s: float) -> None:
+        """Nothing is sent until then: hold what waits here for longer. To give it back would cost each a try."""
+        if self._buffer and not self._ending:
+            lease_ms = int((until_s - time.monotonic()) * 1000) + self._lease_ms
+            self._consumer.extend(*_leases(self._buffer), lease_ms)
+            for message in self._buffer:
+                message.lease_until_s = time.monotonic() + lease_ms / 1000 - 1.0
+
+    def _on_done(self, message: Message, task: asyncio.Task[None]) -> None:
+        self._running.discard(task)
+        self._held_bytes -= len(message.body)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            # Its lease ends, and it comes again.
+            log.error("push subscription %s", self.subscription.name, exc_info=error)
+        if self._ending:
+            self._end_when_idle()
+        else:
+            self._pump()
+
+    def _note(
+        self, message: Message, webhook_id: str, verdict: Verdict, answer: Answer, at_ms: int, spent_s: float
+    ) -> None:
+        attempt = attempt_of(self.subscription, message, webhook_id, verdict, answer, at_ms, spent_s)
+        self._around.attempts.add(attempt, answer.content)
+
+    # -- settling ----------------------------------------------------------------------------------------------------
+
+    def _acknowledge(self, message: Message) -> None:
+        """Together with what else is answered in this turn of the loop."""
+        if not self._acks:
+            self._loop.call_soon(self._flush_acks)
+        self._acks.append(message)
+
+    def _flush_acks(self) -> None:
+        acks, self._acks = self._acks, []
+        if acks:
+            self._settle(self._consumer.ack, acks)
+
+    def _settle(self, settle: Callable[..., int], messages: list[Message], *args: int | None) -> None:
+        try:
+            settle(*_leases(messages), *args, on_result=self._on_settled)
+        except TarryError as error:
+            self._report(error)
+
+    def _on_settled(self, error: TarryError | None) -> None:
+        if error is not None:  # from any thread
+            post(self._loop, self._report, error)
+
+    def _report(self, error: TarryError) -> None:
+        name = self.subscription.name
+        if isinstance(error, StaleLeaseError):
+            log.warning("push subscription %s: some messages will be pushed again: %s", name, error)
+        else:
+            log.error("push subscription %s: what was pushed may be pushed again: %s", name, error)
+
+    def _end_when_idle(self) -> None:
+        if self._running or self._ended.done():
+            return
+        self._flush_acks()
+        self._plan(None)
+        self._queue.close()
+        self._consumer.close()
+        self._ended.set_result(None)
+
+
+def _leases(messages: Iterable[Message]) -> tuple[Int64s, Int64s]:
+    """What to settle or extend them with: leases and offsets."""
+    pairs = np.array([(message.lease, message.offset) for message in messages], np.int64)
+    return pairs[:, 0], pairs[:, 1]
+
+
+def attempt_of(
+    subscription: PushSubscription,
+    message: Message,
+    webhook_id: str,
+    verdict: Verdict,
+    answer: Answer,
+    at_ms: int,
+    spent_s: float,
+) -> PushAttempt:
+    """What is told of a request; the beginning of the answer's body is not in it yet."""
+    return PushAttempt(
+        name=subscription.name,
+        webhook_id=webhook_id,
+        id=message.id,
+        seq=message.seq,
+        topic=message.topic,
+        attempt=message.attempt,
+        at_ms=at_ms,
+        duration_ms=round(spent_s * 1000, 3),
+        status=answer.status,
+        outcome=str(verdict.outcome),
+        error=verdict.error,
+        answer="",
+        again_ms=None if verdict.delay_ms is None else at_ms + int(spent_s * 1000) + verdict.delay_ms,
+    )

@@ -1,0 +1,144 @@
+"""Beginning and ending the pusher. Its thread and its HTTP client are made when there is something to push."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from concurrent.futures import Executor
+from typing import TYPE_CHECKING, Self
+
+from tarry.api.local import LocalBroker
+from tarry.api.push import PushAttempt, PushProgress, PushSubscription
+from tarry.base.descriptors import ConnectionLimits
+from tarry.base.errors import TarryError, UnavailableError
+from tarry.base.placement import ANY_CORE, Placement
+from tarry.fronts.push.figures import AttemptLog
+
+if TYPE_CHECKING:
+    from tarry.fronts.common.loop_thread import LoopThread, OnStarted
+    from tarry.fronts.push.pusher import SubscriptionPusher
+
+log = logging.getLogger(__name__)
+
+THREAD = "tarry-push"
+TEST_SPARE_S = 10.0
+"""A test is waited for for its time-out and so much longer."""
+
+
+class PushFront:
+    """Made by :meth:`start`; :meth:`stop` before the broker is closed. Any thread. It is a
+    :class:`tarry.api.pushing.Pusher`.
+    """
+
+    def __init__(self, broker: LocalBroker, placement: Placement, connections: ConnectionLimits) -> None:
+        self._broker = broker
+        self._placement = placement
+        self._connections = connections
+        self._attempts = AttemptLog()
+        self._lock = threading.Lock()
+        self._thread: LoopThread[SubscriptionPusher] | None = None
+        self._pusher: SubscriptionPusher | None = None
+        self._failure: TarryError | None = None
+        self._stopped = False
+        self._detach = broker.push.attach(self)
+
+    @classmethod
+    def start(
+        cls, broker: LocalBroker, placement: Placement = ANY_CORE, connections: ConnectionLimits | None = None
+    ) -> Self:
+        """Push for a broker. ``placement`` says where its thread runs, ``connections`` how many it makes.
+
+        Raises:
+            InvalidArgumentError: the broker has a pusher already.
+        """
+        return cls(broker, placement, connections or ConnectionLimits())
+
+    def stop(self, grace_s: float = 2.0) -> None:
+        """Take nothing more, let requests come to their end for up to ``grace_s`` seconds, then cut them."""
+        self._detach()
+        with self._lock:
+            self._stopped = True
+            thread, self._thread, self._pusher = self._thread, None, None
+        if thread is not None:
+            thread.stop(grace_s)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    # -- tarry.api.pushing.Pusher ------------------------------------------------------------------------------------
+
+    def on_change(self) -> None:
+        """Begin, where there is something to push; look at what has changed."""
+        with self._lock:
+            if self._pusher is None and (self._stopped or not self._broker.push.all()):
+                return
+        try:
+            pusher, thread = self._running()
+        except TarryError as error:
+            log.error("nothing is pushed: %s", error)
+            return
+        try:
+            thread.loop.call_soon_threadsafe(pusher.on_change)
+        except RuntimeError:
+            pass  # it has stopped
+
+    def progress(self, name: str) -> PushProgress | None:
+        """How a subscription does."""
+        if self._failure is not None:
+            return PushProgress(state="stopped", error=str(self._failure))
+        pusher = self._pusher
+        return None if pusher is None else pusher.progress(name)
+
+    def attempts(self, name: str | None, id: str | None, failed: bool, limit: int) -> list[PushAttempt]:
+        """The last requests."""
+        return self._attempts.find(name, id, failed, limit)
+
+    def test(self, subscription: PushSubscription) -> PushAttempt:
+        """Send one request of its own.
+
+        Raises:
+            UnavailableError: the pusher has stopped, or cannot begin.
+        """
+        pusher, thread = self._running()
+        try:
+            asked = asyncio.run_coroutine_threadsafe(pusher.test(subscription), thread.loop)
+            return asked.result(subscription.timeout_ms / 1000 + TEST_SPARE_S)
+        except (RuntimeError, TimeoutError) as error:
+            raise UnavailableError("the pusher does not answer: it is stopping") from error
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _running(self) -> tuple[SubscriptionPusher, LoopThread[SubscriptionPusher]]:
+        with self._lock:
+            if self._stopped:
+                raise UnavailableError("the pusher has stopped")
+            if self._pusher is None or self._thread is None:
+                try:
+                    self._thread, self._pusher = self._begin()
+                except TarryError as error:
+                    self._failure = error
+                    raise
+                self._failure = None
+            return self._pusher, self._thread
+
+    def _begin(self) -> tuple[LoopThread[SubscriptionPusher], SubscriptionPusher]:
+        try:
+            from tarry.fronts.common.loop_thread import LoopThread
+            from tarry.fronts.push.pusher import SubscriptionPusher  # noqa: F401 - what it needs may be missing
+        except ModuleNotFoundError as error:
+            raise UnavailableError(
+                f"pushing needs the module {error.name!r}, which is not installed; allowed: pip install 'tarry[push]'"
+            ) from error
+        thread: LoopThread[SubscriptionPusher] = LoopThread(THREAD, self._placement, self._serve)
+        return thread, thread.started()
+
+    async def _serve(self, pool: Executor, on_started: OnStarted[SubscriptionPusher]) -> None:
+        from tarry.fronts.push.pusher import SubscriptionPusher
+
+        pusher = SubscriptionPusher(self._broker, pool, self._attempts, self._connections.in_all)
+        grace_s = await on_started(pusher)
+        await pusher.stop(grace_s)

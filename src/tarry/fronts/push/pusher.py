@@ -1,0 +1,219 @@
+"""All subscriptions on one event loop: a delivery for each that is not paused, begun, changed and ended as the broker's
+subscriptions are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import time
+from collections.abc import Coroutine, Iterable
+from concurrent.futures import Executor
+from typing import Any
+
+from yarl import URL
+
+from tarry.api.local import LocalBroker
+from tarry.api.operations import PausePushSubscription
+from tarry.api.push import REASON_MAX, PushAttempt, PushProgress, PushSubscription
+from tarry.base.addresses import AddressPolicy
+from tarry.base.errors import TarryError
+from tarry.fronts.push.breaker import CircuitBreaker
+from tarry.fronts.push.client import HttpClient
+from tarry.fronts.push.delivery import Delivery, Share, Surroundings, attempt_of
+from tarry.fronts.push.figures import AttemptLog, Figures
+from tarry.fronts.push.request import RequestMaker, trial_message
+from tarry.fronts.push.verdict import verdict_of
+
+log = logging.getLogger(__name__)
+
+BYTES_MAX = 64 << 20
+"""Bodies of messages that are on their way, of all subscriptions together; each has an equal share..."""
+SHARE_BYTES_MIN = 1 << 20
+"""...but not less than this."""
+RETRY_S = 1.0
+"""How long to wait where a subscription could not be begun."""
+
+
+class SubscriptionPusher:
+    """Made on the loop, with threads of ``pool`` for what waits for the disk. On the loop's thread, but for
+    :meth:`progress`, which only reads.
+    """
+
+    def __init__(self, broker: LocalBroker, pool: Executor, attempts: AttemptLog, connections_max: int) -> None:
+        config = broker.config
+        self._broker = broker
+        self._pool = pool
+        self._loop = asyncio.get_running_loop()
+        self._attempts = attempts
+        self._connections_max = connections_max
+        self._client = HttpClient(
+            AddressPolicy.of(config.push_private_addresses, config.push_ports), config.push_ca_file
+        )
+        self._around = Surroundings(self._loop, broker.clock, self._client, attempts, self._on_gone, self._on_stopped)
+        self._share = Share(connections_max, BYTES_MAX)
+        self._figures: dict[str, Figures] = {}
+        self._breakers: dict[str, CircuitBreaker] = {}
+        self._deliveries: dict[str, Delivery] = {}
+        self._ending: set[Delivery] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._pausing: set[str] = set()
+        self._changing = asyncio.Lock()
+        self._tests = itertools.count(1)
+
+    # -- subscriptions that change -----------------------------------------------------------------------------------
+
+    def on_change(self) -> None:
+        """Look at the broker's subscriptions, soon."""
+        self._spawn(self._follow())
+
+    async def _follow(self) -> None:
+        async with self._changing:
+            wanted = {name: s for name, s in self._broker.push.all().items() if not s.paused}
+            for name, delivery in list(self._deliveries.items()):
+                # One that has ended by itself is in the way, too, where it was resumed before we looked.
+                if delivery.is_ending or wanted.get(name) != delivery.subscription:
+                    self._end(name)
+            known = self._broker.push.all().keys()
+            for name in [name for name in self._figures if name not in known]:
+                del self._figures[name], self._breakers[name]
+            self._attempts.keep(known)
+            self._divide(len(wanted))
+            for name, subscription in wanted.items():
+                if name not in self._deliveries and name not in self._pausing:
+                    await self._begin(subscription)
+
+    def _divide(self, count: int) -> None:
+        self._share.connections = max(1, self._connections_max // max(1, count))
+        self._share.bytes = max(SHARE_BYTES_MIN, BYTES_MAX // max(1, count))
+
+    async def _begin(self, subscription: PushSubscription) -> None:
+        name = subscription.name
+        figures = self._figures.setdefault(name, Figures())
+        breaker = self._breakers.setdefault(name, CircuitBreaker(subscription.breaker_failures))
+        # It was changed or resumed, or is new: whatever was, it may go now.
+        breaker.failures_max = subscription.breaker_failures
+        breaker.failures_in_a_row = 0
+        breaker.close()
+        try:
+            # A group that was deleted is made again.
+            group = await self._loop.run_in_executor(
+                self._pool, self._broker.group, subscription.topic, subscription.group
+            )
+            self._deliveries[name] = Delivery(subscription, group, self._share, self._around, figures, breaker)
+        except TarryError as error:
+            log.error("push subscription %s cannot begin: %s", name, error)
+            figures.error, figures.error_ms = str(error), self._broker.clock.now_ms()
+            self._loop.call_later(RETRY_S, self.on_change)
+
+    def _end(self, name: str) -> None:
+        delivery = self._deliveries.pop(name)
+        self._ending.add(delivery)
+        delivery.end().add_done_callback(lambda _: self._ending.discard(delivery))
+
+    def _on_gone(self, subscription: PushSubscription, reason: str) -> None:
+        self._pause(subscription, reason)
+
+    def _on_stopped(self, subscription: PushSubscription, reason: str) -> None:
+        self._pause(subscription, reason)
+
+    def _pause(self, subscription: PushSubscription, reason: str) -> None:
+        log.warning("push subscription %s is paused: %s", subscription.name, reason)
+        self._pausing.add(subscription.name)
+        self._spawn(self._pause_durably(subscription, reason))
+
+    async def _pause_durably(self, subscription: PushSubscription, reason: str) -> None:
+        request = PausePushSubscription(subscription.name, reason[:REASON_MAX])
+        try:
+            while self._broker.push.all().get(subscription.name) == subscription:  # else somebody has changed it
+                try:
+                    await self._loop.run_in_executor(self._pool, self._broker.call, request)
+                    return
+                except TarryError as error:
+                    log.error("push subscription %s could not be paused: %s", subscription.name, error)
+                    if not error.retryable:
+                        return
+                    await asyncio.sleep(RETRY_S)
+        finally:
+            self._pausing.discard(subscription.name)
+            self.on_change()
+
+    # -- looking -----------------------------------------------------------------------------------------------------
+
+    def progress(self, name: str) -> PushProgress | None:
+        """See :meth:`tarry.api.pushing.Pusher.progress`. Any thread: each figure is right, if not of one moment."""
+        figures, breaker, delivery = self._figures.get(name), self._breakers.get(name), self._deliveries.get(name)
+        if figures is None or breaker is None:
+            return None
+        state, until_s = _state(delivery, breaker, time.monotonic())
+        until_ms = None
+        if until_s is not None:
+            until_ms = self._broker.clock.now_ms() + int((until_s - time.monotonic()) * 1000)
+        return PushProgress(
+            state=state,
+            until_ms=until_ms,
+            in_flight=0 if delivery is None else delivery.in_flight,
+            pushed=figures.pushed,
+            failed=figures.failed,
+            failures_in_a_row=breaker.failures_in_a_row,
+            breaker_opened=breaker.opened,
+            error=figures.error,
+            error_ms=figures.error_ms,
+            pushed_ms=figures.pushed_ms,
+            duration_us=figures.durations_us.histogram().to_json(),
+        )
+
+    async def test(self, subscription: PushSubscription) -> PushAttempt:
+        """See :meth:`tarry.api.pushing.Pusher.test`."""
+        now_ms, began_s = self._broker.clock.now_ms(), time.monotonic()
+        message = trial_message(subscription.topic, now_ms, next(self._tests))
+        headers = RequestMaker(subscription).headers(message, now_ms)
+        url = URL(subscription.url, encoded=True)
+        answer = await self._client.post(url, headers, message.body, subscription.timeout_ms / 1000)
+        verdict = verdict_of(answer, self._broker.clock.now_ms())
+        spent_s = time.monotonic() - began_s
+        attempt = attempt_of(subscription, message, headers["webhook-id"], verdict, answer, now_ms, spent_s)
+        self._attempts.add(attempt, answer.content)
+        [told] = self._attempts.find(subscription.name, headers["webhook-id"], False, 1)
+        return told
+
+    # -- the end -----------------------------------------------------------------------------------------------------
+
+    async def stop(self, grace_s: float) -> None:
+        """Let requests come to their end for ``grace_s`` seconds, then cut them: their messages come again."""
+        async with self._changing:
+            for name in list(self._deliveries):
+                self._end(name)
+        await _wait((d.end() for d in list(self._ending)), grace_s)
+        for delivery in list(self._ending):
+            delivery.abort()
+        await _wait((d.end() for d in list(self._ending)), grace_s)
+        for task in list(self._tasks):
+            task.cancel()
+        await self._client.close()
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._on_done)
+
+    def _on_done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("the pusher", exc_info=error)
+
+
+def _state(delivery: Delivery | None, breaker: CircuitBreaker, now_s: float) -> tuple[str, float | None]:
+    if delivery is None:
+        return "stopped", None
+    if (until_s := breaker.open_until_s) is not None:
+        return "open", until_s
+    if delivery.hold_until_s > now_s:
+        return "waiting", delivery.hold_until_s
+    return ("half_open" if breaker.is_half_open else "running"), None
+
+
+async def _wait(futures: Iterable[asyncio.Future[None]], timeout_s: float) -> None:
+    if waiting := list(futures):
+        await asyncio.wait(waiting, timeout=timeout_s)

@@ -1,0 +1,150 @@
+"""A message as a request: its body as it is, signed by Standard Webhooks, and what else is known of it in headers.
+
+https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md: ``webhook-signature`` has
+for each secret ``v1,`` and the base64 of HMAC-SHA256 of ``ID.TIMESTAMP.BODY``. A header is made of printable ASCII
+alone, whatever is in a message: texts are percent-encoded, properties are JSON, which is ASCII.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from urllib.parse import quote
+
+import pyarrow as pa
+
+from tarry.api.push import PushSubscription, secret_key
+from tarry.api.receipt import id_of
+from tarry.base.version import VERSION
+
+CONTENT_TYPE = "content-type"
+"""The property of a message that says what its body is."""
+OCTETS = "application/octet-stream"
+PROPERTIES_MAX = 4096
+"""Receivers limit their headers, some to 8 KiB: properties that are longer as JSON are left out, and said to be."""
+TEST_BODY = b'{"type": "tarry.test", "data": {"text": "This is a test of a push subscription."}}'
+
+_PLAIN = re.compile(r"[\x21-\x24\x26-\x7e]([\x20-\x24\x26-\x7e]*[\x21-\x24\x26-\x7e])?|")
+_SAFE = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) != "%")
+_TYPE = re.compile(
+    r"[A-Za-z0-9!#$&^_.+-]{1,100}/[A-Za-z0-9!#$&^_.+-]{1,100}( *; *[A-Za-z0-9_.-]+=[A-Za-z0-9\"_./:+-]+)*"
+)
+
+
+@dataclass(slots=True, eq=False)
+class Message:
+    """One message of a delivery, and its lease."""
+
+    seq: int
+    topic: str
+    due_ms: int
+    id: str
+    key: str | None
+    tag: str | None
+    properties: list[tuple[str, str]]
+    body: bytes
+    born_ms: int
+    offset: int
+    lease: int
+    attempt: int
+    lease_until_s: float = 0.0
+    """When the lease ends at the earliest, as the loop's time."""
+
+    @property
+    def webhook_id(self) -> str:
+        """The same for every try of this message, and no other's: an id of the producer's may name several, as all
+        occurrences of a series do; a number alone begins anew with a new data directory.
+        """
+        return f"msg_{self.seq:016x}_{self.born_ms:x}"
+
+
+_COLUMNS = ("seq", "topic", "due_ms", "id", "key", "tag", "properties", "body", "born_ms", "offset", "lease", "attempt")
+
+
+def messages_of(batch: pa.RecordBatch) -> list[Message]:
+    """The rows of a delivery (:data:`tarry.api.views.DELIVERY`)."""
+    found = []
+    for row in zip(*(batch.column(name).to_pylist() for name in _COLUMNS), strict=True):
+        message = Message(*row)
+        message.id = message.id or id_of(message.seq)
+        message.properties = message.properties or []
+        found.append(message)
+    return found
+
+
+def trial_message(topic: str, now_ms: int, number: int) -> Message:
+    """A message that is in no topic, for a try; ``attempt`` is 0."""
+    return Message(number, topic, now_ms, "tarry.test", None, None, [], TEST_BODY, now_ms, 0, 0, 0)
+
+
+class RequestMaker:
+    """Makes the headers of a subscription's requests."""
+
+    def __init__(self, subscription: PushSubscription) -> None:
+        self._signer = Signer(subscription.secrets)
+        own = {name.lower(): value for name, value in subscription.headers.items()}
+        self._content_type = own.pop(CONTENT_TYPE, OCTETS)
+        self._headers = {"user-agent": f"tarry/{VERSION}", "x-tarry-subscription": subscription.name, **own}
+
+    def headers(self, message: Message, now_ms: int) -> dict[str, str]:
+        """All headers but those of HTTP itself."""
+        webhook_id = message.webhook_id if message.attempt else f"test_{message.seq:x}_{message.born_ms:x}"
+        timestamp = str(now_ms // 1000)
+        headers = {
+            **self._headers,
+            CONTENT_TYPE: self._content_type,
+            "webhook-id": webhook_id,
+            "webhook-timestamp": timestamp,
+            "webhook-signature": self._signer.signatures(webhook_id, timestamp, message.body),
+            "x-tarry-topic": encoded(message.topic),
+            "x-tarry-id": encoded(message.id),
+            "x-tarry-due-ms": str(message.due_ms),
+            "x-tarry-attempt": str(message.attempt),
+        }
+        if message.key is not None:
+            headers["x-tarry-key"] = encoded(message.key)
+        if message.tag is not None:
+            headers["x-tarry-tag"] = encoded(message.tag)
+        if message.properties:
+            self._add_properties(headers, dict(message.properties))
+        if not message.attempt:
+            headers["x-tarry-test"] = "true"
+        return headers
+
+    def _add_properties(self, headers: dict[str, str], properties: Mapping[str, str]) -> None:
+        given = properties.get(CONTENT_TYPE)
+        if given is not None and _TYPE.fullmatch(given):
+            headers[CONTENT_TYPE] = given
+        text = json.dumps(properties, separators=(",", ":"))
+        if len(text) <= PROPERTIES_MAX:
+            headers["x-tarry-properties"] = text.replace("\x7f", "\\u007f")
+        else:
+            headers["x-tarry-properties-omitted"] = str(len(text))
+
+
+class Signer:
+    """Signs with all of some secrets."""
+
+    def __init__(self, secrets: Sequence[str]) -> None:
+        self._macs = [hmac.new(secret_key(secret), digestmod=hashlib.sha256) for secret in secrets]
+
+    def signatures(self, id: str, timestamp: str, body: bytes) -> str:
+        """The value of ``webhook-signature``."""
+        head = f"{id}.{timestamp}.".encode()
+        signatures = []
+        for keyed in self._macs:
+            mac = keyed.copy()
+            mac.update(head)
+            mac.update(body)
+            signatures.append(f"v1,{base64.b64encode(mac.digest()).decode()}")
+        return " ".join(signatures)
+
+
+def encoded(text: str) -> str:
+    """A text as the value of a header: printable ASCII, and what else there is percent-encoded, as UTF-8."""
+    return text if _PLAIN.fullmatch(text) else quote(text, safe=_SAFE)

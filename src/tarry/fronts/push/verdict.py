@@ -1,0 +1,77 @@
+"""What the answer to a push means. A 2xx, and nothing else, is the acknowledgement."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from enum import StrEnum
+
+RETRY_AFTER_MS_MAX = 86_400_000
+"""A receiver that asks for more than a day is asked again after a day."""
+
+
+class Outcome(StrEnum):
+    PUSHED = "pushed"
+    FAILED = "failed"
+    THROTTLED = "throttled"
+    """Not now, but from a moment on that the receiver has named."""
+    GONE = "gone"
+    """The receiver wants nothing more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came of one request. ``status`` None: there was no answer, and ``error`` says why. ``content``: the first
+    bytes of the body.
+    """
+
+    status: int | None
+    error: str | None = None
+    content: bytes = b""
+    retry_after: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """``delay_ms``: when the message is to come again; None: as its group says."""
+
+    outcome: Outcome
+    error: str | None = None
+    delay_ms: int | None = None
+
+
+PUSHED = Verdict(Outcome.PUSHED)
+
+
+def verdict_of(answer: Answer, now_ms: int) -> Verdict:
+    """What follows from an answer."""
+    status = answer.status
+    if status is None:
+        return Verdict(Outcome.FAILED, answer.error or "no answer")
+    if 200 <= status < 300:
+        return PUSHED
+    if status == 410:
+        return Verdict(Outcome.GONE, "410: the receiver wants nothing more")
+    if status in (429, 503) and (delay_ms := retry_after_ms(answer.retry_after, now_ms)) is not None:
+        return Verdict(Outcome.THROTTLED, f"{status}: again in {delay_ms / 1000:g} s, says the receiver", delay_ms)
+    if 300 <= status < 400:
+        return Verdict(Outcome.FAILED, f"{status}: redirects are not followed; set the URL to where it points")
+    return Verdict(Outcome.FAILED, f"the answer was {status}")
+
+
+def retry_after_ms(text: str | None, now_ms: int) -> int | None:
+    """Milliseconds of a ``Retry-After`` header (RFC 9110, 10.2.3): seconds, or a date; None where it is neither."""
+    if text is None:
+        return None
+    text = text.strip()
+    if text.isascii() and text.isdecimal() and len(text) < 12:
+        wait_ms = int(text) * 1000
+    else:
+        try:
+            moment = parsedate_to_datetime(text)
+        except (ValueError, TypeError, OverflowError, IndexError):
+            return None
+        moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+        wait_ms = int((moment - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds() * 1000) - now_ms
+    return min(max(wait_ms, 0), RETRY_AFTER_MS_MAX)

@@ -1,0 +1,191 @@
+"""What mqadmin and dashboards ask about groups: how far they are, and what they are; changing and resetting them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tarry.api.groups import GroupInfo
+from tarry.api.local import LocalBroker
+from tarry.api.operations import DeleteGroup, FindOffset, FollowQueue, GetQueues, ListGroups, SetGroup
+from tarry.base.errors import NotFoundError
+from tarry.fronts.rocketmq.classic.admin_tables import DATA_VERSION, queue_table
+from tarry.fronts.rocketmq.classic.clients import ClientRegistry
+from tarry.fronts.rocketmq.classic.codes import RequestCode, RequestRefused, ResponseCode, ToClient
+from tarry.fronts.rocketmq.classic.connection import Answer, Request
+from tarry.fronts.rocketmq.classic.fields import json_object, json_text, to_json
+from tarry.fronts.rocketmq.classic.frames import oneway
+from tarry.fronts.rocketmq.classic.offsets import Offsets
+from tarry.fronts.rocketmq.classic.positions import Positions
+from tarry.fronts.rocketmq.classic.queues import TopicQueues
+from tarry.fronts.rocketmq.classic.sending import RETRIES
+from tarry.fronts.rocketmq.classic.service import Handler
+from tarry.fronts.rocketmq.common.names import group_name, topic_name
+from tarry.fronts.rocketmq.common.threads import RunInThread
+
+_LATEST = -1
+"""The time that means the end of a queue."""
+_INTERNAL = "tarry."
+
+
+class GroupAdmin:
+    """On the loop's thread."""
+
+    def __init__(
+        self,
+        broker: LocalBroker,
+        clients: ClientRegistry,
+        queues: TopicQueues,
+        offsets: Offsets,
+        positions: Positions,
+        run_in_thread: RunInThread,
+    ) -> None:
+        self._broker = broker
+        self._clients = clients
+        self._queues = queues
+        self._offsets = offsets
+        self._positions = positions
+        self._run_in_thread = run_in_thread
+
+    def handlers(self) -> dict[int, Handler]:
+        """What answers each request."""
+        return {
+            RequestCode.GET_CONSUME_STATS: self.consume_stats,
+            RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: self.groups_of,
+            RequestCode.QUERY_TOPICS_BY_CONSUMER: self.topics_of,
+            RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: self.group_config,
+            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self.group_configs,
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self.set_group,
+            RequestCode.DELETE_SUBSCRIPTIONGROUP: self.delete_group,
+            RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self.reset,
+        }
+
+    async def consume_stats(self, request: Request) -> Answer:
+        """GET_CONSUME_STATS: where a group stands, in one topic or in all that it reads.
+
+        Raises:
+            RequestRefused: CONSUMER_NOT_ONLINE: there is no such group.
+        """
+        group, topic = request.fields.text("consumerGroup"), request.fields.text("topic", " ").strip()
+
+        def look_up() -> dict[str, list[dict[str, int]]]:
+            return {name: self._progress(name, group) for name in self._topics_of(group) if topic in ("", name)}
+
+        progress = await self._run_in_thread(look_up)
+        if not progress:
+            raise RequestRefused(ResponseCode.CONSUMER_NOT_ONLINE, f"there is no consumer group {group!r:.300}")
+        return Answer(body=queue_table(progress, {"consumeTps": 0.0}))
+
+    async def groups_of(self, request: Request) -> Answer:
+        """QUERY_TOPIC_CONSUME_BY_WHO: the groups of a topic."""
+        topic = topic_name(request.fields.text("topic"), "")
+        groups = await self._run_in_thread(lambda: [info.group for info in self._broker.call(ListGroups(topic))])
+        return Answer(body=to_json({"groupList": groups}))
+
+    async def set_group(self, request: Request) -> Answer:
+        """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: how often a message is tried, in all topics that the group reads.
+        Groups come into being when they are named; of other settings there is none.
+        """
+        config = json_object(request.command.body)
+        group, retries = group_name(json_text(config, "groupName"), ""), config.get("retryMaxTimes", RETRIES)
+        if type(retries) is not int or not 0 <= retries < 1 << 31:
+            raise RequestRefused(
+                ResponseCode.INVALID_PARAMETER, f"retryMaxTimes is {retries!r:.60}; allowed: 0 and more"
+            )
+
+        def change() -> None:
+            for topic in self._topics_of(group):
+                self._broker.call(SetGroup.of(topic, group, tries=retries + 1))
+
+        await self._run_in_thread(change)
+        return Answer()
+
+    async def delete_group(self, request: Request) -> Answer:
+        """DELETE_SUBSCRIPTIONGROUP: the group is forgotten in all topics; that there is none is no error."""
+        group = group_name(request.fields.text("groupName"), "")
+
+        def delete() -> None:
+            for topic in self._topics_of(group):
+                self.forget(topic, group)
+
+        await self._run_in_thread(delete)
+        return Answer()
+
+    def forget(self, topic: str, group: str) -> None:
+        """In a thread: delete a group of one topic."""
+        try:
+            self._broker.call(DeleteGroup(topic, group))
+        except NotFoundError:
+            pass  # somebody else was quicker
+        self._positions.forget(topic, group)
+
+    async def topics_of(self, request: Request) -> Answer:
+        """QUERY_TOPICS_BY_CONSUMER: the topics that a group reads."""
+        group = request.fields.text("group")
+        return Answer(body=to_json({"topicList": await self._run_in_thread(lambda: self._topics_of(group))}))
+
+    async def group_config(self, request: Request) -> Answer:
+        """GET_SUBSCRIPTIONGROUP_CONFIG. Of a group that is not there: what it will be made with."""
+        group = request.fields.text("group")
+
+        def look_up() -> dict[str, Any]:
+            infos = [info for info in self._broker.call(ListGroups()) if info.group == group]
+            return _config(group, infos[0] if infos else None)
+
+        return Answer(body=to_json(await self._run_in_thread(look_up)))
+
+    async def group_configs(self, _: Request) -> Answer:
+        """GET_ALL_SUBSCRIPTIONGROUP_CONFIG: of all groups in one answer."""
+
+        def look_up() -> dict[str, Any]:
+            infos = self._broker.call(ListGroups())
+            return {i.group: _config(i.group, i) for i in infos if not i.group.startswith(_INTERNAL)}
+
+        table = {"subscriptionGroupTable": await self._run_in_thread(look_up), "dataVersion": DATA_VERSION}
+        return Answer(body=to_json(table | {"forbiddenTable": {}}))
+
+    async def reset(self, request: Request) -> Answer:
+        """INVOKE_BROKER_TO_RESET_OFFSET: the group goes on from what was due at a time or later; without ``isForce``
+        only where that is further back. Its consumers are told, and begin there.
+        """
+        fields = request.fields
+        topic, group = topic_name(fields.text("topic"), ""), group_name(fields.text("group"), "")
+        at_ms, force = fields.whole("timestamp"), fields.truth("isForce")
+
+        def look_up() -> tuple[int, int]:
+            call = self._broker.call
+            end = call(GetQueues([topic]))[topic][1]
+            return call(FollowQueue(topic, group)), end if at_ms == _LATEST else call(FindOffset(topic, at_ms))
+
+        stands, target = await self._run_in_thread(look_up)
+        if target <= stands or force:
+            stands = await self._offsets.reset(topic, group, "latest" if at_ms == _LATEST else at_ms)
+        body = queue_table({topic: [stands] * self._queues.count(topic)})
+        reset_fields = {"topic": topic, "group": group, "timestamp": str(at_ms), "isForce": str(force).lower()}
+        members = self._clients.consumers.get(group)
+        for connection in () if members is None else members.members:
+            connection.send(oneway(ToClient.RESET_CONSUMER_CLIENT_OFFSET, reset_fields, body))
+        return Answer(body=body)
+
+    def _topics_of(self, group: str) -> list[str]:
+        """In a thread: the topics that a group reads; those of its retries, too."""
+        return sorted(info.topic for info in self._broker.call(ListGroups()) if info.group == group)
+
+    def _progress(self, topic: str, group: str) -> list[dict[str, int]]:
+        """In a thread: of each queue."""
+        end = self._broker.call(GetQueues([topic]))[topic][1]
+        now_ms = self._broker.clock.now_ms()
+        offsets = (self._positions.find(topic, group, queue) or 0 for queue in range(self._queues.count(topic)))
+        return [
+            {"brokerOffset": end, "consumerOffset": offset, "lastTimestamp": now_ms, "pullOffset": offset}
+            for offset in offsets
+        ]
+
+
+def _config(group: str, info: GroupInfo | None) -> dict[str, Any]:
+    return {
+        "groupName": group, "consumeEnable": info is None or not info.paused, "consumeFromMinEnable": True,
+        "consumeBroadcastEnable": True, "consumeMessageOrderly": info is not None and info.ordered, "retryQueueNums": 1,
+        "retryMaxTimes": info.tries - 1 if info is not None and info.tries else RETRIES, "brokerId": 0,
+        "whichBrokerWhenConsumeSlowly": 1, "notifyConsumerIdsChangedEnable": True, "groupSysFlag": 0,
+        "consumeTimeoutMinute": 15, "attributes": {},
+    }  # fmt: skip

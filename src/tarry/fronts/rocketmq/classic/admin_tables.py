@@ -1,0 +1,25 @@
+"""Bodies of answers to administration that several requests share."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tarry.fronts.rocketmq.classic.queues import queue_name
+from tarry.fronts.rocketmq.classic.routes import BROKER
+
+DATA_VERSION = {"counter": 0, "stateVersion": 0, "timestamp": 0}
+"""Of tables whose changes nobody counts."""
+
+
+def queue_table(by_topic: dict[str, list[Any]], more: dict[str, Any] | None = None) -> bytes:
+    """A body with a table by queue, ``by_topic`` in the order of the queues. Its keys are objects, which is not JSON,
+    but what fastjson writes and reads.
+    """
+    entries = ",".join(
+        f"{json.dumps(queue_name(BROKER, topic, number))}:{json.dumps(value)}"
+        for topic, values in by_topic.items()
+        for number, value in enumerate(values)
+    )
+    rest = "".join(f',"{key}":{json.dumps(value)}' for key, value in (more or {}).items())
+    return f'{{"offsetTable":{{{entries}}}{rest}}}'.encode()

@@ -1,0 +1,80 @@
+"""Which settings a session gets, of those that Tarry, the job, the machine and the user have for it.
+
+The user's win, whatever they are; then those of the machine's ``spark-defaults.conf``, which Spark itself would put
+below everything that a program sets; then the job's and Tarry's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from tarry.base.errors import InvalidArgumentError
+from tarry.base.spark_conf import parse_pairs, properties, read_file
+
+CORES_MAX = "2"
+"""Of a standalone cluster, which gives an application all cores that it does not renounce: a second one would wait for
+ever. Two schedule some hundred thousand messages a second."""
+_PYTHONS = ("spark.pyspark.python", "spark.pyspark.driver.python")
+_APPENDED = ("spark.driver.extraJavaOptions",)
+
+
+def user_conf(pairs: list[str] | tuple[str, ...] | None, file: Path | str | None) -> dict[str, str]:
+    """What ``--spark-conf`` and ``--spark-conf-file`` give; the first win.
+
+    Raises:
+        InvalidArgumentError: the file cannot be read, or a setting is not allowed.
+    """
+    return {**({} if not file else read_file(Path(file))), **parse_pairs(pairs or ())}
+
+
+def machine_conf(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """What this machine's ``spark-defaults.conf`` says, where there is one."""
+    place = environment.get("SPARK_CONF_DIR") or (
+        f"{environment['SPARK_HOME']}/conf" if environment.get("SPARK_HOME") else None
+    )
+    file = None if place is None else Path(place) / "spark-defaults.conf"
+    return {} if file is None or not file.is_file() else properties(file)
+
+
+def merged(
+    master: str, defaults: Mapping[str, str], machine: Mapping[str, str], user: Mapping[str, str]
+) -> dict[str, str]:
+    """The settings of a session. Java's options are put behind Tarry's, not in their place: of two that say the same,
+    Java takes the last.
+    """
+    bound = {"spark.cores.max": CORES_MAX} if master.startswith("spark://") else {}
+    known = {**bound, **defaults}
+    # Spark reads the machine's itself, but below everything that a program sets.
+    given = {name: value for name, value in machine.items() if name in known or name in _PYTHONS} | dict(user)
+    for name in _APPENDED:
+        if name in known and name in given:
+            given[name] = f"{known[name]} {given[name]}"
+    return known | given
+
+
+def set_python(settings: Mapping[str, str], environment: dict[str, str] | os._Environ[str] = os.environ) -> None:
+    """Say which Python the workers are: what ``spark.pyspark.python`` or ``PYSPARK_PYTHON`` names, else this one,
+    whether its virtual environment is activated or not.
+
+    Raises:
+        InvalidArgumentError: a relative path that is not there for the driver, which starts Python workers, too.
+    """
+    python = settings.get("spark.pyspark.python") or environment.get("PYSPARK_PYTHON") or sys.executable
+    if not Path(python).is_absolute() and "/" in python and not Path(python).exists():
+        raise InvalidArgumentError(
+            f"the Python of Spark's workers is {python!r}, which is not there in {Path.cwd()}; the driver plans by it, "
+            "too; allowed: a path that is the same everywhere; with spark.archives, a link of that name here, as by "
+            f"ln -s {sys.prefix} {Path(python).parts[0]}"
+        )
+    environment["PYSPARK_PYTHON"] = python
+    environment["PYSPARK_DRIVER_PYTHON"] = settings.get("spark.pyspark.driver.python") or sys.executable
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """``--spark-conf`` and ``--spark-conf-file`` of a job."""
+    parser.add_argument("--spark-conf", action="append", metavar="NAME=VALUE", help="a setting for Spark; repeatable")
+    parser.add_argument("--spark-conf-file", type=Path, metavar="FILE", help="more of them, as in spark-defaults.conf")

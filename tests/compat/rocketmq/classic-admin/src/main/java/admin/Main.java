@@ -1,0 +1,157 @@
+// ENDPOINT SCENARIO TOPIC GROUP: RocketMQ's own mqadmin, command by command, beside clients that it is asked about.
+package admin;
+
+import java.io.ByteArrayOutputStream;
+import java.io.PrintStream;
+import java.nio.charset.StandardCharsets;
+import java.util.List;
+import java.util.concurrent.CopyOnWriteArrayList;
+import java.util.concurrent.TimeUnit;
+import java.util.function.BooleanSupplier;
+import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.client.producer.SendResult;
+import org.apache.rocketmq.common.MQVersion;
+import org.apache.rocketmq.common.message.Message;
+import org.apache.rocketmq.tools.command.MQAdminStartup;
+
+public final class Main {
+    private static final long WAIT_MS = 60_000;
+    private static final String CLUSTER = "tarry";
+    private static int commands;
+
+    private Main() {
+    }
+
+    public static void main(String[] arguments) {
+        PrintStream stdout = System.out;
+        int code = 0;
+        try {
+            String client = "rocketmq-tools " + MQVersion.getVersionDesc(MQVersion.CURRENT_VERSION);
+            if (arguments[1].equals("classic-admin")) {
+                run(arguments[0], arguments[2], arguments[3]);
+                stdout.printf("{\"client\": \"%s\", \"commands\": %d}%n", client, commands);
+            } else {
+                stdout.printf("{\"skipped\": \"%s has commands only\"}%n", client);
+            }
+        } catch (Throwable error) {
+            error.printStackTrace();
+            code = 1;
+        }
+        stdout.flush();
+        System.err.flush();
+        Runtime.getRuntime().halt(code);
+    }
+
+    private static void run(String endpoint, String topic, String group) throws Exception {
+        String names = "-n " + endpoint;
+        says("clusterList " + names, CLUSTER, endpoint);
+        says("updateTopic " + names + " -c tarry -t " + topic, "success");
+        says("topicList " + names, topic);
+        says("topicRoute " + names + " -t " + topic, endpoint, "\"perm\":6");
+        List<String> received = new CopyOnWriteArrayList<>();
+        DefaultMQPushConsumer consumer = consumer(endpoint, topic, group, received);
+        DefaultMQProducer producer = new DefaultMQProducer(group + "-producers");
+        producer.setNamesrvAddr(endpoint);
+        producer.start();
+        long beforeMs = System.currentTimeMillis();
+        SendResult sent = producer.send(new Message(topic, "tag", "key-7", "looked for".getBytes(StandardCharsets.UTF_8)));
+        await("the message", () -> received.size() == 1);
+
+        says("topicStatus " + names + " -t " + topic, CLUSTER);
+        says("brokerStatus " + names + " -b " + endpoint, "brokerVersionDesc", "tarry");
+        says("queryMsgById " + names + " -i " + sent.getOffsetMsgId() + " -t " + topic, "key-7", topic);
+        says("queryMsgByKey " + names + " -t " + topic + " -k key-7", sent.getMsgId());
+        says("queryMsgByUniqueKey " + names + " -t " + topic + " -i " + sent.getMsgId(), "key-7", topic);
+        says("consumerConnection " + names + " -g " + group, group + "-client", "CONSUME_PASSIVELY", topic);
+        says("consumerStatus " + names + " -g " + group, group + "-client", "Rebalance OK");
+        says("consumerStatus " + names + " -g " + group + " -s -i " + clientId(consumer), "#Consumer Subscription#", topic, "jstack");
+        says("producerConnection " + names + " -t " + topic + " -g " + group + "-producers", "JAVA");
+        says("queryMsgByUniqueKey " + names + " -t " + topic + " -i " + sent.getMsgId() + " -g " + group + " -d "
+            + clientId(consumer), "CR_SUCCESS");
+        await("the message once more", () -> received.size() == 2);
+        // What a consumer has done is committed each 5 s.
+        await("no lag", () -> said("consumerProgress " + names + " -g " + group).contains("Consume Diff Total: 0"));
+        says("consumerProgress " + names, group);
+        says("updateSubGroup " + names + " -c tarry -g " + group + " -r 3", "success");
+        says("setConsumeMode " + names + " -c tarry -t " + topic + " -g " + group + " -m POP", "success");
+        says("setConsumeMode " + names + " -c tarry -t " + topic + " -g " + group + " -m PULL", "success");
+        says("resetOffsetByTime " + names + " -g " + group + " -t " + topic + " -s " + (beforeMs - 1), topic, "tarry");
+        await("the message after a reset", () -> received.size() == 3);
+        consumer.shutdown();
+        says("deleteSubGroup " + names + " -c tarry -g " + group, "success");
+        check(!said("consumerProgress " + names).contains(group), "the group is still there");
+        says("updateTopic " + names + " -c tarry -t " + topic + "-empty", "success");
+        says("topicList " + names, topic + "-empty");
+        says("deleteTopic " + names + " -c tarry -t " + topic + "-empty", "success");
+        check(!said("topicList " + names).contains(topic + "-empty"), "the topic is still there");
+        says("deleteTopic " + names + " -c tarry -t " + topic, "success");
+    }
+
+    private static DefaultMQPushConsumer consumer(String endpoint, String topic, String group, List<String> received)
+            throws Exception {
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group);
+        consumer.setNamesrvAddr(endpoint);
+        consumer.setInstanceName(group + "-client");
+        consumer.subscribe(topic, "*");
+        consumer.registerMessageListener((MessageListenerConcurrently) (messages, how) -> {
+            messages.forEach(message -> received.add(new String(message.getBody(), StandardCharsets.UTF_8)));
+            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+        });
+        consumer.start();
+        return consumer;
+    }
+
+    private static String clientId(DefaultMQPushConsumer consumer) {
+        return consumer.getDefaultMQPushConsumerImpl().getmQClientFactory().getClientId();
+    }
+
+    // Runs a command, which must say all of these.
+    private static void says(String command, String... words) {
+        String said = said(command);
+        for (String word : words) {
+            check(said.contains(word), command + " does not say " + word + ", but: " + said);
+        }
+        check(!said.contains("SubCommandException"), command + " failed: " + said);
+    }
+
+    private static String said(String command) {
+        commands++;
+        PrintStream stdout = System.out;
+        PrintStream stderr = System.err;
+        ByteArrayOutputStream said = new ByteArrayOutputStream();
+        try (PrintStream printed = new PrintStream(said, true, StandardCharsets.UTF_8)) {
+            System.setOut(printed);
+            System.setErr(printed);
+            Startup.forget();
+            MQAdminStartup.main0(command.split(" "), null);
+        } finally {
+            System.setOut(stdout);
+            System.setErr(stderr);
+        }
+        return said.toString(StandardCharsets.UTF_8);
+    }
+
+    // Commands keep a client that they have closed, which is meant for a process that runs one of them.
+    private static final class Startup extends MQAdminStartup {
+        static void forget() {
+            SUB_COMMANDS.clear();
+        }
+    }
+
+    private static void await(String what, BooleanSupplier condition) throws InterruptedException {
+        long deadline = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(WAIT_MS);
+        while (!condition.getAsBoolean()) {
+            check(System.nanoTime() < deadline, "in vain: " + what);
+            Thread.sleep(200);
+        }
+    }
+
+    private static void check(boolean condition, String reason) {
+        if (!condition) {
+            throw new IllegalStateException(reason);
+        }
+    }
+}
