@@ -10,7 +10,7 @@ PYTEST := $(BIN)/pytest -n 2 --dist loadgroup --no-loadscope-reorder
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 
-.PHONY: help setup demo test test-core test-rest test-all lint types unit spark-cluster bench soak simulate fuzz month kafka kafka-jars h2spec compat clean
+.PHONY: help setup demo test test-core test-rest test-all lint types unit spark-cluster bench soak simulate fuzz month kafka kafka-jars h2spec compat browser clean
 
 help:
 	@echo 'make demo               a year of flight departures through a broker that is killed on the way'
@@ -29,6 +29,7 @@ help:
 	@echo 'make kafka-jars         fetch what a Kafka for the tests needs into ~/.cache/tarry'
 	@echo 'make h2spec             HTTP/2 conformance of the gRPC server, strict, in the clear and over TLS (needs Go)'
 	@echo 'make compat [ARGS=...]  official RocketMQ clients in Python, Java, Node, Go and Rust: ARGS="--language go" (what is installed of them)'
+	@echo 'make browser            the console in headless Chromium (Debian: apt-get install chromium)'
 	@echo 'make clean              remove what was made, the virtual environment too'
 	@echo
 	@echo 'The virtual environment is made with $(or $(PYTHON),no Python that is new enough); another: make PYTHON=python3.12 test'
@@ -65,7 +66,7 @@ types: $(STAMP)
 	$(BIN)/mypy
 
 unit: $(STAMP)
-	$(PYTEST) -m 'not kafka_slow' $(ARGS)
+	$(PYTEST) -m 'not kafka_slow and not browser' $(ARGS)
 
 spark-cluster: $(STAMP)
 	SPARK_CLUSTER_TEST=1 $(BIN)/pytest tests/spark/test_datasource_cluster.py tests/spark/test_datasource_connect.py \
@@ -97,6 +98,9 @@ h2spec: $(STAMP)
 
 compat: $(STAMP)
 	$(BIN)/python -m tests.compat.rocketmq.run $(ARGS)
+
+browser: $(STAMP)
+	$(BIN)/pytest tests/browser $(ARGS)
 
 clean:
 	rm -rf $(VENV) build dist demo-out spark-warehouse metastore_db derby.log .mypy_cache .ruff_cache .pytest_cache .hypothesis

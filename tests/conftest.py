@@ -2,7 +2,7 @@
 
 ``--part core`` is what ``make test`` runs: everything that is not marked ``rest``, and property tests with few
 examples. ``--part rest`` is what it leaves out: all that is marked, and the property tests again with many examples.
-Together they run every test but those with targets of their own (``kafka_slow``, a cluster of Spark).
+Together they run every test but those with targets of their own (``kafka_slow``, ``browser``, a cluster of Spark).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 TESTS = Path(__file__).parent
 LONG_FIRST = (
     *("spark", "kafka", "e2e", "crash", "model", "compat", "rocketmq", "rocketmq_classic", "http", "loopgrpc", "fuzz"),
-    *("push", "contract", "unit"),
+    *("browser", "push", "contract", "unit"),
 )
 """Order of the directories for several workers: long work begins first, so that all of them end together."""
 
@@ -68,7 +68,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _is_of(part: str, item: pytest.Item) -> bool:
-    if item.get_closest_marker("kafka_slow"):
+    if item.get_closest_marker("kafka_slow") or item.get_closest_marker("browser"):
         return False
     if item.get_closest_marker("rest"):
         return part == "rest"
@@ -86,6 +86,7 @@ def _check_all_are_touched(selected: list[pytest.Item], items: list[pytest.Item]
         "http/test_rest_schema.py",
         "spark/test_datasource_kill.py",
         "unit/test_store_month.py",
+        "browser/test_console.py",
     }
     files = {i.path for i in items if not i.get_closest_marker("skipif")} - {i.path for i in selected}
     if missing := {str(path.relative_to(TESTS)) for path in files} - allowed:

@@ -12,6 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
+from tarry.base.errors import TarryError
 from tarry.fronts.http.access import Access
 from tarry.fronts.http.app import App
 from tarry.fronts.http.console import compose, dead, groups, login, messages, overview, series
@@ -75,7 +76,7 @@ def console_app(services: Services, access: Access) -> App:
         *(Route(path, partial(page, console), methods=["POST"]) for path, page in CHANGES.items()),
         Mount("/static", StaticFiles(directory=HERE / "static")),
     ]
-    # Exception itself would be handled outside of what the guard adds: the errors that are no bugs are named.
-    handlers = {HTTPException: on_http_error, Exception: on_error}
+    # What is handled as Exception is raised again afterwards, for the server's log: bugs, and nothing else.
+    handlers = {HTTPException: on_http_error, TarryError: on_error, Exception: on_error}
     app = Starlette(routes=routes, exception_handlers=handlers)
     return Guard(app, access, sessions, services.broker.clock)

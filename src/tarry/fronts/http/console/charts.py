@@ -31,7 +31,7 @@ def lateness_bars(histogram: Histogram) -> list[Bar]:
     below = [*histogram.counts_below(BOUNDS_MS), histogram.count]
     counts = [upper - lower for lower, upper in zip([0, *below], below, strict=False)]
     last = max(i for i, count in enumerate(counts) if count)
-    labels = [f"<{_ms(bound)}" for bound in BOUNDS_MS] + [f"≥{_ms(BOUNDS_MS[-1])}"]
+    labels = [*(f"<{_ms(bound)}" for bound in BOUNDS_MS), f"≥{_ms(BOUNDS_MS[-1])}"]
     most, end = max(counts), max(last + 1, 5)
     return [
         Bar(label, count, 100 * count / histogram.count, 100 * count / most)
@@ -40,7 +40,7 @@ def lateness_bars(histogram: Histogram) -> list[Bar]:
 
 
 def _ms(value: int) -> str:
-    return f"{value}ms" if value < 1000 else f"{value // 1000}s"
+    return str(value) if value < 1000 else f"{value // 1000}s"
 
 
 def forecast_json(forecast: Forecast) -> dict[str, Any]:

@@ -45,7 +45,13 @@ async def _show_group(console: Console, request: Request, topic: str, group: str
 def _letter(row: dict[str, Any]) -> dict[str, Any]:
     properties = dict(row["properties"] or [])
     dead = {name.removeprefix("tarry.dead."): text for name, text in properties.items() if name.startswith("tarry.")}
-    return {**row, "id": row["id"] or id_of(row["seq"]), "dead": dead, "at_ms": _whole(dead.get("at_ms"))}
+    return {
+        **row,
+        "id": row["id"] or id_of(row["seq"]),
+        "dead": dead,
+        "at_ms": _whole(dead.get("at_ms")),
+        "was_due_ms": _whole(dead.get("due_ms")),
+    }
 
 
 def _whole(text: str | None) -> int | None:

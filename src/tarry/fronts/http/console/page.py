@@ -32,6 +32,13 @@ NAV = (
     ("/console/schedule", "Schedule"),
     ("/console/system", "System"),
 )
+SECTIONS = {
+    "/console/topic": "/console/topics",
+    "/console/group": "/console/topics",
+    "/console/message": "/console/pending",
+    "/console/history": "/console/pending",
+}
+"""Where in the navigation a page belongs that is not in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +60,7 @@ class Console:
         """A page, or a part of one."""
         session: Session = request.state.session
         common = {
-            "path": request.url.path,
+            "section": SECTIONS.get(request.url.path, request.url.path),
             "nav": NAV,
             "form_token": session.form_token,
             "may_log_out": session.secret is not None,

@@ -40,7 +40,7 @@ def short(value: float | int | None) -> str:
     for size, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e4, "k")):
         if abs(value) >= size:
             scaled = value / (1e3 if unit == "k" else size)
-            return f"{scaled:.3g} {unit}" if scaled < 1000 else f"{scaled:.0f} {unit}"
+            return f"{scaled:.3g} {unit}" if scaled < 999.5 else f"{scaled:.0f} {unit}"
     return number(value)
 
 

@@ -11,7 +11,9 @@
   };
 
   // -- time ------------------------------------------------------------------------------------------------------------
-  const skew = Number(root.dataset.now) - Date.now();
+  // The page was made when its answer began to come, however long it took to load.
+  const [loaded] = performance.getEntriesByType("navigation");
+  const skew = Number(root.dataset.now) - (performance.timeOrigin + (loaded ? loaded.responseStart : performance.now()));
   const now = () => Date.now() + skew;
   let local = store.get("tarry-zone") === "local";
   const pad = (value, width = 2) => String(value).padStart(width, "0");
@@ -53,7 +55,7 @@
   }
 
   function showZone() {
-    const button = $("#zone");
+    const button = $("#zone-button");
     if (!button) return;
     const name = Intl.DateTimeFormat().resolvedOptions().timeZone || "local";
     set(button, local ? name.replace(/.*\//, "").replace(/_/g, " ") : "UTC");
@@ -64,8 +66,16 @@
   const themes = ["auto", "light", "dark"];
   const theme = () => root.dataset.theme || "auto";
   function showTheme() {
-    const button = $("#theme");
-    if (button) set(button, { auto: "Auto", light: "Light", dark: "Dark" }[theme()]);
+    const button = $("#theme-button");
+    if (button) set(button, `Theme: ${theme()}`);
+  }
+
+  // Fields that another field's value makes useless are hidden; without scripts, all are there.
+  function showFields() {
+    for (const each of $$("[data-if]")) {
+      const [name, values] = each.dataset.if.split("=");
+      each.hidden = !values.split("|").includes(document.getElementById(name).value);
+    }
   }
 
   function chosen(name) { return $$(`input[name="${name}"]:checked`).length; }
@@ -105,8 +115,8 @@
     else if ("close" in button.dataset) button.closest("dialog").close();
     else if (button.getAttribute("role") === "tab") showTab(button);
     else if (button.dataset.unit) { unit = button.dataset.unit; store.set("tarry-unit", unit); askLoad(); }
-    else if (button.id === "zone") { local = !local; store.set("tarry-zone", local ? "local" : "utc"); showZone(); showTimes(); redraw(); }
-    else if (button.id === "theme") {
+    else if (button.id === "zone-button") { local = !local; store.set("tarry-zone", local ? "local" : "utc"); showZone(); showTimes(); redraw(); }
+    else if (button.id === "theme-button") {
       const next = themes[(themes.indexOf(theme()) + 1) % themes.length];
       if (next === "auto") delete root.dataset.theme; else root.dataset.theme = next;
       store.set("tarry-theme", next);
@@ -128,9 +138,14 @@
       for (const box of $$(`input[name="${event.target.dataset.all}"]`)) box.checked = event.target.checked;
     }
     showChosen();
+    showFields();
   });
 
   // -- asking again ----------------------------------------------------------------------------------------------------
+  // What was drawn here is not on the page that is asked for again: it stays.
+  if (typeof Idiomorph !== "undefined") {
+    Idiomorph.defaults.callbacks.beforeNodeMorphed = (old) => !(old instanceof Element && "keep" in old.dataset);
+  }
   const isPoll = (event) => event.detail.elt?.hasAttribute?.("data-poll");
   document.addEventListener("htmx:beforeRequest", (event) => {
     if (isPoll(event) && document.hidden) event.preventDefault();
@@ -156,29 +171,29 @@
   };
   const full = (value) => value.toLocaleString("en-US");
 
-  function axes(valueText) {
+  function axes(valueText, atText) {
     const text = colour("--soft"), grid = { stroke: colour("--grid"), width: 1 };
     const font = "11px system-ui, sans-serif";
     return [
-      { stroke: text, font, grid: { show: false }, ticks: { show: false }, size: 26, space: 70 },
+      { stroke: text, font, grid: { show: false }, ticks: { show: false }, size: 26, space: 70, values: (_, all) => all.map(atText) },
       { stroke: text, font, grid, ticks: { show: false }, size: 46, space: 34, values: (_, all) => all.map((v) => (v === null ? "" : valueText(v))) },
     ];
   }
 
-  function options(element, series, extra) {
+  function options(element, series, extra, atText) {
     return {
       width: Math.max(element.clientWidth, 50), height: element.clientHeight, padding: [8, 8, 0, 0],
-      legend: { show: false }, series: [{}, ...series], axes: axes(short),
+      legend: { show: false }, series: [{}, ...series], axes: axes(short, atText),
       cursor: { y: false, points: { show: false }, drag: { x: false, y: false } },
       tzDate: (at) => (local ? new Date(at * 1000) : uPlot.tzDate(new Date(at * 1000), "Etc/UTC")),
       ...extra,
     };
   }
 
-  function draw(name, data, series, extra, tip) {
+  function draw(name, data, series, extra, atText, tip) {
     const element = $(`[data-chart="${name}"]`);
     if (!element || typeof uPlot === "undefined") return;
-    const made = options(element, series, extra);
+    const made = options(element, series, extra, atText);
     const label = document.createElement("div");
     label.className = "tip";
     label.hidden = true;
@@ -240,6 +255,9 @@
       scales: { x: { range: [first, last] }, y: { range: (u, low, high) => [0, Math.max(high * 1.12, 4)] } },
       hooks: { draw: [herdMarks] },
     }, (at) => {
+      const text = instant(at * 1000, local), time = text.slice(11, 16);
+      return load.unit === "day" || time === "00:00" ? text.slice(5, 10) : time;
+    }, (at) => {
       const unsure = load.unsure[at] ? ` (${full(load.unsure[at])} of them estimated)` : "";
       const from = instant(load.at[at] * 1000, local).slice(0, load.unit === "day" ? 10 : 16);
       return `${from}: ${full(load.loads[at])}${unsure}`;
@@ -270,11 +288,11 @@
     const few = "Figures of the last minutes come while this page is open.";
     if (live.at.length < 2) { nothing("rates", few); nothing("late", few); return; }
     const from = { scales: { y: { range: (u, low, high) => [0, Math.max((high ?? 0) * 1.15, 1)] } } };
-    const time = (at) => instant(live.at[at] * 1000, local).slice(11, 19);
-    draw("rates", [live.at, live.accepted, live.fired, live.handed_out], [line("--series-1", true), line("--series-2"), line("--series-3")], from,
+    const clock = (at) => instant(at * 1000, local).slice(11, 19), time = (at) => clock(live.at[at]);
+    draw("rates", [live.at, live.accepted, live.fired, live.handed_out], [line("--series-1", true), line("--series-2"), line("--series-3")], from, clock,
       (at) => `${time(at)}: ${short(live.accepted[at])}/s in, ${short(live.fired[at])}/s due, ${short(live.handed_out[at])}/s out`);
     if (!live.delivered_p99.some((value) => value !== null)) { nothing("late", "Nothing was delivered to a waiting consumer lately."); return; }
-    draw("late", [live.at, live.delivered_p50, live.delivered_p99], [line("--series-1", true), line("--series-4")], from,
+    draw("late", [live.at, live.delivered_p50, live.delivered_p99], [line("--series-1", true), line("--series-4")], from, clock,
       (at) => (live.delivered_p99[at] === null ? null : `${time(at)}: p50 ${live.delivered_p50[at]} ms, p99 ${live.delivered_p99[at]} ms`));
   }
 
@@ -302,6 +320,7 @@
   showZone();
   showTimes();
   showChosen();
+  showFields();
   setInterval(() => { if (!document.hidden) showTimes(); }, 1000);
   if ($("[data-chart]")) {
     askLoad();

@@ -1,0 +1,403 @@
+"""The console's pages without a browser: what they show, what their forms do, and whom they let in."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tarry.api.operation import Operation
+from tarry.api.operations import GetOverview
+from tarry.base.errors import InvalidArgumentError
+from tarry.base.histogram import Histogram
+from tarry.fronts.http.access import Access
+from tarry.fronts.http.console import app as app_module
+from tarry.fronts.http.console import shown
+from tarry.fronts.http.console.app import console_app
+from tarry.fronts.http.console.charts import lateness_bars
+from tarry.fronts.http.console.messages import instant_ms
+from tarry.fronts.http.services import Services
+from tarry.repeat import Repeat
+from tarry.testing import TestBroker, open_broker
+
+HOSTILE = '"><script>alert(1)</script><img src=x onerror=alert(2)>'
+TOKEN = re.compile(r'name="form_token" value="([^"]+)"')
+SECRET = "a-secret-of-twenty-characters-or-more"
+
+
+class Console:
+    """A browser without scripts: it keeps its cookie, and sends forms with the page's token."""
+
+    def __init__(self, broker: TestBroker, http: httpx.AsyncClient) -> None:
+        self.broker = broker
+        self.http = http
+
+    async def page(self, path: str, status: int = 200, **query: Any) -> str:
+        answer = await self.http.get(path, params=query or None)
+        assert answer.status_code == status, answer.text
+        return answer.text
+
+    async def send(self, path: str, fields: dict[str, Any], **headers: str) -> httpx.Response:
+        token = TOKEN.search(
+            (await self.http.get("/console/pending")).text + (await self.http.get("/console/schedule")).text
+        )
+        assert token is not None
+        return await self.http.post(path, data={"form_token": token[1], **fields}, headers=headers)
+
+    async def done(self, path: str, fields: dict[str, Any]) -> str:
+        """The page that a form leads to."""
+        answer = await self.send(path, fields)
+        assert answer.status_code == 303, answer.text
+        return await self.page(answer.headers["location"])
+
+    def bodies(self) -> list[bytes]:
+        found: list[bytes] = self.broker.list_pending().rows.column("body").to_pylist()
+        return found
+
+
+@asynccontextmanager
+async def opened(directory: Path, *, mode: str = "open", host: str = "localhost:7777") -> AsyncIterator[Console]:
+    with open_broker(directory) as broker, ThreadPoolExecutor(2) as pool:
+        services = Services(broker, asyncio.get_running_loop(), pool)
+        transport = httpx.ASGITransport(console_app(services, Access(broker, mode)))
+        async with httpx.AsyncClient(transport=transport, base_url=f"http://{host}") as http:
+            yield Console(broker, http)
+        services.close()
+
+
+def place(broker: TestBroker, **asked: Any) -> str:
+    [row] = broker.list_pending(**asked).rows.to_pylist()
+    return f"{row['seq']}.{row['due_ms']}"
+
+
+@pytest.mark.asyncio
+async def test_every_page_of_an_empty_and_of_a_busy_broker(tmp_path: Path) -> None:
+    async with opened(tmp_path) as console:
+        empty = {path: await console.page(path) for path in app_module.SHOWN if path.count("/") < 3 and not _asks(path)}
+        assert "Nothing is pending." in empty["/console/pending"]
+        assert "No topic yet" in empty["/"]
+        _fill(console.broker)
+        at = {"topic": "orders", "group": "g"}
+        full = {path: await console.page(path) for path in empty}
+        assert ">orders<" in full["/"] and "In flight" in full["/console/topics"]
+        assert "every 1h" in full["/console/series"]
+        assert "60,000" not in await console.page("/console/topic", topic="orders")
+        assert "Not settled" in await console.page("/console/group", **at)
+        assert "tries" in await console.page("/console/dead", **at)
+        data = (await console.http.get("/console/data/forecast?unit=minute")).json()
+        assert sum(data["loads"]) == data["rows"] and len(data["at"]) == 60
+        assert len((await console.http.get("/console/data/live")).json()["at"]) == 1
+        assert "There is no such page" in await console.page("/console/nothing", 404)
+        assert "no group" in (await console.page("/console/group", 404, topic="orders", group="none")).lower()
+
+
+def _asks(path: str) -> bool:
+    return path in ("/console/topic", "/console/group", "/console/message", "/console/live", "/console/login")
+
+
+def _fill(broker: TestBroker) -> None:
+    for delay in ("10m", "2d"):
+        broker.schedule("orders", b"later", delay=delay)
+    broker.schedule("orders", b"often", delay="1h", repeat=Repeat.every("1h"))
+    broker.set_group("orders", "g", tries=1)
+    broker.schedule("orders", b"lost")
+    broker.step()
+    got = broker.receive("orders", "g")
+    broker.nack("orders", "g", got.column("lease").to_numpy(), got.column("offset").to_numpy())
+    broker.schedule("orders", b"ready")
+    broker.advance("2s")  # by then the snapshot that viewers share is old
+
+
+@pytest.mark.asyncio
+async def test_a_message_is_scheduled_found_moved_and_cancelled(tmp_path: Path) -> None:
+    async with opened(tmp_path) as console:
+        form = {
+            "topic": "orders",
+            "body": "one\r\ntwo",
+            "encoding": "text",
+            "when": "delay",
+            "delay": "2d",
+            "key": "k7",
+        }
+        page = await console.done(
+            "/console/schedule", {**form, "key": "k7", "on_key": "replace", "properties": "shop=4=2\n"}
+        )
+        assert "Scheduled, durably." in page and "shop" in page
+        assert console.bodies() == [b"one\ntwo"]
+        assert "k7" in await console.page("/console/pending", key="k7", topic="orders")
+        assert "No pending message is like this" in await console.page("/console/pending", key="k8")
+        assert "k7" not in await console.page("/console/pending", until="1d")
+        at = {"message": place(console.broker)}
+        assert "another due time" in await console.done("/console/message", {**at, "action": "move", "due": "3h"})
+        [row] = console.broker.list_pending().rows.to_pylist()
+        assert row["due_ms"] == console.broker.clock.now_ms() + 3 * 3_600_000
+        assert "cancelled, replaced or moved" in await console.done("/console/message", {**at, "action": "cancel"})
+        at = {"message": place(console.broker)}
+        assert "Cancelled: no consumer" in await console.done("/console/message", {**at, "action": "cancel"})
+        assert console.bodies() == []
+
+
+@pytest.mark.asyncio
+async def test_a_message_is_delivered_now(tmp_path: Path) -> None:
+    async with opened(tmp_path) as console:
+        console.broker.schedule("orders", b"soon", delay="2d")
+        at = {"message": place(console.broker)}
+        assert "due now" in await console.done("/console/message", {**at, "action": "now"})
+        console.broker.step()
+        assert console.broker.receive("orders", "g").column("body").to_pylist() == [b"soon"]
+
+
+@pytest.mark.asyncio
+async def test_a_form_that_is_not_allowed_stays_filled_in(tmp_path: Path) -> None:
+    cases = [
+        ({"topic": ""}, "topic"),
+        ({"delay": "soon"}, "soon"),
+        ({"when": "due", "due": "tomorrow"}, "tomorrow"),
+        ({"encoding": "base64", "body": "%%"}, "no base64"),
+        ({"tries": "x"}, "tries"),
+        ({"properties": "nothing"}, "NAME=VALUE"),
+        ({"repeat": "cron", "cron": "* *"}, "cron"),
+    ]
+    async with opened(tmp_path) as console:
+        for fields, text in cases:
+            given = {"topic": "orders", "body": "kept", "when": "delay", "delay": "1h", "tag": HOSTILE, **fields}
+            answer = await console.send("/console/schedule", given)
+            assert answer.status_code == 400
+            assert 'role="alert"' in answer.text and text in answer.text
+            assert "<script>alert" not in answer.text and "&lt;script&gt;alert" in answer.text
+        assert console.bodies() == []
+
+
+@pytest.mark.asyncio
+async def test_those_chosen_are_cancelled(tmp_path: Path) -> None:
+    async with opened(tmp_path) as console:
+        for body in (b"a", b"b", b"c"):
+            console.broker.schedule("orders", body, delay="1h")
+        rows = console.broker.list_pending(limit=2).rows.to_pylist()
+        chosen = [f"{row['seq']}.{row['due_ms']}" for row in rows]
+        assert "2 messages cancelled" in await console.done("/console/pending/cancel", {"message": chosen})
+        assert console.bodies() == [b"c"]
+        assert "No message was chosen" in await console.done("/console/pending/cancel", {"back": "//elsewhere"})
+
+
+@pytest.mark.asyncio
+async def test_groups_are_paused_set_moved_and_forgotten(tmp_path: Path) -> None:
+    async with opened(tmp_path) as console:
+        console.broker.set_group("orders", "g", tries=3)
+        at = {"topic": "orders", "group": "g"}
+        assert "paused" in await console.done("/console/group", {**at, "action": "pause"})
+        assert console.broker.group_info("orders", "g").paused
+        assert "goes on" in await console.done("/console/group", {**at, "action": "resume"})
+        setting = {"set_tries": "7", "was_tries": "3", "set_ordered": ["false", "true"], "was_ordered": "false"}
+        assert "saved" in await console.done("/console/group", {**at, "action": "set", **setting})
+        info = console.broker.group_info("orders", "g")
+        assert (info.tries, info.ordered) == (7, True)
+        assert "tries is -1" in await console.done("/console/group", {**at, "action": "set", "set_tries": "-1"})
+        assert "goes on from there" in await console.done("/console/group", {**at, "action": "seek", "to": "1h"})
+        assert "is forgotten" in await console.done("/console/group", {**at, "action": "delete"})
+        assert console.broker.groups() == []
+        assert "saved" in await console.done("/console/topic", {"topic": "orders", "set_late": "dead", "was_late": ""})
+        assert console.broker.topic_info("orders").late == "dead"
+
+
+@pytest.mark.asyncio
+async def test_dead_letters_are_respawned_and_purged(tmp_path: Path) -> None:
+    async with opened(tmp_path) as console:
+        broker = console.broker
+        broker.set_group("orders", "g", tries=1)
+        for body in (b"a", b"b", b"c"):
+            broker.schedule("orders", body)
+        broker.step()
+        got = broker.receive("orders", "g", max_messages=3)
+        broker.nack("orders", "g", got.column("lease").to_numpy(), got.column("offset").to_numpy())
+        broker.step()
+        at = {"topic": "orders", "group": "g"}
+        assert len(re.findall(r'name="offset"', await console.page("/console/dead", **at))) == 3
+        assert "no dead letter was chosen" in await console.done("/console/dead", {**at, "action": "purge-chosen"})
+        offsets = broker.dead_letters("orders", "g").column("offset").to_pylist()
+        assert "1 dead letter deleted" in await console.done(
+            "/console/dead", {**at, "action": "purge-chosen", "offset": str(offsets[0])}
+        )
+        assert "2 dead letters scheduled again" in await console.done("/console/dead", {**at, "action": "respawn-all"})
+        broker.step()
+        assert broker.receive("orders", "g", max_messages=9).column("body").to_pylist() == [b"b", b"c"]
+
+
+@pytest.mark.asyncio
+async def test_hostile_names_and_bodies_are_text(tmp_path: Path) -> None:
+    async with opened(tmp_path) as console:
+        big = HOSTILE.encode() * 20_000
+        for body in (HOSTILE.encode(), big, b"\xff\x00", "abc\u202etxt".encode(), b'{"a": "</pre><script>"}'):
+            console.broker.schedule(
+                "orders", body, delay="1h", key=None, tag=HOSTILE, properties={HOSTILE: HOSTILE + "\u202e"}
+            )
+        console.broker.set_group("orders", "g")
+        texts = [await console.page(path) for path in ("/", "/console/pending", "/console/topics")]
+        for row in console.broker.list_pending().rows.to_pylist():
+            texts.append(await console.page("/console/message", message=f"{row['seq']}.{row['due_ms']}"))
+        texts.append(await console.page("/console/pending", tag=HOSTILE, id=HOSTILE))
+        texts.append(await console.page("/console/history", what=HOSTILE))
+        for text in texts:
+            assert "<script>alert" not in text and "<img" not in text and "\u202e" not in text
+            assert len(text) < 2_000_000
+        assert any("⟨U+202E⟩" in text for text in texts)
+        assert any("000000  ff 00" in text for text in texts)
+        first = place(console.broker, limit=1)
+        answer = await console.http.get("/console/message/body", params={"message": first})
+        assert answer.content == HOSTILE.encode()
+        assert answer.headers["content-type"] == "application/octet-stream"
+        assert answer.headers["content-disposition"].startswith("attachment")
+
+
+@pytest.mark.asyncio
+async def test_a_message_that_is_none(tmp_path: Path) -> None:
+    async with opened(tmp_path) as console:
+        for named in ("", "x", "1", "1.2.3", "9" * 30 + ".1", "1." + "9" * 19, "-1.-1"):
+            answer = await console.http.get("/console/message", params={"message": named})
+            assert answer.status_code in (400, 404), named
+
+
+@pytest.mark.asyncio
+async def test_every_answer_has_the_policy_and_no_page_has_scripts_of_its_own(tmp_path: Path) -> None:
+    async with opened(tmp_path) as console:
+        _fill(console.broker)
+        for path in (
+            "/",
+            "/console/pending",
+            "/console/nothing",
+            "/static/console.css",
+            "/static/nothing",
+            "/console/series",
+        ):
+            answer = await console.http.get(path)
+            policy = answer.headers["content-security-policy"]
+            assert policy.startswith("default-src 'none'; script-src 'self'; style-src 'self'")
+            assert "unsafe" not in policy
+            assert answer.headers["x-content-type-options"] == "nosniff"
+            if path.startswith("/console"):
+                assert not re.search(r"<script(?! src=)|<style| style=| on[a-z]+=|javascript:", answer.text)
+                assert answer.headers["cache-control"] == "no-store"
+        console.http.cookies.clear()
+        cookie = (await console.http.get("/")).headers["set-cookie"]
+        assert "HttpOnly" in cookie and "SameSite=Strict" in cookie
+
+
+@pytest.mark.asyncio
+async def test_forms_of_other_sites_change_nothing(tmp_path: Path) -> None:
+    async with opened(tmp_path) as console:
+        console.broker.schedule("orders", b"kept", delay="1h")
+        fields = {"message": place(console.broker), "action": "cancel"}
+        without = await console.http.post("/console/message", data=fields)
+        wrong = await console.http.post("/console/message", data={**fields, "form_token": "x" * 43})
+        foreign = await console.send("/console/message", fields, origin="http://evil.example")
+        opaque = await console.send("/console/message", fields, origin="null")
+        cross = await console.send("/console/message", fields, **{"sec-fetch-site": "cross-site"})
+        named = await console.send("/console/message", fields, host="evil.example")
+        for answer in (without, wrong, foreign, opaque, cross, named):
+            assert answer.status_code == 403, answer.text
+        assert (await console.http.get("/", headers={"host": "evil.example"})).status_code == 403
+        big = await console.http.post("/console/message", content=b"a=" + b"x" * (9 << 20))
+        assert big.status_code == 413
+        assert console.bodies() == [b"kept"]
+
+
+@pytest.mark.asyncio
+async def test_in_tokens_mode_one_logs_in_and_a_deleted_token_ends_it(tmp_path: Path) -> None:
+    async with opened(tmp_path, mode="tokens", host="queue.example:7777") as console:
+        made = console.broker.create_token("*", secret=SECRET)
+        console.broker.create_token("orders", secret="only-for-one-namespace-this")
+        answer = await console.http.get("/console/pending?topic=a")
+        assert answer.status_code == 303
+        assert answer.headers["location"] == "/console/login?next=%2Fconsole%2Fpending%3Ftopic%3Da"
+        assert (await console.http.get("/console/data/live")).status_code == 401
+        page = await console.page("/console/login", next="/console/pending?topic=a")
+        token = TOKEN.search(page)
+        assert token is not None
+        for secret, text in (("wrong", "No such token"), ("only-for-one-namespace-this", "for one namespace")):
+            refused = await console.http.post("/console/login", data={"form_token": token[1], "secret": secret})
+            assert refused.status_code == 403 and text in refused.text and secret not in refused.text
+        before = console.http.cookies["tarry_console"]
+        fields = {"form_token": token[1], "secret": SECRET, "next": "//evil.example/"}
+        answer = await console.http.post("/console/login", data=fields)
+        assert (answer.status_code, answer.headers["location"]) == (303, "/")
+        assert console.http.cookies["tarry_console"] != before
+        page = await console.page("/console/pending")
+        assert "Log out" in page and SECRET not in page
+        console.broker.delete_token(made.id)
+        assert (await console.http.get("/console/pending")).status_code == 303
+
+
+@pytest.mark.asyncio
+async def test_viewers_share_one_snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with opened(tmp_path) as console:
+        asked: list[Operation[Any]] = []
+        call = Services.call
+
+        async def counted(self: Services, operation: Operation[Any]) -> Any:
+            asked.append(operation)
+            return await call(self, operation)
+
+        monkeypatch.setattr(Services, "call", counted)
+        await asyncio.gather(*(console.http.get("/console/live") for _ in range(20)))
+        assert [type(operation) for operation in asked] == [GetOverview]
+        for _ in range(10):
+            console.broker.schedule("a", b"", delay="2h")
+        console.broker.advance("2s")
+        await console.page("/console/live")
+        assert len(asked) == 2
+        live = (await console.http.get("/console/data/live")).json()
+        assert live["accepted"] == [5.0]
+        assert live["delivered_p99"] == [None]
+
+
+def test_numbers_and_times_for_people() -> None:
+    assert [shown.short(n) for n in (None, 0, 999, 12_345, 4_560_000, 999_600_000_000)] == [
+        "-", "0", "999", "12.3 k", "4.56 M", "1000 G",
+    ]  # fmt: skip
+    assert [shown.size(n) for n in (0, 1023, 1536, 300 << 20)] == ["0 B", "1023 B", "1.5 KiB", "300 MiB"]
+    assert [shown.span(n) for n in (0, 999, 61_000, 90_000_000, 40 * 365 * 86_400_000)] == [
+        "0ms", "999ms", "1m 1s", "1d 1h", "40.0 years",
+    ]  # fmt: skip
+    assert shown.relative(1_000_000, 1_000_500) == "now"
+    assert shown.instant(1_700_000_000_123) == "2023-11-14 22:13:20.123"
+    assert shown.preview(b"\xff" * 100).startswith("ff ff")
+    assert shown.preview("é".encode() * 1000).endswith(" …")
+    assert shown.name("a\nb\x00") == "a⟨U+000A⟩b⟨U+0000⟩"
+
+
+def test_bodies_as_text_json_and_hex() -> None:
+    assert shown.Body.of(b"").text == ""
+    assert shown.Body.of(b'{"b": 1}').json == '{\n  "b": 1\n}'
+    assert shown.Body.of(b"\xff").text is None
+    assert shown.Body.of(b"[" * 50_000).json is None
+    cut = shown.Body.of("é".encode() * 40_000 + b"\xff")
+    assert cut.is_cut and cut.text == "é" * 32_768 and cut.json is None
+    assert shown.Body.of(b"x" + "é".encode() * 40_000).text == "x" + "é" * 32_767
+
+
+def test_instants_as_people_write_them() -> None:
+    now_ms = 1_700_000_000_000
+    assert instant_ms("2026-12-01 06:00", now_ms) == 1_796_104_800_000
+    assert instant_ms("2026-12-01T08:00+02:00", now_ms) == 1_796_104_800_000
+    assert instant_ms("1796104800000", now_ms) == 1_796_104_800_000
+    assert instant_ms(" 1h30m", now_ms) == now_ms + 5_400_000
+    assert instant_ms("1h", now_ms, past=True) == now_ms - 3_600_000
+    for text in ("", "noon", "2026-13-01"):
+        with pytest.raises(InvalidArgumentError, match="allowed: 2026"):
+            instant_ms(text, now_ms)
+
+
+def test_the_histogram_of_lateness_counts_everything() -> None:
+    histogram = Histogram()
+    assert lateness_bars(histogram) == []
+    histogram.record([0, 0, 1, 4, 70_000])
+    bars = lateness_bars(histogram)
+    assert sum(bar.count for bar in bars) == 5
+    assert [(bar.label, bar.count) for bar in bars if bar.count] == [("<1", 2), ("<2", 1), ("<5", 1), ("≥60s", 1)]
