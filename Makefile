@@ -97,6 +97,7 @@ h2spec: $(STAMP)
 
 compat: $(STAMP)
 	$(BIN)/python -m tests.compat.rocketmq.run $(ARGS)
+	$(BIN)/python -m tests.compat.lmstfy.run $(LMSTFY)
 
 clean:
 	rm -rf $(VENV) build dist demo-out spark-warehouse metastore_db derby.log .mypy_cache .ruff_cache .pytest_cache .hypothesis
