@@ -19,13 +19,29 @@ from benchmarks import (
     intake,
     memory,
     pipeline,
+    push,
     relay,
     rocketmq,
+    rocketmq_classic,
 )
 from benchmarks.harness import BENCHMARKS, OPT_IN, Result
 
 RESULTS = Path(__file__).parent / "results" / "latest.json"
-USED = (bulk, bulk_size, changes, compact, delivery, grpc_server, intake, memory, pipeline, relay, rocketmq)
+USED = (
+    bulk,
+    bulk_size,
+    changes,
+    compact,
+    delivery,
+    grpc_server,
+    intake,
+    memory,
+    pipeline,
+    push,
+    relay,
+    rocketmq,
+    rocketmq_classic,
+)
 """To import them is what registers their benchmarks."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import struct
 import threading
 import time
@@ -49,7 +50,7 @@ def ok(_: Got) -> Reply:
 class Receiver:
     """A server on 127.0.0.1, for as long as a ``with`` block."""
 
-    def __init__(self, behave: Behave = ok, port: int = 0) -> None:
+    def __init__(self, behave: Behave = ok, port: int = 0, tls: ssl.SSLContext | None = None) -> None:
         self.behave = behave
         self.got: list[Got] = []
         self.ending = threading.Event()
@@ -75,12 +76,16 @@ class Receiver:
                 pass  # a connection that was cut
 
         self._server = Server(("127.0.0.1", port), Handler)
+        if tls is not None:
+            # The handshake is the handler's, in a thread of its own.
+            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True, do_handshake_on_connect=False)
+        self._scheme = "http" if tls is None else "https"
         self.port = self._server.server_address[1]
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}/hook"
+        return f"{self._scheme}://127.0.0.1:{self.port}/hook"
 
     @property
     def bodies(self) -> list[bytes]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from typing import Any
 
-from tarry.api.operations import GetGroup, SetTopic
+from tarry.api.operations import GetGroup, HasTopic, SetTopic
 from tarry.fronts.rocketmq.classic.codes import RequestCode, ResponseCode, ToClient
 from tarry.fronts.rocketmq.classic.frames import Command, encode
 from tests.rocketmq_classic.conftest import Place
@@ -49,6 +50,24 @@ def test_topics_are_listed_and_made(place: Place, client: Remoting) -> None:
     assert {"declared", "made", "later", "orders"} <= set(listed)
     stats = table(client.ask(RequestCode.GET_TOPIC_STATS_INFO, {"topic": "orders"}))
     assert (stats["minOffset"], stats["maxOffset"]) == (0, 2)
+
+
+def test_tools_make_topics_where_others_are_not_made_by_being_named(serve: Callable[..., Place]) -> None:
+    place = serve(rocketmq_create_topics="off")
+    client = place.client()
+
+    def route(topic: str) -> int:
+        return client.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}).code
+
+    cluster = json.loads(client.ask(RequestCode.GET_BROKER_CLUSTER_INFO).body)
+    [name] = cluster["clusterAddrTable"]
+    assert route(name) == ResponseCode.SUCCESS, "tools ask where the cluster's own topic is"
+    assert not place.broker.call(HasTopic(name)), "nothing is made by that"
+    assert route("orders") == ResponseCode.TOPIC_NOT_EXIST
+    assert client.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, {"topic": "orders"}).code == ResponseCode.SUCCESS
+    assert route("orders") == ResponseCode.SUCCESS
+    assert client.send("orders").code == ResponseCode.SUCCESS
+    assert client.send("others").code == ResponseCode.TOPIC_NOT_EXIST
 
 
 def test_how_far_a_group_is_and_its_consumers(client: Remoting) -> None:
@@ -203,3 +222,12 @@ def test_the_place_that_a_producer_was_told_finds_its_message(client: Remoting) 
     viewed = client.ask(RequestCode.VIEW_MESSAGE_BY_ID, {"topic": "orders", "offset": place})
     assert [m["body"] for m in messages_of(viewed.body)] == [b"x"]
     assert client.ask(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": place + 1}).code == ResponseCode.SYSTEM_ERROR
+
+
+def test_the_settings_of_the_broker_have_the_names_of_the_original(serve: Callable[..., Place]) -> None:
+    client = serve(delay_levels="1s 2s", remoting_queues=2, rocketmq_create_topics="off").client()
+    lines = client.ask(RequestCode.GET_BROKER_CONFIG).body.decode().splitlines()
+    settings = dict(line.split("=", 1) for line in lines)
+    assert (settings["messageDelayLevel"], settings["defaultTopicQueueNums"]) == ("1s 2s", "2")
+    assert (settings["brokerName"], settings["autoCreateTopicEnable"]) == ("tarry", "false")
+    assert settings["listenPort"].isdecimal()

@@ -124,8 +124,8 @@ def test_the_broker_knows_the_queue_that_is_furthest_behind(broker: Broker, open
 def test_what_a_pull_passed_over_counts_once_all_before_it_is_committed(broker: Broker, open_positions: Any) -> None:
     positions = open_positions()
     positions.commit(TOPIC, GROUP, 0, 0)
-    positions.pass_over(TOPIC, GROUP, 0, 1, 2)
-    positions.pass_over(TOPIC, GROUP, 0, 2, 4)
+    positions.settle(TOPIC, GROUP, {}, {0: (1, 2)})
+    positions.settle(TOPIC, GROUP, {}, {0: (2, 4)})
     assert positions.find(TOPIC, GROUP, 0) == 0
     positions.commit(TOPIC, GROUP, 0, 1)
     assert positions.find(TOPIC, GROUP, 0) == 4

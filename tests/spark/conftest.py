@@ -83,7 +83,7 @@ class FakeIntake(flight.FlightServerBase):  # type: ignore[misc]
             "table_id": self.table_id,
         }
 
-    def wait_until(self, done: Callable[[], bool], timeout_s: float = 90) -> None:
+    def wait_until(self, done: Callable[[], bool], timeout_s: float = 240) -> None:
         with self.reported:
             assert self.reported.wait_for(done, timeout_s), f"never came; last report: {self.reports[-1:]}"
 

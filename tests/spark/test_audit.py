@@ -15,9 +15,12 @@ from deltalake import write_deltalake
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tarry.base.config import Config
 from tarry.base.errors import InvalidArgumentError, NotFoundError
+from tarry.broker import Broker
 from tarry.cli.exits import ExitCode
 from tarry.cli.main import run
+from tarry.fronts.flight import FlightFront
 from tarry.spark.reports.audit.result import Audit
 from tests.examples import examples
 
@@ -202,6 +205,42 @@ def test_by_seq_content_and_topic_have_to_fit_and_a_lost_answer_is_told_apart(sp
     assert named(result, "unanswered_delivered") == ["6", "8"]
     assert (result.counts.delivered, result.counts.lost, result.counts.dead_letters) == (4, 0, 1)
     assert result.counts.unread_accepted == 1
+
+
+def test_from_the_command_line_to_the_audit(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from tarry.spark.reports.audit.ledgers import read_ledger
+
+    names, ledgers = tmp_path / "names", {name: tmp_path / f"{name}.jsonl" for name in ("sent", "got")}
+    names.write_text("".join(f"{n}\n" for n in range(50)))
+    config = Config(data=tmp_path / "data", disk_free_bytes_min=0)
+    with Broker.open(config) as broker, FlightFront.start(broker, "127.0.0.1:0") as front:
+        monkeypatch.setenv("TARRY_ENDPOINT", front.address)
+        send, take = ["--ledger", str(ledgers["sent"])], ["--ledger", str(ledgers["got"]), "--wait", "30s"]
+        assert run(["send", "t", "--lines", "--file", str(names), *send]) == 0
+        assert run(["send", "t", "own", "--id", "mine", *send]) == 0
+        assert run(["send", "t", "later", "--delay", "1d", *send]) == 0
+        assert run(["receive", "t", "--max", "51", *take]) == 0
+    capsys.readouterr()
+    accepted, delivered = (read_ledger(spark, str(path)) for path in ledgers.values())
+    result = check(accepted, delivered)
+    c = result.counts
+    assert (result.good, result.by) == (True, "seq")
+    assert (c.accepted, c.delivered, c.pending, c.unread_accepted, c.unread_delivered) == (52, 51, 1, 0, 0)
+    # One line of what came is missing.
+    ledgers["got"].write_text("".join(ledgers["got"].read_text().splitlines(keepends=True)[1:]))
+    assert check(accepted, read_ledger(spark, str(ledgers["got"]))).failures == {"lost": 1}
+
+
+def test_ledgers_that_cannot_be_read_are_refused(spark: SparkSession) -> None:
+    accepted = spark.createDataFrame([("a", T), ("b", T), ("c", T)], "id string, due_ms long")
+    unread = spark.createDataFrame([("a", "soon"), ("b", "later"), ("c", str(T))], "id string, delivered_ms string")
+    with pytest.raises(InvalidArgumentError, match="2 of 3 rows of the delivered ledger have no identity, or no time"):
+        check(accepted, unread)
+    unread = spark.createDataFrame([(None, T), (None, T), ("c", T)], "id string, due_ms long")
+    with pytest.raises(InvalidArgumentError, match=r"2 of 3 rows of the accepted .*--accepted-column due=NAME"):
+        check(unread, got(spark, ("c", 0)))
 
 
 @pytest.mark.rest

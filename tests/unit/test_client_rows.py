@@ -168,6 +168,33 @@ def test_messages_and_dicts() -> None:
     for rule in ({"every": 60}, {"every": timedelta(minutes=1)}, Repeat.every("1m")):
         assert row_of({"topic": "t", "body": b"", "repeat": rule})[-3] == to_json(Repeat.every(60))
     assert row_of({"topic": "t", "body": "b", "delay": "1s"})[:4] == ("t", b"b", None, 1000)
+
+
+def test_a_dict_may_say_milliseconds() -> None:
+    """As the columns of a batch do."""
+    said = {"topic": "t", "body": b"b"}
+    assert row_of({**said, "due_ms": 7}) == row_of({**said, "due": 7})
+    assert row_of({**said, "delay_ms": 1500, "due": None}) == row_of({**said, "delay": "1500ms"})
+    assert row_of({**said, "due_ms": 7, "ttl_ms": 9}) == row_of({**said, "due": 7, "ttl": "9ms"})
+    assert row_of({**said, "due_ms": None, "delay_ms": 2}) == row_of({**said, "delay": "2ms"})
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"due_ms": 7, "due": 8}, "due_ms 7 and due 8 are both given"),
+        ({"due_ms": 7, "delay_ms": 8}, "both given"),
+        ({"delay_ms": 7, "delay": "1s"}, "delay_ms 7 and delay '1s' are both given"),
+        ({"due_ms": "7"}, "due_ms is '7'; allowed: milliseconds as an int"),
+        ({"due_ms": datetime(2026, 1, 1, tzinfo=UTC)}, "allowed: milliseconds as an int"),
+        ({"delay_ms": True}, "delay_ms is True; allowed: milliseconds as an int"),
+        ({"delay_ms": 1 << 70}, "delay_ms is .* allowed: 40 years"),
+        ({"due_in_ms": 1}, "unknown field 'due_in_ms'; allowed: .*due_ms"),
+    ],
+)
+def test_milliseconds_that_are_not_allowed(fields: dict[str, Any], words: str) -> None:
+    with pytest.raises(InvalidMessageError, match=words):
+        row_of({"topic": "t", "body": b"b", **fields})
     good, bad = {"topic": "t", "body": ""}, {"topic": "t", "body": "", "tries": 0}
     with pytest.raises(InvalidMessageError, match=r"^row 1: tries is 0") as caught:
         list(rows_of([good, bad]))

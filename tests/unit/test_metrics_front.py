@@ -264,6 +264,7 @@ def test_ipv6(tmp_path: Path) -> None:
 
 def test_the_documented_metrics_are_those_there_are(served: Served) -> None:
     b = served.broker
+    b.set_push("s", topic="a", url="https://example.com/")
     b.schedule("a", b"x")
     b.step()
     b.receive("a", "g")

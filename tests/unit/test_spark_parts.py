@@ -20,8 +20,10 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql import datasource as ds
 from pyspark.sql import types as t
+from pyspark.sql.datasource import CaseInsensitiveDict
 
 from tarry.api.admission import Limits
+from tarry.api.receipt import ids_of
 from tarry.base.errors import DiskFullError, InvalidArgumentError, InvalidMessageError
 from tarry.base.message import SCHEMA, UNNUMBERED, chunks
 from tarry.spark.broker_client import BulkAttempt
@@ -31,7 +33,8 @@ from tarry.spark.datasource.columns import check_columns
 from tarry.spark.datasource.filters import Bounds, Span
 from tarry.spark.datasource.options import ReadOptions, StreamOptions, WriteOptions
 from tarry.spark.datasource.rows import RowChecker
-from tarry.spark.datasource.shape import arrow_schema, derived_ids, instants
+from tarry.spark.datasource.shape import MESSAGE, Shape, arrow_schema, instants
+from tarry.spark.datasource.source import TarryDataSource
 from tarry.spark.datasource.staging import Load, can_reach
 from tarry.spark.datasource.stream import for_group, next_end
 from tarry.store import Store
@@ -64,7 +67,7 @@ def test_columns_that_are_allowed(columns: dict[str, t.DataType]) -> None:
 @pytest.mark.parametrize(
     ("columns", "words"),
     [
-        ({"Topic": TEXT}, r"unknown column 'Topic' \(did you mean 'topic'\?\)"),
+        ({"Topic ": TEXT}, r"unknown column 'Topic ' \(did you mean 'topic'\?\)"),
         ({"topic": TEXT, "body": t.VariantType(), "due_ms": LONG}, "column 'body' has type variant; allowed: binary"),
         ({"topic": TEXT, "body": struct(x=t.DayTimeIntervalType()), "due_ms": LONG}, "has no place in JSON"),
         ({"topic": TEXT, "body": t.MapType(t.DoubleType(), LONG), "due_ms": LONG}, "a map key of type double"),
@@ -93,6 +96,45 @@ def test_a_column_twice() -> None:
     schema = t.StructType([t.StructField("topic", TEXT), t.StructField("topic", TEXT)])
     with pytest.raises(InvalidMessageError, match="more than once"):
         check_columns(schema, {})
+    schema = t.StructType([t.StructField("topic", TEXT), t.StructField("TOPIC", TEXT)])
+    with pytest.raises(InvalidMessageError, match="column 'TOPIC' is there more than once"):
+        check_columns(schema, {})
+
+
+def test_capitals_of_a_column_do_not_count() -> None:
+    """As in Spark, which is ``spark.sql.caseSensitive=false`` by default."""
+    names = {"Topic": TEXT, "BODY": t.StructType([t.StructField("N", t.LongType())]), "Due_Ms": t.LongType()}
+    check_columns(t.StructType([t.StructField(name, kind) for name, kind in names.items()]), {})
+    with pytest.raises(InvalidMessageError, match="column 'DUE' has type bigint; allowed: timestamp"):
+        check_columns(t.StructType([t.StructField("DUE", t.LongType())]), {"topic": "t"})
+    batch = pa.RecordBatch.from_pydict({"Topic": ["t", None], "BODY": [{"N": 1}, {"N": 2}], "Due_Ms": [NOW_MS + 9] * 2})
+    [rows] = RowChecker(NOW_MS, Limits(), {"topic": "other"}).admitted([batch], 0)
+    assert rows.column("topic").to_pylist() == ["t", "other"]
+    assert rows.column("body").to_pylist() == [b'{"N":1}', b'{"N":2}']
+    assert rows.column("due_ms").to_pylist() == [NOW_MS + 9] * 2
+
+
+def test_columns_are_read_by_any_capitals() -> None:
+    schema = t.StructType([t.StructField("Topic", TEXT), t.StructField("SEQ", t.LongType())])
+    shape = Shape.of(schema, MESSAGE)
+    assert shape.needed() == ["topic", "seq"]
+    shaped = shape.shaped({"topic": pa.array(["t"]), "seq": pa.array([7], pa.int64())})
+    assert shaped.to_pylist() == [{"Topic": "t", "SEQ": 7}]
+    bounds = Bounds().narrowed([ds.EqualTo(("TOPIC",), "t"), ds.LessThan(("Due_Ms",), 5)])
+    assert (bounds.topics, bounds.due_ms.high) == ({"t"}, 4)
+
+
+def test_options_of_a_stream_are_checked_when_it_is_loaded() -> None:
+    good = {"endpoint": "h:1", "topic": "t", "group": "g"}
+    assert "offset" in TarryDataSource(CaseInsensitiveDict(good)).schema().names
+    for wrong in ({"startingOffsets": "newest"}, {"maxRowsPerTrigger": "0"}, {"tpic": "x"}, {"topic": ""}):
+        with pytest.raises(InvalidArgumentError, match=next(iter(wrong))):
+            TarryDataSource(CaseInsensitiveDict({**good, **wrong})).schema()
+    for alone in ({"startingOffsets": "latest"}, {"maxRowsPerTrigger": "1"}):
+        with pytest.raises(InvalidArgumentError, match="'group' is missing; a stream is read of a topic, by a group"):
+            TarryDataSource(CaseInsensitiveDict({"endpoint": "h:1", "topic": "t", **alone})).schema()
+    with pytest.raises(InvalidArgumentError, match="unknown option 'tpic'"):
+        TarryDataSource(CaseInsensitiveDict({"endpoint": "h:1", "tpic": "t"})).schema()
 
 
 # -- options -----------------------------------------------------------------------------------------------------------
@@ -110,6 +152,7 @@ def test_options() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
+        ({}, "option 'endpoint' is missing; .*INSERT INTO gives a data source no"),
         ({"endpoint": "h:99999"}, "allowed: HOST:PORT"),
         ({"endpoint": "grpc://h:1"}, "allowed: HOST:PORT"),
         ({"endpoint": "h:1", "tries": "many"}, "option 'tries' is 'many'; allowed: a whole number, 0 or more"),
@@ -395,9 +438,9 @@ def test_bounds_leave_out_nothing_that_the_filter_wants(micros: int, kind: Any) 
 
 def test_ids_and_instants() -> None:
     seqs = pa.array([0, 255, (1 << 62) + 7, -1], pa.int64())
-    assert derived_ids(seqs).to_pylist() == [f"{s & (1 << 64) - 1:016x}" for s in seqs.to_pylist()]
-    assert derived_ids(seqs.slice(1, 2)).to_pylist() == [f"{255:016x}", f"{(1 << 62) + 7:016x}"]
-    assert derived_ids(pa.array([], pa.int64())).to_pylist() == []
+    assert ids_of(seqs).to_pylist() == [f"{s & (1 << 64) - 1:016x}" for s in seqs.to_pylist()]
+    assert ids_of(seqs.slice(1, 2)).to_pylist() == [f"{255:016x}", f"{(1 << 62) + 7:016x}"]
+    assert ids_of(pa.array([], pa.int64())).to_pylist() == []
     shown = instants(pa.array([AT_MS, None, 1 << 60], pa.int64()))
     assert shown.to_pylist() == [datetime(2026, 11, 21, 12, tzinfo=UTC), None, None]
     assert arrow_schema(("due",)).field("due").type == shown.type

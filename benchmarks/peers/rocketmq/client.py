@@ -1,9 +1,10 @@
-"""RocketMQ's official Java client as a measuring tool: :func:`send`, :func:`herd`, :func:`paced`, of any v5 endpoint.
+"""RocketMQ's official Java clients as a measuring tool: :func:`send`, :func:`herd`, :func:`paced`, of any endpoint.
 
 Each runs ``client/src/Bench.java`` in a process of its own and gives back its one line of JSON. All of them know
 ``inflight`` (sends without an answer), ``body`` (bytes) and ``warm_s``; those that consume know ``threads``, ``cache``
 (messages without an acknowledgement), ``patience_s`` (without a message until the rest is lost) and ``linger_s`` (for
-duplicates). ``python -m benchmarks.peers.rocketmq.client send HOST:PORT TOPIC count=1000`` does the same by hand.
+duplicates). With ``classic=1`` the client is the classic one, and the endpoint a name server.
+``python -m benchmarks.peers.rocketmq.client send HOST:PORT TOPIC count=1000`` does the same by hand.
 """
 
 from __future__ import annotations

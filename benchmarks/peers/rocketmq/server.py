@@ -19,12 +19,14 @@ from pathlib import Path
 from benchmarks.harness import workspace
 from benchmarks.peers.rocketmq.maven import class_path
 from benchmarks.peers.rocketmq.route import has_route
+from tarry.fronts.rocketmq.classic.codes import RequestCode
+from tarry.fronts.rocketmq.classic.frames import Command, decode, encode
 from tarry.spark.runtime.java import find_java_home
 
 PROJECT = Path(__file__).with_name("server")
 VERSION = "5.5.0"
 TYPES = ("NORMAL", "DELAY", "FIFO", "TRANSACTION")
-START_S_MAX, STOP_S_MAX, ADMIN_S_MAX = 300, 60, 300
+START_S_MAX, STOP_S_MAX, ADMIN_S_MAX, ROUTE_S_MAX = 300, 60, 300, 10
 
 # Upstream's bin/runbroker.sh and bin/runserver.sh, but for the sizes: those are for machines with 32 GB, and of its
 # regions of 16 MB a small heap has too few. Of Java 17, RocketMQ needs nothing opened.
@@ -47,18 +49,29 @@ class RocketMQ:
     """One of each; :meth:`kill` and :meth:`start` as often as wanted, on the same directory and ports."""
 
     def __init__(
-        self, directory: Path, *, sync_flush: bool = True, heap: str = "1g", broker: Mapping[str, str] | None = None
+        self,
+        directory: Path,
+        *,
+        sync_flush: bool = True,
+        heap: str = "1g",
+        broker: Mapping[str, str] | None = None,
+        proxy: bool = True,
     ) -> None:
-        """``sync_flush``: a send is acknowledged after its fsync. ``broker``: more of its settings."""
+        """``sync_flush``: a send is acknowledged after its fsync. ``broker``: more of its settings. ``proxy``: whether
+        there is one, for v5 clients.
+        """
         self.directory = directory
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self._java = str(find_java_home(directory) / "bin" / "java")
         self._class_path = class_path(PROJECT, f"rocketmq-{VERSION}")
         self._heap = heap
         self._topics: list[str] = []
-        namesrv, proxy, remoting, replicas = _free_port(), _free_port(), _free_port(), _free_port()
+        namesrv, proxy_port, remoting, replicas = _free_port(), _free_port(), _free_port(), _free_port()
         self._broker = _free_port(also=-2)  # the broker takes the port two below, too, for its "VIP channel"
-        self.endpoint = f"127.0.0.1:{proxy}"
+        self.endpoint = f"127.0.0.1:{proxy_port}"
+        self.name_server = f"127.0.0.1:{namesrv}"
+        """For classic clients."""
+        self._main = {name: main for name, main in _MAIN.items() if proxy or name != "proxy"}
         self._write("namesrv.properties", {"listenPort": namesrv})
         settings = {
             "brokerClusterName": "DefaultCluster",
@@ -84,7 +97,7 @@ class RocketMQ:
             "proxyMode": "CLUSTER",
             "namesrvAddr": f"127.0.0.1:{namesrv}",
             "localServeAddr": "127.0.0.1",
-            "grpcServerPort": proxy,
+            "grpcServerPort": proxy_port,
             "remotingListenPort": remoting,
             "useDelayLevel": False,
         }
@@ -97,7 +110,7 @@ class RocketMQ:
             "broker": ["-c", str(self.directory / "broker.properties")],
             "proxy": ["-pc", str(self.directory / "rmq-proxy.json")],
         }
-        for name, (main, line) in _MAIN.items():
+        for name, (main, line) in self._main.items():
             if name not in self.processes:
                 own = _BROKER_JAVA if name == "broker" else ()
                 heap = "256m" if name == "namesrv" else self._heap
@@ -167,10 +180,19 @@ class RocketMQ:
 
     def _wait_for_route(self, topic: str) -> None:
         deadline = time.monotonic() + START_S_MAX
-        while not has_route(self.endpoint, topic):
+        while not (has_route(self.endpoint, topic) if "proxy" in self._main else self._has_classic_route(topic)):
             if time.monotonic() > deadline:
                 raise RuntimeError(f"RocketMQ's proxy has no route to topic {topic} after {START_S_MAX} s")
             time.sleep(0.1)
+
+    def _has_classic_route(self, topic: str) -> bool:
+        """Whether the name server knows the topic: 0 is SUCCESS."""
+        host, _, port = self.name_server.rpartition(":")
+        with socket.create_connection((host, int(port)), timeout=ROUTE_S_MAX) as connection:
+            connection.sendall(encode(Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic})))
+            with connection.makefile("rb") as answers:
+                length = answers.read(4)
+                return decode(length + answers.read(int.from_bytes(length, "big"))).code == 0
 
     def _write(self, name: str, settings: Mapping[str, object]) -> None:
         (self.directory / name).write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
@@ -178,11 +200,11 @@ class RocketMQ:
 
 @contextmanager
 def rocketmq_server(
-    *, sync_flush: bool = True, heap: str = "1g", broker: Mapping[str, str] | None = None
+    *, sync_flush: bool = True, heap: str = "1g", broker: Mapping[str, str] | None = None, proxy: bool = True
 ) -> Iterator[RocketMQ]:
     """A RocketMQ that runs, and is gone at the end with all its data; TARRY_BENCH_DIR chooses the disk."""
     with workspace() as directory:
-        server = RocketMQ(directory, sync_flush=sync_flush, heap=heap, broker=broker)
+        server = RocketMQ(directory, sync_flush=sync_flush, heap=heap, broker=broker, proxy=proxy)
         try:
             server.start()
             yield server

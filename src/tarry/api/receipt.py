@@ -7,14 +7,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from tarry.base import handle
 from tarry.base.types import Int64s
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_HEX = np.array([list(f"{i:02x}".encode()) for i in range(256)], np.uint8)
 
 
 OUTCOMES = ("scheduled", "replaced", "kept", "duplicate")
@@ -29,6 +32,15 @@ PLACED = np.dtype(
 def id_of(seq: int) -> str:
     """The id of a message whose producer gave it none."""
     return f"{seq:016x}"
+
+
+def ids_of(seq: pa.Array) -> pa.Array:
+    """:func:`id_of` of many: a string column."""
+    numbers = np.ascontiguousarray(seq.to_numpy(zero_copy_only=False), ">i8")
+    digits = np.ascontiguousarray(_HEX[numbers.view(np.uint8)])
+    offsets = np.arange(0, 16 * len(numbers) + 1, 16, dtype=np.int32)
+    buffers: list[Any] = [None, pa.py_buffer(offsets), pa.py_buffer(digits)]
+    return pa.Array.from_buffers(pa.string(), len(numbers), buffers)
 
 
 class Receipt:

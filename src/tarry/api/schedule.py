@@ -27,7 +27,7 @@ from tarry.api.values import (
     when,
 )
 from tarry.base.delay import Delay
-from tarry.base.errors import InvalidArgumentError, InvalidMessageError, MessageTooLargeError
+from tarry.base.errors import DelayTooLongError, InvalidArgumentError, InvalidMessageError, MessageTooLargeError
 from tarry.base.message import LATE_WAYS, PROPERTIES, Message
 
 if TYPE_CHECKING:
@@ -95,7 +95,9 @@ class MessageOptions(TypedDict, total=False):
     late: str | None
 
 
-_ARGUMENTS = ("topic", "body", "delay", "due", *MessageOptions.__annotations__)
+_IN_MS = {"due_ms": "due", "delay_ms": "delay", "ttl_ms": "ttl"}
+"""What a dict may say instead of an argument, as columns of a batch are called: whole milliseconds."""
+_ARGUMENTS = ("topic", "body", "delay", "due", *MessageOptions.__annotations__, *_IN_MS)
 
 
 def make_row(
@@ -166,7 +168,9 @@ def plain_row(topic: str, body: bytes | str, delay: Delay | None, due: datetime 
 
 
 def row_of(message: Message | Mapping[str, Any]) -> Row:
-    """The row of a :class:`~tarry.base.message.Message`, or of a dict with the arguments of ``schedule``."""
+    """The row of a :class:`~tarry.base.message.Message`, or of a dict with the arguments of ``schedule``; or with
+    ``due_ms``, ``delay_ms``, ``ttl_ms`` instead of those without ``_ms``.
+    """
     if isinstance(message, Message):
         given: dict[str, Any] = {f.name: getattr(message, f.name) for f in fields(message)}
         ttl_ms = given.pop("ttl_ms")
@@ -180,7 +184,25 @@ def row_of(message: Message | Mapping[str, Any]) -> Row:
     if unknown or missing:
         problem = f"unknown field {unknown[0]!r}" if unknown else f"field {min(missing)!r} is missing"
         raise InvalidMessageError(f"{problem}; allowed: {', '.join(_ARGUMENTS)}")
-    return make_row(**message)
+    return make_row(**message if _IN_MS.keys().isdisjoint(message) else _arguments(message))
+
+
+def _arguments(message: Mapping[str, Any]) -> dict[str, Any]:
+    given = {name: value for name, value in message.items() if name not in _IN_MS}
+    for name, argument in _IN_MS.items():
+        ms = message.get(name)
+        if ms is None:
+            continue
+        if isinstance(ms, bool) or not isinstance(ms, int):
+            raise InvalidMessageError(f"{name} is {ms!r:.80}; allowed: milliseconds as an int")
+        if given.get(argument) is not None:
+            other = f"{argument} {given[argument]!r:.80}"
+            raise InvalidMessageError(f"{name} {ms} and {other} are both given; allowed: one of them")
+        try:
+            given[argument] = ms if name == "due_ms" else timedelta(milliseconds=ms)
+        except OverflowError as error:
+            raise DelayTooLongError(f"{name} is {ms!r:.60}; allowed: 40 years, or what the broker has") from error
+    return given
 
 
 def rows_of(messages: Iterable[Message | Mapping[str, Any]]) -> Iterable[Row]:

@@ -19,6 +19,7 @@ _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 _COMPATIBLE = ipaddress.IPv6Network("::/96")
 _UNSAFE = (
     ipaddress.ip_network("168.63.129.16/32"),  # Azure's metadata, at an address that looks public
+    ipaddress.ip_network("192.0.0.0/24"),  # of protocols; Oracle's metadata
     ipaddress.ip_network("192.88.99.0/24"),  # relays of 6to4
     ipaddress.ip_network("100.64.0.0/10"),  # a provider's own network; Alibaba's metadata
 )

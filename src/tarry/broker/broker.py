@@ -208,5 +208,8 @@ class Broker(Calls):
         self.close()
 
 
-_ALWAYS = (ops.GetStatus, ops.GetOverview, ops.Ping, ops.SetPipelineStatus, ops.GetPending)
+_ALWAYS = (
+    *(ops.GetStatus, ops.GetOverview, ops.Ping, ops.SetPipelineStatus, ops.GetPending),
+    ops.ListPushSubscriptions,
+)
 """What is answered also by a broker that has failed, or is closed."""

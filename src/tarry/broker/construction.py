@@ -139,6 +139,7 @@ def _make_queries(
     opened: OpenedFiles,
     path: MessagePath,
     background: _Background,
+    push: Push,
 ) -> _Asking:
     clock, lateness, ready = around.clock, around.lateness, opened.ready
     decisions, groups, accepting = path.window.decisions, path.delivery.groups, path.accepting
@@ -161,6 +162,7 @@ def _make_queries(
         loader,
         background.scrub,
         opened.registry,
+        push,
     )
     history = HistorySources(places, ready, groups, groups.dead_letters, finder, decisions.outcome_of, opened.secret)
     queries = Queries(
@@ -201,7 +203,8 @@ def _assemble(around: Surroundings, opened: OpenedFiles, path: MessagePath) -> C
     window, accepting, delivery = path.window, path.accepting, path.delivery
     groups = delivery.groups
     background = _make_background(around, opened, path)
-    asking = _make_queries(around, opened, path, background)
+    push = Push(PushFile(around.files, around.config.data), groups, around.config, around.clock)
+    asking = _make_queries(around, opened, path, background, push)
     return Components(
         lock=opened.lock,
         secret=opened.secret,
@@ -221,7 +224,7 @@ def _assemble(around: Surroundings, opened: OpenedFiles, path: MessagePath) -> C
         series=delivery.series,
         groups=groups,
         dead_letters=groups.dead_letters,
-        push=Push(PushFile(around.files, around.config.data), groups, around.config, around.clock),
+        push=push,
         jobs=opened.jobs,
         lateness=around.lateness,
         acceptance=accepting.acceptance,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
@@ -105,6 +106,10 @@ class Push:
         """All of them, or those of a topic, by name."""
         found = self._subscriptions
         return [self._info(found[name]) for name in sorted(found) if topic in (None, found[name].topic)]
+
+    def states(self) -> dict[str, int]:
+        """How many subscriptions are in which state."""
+        return dict(Counter(info.state for info in self.infos(None)))
 
     def attempts(self, name: str | None, id: str | None, failed: bool, limit: int) -> list[PushAttempt]:
         """See :class:`tarry.api.operations.ListPushAttempts`; none where this broker does not push."""

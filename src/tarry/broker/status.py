@@ -11,6 +11,7 @@ from tarry.broker.damage import Damage
 from tarry.broker.health import Health
 from tarry.broker.pipeline import Pipeline
 from tarry.broker.progress import Progress
+from tarry.broker.push import Push
 from tarry.broker.queries.lateness import Lateness
 from tarry.broker.scrub import Scrub
 from tarry.broker.store_view import StoreFollower
@@ -37,6 +38,7 @@ class Status:
     _loader: Loader
     _scrub: Scrub
     _registry: Registry
+    _push: Push
     _started_ms: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -72,6 +74,7 @@ class Status:
             "registry": {"in_use": self._registry.exists, "made_again_ms": self._registry.made_again_ms},
             "checkpoint": {"fired_until_ms": last.fired_until_ms, "fired_seq": last.fired_seq},
             "pipeline": self._pipeline.status,
+            "push": self._push.states(),
         }
 
     def ping(self) -> dict[str, Any]:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tarry.base.errors import InvalidArgumentError
 from tarry.cli import output
+from tarry.cli.ledger import Ledger, LedgerFile, open_ledger
 from tarry.cli.options import DEFAULT_ENDPOINT, Endpoint, Json, Start, connect, duration_ms
 
 if TYPE_CHECKING:
@@ -34,6 +36,7 @@ def receive(
     broadcast: Annotated[
         str | None, typer.Option("--broadcast", metavar="NAME", help="All messages, not a share, for this consumer.")
     ] = None,
+    ledger: LedgerFile = None,
     endpoint: Endpoint = DEFAULT_ENDPOINT,
     json: Json = False,
 ) -> None:
@@ -44,7 +47,7 @@ def receive(
 
     \b
     tarry receive orders --group billing --wait 1m
-    tarry receive orders --group billing --max 100 --json
+    tarry receive orders --group billing --max 100 --json --ledger got.jsonl
     tarry receive orders --group billing --follow --json | jq -r .body
     """
     wait_ms = duration_ms(wait, "--wait")
@@ -52,13 +55,15 @@ def receive(
         raise InvalidArgumentError(
             "--follow with --no-ack would print the same messages for ever; allowed: one of them"
         )
-    with connect(endpoint) as client:
+    # A consumer of a broadcast is a group of its own.
+    show = partial(_show, json=json, group=group if broadcast is None else f"{group}@{broadcast}")
+    with open_ledger(ledger) as rows, connect(endpoint) as client:
         if follow:
-            _follow(client, topic, json, group=group, start=start, broadcast=broadcast)
+            _follow(client, topic, partial(show, ledger=rows), group=group, start=start, broadcast=broadcast)
             return
         count = 0
         for message in _messages(client, topic, most, wait_ms, group=group, start=start, broadcast=broadcast):
-            _show(message, json)
+            show(message, ledger=rows)
             count += 1
             if ack:
                 message.ack()
@@ -79,14 +84,15 @@ def _messages(client: Client, topic: str, most: int, wait_ms: int, **source: Any
             return
 
 
-def _follow(client: Client, topic: str, json: bool, **source: Any) -> None:
+def _follow(client: Client, topic: str, show: Callable[[Delivery], None], **source: Any) -> None:
     with client.consume(topic, **source) as consumer:
         for message in consumer:
-            _show(message, json)
+            show(message)
             message.ack()
 
 
-def _show(message: Delivery, json: bool) -> None:
+def _show(message: Delivery, *, json: bool, group: str, ledger: Ledger) -> None:
+    ledger.delivered(message, group)
     if not json:
         due = output.instant(message.due_ms)
         output.line(f"{due} +{message.lateness_ms:.1f} ms  {message.id}  {output.body_text(message.body)}")

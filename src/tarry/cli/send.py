@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
@@ -12,8 +13,15 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 
-from tarry.base.errors import InvalidArgumentError, InvalidMessageError, MessageTooLargeError, TarryError
+from tarry.base.errors import (
+    InvalidArgumentError,
+    InvalidMessageError,
+    MessageTooLargeError,
+    TarryError,
+    UnavailableError,
+)
 from tarry.cli import output
+from tarry.cli.ledger import Ledger, LedgerFile, open_ledger
 from tarry.cli.options import DEFAULT_ENDPOINT, Delayed, Due, Endpoint, Json, Level, connect, duration_ms, when
 from tarry.cli.recurrence import Cron, Every, Rule, Times, Until, Zone, repeat_json
 
@@ -68,6 +76,7 @@ def send(
     times: Times = None,
     until: Until = None,
     id: Id = None,
+    ledger: LedgerFile = None,
     endpoint: Endpoint = DEFAULT_ENDPOINT,
     json: Json = False,
 ) -> None:
@@ -79,7 +88,7 @@ def send(
     tarry send orders 'unpaid?' --delay 30m
     tarry send orders --file order.json --due 2026-12-01T06:00:00Z --key order-7
     echo hello | tarry send greetings --delay 5s --json
-    tarry send orders --lines --file orders.txt --delay 1h
+    tarry send orders --lines --file orders.txt --delay 1h --ledger sent.jsonl
     tarry send reports 'make it' --cron '0 9 * * MON-FRI' --zone Europe/Berlin --key daily
     """
     column, value = when(delay, due, level)
@@ -101,18 +110,24 @@ def send(
     if body is not None and (file is not None or lines):
         raise InvalidArgumentError("a body, and --file or --lines, are given; allowed: one of them")
     _check_names(fields, lines)
-    if body is not None:
-        _send_one(endpoint, fields, body.encode(errors="surrogateescape"), json)
-    else:
-        _send_file(endpoint, fields, file, lines, json)
+    if ledger is not None and fields["repeat"] is not None:
+        raise InvalidArgumentError(
+            f"--ledger {ledger} with a series: each of its occurrences is a message of its own, of which the answer "
+            "tells nothing; allowed: a message without --repeat, --every and --cron"
+        )
+    with open_ledger(ledger) as rows:
+        if body is not None:
+            _send_one(endpoint, fields, body.encode(errors="surrogateescape"), rows, json)
+        else:
+            _send_file(endpoint, fields, file, lines, rows, json)
 
 
-def _send_file(endpoint: str, fields: Fields, file: Path | None, lines: bool, json: bool) -> None:
+def _send_file(endpoint: str, fields: Fields, file: Path | None, lines: bool, ledger: Ledger, json: bool) -> None:
     with _open(file) as source:
         if lines:
-            _send_lines(endpoint, fields, source, json)
+            _send_lines(endpoint, fields, source, ledger, json)
         else:
-            _send_one(endpoint, fields, source.read(), json)
+            _send_one(endpoint, fields, source.read(), ledger, json)
 
 
 def _check_names(fields: Fields, lines: bool) -> None:
@@ -125,22 +140,27 @@ def _check_names(fields: Fields, lines: bool) -> None:
             )
 
 
-def _send_one(endpoint: str, fields: Fields, body: bytes, json: bool) -> None:
+def _send_one(endpoint: str, fields: Fields, body: bytes, ledger: Ledger, json: bool) -> None:
+    asked_ms = time.time_ns() // 1_000_000
     try:
         with connect(endpoint) as client:
             [accepted] = client.schedule_batch(_batch(fields, [body]))
     except InvalidMessageError as error:
         raise type(error)(str(error).removeprefix("row 0: ")) from error
+    except UnavailableError:
+        ledger.unanswered(fields["topic"], fields["id"])
+        raise
     [receipt] = accepted.receipts([fields["id"]])
+    ledger.accepted(fields["topic"], [receipt], asked_ms=asked_ms, ttl_ms=fields["ttl_ms"])
     output.receipt(receipt, json)
 
 
-def _send_lines(endpoint: str, fields: Fields, source: BinaryIO, json: bool) -> None:
-    count = _Count()
+def _send_lines(endpoint: str, fields: Fields, source: BinaryIO, ledger: Ledger, json: bool) -> None:
+    count = _Count(ledger, fields)
     try:
         with connect(endpoint) as client, _progress(source) as advance:
             for bodies in _lines(source):
-                before = count.rows
+                before = count.start()
                 try:
                     client.schedule_batch(_batch(fields, bodies), progress=count.add)
                 except InvalidMessageError as error:
@@ -156,14 +176,24 @@ def _send_lines(endpoint: str, fields: Fields, source: BinaryIO, json: bool) -> 
 
 
 class _Count:
-    """How many lines were accepted, and under which numbers."""
+    """How many lines were accepted, and under which numbers; they go to the ledger, too."""
 
-    def __init__(self) -> None:
+    def __init__(self, ledger: Ledger, fields: Fields) -> None:
+        self._ledger, self._fields = ledger, fields
+        self._asked_ms = 0
         self.rows = 0
         self.first_seq: int | None = None
         self.last_seq: int | None = None
 
+    def start(self) -> int:
+        """Some more lines are sent; how many were accepted before."""
+        self._asked_ms = time.time_ns() // 1_000_000
+        return self.rows
+
     def add(self, accepted: Accepted) -> None:
+        receipts = accepted.receipts([None] * accepted.count)
+        ttl_ms = self._fields["ttl_ms"]
+        self._ledger.accepted(self._fields["topic"], receipts, asked_ms=self._asked_ms, ttl_ms=ttl_ms)
         self.rows += accepted.count
         self.first_seq = accepted.first_seq if self.first_seq is None else self.first_seq
         self.last_seq = accepted.first_seq + accepted.count - 1

@@ -18,8 +18,9 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from tarry.api.receipt import id_of
+from tarry.api.receipt import id_of, ids_of
 from tarry.api.wire import Op
 from tarry.base.delay import Delay, due_from_delay
 from tarry.base.errors import InvalidArgumentError
@@ -46,6 +47,13 @@ class _Lists(dict[str, list[Any]]):
             values = column.to_pylist()
         self[name] = values
         return values
+
+
+def _with_ids(data: pa.RecordBatch) -> pa.RecordBatch:
+    ids = data.column("id")
+    if not ids.null_count:
+        return data
+    return data.set_column(data.schema.get_field_index("id"), "id", pc.coalesce(ids, ids_of(data.column("seq"))))
 
 
 class Settles(Protocol):
@@ -80,11 +88,11 @@ class DeliveryBatch:
     nothing (the message comes again then).
     """
 
-    __slots__ = ("_acked_read", "_open", "acked", "arrived_ms", "clean", "data", "lists", "settler", "source")
+    __slots__ = ("_acked_read", "_data", "_open", "_raw", "acked", "arrived_ms", "clean", "lists", "settler", "source")
 
     def __init__(self, data: pa.RecordBatch, settler: Settles, source: tuple[str, str]) -> None:
-        self.data = data
-        """An Arrow record batch: the columns of a message, and ``offset``, ``lease``, ``attempt``."""
+        self._raw = data
+        self._data: pa.RecordBatch | None = None
         self.source = source
         self.settler = settler
         self.arrived_ms = time.time() * 1000
@@ -94,15 +102,24 @@ class DeliveryBatch:
         self._acked_read = 0
         self._open: npt.NDArray[np.bool_] | None = None
 
+    @property
+    def data(self) -> pa.RecordBatch:
+        """An Arrow record batch: the columns of a message, and ``offset``, ``lease``, ``attempt``. A message that was
+        given no id has the one that is made of its seq, as :attr:`Delivery.id`.
+        """
+        if self._data is None:
+            self._data = _with_ids(self._raw)
+        return self._data
+
     def __len__(self) -> int:
-        return int(self.data.num_rows)
+        return int(self._raw.num_rows)
 
     def __iter__(self) -> Iterator[Delivery]:
         return iter(self.messages())
 
     def messages(self) -> list[Delivery]:
         """The messages, in order."""
-        return list(map(Delivery, repeat(self), range(self.data.num_rows)))
+        return list(map(Delivery, repeat(self), range(self._raw.num_rows)))
 
     def ack(self) -> None:
         """Acknowledge all of it. Returns at once; see :meth:`Consumer.flush`."""
@@ -149,7 +166,7 @@ class DeliveryBatch:
         return self._column("lease")[rows], self._column("offset")[rows]
 
     def _column(self, name: str) -> Int64s:
-        column: Int64s = self.data.column(name).to_numpy()
+        column: Int64s = self._raw.column(name).to_numpy()
         return column
 
 

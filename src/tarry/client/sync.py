@@ -80,7 +80,8 @@ class Client(Calls):
             ) from None
 
     def schedule_many(self, messages: Iterable[Message | Mapping[str, Any]]) -> list[Receipt]:
-        """Schedule messages, or dicts with the arguments of :meth:`schedule`; their receipts, in order.
+        """Schedule messages, or dicts with the arguments of :meth:`schedule`; their receipts, in order. A dict may have
+        ``due_ms``, ``delay_ms`` and ``ttl_ms`` instead of those without ``_ms``.
 
         They travel in chunks, several at a time; each chunk is accepted whole or not at all.
 

@@ -46,13 +46,13 @@ def _java(directory: Path) -> list[str]:
     ]
 
 
-def _classic_java(version: str, main: str = "classic.Main") -> Callable[[Path], list[str]]:
-    """A program for the classic client with that version of it."""
+def _classic_java(main: str, *settings: str) -> Callable[[Path], list[str]]:
+    """A program with the classic client, and its main class. ``settings``: Maven's, for its version."""
 
     def build_with(directory: Path) -> list[str]:
         if not _is_built(directory):
             words = ["compile", "dependency:copy-dependencies", "-DoutputDirectory=target/lib"]
-            _run(directory, "mvn", "-q", "-B", f"-Drocketmq.version={version}", *words)
+            _run(directory, "mvn", "-q", "-B", *settings, *words)
             _mark(directory)
         options = ["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Duser.home=."]
         return ["java", *options, "-cp", f"{directory}/target/classes:{directory}/target/lib/*", main]
@@ -91,9 +91,10 @@ LANGUAGES: dict[str, Callable[[Path], list[str]]] = {
     "go": _go,
     "rust": _rust,
     "classic-go": _go,
-    "classic-java": _classic_java("5.3.3"),
-    "classic-java-4.9": _classic_java("4.9.8"),
-    "classic-admin": _classic_java("5.3.3", "admin.Main"),
+    "classic-java": _classic_java("classic.Main"),
+    "classic-java-4.9": _classic_java("classic.Main", "-Drocketmq.version=4.9.8"),
+    "classic-admin": _classic_java("admin.Main", "-Drocketmq.version=5.3.3"),
+    "classic-spring": _classic_java("spring.Main"),
 }
 SOURCES = {"classic-java-4.9": "classic-java"}
 """Where a program is, if not under its own name."""

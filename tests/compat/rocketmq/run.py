@@ -1,7 +1,8 @@
 """The matrix of the official clients' languages and the scenarios: ``python -m tests.compat.rocketmq.run --help``.
 
 Builds each language's program outside of the tree, starts ``tarry serve``, runs, and prints a table. ``--language e2e``
-and what follows it is for RocketMQ's own tests: see :mod:`tests.compat.rocketmq.e2e`.
+and what follows it is for RocketMQ's own tests, see :mod:`tests.compat.rocketmq.e2e`; ``--language moving`` moves
+between the two: :mod:`tests.compat.rocketmq.moving`.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
-from . import e2e
+from . import e2e, moving
 from .programs import LANGUAGES, MissingToolError, build, cache, is_classic
 from .running import Result, run
-from .scenarios import SCENARIOS, Scenario
+from .scenarios import KEY, SCENARIOS, Scenario
 from .servers import GivenServer, NotInThisVersionError, Server, original_server, tarry_server
 
 MARKS = {"ok": "ok", "skipped": "-", "failed": "FAILED", "timeout": "TIMEOUT"}
@@ -34,14 +35,17 @@ def main(arguments: list[str] | None = None) -> int:
     words = sys.argv[1:] if arguments is None else arguments
     if words[:2] == ["--language", "e2e"]:
         return e2e.main(words[2:])
+    if words == ["--language", "moving"]:
+        return moving.main()
     options = _options(words)
     # Ended, it ends what it has started.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     directory = cache() / "runs" / time.strftime("%Y%m%d-%H%M%S")
     commands = _commands(options.language or list(LANGUAGES))
     try:
-        with _server(options, directory) as server:
-            results = list(_run(commands, options.scenario or list(SCENARIOS), server, directory, options.jobs))
+        names = options.scenario or list(SCENARIOS)
+        with _server(options, directory) as server, _signed_server(options, names, directory) as signed:
+            results = list(_run(commands, names, server, signed, directory, options.jobs))
     except NotInThisVersionError as error:
         print(error, file=sys.stderr)
         return 3
@@ -77,6 +81,19 @@ def _server(options: argparse.Namespace, directory: Path) -> Iterator[Server]:
             yield tarry
 
 
+@contextmanager
+def _signed_server(options: argparse.Namespace, names: list[str], directory: Path) -> Iterator[Server | None]:
+    """A Tarry that wants requests signed, for scenarios that sign; None: there are none, or the server is not ours."""
+    if options.endpoint or options.original or not any(SCENARIOS[name].signed for name in names):
+        yield None
+        return
+    directory.mkdir(parents=True, exist_ok=True)
+    keys = directory / "keys"
+    keys.write_text(" ".join(KEY) + "\n")
+    with tarry_server(directory / "signed", "--set", f"rocketmq_keys={keys}") as tarry:
+        yield tarry
+
+
 def _commands(languages: list[str]) -> dict[str, list[str]]:
     """How each language's program is run, as far as it can be built here."""
     found = {}
@@ -89,8 +106,14 @@ def _commands(languages: list[str]) -> dict[str, list[str]]:
 
 
 def _run(
-    commands: dict[str, list[str]], names: list[str], server: Server, directory: Path, jobs: int
+    commands: dict[str, list[str]],
+    names: list[str],
+    server: Server,
+    signed: Server | None,
+    directory: Path,
+    jobs: int,
 ) -> Iterator[Result]:
+    """``signed``: where scenarios are run that sign; None: they are run at ``server``, too."""
     pairs = [
         (SCENARIOS[name], language)
         for name, language in itertools.product(names, commands)
@@ -99,7 +122,8 @@ def _run(
 
     def one(pair: tuple[Scenario, str]) -> Result:
         scenario, language = pair
-        result = run(language, commands[language], scenario, server, directory / f"{language}-{scenario.name}")
+        place = signed if scenario.signed and signed is not None else server
+        result = run(language, commands[language], scenario, place, directory / f"{language}-{scenario.name}")
         with _said:
             said = result.reason or json.dumps(_own(result.facts), ensure_ascii=False)
             mark = MARKS[result.outcome]

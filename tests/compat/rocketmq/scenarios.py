@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+KEY = ("compat", "a-secret-of-the-tests")
+"""An access key and its secret."""
+
 
 @dataclass(frozen=True)
 class Scenario:
@@ -24,6 +27,8 @@ class Scenario:
     """So many times, the server is killed and started again while the program runs."""
     alone: bool = False
     """Nothing else runs at the same time."""
+    signed: bool = False
+    """The server takes only what is signed with :data:`KEY`."""
     quick: bool = True
     """Done within some 20 s."""
 
@@ -72,6 +77,8 @@ SCENARIOS = {
         Scenario("classic-pop", 150, quick=False),
         Scenario("classic-request", 120),
         Scenario("classic-admin", 300, quick=False),
+        Scenario("classic-signed", 120, extra=(*KEY, "JSON"), signed=True),
+        Scenario("classic-signed-binary", 120, extra=(*KEY, "ROCKETMQ"), signed=True),
         Scenario("classic-restarts", 300, restarts=3, alone=True, quick=False),
     )
 }

@@ -22,7 +22,8 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from tarry.api.operation import Caller
-from tarry.api.operations import GetOverview
+from tarry.api.operations import GetOverview, ListPushSubscriptions
+from tarry.api.push import PushInfo
 from tarry.base.histogram import Histogram
 
 TOPICS_MAX = 100
@@ -31,6 +32,7 @@ OTHERS = ""
 """The label of all others together."""
 LATENESS_S = (0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
 FSYNC_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
+PUSH_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 REPORT_MS_MAX = 60_000
 """A pipeline that the broker did not start is up as long as it reports this often."""
 STATES = ("ready", "leased", "waiting", "blocked", "burying")
@@ -83,6 +85,7 @@ class BrokerCollector(Collector):
         yield from _lateness(overview["lateness"])
         yield from _storage(overview)
         yield from _pipeline(overview["pipeline"], overview["now_ms"])
+        yield from _push(self._broker.call(ListPushSubscriptions()))
 
     def _by_topic(self, topics: dict[str, Any]) -> Iterator[Metric]:
         labelled = self._topics.select(topics["listed"], lambda row: row["topic"])
@@ -183,6 +186,28 @@ def _add(metric: Any, labels: list[str], plain: dict[str, Any], bounds: Iterable
     counts = histogram.counts_below([round(b * per_second) for b in bounds])
     buckets = [(str(b), float(c)) for b, c in zip(bounds, counts, strict=True)]
     metric.add_metric(labels, [*buckets, ("+Inf", float(histogram.count))], histogram.total / per_second)
+
+
+def _push(subscriptions: list[PushInfo]) -> Iterator[Metric]:
+    """Of all subscriptions, whose number is bounded by the broker."""
+    labels = ["subscription"]
+    requests = CounterMetricFamily(
+        "tarry_push_requests", "Requests of push subscriptions, by what came of them.", labels=[*labels, "outcome"]
+    )
+    durations = HistogramMetricFamily("tarry_push_duration_seconds", "How long pushes took.", labels=labels)
+    in_flight = GaugeMetricFamily("tarry_push_in_flight", "Requests without an answer yet.", labels=labels)
+    opened = CounterMetricFamily("tarry_push_breaker_opened", "Circuit breakers that opened.", labels=labels)
+    states = GaugeMetricFamily("tarry_push_state", "1 for the state it is in.", labels=[*labels, "state"])
+    for info in subscriptions:
+        names = [info.name]
+        requests.add_metric([*names, "pushed"], info.pushed)
+        requests.add_metric([*names, "failed"], info.failed)
+        if info.duration_us:
+            _add(durations, names, info.duration_us, PUSH_S, 1_000_000)
+        in_flight.add_metric(names, info.in_flight)
+        opened.add_metric(names, info.breaker_opened)
+        states.add_metric([*names, info.state], 1)
+    yield from (requests, durations, in_flight, opened, states)
 
 
 def _storage(overview: Mapping[str, Any]) -> Iterator[Metric]:

@@ -112,6 +112,11 @@ class Delivery:
         """Requests without an answer yet."""
         return len(self._running)
 
+    @property
+    def is_ending(self) -> bool:
+        """It takes nothing more."""
+        return self._ending
+
     def end(self) -> asyncio.Future[None]:
         """Take nothing more; done when what was sent has its answer. What was not sent is given back."""
         if not self._ending:

@@ -76,7 +76,7 @@ class AttemptLog:
             kept = [entry for log in logs for of, entries in log.items() if name in (None, of) for entry in entries]
         # A failed one may be in both.
         distinct = {
-            (entry[1], entry[2].attempt, entry[2].at_ms): entry
+            (entry[2].name, entry[1], entry[2].attempt, entry[2].at_ms): entry
             for entry in kept
             if id is None or id in (entry[1], entry[2].id)
         }

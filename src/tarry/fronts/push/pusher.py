@@ -58,6 +58,7 @@ class SubscriptionPusher:
         self._deliveries: dict[str, Delivery] = {}
         self._ending: set[Delivery] = set()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._pausing: set[str] = set()
         self._changing = asyncio.Lock()
         self._tests = itertools.count(1)
 
@@ -71,7 +72,8 @@ class SubscriptionPusher:
         async with self._changing:
             wanted = {name: s for name, s in self._broker.push.all().items() if not s.paused}
             for name, delivery in list(self._deliveries.items()):
-                if wanted.get(name) != delivery.subscription:
+                # One that has ended by itself is in the way, too, where it was resumed before we looked.
+                if delivery.is_ending or wanted.get(name) != delivery.subscription:
                     self._end(name)
             known = self._broker.push.all().keys()
             for name in [name for name in self._figures if name not in known]:
@@ -79,7 +81,7 @@ class SubscriptionPusher:
             self._attempts.keep(known)
             self._divide(len(wanted))
             for name, subscription in wanted.items():
-                if name not in self._deliveries:
+                if name not in self._deliveries and name not in self._pausing:
                     await self._begin(subscription)
 
     def _divide(self, count: int) -> None:
@@ -118,19 +120,24 @@ class SubscriptionPusher:
 
     def _pause(self, subscription: PushSubscription, reason: str) -> None:
         log.warning("push subscription %s is paused: %s", subscription.name, reason)
+        self._pausing.add(subscription.name)
         self._spawn(self._pause_durably(subscription, reason))
 
     async def _pause_durably(self, subscription: PushSubscription, reason: str) -> None:
         request = PausePushSubscription(subscription.name, reason[:REASON_MAX])
-        while self._broker.push.all().get(subscription.name) == subscription:  # else somebody has changed it
-            try:
-                await self._loop.run_in_executor(self._pool, self._broker.call, request)
-                return
-            except TarryError as error:
-                if not error.retryable:
-                    log.error("push subscription %s could not be paused: %s", subscription.name, error)
+        try:
+            while self._broker.push.all().get(subscription.name) == subscription:  # else somebody has changed it
+                try:
+                    await self._loop.run_in_executor(self._pool, self._broker.call, request)
                     return
-                await asyncio.sleep(RETRY_S)
+                except TarryError as error:
+                    log.error("push subscription %s could not be paused: %s", subscription.name, error)
+                    if not error.retryable:
+                        return
+                    await asyncio.sleep(RETRY_S)
+        finally:
+            self._pausing.discard(subscription.name)
+            self.on_change()
 
     # -- looking -----------------------------------------------------------------------------------------------------
 

@@ -74,22 +74,23 @@ _REFUSED = {
 
 
 def check_columns(schema: t.StructType, defaults: Mapping[str, object]) -> None:
-    """Refuse a DataFrame without the columns that messages need; ``defaults`` are the columns that options give.
+    """Refuse a DataFrame without the columns that messages need; ``defaults`` are the columns that options give. As in
+    Spark, ``Topic`` is ``topic``.
 
     Raises:
         InvalidMessageError: names the column, its type, and what is allowed.
     """
     seen: set[str] = set()
     for field in schema.fields:
-        name = field.name
+        name = field.name.lower()
         if name in _REFUSED:
-            raise InvalidMessageError(f"column {name!r} is not for bulk: {_REFUSED[name]}")
+            raise InvalidMessageError(f"column {field.name!r} is not for bulk: {_REFUSED[name]}")
         if name not in COLUMNS:
-            close = next((column for column in COLUMNS if column == name.lower().strip()), None)
+            close = next((column for column in COLUMNS if column == name.strip()), None)
             hint = f" (did you mean {close!r}?)" if close else ""
-            raise InvalidMessageError(f"unknown column {name!r}{hint}; allowed: {', '.join(COLUMNS)}")
+            raise InvalidMessageError(f"unknown column {field.name!r}{hint}; allowed: {', '.join(COLUMNS)}")
         if name in seen:
-            raise InvalidMessageError(f"column {name!r} is there more than once")
+            raise InvalidMessageError(f"column {field.name!r} is there more than once: capitals do not count")
         seen.add(name)
         _check_type(field)
     for name in ("topic", "body"):
@@ -105,7 +106,7 @@ def check_columns(schema: t.StructType, defaults: Mapping[str, object]) -> None:
 
 
 def _check_type(field: t.StructField) -> None:
-    name, kind = field.name, field.dataType
+    name, kind = field.name.lower(), field.dataType
     column = COLUMNS[name]
     if column.fits(kind):
         return
@@ -122,7 +123,7 @@ def _check_type(field: t.StructField) -> None:
         hint = "; for milliseconds name the column 'delay_ms'"
     elif name == "body" and (wrong := misfit(kind)) is not None:
         hint = f"; {wrong} has no place in JSON: cast it to string"
-    raise InvalidMessageError(f"column {name!r} has type {kind.simpleString()}; allowed: {column.allowed}{hint}")
+    raise InvalidMessageError(f"column {field.name!r} has type {kind.simpleString()}; allowed: {column.allowed}{hint}")
 
 
 def _check_ways(seen: set[str], defaults: Mapping[str, object]) -> None:

@@ -79,7 +79,7 @@ class Bounds:
 def _narrowed(bounds: Bounds, one: ds.Filter) -> Bounds:
     path: tuple[str, ...] = getattr(one, "attribute", ())
     value: Any = getattr(one, "value", None)
-    name = path[0] if len(path) == 1 else ""
+    name = path[0].lower() if len(path) == 1 else ""
     if name == "topic":
         values = value if isinstance(one, ds.In) else [value] if isinstance(one, (ds.EqualTo, ds.EqualNullSafe)) else []
         if values and all(isinstance(v, str) for v in values):

@@ -22,6 +22,8 @@ WRITE = ("endpoint", "mode", "job", "topic", "due_ms", "delay_ms", "delay_level"
 STREAM_WRITE = tuple(name for name in WRITE if name != "job")
 READ = ("endpoint", "what", "topic", "group", "after_ms", "until_ms", "start", "end", "pushFilters")
 STREAM_READ = ("endpoint", "topic", "group", "startingOffsets", "failOnDataLoss", "maxRowsPerTrigger")
+STREAM_ONLY = ("group", "startingOffsets", "failOnDataLoss", "maxRowsPerTrigger")
+"""By these a stream is told from a batch of what is pending."""
 
 DEFAULTS_INT = ("due_ms", "delay_ms", "delay_level", "ttl_ms", "expire_ms", "tries")
 
@@ -56,7 +58,10 @@ class WriteOptions:
             defaults["topic"] = _topic(options["topic"])
         if "tag" in options:
             defaults["tag"] = options["tag"]
-        return cls(_endpoint(options), _choice(options, "mode", WAYS, "auto"), job, defaults)
+        endpoint = _endpoint(
+            options, "; INSERT INTO gives a data source none of its table's options: write a DataFrame"
+        )
+        return cls(endpoint, _choice(options, "mode", WAYS, "auto"), job, defaults)
 
 
 @dataclass(frozen=True)
@@ -135,12 +140,12 @@ def _checked(given: Mapping[str, str], allowed: tuple[str, ...]) -> dict[str, st
     return options
 
 
-def _endpoint(options: Mapping[str, str]) -> str:
+def _endpoint(options: Mapping[str, str], hint: str = "") -> str:
     endpoint = options.get("endpoint")
     if not endpoint:
         raise InvalidArgumentError(
             "option 'endpoint' is missing; needed: HOST:PORT of the broker's Flight front, "
-            'as in .option("endpoint", "127.0.0.1:7611")'
+            f'as in .option("endpoint", "127.0.0.1:7611"){hint}'
         )
     address = _ADDRESS.match(endpoint)
     if address is None or not 0 < int(address[2]) < 1 << 16:

@@ -24,7 +24,7 @@ def sorted_by_due(df: DataFrame, partitions: int | None = None) -> DataFrame:
     Raises:
         InvalidMessageError: there is no column that says when, or several do.
     """
-    ways = [way for way in WAYS if way in df.columns]
+    ways = [name for way in WAYS for name in df.columns if name.lower() == way]
     if len(ways) != 1:
         raise InvalidMessageError(f"to sort by, exactly one of {', '.join(WAYS)} is needed; given: {ways or 'none'}")
     ranged = df.repartitionByRange(ways[0]) if partitions is None else df.repartitionByRange(partitions, ways[0])

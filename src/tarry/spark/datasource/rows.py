@@ -72,7 +72,8 @@ class RowChecker:
 
     def _producers(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The batch as :func:`tarry.api.admission.admit` takes it."""
-        columns = {name: _plain(name, column) for name, column in zip(batch.schema.names, batch.columns, strict=True)}
+        named = zip(map(str.lower, batch.schema.names), batch.columns, strict=True)  # Spark does not tell them apart
+        columns = {name: _plain(name, column) for name, column in named}
         for name, value in self.defaults.items():
             scalar = pa.scalar(value, _TYPES.get(name, pa.int64()))
             if name not in columns:

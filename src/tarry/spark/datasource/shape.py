@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import types as t
 
+from tarry.api.receipt import ids_of
 from tarry.base.errors import InvalidArgumentError
 
 _LONG, _STRING, _TIME = t.LongType(), t.StringType(), t.TimestampType()
@@ -45,7 +45,6 @@ SCHEMAS = {"pending": MESSAGE, "delivered": MESSAGE | OFFSET, "dead": MESSAGE | 
 STREAM = MESSAGE | OFFSET
 
 _SOURCES = {"due": ("due_ms",), "id": ("id", "seq"), "died": ("died_ms",)}
-_HEX = np.array([list(f"{i:02x}".encode()) for i in range(256)], np.uint8)
 
 
 def struct(columns: Mapping[str, t.DataType]) -> t.StructType:
@@ -55,9 +54,10 @@ def struct(columns: Mapping[str, t.DataType]) -> t.StructType:
 
 @dataclass(frozen=True)
 class Shape:
-    """The columns that are read, in order."""
+    """The columns that are read, in order; ``labels``: as the user writes them, for to Spark ``Topic`` is ``topic``."""
 
     names: tuple[str, ...]
+    labels: tuple[str, ...]
 
     @classmethod
     def of(cls, schema: t.StructType, columns: Mapping[str, t.DataType]) -> Shape:
@@ -67,15 +67,15 @@ class Shape:
             InvalidArgumentError: names the column, its type and what is allowed.
         """
         for field in schema.fields:
-            if field.name not in columns:
+            if field.name.lower() not in columns:
                 raise InvalidArgumentError(f"unknown column {field.name!r}; allowed: {', '.join(columns)}")
-            wanted = columns[field.name]
+            wanted = columns[field.name.lower()]
             if field.dataType != wanted:
                 given = field.dataType.simpleString()
                 raise InvalidArgumentError(
                     f"column {field.name!r} is to be read as {given}; allowed: {wanted.simpleString()}"
                 )
-        return cls(tuple(schema.names))
+        return cls(tuple(name.lower() for name in schema.names), tuple(schema.names))
 
     def needed(self, *also: str) -> list[str]:
         """The message's own columns that these are made of, and others."""
@@ -85,7 +85,9 @@ class Shape:
     def shaped(self, given: Mapping[str, pa.Array]) -> pa.RecordBatch:
         """Rows as Spark requires them: exactly these columns in exactly these types."""
         columns = [_column(name, given) for name in self.names]
-        return pa.RecordBatch.from_arrays(columns, schema=arrow_schema(self.names))
+        schema = arrow_schema(self.names)
+        fields = [schema.field(i).with_name(label) for i, label in enumerate(self.labels)]
+        return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
 
 
 def by_name(batch: pa.RecordBatch) -> dict[str, pa.Array]:
@@ -106,7 +108,7 @@ def _column(name: str, given: Mapping[str, pa.Array]) -> pa.Array:
         return instants(given[f"{name}_ms"])
     column = given[name]
     if name == "id" and column.null_count:
-        column = pc.coalesce(column, derived_ids(given["seq"]))
+        column = pc.coalesce(column, ids_of(given["seq"]))
     kind = arrow_schema((name,)).field(0).type
     return column if column.type == kind else column.cast(kind)
 
@@ -115,12 +117,3 @@ def instants(ms: pa.Array) -> pa.Array:
     """Milliseconds as timestamps; what microseconds cannot say is null."""
     fits = pc.less_equal(pc.abs(ms), np.iinfo(np.int64).max // 1000)
     return pc.multiply(pc.if_else(fits, ms, None), 1000).cast(pa.timestamp("us", "UTC"))
-
-
-def derived_ids(seq: pa.Array) -> pa.Array:
-    """The ids of messages that were given none: their seqs in 16 hexadecimal digits."""
-    numbers = np.ascontiguousarray(seq.to_numpy(zero_copy_only=False), ">i8")
-    digits = np.ascontiguousarray(_HEX[numbers.view(np.uint8)])
-    offsets = np.arange(0, 16 * len(numbers) + 1, 16, dtype=np.int32)
-    buffers: list[Any] = [None, pa.py_buffer(offsets), pa.py_buffer(digits)]
-    return pa.Array.from_buffers(pa.string(), len(numbers), buffers)

@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 from tarry.base.errors import InvalidArgumentError
 from tarry.spark.datasource.dead_letters import DeadReader
 from tarry.spark.datasource.delivered import DeliveredReader
-from tarry.spark.datasource.options import ReadOptions, StreamOptions, WriteOptions
+from tarry.spark.datasource.options import STREAM_ONLY, ReadOptions, StreamOptions, WriteOptions
 from tarry.spark.datasource.pending import PendingReader
 from tarry.spark.datasource.shape import SCHEMAS, STREAM, struct
 from tarry.spark.datasource.sink import BulkSink
@@ -32,10 +32,12 @@ class TarryDataSource(DataSource):  # type: ignore[misc]
 
     def schema(self) -> StructType:
         """Of a read. A stream has that of ``delivered``, whatever the options of a batch would be."""
-        if "what" not in self.options:
-            # Spark does not tell streams from batches here: a stream names its group, and has the offset as well.
-            return struct(STREAM if "group" in self.options else SCHEMAS["pending"])
-        return struct(SCHEMAS[ReadOptions.of(self.options).what])
+        # Options are checked here, at load(): of a query that has started, the error would be one among many lines.
+        if "what" in self.options or not any(name in self.options for name in STREAM_ONLY):
+            return struct(SCHEMAS[ReadOptions.of(self.options).what])
+        # Spark does not tell streams from batches here: a stream names its group, and has the offset as well.
+        StreamOptions.of(self.options)
+        return struct(STREAM)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Of a batch."""

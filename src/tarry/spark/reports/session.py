@@ -13,7 +13,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -40,7 +40,7 @@ def report_session(
     Raises:
         NotFoundError: PySpark or Java is missing; says what to install. TarryError: Spark failed; says how.
     """
-    from tarry.spark.runtime.session import build_session, end_jvm
+    from tarry.spark.runtime.session import build_session, end_jvm, jvm_end
 
     place = Path(tempfile.mkdtemp(prefix="tarry-report-"))
     output = place / "spark.log"
@@ -53,7 +53,9 @@ def report_session(
             with _spark_errors(output):
                 yield spark
         finally:
-            spark.stop()
+            # One that has ended cannot be stopped, and why it has ended is what is to be seen.
+            with suppress(Exception) if jvm_end() else nullcontext():
+                spark.stop()
             _disconnect()
             end_jvm()
     finally:
@@ -92,9 +94,15 @@ def _spark_errors(output: Path) -> Iterator[None]:
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
+    from tarry.spark.runtime.session import lost_jvm
+
     try:
         yield
-    except (PySparkException, Py4JError) as error:
+    except (PySparkException, Py4JError, ConnectionError) as error:
+        if (ended := lost_jvm(error)) is not None:
+            raise TarryError(f"Spark failed: {ended}") from error
+        if isinstance(error, ConnectionError):
+            raise
         first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         lines = output.read_text(errors="replace").splitlines() if output.exists() else []
         last = "; ".join(line.strip() for line in lines[-LOG_LINES:] if "ERROR" in line)

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
+import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,6 +22,9 @@ if TYPE_CHECKING:
 
 # The JVM plans and waits; bytes move in Python. A serial collector and one compiler tier make it small, quick to start.
 _JVM_OPTIONS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
+
+JVM_END_S = 5.0
+"""So long a JVM that does not answer any more may take to end."""
 
 
 def build_session(
@@ -61,18 +66,48 @@ def build_session(
 
 def end_jvm() -> None:
     """End the JVM that this process started, if any, by its id: one has been seen to outlive its driver by minutes."""
-    context = sys.modules.get("pyspark.core.context")
-    gateway = getattr(getattr(context, "SparkContext", None), "_gateway", None)
-    jvm = getattr(gateway, "proc", None)
+    jvm = _jvm()
     if jvm is not None:
         jvm.kill()
         jvm.wait()
 
 
+def _jvm() -> subprocess.Popen[bytes] | None:
+    context = sys.modules.get("pyspark.core.context")
+    gateway = getattr(getattr(context, "SparkContext", None), "_gateway", None)
+    jvm: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
+    return jvm
+
+
+def jvm_end(wait_s: float = 0.0) -> str | None:
+    """How the JVM of this process has ended, within ``wait_s``; None where it lives, or was never there."""
+    jvm = _jvm()
+    if jvm is None:
+        return None
+    try:
+        code = jvm.wait(wait_s)
+    except subprocess.TimeoutExpired:
+        return None
+    if code >= 0:
+        return f"Spark's JVM (process {jvm.pid}) has ended with exit code {code}"
+    name = signal.Signals(-code).name if -code in set(signal.Signals) else str(-code)
+    why = "; the system may have been out of memory: its log says so" if name == "SIGKILL" else ""
+    return f"Spark's JVM (process {jvm.pid}) was killed by {name}{why}"
+
+
+def lost_jvm(error: object) -> str | None:
+    """How the JVM has ended, where an error is that it does not answer: its connection ends before it does."""
+    lost = isinstance(error, ConnectionError | EOFError) or type(error).__name__ == "Py4JNetworkError"
+    lost = lost or "Answer from Java side is empty" in str(error) or "Error while sending or receiving" in str(error)
+    return jvm_end(JVM_END_S if lost else 0.0)
+
+
 def one_line(error: object) -> str:
     """The line of an error that names its cause, at most 500 characters: Spark wraps it in pages of stack traces, in
-    Python's and in Java's format.
+    Python's and in Java's format. Where the JVM has ended, that is the cause.
     """
+    if (ended := lost_jvm(error)) is not None:
+        return ended
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     python = [line for line in lines if line.startswith(("tarry.", "OSError", "RuntimeError", "pyarrow."))]
     java = [line.lstrip(": ") for line in lines if line.startswith((": ", "Caused by: "))]

@@ -36,8 +36,10 @@ func (box *inbox) add(message *primitive.MessageExt) {
 	box.at[string(message.Body)] = time.Now()
 }
 
-func (box *inbox) await(count int) error {
-	for end := time.Now().Add(wait); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+func (box *inbox) await(count int) error { return box.awaitFor(count, wait) }
+
+func (box *inbox) awaitFor(count int, limit time.Duration) error {
+	for end := time.Now().Add(limit); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		box.lock.Lock()
 		arrived := len(box.messages)
 		box.lock.Unlock()
@@ -67,19 +69,21 @@ func (n names) producer() (rocketmq.Producer, error) {
 }
 
 // A consumer in an inbox; refuse: whether a message is to come again.
-func (n names) collect(topic, group string, selector consumer.MessageSelector, refuse func(*primitive.MessageExt) bool) (*inbox, error) {
+func (n names) collect(topic, group string, selector consumer.MessageSelector, refuse func(*primitive.MessageExt) bool, more ...consumer.Option) (*inbox, error) {
 	box := &inbox{at: map[string]time.Time{}}
-	c, err := rocketmq.NewPushConsumer(
+	options := append([]consumer.Option{
 		consumer.WithNameServer([]string{n.endpoint}), consumer.WithGroupName(group), consumer.WithInstance(group),
-		consumer.WithConsumeFromWhere(consumer.ConsumeFromFirstOffset), consumer.WithMaxReconsumeTimes(1))
+		consumer.WithConsumeFromWhere(consumer.ConsumeFromFirstOffset), consumer.WithMaxReconsumeTimes(1)}, more...)
+	c, err := rocketmq.NewPushConsumer(options...)
 	if err != nil {
 		return nil, err
 	}
 	listen := func(ctx context.Context, messages ...*primitive.MessageExt) (consumer.ConsumeResult, error) {
 		for _, message := range messages {
 			if refuse(message) {
-				concurrent, _ := primitive.GetConcurrentlyCtx(ctx)
-				concurrent.DelayLevelWhenNextConsume = 1
+				if concurrent, ok := primitive.GetConcurrentlyCtx(ctx); ok {
+					concurrent.DelayLevelWhenNextConsume = 1
+				}
 				return consumer.ConsumeRetryLater, nil
 			}
 			box.add(message)
@@ -229,6 +233,8 @@ func main() {
 	rlog.SetLogLevel("warn")
 	scenarios := map[string]func(names) (map[string]any, error){
 		"classic-send": send, "classic-delay": delay, "classic-retry": retry, "classic-filter": filter,
+		"classic-orderly": orderly, "classic-broadcast": broadcast, "classic-transaction": transaction,
+		"classic-lite-pull": pull, "classic-restarts": restarts,
 	}
 	if len(os.Args) < 5 {
 		fmt.Fprintln(os.Stderr, "usage: ENDPOINT SCENARIO TOPIC GROUP")

@@ -2,7 +2,7 @@ import java.util.concurrent.ThreadLocalRandom;
 import java.util.function.IntToLongFunction;
 
 /**
- * Delayed messages through RocketMQ's official client: each mode is one measurement and prints one line of JSON.
+ * Delayed messages through RocketMQ's official clients: each mode is one measurement and prints one line of JSON.
  *
  * <pre>
  * Bench send  ENDPOINT TOPIC       [count= delay_s=]    how fast single messages are taken
@@ -10,7 +10,8 @@ import java.util.function.IntToLongFunction;
  * Bench paced ENDPOINT TOPIC GROUP [rate= seconds=]     at a fixed rate, delays of 1 to 10 s: how late they are
  * </pre>
  *
- * <p>{@link Options} has the others. Times are of this machine's clock; lateness is what the listener's first line sees.
+ * <p>The client is v5's (gRPC), or the classic one with classic=1: then ENDPOINT is a name server. {@link Options} has
+ * the others. Times are of this machine's clock; lateness is what the listener's first line sees.
  */
 public final class Bench {
     /** More a second than any server takes: the warm-up ends by time. */
@@ -24,6 +25,7 @@ public final class Bench {
 
     public static void main(String[] arguments) {
         System.setProperty("rocketmq.logback.configurationFile", "bench-logback.xml"); // before the client's first log
+        System.setProperty("rocketmq.client.logUseSlf4j", "true"); // the classic one writes files otherwise
         try {
             String mode = arguments.length == 0 ? "" : arguments[0];
             Report report = switch (mode) {
@@ -40,9 +42,17 @@ public final class Bench {
         }
     }
 
+    private static Sender sender(Options options) throws Exception {
+        return options.classic ? new ClassicSender(options) : new GrpcSender(options);
+    }
+
+    private static Receiver receiver(Options options) throws Exception {
+        return options.classic ? new ClassicReceiver(options) : new GrpcReceiver(options);
+    }
+
     private static Report send(Options options) throws Exception {
         long delayMs = (long) (options.delaySeconds * 1_000);
-        try (Sender sender = new Sender(options)) {
+        try (Sender sender = sender(options)) {
             IntToLongFunction due = i -> System.currentTimeMillis() + delayMs;
             Batch warm = warmBatch(options);
             sender.send(warm, 0, options.warmSeconds, due);
@@ -53,7 +63,7 @@ public final class Bench {
     }
 
     private static Report herd(Options options) throws Exception {
-        try (Receiver receiver = new Receiver(options); Sender sender = new Sender(options)) {
+        try (Receiver receiver = receiver(options); Sender sender = sender(options)) {
             double warmRate = warm(options, receiver, sender, 0);
             double lead = options.leadSeconds > 0 ? options.leadSeconds : 5 + 1.5 * options.count / warmRate;
             // A whole second, the best case of a server whose clock ticks in them.
@@ -69,7 +79,7 @@ public final class Bench {
     }
 
     private static Report paced(Options options) throws Exception {
-        try (Receiver receiver = new Receiver(options); Sender sender = new Sender(options)) {
+        try (Receiver receiver = receiver(options); Sender sender = sender(options)) {
             warm(options, receiver, sender, options.rate);
             Batch batch = new Batch((int) (options.rate * options.seconds));
             receiver.expect(batch);

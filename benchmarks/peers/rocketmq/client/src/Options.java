@@ -1,10 +1,10 @@
-import org.apache.rocketmq.client.apis.ClientConfiguration;
-
 /** What may be said as name=value after the words of a mode, and what holds where it is not said. */
 final class Options {
     final String endpoint;
     final String topic;
     final String group;
+    /** The client is the classic one. */
+    boolean classic = false;
     int count = 200_000;
     int inflight = 64;
     int bodyBytes = 256;
@@ -41,6 +41,7 @@ final class Options {
 
     private void set(String name, double value) {
         switch (name) {
+            case "classic" -> classic = value != 0;
             case "count" -> count = (int) value;
             case "inflight" -> inflight = (int) value;
             case "body" -> bodyBytes = (int) value;
@@ -55,9 +56,5 @@ final class Options {
             case "linger_s" -> lingerSeconds = value;
             default -> throw new IllegalArgumentException("unknown: " + name);
         }
-    }
-
-    ClientConfiguration configuration() {
-        return ClientConfiguration.newBuilder().setEndpoints(endpoint).enableSsl(false).build();
     }
 }

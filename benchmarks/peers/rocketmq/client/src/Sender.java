@@ -1,31 +1,25 @@
-import java.io.IOException;
 import java.util.concurrent.Semaphore;
 import java.util.concurrent.locks.LockSupport;
+import java.util.function.Consumer;
 import java.util.function.IntToLongFunction;
-import org.apache.rocketmq.client.apis.ClientException;
-import org.apache.rocketmq.client.apis.ClientServiceProvider;
-import org.apache.rocketmq.client.apis.message.Message;
-import org.apache.rocketmq.client.apis.producer.Producer;
 
 /** One producer that keeps up to so many sends without an answer. */
-final class Sender implements AutoCloseable {
-    private final ClientServiceProvider provider = ClientServiceProvider.loadService();
-    private final Producer producer;
-    private final String topic;
+abstract class Sender implements AutoCloseable {
     private final int inflight;
     private final int bodyBytes;
     private final Semaphore free;
 
-    Sender(Options options) throws ClientException {
-        this.topic = options.topic;
+    Sender(Options options) {
         this.inflight = options.inflight;
         this.bodyBytes = options.bodyBytes;
         this.free = new Semaphore(inflight);
-        this.producer = provider.newProducerBuilder()
-            .setClientConfiguration(options.configuration())
-            .setTopics(topic)
-            .build();
     }
+
+    /** Send one message; {@code answered} gets null when it is acknowledged, else why it is not. */
+    abstract void send(byte[] body, long dueMs, Consumer<Throwable> answered) throws Exception;
+
+    @Override
+    public abstract void close() throws Exception;
 
     /**
      * Send a batch, until it is all sent or the time is over, and wait for the answers.
@@ -34,7 +28,7 @@ final class Sender implements AutoCloseable {
      * @param due when message i is due, asked for when it is sent
      * @return messages acknowledged a second
      */
-    double send(Batch batch, double perSecond, double secondsMax, IntToLongFunction due) throws InterruptedException {
+    double send(Batch batch, double perSecond, double secondsMax, IntToLongFunction due) throws Exception {
         long start = System.nanoTime();
         for (int i = 0; i < batch.count && System.nanoTime() - start < secondsMax * 1e9; i++) {
             if (perSecond > 0) {
@@ -47,14 +41,10 @@ final class Sender implements AutoCloseable {
         return batch.acked.get() / ((System.nanoTime() - start) / 1e9);
     }
 
-    private void send(Batch batch, int number, long dueMs) {
-        Message message = provider.newMessageBuilder()
-            .setTopic(topic)
-            .setBody(batch.body(number, dueMs, bodyBytes))
-            .setDeliveryTimestamp(dueMs)
-            .build();
+    private void send(Batch batch, int number, long dueMs) throws Exception {
+        byte[] body = batch.body(number, dueMs, bodyBytes);
         long before = System.nanoTime();
-        producer.sendAsync(message).whenComplete((receipt, error) -> {
+        send(body, dueMs, error -> {
             try {
                 batch.answered(number, dueMs, System.nanoTime() - before, error);
             } finally {
@@ -73,10 +63,5 @@ final class Sender implements AutoCloseable {
         for (long left = nanoTime - System.nanoTime(); left > 0; left = nanoTime - System.nanoTime()) {
             LockSupport.parkNanos(left);
         }
-    }
-
-    @Override
-    public void close() throws IOException {
-        producer.close();
     }
 }

@@ -12,7 +12,8 @@
     lost_answers                 retries of what was accepted
     replying                     replies to requests, handed on
     retrying                     what a consumer could not handle       transactions decisions, and asking for them
-    pulling, offsets, positions  messages out, by offset                locks        orderly consumers
+    pulling, queue_reader        messages out, by offset                chunks       parts of queues in memory
+    offsets, positions, commits  where groups stand                     locks        orderly consumers
     popping, pop_settling        messages out, leased                   pop_handles  what they are settled with
     assigning                    who reads which queue, and how         filters      what a group wants of a topic
     lookup                       messages by key, by id

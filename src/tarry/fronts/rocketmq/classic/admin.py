@@ -42,6 +42,7 @@ class TopicAdmin:
         return {
             RequestCode.GET_BROKER_CLUSTER_INFO: self.cluster,
             RequestCode.GET_BROKER_RUNTIME_INFO: self.runtime,
+            RequestCode.GET_BROKER_CONFIG: self.configuration,
             RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: self.topics,
             RequestCode.GET_TOPICS_BY_CLUSTER: self.topics,
             RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS: self.system_topics,
@@ -60,6 +61,19 @@ class TopicAdmin:
         """GET_BROKER_CLUSTER_INFO."""
         tables = {"brokerAddrTable": {BROKER: broker_data(request)}, "clusterAddrTable": {CLUSTER: [BROKER]}}
         return Answer(body=to_json(tables))
+
+    def configuration(self, request: Request) -> Answer:
+        """GET_BROKER_CONFIG: what Tarry has settings for of RocketMQ's, under its names, a line each."""
+        config, (host, _, port) = self._broker.config, request.connection.local.rpartition(":")
+        settings = {
+            "brokerName": BROKER, "brokerClusterName": CLUSTER, "brokerId": "0", "brokerRole": "ASYNC_MASTER",
+            "brokerIP1": host, "listenPort": port, "flushDiskType": "SYNC_FLUSH",
+            "maxMessageSize": config.body_bytes_max, "messageDelayLevel": config.delay_levels,
+            "timerMaxDelaySec": config.delay_ms_max // 1000,
+            "defaultTopicQueueNums": config.remoting_queues, "fileReservedTime": config.retention_ms // 3_600_000,
+            "autoCreateTopicEnable": str(config.rocketmq_create_topics == "on").lower(),
+        }  # fmt: skip
+        return Answer(body="".join(f"{name}={value}\n" for name, value in settings.items()).encode())
 
     async def runtime(self, _: Request) -> Answer:
         """GET_BROKER_RUNTIME_INFO: what brokerStatus and clusterList show. Rates and totals by day are not kept, and

@@ -74,7 +74,7 @@ class Components:
         replier = Replier(broker.clock, clients, rules)
         self._offsets = offsets = Offsets(broker, loop, topics, queues, positions, run_in_thread)
         filters = GroupFilters(broker, clients, run_in_thread)
-        puller = Puller(broker, loop, self._groups, topics, queues, filters, offsets, positions, run_in_thread)
+        self._puller = puller = Puller(broker, loop, self._groups, topics, queues, filters, offsets, run_in_thread)
         popper = Popper(broker, loop, self._groups, topics, queues, filters, run_in_thread)
         pop_settler = PopSettler(broker, loop, clients)
         modes = RequestModes(config.data / "rocketmq" / "classic-request-modes.json")
@@ -131,6 +131,7 @@ class Components:
         """Everybody is let go, when what was written is sent."""
         self._checks.close()
         self._clients.close()
+        self._puller.close()
         self._groups.close()
         for connection in self._connections:
             connection.close()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 from tarry.fronts.rocketmq.classic.codes import ResponseCode
 from tarry.fronts.rocketmq.classic.fields import Fields
@@ -26,6 +26,7 @@ QUESTIONS_MAX = 1_024
 """That a client has not answered."""
 QUESTION_S = 10.0
 NO_FIELDS: Mapping[str, str] = {}
+H = TypeVar("H")
 
 
 class Answer(NamedTuple):
@@ -75,6 +76,7 @@ class Connection(asyncio.Protocol):
         self._on_closed = on_closed
         self._loop = asyncio.get_running_loop()
         self._received = bytearray()
+        self._outgoing: list[bytes] = []
         self._transport: asyncio.Transport | None = None
         self._open_requests = 0
         self._open_bytes = 0
@@ -83,6 +85,7 @@ class Connection(asyncio.Protocol):
         self._writable.set()
         self._stalled: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._held: dict[Any, Callable[[Any], None]] = {}
         self._questions: dict[int, asyncio.Future[Command]] = {}
         """What the client was asked and has not answered, by number."""
         self._last_question = 0
@@ -127,6 +130,8 @@ class Connection(asyncio.Protocol):
         self._writable.set()
         for task in self._tasks:
             task.cancel()
+        for held, on_lost in list(self._held.items()):
+            on_lost(held)
         for answer in self._questions.values():
             if not answer.done():
                 answer.set_exception(ConnectionResetError("the client's connection has ended"))
@@ -168,6 +173,18 @@ class Connection(asyncio.Protocol):
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    def hold(self, held: H, on_lost: Callable[[H], None]) -> None:
+        """Have a function called with this if the connection ends before :meth:`release`."""
+        self._held[held] = on_lost
+
+    def release(self, held: object) -> None:
+        self._held.pop(held, None)
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether the client takes what it is sent."""
+        return self._writable.is_set()
+
     async def wait_until_writable(self) -> None:
         """Until the client has taken most of what it was sent."""
         await self._writable.wait()
@@ -189,11 +206,21 @@ class Connection(asyncio.Protocol):
     def close(self) -> None:
         """Close when what was written is sent."""
         if self._transport is not None:
+            self._flush()
             self._transport.close()
 
     def _write(self, command: Command) -> None:
-        if not self.closed and self._transport is not None:
-            self._transport.write(encode(command))
+        if self.closed:
+            return
+        if not self._outgoing:
+            self._loop.call_soon(self._flush)
+        self._outgoing.append(encode(command))
+
+    def _flush(self) -> None:
+        """Give away what was written in this turn of the loop: each time costs as much as a message."""
+        outgoing, self._outgoing = self._outgoing, []
+        if self._transport is not None and outgoing:
+            self._transport.write(b"".join(outgoing))
 
     def _read_frames(self) -> None:
         try:

@@ -42,6 +42,7 @@ _COMPRESSION_SHIFT, _COMPRESSION_MASK = 8, 7
 _ARROW_CODECS = {1: "lz4", 2: "zstd"}
 _IMMUNITY = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 _IMMUNITY_S_MAX = 3_600
+_CHARACTER_BYTES_MAX = 4
 _NOT_KEPT = frozenset(
     (*DELAYS, TAGS, SHARDING_KEY, "WAIT", BORN_HOST, BORN_TIMESTAMP, FLAG, QUEUE, RECONSUME_TIMES, CLUSTER_NAME)
 )
@@ -120,6 +121,9 @@ def _check_properties(properties: dict[str, str], bytes_max: int) -> None:
     for name in properties:
         if name.startswith(RESERVED):
             raise RequestRefused(ResponseCode.MESSAGE_ILLEGAL, f"property {name!r:.300} is used by the system")
+    size = sum(map(len, properties)) + sum(map(len, properties.values())) + 2 * len(properties)
+    if size * _CHARACTER_BYTES_MAX <= bytes_max:
+        return
     size = sum(len(name.encode()) + len(value.encode()) + 2 for name, value in properties.items())
     if size > min(bytes_max, PROPERTIES_BYTES_MAX):
         raise RequestRefused(

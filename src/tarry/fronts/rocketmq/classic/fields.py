@@ -9,6 +9,7 @@ from typing import Any
 from tarry.fronts.rocketmq.classic.codes import RequestRefused, ResponseCode
 
 _LONG_MAX = 1 << 63
+_NO_NAMES: Mapping[str, str] = {}
 
 
 class Fields:
@@ -16,24 +17,28 @@ class Fields:
     kind; as in RocketMQ, an empty text is one that is missing.
     """
 
-    __slots__ = ("_values",)
+    __slots__ = ("_names", "_values")
 
-    def __init__(self, values: Mapping[str, str]) -> None:
+    def __init__(self, values: Mapping[str, str], names: Mapping[str, str] = _NO_NAMES) -> None:
+        """``names``: what fields are called in ``values`` that have other names there."""
         self._values = values
+        self._names = names
 
     def text(self, name: str, default: str | None = None) -> str:
-        value = self._values.get(name) or default
+        value = self._values.get(self._names.get(name, name)) or default
         if value is None:
             raise RequestRefused(ResponseCode.INVALID_PARAMETER, f"field {name!r} is missing; it is needed")
         return value
 
     def whole(self, name: str, default: int | None = None) -> int:
         """A whole number of 64 bits."""
-        text = self._values.get(name)
+        text = self._values.get(self._names.get(name, name))
         if not text:
             if default is None:
                 raise RequestRefused(ResponseCode.INVALID_PARAMETER, f"field {name!r} is missing; it is needed")
             return default
+        if len(text) < 19 and text.isdecimal() and text.isascii():
+            return int(text)
         digits = text[1:] if text[0] in "+-" else text
         if not (digits.isascii() and digits.isdecimal() and len(digits) < 20) or abs(int(text)) >= _LONG_MAX:
             raise RequestRefused(
@@ -43,7 +48,7 @@ class Fields:
 
     def truth(self, name: str) -> bool:
         """Whether it says "true"."""
-        return self._values.get(name, "").lower() == "true"
+        return self._values.get(self._names.get(name, name), "").lower() == "true"
 
 
 def json_object(body: bytes) -> dict[str, Any]:

@@ -25,11 +25,8 @@ class GroupFilters:
             Refusal: SUBSCRIPTION_PARSE_FAILED. RequestRefused: SUBSCRIPTION_NOT_EXIST: no consumer has said it, and the
                 broker does not know it from before.
         """
-        if given is not None:
-            expression, kind = given
-            return self._clients.filter_text(Subscription(topic, expression, kind, 0))
-        if (subscription := self._clients.subscription(group, topic)) is not None:
-            return self._clients.filter_text(subscription)
+        if (said := self.find_said(topic, group, given)) is not None:
+            return said
 
         def look_up() -> str:
             try:
@@ -41,3 +38,11 @@ class GroupFilters:
                 ) from error
 
         return await self._run_in_thread(look_up)
+
+    def find_said(self, topic: str, group: str, given: tuple[str, str] | None) -> str | None:
+        """:meth:`find`, without asking the broker; None: only it may know."""
+        if given is not None:
+            expression, kind = given
+            return self._clients.filter_text(Subscription(topic, expression, kind, 0))
+        subscription = self._clients.subscription(group, topic)
+        return None if subscription is None else self._clients.filter_text(subscription)

@@ -18,11 +18,12 @@ A JSON header is an object with the same names; its fields are the object ``extF
 
 from __future__ import annotations
 
-import json
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+import orjson
 
 JSON, BINARY = 0, 1
 """How a header is written."""
@@ -72,7 +73,7 @@ class Command:
         self, code: int, fields: Mapping[str, str] | None = None, body: bytes = b"", remark: str = ""
     ) -> Command:
         """The answer to this request."""
-        return Command(code, fields or {}, body, self.opaque, _RESPONSE, remark, form=self.form)
+        return Command(code, fields or {}, body, self.opaque, _RESPONSE, remark, "JAVA", VERSION, self.form)
 
 
 def oneway(code: int, fields: Mapping[str, str], body: bytes = b"") -> Command:
@@ -136,29 +137,28 @@ def _json_header(command: Command) -> bytes:
     if command.remark:
         values["remark"] = command.remark
     if command.fields:
-        values["extFields"] = dict(command.fields)
-    return json.dumps(values, separators=(",", ":"), ensure_ascii=False).encode()
+        values["extFields"] = command.fields
+    return orjson.dumps(values)
 
 
 def _read_json(header: bytes) -> Command:
     try:
-        values = json.loads(header)
-    except (ValueError, RecursionError) as error:
+        values = orjson.loads(header)
+    except orjson.JSONDecodeError as error:
         raise BadFrame(f"the header is no JSON: {error}") from error
     if not isinstance(values, dict):
         raise BadFrame(f"the header is a JSON {type(values).__name__}; allowed: an object")
     fields = values.get("extFields") or {}
     if not isinstance(fields, dict):
         raise BadFrame(f"extFields is a JSON {type(fields).__name__}; allowed: an object")
+    for value in fields.values():
+        if type(value) is not str:
+            fields = {name: _text(value) for name, value in fields.items() if value is not None}
+            break
     return Command(
-        _whole(values, "code"),
-        {name: _text(value) for name, value in fields.items() if value is not None},
-        opaque=_whole(values, "opaque"),
-        flag=_whole(values, "flag"),
-        remark=_text(values.get("remark") or ""),
-        language=_text(values.get("language") or "JAVA"),
-        version=_whole(values, "version"),
-    )
+        _whole(values, "code"), fields, b"", _whole(values, "opaque"), _whole(values, "flag"),
+        _text(values.get("remark") or ""), _text(values.get("language") or "JAVA"), _whole(values, "version"),
+    )  # fmt: skip
 
 
 def _whole(values: Mapping[str, Any], name: str) -> int:

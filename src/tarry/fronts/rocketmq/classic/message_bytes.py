@@ -34,6 +34,7 @@ from tarry.fronts.rocketmq.common.properties import (
     SHARDING_KEY,
     TAGS,
     TRANSACTION,
+    PropertyLists,
     born_ms_of,
     split_keys,
 )
@@ -47,10 +48,14 @@ _FRONT = struct.Struct(">iiiiiqqiq")
 _LONG, _WHOLE = struct.Struct(">q"), struct.Struct(">i")
 _TRIES = struct.Struct(">iqi")
 _OFFSET_BITS = 40
+_OFFSET_MASK = (1 << _OFFSET_BITS) - 1
 _TOPIC_MASK = (1 << 23) - 1
+_FIXED_BYTES = _FRONT.size + _LONG.size + _TRIES.size + 2
 _COLUMNS = ("seq", "due_ms", "id", "tag", "properties", "body", "born_ms", "offset")
 _IN_COLUMNS = frozenset({BORN_HOST, BORN_TIMESTAMP, FLAG, QUEUE, RECONSUME_TIMES})
 """Stored properties that have a place of their own in the format."""
+_IN_BOTH = _IN_COLUMNS | {MESSAGE_ID}
+_RARE = frozenset({KEYS, ORDER_KEY, TAGS, TRANSACTION})
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +88,7 @@ def stored_messages(batch: pa.RecordBatch, topic: str, queues: Iterable[int]) ->
             body,
             _visible_properties(stored, tag, id or id_of(seq)),
             _number(stored.get(FLAG)),
-            COMMITTED if stored.get(TRANSACTION) == "true" else 0,
+            _system_flag(stored),
             born_ms_of(stored, accepted_ms),
             stored.get(BORN_HOST, ""),
             due_ms,
@@ -106,32 +111,108 @@ def _visible_properties(stored: Mapping[str, str], tag: str | None, id: str) -> 
 
 def encode_message(message: StoredMessage, store_host: bytes) -> bytes:
     """One message. ``store_host``: the broker's :func:`address_bytes`."""
-    topic = message.topic.encode()
     properties = encode_properties(message.properties)
-    born_host = address_bytes(message.born_host)
-    system_flag = message.system_flag | (_BORN_V6 if len(born_host) > 8 else 0)
-    system_flag |= _STORED_V6 if len(store_host) > 8 else 0
-    short = len(topic) <= SHORT_TOPIC_BYTES
-    named = (bytes((len(topic),)) if short else len(topic).to_bytes(2, "big")) + topic
-    rest = b"".join(
-        (
-            born_host, _LONG.pack(message.stored_ms), store_host,
-            _TRIES.pack(message.reconsume_times, 0, len(message.body)), message.body,
-            named, len(properties).to_bytes(2, "big"), properties,
-        )
+    return TopicBytes(message.topic, store_host).encode(
+        message.queue, message.flag, message.queue_offset, message.system_flag, message.born_ms,
+        address_bytes(message.born_host), message.stored_ms, message.reconsume_times, message.body, properties,
     )  # fmt: skip
-    front = _FRONT.pack(
-        _FRONT.size + len(rest),
-        MAGIC if short else MAGIC_LONG_TOPIC,
-        zlib.crc32(message.body) & 0x7FFFFFFF,
-        message.queue,
-        message.flag,
-        message.queue_offset,
-        physical_offset(message.topic, message.queue_offset),
-        system_flag,
-        message.born_ms,
-    )
-    return front + rest
+
+
+class TopicBytes:
+    """What the messages of one topic that one broker hands out have in common."""
+
+    def __init__(self, topic: str, store_host: bytes) -> None:
+        name = topic.encode()
+        short = len(name) <= SHORT_TOPIC_BYTES
+        self._magic = MAGIC if short else MAGIC_LONG_TOPIC
+        self._named = (bytes((len(name),)) if short else len(name).to_bytes(2, "big")) + name
+        self._mark = _topic_mark(topic) << _OFFSET_BITS
+        self._host = store_host
+        self._flags = _STORED_V6 if len(store_host) > 8 else 0
+
+    def encode(
+        self, queue: int, flag: int, offset: int, system_flag: int, born_ms: int, born_host: bytes, stored_ms: int,
+        tries: int, body: bytes, properties: bytes,
+    ) -> bytes:  # fmt: skip
+        """One message; ``properties`` as :func:`encode_properties` writes them."""
+        host, named = self._host, self._named
+        born_size, size, text_size = len(born_host), len(body), len(properties)
+        length = _FIXED_BYTES + born_size + len(host) + size + len(named) + text_size
+        flags = system_flag | self._flags | (_BORN_V6 if born_size > 8 else 0)
+        front = _FRONT.pack(
+            length, self._magic, zlib.crc32(body) & 0x7FFFFFFF, queue, flag, offset, self._mark | offset & _OFFSET_MASK,
+            flags, born_ms,
+        )  # fmt: skip
+        return b"".join(
+            (
+                front, born_host, _LONG.pack(stored_ms), host, _TRIES.pack(tries, 0, size), body, named,
+                text_size.to_bytes(2, "big"), properties,
+            )
+        )  # fmt: skip
+
+
+class MessageRows:
+    """Rows of a topic's queue (:data:`tarry.api.views.QUEUED`), each written down when it is asked for. ``queues``: the
+    number of each one's queue. They are those of :func:`stored_messages`, in a third of the time.
+    """
+
+    def __init__(self, batch: pa.RecordBatch, topic: TopicBytes, queues: list[int], properties: PropertyLists) -> None:
+        self._topic = topic
+        self._queues = queues
+        self._properties = properties
+        self._seqs, self._due, self._ids, self._tags, self._bodies, self._born, self._offsets = (
+            batch.column(name).to_pylist() for name in ("seq", "due_ms", "id", "tag", "body", "born_ms", "offset")
+        )
+        self._names: dict[str, str] = {}
+        """What begins a property of a name that needs no more than to be written down; empty: one that does."""
+
+    def encode(self, row: int) -> bytes:
+        """One of the messages."""
+        (begin, end), (_, names, values), starts = self._properties.places[row : row + 2], self._properties, self._names
+        parts, special = [], {}
+        for place in range(begin, end):
+            name = names[place]
+            start = starts.get(name)
+            if start is None:
+                start = starts[name] = _start_of(name)
+            if start:
+                parts.append(f"{start}{values[place]}{PAIR_END}")
+            else:
+                special[name] = values[place]
+        if not special.keys() <= _IN_BOTH:
+            return self._encode_rare(row, dict(zip(names[begin:end], values[begin:end], strict=True)))
+        id = special[MESSAGE_ID] if MESSAGE_ID in special else self._ids[row] or id_of(self._seqs[row])
+        parts.append(f"{MESSAGE_ID}{NAME_END}{id}{PAIR_END}")
+        if (tag := self._tags[row]) is not None:
+            parts.append(f"{TAGS}{NAME_END}{tag}{PAIR_END}")
+        text = "".join(parts)
+        content = text.encode()
+        if not text.count(NAME_END) == text.count(PAIR_END) == len(parts) or len(content) > PROPERTIES_BYTES_MAX:
+            return self._encode_rare(row, dict(zip(names[begin:end], values[begin:end], strict=True)))
+        return self._topic.encode(
+            self._queues[row], _number(special.get(FLAG)), self._offsets[row], 0, born_ms_of(special, self._born[row]),
+            address_bytes(special.get(BORN_HOST, "")), self._due[row], _number(special.get(RECONSUME_TIMES)),
+            self._bodies[row], content,
+        )  # fmt: skip
+
+    def _encode_rare(self, row: int, stored: dict[str, str]) -> bytes:
+        """One whose properties are not written down as they are."""
+        properties = _visible_properties(stored, self._tags[row], self._ids[row] or id_of(self._seqs[row]))
+        return self._topic.encode(
+            self._queues[row], _number(stored.get(FLAG)), self._offsets[row], _system_flag(stored),
+            born_ms_of(stored, self._born[row]), address_bytes(stored.get(BORN_HOST, "")), self._due[row],
+            _number(stored.get(RECONSUME_TIMES)), self._bodies[row], encode_properties(properties),
+        )  # fmt: skip
+
+
+def _start_of(name: str) -> str:
+    if name in _IN_BOTH or name in _RARE or name.startswith(RESERVED):
+        return ""
+    return name + NAME_END
+
+
+def _system_flag(stored: Mapping[str, str]) -> int:
+    return COMMITTED if stored.get(TRANSACTION) == "true" else 0
 
 
 def encode_properties(properties: Mapping[str, str]) -> bytes:
@@ -175,14 +256,14 @@ def physical_offset(topic: str, offset: int) -> int:
     """A number that tells where a message is: 23 bits of the topic's CRC-32, and 40 of the offset in its queue. Clients
     give it back with the topic's name, or to be looked for in all topics.
     """
-    return _topic_mark(topic) << _OFFSET_BITS | offset & ((1 << _OFFSET_BITS) - 1)
+    return _topic_mark(topic) << _OFFSET_BITS | offset & _OFFSET_MASK
 
 
 def queue_offset(topic: str, physical: int) -> int | None:
     """Where in a topic's queue :func:`physical_offset` means; None: it is of another topic."""
     if physical < 0 or physical >> _OFFSET_BITS != _topic_mark(topic):
         return None
-    return physical & ((1 << _OFFSET_BITS) - 1)
+    return physical & _OFFSET_MASK
 
 
 @lru_cache(maxsize=4096)

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from tarry.api.local import LocalBroker
 from tarry.api.operations import FindOffset, GetQueues
 from tarry.fronts.rocketmq.classic.codes import RequestRefused, ResponseCode
+from tarry.fronts.rocketmq.classic.commits import Commits
 from tarry.fronts.rocketmq.classic.connection import Answer, Request
 from tarry.fronts.rocketmq.classic.positions import SAVE_S, Positions
 from tarry.fronts.rocketmq.classic.queues import TopicQueues
@@ -51,11 +52,13 @@ class Offsets:
         """Queues of groups that were reset: the offset that their consumers will commit first, and until when to expect
         it, as the loop's time.
         """
+        self._commits = Commits(loop, positions, run_in_thread)
         self._saving = loop.call_later(SAVE_S, self._save)
 
     def close(self) -> None:
         """Write down where groups stand."""
         self._saving.cancel()
+        self._commits.close()
         self._positions.save()
 
     async def meet(self, topic: str, group: str) -> None:
@@ -77,12 +80,18 @@ class Offsets:
     def commit_later(self, topic: str, group: str, queue: int, offset: int) -> None:
         """:meth:`update`, for which nobody waits."""
         if not self._is_outdated(topic, group, queue, offset):
-            self._do_later(lambda: self._positions.commit(topic, group, queue, offset))
+            self._commits.commit(topic, group, queue, offset)
+
+    def pass_over_later(self, topic: str, group: str, queue: int, start: int, stop: int) -> None:
+        """A pull from ``start`` found nothing of the queue below ``stop``: who has committed so far has come so far."""
+        self._commits.pass_over(topic, group, queue, start, stop)
 
     async def reset(self, topic: str, group: str, to: int | str) -> int:
         """Have a group go on from a time, or from the "latest"; the offset. Until its consumers commit that one,
         nothing further on counts.
         """
+        self._commits.discard(topic, group)
+        await self._commits.flush()
         offset = await self._run_in_thread(lambda: self._positions.reset(topic, group, to))
         for queue in range(self._queues.count(topic)):
             self._resets[topic, group, queue] = offset, self._loop.time() + RESET_S
@@ -98,6 +107,7 @@ class Offsets:
             RequestRefused: QUERY_NOT_FOUND: there is no such group; its consumers choose where to begin.
         """
         topic, group, queue = self._names(request)
+        await self._commits.flush()  # who asks may be the consumer that goes on
 
         def look_up() -> int:
             offset = self._positions.find(topic, group, queue)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -82,22 +83,27 @@ class Positions:
         Raises:
             InvalidArgumentError: the queue does not reach that far.
         """
+        self.settle(topic, group, {queue: offset}, {})
+
+    def settle(self, topic: str, group: str, offsets: Mapping[int, int], gaps: Mapping[int, tuple[int, int]]) -> None:
+        """Several commits, by queue; and from where to where pulls found nothing of a queue: who has committed that far
+        has come so far.
+
+        Raises:
+            InvalidArgumentError: the queue does not reach that far.
+        """
         entry = self._group(topic, group)
         end = self._broker.call(GetQueues([topic]))[topic][1]
-        if offset > end:
-            raise InvalidArgumentError(f"offset {offset} of topic {topic!r}; allowed: 0 to {end}")
+        furthest = max(offsets.values(), default=0)
+        if furthest > end:
+            raise InvalidArgumentError(f"offset {furthest} of topic {topic!r}; allowed: 0 to {end}")
         with entry.lock:
-            if (entry.offsets[queue] or -1) < offset:
-                entry.offsets[queue] = offset
-                self._settle(topic, group, entry, queue)
-
-    def pass_over(self, topic: str, group: str, queue: int, start: int, stop: int) -> None:
-        """A pull from ``start`` found nothing of the queue below ``stop``: who has committed so far has come so far."""
-        entry = self._group(topic, group)
-        with entry.lock:
-            begin, end = entry.gaps.get(queue, (start, start))
-            entry.gaps[queue] = (begin if begin <= start <= end else start), stop
-            self._settle(topic, group, entry, queue)
+            for queue, (start, stop) in gaps.items():
+                begin, until = entry.gaps.get(queue, (start, start))
+                entry.gaps[queue] = (begin if begin <= start <= until else start), stop
+            for queue, offset in offsets.items():
+                entry.offsets[queue] = max(offset, entry.offsets[queue] or 0)
+            self._settle(topic, group, entry, {*offsets, *gaps})
 
     def reset(self, topic: str, group: str, to: int | str) -> int:
         """Have a group go on from a time, or from the "latest"; the offset, of all queues. Durable when it returns."""
@@ -125,11 +131,12 @@ class Positions:
             kept = [saved for key, saved in self._saved.items() if key not in self._groups]
             replace_json(self._path, {"version": _VERSION, "groups": groups + kept})
 
-    def _settle(self, topic: str, group: str, entry: _Group, queue: int) -> None:
-        """With the entry's lock: a queue has come further, or may have."""
-        offset, (begin, end) = entry.offsets[queue], entry.gaps.get(queue, (0, -1))
-        if offset is not None and begin <= offset < end:
-            entry.offsets[queue] = end
+    def _settle(self, topic: str, group: str, entry: _Group, queues: Iterable[int]) -> None:
+        """With the entry's lock: queues have come further, or may have."""
+        for queue in queues:
+            offset, (begin, end) = entry.offsets[queue], entry.gaps.get(queue, (0, -1))
+            if offset is not None and begin <= offset < end:
+                entry.offsets[queue] = end
         self._changed = True
         reported = [offset for offset in entry.offsets if offset is not None]
         if len(reported) == len(entry.offsets) and min(reported) > entry.stands:

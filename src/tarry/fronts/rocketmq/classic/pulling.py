@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from typing import NamedTuple
-
-import numpy as np
-import pyarrow as pa
+from collections.abc import Awaitable
 
 from tarry.api.consuming import ConsumerGroup
 from tarry.api.local import LocalBroker
-from tarry.api.operations import GetQueues, ReadQueue
-from tarry.fronts.common.receive_queue import wait_for_rows
-from tarry.fronts.rocketmq.classic.codes import ResponseCode
+from tarry.fronts.rocketmq.classic.chunks import ChunkCache
 from tarry.fronts.rocketmq.classic.connection import Answer, Request
 from tarry.fronts.rocketmq.classic.filters import GroupFilters
-from tarry.fronts.rocketmq.classic.message_bytes import address_bytes, encode_message, stored_messages
 from tarry.fronts.rocketmq.classic.offsets import Offsets
-from tarry.fronts.rocketmq.classic.positions import Positions
+from tarry.fronts.rocketmq.classic.queue_reader import Pull, QueueReader
 from tarry.fronts.rocketmq.classic.queues import TopicQueues
 from tarry.fronts.rocketmq.common.groups import GroupRegistry
 from tarry.fronts.rocketmq.common.names import group_name, topic_name
@@ -27,36 +21,11 @@ from tarry.fronts.rocketmq.common.topics import TopicRegistry
 COMMIT, SUSPEND, SUBSCRIPTION = 1, 2, 4
 """Flags of a pull: it says an offset to commit; it may wait; it says what it wants."""
 MESSAGES_MAX = 1024
-ANSWER_BYTES = 256 << 10
-"""An answer is ended by the message that makes it longer. RocketMQ's ``maxTransferBytesOnMessageInMemory``."""
-ROWS_MIN = 1024
-"""Rows that are looked through at a time, at least."""
-LOOK_S = 1.0
-"""How long is looked for a message before a client is told how far it was in vain."""
 WAIT_S_MAX = 60.0
 
 
-class _Read(NamedTuple):
-    """Part of a queue: the messages, and where to go on."""
-
-    body: bytes
-    next_offset: int
-    ends: tuple[int, int]
-    """The first offset that is kept, and that of the message that comes next."""
-
-
-class _Pull(NamedTuple):
-    """What a consumer asks for."""
-
-    group: ConsumerGroup
-    queue: int
-    start: int
-    rows_max: int
-    wait_s: float
-
-
 class Puller:
-    """On the loop's thread."""
+    """On the loop's thread, until :meth:`close`."""
 
     def __init__(
         self,
@@ -67,7 +36,6 @@ class Puller:
         queues: TopicQueues,
         filters: GroupFilters,
         offsets: Offsets,
-        positions: Positions,
         run_in_thread: RunInThread,
     ) -> None:
         self._broker = broker
@@ -77,10 +45,15 @@ class Puller:
         self._queues = queues
         self._filters = filters
         self._offsets = offsets
-        self._positions = positions
         self._run_in_thread = run_in_thread
+        self._chunks = ChunkCache()
+        self._readers: dict[str, QueueReader] = {}
 
-    async def pull(self, request: Request) -> Answer:
+    def close(self) -> None:
+        for reader in self._readers.values():
+            reader.close()
+
+    def pull(self, request: Request) -> Awaitable[Answer | None] | None:
         """
         Raises:
             Refusal, RequestRefused: SUBSCRIPTION_NOT_EXIST: the group has not said what it wants of the topic, and the
@@ -90,67 +63,42 @@ class Puller:
         topic, name = topic_name(fields.text("topic"), ""), group_name(fields.text("consumerGroup"), "")
         number = self._queues.check(topic, fields.whole("queueId"))
         self._topics.check(topic)
-        start, flags = fields.whole("queueOffset"), fields.whole("sysFlag", 0)
-        given = (
-            (fields.text("subscription", "*"), fields.text("expressionType", "TAG")) if flags & SUBSCRIPTION else None
-        )
-        group = await self._group(topic, name, await self._filters.find(topic, name, given))
+        flags = fields.whole("sysFlag", 0)
+        filter = self._filters.find_said(topic, name, _given(request, flags))
         if flags & COMMIT and (commit := fields.whole("commitOffset", 0)) > 0:
             self._offsets.commit_later(topic, name, number, commit)
-        suspended_s = min(fields.whole("suspendTimeoutMillis", 0) / 1000, WAIT_S_MAX) if flags & SUSPEND else 0.0
-        rows_max = max(1, min(fields.whole("maxMsgNums", 32), MESSAGES_MAX))
-        return await self._find(_Pull(group, number, start, rows_max, suspended_s), request)
-
-    async def _find(self, pull: _Pull, request: Request) -> Answer:
-        """What there is of a pull's queue, or comes within its time; what is not for it is passed over."""
-        begun_s, host, start = self._loop.time(), address_bytes(request.connection.local), pull.start
-        while True:
-            waited_s = self._loop.time() - begun_s
-            await wait_for_rows(self._loop, pull.group, start, pull.wait_s - waited_s)
-            if pull.group.queue_ends[1] == start:
-                return _answer(ResponseCode.PULL_NOT_FOUND, start, pull.group.queue_ends)
-            # A client that does not take its answers gets no more of them to keep here.
-            await request.connection.wait_until_writable()
-            read = await self._run_in_thread(lambda: self._read(pull, start, host))  # noqa: B023  awaited here
-            if not read.ends[0] <= start <= read.ends[1]:
-                return _answer(ResponseCode.PULL_OFFSET_MOVED, read.next_offset, read.ends)
-            if read.body:
-                return _answer(ResponseCode.SUCCESS, read.next_offset, read.ends, read.body)
-            start = read.next_offset
-            if self._loop.time() - begun_s > (LOOK_S if start < read.ends[1] else max(LOOK_S, pull.wait_s)):
-                return _answer(ResponseCode.PULL_RETRY_IMMEDIATELY, start, read.ends)
-
-    async def _group(self, topic: str, name: str, filter: str) -> ConsumerGroup:
-        queue = self._groups.find_queue(topic, name, filter)
+        queue = None if filter is None else self._groups.find_queue(topic, name, filter)
         if queue is None:
+            return self._pull_when_known(request, topic, name, filter)
+        self._begin(request, topic, queue.group, number, flags)
+        return None
+
+    async def _pull_when_known(self, request: Request, topic: str, name: str, filter: str | None) -> None:
+        """Pull for a group that is to be made, or changed, or of which only the broker knows what it wants."""
+        fields = request.fields
+        known = await self._filters.find(topic, name, None) if filter is None else filter
+        if self._groups.find_queue(topic, name, known) is None:
             await self._offsets.meet(topic, name)
-            queue = await self._groups.prepare_queue(topic, name, filter)
-        return queue.group
+        queue = await self._groups.prepare_queue(topic, name, known)
+        self._begin(request, topic, queue.group, fields.whole("queueId"), fields.whole("sysFlag", 0))
 
-    def _read(self, pull: _Pull, start: int, host: bytes) -> _Read:
-        """In a thread: the next messages of the queue that the group wants; or none, and how far was looked."""
-        topic, parts, size = pull.group.topic_name, list[bytes](), 0
-        # A client may write down what it is told of offsets: they have to be durable.
-        ends = first, end = self._broker.call(GetQueues([topic]))[topic]
-        if not first <= start <= end:
-            return _Read(b"", first if start < first else end, ends)
-        stop = min(end, start + max(ROWS_MIN, pull.rows_max * self._queues.count(topic)))
-        for batch in self._broker.call(ReadQueue(topic, start, stop)):
-            numbers = self._queues.numbers(batch, topic)
-            places = np.flatnonzero((numbers == pull.queue) & pull.group.wants(batch))[: pull.rows_max - len(parts)]
-            for message in stored_messages(batch.take(pa.array(places)), topic, numbers[places]):
-                parts.append(encode_message(message, host))
-                size += len(parts[-1])
-                if len(parts) == pull.rows_max or size >= ANSWER_BYTES:
-                    return _Read(b"".join(parts), message.queue_offset + 1, ends)
-        if not parts:
-            self._positions.pass_over(topic, pull.group.name, pull.queue, pull.start, stop)
-        return _Read(b"".join(parts), stop, ends)
+    def _begin(self, request: Request, topic: str, group: ConsumerGroup, number: int, flags: int) -> None:
+        fields = request.fields
+        wait_s = min(fields.whole("suspendTimeoutMillis", 0) / 1000, WAIT_S_MAX) if flags & SUSPEND else 0.0
+        rows_max = max(1, min(fields.whole("maxMsgNums", 32), MESSAGES_MAX))
+        reader = self._readers.get(topic)
+        if reader is None:
+            reader = self._readers[topic] = QueueReader(
+                self._broker, self._loop, topic, self._queues, self._chunks, self._run_in_thread, self._pass_over
+            )
+        reader.add(Pull(request, group, number, fields.whole("queueOffset"), rows_max, wait_s))
+
+    def _pass_over(self, pull: Pull) -> None:
+        self._offsets.pass_over_later(pull.group.topic_name, pull.group.name, pull.queue, pull.start, pull.at)
 
 
-def _answer(code: int, next_offset: int, ends: tuple[int, int], body: bytes = b"") -> Answer:
-    fields = {
-        "suggestWhichBrokerId": "0", "nextBeginOffset": str(next_offset), "minOffset": str(ends[0]),
-        "maxOffset": str(ends[1]),
-    }  # fmt: skip
-    return Answer(code, fields, body)
+def _given(request: Request, flags: int) -> tuple[str, str] | None:
+    """The filter that a pull has, and its type."""
+    if not flags & SUBSCRIPTION:
+        return None
+    return request.fields.text("subscription", "*"), request.fields.text("expressionType", "TAG")

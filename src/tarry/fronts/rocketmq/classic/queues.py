@@ -9,21 +9,21 @@ Topics of retries and dead letters have one.
 from __future__ import annotations
 
 import zlib
+from bisect import bisect_right
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tarry.base.message import ORDER_KEY
 from tarry.base.types import Int64s
 from tarry.fronts.rocketmq.classic.codes import RequestRefused, ResponseCode
 from tarry.fronts.rocketmq.common.names import DEAD_PREFIX
-from tarry.fronts.rocketmq.common.properties import QUEUE
+from tarry.fronts.rocketmq.common.properties import QUEUE, PropertyLists, lists_of
 
 RETRY_PREFIX = "%RETRY%"
-_NUMBER = "^[0-9]{1,9}$"
+_OF_A_QUEUE = (QUEUE, ORDER_KEY)
 
 
 class TopicQueues:
@@ -50,26 +50,32 @@ class TopicQueues:
 
     def numbers(self, batch: pa.RecordBatch, topic: str) -> Int64s:
         """The queue of each row (:data:`tarry.api.views.QUEUED`)."""
+        if self.count(topic) == 1:
+            return np.zeros(batch.num_rows, np.int64)
+        seqs = batch.column("seq").to_pylist()
+        return np.array(self.numbers_of(topic, seqs, lists_of(batch.column("properties"))), np.int64)
+
+    def numbers_of(self, topic: str, seqs: list[int], properties: PropertyLists) -> list[int]:
+        """The queue of each row, from its number and its properties."""
         count = self.count(topic)
         if count == 1:
-            return np.zeros(batch.num_rows, np.int64)
-        numbers: Int64s = batch.column("seq").to_numpy() % count
-        properties = batch.column("properties")
-        for row, key in _given(pc.map_lookup(properties, pa.scalar(ORDER_KEY), "first")):
-            numbers[row] = zlib.crc32(key.encode()) % count
-        chosen = pc.map_lookup(properties, pa.scalar(QUEUE), "first")
-        # Producers of other fronts may have put any text there.
-        valid = pc.match_substring_regex(chosen, _NUMBER).fill_null(False).to_numpy(zero_copy_only=False)
-        if valid.any():
-            numbers[valid] = chosen.filter(pa.array(valid)).cast(pa.int64()).to_numpy() % count
+            return [0] * len(seqs)
+        numbers = [seq % count for seq in seqs]
+        places, names, values = properties
+        chosen = [place for place, name in enumerate(names) if name in _OF_A_QUEUE]
+        # Backwards, so that the first of two with one name counts; a chosen queue before an ordering key.
+        for name in (ORDER_KEY, QUEUE):
+            for place in reversed(chosen):
+                if names[place] == name and (number := _number(name, values[place])) is not None:
+                    numbers[bisect_right(places, place) - 1] = number % count
         return numbers
 
 
-def _given(texts: Any) -> list[tuple[int, str]]:
-    """The rows that have a text."""
-    if texts.null_count == len(texts):
-        return []
-    return [(row, text) for row, text in enumerate(texts.to_pylist()) if text is not None]
+def _number(name: str, value: str) -> int | None:
+    """What a property says of the queue; producers of other fronts may have put any text there."""
+    if name == ORDER_KEY:
+        return zlib.crc32(value.encode())
+    return int(value) if value.isdecimal() and value.isascii() and len(value) < 10 else None
 
 
 def queue_name(broker: str, topic: str, number: int) -> Mapping[str, Any]:

@@ -19,6 +19,11 @@ TRACE = "RMQ_SYS_TRACE_TOPIC"
 REPLIES = f"{CLUSTER}_REPLY_TOPIC"
 """Where replies go, which are handed on and not stored. Source: ``MixAll.getReplyTopic``."""
 
+OWN_TOPICS = frozenset({TEMPLATE, TRACE, REPLIES, BROKER, CLUSTER})
+"""Where these are is told whatever topics there are. A broker has topics that are called as it and its cluster: tools
+ask for the cluster's, to make a topic on all of its brokers. Source: ``TopicConfigManager``, ``MQAdminImpl``.
+"""
+
 
 class Routes:
     """On the loop's thread."""
@@ -30,7 +35,7 @@ class Routes:
     def route(self, request: Request) -> Answer:
         """The broker is where the client found it, which may be behind a proxy."""
         topic = request.fields.text("topic")
-        if topic not in (TEMPLATE, TRACE, REPLIES):
+        if topic not in OWN_TOPICS:
             self._topics.check(topic_name(topic, ""))
         count = self._queues.count(topic)
         queue = {

@@ -27,9 +27,9 @@ from tarry.fronts.rocketmq.common.topics import TopicRegistry
 RETRIES = 16
 """Of a group that says nothing about it."""
 _SHORT_NAMES = {
-    "a": "producerGroup", "b": "topic", "c": "defaultTopic", "d": "defaultTopicQueueNums", "e": "queueId",
-    "f": "sysFlag", "g": "bornTimestamp", "h": "flag", "i": "properties", "j": "reconsumeTimes", "k": "unitMode",
-    "l": "maxReconsumeTimes", "m": "batch",
+    "producerGroup": "a", "topic": "b", "defaultTopic": "c", "defaultTopicQueueNums": "d", "queueId": "e",
+    "sysFlag": "f", "bornTimestamp": "g", "flag": "h", "properties": "i", "reconsumeTimes": "j", "unitMode": "k",
+    "maxReconsumeTimes": "l", "batch": "m",
 }  # fmt: skip
 NUMBER_BASE = -1 << 62
 """Added to the number of a message in the id of its place, since it has no place in a queue until it falls due."""
@@ -147,7 +147,7 @@ def sent_fields(request: Request) -> Fields:
     """The fields of a request that sends something, under their long names."""
     if request.code in (RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE):
         return request.fields
-    return Fields({_SHORT_NAMES.get(name, name): value for name, value in request.command.fields.items()})
+    return Fields(request.command.fields, _SHORT_NAMES)
 
 
 def _entry(fields: Fields, body: bytes) -> BatchEntry:

@@ -14,7 +14,7 @@ from tarry.fronts.rocketmq.common.refusal import Refusal
 
 log = logging.getLogger(__name__)
 
-Handler: TypeAlias = Callable[[Request], Answer | Awaitable[Answer] | None]
+Handler: TypeAlias = Callable[[Request], Answer | Awaitable[Answer | None] | None]
 """What serves a kind of request: an answer, at once or awaited; None: it answers by itself, later."""
 
 
@@ -45,9 +45,10 @@ class Service:
         elif answer is not None:
             request.connection.run(self._finish(request, answer))
 
-    async def _finish(self, request: Request, answer: Awaitable[Answer]) -> None:
+    async def _finish(self, request: Request, answer: Awaitable[Answer | None]) -> None:
         try:
-            request.answer(await answer)
+            if (found := await answer) is not None:
+                request.answer(found)
         except Exception as error:  # noqa: BLE001  the client is answered whatever fails
             request.answer(answer_of(error, request))
 

@@ -133,13 +133,15 @@ def check_order_key(group: str) -> None:
 
 def due_ms_of(user: Mapping[str, str], timestamp_ms: int | None, now_ms: int, rules: Rules) -> int | None:
     """When a message is due by its properties, or else at ``timestamp_ms``; None: no delay is asked for."""
-    named = next((name for name in DELAYS if name in user), None) if user else None
-    if named is None and timestamp_ms is None:
+    names = [name for name in DELAYS if name in user]
+    if not names and timestamp_ms is None:
         return None
     try:
-        if named == "DELAY" and (level := _number(named, user)) > 0:
-            return due_from_delay(DelayLevel(level), now_ms, rules.levels)
-        named = next((name for name in DELAYS[1:] if name in user), None)
+        if "DELAY" in names:
+            if (level := _number("DELAY", user)) > 0:
+                return due_from_delay(DelayLevel(level), now_ms, rules.levels)
+            names = names[1:]
+        named = names[0] if names else None
         due_ms = _moment(named, user, now_ms) if named else timestamp_ms or 0
         return check_due(max(due_ms, 0), now_ms, rules.delay_ms_max)
     except (DelayTooLongError, InvalidArgumentError) as error:
@@ -156,6 +158,8 @@ def _moment(name: str, user: Mapping[str, str], now_ms: int) -> int:
 
 def _number(name: str, user: Mapping[str, str]) -> int:
     text = user[name]
+    if text.isdecimal() and text.isascii() and len(text) < 19:
+        return int(text)
     if not re.fullmatch("[+-]?[0-9]{1,18}", text):
         raise Refusal(Code.ILLEGAL_DELIVERY_TIME, f"property {name} is {text!r:.300}; allowed: a whole number")
     return int(text)

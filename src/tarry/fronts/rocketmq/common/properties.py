@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
+from typing import NamedTuple
 
 import pyarrow as pa
+
+from tarry.base.properties import entries_of
 
 KEYS, TRACE_CONTEXT, BORN_HOST, BORN_TIMESTAMP = "KEYS", "TRACE_CONTEXT", "__BORNHOST", "BORN_TIMESTAMP"
 TRANSACTION = "TRAN_MSG"
@@ -57,6 +60,24 @@ def map_of(rows: Sequence[Sequence[tuple[str, str]]]) -> pa.MapArray:
     ends = pa.array([0, *accumulate(map(len, rows))], pa.int32())
     names, values = (pa.array([pair[side] for pair in pairs], pa.string()) for side in (0, 1))
     return pa.MapArray.from_arrays(ends, names, values)
+
+
+class PropertyLists(NamedTuple):
+    """The properties of many messages as flat lists: those of row ``r`` are from ``places[r]`` to ``places[r + 1]``."""
+
+    places: list[int]
+    names: list[str]
+    values: list[str]
+
+
+def lists_of(column: pa.MapArray) -> PropertyLists:
+    """A column of :data:`tarry.base.message.PROPERTIES`, in far less time than :meth:`to_pylist` takes."""
+    if column.null_count:
+        # A null row may span entries.
+        column = pa.array([row or [] for row in column.to_pylist()], column.type)
+    starts, low, names, values = entries_of(column)
+    places = [*(starts - low).tolist(), len(names)]
+    return PropertyLists(places, names.to_pylist(), values.to_pylist())
 
 
 def join_keys(keys: Sequence[str]) -> str:

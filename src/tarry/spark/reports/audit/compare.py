@@ -62,13 +62,15 @@ def audit(
         examples: how many messages of each failure are named.
 
     Raises:
-        InvalidArgumentError: names the argument, or the ledger's column, and what is allowed.
+        InvalidArgumentError: names the argument, or the ledger's column, and what is allowed; or a ledger of which
+            most rows have no identity, or no time that can be read.
     """
     _check(skew_ms, grace_ms, unit, examples)
     sent, got = accepted_of(accepted, accepted_columns), delivered_of(delivered, delivered_columns)
     by = identity(sent, got, by)
     sent, got = identified(sent, by), identified(got, by)
     survey = counting.survey(sent, got)
+    survey.check()
     until = survey.latest_ms if until_ms is None else until_ms
     if until is None:
         raise InvalidArgumentError("the ledgers have no moment that could be the end of the observation: say until")

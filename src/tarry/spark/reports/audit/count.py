@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F  # noqa: N812  as everybody writes it
 
 from tarry.base.dead_topics import PREFIX
+from tarry.base.errors import InvalidArgumentError
 from tarry.spark.reports.audit.result import (
     FAILURES,
     PERCENTILES,
@@ -50,9 +51,29 @@ class Survey:
     latest_ms: float | None
     has_topics: bool
     has_ids: bool
+    rows_accepted: int
     unread_accepted: int
+    rows_delivered: int
     unread_delivered: int
     dead_letters: int
+
+    def check(self) -> None:
+        """Refuse ledgers of which most rows cannot be read: what they lack would be called lost, or foreign.
+
+        Raises:
+            InvalidArgumentError: names the ledger, how many rows, and what a row needs.
+        """
+        for name, unread, rows, needed in (
+            ("accepted", self.unread_accepted, self.rows_accepted, "due"),
+            ("delivered", self.unread_delivered, self.rows_delivered, "delivered"),
+        ):
+            if 2 * unread > rows:
+                raise InvalidArgumentError(
+                    f"{unread:,} of {rows:,} rows of the {name} ledger have no identity, or no time that can be read; "
+                    f"allowed: at most half of them. Each row needs a seq or an id, and {needed}_ms as milliseconds, a "
+                    f"timestamp or a text such as 2026-12-01T06:00:00Z; other columns by {name}_columns "
+                    f"(--{name}-column {needed}=NAME)"
+                )
 
 
 def survey(accepted: DataFrame, delivered: DataFrame) -> Survey:
@@ -62,11 +83,14 @@ def survey(accepted: DataFrame, delivered: DataFrame) -> Survey:
     latest = F.max(F.col("accepted_ms").cast("double")).alias("latest")
     # A message whose producer had no answer has no seq; its id is enough.
     unread &= ~(F.coalesce(F.col("answered") == F.lit(False), F.lit(False)) & F.col("id").isNotNull())
-    sent = accepted.agg(F.count_if(unread).alias("unread"), latest, *common).first()
+    rows = F.count(F.lit(1)).alias("rows")
+    sent = accepted.agg(F.count_if(unread).alias("unread"), rows, latest, *common).first()
     unread = F.col("ident").isNull() | F.col("delivered_ms").isNull()
     dead = F.count_if(F.col("topic").cast("string").startswith(PREFIX)).alias("dead")
     latest = F.max(F.col("delivered_ms").cast("double")).alias("latest")
-    got = delivered.agg(F.count_if(unread).alias("unread"), latest, dead, *common).first()
+    got = delivered.agg(
+        F.count_if(unread).alias("unread"), F.count(F.lit(1)).alias("rows"), latest, dead, *common
+    ).first()
     assert sent is not None
     assert got is not None
     moments = [ledger["latest"] for ledger in (sent, got) if ledger["latest"] is not None]
@@ -75,7 +99,9 @@ def survey(accepted: DataFrame, delivered: DataFrame) -> Survey:
         got["latest"] if got["latest"] is not None else max(moments, default=None),
         bool(sent["topics"] and got["topics"]),
         bool(sent["ids"] and got["ids"]),
+        sent["rows"],
         sent["unread"],
+        got["rows"],
         got["unread"],
         got["dead"],
     )

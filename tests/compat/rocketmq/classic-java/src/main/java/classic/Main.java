@@ -27,7 +27,9 @@ final class Main {
         scenarios.putAll(Sending.SCENARIOS);
         scenarios.putAll(Consuming.SCENARIOS);
         scenarios.putAll(Newer.SCENARIOS);
+        scenarios.putAll(Signed.SCENARIOS);
         scenarios.putAll(Standing.SCENARIOS);
+        scenarios.putAll(Moving.SCENARIOS);
         if (arguments.length < 4 || !scenarios.containsKey(arguments[1])) {
             System.err.println("usage: ENDPOINT SCENARIO TOPIC GROUP [...]; scenarios: " + scenarios.keySet());
             return 2;

@@ -1,0 +1,155 @@
+"""Parts of topics' queues in memory, read once for all who pull from them.
+
+A topic's queue is several to classic clients, each of which is pulled from by itself, a few messages at a time; and
+several groups may read it. A chunk is read and divided once, and each of its messages written down once.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections import OrderedDict
+
+import pyarrow as pa
+
+from tarry.api.consuming import ConsumerGroup
+from tarry.api.filter import EVERYTHING
+from tarry.base.reserved import ONLY
+from tarry.fronts.rocketmq.classic.message_bytes import MessageRows, TopicBytes
+from tarry.fronts.rocketmq.classic.queues import TopicQueues
+from tarry.fronts.rocketmq.common.properties import lists_of
+
+BYTES_MAX = 64 << 20
+"""Of all chunks, about."""
+_COPIES = 3
+"""Of a message's bytes in a chunk: as a column, as objects, and written down."""
+_ROW_BYTES, _CHUNK_BYTES = 600, 4_000
+_FILTERS_MAX = 64
+
+
+class Chunk:
+    """Messages of one topic's queue one after the other, from offset ``first`` to before ``end``. On the loop's thread,
+    but for its construction.
+    """
+
+    def __init__(self, batch: pa.RecordBatch, first: int, end: int, topic: str, queues: TopicQueues) -> None:
+        """In any thread. ``batch``: what is kept of that part (:data:`tarry.api.views.QUEUED`)."""
+        self._batch = batch
+        self._topic = topic
+        self._offsets: list[int] = batch.column("offset").to_pylist()
+        self.first, self.end = first, end
+        self._properties = lists_of(batch.column("properties"))
+        self._has_only = ONLY in self._properties.names
+        self._numbers = queues.numbers_of(topic, batch.column("seq").to_pylist(), self._properties)
+        self._rows: list[list[int]] = [[] for _ in range(queues.count(topic))]
+        for row, number in enumerate(self._numbers):
+            self._rows[number].append(row)
+        self._written: dict[bytes, tuple[MessageRows, list[bytes | None]]] = {}
+        """By the broker's address as clients see it."""
+        self._wanted: dict[tuple[str, str | None], frozenset[int] | None] = {}
+        """By group and filter: the rows that it wants; None: all."""
+        self.size = batch.nbytes * _COPIES + batch.num_rows * _ROW_BYTES + _CHUNK_BYTES
+
+    def knows(self, group: ConsumerGroup) -> bool:
+        """Whether it is known which messages a group wants; else :meth:`choose` says so."""
+        return _wants_all(group, self._has_only) or _key(group) in self._wanted
+
+    def choose(self, group: ConsumerGroup) -> None:
+        """See which messages a group wants, in a thread, for a filter may take long.
+
+        Raises:
+            InvalidArgumentError: the filter is a condition that takes too long.
+        """
+        key, wanted = _key(group), group.wants(self._batch)
+        if len(self._wanted) >= _FILTERS_MAX:
+            self._wanted = {}
+        self._wanted[key] = None if wanted.all() else frozenset(wanted.nonzero()[0].tolist())
+
+    def collect(
+        self, group: ConsumerGroup, queue: int, start: int, host: bytes, rows_max: int, bytes_max: int
+    ) -> tuple[list[bytes], int, int]:
+        """The messages of one of the queues from offset ``start`` on that a group, which it :meth:`knows`, wants; as
+        many as there are, or ``rows_max``, or as make ``bytes_max``. What is behind the last of them (``start``: there
+        is none); and up to where was looked.
+        """
+        rows = self._rows[queue]
+        wanted = None if _wants_all(group, self._has_only) else self._wanted[_key(group)]
+        row_writer, written = self._writer(host)
+        parts: list[bytes] = []
+        size, row = 0, -1
+        for place in rows[bisect_left(rows, bisect_left(self._offsets, start)) :]:
+            if wanted is not None and place not in wanted:
+                continue
+            row = place
+            content = written[row]
+            if content is None:
+                content = written[row] = row_writer.encode(row)
+            parts.append(content)
+            size += len(content)
+            if len(parts) == rows_max or size >= bytes_max:
+                return parts, self._offsets[row] + 1, self._offsets[row] + 1
+        return parts, self._offsets[row] + 1 if parts else start, self.end
+
+    def _writer(self, host: bytes) -> tuple[MessageRows, list[bytes | None]]:
+        writer = self._written.get(host)
+        if writer is None:
+            self._written.clear()  # few come by more than one address
+            rows = MessageRows(self._batch, TopicBytes(self._topic, host), self._numbers, self._properties)
+            writer = self._written[host] = rows, [None] * self._batch.num_rows
+        return writer
+
+
+class ChunkCache:
+    """The chunks that were used last. On the loop's thread."""
+
+    def __init__(self, bytes_max: int = BYTES_MAX) -> None:
+        self._bytes_max = bytes_max
+        self._chunks: OrderedDict[tuple[str, int], Chunk] = OrderedDict()
+        """By topic and first offset, the one that was used last at the end."""
+        self._firsts: dict[str, list[int]] = {}
+        """The first offsets of each topic's chunks, ascending."""
+        self._size = 0
+
+    def find(self, topic: str, offset: int) -> Chunk | None:
+        """The chunk that has an offset of a topic."""
+        firsts = self._firsts.get(topic)
+        if not firsts or offset < firsts[0]:
+            return None
+        key = topic, firsts[bisect_right(firsts, offset) - 1]
+        chunk = self._chunks[key]
+        if chunk.end <= offset:
+            return None
+        self._chunks.move_to_end(key)
+        return chunk
+
+    def next_first(self, topic: str, offset: int) -> int | None:
+        """Where the next chunk behind an offset begins."""
+        firsts = self._firsts.get(topic, ())
+        place = bisect_right(firsts, offset)
+        return firsts[place] if place < len(firsts) else None
+
+    def add(self, topic: str, chunk: Chunk) -> None:
+        """Keep a chunk; those go that were not used for longest."""
+        key = topic, chunk.first
+        former = self._chunks.pop(key, None)
+        if former is None:
+            insort(self._firsts.setdefault(topic, []), chunk.first)
+        else:
+            self._size -= former.size
+        self._chunks[key] = chunk
+        self._size += chunk.size
+        while self._size > self._bytes_max and len(self._chunks) > 1:
+            (name, first), oldest = self._chunks.popitem(last=False)
+            self._size -= oldest.size
+            firsts = self._firsts[name]
+            del firsts[bisect_left(firsts, first)]
+            if not firsts:
+                del self._firsts[name]
+
+
+def _key(group: ConsumerGroup) -> tuple[str, str | None]:
+    return group.name, group.settings.filter
+
+
+def _wants_all(group: ConsumerGroup, has_only: bool) -> bool:
+    """Whether a group has no filter, and no message is for one group alone."""
+    return not has_only and group.settings.filter in (None, "", EVERYTHING)

@@ -1,0 +1,109 @@
+"""What consumers commit with their pulls, for which nobody waits: gathered, since each time is an fsync."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass, field
+
+from tarry.fronts.rocketmq.classic.positions import Positions
+from tarry.fronts.rocketmq.common.refusal import Refusal
+from tarry.fronts.rocketmq.common.threads import RunInThread
+
+log = logging.getLogger(__name__)
+
+GATHER_S = 0.2
+
+
+@dataclass(slots=True)
+class _Gathered:
+    """Of one group in one topic."""
+
+    offsets: dict[int, int] = field(default_factory=dict)
+    """By queue: how far it was committed."""
+    gaps: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """By queue: from where to where nothing of it was found."""
+
+
+class Commits:
+    """On the loop's thread."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, positions: Positions, run_in_thread: RunInThread) -> None:
+        self._loop = loop
+        self._positions = positions
+        self._run_in_thread = run_in_thread
+        self._gathered: dict[tuple[str, str], _Gathered] = {}
+        """By topic and group."""
+        self._writing: asyncio.Future[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def commit(self, topic: str, group: str, queue: int, offset: int) -> None:
+        """All below is done with in that queue."""
+        offsets = self._of(topic, group).offsets
+        offsets[queue] = max(offset, offsets.get(queue, 0))
+
+    def pass_over(self, topic: str, group: str, queue: int, start: int, stop: int) -> None:
+        """A pull from ``start`` found nothing of the queue below ``stop``."""
+        gaps = self._of(topic, group).gaps
+        begin, end = gaps.get(queue, (start, start))
+        gaps[queue] = (begin if begin <= start <= end else start), stop
+
+    def discard(self, topic: str, group: str) -> None:
+        """What is gathered of a group does not count."""
+        self._gathered.pop((topic, group), None)
+
+    async def flush(self) -> None:
+        """Until all that is gathered now counts, durably."""
+        while True:
+            self._write()
+            # One that is done may still be here: its call-back runs in the next turn, for which to await a future
+            # that is done does not wait.
+            if self._writing is None or self._writing.done():
+                return
+            await asyncio.shield(self._writing)
+
+    def close(self) -> None:
+        """The same, in this thread; last."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._write_down(self._take())
+
+    def _of(self, topic: str, group: str) -> _Gathered:
+        gathered = self._gathered.get((topic, group))
+        if gathered is None:
+            gathered = self._gathered[topic, group] = _Gathered()
+            if self._timer is None:
+                self._timer = self._loop.call_later(GATHER_S, self._write)
+        return gathered
+
+    def _take(self) -> dict[tuple[str, str], _Gathered]:
+        taken, self._gathered = self._gathered, {}
+        return taken
+
+    def _write(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if not self._gathered or (self._writing is not None and not self._writing.done()):
+            return
+        gathered = self._take()
+        self._writing = self._run_in_thread(lambda: self._write_down(gathered))
+        self._writing.add_done_callback(self._on_written)
+
+    def _on_written(self, written: asyncio.Future[None]) -> None:
+        if self._writing is written:
+            self._writing = None
+        if not written.cancelled() and (error := written.exception()) is not None:
+            log.error("offsets were not committed", exc_info=error)
+        if self._gathered and self._timer is None:
+            self._timer = self._loop.call_later(GATHER_S, self._write)
+
+    def _write_down(self, gathered: dict[tuple[str, str], _Gathered]) -> None:
+        for (topic, group), one in gathered.items():
+            try:
+                self._positions.settle(topic, group, one.offsets, one.gaps)
+            except Refusal as error:
+                log.info("offsets of group %s were not committed: %s", group, error.text)
+            except Exception:
+                # The others' count all the same.
+                log.exception("offsets of group %s in topic %s were not committed", group, topic)
