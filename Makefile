@@ -98,6 +98,7 @@ h2spec: $(STAMP)
 
 compat: $(STAMP)
 	$(BIN)/python -m tests.compat.rocketmq.run $(ARGS)
+	$(BIN)/python -m tests.compat.lmstfy.run $(LMSTFY)
 
 browser: $(STAMP)
 	$(BIN)/pytest tests/browser $(ARGS)

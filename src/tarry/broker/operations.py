@@ -33,7 +33,7 @@ def handlers(parts: Components) -> Handlers:
         ops.Nack: lambda r: wait_for(partial(groups.find(r.topic, r.group).nack, r.leases, r.offsets, r.delay_ms)),
         ops.Extend: lambda r: groups.find(r.topic, r.group).extend(r.leases, r.offsets, r.lease_ms),
         ops.SetGroup: lambda r: groups.set(r.topic, r.group, r.start, **r.settings),
-        ops.GetGroup: lambda r: groups.info(groups.find(r.topic, r.group)),
+        ops.GetGroup: lambda r: groups.info_now(r.topic, r.group),
         ops.ListGroups: lambda r: [groups.info(group) for group in groups.all(r.topic)],
         ops.DeleteGroup: lambda r: groups.delete(r.topic, r.group),
         ops.PauseGroup: lambda r: _pause(groups, r, paused=True),

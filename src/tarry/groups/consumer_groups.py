@@ -191,6 +191,12 @@ class ConsumerGroups:
 
     # -- where they stand --------------------------------------------------------------------------------------------
 
+    def info_now(self, topic: str, name: str) -> GroupInfo:
+        """A group's settings and counts, after the leases have ended that are over."""
+        control = self._registry.get(topic, name)
+        control.retry_copies()
+        return self.info(control.group)
+
     def info(self, group: Group) -> GroupInfo:
         """A group's settings and counts."""
         settings, topic = group.settings, group.topic_name

@@ -21,6 +21,7 @@ from tarry.fronts.http.exchange import Request, Response
 from tarry.fronts.http.lmstfy.acknowledging import Acknowledging, Held
 from tarry.fronts.http.lmstfy.answers import JSON, Query, RefusalError, answer
 from tarry.fronts.http.lmstfy.jobs import Job, jobs_of, listed, remaining
+from tarry.fronts.http.lmstfy.landing import Landing
 from tarry.fronts.http.lmstfy.names import GROUP, topic_of
 from tarry.fronts.http.lmstfy.publishing import UINT32_MAX
 from tarry.fronts.http.services import Services
@@ -89,9 +90,10 @@ def _share_out(group: ConsumerGroup, requests: list[_Asking]) -> None:
 class Consuming:
     """On the loop's thread."""
 
-    def __init__(self, services: Services, acknowledging: Acknowledging) -> None:
+    def __init__(self, services: Services, acknowledging: Acknowledging, landing: Landing) -> None:
         self._services = services
         self._acknowledging = acknowledging
+        self._landing = landing
         self._polls = _Polls(services.loop)
 
     async def consume(self, request: Request, namespace: str, names: str) -> Response:
@@ -106,8 +108,11 @@ class Consuming:
         lease_ms = max(1, ttr_s * 1000)
         named = {await self._services.receive_queue(topic_of(namespace, q), GROUP): q for q in queues}
         found = await self._now(list(named), count, lease_ms)
-        if not found and timeout_s:
-            found = await self._wait(request, list(named), count, lease_ms, timeout_s)
+        if not found:
+            # Also who does not want to wait gets what is being put into the queue just now.
+            wait_s = max(timeout_s, *(self._landing.left_s(queue.group.topic_name) for queue in named))
+            if wait_s:
+                found = await self._wait(request, list(named), count, lease_ms, wait_s)
         jobs: list[Job] = []
         for queue, batch in found:
             jobs += self._jobs(queue, batch, namespace, named[queue], lease_ms)
@@ -127,7 +132,7 @@ class Consuming:
         return found
 
     async def _wait(
-        self, request: Request, queues: list[ReceiveQueue], count: int, lease_ms: int, timeout_s: int
+        self, request: Request, queues: list[ReceiveQueue], count: int, lease_ms: int, timeout_s: float
     ) -> list[Messages]:
         """Wait for the first of the queues that has some."""
         loop = self._services.loop
@@ -157,6 +162,7 @@ class Consuming:
         jobs = jobs_of(batch, group.topic_name, (namespace, name), now_ms, tries)
         until_s = self._services.loop.time() + lease_ms / 1000
         leases, offsets = batch.column("lease").to_pylist(), batch.column("offset").to_pylist()
+        self._landing.arrived(group.topic_name, max(batch.column("seq").to_pylist()))
         for job, lease, offset in zip(jobs, leases, offsets, strict=True):
             self._acknowledging.hold(job.id, Held(group.topic_name, group, lease, offset, until_s))
         return jobs

@@ -10,6 +10,7 @@ from tarry.api.schedule import Row
 from tarry.fronts.http.exchange import BodyTooLargeError, Headers, Request, Response
 from tarry.fronts.http.lmstfy.acknowledging import Acknowledging
 from tarry.fronts.http.lmstfy.answers import JSON, Query, RefusalError, answer
+from tarry.fronts.http.lmstfy.landing import Landing
 from tarry.fronts.http.lmstfy.names import GROUP, job_id, topic_of
 from tarry.fronts.http.services import Services
 
@@ -41,9 +42,10 @@ class Options:
 class Publishing:
     """On the loop's thread."""
 
-    def __init__(self, services: Services, acknowledging: Acknowledging) -> None:
+    def __init__(self, services: Services, acknowledging: Acknowledging, landing: Landing) -> None:
         self._services = services
         self._acknowledging = acknowledging
+        self._landing = landing
 
     async def publish(self, request: Request, namespace: str, queue: str) -> Response:
         """A new job."""
@@ -76,7 +78,9 @@ class Publishing:
         topic = topic_of(namespace, queue)
         await self._services.receive_queue(topic, GROUP)
         accepted = await self._services.schedule_rows([options.row(topic, body, attributes) for body in bodies])
-        places = zip(accepted.seqs.tolist(), accepted.due_ms.tolist(), strict=True)
+        places = list(zip(accepted.seqs.tolist(), accepted.due_ms.tolist(), strict=True))
+        if not options.delay_ms:
+            self._landing.note(topic, *places[-1])
         return answer(201, {"job_ids": [job_id(topic, seq, due_ms) for seq, due_ms in places], "msg": "published"})
 
     async def _publish(self, request: Request, topic: str, options: Options) -> Response:
@@ -88,6 +92,8 @@ class Publishing:
         # The group is there before its first message is due, so that retention keeps that for it.
         await self._services.receive_queue(topic, GROUP)
         receipt = await self._services.schedule_row(row)
+        if not options.delay_ms:
+            self._landing.note(topic, receipt.seq, receipt.due_ms)
         id = job_id(topic, receipt.seq, receipt.due_ms)
         return Response(201, b'{"job_id":"%s","msg":"published"}' % id.encode(), JSON)
 

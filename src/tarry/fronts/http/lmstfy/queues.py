@@ -9,6 +9,7 @@ from tarry.base.reserved import first_places
 from tarry.fronts.http.exchange import Request, Response
 from tarry.fronts.http.lmstfy.answers import NO_CONTENT, Query, answer
 from tarry.fronts.http.lmstfy.jobs import jobs_of, remaining
+from tarry.fronts.http.lmstfy.landing import Landing
 from tarry.fronts.http.lmstfy.names import GROUP, job_id, place_of, topic_of
 from tarry.fronts.http.lmstfy.publishing import TTL_S
 from tarry.fronts.http.services import Services
@@ -22,8 +23,9 @@ TTL_MS_MAX = 1 << 50
 class Queues:
     """On the loop's thread."""
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: Services, landing: Landing) -> None:
         self._services = services
+        self._landing = landing
 
     async def size(self, request: Request, namespace: str, queue: str) -> Response:
         """How many jobs are ready."""
@@ -32,6 +34,7 @@ class Queues:
     async def peek(self, request: Request, namespace: str, queue: str) -> Response:
         """The job that is ready and would come next."""
         topic = topic_of(namespace, queue)
+        await self._landing.landed(topic)
         try:
             batch = await self._services.call(Peek(topic, group=GROUP, limit=PEEK_ROWS, waiting_only=True))
             tries = (await self._services.call(GetGroup(topic, GROUP))).tries
@@ -72,9 +75,9 @@ class Queues:
     async def dead_letter(self, request: Request, namespace: str, queue: str) -> Response:
         """How many dead letters there are, and the id of the first."""
         topic = topic_of(namespace, queue)
+        size = (await self._counts(namespace, queue))[1]
         page = await self._services.call(ListDeadLetters(topic, GROUP, limit=1))
         head = "".join(job_id(topic, *place) for place in first_places(page) if place is not None)
-        size = (await self._counts(namespace, queue))[1] if head else 0
         return answer(200, {"namespace": namespace, "queue": queue, "deadletter_size": size, "deadletter_head": head})
 
     async def respawn(self, request: Request, namespace: str, queue: str) -> Response:
@@ -90,6 +93,7 @@ class Queues:
             ttl_ms=min(ttl_s * 1000, TTL_MS_MAX) or None,
         )
         try:
+            await self._landing.buried(respawn.topic)
             count = await self._services.call(respawn)
         except NotFoundError:
             count = 0
@@ -99,6 +103,7 @@ class Queues:
         """Let go of the oldest dead letters."""
         left = Query(request.query).signed("limit", 1, least=1)
         topic = topic_of(namespace, queue)
+        await self._counts(namespace, queue)
         while left:
             page = await self._services.call(ListDeadLetters(topic, GROUP, limit=min(left, PURGE_ROWS)))
             if not page.num_rows:
@@ -109,8 +114,11 @@ class Queues:
 
     async def _counts(self, namespace: str, queue: str) -> tuple[int, int]:
         """How many jobs are ready, and how many dead."""
+        topic = topic_of(namespace, queue)
         try:
-            info = await self._services.call(GetGroup(topic_of(namespace, queue), GROUP))
+            await self._landing.landed(topic)
+            await self._landing.buried(topic)
+            info = await self._services.call(GetGroup(topic, GROUP))
         except NotFoundError:
             return 0, 0
         return info.ready, info.dead

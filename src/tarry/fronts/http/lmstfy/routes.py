@@ -17,6 +17,7 @@ from tarry.fronts.http.exchange import DisconnectedError, Request, Response
 from tarry.fronts.http.lmstfy.acknowledging import Acknowledging
 from tarry.fronts.http.lmstfy.answers import NO_CONTENT, Query, RefusalError, answer, refusal_of
 from tarry.fronts.http.lmstfy.consuming import Consuming
+from tarry.fronts.http.lmstfy.landing import Landing
 from tarry.fronts.http.lmstfy.limits import Limits
 from tarry.fronts.http.lmstfy.names import topic_of
 from tarry.fronts.http.lmstfy.publishing import Publishing
@@ -69,9 +70,10 @@ class Lmstfy:
         self._limits = Limits(services.loop)
         self._ids = RequestIds()
         self._acknowledging = Acknowledging(services)
-        publishing = Publishing(services, self._acknowledging)
-        consuming = Consuming(services, self._acknowledging)
-        queues = Queues(services)
+        landing = Landing(services)
+        publishing = Publishing(services, self._acknowledging, landing)
+        consuming = Consuming(services, self._acknowledging, landing)
+        queues = Queues(services, landing)
         self._routes: dict[tuple[str, tuple[str, ...]], Route] = {
             ("PUT", ()): Route(publishing.publish, reads=False),
             ("PUT", ("bulk",)): Route(publishing.publish_bulk, reads=False),

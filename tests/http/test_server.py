@@ -1,0 +1,174 @@
+"""The HTTP server: what a client may take of it, and requests in odd forms."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tarry.base.config import Config
+from tarry.base.descriptors import ConnectionLimits
+from tarry.broker import Broker
+from tarry.fronts.http.front import HttpFront
+from tarry.fronts.http.server.limits import HttpLimits
+from tests.waiting import wait_until
+
+QUICK = HttpLimits(header_s=0.2, idle_s=0.2, body_s=0.2, body_bytes_per_s=1 << 20, linger_s=0.2)
+
+
+@contextmanager
+def serving(
+    directory: Path, limits: HttpLimits | None = None, connections: ConnectionLimits | None = None
+) -> Iterator[tuple[HttpFront, str]]:
+    """A front, and a token."""
+    config = Config(data=directory, pipeline="off", flight=None, disk_free_bytes_min=0)
+    with (
+        Broker.open(config) as broker,
+        HttpFront(broker, "127.0.0.1:0", connections=connections, limits=limits) as front,
+    ):
+        yield front, broker.create_token("ns").secret
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[tuple[HttpFront, str]]:
+    with serving(tmp_path) as place:
+        yield place
+
+
+def connect(front: HttpFront) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", front.port), timeout=60)
+
+
+def all_of(sock: socket.socket) -> bytes:
+    """What comes until the other side ends."""
+    found = b""
+    try:
+        while data := sock.recv(65536):
+            found += data
+    except ConnectionResetError:
+        pass
+    return found
+
+
+def request(secret: str, line: str, *headers: str) -> bytes:
+    return "\r\n".join([f"{line} HTTP/1.1", "Host: localhost", f"X-Token: {secret}", *headers, "", ""]).encode()
+
+
+@pytest.mark.parametrize(
+    ("sent", "answered"),
+    [(b"", b""), (b"GET /api/ns/q HTT", b"408"), (b"PUT /api/ns/q HTTP/1.1\r\nHost: x\r\nA: ", b"408")],
+)
+def test_slow_headers(sent: bytes, answered: bytes, tmp_path: Path) -> None:
+    with serving(tmp_path, QUICK) as (front, _), connect(front) as sock:
+        sock.sendall(sent)
+        found = all_of(sock)
+        assert answered in found
+
+
+def test_a_slow_body_and_an_idle_connection(tmp_path: Path) -> None:
+    with serving(tmp_path, QUICK) as (front, secret):
+        with connect(front) as sock:
+            sock.sendall(request(secret, "PUT /api/ns/q", "Content-Length: 100") + b"x")
+            assert all_of(sock) == b""
+        with connect(front) as sock:
+            sock.sendall(request(secret, "GET /api/ns/q"))
+            assert b"no job available" in all_of(sock)
+
+
+def test_a_long_poll_is_not_idle(tmp_path: Path) -> None:
+    with serving(tmp_path, QUICK) as (front, secret), connect(front) as sock:
+        sock.sendall(request(secret, "GET /api/ns/q?timeout=3"))
+        assert b"no job available" in all_of(sock)
+
+
+def test_an_oversize_body_is_refused_before_it_has_come(place: tuple[HttpFront, str]) -> None:
+    front, secret = place
+    with connect(front) as sock:
+        sock.sendall(request(secret, "PUT /api/ns/q", "Content-Length: 1000000000") + b"x" * 100)
+        answer = all_of(sock)
+        assert answer.startswith(b"HTTP/1.1 413 ")
+        assert answer.endswith(b'{"error":"body too large"}')
+    with connect(front) as sock:
+        sock.sendall(request(secret, "PUT /api/ns/q", "Transfer-Encoding: chunked"))
+        chunk = b"10000\r\n" + b"x" * 65536 + b"\r\n"
+        for _ in range(17):
+            sock.sendall(chunk)
+        assert b"413" in all_of(sock)
+
+
+def test_a_body_in_chunks_and_100_continue(place: tuple[HttpFront, str]) -> None:
+    front, secret = place
+    with connect(front) as sock:
+        sock.sendall(request(secret, "PUT /api/ns/q", "Transfer-Encoding: chunked", "Expect: 100-continue"))
+        assert sock.recv(100) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        sock.sendall(b"3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n")
+        assert b" 201 " in sock.recv(65536)
+        sock.sendall(request(secret, "GET /api/ns/q?timeout=10", "Connection: close"))
+        assert b'"data":"YWJjZGU="' in all_of(sock)
+
+
+def test_requests_one_behind_the_other(place: tuple[HttpFront, str]) -> None:
+    front, secret = place
+    with connect(front) as sock:
+        put = request(secret, "PUT /api/ns/p", "Content-Length: 1") + b"x"
+        sock.sendall(put * 40 + request(secret, "GET /api/ns/p/nothing", "Connection: close"))
+        answer = all_of(sock)
+        assert answer.count(b"HTTP/1.1 201 Created") == 40
+        assert answer.count(b"HTTP/1.1 404 Not Found") == 1
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        (b"nonsense\r\n\r\n", b"400"),
+        (b"GET / HTTP/1.1\r\nA b: c\r\n\r\n", b"400"),
+        (b"GET / HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", b"400"),
+        (b"GET / HTTP/1.1\r\nContent-Length: -1\r\n\r\n", b"400"),
+        (b"GET /" + b"x" * 70_000 + b" HTTP/1.1\r\n\r\n", b"431"),
+        (b"GET / HTTP/1.1\r\n" + b"A: b\r\n" * 300 + b"\r\n", b"431"),
+    ],
+)
+def test_what_is_no_request(sent: bytes, status: bytes, place: tuple[HttpFront, str]) -> None:
+    with connect(place[0]) as sock:
+        sock.sendall(sent)
+        assert all_of(sock).startswith(b"HTTP/1.1 " + status)
+
+
+def test_connections_of_a_peer_are_bounded(tmp_path: Path) -> None:
+    with serving(tmp_path, None, ConnectionLimits(20, 3)) as (front, secret):
+        kept = [connect(front) for _ in range(3)]
+        for sock in kept:
+            sock.sendall(request(secret, "GET /api/ns/q"))
+            assert b"404" in sock.recv(65536)
+        with connect(front) as sock:
+            assert all_of(sock) == b""
+        for sock in kept:
+            sock.close()
+
+        def again() -> bool:
+            with connect(front) as sock:
+                sock.sendall(request(secret, "GET /api/ns/q", "Connection: close"))
+                return b"404" in all_of(sock)
+
+        wait_until(again)
+
+
+def test_many_wait_without_a_thread_and_who_has_left_gets_nothing(place: tuple[HttpFront, str]) -> None:
+    front, secret = place
+    before = threading.active_count()
+    waiting = [connect(front) for _ in range(300)]
+    for sock in waiting:
+        sock.sendall(request(secret, "GET /api/ns/many?timeout=600", "Connection: close"))
+    last = waiting.pop()
+    for sock in waiting:
+        sock.close()
+    assert threading.active_count() <= before + 8
+    with connect(front) as sock:
+        sock.sendall(request(secret, "PUT /api/ns/many?tries=1000", "Content-Length: 1") + b"x")
+        assert b" 201 " in sock.recv(65536)
+    assert b'"data":"eA=="' in all_of(last)
+    last.close()
