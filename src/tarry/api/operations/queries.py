@@ -150,7 +150,7 @@ class ForecastJson(TypedDict):
     unit: str
     now_ms: int
     until_ms: int
-    loads: list[tuple[int, int, int]]
+    loads: list[list[int]]
     herd: Herd | None
     herds: list[Herd]
 
