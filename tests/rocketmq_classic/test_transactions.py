@@ -49,5 +49,6 @@ def test_a_producer_of_the_group_is_asked_and_its_word_counts(serve: Callable[..
     [asked] = messages_of(question.body)
     assert (asked["topic"], asked["body"]) == ("orders", b"ID")
     assert asked["properties"]["PGROUP"] == "producers"
+    assert asked["properties"]["__transactionId__"] == transaction["transactionId"]
     assert end(other, transaction, COMMIT) == ResponseCode.SUCCESS
     assert [m["body"] for m in client.pull_until(1, "orders", "g")] == [b"ID"]

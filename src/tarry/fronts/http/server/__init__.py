@@ -2,5 +2,5 @@
 
 ``limits`` has the bounds · ``connection`` is one client's · ``message`` is one request with its answer, for handlers
 (:mod:`tarry.fronts.http.exchange`) and for ASGI applications · ``server`` listens, and looks after all connections.
-Why it is our own: ``docs/decisions/0026-http-server.md``.
+Why it is our own: ``docs/decisions/0027-http-server.md``.
 """

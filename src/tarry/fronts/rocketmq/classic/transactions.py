@@ -21,7 +21,7 @@ from tarry.fronts.rocketmq.classic.message_bytes import (
     stored_messages,
 )
 from tarry.fronts.rocketmq.common.half_messages import HalfMessages
-from tarry.fronts.rocketmq.common.properties import DELIVER_MS, MESSAGE_ID, PRODUCER_GROUP, REAL_TOPIC
+from tarry.fronts.rocketmq.common.properties import DELIVER_MS, MESSAGE_ID, PRODUCER_GROUP, REAL_TOPIC, TRANSACTION_ID
 from tarry.fronts.rocketmq.common.threads import RunInThread
 from tarry.fronts.rocketmq.common.transaction_checks import TransactionChecks
 
@@ -77,7 +77,8 @@ def _question(half: dict[str, Any], row: pa.RecordBatch, local: str) -> Command:
     topic, id = half["properties"][REAL_TOPIC], half["key"]
     [message] = stored_messages(row, topic, [0])
     visible = {name: value for name, value in message.properties.items() if name not in _INTERNAL}
-    message = replace(message, properties=visible)
+    # rocketmq-client-go 2.1.2 loses the field of the header, and answers with the property.
+    message = replace(message, properties={**visible, TRANSACTION_ID: id})
     host = address_bytes(local)
     physical = physical_offset(topic, message.queue_offset)
     fields = {

@@ -26,6 +26,8 @@ REPLY_TO, CLUSTER_NAME = "REPLY_TO_CLIENT", "CLUSTER"
 """Of a classic producer's request: which client waits for a reply, and in which cluster."""
 PRODUCER_GROUP = "PGROUP"
 """Of a classic producer's transaction: who is asked about it. Others cannot set it."""
+TRANSACTION_ID = "__transactionId__"
+"""Of the message that a classic producer is asked about: its transaction."""
 REAL_TOPIC, MESSAGE_ID, SHARDING_KEY, DELIVER_MS = "REAL_TOPIC", "UNIQ_KEY", "__SHARDINGKEY", "TIMER_DELIVER_MS"
 """Of a message whose transaction is not decided: where it goes, in which order, and when. The last one also of a
 message that was sent after the time at which it was to be delivered: its column says no more than that it is due.
