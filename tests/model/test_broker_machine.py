@@ -43,6 +43,7 @@ class ModelMessage:
     settled: bool = False  # the acknowledgement returned
     perhaps_settled: bool = False  # it crashed
     visible_ms: int = 0  # leased or nacked until then
+    is_leased: bool = False
     handle: str = ""
     born_ms: int = 0
     ended: bool = False  # cancelled or replaced, and told so
@@ -206,14 +207,17 @@ class BrokerMachine(RuleBasedStateMachine):
             assert due <= now, "early"
             assert not message.settled, "delivered after its acknowledgement"
             assert not message.ended, f"{i} was delivered after it was cancelled: {message}"
-            # `visible_ms` may lie in the future of a clock that was set back since: then it is not yet visible either.
-            assert message.visible_ms <= now, "delivered while leased or backing off"
+            # `visible_ms` may lie in the future of a clock that was set back since: then it is not yet visible either,
+            # but for a lease that has ended before.
+            visible_since = self.latest_ms if message.is_leased else now
+            assert message.visible_ms <= visible_since, "delivered while leased or backing off"
             assert attempt >= 1
             if not self.crashed:
                 assert attempt == message.delivered + 1
             message.delivered += 1
             message.perhaps_back = False
             message.visible_ms = now + LEASE_MS
+            message.is_leased = True
         self.held.append(
             Held(topic, ids, batch["lease"].to_numpy(), batch["offset"].to_numpy(), now + LEASE_MS, open=set(ids))
         )
@@ -241,13 +245,16 @@ class BrokerMachine(RuleBasedStateMachine):
             for i in ids:
                 self.messages[i].perhaps_settled |= not nack
             return
-        # A lease whose time is up is still good until somebody else's receive notices.
+        # A lease whose time is up is still good until somebody notices: another one's receive, or the broker.
+        if count == 0 and held.deadline_ms <= self.latest_ms:
+            live = []
         assert count == len(live), (count, live)
         assert (errors[0] is None) == (count == len(ids))
         for i in live:
             held.open.discard(i)
             if nack:
                 self.messages[i].visible_ms = now + delay_ms
+                self.messages[i].is_leased = False
             else:
                 self.messages[i].settled = True
 
