@@ -84,3 +84,24 @@ async def test_a_queue_that_closes_lets_go_of_who_waits_for_others_to_gather() -
         2 * GATHER_S
     )  # the loop's timers run in the order of their times: its own would have run before
     assert group.asked == 1
+
+
+async def test_who_has_left_is_handed_nothing_also_before_its_call_back() -> None:
+    group: Any = Group()
+    queue = ReceiveQueue(asyncio.get_running_loop(), group)
+    waiting = queue.receive(group, 32)
+    left = queue.receive(group, 32)
+    group.come(2)
+    # The one that is served cancels the next one, whose call-back comes only after this turn.
+    original, asked = group.poll, []
+
+    def poll(rows_max: int) -> Any:
+        asked.append(rows_max)
+        left.cancel()
+        return original(1)
+
+    group.poll = poll
+    await asyncio.wait_for(waiting, 60)
+    assert asked == [32]
+    assert group.ready == 1
+    queue.close()

@@ -155,7 +155,7 @@ def test_lost_to_retention_is_counted_and_survives(tmp_path: Path, caplog: pytes
         for k in range(30):
             broker.schedule("a", b"x" * 900, id=str(k))
             broker.step()
-        kept, retried, failing = (take(broker, limit=1) for _ in range(3))
+        kept, retried, failing = (take(broker, limit=1, lease_ms=3 * HOUR_MS) for _ in range(3))
         nack(broker, retried, delay_ms=10)
         assert broker.group("a", "idle").name == "idle"
         for path in (tmp_path / "ready").glob("*.log"):

@@ -35,6 +35,8 @@ class Waiter:
     subscription: Subscription
     rows_max: int
     on_result: Callable[[Received], None]
+    has_left: Callable[[], bool] = bool
+    """Whether it wants nothing any more, and has not been removed yet."""
 
 
 class ReceiveQueue:
@@ -84,7 +86,9 @@ class ReceiveQueue:
             else:
                 future.set_result(received)
 
-        waiter = Waiter(subscription, rows_max, on_result)
+        # A timer may serve the queue between the cancellation and its call-back: what was handed out then and given back
+        # would have lost a try.
+        waiter = Waiter(subscription, rows_max, on_result, future.done)
         future.add_done_callback(lambda _: self.remove(waiter))
         self.add(waiter)
         return future
@@ -118,8 +122,8 @@ class ReceiveQueue:
             self._timer.cancel()
             self._timer = None
         for waiter in list(self._waiting):
-            if waiter not in self._waiting:
-                continue  # the call-back of another one has made it leave
+            if waiter not in self._waiting or waiter.has_left():
+                continue  # the call-back of another one has made it leave, or its own is still to come
             if self.group.closed:
                 self._release_all()
                 return

@@ -76,6 +76,8 @@ class Connection(asyncio.Protocol):
         self._began_s = 0.0
         self._doing = Doing.HEADERS
         self._blocked_s: float | None = None
+        self._thrown_away = 0
+        """Bytes that came after the end of what is answered."""
 
     # -- the transport's -----------------------------------------------------------------------------------------------
 
@@ -97,6 +99,9 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self._doing is Doing.END:
+            self._thrown_away += len(data)
+            if self._thrown_away > self._owner.limits.linger_bytes_max:
+                self.pause_reading()
             return
         if self._doing is Doing.REQUEST:
             self._wait_for(Doing.HEADERS)

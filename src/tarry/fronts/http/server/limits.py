@@ -27,6 +27,8 @@ class HttpLimits:
     """How long is read on, and thrown away, from a client that was refused while it sends: else its system would drop
     the answer.
     """
+    linger_bytes_max: int = 16 << 20
+    """So much is thrown away, and the rest left where it is."""
 
 
 LOOK_S = 1.0
