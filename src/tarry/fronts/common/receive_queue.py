@@ -86,8 +86,8 @@ class ReceiveQueue:
             else:
                 future.set_result(received)
 
-        # A timer may serve the queue between the cancellation and its call-back: what was handed out then and given back
-        # would have lost a try.
+        # A timer may serve the queue between the cancellation and its call-back: what were handed out then, and given
+        # back, would have lost a try.
         waiter = Waiter(subscription, rows_max, on_result, future.done)
         future.add_done_callback(lambda _: self.remove(waiter))
         self.add(waiter)
