@@ -103,8 +103,9 @@ def test_filters_are_pushed_to_files(spark: SparkSession, client: Client, served
     for topic in ("a", "b", "c"):
         client.schedule(topic, topic.encode(), delay={"a": 3600, "b": 10 * 86400, "c": 100 * 86400}[topic])
         to_store(served)
-    root = Path(served.broker.intake_state()["store_uri"])
-    files = pending.open_snapshot(str(root), 0).files
+    state = served.broker.intake_state()
+    root = Path(state["store_uri"])
+    files = pending.open_snapshot(str(root), 0, state["table_id"]).files
     assert sorted(files.topic_min) == ["a", "b", "c"]
     for path, topic in zip(files.path, files.topic_min, strict=True):
         if topic != "c":
