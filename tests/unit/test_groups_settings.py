@@ -287,6 +287,21 @@ def test_a_paused_group_hands_out_nothing_and_settles(tmp_path: Path) -> None:
         assert sorted(drained(broker)) == ["b", "c"]
 
 
+def test_no_lease_ends_while_a_group_is_paused(tmp_path: Path) -> None:
+    with open_broker(tmp_path, lease_ms=1000) as broker:
+        put(broker, "a", "a")
+        batch = take(broker)
+        broker.pause("a", "g")
+        broker.advance(5)
+        assert broker.group_info("a", "g").leased == 1
+        assert ack(broker, batch) == 1
+        put(broker, "a", "b")
+        broker.resume("a", "g")
+        take(broker)
+        broker.advance(5)
+        assert broker.group_info("a", "g").leased == 0
+
+
 def test_in_flight_is_bounded_over_all_consumers(tmp_path: Path) -> None:
     with open_broker(tmp_path, lease_ms=1000) as broker:
         broker.set_group("a", "g", inflight_max=3)

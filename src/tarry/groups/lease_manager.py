@@ -156,7 +156,11 @@ class LeaseManager:
             self._services.journal.write(entries, self._services.ticket())
 
     def end_over(self) -> None:
-        """:meth:`expire`, for a group that nobody asks; those who wait for its messages hear of it."""
+        """:meth:`expire`, for a group that nobody asks; those who wait for its messages hear of it. In a paused group
+        no lease ends.
+        """
+        if self._policy.settings.paused:
+            return
         with self._state.lock:
             now = self._services.clock.now_ms()
             deadline = self._state.leases.next_deadline_ms
