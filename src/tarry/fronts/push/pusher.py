@@ -59,6 +59,8 @@ class SubscriptionPusher:
         self._ending: set[Delivery] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._pausing: set[str] = set()
+        self._not_begun: set[str] = set()
+        """Subscriptions that could not begin, and are tried again."""
         self._changing = asyncio.Lock()
         self._tests = itertools.count(1)
 
@@ -78,6 +80,7 @@ class SubscriptionPusher:
             known = self._broker.push.all().keys()
             for name in [name for name in self._figures if name not in known]:
                 del self._figures[name], self._breakers[name]
+                self._not_begun.discard(name)
             self._attempts.keep(known)
             self._divide(len(wanted))
             for name, subscription in wanted.items():
@@ -102,8 +105,10 @@ class SubscriptionPusher:
                 self._pool, self._broker.group, subscription.topic, subscription.group
             )
             self._deliveries[name] = Delivery(subscription, group, self._share, self._around, figures, breaker)
+            self._not_begun.discard(name)
         except TarryError as error:
             log.error("push subscription %s cannot begin: %s", name, error)
+            self._not_begun.add(name)
             figures.error, figures.error_ms = str(error), self._broker.clock.now_ms()
             self._loop.call_later(RETRY_S, self.on_change)
 
@@ -146,7 +151,10 @@ class SubscriptionPusher:
         figures, breaker, delivery = self._figures.get(name), self._breakers.get(name), self._deliveries.get(name)
         if figures is None or breaker is None:
             return None
-        state, until_s = _state(delivery, breaker, time.monotonic())
+        if delivery is None:  # it is about to begin, but for one that could not
+            state, until_s = ("stopped" if name in self._not_begun else "running"), None
+        else:
+            state, until_s = _state(delivery, breaker, time.monotonic())
         until_ms = None
         if until_s is not None:
             until_ms = self._broker.clock.now_ms() + int((until_s - time.monotonic()) * 1000)
@@ -204,9 +212,7 @@ class SubscriptionPusher:
             log.error("the pusher", exc_info=error)
 
 
-def _state(delivery: Delivery | None, breaker: CircuitBreaker, now_s: float) -> tuple[str, float | None]:
-    if delivery is None:
-        return "stopped", None
+def _state(delivery: Delivery, breaker: CircuitBreaker, now_s: float) -> tuple[str, float | None]:
     if (until_s := breaker.open_until_s) is not None:
         return "open", until_s
     if delivery.hold_until_s > now_s:
