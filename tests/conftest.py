@@ -76,7 +76,8 @@ def _is_of(part: str, item: pytest.Item) -> bool:
 
 
 def _check_all_are_touched(selected: list[pytest.Item], items: list[pytest.Item]) -> None:
-    """The core has tests of every file, but those of whole processes with Spark or Kafka, and of long runs."""
+    """The core has tests of every file, but those of whole processes with Spark or Kafka, of long runs, and of
+    what waits for time-outs."""
     allowed = {
         "kafka/test_relay.py",
         "kafka/test_faults.py",
@@ -84,6 +85,7 @@ def _check_all_are_touched(selected: list[pytest.Item], items: list[pytest.Item]
         "e2e/test_demo.py",
         "e2e/test_upkeep.py",
         "http/test_rest_schema.py",
+        "push/test_faults.py",
         "spark/test_datasource_kill.py",
         "unit/test_store_month.py",
         "browser/test_console.py",

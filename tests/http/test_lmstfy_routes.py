@@ -86,6 +86,7 @@ def test_a_ready_job_is_taken_back(place: Lmstfy) -> None:
     assert place.consume("ns/ready") is None
 
 
+@pytest.mark.rest
 def test_jobs_are_found_by_their_ids_after_a_restart(tmp_path: Path) -> None:
     with serving(tmp_path) as place:
         pending, ready = place.publish("ns/q?delay=3600"), place.publish()
@@ -102,6 +103,7 @@ def test_jobs_are_found_by_their_ids_after_a_restart(tmp_path: Path) -> None:
         assert place.broker.group_info("ns/held", "lmstfy").lag == 0
 
 
+@pytest.mark.rest
 def test_ttr_and_tries(place: Lmstfy) -> None:
     id = place.publish("ns/ttr?tries=2")
     assert place.consume("ns/ttr?timeout=10&ttr=1")["remain_tries"] == 1
@@ -230,6 +232,7 @@ def test_destroy(place: Lmstfy) -> None:
     assert pending == 1, "what is delayed stays"
 
 
+@pytest.mark.rest
 def test_ttl(place: Lmstfy) -> None:
     place.publish("ns/ttl?ttl=1")
     place.publish("ns/ttl?ttl=0", b"for ever")

@@ -93,6 +93,7 @@ def test_a_key_is_a_resource(rest: Rest) -> None:
     assert rest.http.put(f"{path}?key=c", content=b"").status_code == 400
 
 
+@pytest.mark.rest
 def test_recurrence(rest: Rest) -> None:
     rule = {"every": "1s", "times": 2}
     assert rest.post("/v1/topics/orders/messages", {"body": "x", "repeat": rule}).status_code == 201

@@ -92,6 +92,7 @@ def test_media_types(rest: Rest) -> None:
     assert rest.http.head("/v1/ping").content == b""
 
 
+@pytest.mark.rest
 def test_a_body_that_is_too_long_is_refused_while_it_comes(rest: Rest) -> None:
     limit = rest.broker.config.body_bytes_max
     sent = 0

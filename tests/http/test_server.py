@@ -62,6 +62,7 @@ def request(secret: str, line: str, *headers: str) -> bytes:
     ("sent", "answered"),
     [(b"", b""), (b"GET /api/ns/q HTT", b"408"), (b"PUT /api/ns/q HTTP/1.1\r\nHost: x\r\nA: ", b"408")],
 )
+@pytest.mark.rest
 def test_slow_headers(sent: bytes, answered: bytes, tmp_path: Path) -> None:
     with serving(tmp_path, QUICK) as (front, _), connect(front) as sock:
         sock.sendall(sent)
@@ -69,6 +70,7 @@ def test_slow_headers(sent: bytes, answered: bytes, tmp_path: Path) -> None:
         assert answered in found
 
 
+@pytest.mark.rest
 def test_a_slow_body_and_an_idle_connection(tmp_path: Path) -> None:
     with serving(tmp_path, QUICK) as (front, secret):
         with connect(front) as sock:
@@ -79,6 +81,7 @@ def test_a_slow_body_and_an_idle_connection(tmp_path: Path) -> None:
             assert b"no job available" in all_of(sock)
 
 
+@pytest.mark.rest
 def test_a_long_poll_is_not_idle(tmp_path: Path) -> None:
     with serving(tmp_path, QUICK) as (front, secret), connect(front) as sock:
         sock.sendall(request(secret, "GET /api/ns/q?timeout=3"))

@@ -18,6 +18,8 @@ from tests.push.conftest import MakeBroker
 from tests.push.receiver import Got, Receiver, Reply, reset
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.rest
+
 
 def push_one(broker: Broker, url: str, **settings: Any) -> PushInfo:
     """Push one message with one try; how the subscription does when that has failed."""

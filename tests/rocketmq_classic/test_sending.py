@@ -101,6 +101,7 @@ def test_levels_are_a_setting_and_those_of_0_and_below_are_none(serve: Callable[
     assert len(client.pull_until(2, "now", "g")) == 2
 
 
+@pytest.mark.rest
 def test_messages_of_a_level_come_in_order_and_once_also_after_a_restart(serve: Callable[..., Place]) -> None:
     place = serve(delay_levels="1s")
     client = place.client()
