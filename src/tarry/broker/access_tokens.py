@@ -18,9 +18,9 @@ from tarry.api.access import (
 )
 from tarry.api.operations import CreateToken, DeleteToken, LimitToken, ListTokens
 from tarry.base.clock import Clock
-from tarry.base.errors import CorruptError, DiskFullError, InvalidArgumentError, NotFoundError
-from tarry.log.files import TRY_AGAIN, Files
-from tarry.log.json_file import read_json, write_json
+from tarry.base.errors import CorruptError, InvalidArgumentError, NotFoundError
+from tarry.log.files import Files
+from tarry.log.json_file import change_json, read_json
 
 VERSION = 1
 FILE = "tokens.json"
@@ -107,14 +107,7 @@ class AccessTokens:
         raise NotFoundError(f"there is no access token {id!r:.80}; allowed: the id of one that is listed")
 
     def _change(self, tokens: tuple[AccessToken, ...]) -> None:
-        try:
-            write_json(self._files, self._path, VERSION, {"tokens": [asdict(token) for token in tokens]})
-        except OSError as error:
-            if error.errno not in TRY_AGAIN:
-                raise
-            raise DiskFullError(
-                f"{self._path} cannot be written now ({error.strerror}): nothing was changed; try again later"
-            ) from error
+        change_json(self._files, self._path, VERSION, {"tokens": [asdict(token) for token in tokens]})
         self.snapshot = tokens
 
     def _read(self) -> tuple[AccessToken, ...]:

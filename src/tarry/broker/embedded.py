@@ -7,23 +7,19 @@ and fsyncs: what the tasks of one turn of the event loop schedule travels togeth
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
 from tarry.api.calls import AsyncCalls
-from tarry.api.coalescing import Batch, Coalescer, EndOfTurn, fail_futures
 from tarry.api.operation import Operation
-from tarry.api.receipt import Accepted, Receipt
-from tarry.api.schedule import ID, Row, to_batch
+from tarry.api.receipt import Receipt
+from tarry.api.row_queue import RowQueue
+from tarry.api.schedule import Row
 from tarry.base.clock import Clock
 from tarry.base.config import Config
-from tarry.base.errors import TarryError
 from tarry.broker import Broker
 
 R = TypeVar("R")
-
-Entry = tuple[Row, "asyncio.Future[Receipt]"]
 
 
 def open(directory: str | Path, *, clock: Clock | None = None, **settings: Any) -> Broker:
@@ -48,15 +44,10 @@ class AsyncBroker(AsyncCalls):
     def __init__(self, broker: Broker) -> None:
         super().__init__()
         self.broker = broker
-        self._loop = asyncio.get_running_loop()
-        self._coalescer: Coalescer[Entry] = Coalescer(self._send, fail_futures)
-        self._end_of_turn = EndOfTurn(self._loop, self._coalescer.pump)
+        self._rows = RowQueue(broker, asyncio.get_running_loop())
 
     def _schedule(self, row: Row) -> asyncio.Future[Receipt]:
-        future: asyncio.Future[Receipt] = self._loop.create_future()
-        self._coalescer.add((row, future))
-        self._end_of_turn.plan()
-        return future
+        return self._rows.add(row)
 
     async def call(self, operation: Operation[R]) -> R:
         """Carry an operation out in a thread: it may wait for the disk."""
@@ -64,22 +55,4 @@ class AsyncBroker(AsyncCalls):
 
     async def close(self) -> None:
         """Refuse what is not sent yet."""
-        self._coalescer.close("the broker is closed")
-
-    def _send(self, batch: Batch[Entry]) -> None:
-        def on_result(result: Accepted | TarryError) -> None:
-            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
-                self._loop.call_soon_threadsafe(self._on_result, batch, result)
-
-        self.broker.submit(to_batch([row for row, _ in batch.entries]), on_result)
-
-    def _on_result(self, batch: Batch[Entry], result: Accepted | TarryError) -> None:
-        if isinstance(result, TarryError):
-            self._coalescer.on_refused(batch, result)
-        else:
-            receipts = result.receipts([row[ID] for row, _ in batch.entries])
-            for receipt, (_, future) in zip(receipts, batch.entries, strict=True):
-                if not future.done():
-                    future.set_result(receipt)
-            self._coalescer.on_accepted(batch)
-        self._coalescer.pump()
+        self._rows.close("the broker is closed")

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 
 from tarry.api.push import PushSubscription
-from tarry.base.errors import CorruptError, DiskFullError, InvalidArgumentError
-from tarry.log.files import TRY_AGAIN, Files
-from tarry.log.json_file import read_json, write_json
+from tarry.base.errors import CorruptError, InvalidArgumentError
+from tarry.log.files import Files
+from tarry.log.json_file import change_json, read_json
 
 VERSION = 1
 FILE = "push.json"
@@ -47,20 +46,4 @@ class PushFile:
             DiskFullError: nothing was changed.
         """
         plain = [{**asdict(s), "secrets": list(s.secrets)} for s in subscriptions.values()]
-        try:
-            self._make_private()
-            write_json(self._files, self._path, VERSION, {"subscriptions": plain})
-        except OSError as error:
-            if error.errno not in TRY_AGAIN:
-                raise
-            raise DiskFullError(
-                f"{self._path} cannot be written now ({error.strerror}): nothing was changed; try again later"
-            ) from error
-
-    def _make_private(self) -> None:
-        """Make the file that will take the place of this one, before there is anything in it: a file that is there
-        keeps its mode when it is written.
-        """
-        temporary = self._path.with_name(self._path.name + ".new")
-        os.close(os.open(temporary, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, MODE))
-        temporary.chmod(MODE)
+        change_json(self._files, self._path, VERSION, {"subscriptions": plain}, mode=MODE)

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from tarry.api.groups import GroupSettings, TopicSettings, not_default
-from tarry.base.errors import CorruptError, DiskFullError, InvalidArgumentError
-from tarry.log.files import TRY_AGAIN, Files
-from tarry.log.json_file import read_json, write_json
+from tarry.base.errors import CorruptError, InvalidArgumentError
+from tarry.log.files import Files
+from tarry.log.json_file import change_json, read_json
 
 VERSION = 1
 FILE = "policies.json"
@@ -81,14 +81,7 @@ class SettingsFile:
             "topics": {t: not_default(s, TopicSettings()) for t, s in topics.items()},
             "groups": [[t, g, not_default(s, GroupSettings.of(t))] for (t, g), s in groups.items()],
         }
-        try:
-            write_json(self._files, self._path, VERSION, fields)
-        except OSError as error:
-            if error.errno not in TRY_AGAIN:
-                raise
-            raise DiskFullError(
-                f"{self._path} cannot be written now ({error.strerror}): nothing was changed; try again later"
-            ) from error
+        change_json(self._files, self._path, VERSION, fields)
 
     def _read(self) -> None:
         fields = read_json(self._path, [VERSION])

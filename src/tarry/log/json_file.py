@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tarry.base.errors import CorruptError
-from tarry.log.files import Files
+from tarry.base.errors import CorruptError, DiskFullError
+from tarry.log.files import TRY_AGAIN, Files
 
 
 def write_json(files: Files, path: Path, version: int, fields: Mapping[str, Any]) -> None:
@@ -17,6 +18,33 @@ def write_json(files: Files, path: Path, version: int, fields: Mapping[str, Any]
     content: dict[str, Any] = {"version": version, **fields}
     content["crc"] = _crc(content)
     files.replace(path, json.dumps(content, indent=1).encode())
+
+
+def change_json(files: Files, path: Path, version: int, fields: Mapping[str, Any], *, mode: int | None = None) -> None:
+    """:func:`write_json`, of what somebody asked to be changed. ``mode``: the file's, where it has secrets in it.
+
+    Raises:
+        DiskFullError: nothing was changed; it may be tried again.
+    """
+    try:
+        if mode is not None:
+            _make_private(path, mode)
+        write_json(files, path, version, fields)
+    except OSError as error:
+        if error.errno not in TRY_AGAIN:
+            raise
+        raise DiskFullError(
+            f"{path} cannot be written now ({error.strerror}): nothing was changed; try again later"
+        ) from error
+
+
+def _make_private(path: Path, mode: int) -> None:
+    """Make the file that will take the place of this one, before there is anything in it: a file that is there keeps
+    its mode when it is written.
+    """
+    temporary = path.with_name(path.name + ".new")
+    os.close(os.open(temporary, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, mode))
+    temporary.chmod(mode)
 
 
 def read_json(path: Path, versions: Sequence[int]) -> dict[str, Any] | None:

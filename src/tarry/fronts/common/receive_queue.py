@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from tarry.api.consuming import ConsumerGroup, Subscription
 from tarry.base.errors import TarryError
+from tarry.base.event_loop import post
 from tarry.base.types import Int64s
-from tarry.fronts.common.threads import post
 
 GATHER_S = 0.004
 """How long messages gather after all that there were have been handed out."""

@@ -11,14 +11,13 @@ from typing import TypeVar, TypeVarTuple
 import pyarrow as pa
 
 from tarry.api.calls import AsyncCalls
-from tarry.api.coalescing import Batch, Coalescer, EndOfTurn, fail_futures
 from tarry.api.local import LocalBroker
 from tarry.api.operation import Operation
 from tarry.api.receipt import Accepted, Receipt
-from tarry.api.schedule import ID, Row, to_batch
-from tarry.base.errors import TarryError
+from tarry.api.row_queue import RowQueue
+from tarry.api.schedule import Row, to_batch
+from tarry.base.event_loop import answer_future
 from tarry.fronts.common.receive_queue import ReceiveQueue
-from tarry.fronts.common.threads import post
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -26,8 +25,6 @@ Ts = TypeVarTuple("Ts")
 
 FEW_ROWS = 256
 """Up to so many rows are checked on the loop's thread: handing them over takes longer."""
-
-Entry = tuple[Row, "asyncio.Future[Receipt]"]
 
 
 class Services(AsyncCalls):
@@ -40,8 +37,7 @@ class Services(AsyncCalls):
         self.broker = broker
         self.loop = loop
         self._pool = pool
-        self._coalescer: Coalescer[Entry] = Coalescer(self._send, fail_futures)
-        self._end_of_turn = EndOfTurn(loop, self._coalescer.pump)
+        self._rows = RowQueue(broker, loop)
         self._receive_queues: dict[tuple[str, str], ReceiveQueue] = {}
 
     async def call(self, operation: Operation[R]) -> R:
@@ -88,7 +84,7 @@ class Services(AsyncCalls):
 
     def close(self) -> None:
         """Refuse what is not sent yet; who waits for messages gets none."""
-        self._coalescer.close("the front has stopped")
+        self._rows.close("the front has stopped")
         for queue in self._receive_queues.values():
             queue.close()
 
@@ -98,11 +94,8 @@ class Services(AsyncCalls):
         Raises:
             TarryError: nothing of it was accepted.
         """
-        future: asyncio.Future[Accepted] = self.loop.create_future()
-
-        def on_result(result: Accepted | TarryError) -> None:
-            post(self.loop, _settle, future, result)
-
+        future: asyncio.Future[Accepted]
+        future, on_result = answer_future(self.loop)
         if batch.num_rows <= FEW_ROWS:
             self.broker.submit(batch, on_result)
         else:
@@ -110,33 +103,4 @@ class Services(AsyncCalls):
         return await future
 
     def _schedule(self, row: Row) -> asyncio.Future[Receipt]:
-        future: asyncio.Future[Receipt] = self.loop.create_future()
-        self._coalescer.add((row, future))
-        self._end_of_turn.plan()
-        return future
-
-    def _send(self, batch: Batch[Entry]) -> None:
-        def on_result(result: Accepted | TarryError) -> None:
-            post(self.loop, self._on_result, batch, result)
-
-        self.broker.submit(to_batch([row for row, _ in batch.entries]), on_result)
-
-    def _on_result(self, batch: Batch[Entry], result: Accepted | TarryError) -> None:
-        if isinstance(result, TarryError):
-            self._coalescer.on_refused(batch, result)
-        else:
-            receipts = result.receipts([row[ID] for row, _ in batch.entries])
-            for receipt, (_, future) in zip(receipts, batch.entries, strict=True):
-                if not future.done():
-                    future.set_result(receipt)
-            self._coalescer.on_accepted(batch)
-        self._coalescer.pump()
-
-
-def _settle(future: asyncio.Future[Accepted], result: Accepted | TarryError) -> None:
-    if future.done():
-        return  # nobody waits any more
-    if isinstance(result, TarryError):
-        future.set_exception(result)
-    else:
-        future.set_result(result)
+        return self._rows.add(row)

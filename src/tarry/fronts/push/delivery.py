@@ -26,9 +26,9 @@ from tarry.api.consuming import ConsumerGroup, Subscription
 from tarry.api.push import PushAttempt, PushSubscription
 from tarry.base.clock import Clock
 from tarry.base.errors import StaleLeaseError, TarryError
+from tarry.base.event_loop import post
 from tarry.base.types import Int64s
 from tarry.fronts.common.receive_queue import Received, ReceiveQueue, Waiter
-from tarry.fronts.common.threads import post
 from tarry.fronts.push.breaker import CircuitBreaker
 from tarry.fronts.push.client import HttpClient
 from tarry.fronts.push.figures import AttemptLog, Figures

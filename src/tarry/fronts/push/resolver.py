@@ -15,7 +15,7 @@ from typing import Any
 from aiohttp.abc import AbstractResolver, ResolveResult
 
 from tarry.base.addresses import AddressPolicy
-from tarry.fronts.common.threads import post
+from tarry.base.event_loop import post
 
 LOOKUPS_MAX = 64
 """Look-ups at a time: each has a thread, for as long as the name servers let it wait."""

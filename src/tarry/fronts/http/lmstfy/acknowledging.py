@@ -16,7 +16,7 @@ from tarry.api.coalescing import EndOfTurn, copy_of
 from tarry.api.consuming import ConsumerGroup
 from tarry.api.operations import DiscardMessage
 from tarry.base.errors import TarryError
-from tarry.fronts.common.threads import post
+from tarry.base.event_loop import post
 from tarry.fronts.http.lmstfy.names import GROUP, place_of
 from tarry.fronts.http.services import Services
 

@@ -16,13 +16,14 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from tarry.api.access import SECRET_CHARS_MIN, AccessToken, token_id
 from tarry.api.operations import CreateToken, DeleteToken, LimitToken, ListGroups, ListTokens
-from tarry.base.errors import InvalidArgumentError, TarryError
+from tarry.base.errors import InvalidArgumentError
 from tarry.base.version import VERSION
 from tarry.fronts.http.access import Access
-from tarry.fronts.http.exchange import BodyTooLargeError, DisconnectedError, Request, Response
-from tarry.fronts.http.lmstfy.answers import NO_CONTENT, RefusalError, answer, indented, refusal_of
+from tarry.fronts.http.exchange import BodyTooLargeError, Request, Response
+from tarry.fronts.http.lmstfy.answering import Answering
+from tarry.fronts.http.lmstfy.answers import NO_CONTENT, RefusalError, answer, indented
 from tarry.fronts.http.lmstfy.names import GROUP, queue_of
-from tarry.fronts.http.lmstfy.routes import INTERNAL, NAME, NAME_CHARS_MAX, POOL, RequestIds
+from tarry.fronts.http.lmstfy.routes import NAME, NAME_CHARS_MAX, POOL
 from tarry.fronts.http.services import Services
 from tarry.fronts.metrics.collector import BrokerCollector
 
@@ -42,7 +43,7 @@ class Admin:
     def __init__(self, services: Services, access: Access) -> None:
         self._services = services
         self._access = access
-        self._ids = RequestIds()
+        self._answering = Answering()
         self._metrics = CollectorRegistry(auto_describe=False)
         self._metrics.register(BrokerCollector(services.broker))
         ProcessCollector(registry=self._metrics)
@@ -63,18 +64,7 @@ class Admin:
         }
 
     async def __call__(self, request: Request) -> Response:
-        try:
-            response = await self._answer(request)
-        except RefusalError as refusal:
-            response = refusal.response
-        except TarryError as error:
-            response = refusal_of(error)
-        except DisconnectedError:
-            raise
-        except Exception:
-            log.exception("%s %s", request.method, request.path)
-            response = INTERNAL
-        return Response(response.status, response.body, (*response.headers, self._ids.next()))
+        return await self._answering.answer(request, self._answer)
 
     async def _answer(self, request: Request) -> Response:
         scope = {"method": request.method, "headers": request.headers, "query_string": request.query}

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
-import logging
-import os
 import re
-from base64 import b32encode
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple, TypeAlias
 
 from tarry.api.access import AccessToken
-from tarry.base.errors import TarryError
 from tarry.fronts.http.access import Access
-from tarry.fronts.http.exchange import DisconnectedError, Request, Response
+from tarry.fronts.http.exchange import Request, Response
 from tarry.fronts.http.lmstfy.acknowledging import Acknowledging
-from tarry.fronts.http.lmstfy.answers import NO_CONTENT, Query, RefusalError, answer, refusal_of
+from tarry.fronts.http.lmstfy.answering import Answering
+from tarry.fronts.http.lmstfy.answers import NO_CONTENT, Query, RefusalError, answer
 from tarry.fronts.http.lmstfy.consuming import Consuming
 from tarry.fronts.http.lmstfy.landing import Landing
 from tarry.fronts.http.lmstfy.limits import Limits
@@ -24,8 +20,6 @@ from tarry.fronts.http.lmstfy.publishing import Publishing
 from tarry.fronts.http.lmstfy.queues import Queues
 from tarry.fronts.http.services import Services
 
-log = logging.getLogger(__name__)
-
 PREFIX = "/api/"
 POOL = "default"
 NAME_CHARS_MAX = 255
@@ -33,7 +27,6 @@ NAME_CHARS_MAX = 255
 NAME = re.compile("[-_A-Za-z0-9]+")
 _NAMES = re.compile("[-_,A-Za-z0-9]+")
 NO_ROUTE = answer(404, {"error": "api not found"})
-INTERNAL = answer(500, {"error": "internal error"})
 
 Carry: TypeAlias = Callable[..., Awaitable[Response]]
 
@@ -50,25 +43,13 @@ class Route(NamedTuple):
     """The queue may be several, with commas between."""
 
 
-class RequestIds:
-    """A new id for each request, of 26 characters."""
-
-    def __init__(self) -> None:
-        self._prefix = b"0" + b32encode(os.urandom(10))[:13].replace(b"I", b"1").replace(b"O", b"0")
-        self._count = itertools.count(1)
-
-    def next(self) -> tuple[bytes, bytes]:
-        """As a header."""
-        return b"x-request-id", b"%s%012d" % (self._prefix, next(self._count))
-
-
 class Lmstfy:
     """A :data:`tarry.fronts.http.exchange.Handler`. On the loop's thread."""
 
     def __init__(self, services: Services, access: Access) -> None:
         self._access = access
         self._limits = Limits(services.loop)
-        self._ids = RequestIds()
+        self._answering = Answering()
         self._acknowledging = Acknowledging(services)
         landing = Landing(services)
         publishing = Publishing(services, self._acknowledging, landing)
@@ -91,20 +72,7 @@ class Lmstfy:
         }
 
     async def __call__(self, request: Request) -> Response:
-        try:
-            response = await self._answer(request)
-        except RefusalError as refusal:
-            response = refusal.response
-        except TarryError as error:
-            response = refusal_of(error)
-            if response.status == INTERNAL.status:
-                log.error("%s %s: %s", request.method, request.path, error)
-        except DisconnectedError:
-            raise
-        except Exception:
-            log.exception("%s %s", request.method, request.path)
-            response = INTERNAL
-        return Response(response.status, response.body, (*response.headers, self._ids.next()))
+        return await self._answering.answer(request, self._answer)
 
     async def _answer(self, request: Request) -> Response:
         parts = request.path[len(PREFIX) :].split("/")

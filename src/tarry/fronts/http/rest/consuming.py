@@ -13,9 +13,9 @@ from tarry.api.operation import Operation
 from tarry.api.operations import Ack, Extend, Nack, Receive
 from tarry.api.operations.messages import HANDLES_MAX
 from tarry.api.views import DELIVERY
-from tarry.base.errors import InvalidArgumentError, TarryError
+from tarry.base.errors import InvalidArgumentError
+from tarry.base.event_loop import answer_future
 from tarry.fronts.common.receive_queue import give_back
-from tarry.fronts.common.threads import post
 from tarry.fronts.http.rest import deliveries
 from tarry.fronts.http.rest.answer import JSON
 from tarry.fronts.http.rest.deliveries import columns_of
@@ -84,11 +84,8 @@ class SettleEndpoint(OperationEndpoint):
         group = self._services.broker.find_group(operation.topic, operation.group)
         if isinstance(operation, Extend):
             return group.extend(operation.leases, operation.offsets, operation.lease_ms)
-        done: asyncio.Future[None] = self._services.loop.create_future()
-
-        def on_result(error: TarryError | None) -> None:
-            post(self._services.loop, _finish, done, error)
-
+        done: asyncio.Future[None]
+        done, on_result = answer_future(self._services.loop)
         if isinstance(operation, Ack):
             settled = group.ack(operation.leases, operation.offsets, on_result)
         else:
@@ -121,11 +118,3 @@ def describe_settle(resource: Resource) -> Description:
     fields["properties"] = {"deliveries": LIST, **fields["properties"]}
     fields["required"] = ["deliveries", *(name for name in fields["required"] if name not in ("leases", "offsets"))]
     return replace(said, body=replace(said.body, by_type={JSON: fields}), errors=(404, 409))
-
-
-def _finish(done: asyncio.Future[None], error: TarryError | None) -> None:
-    if not done.done():
-        if error is None:
-            done.set_result(None)
-        else:
-            done.set_exception(error)

@@ -16,8 +16,8 @@ from tarry.api.operations.delivery import Subscribe
 from tarry.api.parsing import from_texts
 from tarry.api.wire import encode_json
 from tarry.base.errors import NotFoundError, TarryError, UnavailableError
+from tarry.base.event_loop import post
 from tarry.fronts.common.receive_queue import give_back
-from tarry.fronts.common.threads import post
 from tarry.fronts.http.errors import error_json
 from tarry.fronts.http.rest.answer import SSE, Answer, chosen
 from tarry.fronts.http.rest.deliveries import with_delivery

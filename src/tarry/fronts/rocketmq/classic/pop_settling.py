@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 
 from tarry.api.coalescing import EndOfTurn
-from tarry.api.consuming import ConsumerGroup
+from tarry.api.consuming import ConsumerGroup, OnResult
 from tarry.api.local import LocalBroker
 from tarry.base.errors import ClosedError, NotFoundError, TarryError
-from tarry.fronts.common.threads import post
+from tarry.base.event_loop import post
 from tarry.fronts.rocketmq.classic.clients import ClientRegistry
 from tarry.fronts.rocketmq.classic.codes import RequestRefused, ResponseCode
 from tarry.fronts.rocketmq.classic.connection import Answer, Request
@@ -29,6 +29,7 @@ from tarry.fronts.rocketmq.classic.pop_handles import PopHandle, join_lease, rea
 from tarry.fronts.rocketmq.classic.popping import check_invisible
 from tarry.fronts.rocketmq.common.names import group_name, topic_name
 from tarry.fronts.rocketmq.common.refusal import Refusal
+from tarry.fronts.rocketmq.common.threads import durably
 
 ACKS_MAX = 4_096
 """Of one request."""
@@ -155,19 +156,11 @@ class PopSettler:
         )  # fmt: skip
 
     async def _fail(self, group: ConsumerGroup, handle: PopHandle, wait_ms: int) -> None:
-        future: asyncio.Future[None] = self._loop.create_future()
+        def begin(on_result: OnResult) -> None:
+            if not group.nack(*_columns([handle]), wait_ms, on_result):
+                raise _stale(1)
 
-        def finish(error: TarryError | None) -> None:
-            if future.done():
-                return
-            if error is None:
-                future.set_result(None)
-            else:
-                future.set_exception(Refusal.of(error))
-
-        if not group.nack(*_columns([handle]), wait_ms, lambda error: post(self._loop, finish, error)):
-            raise _stale(1)
-        await future
+        await durably(self._loop, begin)
 
     def _read_batch_ack(self, ack: dict[str, Any]) -> list[tuple[ConsumerGroup, PopHandle]]:
         names = [json_text({"topic": ack.get("t", ack.get("topic"))}, "topic")]

@@ -19,8 +19,8 @@ import pyarrow as pa
 from tarry.api.local import LocalBroker
 from tarry.api.operations import FollowQueue, GetGroup, GetQueues
 from tarry.base.errors import NotFoundError
+from tarry.base.event_loop import post
 from tarry.fronts.common.receive_queue import ReceiveQueue, give_back
-from tarry.fronts.common.threads import post
 from tarry.fronts.rocketmq.classic.codes import RequestRefused, ResponseCode
 from tarry.fronts.rocketmq.classic.connection import Answer, Request
 from tarry.fronts.rocketmq.classic.fields import Fields

@@ -16,7 +16,7 @@ import numpy as np
 from tarry.api.consuming import ConsumerGroup
 from tarry.api.local import LocalBroker
 from tarry.api.operations import GetQueues, ReadQueue
-from tarry.fronts.common.threads import post
+from tarry.base.event_loop import post
 from tarry.fronts.rocketmq.classic.chunks import Chunk, ChunkCache
 from tarry.fronts.rocketmq.classic.codes import ResponseCode
 from tarry.fronts.rocketmq.classic.connection import Answer, Request

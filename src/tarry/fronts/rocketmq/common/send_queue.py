@@ -17,8 +17,8 @@ from tarry.api.coalescing import Batch, Coalescer, EndOfTurn
 from tarry.api.local import LocalBroker
 from tarry.api.receipt import Accepted
 from tarry.base.errors import TarryError
+from tarry.base.event_loop import post
 from tarry.base.message import ORDER_KEY
-from tarry.fronts.common.threads import post
 from tarry.fronts.rocketmq.common.draft import Draft
 from tarry.fronts.rocketmq.common.half_messages import HalfMessages
 from tarry.fronts.rocketmq.common.properties import map_of

@@ -1,4 +1,4 @@
-"""Threads for what may wait for the disk, so that the event loop never does."""
+"""Waiting for the disk in another thread, so that the event loop never does."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import TypeVar
 
+from tarry.api.consuming import OnResult
 from tarry.base.errors import TarryError
+from tarry.base.event_loop import answer_future
 from tarry.fronts.rocketmq.common.refusal import Refusal
 
 R = TypeVar("R")
@@ -30,3 +32,18 @@ class RunInThread:
                 raise Refusal.of(error) from error
 
         return self._loop.run_in_executor(self._pool, run)
+
+
+async def durably(loop: asyncio.AbstractEventLoop, begin: Callable[[OnResult], object]) -> None:
+    """Wait for what ``begin`` begins to be durable.
+
+    Raises:
+        Refusal: why it is not. What ``begin`` raises is raised as it is.
+    """
+    done: asyncio.Future[None]
+    done, on_result = answer_future(loop)
+    begin(on_result)
+    try:
+        await done
+    except TarryError as error:
+        raise Refusal.of(error) from error

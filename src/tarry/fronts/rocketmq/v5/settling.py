@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,10 +17,11 @@ from loopgrpc import Promise
 from tarry.api.consuming import ConsumerGroup, OnResult
 from tarry.api.local import LocalBroker
 from tarry.base.errors import NotFoundError, TarryError
+from tarry.base.event_loop import post
 from tarry.base.types import Int64s
-from tarry.fronts.common.threads import post
 from tarry.fronts.rocketmq.common.refusal import Code, Refusal
 from tarry.fronts.rocketmq.common.stubs import service
+from tarry.fronts.rocketmq.common.threads import durably
 from tarry.fronts.rocketmq.v5.answer_bytes import ack_answer
 from tarry.fronts.rocketmq.v5.authentication import Caller
 from tarry.fronts.rocketmq.v5.clients import Client, ClientRegistry
@@ -179,7 +179,7 @@ class Settler:
         wait_ms = ceil_ms(request.invisible_duration)
         group, receipt = self._delivery_of(caller, request, wait_ms)
         if _is_push_consumer(self._clients.find(caller.id, caller.namespace), group) and not request.suspend:
-            await self._durably(lambda on_result: group.nack(*_columns([receipt]), wait_ms, on_result))
+            await durably(self._loop, lambda on_result: group.nack(*_columns([receipt]), wait_ms, on_result))
             return service.ChangeInvisibleDurationResponse(status=OK, receipt_handle=request.receipt_handle)
         lease = group.change_lease(receipt.lease, receipt.offset, wait_ms)
         if lease is None:
@@ -196,7 +196,7 @@ class Settler:
             Refusal: INVALID_RECEIPT_HANDLE.
         """
         group, receipt = self._delivery_of(caller, request, 0)
-        await self._durably(lambda on_result: group.reject(*_columns([receipt]), on_result))
+        await durably(self._loop, lambda on_result: group.reject(*_columns([receipt]), on_result))
         return service.ForwardMessageToDeadLetterQueueResponse(status=OK)
 
     def _delivery_of(self, caller: Caller, request: Any, wait_ms: int) -> tuple[ConsumerGroup, Receipt]:
@@ -208,28 +208,6 @@ class Settler:
             )
         receipt = read_receipt(request.receipt_handle)
         return self._find_group(receipt.topic or topic, name), receipt
-
-    async def _durably(self, begin: Callable[[OnResult], int]) -> None:
-        """Wait for what ``begin`` begins to be durable.
-
-        Raises:
-            Refusal: why it is not.
-        """
-        future: asyncio.Future[None] = self._loop.create_future()
-
-        def on_result(error: TarryError | None) -> None:
-            post(self._loop, finish, error)
-
-        def finish(error: TarryError | None) -> None:
-            if future.done():
-                return
-            if error is None:
-                future.set_result(None)
-            else:
-                future.set_exception(Refusal.of(error))
-
-        begin(on_result)
-        await future
 
     def _find_group(self, topic: str, name: str) -> ConsumerGroup:
         try:

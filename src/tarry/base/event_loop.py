@@ -1,0 +1,38 @@
+"""The way back to an event loop's thread, for what is answered from other threads."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TypeVar, TypeVarTuple
+
+from tarry.base.errors import TarryError
+
+A = TypeVar("A")
+Ts = TypeVarTuple("Ts")
+
+
+def post(loop: asyncio.AbstractEventLoop, function: Callable[[*Ts], object], *args: *Ts) -> None:
+    """Have a function called on the loop's thread: for call-backs of the broker, in any thread. Where the loop is
+    closed nobody waits for it any more, and nothing is done.
+    """
+    with suppress(RuntimeError):  # the loop is closed
+        loop.call_soon_threadsafe(function, *args)
+
+
+def answer_future(loop: asyncio.AbstractEventLoop) -> tuple[asyncio.Future[A], Callable[[A | TarryError], None]]:
+    """A future, and what gives it its result, or the error that it raises: called once, from any thread. The twin of
+    :func:`tarry.base.waiting.answer_of` for who may not wait.
+    """
+    future: asyncio.Future[A] = loop.create_future()
+
+    def settle(answer: A | TarryError) -> None:
+        if future.done():
+            return  # nobody waits any more
+        if isinstance(answer, TarryError):
+            future.set_exception(answer)
+        else:
+            future.set_result(answer)
+
+    return future, lambda answer: post(loop, settle, answer)

@@ -1,0 +1,56 @@
+"""What becomes of each request, on both ports: an answer whatever happens, with an id of its own."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+from base64 import b32encode
+from collections.abc import Awaitable, Callable
+
+from tarry.base.errors import TarryError
+from tarry.fronts.http.exchange import DisconnectedError, Request, Response
+from tarry.fronts.http.lmstfy.answers import RefusalError, answer, refusal_of
+
+log = logging.getLogger(__name__)
+
+INTERNAL = answer(500, {"error": "internal error"})
+
+
+class Answering:
+    """On the loop's thread."""
+
+    def __init__(self) -> None:
+        self._ids = RequestIds()
+
+    async def answer(self, request: Request, carry_out: Callable[[Request], Awaitable[Response]]) -> Response:
+        """
+        Raises:
+            DisconnectedError: nobody waits for an answer.
+        """
+        try:
+            response = await carry_out(request)
+        except RefusalError as refusal:
+            response = refusal.response
+        except TarryError as error:
+            response = refusal_of(error)
+            if response.status == INTERNAL.status:
+                log.error("%s %s: %s", request.method, request.path, error)
+        except DisconnectedError:
+            raise
+        except Exception:
+            log.exception("%s %s", request.method, request.path)
+            response = INTERNAL
+        return Response(response.status, response.body, (*response.headers, self._ids.next()))
+
+
+class RequestIds:
+    """A new id for each request, of 26 characters."""
+
+    def __init__(self) -> None:
+        self._prefix = b"0" + b32encode(os.urandom(10))[:13].replace(b"I", b"1").replace(b"O", b"0")
+        self._count = itertools.count(1)
+
+    def next(self) -> tuple[bytes, bytes]:
+        """As a header."""
+        return b"x-request-id", b"%s%012d" % (self._prefix, next(self._count))
