@@ -38,7 +38,7 @@ class AccessToken:
 
 @dataclass(frozen=True, slots=True)
 class CreatedToken:
-    """A token that was just made, with its secret, which is told only now."""
+    """A token that was just made, with its secret, which is shown only now."""
 
     id: str
     secret: str

@@ -1,4 +1,4 @@
-"""Push subscriptions: what is POSTed to whom, and what is told of it. Their texts are checked here.
+"""Push subscriptions: what is POSTed to whom, and what is known of it. Their texts are checked here.
 
 A subscription takes the messages of a group of its own and sends each to a URL, signed as Standard Webhooks has it
 (https://www.standardwebhooks.com). Back-off, tries, filter and dead letters are the group's.

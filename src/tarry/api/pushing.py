@@ -36,7 +36,7 @@ class PushSubscriptions(Protocol):
         ...
 
     def attach(self, pusher: Pusher) -> Callable[[], None]:
-        """Have ``pusher`` told of changes, and asked what it knows. What is returned ends that.
+        """Notify ``pusher`` of changes, and ask it what it knows. What is returned ends that.
 
         Raises:
             InvalidArgumentError: there is one already.

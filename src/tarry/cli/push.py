@@ -237,13 +237,13 @@ def _plain(info: PushInfo) -> dict[str, Any]:
     """A subscription as plain data; of durations, what people ask for."""
     from tarry.base.histogram import Histogram
 
-    told = asdict(info)
-    histogram = told.pop("duration_us")
+    plain = asdict(info)
+    histogram = plain.pop("duration_us")
     if histogram:
-        told["duration_us"] = Histogram.from_json(histogram).summary()
-    if told["secret"] is None:
-        del told["secret"]
-    return told
+        plain["duration_us"] = Histogram.from_json(histogram).summary()
+    if plain["secret"] is None:
+        del plain["secret"]
+    return plain
 
 
 def _told(attempt: PushAttempt) -> dict[str, Any]:

@@ -357,7 +357,7 @@ def attempt_of(
     at_ms: int,
     spent_s: float,
 ) -> PushAttempt:
-    """What is told of a request; the beginning of the answer's body is not in it yet."""
+    """What is recorded of a request; the beginning of the answer's body is not in it yet."""
     return PushAttempt(
         name=subscription.name,
         webhook_id=webhook_id,

@@ -1,4 +1,4 @@
-"""What is told of a subscription: counts since the process began, and the last requests with what came of them.
+"""What is shown of a subscription: counts since the process began, and the last requests with what came of them.
 
 Requests are kept in memory alone: a broker that pushes thousands a second would write more for them than for the
 messages. What must survive a restart, which message was acknowledged and which is tried when, is the group's.

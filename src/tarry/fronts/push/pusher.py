@@ -183,8 +183,8 @@ class SubscriptionPusher:
         spent_s = time.monotonic() - began_s
         attempt = attempt_of(subscription, message, headers["webhook-id"], verdict, answer, now_ms, spent_s)
         self._attempts.add(attempt, answer.content)
-        [told] = self._attempts.find(subscription.name, headers["webhook-id"], False, 1)
-        return told
+        [found] = self._attempts.find(subscription.name, headers["webhook-id"], False, 1)
+        return found
 
     # -- the end -----------------------------------------------------------------------------------------------------
 

@@ -23,7 +23,7 @@ STREAM_WRITE = tuple(name for name in WRITE if name != "job")
 READ = ("endpoint", "what", "topic", "group", "after_ms", "until_ms", "start", "end", "pushFilters")
 STREAM_READ = ("endpoint", "topic", "group", "startingOffsets", "failOnDataLoss", "maxRowsPerTrigger")
 STREAM_ONLY = ("group", "startingOffsets", "failOnDataLoss", "maxRowsPerTrigger")
-"""By these a stream is told from a batch of what is pending."""
+"""By these a stream is known from a batch of what is pending."""
 
 DEFAULTS_INT = ("due_ms", "delay_ms", "delay_level", "ttl_ms", "expire_ms", "tries")
 

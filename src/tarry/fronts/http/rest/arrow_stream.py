@@ -1,7 +1,7 @@
 """An Arrow stream as it comes in, in pieces of any size: its batches, one by one, in bounded memory.
 
 pyarrow reads a stream by waiting for it, which would take a thread for each client that sends. So the messages of the
-stream are told apart here, by their lengths alone, and pyarrow reads each with the schema and dictionaries before it.
+stream are divided here, by their lengths alone, and pyarrow reads each with the schema and dictionaries before it.
 Format: Arrow's "Encapsulated message format": 0xFFFFFFFF, the length of the metadata, the metadata (a flatbuffer, which
 says the length of the body), the body.
 """

@@ -118,9 +118,9 @@ class Batches:
         except (TarryError, HttpError) as error:
             if not progress.accepted and not progress.refused:
                 raise
-            told = error if isinstance(error, TarryError) else MessageTooLargeError(str(error))
+            refusal = error if isinstance(error, TarryError) else MessageTooLargeError(str(error))
             last = Chunk()
-            progress.add_refusal(last, [progress.rows], told)
+            progress.add_refusal(last, [progress.rows], refusal)
             progress.chunks.append(last)
 
     # -- JSON lines ----------------------------------------------------------------------------------------------------

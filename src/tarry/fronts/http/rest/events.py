@@ -34,7 +34,7 @@ PATH = f"{GROUP}/events"
 ROWS_MAX = 64
 """Messages that are leased for one write: what a client that does not read has taken from others."""
 ALIVE_S = 10.0
-"""After so long without a message, the client is told that the broker is there."""
+"""After so long without a message, a comment says that the broker is there."""
 FULL_S = 1.0
 """How often is looked whether a consumer with all that it may hold has room again, without news of its group."""
 LAST_EVENT = Parameter(

@@ -98,7 +98,7 @@ class Message:
     # -- what the connection tells -----------------------------------------------------------------------------------
 
     def expect_continue(self) -> None:
-        """The client waits to be told before it sends the body."""
+        """The client waits for a word before it sends the body."""
         self._expects = True
 
     def on_body(self, data: bytes) -> None:

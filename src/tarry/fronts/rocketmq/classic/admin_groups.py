@@ -145,7 +145,7 @@ class GroupAdmin:
 
     async def reset(self, request: Request) -> Answer:
         """INVOKE_BROKER_TO_RESET_OFFSET: the group goes on from what was due at a time or later; without ``isForce``
-        only where that is further back. Its consumers are told, and begin there.
+        only where that is further back. Its consumers are notified, and begin there.
         """
         fields = request.fields
         topic, group = topic_name(fields.text("topic"), ""), group_name(fields.text("group"), "")

@@ -22,7 +22,7 @@ from tarry.fronts.rocketmq.common.names import group_name
 SILENT_S = 120.0
 SWEEP_S = 10.0
 GATHER_S = 0.05
-"""How long changes of groups gather before their consumers are told."""
+"""How long changes of groups gather before their consumers are notified."""
 SQL = "SQL92"
 PUSH = "CONSUME_PASSIVELY"
 """What a consumer with a listener calls itself, whether it pulls or pops."""
@@ -71,7 +71,7 @@ class ClientRegistry:
         self.producers: dict[str, dict[Connection, Member]] = {}
         self._sweep = loop.call_later(SWEEP_S, self._drop_silent)
         self._changed: set[str] = set()
-        """Groups whose consumers are to be told."""
+        """Groups whose consumers are to be notified."""
         self._telling: asyncio.TimerHandle | None = None
 
     def close(self) -> None:
@@ -208,7 +208,7 @@ class ClientRegistry:
             del self.consumers[name]
 
     def _notify(self, name: str) -> None:
-        """Have a group's consumers told soon: where many come at once, each of them is not told of each."""
+        """Notify a group's consumers soon: where many come at once, not once for each of them."""
         self._changed.add(name)
         if self._telling is None:
             self._telling = self._loop.call_later(GATHER_S, self._notify_changed)

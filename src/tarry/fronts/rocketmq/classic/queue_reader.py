@@ -31,7 +31,7 @@ GATHER_S = 0.004
 ANSWER_BYTES = 256 << 10
 """An answer is ended by the message that makes it longer. RocketMQ's ``maxTransferBytesOnMessageInMemory``."""
 LOOK_S = 1.0
-"""How long is looked for a message before a client is told how far it was in vain."""
+"""How long is looked for a message before a client hears how far it was in vain."""
 
 EARLY_S = 0.001
 """After which it is looked again whether a message is due, at least."""
@@ -71,7 +71,7 @@ class _Read(NamedTuple):
 
 
 class QueueReader:
-    """Of one topic. On the loop's thread. ``pass_over`` is told of pulls that found nothing up to where they are."""
+    """Of one topic. On the loop's thread. ``pass_over`` is called for pulls that found nothing up to where they are."""
 
     def __init__(
         self,
@@ -270,7 +270,7 @@ class QueueReader:
         that there is.
         """
         topic, start = self._topic, pull.at
-        # A client may write down what it is told of offsets: they have to be durable.
+        # A client may write down the offsets of an answer: they have to be durable.
         first, end = self._broker.call(GetQueues([topic]))[topic]
         if not first <= start < end:
             return _Read((first, end), None, None)

@@ -20,8 +20,8 @@ REPLIES = f"{CLUSTER}_REPLY_TOPIC"
 """Where replies go, which are handed on and not stored. Source: ``MixAll.getReplyTopic``."""
 
 OWN_TOPICS = frozenset({TEMPLATE, TRACE, REPLIES, BROKER, CLUSTER})
-"""Where these are is told whatever topics there are. A broker has topics that are called as it and its cluster: tools
-ask for the cluster's, to make a topic on all of its brokers. Source: ``TopicConfigManager``, ``MQAdminImpl``.
+"""Where these are is answered whatever topics there are. A broker has topics that are called as it and its
+cluster: tools ask for the cluster's, to make a topic on all of its brokers. Source: ``TopicConfigManager``, ``MQAdminImpl``.
 """
 
 
