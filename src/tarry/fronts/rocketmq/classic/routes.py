@@ -21,7 +21,8 @@ REPLIES = f"{CLUSTER}_REPLY_TOPIC"
 
 OWN_TOPICS = frozenset({TEMPLATE, TRACE, REPLIES, BROKER, CLUSTER})
 """Where these are is answered whatever topics there are. A broker has topics that are called as it and its
-cluster: tools ask for the cluster's, to make a topic on all of its brokers. Source: ``TopicConfigManager``, ``MQAdminImpl``.
+cluster: tools ask for the cluster's, to make a topic on all of its brokers. Source: ``TopicConfigManager``,
+``MQAdminImpl``.
 """
 
 
