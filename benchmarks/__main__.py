@@ -15,7 +15,7 @@ from benchmarks.harness import BENCHMARKS, OPT_IN, Result
 RESULTS = Path(__file__).parent / "results" / "latest.json"
 MODULES = (
     *("bulk", "bulk_size", "changes", "compact", "delivery", "grpc_server"),
-    *("intake", "memory", "pipeline", "push", "relay", "rocketmq", "rocketmq_classic"),
+    *("http_lmstfy", "intake", "memory", "pipeline", "push", "relay", "rocketmq", "rocketmq_classic"),
 )
 """To import them is what registers their benchmarks."""
 for module in MODULES:
