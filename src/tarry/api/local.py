@@ -10,6 +10,7 @@ from typing import Protocol, TypeVar
 import pyarrow as pa
 
 from tarry.api.access import AccessToken
+from tarry.api.board import Member, OnMessage
 from tarry.api.consuming import ConsumerGroup, Subscription
 from tarry.api.jobs import StagedFile
 from tarry.api.operation import Operation
@@ -34,6 +35,10 @@ class LocalBroker(Protocol):
     def config(self) -> Config: ...
     @property
     def clock(self) -> Clock: ...
+    def join(self, front: str, on_message: OnMessage) -> Member:
+        """Be one of the processes of a front; ``on_message`` gets what the others send."""
+        ...
+
     @property
     def push(self) -> PushSubscriptions: ...
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from tarry.api import operations as ops
 from tarry.api.access import AccessToken
+from tarry.api.board import Board, Member, OnMessage
 from tarry.api.calls import Calls, method
 from tarry.api.jobs import StagedFile
 from tarry.api.local import OnAccepted
@@ -122,6 +123,15 @@ class Broker(Calls):
     def stage_job(self, number: int, batches: Iterable[pa.RecordBatch]) -> tuple[list[StagedFile], Counter[str]]:
         """See :meth:`tarry.api.local.LocalBroker.stage_job`."""
         return self.components.bulk.stage(number, batches)
+
+    def join(self, front: str, on_message: OnMessage) -> Member:
+        """See :meth:`tarry.api.local.LocalBroker.join`."""
+        return self.components.board.join(front, "broker", on_message)
+
+    @property
+    def board(self) -> Board:
+        """What the processes of its fronts know of each other."""
+        return self.components.board
 
     @property
     def push(self) -> Push:
