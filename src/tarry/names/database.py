@@ -163,8 +163,13 @@ class Database:
     def close(self) -> None:
         self._closed = True
         db, self._db = self._db, None
-        if db is not None:
+        if db is None:
+            return
+        try:
             db.close()
+        except Exception as error:  # RocksDB's bindings raise nothing more specific
+            # It tells of damage that its own threads met. What was synced is in the files; the next start looks at them.
+            log.warning("%s was closed with an error: %s", self.directory, str(error).partition("\n")[0])
 
     def discard(self) -> None:
         """Close it, and delete what is on disk."""
