@@ -140,11 +140,17 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
     session = build_session(
         name="tests",
-        master="local[2]",
+        # A relay has tasks that last, two for each of its shards.
+        master="local[10]",
         memory="512m",
         work=tmp_path_factory.mktemp("spark") / "work",
         # A few rows do not repay the compiling of their query; jobs that are processes of their own do compile.
-        settings={"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"},
+        settings={
+            "spark.default.parallelism": "2",
+            "spark.scheduler.mode": "FAIR",
+            "spark.sql.codegen.wholeStage": "false",
+            "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+        },
     )
     yield session
     session.stop()

@@ -4,7 +4,7 @@ wait."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol, TypeVar
 
 import pyarrow as pa
@@ -70,6 +70,15 @@ class LocalBroker(Protocol):
     def submit_checked(self, batch: pa.RecordBatch, on_result: OnAccepted) -> None:
         """:meth:`submit` for a batch of :data:`tarry.base.message.UNNUMBERED` whose rows the caller has checked one by
         one (:func:`tarry.api.admission.assembled`).
+        """
+        ...
+
+    def submit_dead(
+        self, batch: pa.RecordBatch, on_result: OnAccepted, *, topic: str, group: str, attempts: Sequence[int]
+    ) -> None:
+        """Schedule what a group's consumers have given up by their own count, as dead letters of the group: a batch of
+        :data:`tarry.base.message.SCHEMA`, messages of ``topic``; as :meth:`submit_checked`. Its ids make a second call
+        for the same no second dead letter. ``attempts``: how often each was handed out. It may wait for the disk.
         """
         ...
 

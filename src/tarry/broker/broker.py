@@ -4,7 +4,7 @@ what."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 import pyarrow as pa
@@ -108,6 +108,13 @@ class Broker(Calls):
     def submit_checked(self, batch: pa.RecordBatch, on_result: OnAccepted) -> None:
         """See :meth:`tarry.api.local.LocalBroker.submit_checked`."""
         self.components.scheduling.submit_checked(batch, on_result)
+
+    def submit_dead(
+        self, batch: pa.RecordBatch, on_result: OnAccepted, *, topic: str, group: str, attempts: Sequence[int]
+    ) -> None:
+        """See :meth:`tarry.api.local.LocalBroker.submit_dead`."""
+        copies = self.components.groups.dead_letters_of(batch, topic, group, attempts, self.clock.now_ms())
+        self.components.scheduling.submit_checked(copies, on_result)
 
     def replace_key(self, topic: str, key: str, successor: Callable[[pa.RecordBatch], pa.RecordBatch]) -> Rescheduled:
         """See :meth:`tarry.api.local.LocalBroker.replace_key`."""

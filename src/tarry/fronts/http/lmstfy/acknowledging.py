@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -33,7 +34,9 @@ class Held(NamedTuple):
     """As the loop's time."""
 
 
-Entry = tuple[Held, "asyncio.Future[bool]"]
+OnSettled = Callable[[bool | TarryError], None]
+"""Called with whether the job was in this consumer's hands still, once that is durable; or with why it is not known."""
+Entry = tuple[Held, OnSettled]
 
 
 class Acknowledging:
@@ -58,20 +61,34 @@ class Acknowledging:
             self._ends = [(held.until_s, id) for id, held in self._held.items()]
             heapq.heapify(self._ends)
 
+    def settle(self, topic: str, id: str, on_settled: OnSettled) -> bool:
+        """Acknowledge a job that was handed out here; False: it is none of those, and nothing was done."""
+        held = self._held.get(id)
+        if held is None or held.topic != topic:
+            return False
+        del self._held[id]
+        self._waiting.append((held, on_settled))
+        self._end_of_turn.plan()
+        return True
+
     async def discard(self, topic: str, id: str) -> bool:
         """See to it that a job never comes (again); whether there was one.
 
         Raises:
             TarryError: not now.
         """
-        held = self._held.get(id)
-        if held is not None and held.topic == topic:
-            del self._held[id]
-            future: asyncio.Future[bool] = self._services.loop.create_future()
-            self._waiting.append((held, future))
-            self._end_of_turn.plan()
-            if await future:
-                return True
+        future: asyncio.Future[bool] = self._services.loop.create_future()
+
+        def on_settled(result: bool | TarryError) -> None:
+            if future.done():
+                return
+            if isinstance(result, TarryError):
+                future.set_exception(copy_of(result))
+            else:
+                future.set_result(result)
+
+        if self.settle(topic, id, on_settled) and await future:
+            return True
         place = place_of(topic, id)
         return place is not None and await self._services.call(DiscardMessage(topic, GROUP, *place))
 
@@ -103,10 +120,5 @@ class Acknowledging:
 
 
 def _answer(entries: list[Entry], settled: Mask | TarryError) -> None:
-    for place, (_, future) in enumerate(entries):
-        if future.done():
-            continue
-        if isinstance(settled, TarryError):
-            future.set_exception(copy_of(settled))
-        else:
-            future.set_result(bool(settled[place]))
+    for place, (_, on_settled) in enumerate(entries):
+        on_settled(settled if isinstance(settled, TarryError) else bool(settled[place]))
