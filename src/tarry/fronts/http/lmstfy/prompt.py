@@ -18,7 +18,7 @@ from tarry.fronts.common.receive_queue import ReceiveQueue
 from tarry.fronts.http.exchange import Response, WholeRequest
 from tarry.fronts.http.lmstfy.acknowledging import Acknowledging
 from tarry.fronts.http.lmstfy.answering import Answering
-from tarry.fronts.http.lmstfy.answers import JSON_LINE, NO_CONTENT, Query, RefusalError
+from tarry.fronts.http.lmstfy.answers import JSON_LINE, Query, RefusalError
 from tarry.fronts.http.lmstfy.consuming import Consuming, Receive, answer_of, options_of
 from tarry.fronts.http.lmstfy.job_queue import Entry, JobQueue, Plain
 from tarry.fronts.http.lmstfy.jobs import Job
@@ -57,6 +57,7 @@ class Prompt:
         self._consuming = consuming
         self._landing = landing
         self._answering = answering
+        self._ids = answering.ids
         self._find_token = find_token
         config = services.broker.config
         self._body_bytes_max = min(BODY_BYTES_MAX, config.body_bytes_max)
@@ -98,7 +99,7 @@ class Prompt:
         if not kind.delay_ms:
             self._landing.note(kind.topic, seq, due_ms)
         body = b'{"job_id":"%s","msg":"published"}' % job_id(kind.topic, seq, due_ms).encode()
-        request.answer(self._answering.identified(Response(201, body, (), JSON_LINE)))
+        request.answer(Response(201, body, (), JSON_LINE + self._ids.next()))
 
     def _consume(self, request: WholeRequest, secret: bytes) -> bool:
         found = self._receives.get(request.target) or self._look(request, self._receives, self._receive)
@@ -112,7 +113,8 @@ class Prompt:
         if isinstance(jobs, TarryError):
             self._refuse(request, jobs)
         else:
-            request.answer(self._answering.identified(answer_of(jobs, count)))
+            status, body = answer_of(jobs, count)
+            request.answer(Response(status, body, (), JSON_LINE + self._ids.next()))
 
     def _acknowledge(self, request: WholeRequest, secret: bytes) -> bool:
         parts = request.target.split(b"/")
@@ -129,7 +131,7 @@ class Prompt:
         if isinstance(result, TarryError):
             self._refuse(request, result)
         elif result:
-            request.answer(self._answering.identified(NO_CONTENT))
+            request.answer(Response(204, b"", (), self._ids.next()))
         else:
             request.carry_out()  # its lease was over: wherever it is now, it is to go
 
