@@ -58,9 +58,9 @@ class Lmstfy:
         publishing = Publishing(services, self._acknowledging, landing)
         consuming = Consuming(services, self._acknowledging, landing)
         queues = Queues(services, landing)
-        jobs = JobQueue(services.broker, services.loop)
+        jobs = JobQueue(services.broker, services.loop, landing)
         services.on_close(jobs.close)
-        prompt = Prompt(services, jobs, self._acknowledging, consuming, landing, self._answering, self._find_token)
+        prompt = Prompt(services, jobs, self._acknowledging, consuming, self._answering, self._find_token)
         self.handler = DirectHandler(self, prompt.begin)
         """What a server gets."""
         self._routes: dict[tuple[str, tuple[str, ...]], Route] = {
