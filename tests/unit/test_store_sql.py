@@ -41,7 +41,7 @@ def test_each_documented_query_is_known_here() -> None:
 
 
 def fill(root: str) -> pa.Table:
-    """Messages of two topics and some keys, most of which are pending; a herd; some cancelled. Gives those that are pending."""
+    """Messages of two topics and some keys, most of them pending; a herd; some cancelled. Gives what is pending."""
     store, now_ms = Store.open(root), SystemClock().now_ms()
     rng = np.random.default_rng(3)
     due = now_ms + HOUR_MS + rng.integers(0, 30 * HOUR_MS, ROWS)

@@ -19,8 +19,8 @@ from .test_store_upkeep import NOW_MS, Stored, near_work
 
 
 class DeltaStream:
-    """What ``readStream.format("delta")`` does with ``ignoreDeletes``: it hands on the rows of files that are added with
-    a change of data, and gives up where a commit adds such files and removes others.
+    """What ``readStream.format("delta")`` does with ``ignoreDeletes``: it hands on the rows of files that are added
+    with a change of data, and gives up where a commit adds such files and removes others.
     """
 
     def __init__(self, root: str) -> None:
