@@ -11,9 +11,12 @@ from tarry.cli import output
 from tarry.cli.options import DEFAULT_ENDPOINT, Endpoint, Json
 
 Store = Annotated[str | None, typer.Option("--store", metavar="URI", help="The store, where not what the broker says.")]
+Older = Annotated[bool, typer.Option("--older", help="Also rewrite files of before the table had all its columns.")]
 
 
-def compact(endpoint: Endpoint = DEFAULT_ENDPOINT, store: Store = None, json: Json = False) -> None:
+def compact(
+    endpoint: Endpoint = DEFAULT_ENDPOINT, store: Store = None, older: Older = False, json: Json = False
+) -> None:
     """Merge, cut and expire the files of the store, until nothing is left to do.
 
     The pipeline does so by itself, with Spark; this goes one after the other, and may run beside it.
@@ -21,8 +24,9 @@ def compact(endpoint: Endpoint = DEFAULT_ENDPOINT, store: Store = None, json: Js
     \b
     tarry compact
     tarry compact --store s3://bucket/store --json
+    tarry compact --older
     """
-    _run(endpoint, store, json, compact=True)
+    _run(endpoint, store, json, compact=True, older=older)
 
 
 def expire(endpoint: Endpoint = DEFAULT_ENDPOINT, store: Store = None, json: Json = False) -> None:
@@ -31,14 +35,15 @@ def expire(endpoint: Endpoint = DEFAULT_ENDPOINT, store: Store = None, json: Jso
     \b
     tarry expire
     """
-    _run(endpoint, store, json, compact=False)
+    _run(endpoint, store, json, compact=False, older=False)
 
 
-def _run(endpoint: str, store: str | None, json: bool, *, compact: bool) -> None:
+def _run(endpoint: str, store: str | None, json: bool, *, compact: bool, older: bool) -> None:
     from tarry.spark.broker_client import BrokerClient
     from tarry.spark.pipeline.compact import in_process, once
     from tarry.spark.pipeline.upkeep import UpkeepSettings
 
+    settings = UpkeepSettings(compact=compact, older=older)
     with BrokerClient(endpoint) as client:
-        totals = once(client, store, UpkeepSettings(compact=compact), in_process, threading.Event())
+        totals = once(client, store, settings, in_process, threading.Event())
     output.result(totals, dict(sorted(totals.items())) or {"works": 0}, json=json)
