@@ -1,6 +1,6 @@
 """The tests of the RocketMQ front, behind a link: what a client sees is the same."""
 
-# ruff: noqa: F401, F403
+# ruff: noqa: F403
 from __future__ import annotations
 
 import pytest
