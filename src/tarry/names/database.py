@@ -167,7 +167,7 @@ class Database:
             return
         try:
             db.close()
-        except Exception as error:  # noqa: BLE001  # RocksDB's bindings raise nothing more specific
+        except Exception as error:  # noqa: BLE001 - RocksDB's bindings raise nothing more specific
             # Its own threads met damage. What was synced is in the files, and the next start looks at them.
             log.warning("%s was closed with an error: %s", self.directory, str(error).partition("\n")[0])
 
