@@ -15,7 +15,7 @@ from tarry.fronts.common.loop_front import LoopFront, OnListening
 from tarry.fronts.http.access import Access, mode_of
 from tarry.fronts.http.app import App, Apps
 from tarry.fronts.http.console.app import console_app
-from tarry.fronts.http.exchange import Handler, as_app
+from tarry.fronts.http.exchange import DirectHandler
 from tarry.fronts.http.lmstfy.admin import Admin
 from tarry.fronts.http.lmstfy.routes import PREFIX, Lmstfy
 from tarry.fronts.http.rest.app import rest_app
@@ -50,7 +50,7 @@ class HttpFront(LoopFront):
         services = Services(self._broker, loop, pool)
         setting = self._broker.config.http_access
         access = Access(self._broker, mode_of(setting, f"{self._host}:0"))
-        server = self._server(loop, Apps(applications(services, access)), {PREFIX: Lmstfy(services, access)})
+        server = self._server(loop, Apps(applications(services, access)), {PREFIX: Lmstfy(services, access).handler})
         servers = [server]
         with _listen(self._host, self._asked_port) as listening:
             if self._admin is not None:
@@ -66,7 +66,7 @@ class HttpFront(LoopFront):
         self, loop: asyncio.AbstractEventLoop, services: Services, setting: str, host: str, port: int
     ) -> HttpServer:
         access = Access(self._broker, mode_of(setting, f"{host}:0"))
-        admin = as_app(Admin(services, access))
+        admin = DirectHandler(Admin(services, access))
         server = self._server(loop, admin, {})
         try:
             listening = _listen(host, port)
@@ -76,7 +76,9 @@ class HttpFront(LoopFront):
         self.admin_address = f"{host}:{listening.getsockname()[1]}"
         return server
 
-    def _server(self, loop: asyncio.AbstractEventLoop, app: App, handlers: dict[str, Handler]) -> HttpServer:
+    def _server(
+        self, loop: asyncio.AbstractEventLoop, app: App | DirectHandler, handlers: dict[str, DirectHandler]
+    ) -> HttpServer:
         return HttpServer(loop, self._broker.clock, app, handlers, self._connections, self._limits)
 
 

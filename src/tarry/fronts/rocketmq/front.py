@@ -43,6 +43,7 @@ class RocketMQFront(LoopFront):
             tls=tls,
             tls_optional=config.rocketmq_tls == "both",
             limits=_limits(config, self._connections),
+            listening=None if self._shared is None else self._shared.listening,
         )
         try:
             await server.start()

@@ -22,8 +22,8 @@ from tarry.fronts.http.access import Access
 from tarry.fronts.http.exchange import BodyTooLargeError, Request, Response
 from tarry.fronts.http.lmstfy.answering import Answering
 from tarry.fronts.http.lmstfy.answers import NO_CONTENT, RefusalError, answer, indented
-from tarry.fronts.http.lmstfy.names import GROUP, queue_of
-from tarry.fronts.http.lmstfy.routes import NAME, NAME_CHARS_MAX, POOL
+from tarry.fronts.http.lmstfy.names import GROUP, NAME, NAME_CHARS_MAX, queue_of
+from tarry.fronts.http.lmstfy.routes import POOL
 from tarry.fronts.http.services import Services
 from tarry.fronts.metrics.collector import BrokerCollector
 

@@ -33,15 +33,24 @@ class Answering:
         except RefusalError as refusal:
             response = refusal.response
         except TarryError as error:
-            response = refusal_of(error)
-            if response.status == INTERNAL.status:
-                log.error("%s %s: %s", request.method, request.path, error)
+            response = self.refusal(request, error)
         except DisconnectedError:
             raise
         except Exception:
             log.exception("%s %s", request.method, request.path)
             response = INTERNAL
-        return Response(response.status, response.body, (*response.headers, self._ids.next()))
+        return self.identified(response)
+
+    def identified(self, response: Response) -> Response:
+        """An answer with the id of its request."""
+        return response._replace(lines=response.lines + self._ids.next())
+
+    def refusal(self, request: Request, error: TarryError) -> Response:
+        """The answer that is what the broker refused."""
+        response = refusal_of(error)
+        if response.status == INTERNAL.status:
+            log.error("%s %s: %s", request.method, request.path, error)
+        return response
 
 
 class RequestIds:
@@ -51,6 +60,6 @@ class RequestIds:
         self._prefix = b"0" + b32encode(os.urandom(10))[:13].replace(b"I", b"1").replace(b"O", b"0")
         self._count = itertools.count(1)
 
-    def next(self) -> tuple[bytes, bytes]:
-        """As a header."""
-        return b"x-request-id", b"%s%012d" % (self._prefix, next(self._count))
+    def next(self) -> bytes:
+        """As a line of a header."""
+        return b"x-request-id: %s%012d\r\n" % (self._prefix, next(self._count))

@@ -8,23 +8,23 @@ from typing import NamedTuple, TypeAlias
 
 from tarry.api.access import AccessToken
 from tarry.fronts.http.access import Access
-from tarry.fronts.http.exchange import Request, Response
+from tarry.fronts.http.exchange import DirectHandler, Request, Response
 from tarry.fronts.http.lmstfy.acknowledging import Acknowledging
 from tarry.fronts.http.lmstfy.answering import Answering
 from tarry.fronts.http.lmstfy.answers import NO_CONTENT, Query, RefusalError, answer
 from tarry.fronts.http.lmstfy.consuming import Consuming
+from tarry.fronts.http.lmstfy.job_queue import JobQueue
 from tarry.fronts.http.lmstfy.landing import Landing
 from tarry.fronts.http.lmstfy.limits import Limits
-from tarry.fronts.http.lmstfy.names import topic_of
+from tarry.fronts.http.lmstfy.names import NAME, NAME_CHARS_MAX, topic_of
+from tarry.fronts.http.lmstfy.prompt import Prompt
 from tarry.fronts.http.lmstfy.publishing import Publishing
 from tarry.fronts.http.lmstfy.queues import Queues
 from tarry.fronts.http.services import Services
 
 PREFIX = "/api/"
 POOL = "default"
-NAME_CHARS_MAX = 255
 
-NAME = re.compile("[-_A-Za-z0-9]+")
 _NAMES = re.compile("[-_,A-Za-z0-9]+")
 NO_ROUTE = answer(404, {"error": "api not found"})
 
@@ -55,6 +55,11 @@ class Lmstfy:
         publishing = Publishing(services, self._acknowledging, landing)
         consuming = Consuming(services, self._acknowledging, landing)
         queues = Queues(services, landing)
+        jobs = JobQueue(services.broker, services.loop)
+        services.on_close(jobs.close)
+        prompt = Prompt(services, jobs, self._acknowledging, consuming, landing, self._answering, self._find_token)
+        self.handler = DirectHandler(self, prompt.begin)
+        """What a server gets."""
         self._routes: dict[tuple[str, tuple[str, ...]], Route] = {
             ("PUT", ()): Route(publishing.publish, reads=False),
             ("PUT", ("bulk",)): Route(publishing.publish_bulk, reads=False),
@@ -116,6 +121,9 @@ class Lmstfy:
                 shown = value
                 break
         text = shown.decode("latin-1") or (Query(request.query).text("token") if b"token=" in request.query else "")
+        return self._without_pool(text)
+
+    def _without_pool(self, text: str) -> str:
         pool, colon, secret = text.partition(":")
         if not colon:
             return text
@@ -131,6 +139,11 @@ class Lmstfy:
         if token is None:
             raise RefusalError(401, "invalid token")
         return token
+
+    def _find_token(self, shown: bytes, namespace: str) -> AccessToken | None:
+        """As :meth:`_secret` and :meth:`_token`; None: they refuse it."""
+        identity = self._access.identify(shown.decode("latin-1")) if shown and b":" not in shown else None
+        return None if identity is None else identity.token_for(namespace)
 
     async def _delete(self, request: Request, namespace: str, queue: str, job: str) -> Response:
         """Acknowledge a job, or take it back; always as if it had been there."""

@@ -17,7 +17,7 @@ from tarry.api.consuming import ConsumerGroup
 from tarry.api.local import LocalBroker
 from tarry.api.operations import GetQueues, ReadQueue
 from tarry.base.event_loop import post
-from tarry.fronts.rocketmq.classic.chunks import Chunk, ChunkCache
+from tarry.fronts.rocketmq.classic.chunks import Chunk, ChunkCache, Shown
 from tarry.fronts.rocketmq.classic.codes import ResponseCode
 from tarry.fronts.rocketmq.classic.connection import Answer, Request
 from tarry.fronts.rocketmq.classic.message_bytes import address_bytes
@@ -71,7 +71,9 @@ class _Read(NamedTuple):
 
 
 class QueueReader:
-    """Of one topic. On the loop's thread. ``pass_over`` is called for pulls that found nothing up to where they are."""
+    """Of one topic, which clients know by its own name or as ``shown``. On the loop's thread. ``pass_over`` is called
+    for pulls that found nothing up to where they are.
+    """
 
     def __init__(
         self,
@@ -82,6 +84,7 @@ class QueueReader:
         chunks: ChunkCache,
         run_in_thread: RunInThread,
         pass_over: PassOver,
+        shown: Shown | None = None,
     ) -> None:
         self._broker = broker
         self._loop = loop
@@ -90,6 +93,7 @@ class QueueReader:
         self._chunks = chunks
         self._run_in_thread = run_in_thread
         self._pass_over = pass_over
+        self._shown = shown
         self._waiting: dict[Pull, None] = {}
         """Pulls at the end of the queue, or whose connection does not take its answers."""
         self._hungry: dict[Pull, None] = {}
@@ -288,7 +292,7 @@ class QueueReader:
             if not row:
                 return _Read((first, end), None, early_ms)
             batch = batch.slice(0, row)
-        chunk = Chunk(batch, start, batch.column("offset")[-1].as_py() + 1, topic, self._queues)
+        chunk = Chunk(batch, start, batch.column("offset")[-1].as_py() + 1, topic, self._queues, self._shown)
         if not chunk.knows(pull.group):
             chunk.choose(pull.group)
         return _Read((first, end), chunk, early_ms)
