@@ -108,6 +108,7 @@ def test_each_topic_has_its_queue_and_keeps_it(place: Place) -> None:
     assert client.ask(RequestCode.GET_MAX_OFFSET, {"topic": DEAD, "queueId": 3}).code == ResponseCode.INVALID_PARAMETER
 
 
+@pytest.mark.rest
 def test_a_reader_of_dead_letters_may_fail_too(place: Place, client: Remoting) -> None:
     fail(client)
     [dead] = dead_letters(client, "g", "undertakers")
@@ -162,6 +163,7 @@ def test_what_is_sent_back_twice_is_one_copy(
     assert pending_retries(place) == 2
 
 
+@pytest.mark.rest
 def test_a_retry_that_a_client_sends_itself_is_a_dead_letter_in_the_end(place: Place, client: Remoting) -> None:
     client.send("orders", b"x", UNIQ_KEY="ID")
     [message] = client.pull_until(1, "orders", "g")
