@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 import pyarrow as pa
@@ -226,6 +226,11 @@ class RemoteBroker:
         link.ask(kind, on_answer, payload)
         link.rows_in += rows
         link.batches_in += 1
+
+    def submit_dead(
+        self, batch: pa.RecordBatch, on_result: OnAccepted, *, topic: str, group: str, attempts: Sequence[int]
+    ) -> None:
+        raise InvalidArgumentError("dead letters are made by RocketMQ's classic front, not behind a gateway")
 
     def replace_key(self, topic: str, key: str, successor: Callable[[pa.RecordBatch], pa.RecordBatch]) -> Rescheduled:
         """See :class:`tarry.api.local.LocalBroker`; the receipt is not known here."""
