@@ -14,7 +14,8 @@ import psutil
 import pyarrow as pa
 
 from benchmarks.cost import Measured, Work, _broker, _end, _free_endpoint, measure
-from benchmarks.cost_clients import BODY_BYTES, GROUP, TOPIC
+from benchmarks.cost_clients import BODY_BYTES, TOPIC
+from benchmarks.gateway_clients import GROUP
 from benchmarks.harness import Result, Server, benchmark, child
 from benchmarks.peers.rocketmq import client as java
 from tarry import Client

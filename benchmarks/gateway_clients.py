@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import uvloop
 
-from benchmarks.cost_clients import BODY_BYTES, GROUP, HOUR_MS, TOPIC
+from benchmarks.cost_clients import BODY_BYTES, HOUR_MS, TOPIC
 from tarry.api.receipt import Accepted
 from tarry.base.errors import TarryError
 from tarry.base.types import Int64s, Mask
@@ -26,6 +26,8 @@ from tarry.fronts.gateway.remote_broker import RemoteBroker
 from tarry.fronts.rocketmq.common.draft import Draft
 from tarry.fronts.rocketmq.common.send_queue import rows_of
 
+GROUP = "gateway"
+"""Not that of the warm-up."""
 UNDER_WAY = 2
 CONSUMERS = 8
 GATHER_S = 0.01
@@ -46,7 +48,7 @@ async def send(address: str, rows: int, count: int) -> None:
     def submit() -> None:
         left[0] -= rows
         drafts = [
-            Draft(TOPIC, due_ms, BODY, secrets.token_hex(16), "a", PROPERTIES, None, False, None, True)  # noqa: FBT003
+            Draft(TOPIC, due_ms, BODY, secrets.token_hex(16), "a", PROPERTIES, None, False, None, True)
             for _ in range(rows)
         ]
         broker.submit_checked(rows_of(drafts, broker.clock.now_ms()), on_result)
