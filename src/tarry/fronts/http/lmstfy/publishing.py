@@ -67,6 +67,10 @@ class Publishing:
     async def publish_bulk(self, request: Request, namespace: str, queue: str) -> Response:
         """Up to 64 jobs, all of them or none."""
         options = options_of(Query(request.query))
+        with self._services.bodies.holding(request.headers, BULK_BYTES_MAX):
+            return await self._publish_bulk(request, namespace, queue, options)
+
+    async def _publish_bulk(self, request: Request, namespace: str, queue: str, options: Options) -> Response:
         try:
             bodies = bodies_of(await request.read(BULK_BYTES_MAX))
         except BodyTooLargeError:
@@ -82,6 +86,10 @@ class Publishing:
         return answer(201, {"job_ids": [prefix + id for id in job_ids(topic, places)], "msg": "published"})
 
     async def _publish(self, request: Request, topic: str, options: Options) -> Response:
+        with self._services.bodies.holding(request.headers, BODY_BYTES_MAX):
+            return await self._publish_one(request, topic, options)
+
+    async def _publish_one(self, request: Request, topic: str, options: Options) -> Response:
         try:
             body = await request.read(BODY_BYTES_MAX)
         except BodyTooLargeError:
