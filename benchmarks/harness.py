@@ -83,9 +83,11 @@ class Server:
         self.process.wait()
 
 
-def start_server(data: Path, *, pipeline: str = "off", address: str = "127.0.0.1:0", **settings: Any) -> Server:
-    """Start ``tarry serve`` and wait for its line."""
-    command = [sys.executable, "-m", "tarry", "serve", "--data", str(data), "--flight", address, "--pipeline", pipeline]
+def start_server(
+    data: Path, *, pipeline: str = "off", address: str = "127.0.0.1:0", module: str = "tarry", **settings: Any
+) -> Server:
+    """Start ``tarry serve`` and wait for its line. ``module``: another way to the same command."""
+    command = [sys.executable, "-m", module, "serve", "--data", str(data), "--flight", address, "--pipeline", pipeline]
     for name, value in settings.items():
         command += ["--set", f"{name}={value}"]
     log = (data.parent / f"{data.name}.log").open("a")

@@ -18,6 +18,7 @@ from tarry.api.consuming import ConsumerGroup
 from tarry.api.operations import DiscardMessage
 from tarry.base.errors import TarryError
 from tarry.base.event_loop import post
+from tarry.base.types import Mask
 from tarry.fronts.http.lmstfy.names import GROUP, place_of
 from tarry.fronts.http.services import Services
 
@@ -108,17 +109,16 @@ class Acknowledging:
     def _acknowledge_in(self, group: ConsumerGroup, entries: list[Entry]) -> None:
         leases = np.array([held.lease for held, _ in entries], np.int64)
         offsets = np.array([held.offset for held, _ in entries], np.int64)
-        settled: list[bool] = []
 
-        def on_result(error: TarryError | None) -> None:
-            post(self._services.loop, _answer, entries, settled, error)
+        def on_settled(settled: Mask | TarryError) -> None:
+            post(self._services.loop, _answer, entries, settled)
 
         try:
-            settled += group.ack_each(leases, offsets, on_result).tolist()
+            group.ack_each(leases, offsets, on_settled)
         except TarryError as error:
-            _answer(entries, settled, error)
+            _answer(entries, error)
 
 
-def _answer(entries: list[Entry], settled: list[bool], error: TarryError | None) -> None:
+def _answer(entries: list[Entry], settled: Mask | TarryError) -> None:
     for place, (_, on_settled) in enumerate(entries):
-        on_settled(settled[place] if error is None else error)
+        on_settled(settled if isinstance(settled, TarryError) else bool(settled[place]))
