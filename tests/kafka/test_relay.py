@@ -16,7 +16,7 @@ from tarry.relay.job import Relay
 from tarry.relay.long_tasks import in_process
 from tarry.relay.markers import Marker
 from tarry.relay.table import RelayStore
-from tarry.relay.writer import KafkaWriter
+from tarry.relay.writer import KafkaRecord, KafkaWriter
 from tests.waiting import wait_until
 
 from .conftest import World, now_ms
@@ -234,6 +234,27 @@ def test_a_record_that_its_target_refuses(spark: SparkSession, world: World) -> 
         dead_letters = world.values(2, f"{world.name}-dead-letters")
     assert sorted(int((v or b"").lstrip(b"x")) for v in got) == [n for n in range(20) if n not in (4, 7)]
     assert sorted(int((v or b"").lstrip(b"x")) for v in dead_letters) == [4, 7]
+
+
+def test_fenced_while_writing(world: World) -> None:
+    """Kafka says it as soon as a record comes, before the commit: that is the same error."""
+    world.make(f"{world.name}-deliver-marker")
+    for _ in range(3):
+        first = KafkaWriter(world.settings, f"{world.name}-deliver-0", world.settings.deliver_group)
+        first.write([_record(world, n) for n in range(5)])
+        first.commit({})
+        second = KafkaWriter(world.settings, f"{world.name}-deliver-0", world.settings.deliver_group)
+        with pytest.raises(FencedError):
+            first.write([_record(world, n) for n in range(5_000)])
+            first.failures()
+            first.write([_record(world, n) for n in range(5_000)])
+            first.failures()
+        first.close()
+        second.close()
+
+
+def _record(world: World, number: int) -> KafkaRecord:
+    return KafkaRecord(f"s/0/{number}", world.out, b"k%d" % number, b"v", (), None)
 
 
 def test_a_second_relay_of_the_name_ends_the_first(spark: SparkSession, world: World) -> None:

@@ -118,9 +118,9 @@ def test_a_reader_of_dead_letters_may_fail_too(place: Place, client: Remoting) -
     assert [(m["body"], m["times"]) for m in dead_letters(client, "undertakers", "last")] == [(b"x", 2)]
 
 
-def retry_fields(message: dict[str, Any], times: int = 1, retries: int = 16) -> dict[str, Any]:
+def retry_fields(message: dict[str, Any], times: int = 1, retries: int = 16, level: int = 1) -> dict[str, Any]:
     """What Java's client sends when it could not send a message back."""
-    properties = message["properties"] | {"RETRY_TOPIC": "orders", "ORIGIN_MESSAGE_ID": "ID", "DELAY": "1"}
+    properties = message["properties"] | {"RETRY_TOPIC": "orders", "ORIGIN_MESSAGE_ID": "ID", "DELAY": str(level)}
     return send_fields("%RETRY%g", **properties) | {"j": times, "l": retries}
 
 
@@ -156,7 +156,7 @@ def test_what_is_sent_back_twice_is_one_copy(
             if is_own_request:
                 assert send_back(client, message, 18) == ResponseCode.SUCCESS
             else:
-                resend(client, message)
+                resend(client, message, level=18)
             meanwhile(place)
             client = place.client()
     assert pending_retries(place) == 2

@@ -13,11 +13,13 @@ from tarry.cli import output
 from tarry.cli.options import DEFAULT_ENDPOINT, Endpoint, Json, SparkConf, SparkConfFile
 
 Store = Annotated[str | None, typer.Option("--store", metavar="URI", help="The store, where not what the broker says.")]
+Older = Annotated[bool, typer.Option("--older", help="Also rewrite files of before the table had all its columns.")]
 
 
 def compact(
     endpoint: Endpoint = DEFAULT_ENDPOINT,
     store: Store = None,
+    older: Older = False,
     spark_master: Annotated[
         str | None, typer.Option("--spark-master", metavar="URL", help="Have it done there; without: in this process.")
     ] = None,
@@ -35,12 +37,13 @@ def compact(
     \b
     tarry compact
     tarry compact --store s3://bucket/store --json
+    tarry compact --older
     tarry compact --spark-master spark://host:7077 --tasks 16 --spark-conf spark.cores.max=16
     """
     if spark_master is None:
         if spark_conf or spark_conf_file:
             raise InvalidArgumentError("settings for Spark are given without --spark-master; allowed: both, or neither")
-        _run(endpoint, store, json, compact=True)
+        _run(endpoint, store, json, compact=True, older=older)
         return
     from tarry.spark.broker_client import BrokerClient
     from tarry.spark.pipeline.compact import once
@@ -53,7 +56,7 @@ def compact(
         BrokerClient(endpoint) as client,
         report_session("tarry-compact", master=spark_master, memory=spark_memory, conf=conf) as spark,
     ):
-        settings = UpkeepSettings(tasks=tasks)
+        settings = UpkeepSettings(tasks=tasks, older=older)
         _show(once(client, store, settings, on_spark(spark), threading.Event()), json)
 
 
@@ -63,16 +66,17 @@ def expire(endpoint: Endpoint = DEFAULT_ENDPOINT, store: Store = None, json: Jso
     \b
     tarry expire
     """
-    _run(endpoint, store, json, compact=False)
+    _run(endpoint, store, json, compact=False, older=False)
 
 
-def _run(endpoint: str, store: str | None, json: bool, *, compact: bool) -> None:
+def _run(endpoint: str, store: str | None, json: bool, *, compact: bool, older: bool) -> None:
     from tarry.spark.broker_client import BrokerClient
     from tarry.spark.pipeline.compact import in_process, once
     from tarry.spark.pipeline.upkeep import UpkeepSettings
 
+    settings = UpkeepSettings(compact=compact, older=older)
     with BrokerClient(endpoint) as client:
-        _show(once(client, store, UpkeepSettings(compact=compact), in_process, threading.Event()), json)
+        _show(once(client, store, settings, in_process, threading.Event()), json)
 
 
 def _show(totals: Mapping[str, int], json: bool) -> None:

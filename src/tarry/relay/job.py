@@ -14,7 +14,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -78,15 +78,10 @@ class Relay:
             prepared = pool.submit(
                 self._when_kafka_answers, stop, lambda: prepare(self.settings, store, self.running.checkpoint)
             )
-            spark = self.session()
-            log.info("Spark's session is there")
             try:
-                places = prepared.result()
-                if places is not None:
-                    self.serve(spark, store, stop, places)
+                self._serve_when_ready(store, stop, prepared)
             finally:
-                stop.set()
-                spark.stop()
+                stop.set()  # it may be waiting for Kafka
 
     def serve(
         self,
@@ -162,6 +157,18 @@ class Relay:
         )
 
     # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _serve_when_ready(
+        self, store: RelayStore, stop: threading.Event, prepared: Future[dict[int, Reached] | None]
+    ) -> None:
+        spark = self.session()
+        self.status.on_moment("session_ms")
+        try:
+            places = prepared.result()
+            if places is not None:
+                self.serve(spark, store, stop, places)
+        finally:
+            spark.stop()
 
     def _checked_master(self) -> str:
         master, slots = self.running.master, 2 * self.settings.shards + 1

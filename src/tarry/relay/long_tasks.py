@@ -62,6 +62,7 @@ class LongTasks:
         self._settings, self._running, self._store, self._status = settings, running, store, status
         self._launch = launch
         self._places, self._lock = dict(places), threading.Lock()
+        self._delivering: set[int] = set()
         self._lines = Lines(*address, self._on_line)
         self._kept: dict[Hello, _Kept] = {}
 
@@ -162,6 +163,9 @@ class LongTasks:
             self._places[shard] = progress.committed
             places = [self._places.get(n, Reached(0, 0)) for n in range(self._settings.shards)]
             self._store.delivered = Reached(min(p.t for p in places), min(p.v for p in places))
+            self._delivering.add(shard)
+            if len(self._delivering) == self._settings.shards:
+                self._status.on_moment("delivers_ms")
         if progress.results:
             batch = {"shard": shard, "end": {"t": progress.committed.t, "v": progress.committed.v}}
             self._status.on_batch(Query.DELIVER, batch, list(progress.results))
@@ -283,7 +287,10 @@ class _Kept:
         try:
             return self._launch(self.task)
         except Exception as error:  # noqa: BLE001 - whatever Spark says of an executor that is lost
-            return error if isinstance(error, TarryError | OSError) else UnavailableError(one_line(error))
+            if isinstance(error, TarryError | OSError):
+                return error
+            killed = "Python worker exited unexpectedly" in str(error)
+            return UnavailableError("its process was killed" if killed else one_line(error))
 
 
 def in_spark(spark: SparkSession) -> Launch:

@@ -169,11 +169,17 @@ class ServedConnection(asyncio.Protocol):
         try:
             handler(number, payload)
         except TarryError as error:
-            # A number of 0: nobody waits for the answer.
-            if number:
-                self._write(error_frame(number, error))
-            else:
-                log.warning("a gateway asked for what is refused: %s", error)
+            self._refuse(number, error)
+        except Exception:
+            log.exception("a gateway's frame of kind %d failed", kind)
+            self._refuse(number, TarryError("internal error; see the broker's log"))
+
+    def _refuse(self, number: int, error: TarryError) -> None:
+        # A number of 0: nobody waits for the answer.
+        if number:
+            self._write(error_frame(number, error))
+        else:
+            log.warning("a gateway asked for what is refused: %s", error)
 
     def _write(self, parts: list[Any]) -> None:
         self._out += parts
@@ -208,6 +214,8 @@ class ServedConnection(asyncio.Protocol):
     def _ask(self, kind: int, number: int, payload: memoryview) -> None:
         def done(answered: asyncio.Future[list[Any]]) -> None:
             if not answered.cancelled():
+                if kind == Kind.CALL:
+                    self._shared.groups.look()  # what it changed is said to all gateways before it is answered
                 self._write(answered.result())
 
         # A copy: the frames that came with it need not stay in memory for as long.
@@ -219,7 +227,9 @@ class ServedConnection(asyncio.Protocol):
 
     def _group(self, number: int, payload: memoryview) -> None:
         asked = decode_json(bytes(payload))
-        topic, name = str(asked["topic"]), str(asked["group"])
+        if not isinstance(asked, dict) or not isinstance(asked.get("topic"), str) or not asked.get("group"):
+            raise InvalidArgumentError(f"{bytes(payload[:80])!r}; allowed: an object with a topic and a group")
+        topic, name = asked["topic"], str(asked["group"])
         if not asked.get("create"):
             self._tell_group(number, self._broker.find_group(topic, name), follow=bool(asked.get("follow")))
             return

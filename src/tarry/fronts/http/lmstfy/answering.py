@@ -21,7 +21,8 @@ class Answering:
     """On the loop's thread."""
 
     def __init__(self) -> None:
-        self._ids = RequestIds()
+        self.ids = RequestIds()
+        """For who answers without :meth:`answer`."""
 
     async def answer(self, request: Request, carry_out: Callable[[Request], Awaitable[Response]]) -> Response:
         """
@@ -43,7 +44,7 @@ class Answering:
 
     def identified(self, response: Response) -> Response:
         """An answer with the id of its request."""
-        return response._replace(lines=response.lines + self._ids.next())
+        return response._replace(lines=response.lines + self.ids.next())
 
     def refusal(self, request: Request, error: TarryError) -> Response:
         """The answer that is what the broker refused."""

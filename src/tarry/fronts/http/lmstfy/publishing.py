@@ -11,7 +11,7 @@ from tarry.fronts.http.exchange import BodyTooLargeError, Headers, Request, Resp
 from tarry.fronts.http.lmstfy.acknowledging import Acknowledging
 from tarry.fronts.http.lmstfy.answers import JSON, Query, RefusalError, answer
 from tarry.fronts.http.lmstfy.landing import Landing
-from tarry.fronts.http.lmstfy.names import GROUP, job_id, topic_of
+from tarry.fronts.http.lmstfy.names import GROUP, job_id, job_ids, topic_of
 from tarry.fronts.http.services import Services
 
 BODY_BYTES_MAX = 1 << 20
@@ -65,15 +65,9 @@ class Publishing:
         """Up to 64 jobs, all of them or none."""
         options = options_of(Query(request.query))
         try:
-            bodies = split(await request.read(BULK_BYTES_MAX))
+            bodies = bodies_of(await request.read(BULK_BYTES_MAX))
         except BodyTooLargeError:
             raise RefusalError(413, "job too large") from None
-        if not bodies:
-            raise RefusalError(400, "no jobs")
-        if len(bodies) > JOBS_MAX:
-            raise RefusalError(400, "too many jobs")
-        if any(len(body) > BODY_BYTES_MAX for body in bodies):
-            raise RefusalError(413, "job too large")
         attributes = attributes_of(request.headers)
         topic = topic_of(namespace, queue)
         await self._services.receive_queue(topic, GROUP)
@@ -81,7 +75,7 @@ class Publishing:
         places = list(zip(accepted.seqs.tolist(), accepted.due_ms.tolist(), strict=True))
         if not options.delay_ms:
             self._landing.note(topic, *places[-1])
-        return answer(201, {"job_ids": [job_id(topic, seq, due_ms) for seq, due_ms in places], "msg": "published"})
+        return answer(201, {"job_ids": job_ids(topic, places), "msg": "published"})
 
     async def _publish(self, request: Request, topic: str, options: Options) -> Response:
         try:
@@ -140,6 +134,22 @@ def _refuse_constant(text: str) -> NoReturn:
 
 _DECODER: Any = json.JSONDecoder(parse_constant=_refuse_constant, parse_int=str, parse_float=str)
 _SPACE = " \t\r\n"
+
+
+def bodies_of(body: bytes) -> list[bytes]:
+    """The jobs of a bulk.
+
+    Raises:
+        RefusalError: there are none, or too many, or one is too large.
+    """
+    bodies = split(body)
+    if not bodies:
+        raise RefusalError(400, "no jobs")
+    if len(bodies) > JOBS_MAX:
+        raise RefusalError(400, "too many jobs")
+    if any(len(body) > BODY_BYTES_MAX for body in bodies):
+        raise RefusalError(413, "job too large")
+    return bodies
 
 
 def split(body: bytes) -> list[bytes]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import re
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple, TypeAlias
@@ -49,15 +50,17 @@ class Lmstfy:
     def __init__(self, services: Services, access: Access) -> None:
         self._access = access
         self._limits = Limits(services.loop)
+        self._last_found: tuple[object, bytes, str, AccessToken | None] = (None, b"", "", None)
+        """The broker's tokens, and a secret, a namespace and its token among them: the next request has them, too."""
         self._answering = Answering()
         self._acknowledging = Acknowledging(services)
         landing = Landing(services)
         publishing = Publishing(services, self._acknowledging, landing)
         consuming = Consuming(services, self._acknowledging, landing)
         queues = Queues(services, landing)
-        jobs = JobQueue(services.broker, services.loop)
+        jobs = JobQueue(services.broker, services.loop, landing)
         services.on_close(jobs.close)
-        prompt = Prompt(services, jobs, self._acknowledging, consuming, landing, self._answering, self._find_token)
+        prompt = Prompt(services, jobs, self._acknowledging, consuming, self._answering, self._find_token)
         self.handler = DirectHandler(self, prompt.begin)
         """What a server gets."""
         self._routes: dict[tuple[str, tuple[str, ...]], Route] = {
@@ -142,8 +145,14 @@ class Lmstfy:
 
     def _find_token(self, shown: bytes, namespace: str) -> AccessToken | None:
         """As :meth:`_secret` and :meth:`_token`; None: they refuse it."""
+        tokens, known, of, token = self._last_found
+        if tokens is self._access.tokens and of == namespace and hmac.compare_digest(known, shown):
+            return token
         identity = self._access.identify(shown.decode("latin-1")) if shown and b":" not in shown else None
-        return None if identity is None else identity.token_for(namespace)
+        token = None if identity is None else identity.token_for(namespace)
+        if token is not None:
+            self._last_found = self._access.tokens, shown, namespace, token
+        return token
 
     async def _delete(self, request: Request, namespace: str, queue: str, job: str) -> Response:
         """Acknowledge a job, or take it back; always as if it had been there."""
