@@ -80,7 +80,6 @@ def _check_all_are_touched(selected: list[pytest.Item], items: list[pytest.Item]
     what waits for time-outs."""
     allowed = {
         "kafka/test_relay.py",
-        "kafka/test_cluster.py",
         "kafka/test_faults.py",
         "gateway/test_processes.py",
         "gateway/test_rocketmq.py",

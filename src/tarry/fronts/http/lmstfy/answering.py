@@ -5,11 +5,13 @@ from __future__ import annotations
 import itertools
 import logging
 import os
+import time
 from base64 import b32encode
 from collections.abc import Awaitable, Callable
 
 from tarry.base.errors import TarryError
 from tarry.fronts.http.exchange import DisconnectedError, Request, Response
+from tarry.fronts.http.lmstfy.access_log import AccessLog
 from tarry.fronts.http.lmstfy.answers import RefusalError, answer, refusal_of
 
 log = logging.getLogger(__name__)
@@ -20,7 +22,8 @@ INTERNAL = answer(500, {"error": "internal error"})
 class Answering:
     """On the loop's thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, access_log: AccessLog) -> None:
+        self._access_log = access_log
         self.ids = RequestIds()
         """For who answers without :meth:`answer`."""
 
@@ -29,6 +32,7 @@ class Answering:
         Raises:
             DisconnectedError: nobody waits for an answer.
         """
+        begun_s = time.monotonic()
         try:
             response = await carry_out(request)
         except RefusalError as refusal:
@@ -40,6 +44,8 @@ class Answering:
         except Exception:
             log.exception("%s %s", request.method, request.path)
             response = INTERNAL
+        if self._access_log.enabled:
+            self._access_log.note(request, response, time.monotonic() - begun_s)
         return self.identified(response)
 
     def identified(self, response: Response) -> Response:

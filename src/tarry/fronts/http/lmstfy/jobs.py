@@ -11,7 +11,10 @@ from tarry.base.message import RESERVED
 from tarry.base.properties import has_none
 from tarry.base.reserved import first_places
 from tarry.fronts.http.lmstfy.answers import json_bytes
-from tarry.fronts.http.lmstfy.names import job_ids
+from tarry.fronts.http.lmstfy.names import VERSION, job_ids
+
+VERSION_PROPERTY = "lmstfy-job-version"
+"""Of a message: its job's id has a version before it."""
 
 
 class Job(NamedTuple):
@@ -70,7 +73,7 @@ def jobs_of(
     rows = zip(ids, bodies, pairs, born, expire, remain_tries, strict=True)
     return [
         Job(
-            id,
+            VERSION + id if _has_version(attributes) else id,
             *queue,
             body,
             0 if expire_ms is None else max(1, (expire_ms - now_ms + 500) // 1000),
@@ -103,7 +106,11 @@ _UNLIMITED = (1 << 16) - 1
 def _attributes(pairs: list[tuple[str, str]] | None) -> dict[str, str] | None:
     if not pairs:
         return None
-    return {name: text for name, text in pairs if not name.startswith(RESERVED)} or None
+    return {name: text for name, text in pairs if not name.startswith(RESERVED) and name != VERSION_PROPERTY} or None
+
+
+def _has_version(pairs: list[tuple[str, str]] | None) -> bool:
+    return pairs is not None and any(name == VERSION_PROPERTY for name, _ in pairs)
 
 
 def listed(jobs: list[Job]) -> bytes:

@@ -15,6 +15,8 @@ from functools import lru_cache
 
 import numpy as np
 
+VERSION = "1"
+"""Stands before the id of a job that was published with ``Enable-Job-Version``."""
 GROUP = "lmstfy"
 """The consumer group of all queues."""
 
@@ -36,7 +38,7 @@ _SHIFTS = np.arange(60, -1, -5, dtype=np.uint64)
 _MANY = 16
 """From so many ids on numpy is quicker."""
 _TO_PYTHONS = bytes.maketrans(_DIGITS.encode(), b"0123456789abcdefghijklmnopqrstuv")
-_ID = re.compile(b"[0-7][0-9A-HJKMNP-TV-Z]{25}")
+_ID = re.compile(b"1?([0-7][0-9A-HJKMNP-TV-Z]{25})")
 
 
 def topic_of(namespace: str, queue: str) -> str:
@@ -99,9 +101,10 @@ def job_ids(topic: str, places: list[tuple[int, int]]) -> list[str]:
 def place_of(topic: str, text: str) -> tuple[int, int] | None:
     """Seq and due time that a job id of a topic says; None: it is none."""
     raw = text.encode(errors="replace")
-    if not _ID.fullmatch(raw):
+    found = _ID.fullmatch(raw)
+    if found is None:
         return None
-    packed = int(raw.translate(_TO_PYTHONS), 32)
+    packed = int(found[1].translate(_TO_PYTHONS), 32)
     due_ms, seq = packed >> 80, packed >> _CHECK_BITS & 0xFFFF_FFFF_FFFF_FFFF
     seq -= (seq >> 63) << 64
     return (seq, due_ms) if _check(topic, due_ms, seq) == packed & 0xFFFF else None

@@ -16,6 +16,7 @@ from tarry.base.errors import ClosedError, TarryError
 from tarry.base.message import is_topic
 from tarry.fronts.common.receive_queue import ReceiveQueue
 from tarry.fronts.http.exchange import Response, WholeRequest
+from tarry.fronts.http.lmstfy.access_log import AccessLog
 from tarry.fronts.http.lmstfy.acknowledging import Acknowledging
 from tarry.fronts.http.lmstfy.answering import Answering
 from tarry.fronts.http.lmstfy.answers import JSON_LINE, Query, RefusalError
@@ -56,6 +57,7 @@ class Prompt:
         acknowledging: Acknowledging,
         consuming: Consuming,
         answering: Answering,
+        access_log: AccessLog,
         find_token: FindToken,
     ) -> None:
         self._services = services
@@ -64,6 +66,7 @@ class Prompt:
         self._consuming = consuming
         self._answering = answering
         self._ids = answering.ids
+        self._access_log = access_log
         self._find_token = find_token
         config = services.broker.config
         self._body_bytes_max = min(BODY_BYTES_MAX, config.body_bytes_max)
@@ -73,6 +76,8 @@ class Prompt:
 
     def begin(self, request: WholeRequest) -> bool:
         """See :data:`tarry.fronts.http.exchange.Begin`."""
+        if self._access_log.enabled:
+            return False
         secret = b""
         for name, value in request.headers:
             if name == b"x-token":

@@ -5,11 +5,14 @@ from __future__ import annotations
 import hmac
 import re
 from collections.abc import Awaitable, Callable
+from html import escape
 from typing import NamedTuple, TypeAlias
+from urllib.parse import quote
 
 from tarry.api.access import AccessToken
 from tarry.fronts.http.access import Access
 from tarry.fronts.http.exchange import DirectHandler, Request, Response
+from tarry.fronts.http.lmstfy.access_log import AccessLog
 from tarry.fronts.http.lmstfy.acknowledging import Acknowledging
 from tarry.fronts.http.lmstfy.answering import Answering
 from tarry.fronts.http.lmstfy.answers import NO_CONTENT, Query, RefusalError, answer
@@ -47,12 +50,12 @@ class Route(NamedTuple):
 class Lmstfy:
     """A :data:`tarry.fronts.http.exchange.Handler`. On the loop's thread."""
 
-    def __init__(self, services: Services, access: Access) -> None:
+    def __init__(self, services: Services, access: Access, access_log: AccessLog) -> None:
         self._access = access
         self._limits = Limits(services.loop)
         self._last_found: tuple[object, bytes, str, AccessToken | None] = (None, b"", "", None)
         """The broker's tokens, and a secret, a namespace and its token among them: the next request has them, too."""
-        self._answering = Answering()
+        self._answering = Answering(access_log)
         self._acknowledging = Acknowledging(services)
         landing = Landing(services)
         publishing = Publishing(services, self._acknowledging, landing)
@@ -60,7 +63,7 @@ class Lmstfy:
         queues = Queues(services, landing)
         jobs = JobQueue(services.broker, services.loop, landing)
         services.on_close(jobs.close)
-        prompt = Prompt(services, jobs, self._acknowledging, consuming, self._answering, self._find_token)
+        prompt = Prompt(services, jobs, self._acknowledging, consuming, self._answering, access_log, self._find_token)
         self.handler = DirectHandler(self, prompt.begin)
         """What a server gets."""
         self._routes: dict[tuple[str, tuple[str, ...]], Route] = {
@@ -86,7 +89,7 @@ class Lmstfy:
         parts = request.path[len(PREFIX) :].split("/")
         route = self._route(request.method, parts[2:]) if len(parts) >= 2 else None
         if route is None:
-            return NO_ROUTE
+            return self._without_slash(request, parts) or NO_ROUTE
         namespace, queue = parts[0], parts[1]
         _check_names(namespace, queue, several=route.several)
         secret = self._secret(request)
@@ -95,6 +98,16 @@ class Lmstfy:
             job = parts[3:] if parts[2:3] == ["job"] else []
             return await route.carry(request, namespace, queue, *job)
         return await self._limited(route, token, secret, request, namespace, queue)
+
+    def _without_slash(self, request: Request, parts: list[str]) -> Response | None:
+        """Where a route would be found without the slash at its end: the way to it, as lmstfy's router shows it."""
+        if len(parts) < 3 or parts[-1] or self._route(request.method, parts[2:-1]) is None:
+            return None
+        there = quote(request.path[:-1]).encode() + (b"?" + request.query if request.query else b"")
+        if request.method != "GET":
+            return Response(307, b"", ((b"location", there),))
+        body = b'<a href="%s">Moved Permanently</a>.\n\n' % escape(there.decode("latin-1")).encode("latin-1")
+        return Response(301, body, ((b"location", there), (b"content-type", b"text/html; charset=utf-8")))
 
     def _route(self, method: str, rest: list[str]) -> Route | None:
         shape = ("job", ":id") if len(rest) == 2 and rest[0] == "job" and rest[1] else tuple(rest)
