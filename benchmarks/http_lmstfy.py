@@ -35,7 +35,8 @@ def _run(mode: str, count: int, **options: float) -> Work:
         cpu_s = server.cpu_s()
         rows = int(count * scale)
         found = run(mode, server.place, f"bench-{mode}", count=rows, **options)
-        return {**found, "cpu_us": (server.cpu_s() - cpu_s) / rows * 1e6}
+        calls = found.get("calls", rows)
+        return {**found, "cpu_us": (server.cpu_s() - cpu_s) / calls * 1e6}
 
     return work
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tarry.api.operations import GetPending, ListDeadLetters, Purge, Respawn, SetGroup
+from tarry.api.operations import GetPending, ListDeadLetters, Purge, Respawn, SetGroup, SetTopic
 from tarry.fronts.rocketmq.classic.codes import RequestCode, ResponseCode
 from tests.rocketmq_classic.conftest import Place
 from tests.rocketmq_classic.remoting import Remoting, dead_letters, messages_of, queue_count, send_back, send_fields
@@ -108,6 +108,7 @@ def test_each_topic_has_its_queue_and_keeps_it(place: Place) -> None:
     assert client.ask(RequestCode.GET_MAX_OFFSET, {"topic": DEAD, "queueId": 3}).code == ResponseCode.INVALID_PARAMETER
 
 
+@pytest.mark.rest
 def test_a_reader_of_dead_letters_may_fail_too(place: Place, client: Remoting) -> None:
     fail(client)
     [dead] = dead_letters(client, "g", "undertakers")
@@ -118,9 +119,9 @@ def test_a_reader_of_dead_letters_may_fail_too(place: Place, client: Remoting) -
     assert [(m["body"], m["times"]) for m in dead_letters(client, "undertakers", "last")] == [(b"x", 2)]
 
 
-def retry_fields(message: dict[str, Any], times: int = 1, retries: int = 16) -> dict[str, Any]:
+def retry_fields(message: dict[str, Any], times: int = 1, retries: int = 16, level: int = 1) -> dict[str, Any]:
     """What Java's client sends when it could not send a message back."""
-    properties = message["properties"] | {"RETRY_TOPIC": "orders", "ORIGIN_MESSAGE_ID": "ID", "DELAY": "1"}
+    properties = message["properties"] | {"RETRY_TOPIC": "orders", "ORIGIN_MESSAGE_ID": "ID", "DELAY": str(level)}
     return send_fields("%RETRY%g", **properties) | {"j": times, "l": retries}
 
 
@@ -156,12 +157,13 @@ def test_what_is_sent_back_twice_is_one_copy(
             if is_own_request:
                 assert send_back(client, message, 18) == ResponseCode.SUCCESS
             else:
-                resend(client, message)
+                resend(client, message, level=18)
             meanwhile(place)
             client = place.client()
     assert pending_retries(place) == 2
 
 
+@pytest.mark.rest
 def test_a_retry_that_a_client_sends_itself_is_a_dead_letter_in_the_end(place: Place, client: Remoting) -> None:
     client.send("orders", b"x", UNIQ_KEY="ID")
     [message] = client.pull_until(1, "orders", "g")
@@ -213,3 +215,16 @@ def table(client: Remoting, code: int, fields: dict[str, Any]) -> list[Any]:
     """A body's table by queue, whose keys are objects, in the order of the queues."""
     body = client.ask(code, fields).body.decode()
     return [json.loads(value) for value in re.findall(r"}:({[^}]*}|[0-9]+)", body)]
+
+
+def test_a_reader_that_waits_has_the_first_dead_letter_at_once(serve: Callable[..., Place]) -> None:
+    place = serve(rocketmq_create_topics="off")
+    place.broker.call(SetTopic.of("orders", declared=True))
+    client, reader = place.client(), place.client()
+    reader.heartbeat("c1", "undertakers", DEAD)
+    client.heartbeat("c2", "g", "orders")
+    assert client.pull("orders", "g", 0, wait_s=0).code == ResponseCode.PULL_NOT_FOUND
+    assert queue_count(reader, DEAD) == 2
+    waiting = reader.begin_pull(DEAD, "undertakers", 0, wait_s=15, queueId=1)
+    fail(client)
+    assert [m["body"] for m in messages_of(reader.finish(waiting).body)] == [b"x"]

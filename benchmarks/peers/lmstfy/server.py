@@ -33,7 +33,7 @@ class LmstfyServer:
         self._directory = directory
         self._programs = built()
         self._fsync = fsync
-        self._redis_port, self._port, self._admin = _free_port(), _free_port(), _free_port()
+        self._redis_port, self._port, self._admin = free_port(), free_port(), free_port()
         self._redis: subprocess.Popen[bytes] | None = None
         self._lmstfy: subprocess.Popen[bytes] | None = None
         self.place = Place("127.0.0.1", self._port, NAMESPACE, "")
@@ -50,10 +50,10 @@ class LmstfyServer:
                 *("redis-server", "--port", str(self._redis_port), "--bind", "127.0.0.1", "--appendonly", "yes"),
                 *("--appendfsync", self._fsync, "--save", "", "--dir", str(self._directory)),
             )
-            _wait_for(self._redis_port)
+            wait_for_port(self._redis_port)
         self._lmstfy = self._run(str(self._programs / "server"), "-c", "lmstfy.toml")
-        _wait_for(self._admin)
-        _wait_for(self._port)
+        wait_for_port(self._admin)
+        wait_for_port(self._port)
         if not self.place.token:
             url = f"http://127.0.0.1:{self._admin}/token/{NAMESPACE}"
             answer = httpx.post(url, params={"description": "bench"}).raise_for_status()
@@ -102,7 +102,8 @@ def lmstfy_server(*, fsync: str = "everysec") -> Iterator[LmstfyServer]:
             server.stop()
 
 
-def _wait_for(port: int) -> None:
+def wait_for_port(port: int) -> None:
+    """Wait until somebody listens on a port of this machine."""
     deadline = time.monotonic() + START_S_MAX
     while True:
         try:
@@ -114,7 +115,8 @@ def _wait_for(port: int) -> None:
             time.sleep(0.02)
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port of this machine that nobody has."""
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         return int(one.getsockname()[1])

@@ -109,10 +109,12 @@ func (b *bench) together(work func()) {
 // measured is how fast the calls of each go and how long they take, after calls that nobody counts.
 func (b *bench) measured(count int, work func(number int) error) (report, error) {
 	warm := time.Now().Add(time.Duration(b.options["warm_s"] * float64(time.Second)))
+	var warmed int64
 	err := b.each(math.MaxInt64, func(int) error {
 		if time.Now().After(warm) {
 			return errEnough
 		}
+		atomic.AddInt64(&warmed, 1)
 		return work(0)
 	})
 	if err != errEnough {
@@ -127,7 +129,8 @@ func (b *bench) measured(count int, work func(number int) error) (report, error)
 		return err
 	})
 	seconds := time.Since(begun).Seconds()
-	return withPercentiles(report{"per_s": float64(count) / seconds, "seconds": seconds}, "ms", spans), err
+	found := report{"per_s": float64(count) / seconds, "seconds": seconds, "calls": count + int(warmed)}
+	return withPercentiles(found, "ms", spans), err
 }
 
 func milliseconds(span time.Duration) float64 { return float64(span) / float64(time.Millisecond) }

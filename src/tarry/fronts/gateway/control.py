@@ -13,9 +13,9 @@ from contextlib import suppress
 from typing import Any
 
 from tarry.api.wire import decode_error, decode_json, encode_json, parse_address
+from tarry.base.config import socket_path
 from tarry.base.errors import ClosedError, TarryError, UnavailableError
 from tarry.fronts.gateway.frames import CONTROL, HEAD, VERSION, Kind, frame
-from tarry.fronts.gateway.front import path_of
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ def connect(address: str, timeout_s: float = CONNECT_S) -> socket.socket:
     Raises:
         UnavailableError: there is none.
     """
-    path = path_of(address)
+    path = socket_path(address)
     try:
         if path is None:
             host, port = parse_address(address)

@@ -11,44 +11,23 @@ from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
-from tarry.base.config import parse_address
-from tarry.base.errors import InvalidArgumentError, UnavailableError
+from tarry.base.config import SOCKET, SOCKET_BYTES_MAX, parse_address, socket_path
+from tarry.base.errors import UnavailableError
 from tarry.base.placement import ANY_CORE, Placement
 from tarry.fronts.common.loop_thread import LoopThread, OnStarted
 from tarry.fronts.gateway.served import Broker, ServedConnection, Shared
 from tarry.fronts.gateway.served_groups import GroupTable
 
 BACKLOG = 128
-SOCKET = "unix:"
-"""Before the path of a socket, where the address is none of a host."""
-_PATH_BYTES_MAX = 100
-"""Systems take about 108."""
 
 
 def socket_of(data: Path) -> str:
     """The address of the socket of a data directory, for gateways of the same machine."""
     path = data.absolute() / "gateway.sock"
-    if len(os.fsencode(path)) > _PATH_BYTES_MAX:
+    if len(os.fsencode(path)) > SOCKET_BYTES_MAX:
         name = sha256(os.fsencode(path)).hexdigest()[:16]
         path = Path(tempfile.gettempdir()) / f"tarry-{os.getuid()}-{name}.sock"
     return f"{SOCKET}{path}"
-
-
-def path_of(address: str) -> str | None:
-    """The path of a socket's address; None where it is that of a host.
-
-    Raises:
-        InvalidArgumentError: it is neither.
-    """
-    if not address.startswith(SOCKET):
-        parse_address(address)
-        return None
-    path = address.removeprefix(SOCKET)
-    if not path or len(os.fsencode(path)) > _PATH_BYTES_MAX:
-        raise InvalidArgumentError(
-            f"address {address!r}; allowed: HOST:PORT, or unix:PATH with a path of up to {_PATH_BYTES_MAX} bytes"
-        )
-    return path
 
 
 class GatewayFront:
@@ -71,7 +50,7 @@ class GatewayFront:
         Raises:
             InvalidArgumentError: no address. UnavailableError: it cannot be listened on.
         """
-        path_of(address)
+        socket_path(address)
         return cls(broker, address, placement)
 
     def stop(self, grace_s: float = 0.0) -> None:
@@ -80,7 +59,7 @@ class GatewayFront:
 
     async def _serve(self, pool: Executor, on_started: OnStarted[str]) -> None:
         loop = asyncio.get_running_loop()
-        path = path_of(self._asked)
+        path = socket_path(self._asked)
         listening = _listen_at(path) if path is not None else _listen(*parse_address(self._asked))
         shared = Shared(
             self._broker,

@@ -62,7 +62,8 @@ class Link(asyncio.Protocol):
         self._transport: asyncio.Transport
         self._welcome: asyncio.Future[None] = loop.create_future()
         self.lost = False
-        self.batches_in = self.batches_out = self.rows_in = self.rows_out = 0
+        self.rows_in = self.rows_out = self.batches_in = 0
+        """Messages that were sent to be scheduled, that came, and how many batches the first were."""
 
     @classmethod
     async def open(

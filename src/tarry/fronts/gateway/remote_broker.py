@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 import pyarrow as pa
@@ -27,7 +27,7 @@ from tarry.api.pushing import PushSubscriptions
 from tarry.api.receipt import Accepted
 from tarry.api.wire import AcceptedAnswer, PlacedAnswer, decode_answer, decode_json, encode_json
 from tarry.base.clock import Clock, SystemClock
-from tarry.base.config import Config, load
+from tarry.base.config import Config, load, socket_path
 from tarry.base.errors import InvalidArgumentError, StaleCommitError, TarryError
 from tarry.base.message import SCHEMA
 from tarry.fronts.gateway.control import Control
@@ -40,7 +40,6 @@ from tarry.fronts.gateway.frames import (
     numbered,
     split_number,
 )
-from tarry.fronts.gateway.front import path_of
 from tarry.fronts.gateway.link import Link
 from tarry.fronts.gateway.remote_board import RemoteMember
 from tarry.fronts.gateway.remote_group import RemoteGroup, RemoteSubscription
@@ -93,7 +92,7 @@ class RemoteBroker:
         """
         self._address = address
         self._worker, self._front, self._name = worker, front, name
-        self._is_near = path_of(address) is not None
+        self._is_near = socket_path(address) is not None
         self._control = Control(address, worker)
         self._clock = BrokerClock(SystemClock())
         self._member = RemoteMember()
@@ -123,6 +122,12 @@ class RemoteBroker:
         """The stream of columns."""
         assert self._link is not None, "connect() comes first"
         return self._link
+
+    def say(self, status: Mapping[str, Any]) -> None:
+        """Tell the broker how this worker is; its status and metrics show it."""
+        link = self.link
+        rows = {"sent": link.rows_in, "received": link.rows_out, "batches": link.batches_in}
+        self._member.post("status", {**status, **rows})
 
     def measure_clock(self) -> None:
         """See what time it is at the broker.
@@ -221,6 +226,11 @@ class RemoteBroker:
         link.ask(kind, on_answer, payload)
         link.rows_in += rows
         link.batches_in += 1
+
+    def submit_dead(
+        self, batch: pa.RecordBatch, on_result: OnAccepted, *, topic: str, group: str, attempts: Sequence[int]
+    ) -> None:
+        raise InvalidArgumentError("dead letters by a client's own count are made in the broker, not behind a gateway")
 
     def replace_key(self, topic: str, key: str, successor: Callable[[pa.RecordBatch], pa.RecordBatch]) -> Rescheduled:
         """See :class:`tarry.api.local.LocalBroker`; the receipt is not known here."""

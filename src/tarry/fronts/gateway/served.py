@@ -29,6 +29,8 @@ from tarry.base.version import VERSION as TARRY
 from tarry.fronts.common.receive_queue import Received, Waiter, leases_of
 from tarry.fronts.gateway.frames import (
     CONTROL,
+    FRAME_BYTES_MAX,
+    HELLO_BYTES_MAX,
     LINK,
     VERSION,
     FrameReader,
@@ -91,7 +93,7 @@ class ServedConnection(asyncio.Protocol):
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
         self._broker = shared.broker
-        self._reader = FrameReader()
+        self._reader = FrameReader(HELLO_BYTES_MAX)
         self._out: list[Any] = []
         self._end_of_turn = EndOfTurn(shared.loop, self._flush)
         self._consumers: dict[int, _Consumer] = {}
@@ -169,11 +171,17 @@ class ServedConnection(asyncio.Protocol):
         try:
             handler(number, payload)
         except TarryError as error:
-            # A number of 0: nobody waits for the answer.
-            if number:
-                self._write(error_frame(number, error))
-            else:
-                log.warning("a gateway asked for what is refused: %s", error)
+            self._refuse(number, error)
+        except Exception:
+            log.exception("a gateway's frame of kind %d failed", kind)
+            self._refuse(number, TarryError("internal error; see the broker's log"))
+
+    def _refuse(self, number: int, error: TarryError) -> None:
+        # A number of 0: nobody waits for the answer.
+        if number:
+            self._write(error_frame(number, error))
+        else:
+            log.warning("a gateway asked for what is refused: %s", error)
 
     def _write(self, parts: list[Any]) -> None:
         self._out += parts
@@ -194,6 +202,7 @@ class ServedConnection(asyncio.Protocol):
                 f"of Tarry {TARRY}"
             )
         self._hello_timer.cancel()
+        self._reader.bytes_max = FRAME_BYTES_MAX
         worker, front, name = (str(said.get(key, "")) for key in ("worker", "front", "name"))
         self._worker = worker
         if said["as"] == LINK:
@@ -208,6 +217,8 @@ class ServedConnection(asyncio.Protocol):
     def _ask(self, kind: int, number: int, payload: memoryview) -> None:
         def done(answered: asyncio.Future[list[Any]]) -> None:
             if not answered.cancelled():
+                if kind == Kind.CALL:
+                    self._shared.groups.look()  # what it changed is said to all gateways before it is answered
                 self._write(answered.result())
 
         # A copy: the frames that came with it need not stay in memory for as long.
@@ -219,7 +230,9 @@ class ServedConnection(asyncio.Protocol):
 
     def _group(self, number: int, payload: memoryview) -> None:
         asked = decode_json(bytes(payload))
-        topic, name = str(asked["topic"]), str(asked["group"])
+        if not isinstance(asked, dict) or not isinstance(asked.get("topic"), str) or not asked.get("group"):
+            raise InvalidArgumentError(f"{bytes(payload[:80])!r}; allowed: an object with a topic and a group")
+        topic, name = asked["topic"], str(asked["group"])
         if not asked.get("create"):
             self._tell_group(number, self._broker.find_group(topic, name), follow=bool(asked.get("follow")))
             return

@@ -115,6 +115,10 @@ class GroupTable:
 
     def _look(self) -> None:
         self._timer = self._loop.call_later(LOOK_S, self._look)
+        self.look()
+
+    def look(self) -> None:
+        """Tell of what has changed."""
         for served in list(self._by_number.values()):
             state = _state_of(served.group)
             if state != served.last:

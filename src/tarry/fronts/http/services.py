@@ -18,6 +18,7 @@ from tarry.api.row_queue import RowQueue
 from tarry.api.schedule import Row, to_batch
 from tarry.base.event_loop import answer_future
 from tarry.fronts.common.receive_queue import ReceiveQueue
+from tarry.fronts.http.body_budget import BodyBudget
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -39,6 +40,8 @@ class Services(AsyncCalls):
         self._pool = pool
         self._rows = RowQueue(broker, loop)
         self._receive_queues: dict[tuple[str, str], ReceiveQueue] = {}
+        self.bodies = BodyBudget()
+        """Of what bodies of requests take."""
         self._on_close: list[Callable[[str], None]] = []
 
     async def call(self, operation: Operation[R]) -> R:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import itertools
 import logging
 import os
+import time
 from base64 import b32encode
 from collections.abc import Awaitable, Callable
 
 from tarry.base.errors import TarryError
 from tarry.fronts.http.exchange import DisconnectedError, Request, Response
+from tarry.fronts.http.lmstfy.access_log import AccessLog
 from tarry.fronts.http.lmstfy.answers import RefusalError, answer, refusal_of
 
 log = logging.getLogger(__name__)
@@ -20,14 +22,17 @@ INTERNAL = answer(500, {"error": "internal error"})
 class Answering:
     """On the loop's thread."""
 
-    def __init__(self) -> None:
-        self._ids = RequestIds()
+    def __init__(self, access_log: AccessLog) -> None:
+        self._access_log = access_log
+        self.ids = RequestIds()
+        """For who answers without :meth:`answer`."""
 
     async def answer(self, request: Request, carry_out: Callable[[Request], Awaitable[Response]]) -> Response:
         """
         Raises:
             DisconnectedError: nobody waits for an answer.
         """
+        begun_s = time.monotonic()
         try:
             response = await carry_out(request)
         except RefusalError as refusal:
@@ -39,11 +44,13 @@ class Answering:
         except Exception:
             log.exception("%s %s", request.method, request.path)
             response = INTERNAL
+        if self._access_log.enabled:
+            self._access_log.note(request, response, time.monotonic() - begun_s)
         return self.identified(response)
 
     def identified(self, response: Response) -> Response:
         """An answer with the id of its request."""
-        return response._replace(lines=response.lines + self._ids.next())
+        return response._replace(lines=response.lines + self.ids.next())
 
     def refusal(self, request: Request, error: TarryError) -> Response:
         """The answer that is what the broker refused."""

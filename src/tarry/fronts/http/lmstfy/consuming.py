@@ -19,7 +19,7 @@ from tarry.base.errors import TarryError
 from tarry.fronts.common.receive_queue import Received, ReceiveQueue, Waiter, give_back
 from tarry.fronts.http.exchange import Request, Response, WholeRequest
 from tarry.fronts.http.lmstfy.acknowledging import Acknowledging, Held
-from tarry.fronts.http.lmstfy.answers import JSON, Query, RefusalError, answer
+from tarry.fronts.http.lmstfy.answers import JSON, Query, RefusalError, json_bytes
 from tarry.fronts.http.lmstfy.jobs import Job, jobs_of, listed, remaining, values_of
 from tarry.fronts.http.lmstfy.landing import Landing
 from tarry.fronts.http.lmstfy.names import GROUP, topic_of
@@ -31,7 +31,7 @@ TTR_S, TIMEOUT_S, COUNT = 120, 0, 1
 COUNT_MAX = 100
 QUEUES_MAX = 1000
 """Queues in one request."""
-NONE = answer(404, {"msg": "no job available"})
+NONE = (404, json_bytes({"msg": "no job available"}))
 
 Messages = tuple[ReceiveQueue, pa.RecordBatch]
 OnJobs = Callable[[list[Job] | TarryError], None]
@@ -86,7 +86,7 @@ class Consuming:
             wait_s = max(timeout_s, *(self._landing.left_s(queue.group.topic_name) for queue in receives))
             found = await self._wait(request, list(receives), count, lease_ms, wait_s) if wait_s else None
             jobs = [] if found is None else self._jobs(receives[found[0]], found[1])
-        return answer_of(jobs, count)
+        return Response(*answer_of(jobs, count), JSON)
 
     def begin(self, request: WholeRequest, receive: Receive, answer: OnJobs) -> None:
         """:meth:`consume` from one queue, without a task: ``answer`` is called once, unless the client goes first."""
@@ -230,11 +230,11 @@ def options_of(query: Query) -> tuple[int, int, int]:
     return max(1, ttr_s * 1000), timeout_s, query.natural("count", COUNT, COUNT_MAX, least=1)
 
 
-def answer_of(jobs: list[Job], count: int) -> Response:
-    """The answer to who wanted ``count`` jobs."""
+def answer_of(jobs: list[Job], count: int) -> tuple[int, bytes]:
+    """The answer to who wanted ``count`` jobs: status and JSON."""
     if not jobs:
         return NONE
-    return Response(200, jobs[0].handed_out() if count == 1 else listed(jobs), JSON)
+    return 200, jobs[0].handed_out() if count == 1 else listed(jobs)
 
 
 def _settle(future: asyncio.Future[list[Job]], jobs: list[Job] | TarryError) -> None:

@@ -11,7 +11,10 @@ from tarry.base.message import RESERVED
 from tarry.base.properties import has_none
 from tarry.base.reserved import first_places
 from tarry.fronts.http.lmstfy.answers import json_bytes
-from tarry.fronts.http.lmstfy.names import job_id
+from tarry.fronts.http.lmstfy.names import VERSION, job_ids
+
+VERSION_PROPERTY = "lmstfy-job-version"
+"""Of a message: its job's id has a version before it."""
 
 
 class Job(NamedTuple):
@@ -66,10 +69,11 @@ def jobs_of(
     bodies, born, expire = batch.column("body").to_pylist(), values_of(batch, "born_ms"), values_of(batch, "expire_ms")
     own = list(zip(values_of(batch, "seq"), values_of(batch, "due_ms"), strict=True))
     places = own if own_places else first_places(batch)
-    rows = zip(places, own, bodies, pairs, born, expire, remain_tries, strict=True)
+    ids = job_ids(topic, [first or place for first, place in zip(places, own, strict=True)])
+    rows = zip(ids, bodies, pairs, born, expire, remain_tries, strict=True)
     return [
         Job(
-            job_id(topic, *(first or place)),
+            VERSION + id if _has_version(attributes) else id,
             *queue,
             body,
             0 if expire_ms is None else max(1, (expire_ms - now_ms + 500) // 1000),
@@ -77,7 +81,7 @@ def jobs_of(
             max(0, tries),
             _attributes(attributes),
         )
-        for first, place, body, attributes, born_ms, expire_ms, tries in rows
+        for id, body, attributes, born_ms, expire_ms, tries in rows
     ]
 
 
@@ -102,7 +106,11 @@ _UNLIMITED = (1 << 16) - 1
 def _attributes(pairs: list[tuple[str, str]] | None) -> dict[str, str] | None:
     if not pairs:
         return None
-    return {name: text for name, text in pairs if not name.startswith(RESERVED)} or None
+    return {name: text for name, text in pairs if not name.startswith(RESERVED) and name != VERSION_PROPERTY} or None
+
+
+def _has_version(pairs: list[tuple[str, str]] | None) -> bool:
+    return pairs is not None and any(name == VERSION_PROPERTY for name, _ in pairs)
 
 
 def listed(jobs: list[Job]) -> bytes:

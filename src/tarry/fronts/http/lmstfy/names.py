@@ -13,6 +13,10 @@ import struct
 import zlib
 from functools import lru_cache
 
+import numpy as np
+
+VERSION = "1"
+"""Stands before the id of a job that was published with ``Enable-Job-Version``."""
 GROUP = "lmstfy"
 """The consumer group of all queues."""
 
@@ -28,8 +32,13 @@ _DUE_MS_MAX = (1 << 48) - 1
 _DIGITS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 """Crockford's."""
 _PAIRS = [one + other for one in _DIGITS for other in _DIGITS]
+_DIGIT_BYTES = np.frombuffer(_DIGITS.encode(), np.uint8)
+_CHARS = 26
+_SHIFTS = np.arange(60, -1, -5, dtype=np.uint64)
+_MANY = 16
+"""From so many ids on numpy is quicker."""
 _TO_PYTHONS = bytes.maketrans(_DIGITS.encode(), b"0123456789abcdefghijklmnopqrstuv")
-_ID = re.compile(b"[0-7][0-9A-HJKMNP-TV-Z]{25}")
+_ID = re.compile(b"1?([0-7][0-9A-HJKMNP-TV-Z]{25})")
 
 
 def topic_of(namespace: str, queue: str) -> str:
@@ -70,12 +79,32 @@ def job_id(topic: str, seq: int, due_ms: int) -> str:
     )
 
 
+def job_ids(topic: str, places: list[tuple[int, int]]) -> list[str]:
+    """:func:`job_id` of many places (seq, due time)."""
+    if len(places) < _MANY:
+        return [job_id(topic, seq, due_ms) for seq, due_ms in places]
+    seqs, dues = np.array(places, np.int64).T
+    dues = np.clip(dues, 0, _DUE_MS_MAX)
+    packed, start = np.stack([dues, seqs], 1).astype(">i8").tobytes(), _check_of(topic)
+    checks = [zlib.crc32(packed[at : at + _PLACE.size], start) & 0xFFFF for at in range(0, len(packed), _PLACE.size)]
+    seq, due = seqs.astype(np.uint64), dues.astype(np.uint64)
+    # The number's upper and lower 64 bits, and of those, from the right, 12 digits, one that is in both, and 13.
+    high, low = due << np.uint64(16) | seq >> np.uint64(48), seq << np.uint64(16) | np.array(checks, np.uint64)
+    digits = np.empty((len(places), _CHARS), np.uint8)
+    digits[:, 14:] = (low[:, None] >> _SHIFTS[1:]) & np.uint64(31)
+    digits[:, 13] = low >> np.uint64(60) | (high & np.uint64(1)) << np.uint64(4)
+    digits[:, :13] = ((high >> np.uint64(1))[:, None] >> _SHIFTS) & np.uint64(31)
+    text = _DIGIT_BYTES[digits].tobytes().decode("ascii")
+    return [text[at : at + _CHARS] for at in range(0, len(text), _CHARS)]
+
+
 def place_of(topic: str, text: str) -> tuple[int, int] | None:
     """Seq and due time that a job id of a topic says; None: it is none."""
     raw = text.encode(errors="replace")
-    if not _ID.fullmatch(raw):
+    found = _ID.fullmatch(raw)
+    if found is None:
         return None
-    packed = int(raw.translate(_TO_PYTHONS), 32)
+    packed = int(found[1].translate(_TO_PYTHONS), 32)
     due_ms, seq = packed >> 80, packed >> _CHECK_BITS & 0xFFFF_FFFF_FFFF_FFFF
     seq -= (seq >> 63) << 64
     return (seq, due_ms) if _check(topic, due_ms, seq) == packed & 0xFFFF else None

@@ -9,22 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from tarry.api.access import AccessToken
 from tarry.base.errors import ClosedError, TarryError
 from tarry.base.message import is_topic
 from tarry.fronts.common.receive_queue import ReceiveQueue
 from tarry.fronts.http.exchange import Response, WholeRequest
+from tarry.fronts.http.lmstfy.access_log import AccessLog
 from tarry.fronts.http.lmstfy.acknowledging import Acknowledging
 from tarry.fronts.http.lmstfy.answering import Answering
-from tarry.fronts.http.lmstfy.answers import JSON_LINE, NO_CONTENT, Query, RefusalError
+from tarry.fronts.http.lmstfy.answers import JSON_LINE, Query, RefusalError
 from tarry.fronts.http.lmstfy.consuming import Consuming, Receive, answer_of, options_of
 from tarry.fronts.http.lmstfy.job_queue import Entry, JobQueue, Plain
 from tarry.fronts.http.lmstfy.jobs import Job
-from tarry.fronts.http.lmstfy.landing import Landing
-from tarry.fronts.http.lmstfy.names import GROUP, NAME, NAME_CHARS_MAX, job_id, topic_of
-from tarry.fronts.http.lmstfy.publishing import BODY_BYTES_MAX
+from tarry.fronts.http.lmstfy.names import GROUP, NAME, NAME_CHARS_MAX, topic_of
+from tarry.fronts.http.lmstfy.publishing import BODY_BYTES_MAX, bodies_of
 from tarry.fronts.http.lmstfy.publishing import options_of as publish_options_of
 from tarry.fronts.http.services import Services
 
@@ -33,7 +33,16 @@ TARGETS_MAX = 4096
 PREFIX_PARTS = 4
 """Of ``/api/NAMESPACE/QUEUE``: parts between slashes, the empty one before the first counted in."""
 
-K = TypeVar("K", Plain, Receive)
+
+class Publish(NamedTuple):
+    """What requests to publish with one target have in common."""
+
+    kind: Plain
+    several: bool
+    """In bulk."""
+
+
+K = TypeVar("K", Publish, Receive)
 FindToken = Callable[[bytes, str], AccessToken | None]
 """The token that a header's secret is in a namespace."""
 
@@ -47,25 +56,28 @@ class Prompt:
         jobs: JobQueue,
         acknowledging: Acknowledging,
         consuming: Consuming,
-        landing: Landing,
         answering: Answering,
+        access_log: AccessLog,
         find_token: FindToken,
     ) -> None:
         self._services = services
         self._jobs = jobs
         self._acknowledging = acknowledging
         self._consuming = consuming
-        self._landing = landing
         self._answering = answering
+        self._ids = answering.ids
+        self._access_log = access_log
         self._find_token = find_token
         config = services.broker.config
         self._body_bytes_max = min(BODY_BYTES_MAX, config.body_bytes_max)
         self._delay_ms_max = config.delay_ms_max
-        self._publishes: dict[bytes, tuple[str, ReceiveQueue, Plain]] = {}
+        self._publishes: dict[bytes, tuple[str, ReceiveQueue, Publish]] = {}
         self._receives: dict[bytes, tuple[str, ReceiveQueue, Receive]] = {}
 
     def begin(self, request: WholeRequest) -> bool:
         """See :data:`tarry.fronts.http.exchange.Begin`."""
+        if self._access_log.enabled:
+            return False
         secret = b""
         for name, value in request.headers:
             if name == b"x-token":
@@ -82,23 +94,26 @@ class Prompt:
 
     def _publish(self, request: WholeRequest, secret: bytes) -> bool:
         found = self._publishes.get(request.target) or self._look(request, self._publishes, self._plain)
-        body = request.whole()
-        if found is None or not self._may(secret, found[0], found[1]) or len(body) > self._body_bytes_max:
+        if found is None or not self._may(secret, found[0], found[1]):
             return False
-        kind = found[2]
+        kind, several = found[2].kind, found[2].several
         try:
-            self._jobs.add(
-                Entry(kind, body, partial(self._on_published, request, kind), partial(self._refuse, request))
-            )
-        except ClosedError:
+            bodies = bodies_of(request.whole()) if several else [request.whole()]
+            if max(map(len, bodies)) > self._body_bytes_max:
+                return False
+            on_result = self._on_published_in_bulk if several else self._on_published
+            self._jobs.add(Entry(kind, bodies, partial(on_result, request), partial(self._refuse, request)))
+        except (ClosedError, RefusalError):
             return False
         return True
 
-    def _on_published(self, request: WholeRequest, kind: Plain, seq: int, due_ms: int) -> None:
-        if not kind.delay_ms:
-            self._landing.note(kind.topic, seq, due_ms)
-        body = b'{"job_id":"%s","msg":"published"}' % job_id(kind.topic, seq, due_ms).encode()
-        request.answer(self._answering.identified(Response(201, body, (), JSON_LINE)))
+    def _on_published(self, request: WholeRequest, ids: list[str]) -> None:
+        body = b'{"job_id":"%s","msg":"published"}' % ids[0].encode()
+        request.answer(Response(201, body, (), JSON_LINE + self._ids.next()))
+
+    def _on_published_in_bulk(self, request: WholeRequest, ids: list[str]) -> None:
+        body = b'{"job_ids":["%s"],"msg":"published"}' % '","'.join(ids).encode()
+        request.answer(Response(201, body, (), JSON_LINE + self._ids.next()))
 
     def _consume(self, request: WholeRequest, secret: bytes) -> bool:
         found = self._receives.get(request.target) or self._look(request, self._receives, self._receive)
@@ -112,7 +127,8 @@ class Prompt:
         if isinstance(jobs, TarryError):
             self._refuse(request, jobs)
         else:
-            request.answer(self._answering.identified(answer_of(jobs, count)))
+            status, body = answer_of(jobs, count)
+            request.answer(Response(status, body, (), JSON_LINE + self._ids.next()))
 
     def _acknowledge(self, request: WholeRequest, secret: bytes) -> bool:
         parts = request.target.split(b"/")
@@ -129,7 +145,7 @@ class Prompt:
         if isinstance(result, TarryError):
             self._refuse(request, result)
         elif result:
-            request.answer(self._answering.identified(NO_CONTENT))
+            request.answer(Response(204, b"", (), self._ids.next()))
         else:
             request.carry_out()  # its lease was over: wherever it is now, it is to go
 
@@ -148,11 +164,12 @@ class Prompt:
         self,
         request: WholeRequest,
         known: dict[bytes, tuple[str, ReceiveQueue, K]],
-        kind_of: Callable[[ReceiveQueue, tuple[str, str], Query], K | None],
+        kind_of: Callable[[ReceiveQueue, tuple[str, str], Query, bool], K | None],
     ) -> tuple[str, ReceiveQueue, K] | None:
         """What a target means, which is remembered then; None: that is for the usual way."""
         parts = request.path.split("/")
-        if len(parts) != PREFIX_PARTS or b"token=" in request.query:
+        several = request.method == "PUT" and parts[PREFIX_PARTS:] == ["bulk"]
+        if not (several or len(parts) == PREFIX_PARTS) or b"token=" in request.query:
             return None
         names = parts[2], parts[3]
         if names[1].startswith("_") or not all(NAME.fullmatch(n) and len(n) <= NAME_CHARS_MAX for n in names):
@@ -162,7 +179,7 @@ class Prompt:
         if queue is None or not is_topic(topic):
             return None
         try:
-            kind = kind_of(queue, names, Query(request.query))
+            kind = kind_of(queue, names, Query(request.query), several)
         except RefusalError:
             return None
         if kind is None:
@@ -172,12 +189,12 @@ class Prompt:
         known[request.target] = found = (names[0], queue, kind)
         return found
 
-    def _plain(self, queue: ReceiveQueue, names: tuple[str, str], query: Query) -> Plain | None:
+    def _plain(self, queue: ReceiveQueue, names: tuple[str, str], query: Query, several: bool) -> Publish | None:
         options = publish_options_of(query)
         if options.delay_ms > self._delay_ms_max or (options.ttl_ms is not None and options.ttl_ms <= options.delay_ms):
             return None
-        return Plain(queue.group.topic_name, options.delay_ms, options.ttl_ms, options.tries)
+        return Publish(Plain(queue.group.topic_name, options.delay_ms, options.ttl_ms, options.tries), several)
 
-    def _receive(self, queue: ReceiveQueue, names: tuple[str, str], query: Query) -> Receive:
+    def _receive(self, queue: ReceiveQueue, names: tuple[str, str], query: Query, several: bool) -> Receive:
         lease_ms, timeout_s, count = options_of(query)
         return Receive(queue, names, count, lease_ms, timeout_s)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import hmac
 import re
 from collections.abc import Awaitable, Callable
+from html import escape
 from typing import NamedTuple, TypeAlias
+from urllib.parse import quote
 
 from tarry.api.access import AccessToken
 from tarry.fronts.http.access import Access
 from tarry.fronts.http.exchange import DirectHandler, Request, Response
+from tarry.fronts.http.lmstfy.access_log import AccessLog
 from tarry.fronts.http.lmstfy.acknowledging import Acknowledging
 from tarry.fronts.http.lmstfy.answering import Answering
 from tarry.fronts.http.lmstfy.answers import NO_CONTENT, Query, RefusalError, answer
@@ -46,18 +50,20 @@ class Route(NamedTuple):
 class Lmstfy:
     """A :data:`tarry.fronts.http.exchange.Handler`. On the loop's thread."""
 
-    def __init__(self, services: Services, access: Access) -> None:
+    def __init__(self, services: Services, access: Access, access_log: AccessLog) -> None:
         self._access = access
         self._limits = Limits(services.loop)
-        self._answering = Answering()
+        self._last_found: tuple[object, bytes, str, AccessToken | None] = (None, b"", "", None)
+        """The broker's tokens, and a secret, a namespace and its token among them: the next request has them, too."""
+        self._answering = Answering(access_log)
         self._acknowledging = Acknowledging(services)
         landing = Landing(services)
         publishing = Publishing(services, self._acknowledging, landing)
         consuming = Consuming(services, self._acknowledging, landing)
         queues = Queues(services, landing)
-        jobs = JobQueue(services.broker, services.loop)
+        jobs = JobQueue(services.broker, services.loop, landing)
         services.on_close(jobs.close)
-        prompt = Prompt(services, jobs, self._acknowledging, consuming, landing, self._answering, self._find_token)
+        prompt = Prompt(services, jobs, self._acknowledging, consuming, self._answering, access_log, self._find_token)
         self.handler = DirectHandler(self, prompt.begin)
         """What a server gets."""
         self._routes: dict[tuple[str, tuple[str, ...]], Route] = {
@@ -83,7 +89,7 @@ class Lmstfy:
         parts = request.path[len(PREFIX) :].split("/")
         route = self._route(request.method, parts[2:]) if len(parts) >= 2 else None
         if route is None:
-            return NO_ROUTE
+            return self._without_slash(request, parts) or NO_ROUTE
         namespace, queue = parts[0], parts[1]
         _check_names(namespace, queue, several=route.several)
         secret = self._secret(request)
@@ -92,6 +98,16 @@ class Lmstfy:
             job = parts[3:] if parts[2:3] == ["job"] else []
             return await route.carry(request, namespace, queue, *job)
         return await self._limited(route, token, secret, request, namespace, queue)
+
+    def _without_slash(self, request: Request, parts: list[str]) -> Response | None:
+        """Where a route would be found without the slash at its end: the way to it, as lmstfy's router shows it."""
+        if len(parts) < 3 or parts[-1] or self._route(request.method, parts[2:-1]) is None:
+            return None
+        there = quote(request.path[:-1]).encode() + (b"?" + request.query if request.query else b"")
+        if request.method != "GET":
+            return Response(307, b"", ((b"location", there),))
+        body = b'<a href="%s">Moved Permanently</a>.\n\n' % escape(there.decode("latin-1")).encode("latin-1")
+        return Response(301, body, ((b"location", there), (b"content-type", b"text/html; charset=utf-8")))
 
     def _route(self, method: str, rest: list[str]) -> Route | None:
         shape = ("job", ":id") if len(rest) == 2 and rest[0] == "job" and rest[1] else tuple(rest)
@@ -142,8 +158,14 @@ class Lmstfy:
 
     def _find_token(self, shown: bytes, namespace: str) -> AccessToken | None:
         """As :meth:`_secret` and :meth:`_token`; None: they refuse it."""
+        tokens, known, of, token = self._last_found
+        if tokens is self._access.tokens and of == namespace and hmac.compare_digest(known, shown):
+            return token
         identity = self._access.identify(shown.decode("latin-1")) if shown and b":" not in shown else None
-        return None if identity is None else identity.token_for(namespace)
+        token = None if identity is None else identity.token_for(namespace)
+        if token is not None:
+            self._last_found = self._access.tokens, shown, namespace, token
+        return token
 
     async def _delete(self, request: Request, namespace: str, queue: str, job: str) -> Response:
         """Acknowledge a job, or take it back; always as if it had been there."""

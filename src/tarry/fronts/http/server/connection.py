@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections import deque
 from enum import Enum
-from typing import Any, Protocol, cast
+from typing import Any, NoReturn, Protocol, cast
 
 import httptools
 
@@ -58,6 +58,8 @@ class Connection(asyncio.Protocol):
         self.peer: tuple[str, int] = ("", 0)
         self.local: tuple[str, int] = ("", 0)
         self.body_bytes_ahead = owner.limits.body_bytes_ahead
+        self._header_bytes_max = owner.limits.header_bytes_max
+        self._headers_max = owner.limits.headers_max
         self._owner = owner
         self._transport: asyncio.Transport
         self._parser = httptools.HttpRequestParser(self)
@@ -134,12 +136,16 @@ class Connection(asyncio.Protocol):
 
     def on_url(self, url: bytes) -> None:
         self._url += url
-        self._count(len(url))
+        self._header_bytes += len(url)
+        if self._header_bytes > self._header_bytes_max:
+            self._refuse_headers()
 
     def on_header(self, name: bytes, value: bytes) -> None:
         name = name.lower()
         self._headers.append((name, value))
-        self._count(len(name) + len(value))
+        self._header_bytes += len(name) + len(value)
+        if self._header_bytes > self._header_bytes_max or len(self._headers) > self._headers_max:
+            self._refuse_headers()
         if name == b"content-length":
             self._body_bytes = int(value) if value.isdigit() else -1
         elif name == b"transfer-encoding":
@@ -179,12 +185,9 @@ class Connection(asyncio.Protocol):
             if self._doing is Doing.BODY:
                 self._wait_for(Doing.REQUEST if self._current is None else Doing.ANSWER)
 
-    def _count(self, size: int) -> None:
-        limits = self._owner.limits
-        self._header_bytes += size
-        if self._header_bytes > limits.header_bytes_max or len(self._headers) > limits.headers_max:
-            self._refuse(HEADERS_TOO_LARGE)
-            raise ValueError("headers too large")  # which ends the parser's work; it comes out as an HttpParserError
+    def _refuse_headers(self) -> NoReturn:
+        self._refuse(HEADERS_TOO_LARGE)
+        raise ValueError("headers too large")  # which ends the parser's work; it comes out as an HttpParserError
 
     # -- requests ------------------------------------------------------------------------------------------------------
 

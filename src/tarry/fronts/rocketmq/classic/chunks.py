@@ -10,6 +10,7 @@ from bisect import bisect_left, bisect_right, insort
 from collections import OrderedDict
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tarry.api.consuming import ConsumerGroup
 from tarry.api.filter import EVERYTHING
@@ -43,6 +44,8 @@ class Chunk:
         self._topic = topic
         self._offsets: list[int] = batch.column("offset").to_pylist()
         self.first, self.end = first, end
+        self.latest_due_ms: int = pc.max(batch.column("due_ms")).as_py() or 0
+        """When the last of them is due: later than now, where the clock was set back since it was read."""
         self._properties = lists_of(batch.column("properties"))
         self._has_only = ONLY in self._properties.names
         self._numbers = queues.numbers_of(topic, batch.column("seq").to_pylist(), self._properties)

@@ -2,7 +2,7 @@
 
 In the broker each topic of a group has dead letters of its own. To classic clients each of those topics is a queue of
 ``%DLQ%GROUP``; queue 0 is the topic of that name itself, where producers may send. Clients keep a queue's number, so a
-topic that is found later gets the next one, and which number is whose is in the file
+topic that the group reads later gets the next one, and which number is whose is in the file
 ``DATA/rocketmq/classic-dead-queues.json``. Only the numbers that clients say and hear are translated, where requests
 come in and messages go out: positions and what is in memory are those of the topics themselves.
 """
@@ -19,8 +19,8 @@ from tarry.fronts.rocketmq.classic.connection import Request
 from tarry.fronts.rocketmq.classic.fields import Fields
 from tarry.fronts.rocketmq.classic.service import Handler
 from tarry.fronts.rocketmq.classic.state_files import replace_json
-from tarry.fronts.rocketmq.common.dead_letters import dead_topics_of, is_alias
-from tarry.fronts.rocketmq.common.names import DEAD_PREFIX
+from tarry.fronts.rocketmq.common.dead_letters import is_alias, possible_dead_topics_of
+from tarry.fronts.rocketmq.common.names import DEAD_PREFIX, RETRY_PREFIX
 
 log = logging.getLogger(__name__)
 
@@ -41,10 +41,12 @@ class DeadQueues:
         self._lock = threading.Lock()
 
     def look(self, alias: str) -> list[str]:
-        """The topics that the queues of ``%DLQ%GROUP`` stand for, also those that have come since the last time. In a
-        thread.
+        """The topics that the queues of ``%DLQ%GROUP`` stand for, also those that have come since the last time, and
+        those that there is no dead letter in yet: so a reader has the first one at once. In a thread.
         """
-        found = dead_topics_of(self._broker, alias)
+        # What comes from a group's retries belongs to the topics that it came from first.
+        possible = possible_dead_topics_of(self._broker, alias)
+        found = [topic for topic in possible if not topic.startswith(DEAD_PREFIX + RETRY_PREFIX)]
         with self._lock:
             known = self.topics(alias)
             fresh = [topic for topic in found if topic not in known]

@@ -19,8 +19,8 @@ from tarry.base.errors import NotFoundError, TarryError
 from tarry.base.event_loop import post
 from tarry.base.message import SCHEMA
 from tarry.fronts.rocketmq.classic.positions import Positions
-from tarry.fronts.rocketmq.classic.queues import RETRY_PREFIX
 from tarry.fronts.rocketmq.common.draft import Draft
+from tarry.fronts.rocketmq.common.names import RETRY_PREFIX
 from tarry.fronts.rocketmq.common.properties import RECONSUME_TIMES
 from tarry.fronts.rocketmq.common.refusal import Refusal
 from tarry.fronts.rocketmq.common.send_queue import rows_of

@@ -38,7 +38,7 @@ from tarry.fronts.rocketmq.common.properties import (
     TRANSACTION,
     PropertyLists,
     born_ms_of,
-    split_keys,
+    plain_keys,
 )
 
 NAME_END, PAIR_END = "\x01", "\x02"
@@ -107,7 +107,7 @@ def _visible_properties(stored: Mapping[str, str], tag: str | None, id: str, seq
     if tag is not None:
         properties[TAGS] = tag
     if KEYS in properties:
-        properties[KEYS] = " ".join(split_keys(properties[KEYS]))
+        properties[KEYS] = plain_keys(properties[KEYS])
     if ORDER_KEY in stored:
         properties[SHARDING_KEY] = stored[ORDER_KEY]
     return properties
@@ -182,6 +182,9 @@ class MessageRows:
                 start = starts[name] = _start_of(name)
             if start:
                 parts.append(f"{start}{values[place]}{PAIR_END}")
+            elif name == KEYS:
+                # Most messages of those who look for keys have some.
+                parts.append(f"{KEYS}{NAME_END}{plain_keys(values[place])}{PAIR_END}")
             else:
                 special[name] = values[place]
         if not special.keys() <= _IN_BOTH:

@@ -164,7 +164,7 @@ class QueueReader:
         parts: list[bytes] = []
         size, after = 0, pull.at
         while pull.at < self._ends[1] and len(parts) < pull.rows_max and size < ANSWER_BYTES:
-            chunk = self._chunks.find(self._topic, pull.at)
+            chunk = self._find(pull.at)
             if chunk is None or not chunk.knows(pull.group):
                 break
             found, behind, pull.at = chunk.collect(
@@ -178,6 +178,13 @@ class QueueReader:
             # Not behind what follows and is not for it: who commits what it got stands where its next pull begins.
             pull.at = after
         return parts
+
+    def _find(self, offset: int) -> Chunk | None:
+        """The chunk in memory that has an offset, if all of it is due still: the clock may have been set back since it
+        was read, and then it is read anew, as far as it is due.
+        """
+        chunk = self._chunks.find(self._topic, offset)
+        return None if chunk is None or chunk.latest_due_ms > self._broker.clock.now_ms() else chunk
 
     def _need_read(self, pull: Pull) -> None:
         if pull.at > pull.start and self._loop.time() - pull.begun_s > LOOK_S:
@@ -241,9 +248,10 @@ class QueueReader:
             self._reading = None
 
     async def _read_for(self, pull: Pull) -> None:
-        chunk = self._chunks.find(self._topic, pull.at)
+        chunk = self._find(pull.at)
         try:
-            if chunk is not None:
+            # Where it is behind the end that is known, that end is what is to be read.
+            if chunk is not None and pull.at < self._ends[1]:
                 await self._run_in_thread(lambda: chunk.choose(pull.group))
                 self._serve_each(self._hungry)
             else:

@@ -20,10 +20,9 @@ from tarry.base.message import ORDER_KEY
 from tarry.base.types import Int64s
 from tarry.fronts.rocketmq.classic.codes import RequestRefused, ResponseCode
 from tarry.fronts.rocketmq.common.dead_letters import is_alias
-from tarry.fronts.rocketmq.common.names import DEAD_PREFIX
+from tarry.fronts.rocketmq.common.names import DEAD_PREFIX, RETRY_PREFIX
 from tarry.fronts.rocketmq.common.properties import QUEUE, PropertyLists, lists_of
 
-RETRY_PREFIX = "%RETRY%"
 _OF_A_QUEUE = (QUEUE, ORDER_KEY)
 
 

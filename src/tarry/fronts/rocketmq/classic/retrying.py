@@ -18,12 +18,11 @@ from tarry.fronts.rocketmq.classic.connection import Answer, Request
 from tarry.fronts.rocketmq.classic.dead_queues import DeadQueues
 from tarry.fronts.rocketmq.classic.giving_up import DeadLetterWriter, Tried
 from tarry.fronts.rocketmq.classic.message_bytes import queue_offset
-from tarry.fronts.rocketmq.classic.queues import RETRY_PREFIX
 from tarry.fronts.rocketmq.classic.rows import find_row
 from tarry.fronts.rocketmq.classic.sending import RETRIES
 from tarry.fronts.rocketmq.common.dead_letters import is_alias
 from tarry.fronts.rocketmq.common.draft import Draft, Rules
-from tarry.fronts.rocketmq.common.names import DEAD_PREFIX, group_name, topic_name
+from tarry.fronts.rocketmq.common.names import DEAD_PREFIX, RETRY_PREFIX, group_name, topic_name
 from tarry.fronts.rocketmq.common.properties import (
     MESSAGE_ID,
     ORIGIN_MESSAGE_ID,

@@ -15,12 +15,12 @@ from tarry.fronts.rocketmq.classic.fields import Fields
 from tarry.fronts.rocketmq.classic.giving_up import DeadLetterWriter, Tried
 from tarry.fronts.rocketmq.classic.lost_answers import Content, LostAnswers
 from tarry.fronts.rocketmq.classic.message_bytes import address_bytes, decode_properties, offset_id
-from tarry.fronts.rocketmq.classic.queues import RETRY_PREFIX, TopicQueues
+from tarry.fronts.rocketmq.classic.queues import TopicQueues
 from tarry.fronts.rocketmq.classic.recalling import recall_handle
 from tarry.fronts.rocketmq.classic.routes import TRACE
 from tarry.fronts.rocketmq.common.draft import Draft, Rules
 from tarry.fronts.rocketmq.common.half_messages import HalfMessages
-from tarry.fronts.rocketmq.common.names import DEAD_PREFIX, topic_name
+from tarry.fronts.rocketmq.common.names import DEAD_PREFIX, RETRY_PREFIX, topic_name
 from tarry.fronts.rocketmq.common.properties import MESSAGE_ID, NUMBER, RECONSUME_TIMES, RETRY_TOPIC
 from tarry.fronts.rocketmq.common.refusal import Refusal
 from tarry.fronts.rocketmq.common.send_queue import SendQueue

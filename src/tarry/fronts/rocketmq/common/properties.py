@@ -98,6 +98,11 @@ def split_keys(text: str) -> list[str]:
     return text[1:].split(_KEY_SEPARATOR) if text.startswith(_KEY_SEPARATOR) else text.split(" ")
 
 
+def plain_keys(text: str) -> str:
+    """The keys of :func:`join_keys` with blanks between them, also where some have blanks themselves."""
+    return " ".join(split_keys(text)) if text.startswith(_KEY_SEPARATOR) else text
+
+
 def born_ms_of(properties: Mapping[str, str], accepted_ms: int) -> int:
     """When its producer made a message; where it does not say so, when it was accepted."""
     born_ms = _ms_of(properties.get(BORN_TIMESTAMP, ""))

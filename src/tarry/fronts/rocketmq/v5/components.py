@@ -75,6 +75,11 @@ class Components:
             telemetry=telemetry.stream,
         )
 
+    @property
+    def clients(self) -> int:
+        """How many are known. Any thread."""
+        return len(self._clients)
+
     def close(self) -> None:
         """End what waits: receives, telemetry streams, questions about transactions."""
         self._transaction_checks.close()
