@@ -20,6 +20,7 @@ MODULES = (
         "changes",
         "compact",
         "cost",
+        "layouts",
         "cost_rounds",
         "delivery",
         "gateway",

@@ -24,20 +24,23 @@ ROWS = int(os.environ.get("TARRY_BENCH_COMPACT_ROWS", 2_000_000))
 COMMITS = 8
 
 
-class _Broker:
-    """What the upkeep asks of one: nothing has fired."""
+class StillBroker:
+    """What the upkeep asks of one: nothing has fired, unless it is said."""
 
     def __init__(self, seq: int) -> None:
-        self._seq = seq
+        self.seq, self.fired_ms = seq, 0
+        self.now_ms: int | None = None
 
     def state(self) -> IntakeState:
-        return IntakeState(0, self._seq, self._seq, 0, None, 0, self._seq, 0, [], now_ms(), 0, "", "")
+        now = self.now_ms or now_ms()
+        fired = self.fired_ms
+        return IntakeState(0, self.seq, self.seq, 0, None, fired, self.seq, fired, [], now, 0, "", "")
 
     def store_committed(self) -> None:
         pass
 
 
-class _Silent:
+class Silent:
     def update(self, **status: Any) -> None:
         pass
 
@@ -63,7 +66,7 @@ def compact() -> list[Result]:
         with workspace() as directory:
             store = Store.open(str(directory / "store"))
             fill(store, reach_ms)
-            broker, silent = _Broker(ROWS), _Silent()
+            broker, silent = StillBroker(ROWS), Silent()
             upkeep = Upkeep(store, broker, silent, UpkeepSettings(), in_process)  # type: ignore[arg-type]
             before = len(store.snapshot().files)
             start = time.perf_counter()

@@ -21,7 +21,15 @@ from tarry.base.errors import CorruptError, InvalidArgumentError, NotFoundError,
 from tarry.base.message import SCHEMA
 from tarry.spark.broker_client import IntakeState
 from tarry.spark.pipeline.checkpoint import reconcile
-from tarry.spark.pipeline.plan import BATCH_BYTES_MAX, RANGE_ROWS_MIN, Trigger, batch_end, ranges
+from tarry.spark.pipeline.plan import (
+    BATCH_BYTES_MAX,
+    RANGE_BYTES,
+    RANGE_ROWS_MIN,
+    Trigger,
+    batch_end,
+    ranges,
+    row_bytes,
+)
 from tarry.spark.pipeline.stage_task import read_all
 from tarry.spark.runtime import java
 from tarry.spark.runtime.daemon import without_zips
@@ -76,6 +84,19 @@ def test_ranges_tile(start: int, rows: int, cores: int) -> None:
     if got:
         assert got[-1][1] == start + rows
         assert len(got) == 1 or min(b - a for a, b in got) >= RANGE_ROWS_MIN
+
+
+@pytest.mark.parametrize(
+    ("rows", "cores", "count"),
+    [(500_000, 2, 2), (1_000_000, 2, 4), (3_000_000, 2, 8), (1_000_000, 8, 8), (100_000, 8, 3)],
+)
+def test_tasks_have_much_before_cores_have_several(rows: int, cores: int, count: int) -> None:
+    assert len(ranges(0, rows, cores, row_bytes=RANGE_BYTES // 250_000)) == count
+
+
+def test_the_size_of_what_waits() -> None:
+    assert row_bytes(STATE, 10) == 999 // 90
+    assert row_bytes(STATE, 100) == 999
 
 
 # -- reading a range ---------------------------------------------------------------------------------------------------

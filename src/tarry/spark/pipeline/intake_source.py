@@ -16,7 +16,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows
 
 from tarry.base.errors import UnavailableError
 from tarry.spark.broker_client import BrokerClient
-from tarry.spark.pipeline.plan import Trigger, batch_end, ranges
+from tarry.spark.pipeline.plan import Trigger, batch_end, ranges, row_bytes
 
 SCHEMA = pa.schema([("start_seq", pa.int64()), ("end_seq", pa.int64())])
 
@@ -54,6 +54,8 @@ class IntakeReader(DataSourceStreamReader):  # type: ignore[misc]
         self._cores = int(options["cores"])
         self._trigger = Trigger(int(options["bytes_min"]), int(options["interval_ms"]), int(options["rows_max"]))
         self._client: BrokerClient | None = None
+        # Of the batch that is planned next. Not known of one that a driver has planned which was killed then.
+        self._row_bytes: int | None = None
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802
         # The store's number, not 0: so a checkpoint directory that is lost is no loss.
@@ -71,10 +73,13 @@ class IntakeReader(DataSourceStreamReader):  # type: ignore[misc]
             # A broker that restarts, where the pipeline is run by an operator. Nothing to schedule until it is back.
             return start
         rows_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        return {"seq": batch_end(state, start["seq"], self._trigger, rows_max)}
+        end = batch_end(state, start["seq"], self._trigger, rows_max)
+        if end > start["seq"]:
+            self._row_bytes = row_bytes(state, start["seq"])
+        return {"seq": end}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
-        return [SeqRange(a, b) for a, b in ranges(start["seq"], end["seq"], self._cores)]
+        return [SeqRange(a, b) for a, b in ranges(start["seq"], end["seq"], self._cores, self._row_bytes)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, SeqRange)

@@ -14,7 +14,12 @@ RANGE_ROWS_MIN = 32_768
 """Smaller ranges would only make more small files."""
 
 RANGES_PER_CORE = 4
-"""Several, so that a slow one at the end leaves little idle."""
+"""Of a large batch: several, so that a slow one at the end leaves little idle."""
+
+RANGE_BYTES = 64 << 20
+"""Of a smaller batch, tasks have about so much rather than cores several tasks: each task's files are all over the due
+times, and the more it has, the narrower they are, so that there is less to merge.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,17 +41,23 @@ def batch_end(state: IntakeState, start_seq: int, trigger: Trigger, rows_max: in
     oldest_age_ms = 0 if state.oldest_ms is None else state.now_ms - state.oldest_ms
     if state.waiting_bytes < trigger.bytes_min and oldest_age_ms < trigger.interval_ms:
         return start_seq
-    row_bytes = max(1, state.waiting_bytes // waiting_rows)
-    return start_seq + min(
-        waiting_rows, rows_max or trigger.rows_max, trigger.rows_max, max(1, BATCH_BYTES_MAX // row_bytes)
-    )
+    by_bytes = max(1, BATCH_BYTES_MAX // row_bytes(state, start_seq))
+    return start_seq + min(waiting_rows, rows_max or trigger.rows_max, trigger.rows_max, by_bytes)
 
 
-def ranges(start_seq: int, end_seq: int, cores: int) -> list[tuple[int, int]]:
-    """Divide ``[start_seq, end_seq)`` into one range a task."""
+def row_bytes(state: IntakeState, start_seq: int) -> int:
+    """About how many bytes a message has that waits from ``start_seq`` on."""
+    return max(1, state.waiting_bytes // max(1, state.durable_seq - start_seq))
+
+
+def ranges(start_seq: int, end_seq: int, cores: int, row_bytes: int | None = None) -> list[tuple[int, int]]:
+    """Divide ``[start_seq, end_seq)`` into one range a task; ``row_bytes`` None: not known."""
     rows = end_seq - start_seq
     if rows <= 0:
         return []
-    count = max(1, min(cores * RANGES_PER_CORE, rows // RANGE_ROWS_MIN))
+    most = cores * RANGES_PER_CORE
+    if row_bytes is not None:
+        most = min(most, max(cores, round(rows * row_bytes / RANGE_BYTES)))
+    count = max(1, min(most, rows // RANGE_ROWS_MIN))
     cuts = [start_seq + rows * i // count for i in range(count + 1)]
     return list(pairwise(cuts))
