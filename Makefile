@@ -19,7 +19,7 @@ help:
 	@echo 'make test-rest          the other tests: every crash step, more examples, Kafka, all of Spark'
 	@echo 'make test-all           both'
 	@echo 'make unit [ARGS=...]    pytest alone, with arguments: make unit ARGS="tests/unit -k delay"'
-	@echo 'make spark-cluster      format("tarry") on a cluster of two workers, with Spark Connect, and with what is killed (minutes)'
+	@echo 'make spark-cluster      pipeline, relay and format("tarry") on clusters: executors, workers and drivers killed; YARN, Spark Connect (minutes)'
 	@echo 'make bench [ONLY=name]  measure; writes benchmarks/results/latest.json'
 	@echo 'make soak [ARGS=...]    load with kills, and whether memory, descriptors and files stay: ARGS="--hours 3"'
 	@echo 'make simulate [ARGS=...] thousands of simulated crashes: ARGS="--crashes 10000"; a seed that failed: ARGS="--seed N"'
@@ -69,8 +69,8 @@ unit: $(STAMP)
 	$(PYTEST) -m 'not kafka_slow and not browser' $(ARGS)
 
 spark-cluster: $(STAMP)
-	SPARK_CLUSTER_TEST=1 $(BIN)/pytest tests/spark/test_datasource_cluster.py tests/spark/test_datasource_connect.py \
-		tests/spark/test_datasource_kill.py $(ARGS)
+	SPARK_CLUSTER_TEST=1 $(BIN)/pytest $(wildcard tests/spark/test_cluster_*.py) tests/spark/test_datasource_cluster.py \
+		tests/spark/test_datasource_connect.py tests/spark/test_datasource_kill.py $(ARGS)
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks $(if $(ONLY),--only $(ONLY))

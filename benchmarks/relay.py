@@ -1,6 +1,7 @@
 """Cluster mode: a relay, its Kafka, producers and consumers, all on this machine.
 
-TARRY_BENCH_RELAY_SECONDS and TARRY_BENCH_RELAY_HERD make the runs shorter or longer.
+TARRY_BENCH_RELAY_SECONDS and TARRY_BENCH_RELAY_HERD make the runs shorter or longer, TARRY_BENCH_RELAY_LEAD_MS sends a
+herd sooner, for a slow machine.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import psutil
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.kafka.server import Kafka, kafka
@@ -27,6 +29,8 @@ from tarry.spark.runtime.process import kill_session
 
 SECONDS = int(os.environ.get("TARRY_BENCH_RELAY_SECONDS", "60"))
 HERD = int(os.environ.get("TARRY_BENCH_RELAY_HERD", "200000"))
+LEAD_MS = int(os.environ.get("TARRY_BENCH_RELAY_LEAD_MS", "20000"))
+"""How long before it is due a herd is sent, and the same again for each 200,000."""
 PARTITIONS = 4
 FILL = os.urandom(BODY_BYTES - 16)
 
@@ -66,6 +70,24 @@ class World:
         self.process.send_signal(number)
         self.process.wait(60)
         kill_session(self.process.pid)
+
+    def cpu_s(self) -> dict[str, float]:
+        """CPU time until now, by who used it: Spark's tasks (Python workers), the driver, its JVM, and the rest (the
+        query's source). Processes that have ended are not in it: the long ones live."""
+        assert self.process is not None
+        used = dict.fromkeys(("tasks", "driver", "jvm", "rest"), 0.0)
+        driver = psutil.Process(self.process.pid)
+        for process in (driver, *driver.children(recursive=True)):
+            try:
+                line, times = " ".join(process.cmdline()), process.cpu_times()
+            except psutil.Error:
+                continue
+            if process == driver:
+                who = "driver"
+            else:
+                who = "jvm" if "SparkSubmit" in line else "tasks" if ".daemon" in line else "rest"
+            used[who] += times.user + times.system
+        return used
 
     def consumer(self, rows: int, seconds: float) -> tuple[subprocess.Popen[str], Path]:
         path = self.directory / "seen.npy"
@@ -110,6 +132,17 @@ def _lost_and_twice(seen: np.ndarray, rows: int) -> tuple[int, int]:
     return rows - different, seen.shape[1] - different
 
 
+def _shares(what: str, before: dict[str, float], after: dict[str, float]) -> list[Result]:
+    used = {who: after[who] - before[who] for who in after}
+    python = used["tasks"] + used["driver"]
+    return [
+        Result(f"{what}: CPU of tasks", used["tasks"], "s"),
+        Result(f"{what}: CPU of the driver", used["driver"], "s"),
+        Result(f"{what}: CPU of Spark's JVM, and of the query's source", used["jvm"] + used["rest"], "s"),
+        Result(f"{what}: the tasks' part of what Python does", 100 * used["tasks"] / max(python, 0.01), "%"),
+    ]
+
+
 @benchmark
 def relay_rate() -> list[Result]:
     """25,000 msg/s come in, due 3 to 6 s later: the rates at which they are read, and handed on."""
@@ -118,12 +151,12 @@ def relay_rate() -> list[Result]:
     delays = rng.integers(3_000, 6_000, rows).tolist()
     with world() as relay:
         consumer, path = relay.consumer(rows, SECONDS * 4 + 60)
-        begun = time.perf_counter()
+        begun, before = time.perf_counter(), relay.cpu_s()
         relay.produce(rows, 25_000, lambda i: now_ms() + delays[i])
         relay.wait(lambda now: now["counts"].get("read", 0) >= rows)
         read_s = time.perf_counter() - begun
         consumer.wait()
-        seen = np.load(path)
+        seen, after = np.load(path), relay.cpu_s()
     lost, twice = _lost_and_twice(seen, rows)
     out_s = (seen[2].max() - seen[2].min()) / 1000
     late = seen[2] - seen[1]
@@ -132,6 +165,7 @@ def relay_rate() -> list[Result]:
         Result("relay: out, from the first record seen to the last", rows / out_s, "msg/s", "≥ 20000"),
         Result("relay: lateness p99 at 25,000 msg/s", percentiles(late, 99)[0], "ms"),
         Result("relay at 25,000 msg/s: lost or twice", float(lost + twice), "messages", "≤ 0"),
+        *_shares("relay at 25,000 msg/s", before, after),
     ]
 
 
@@ -142,9 +176,10 @@ def relay_lateness() -> list[Result]:
     delays = np.random.default_rng(2).integers(1_000, 10_000, rows).tolist()
     with world() as relay:
         consumer, path = relay.consumer(rows, SECONDS + 90)
+        before = relay.cpu_s()
         relay.produce(rows, 2_000, lambda i: now_ms() + delays[i])
         consumer.wait()
-        seen = np.load(path)
+        seen, after = np.load(path), relay.cpu_s()
     late = seen[2] - seen[1]
     p50, p99 = percentiles(late, 50, 99)
     lost, twice = _lost_and_twice(seen, rows)
@@ -154,6 +189,7 @@ def relay_lateness() -> list[Result]:
         Result("relay: lateness max", float(late.max()), "ms"),
         Result("relay: early", float((late < 0).sum()), "messages", "≤ 0"),
         Result("relay: lost or twice", float(lost + twice), "messages", "≤ 0"),
+        *_shares("relay at 2,000 msg/s", before, after),
     ]
 
 
@@ -162,17 +198,19 @@ def relay_herd() -> list[Result]:
     """A herd, due within one second: when the last was seen, after that second."""
     with world() as relay:
         consumer, path = relay.consumer(HERD, 180)
-        due = now_ms() + 20_000 + HERD // 10
+        due = now_ms() + LEAD_MS + HERD // 10
+        before = relay.cpu_s()
         relay.produce(HERD, 1e9, lambda i: due + i % 1000)
         relay.wait(lambda now: now["counts"].get("stored", 0) >= HERD)
         assert now_ms() < due - 1_000, "scheduling took too long for this machine"
         consumer.wait()
-        seen = np.load(path)
+        seen, after = np.load(path), relay.cpu_s()
     lost, twice = _lost_and_twice(seen, HERD)
     return [
         Result(f"relay: herd of {HERD:,}, last", (seen[2].max() - due) / 1000 - 1, "s", "≤ 1"),
         Result("relay: herd, early", float((seen[2] < seen[1]).sum()), "messages", "≤ 0"),
         Result("relay: herd, lost or twice", float(lost + twice), "messages", "≤ 0"),
+        *_shares("relay: herd", before, after),
     ]
 
 
@@ -189,7 +227,9 @@ def relay_kill() -> list[Result]:
             killed = time.monotonic()
             if what == "driver":
                 relay.kill()
-                relay.start(lambda now: now["schedule"]["state"] == "running")
+                relay.start(lambda now: now["counts"].get("delivered", 0) > 0)
+                now = relay.status()
+                ready = now.get("delivers_ms") and now["delivers_ms"] - now["session_ms"]
             else:
                 relay.server.kill()
                 relay.server.start()
@@ -202,4 +242,6 @@ def relay_kill() -> list[Result]:
             Result(f"relay: kill -9 of {what} in a herd, twice", float(twice), "messages", "≤ 0"),
             Result(f"relay: kill -9 of {what}, until all were seen", seconds, "s"),
         ]
+        if what == "driver" and ready:
+            results.append(Result("relay: from Spark's session to deliveries by all shards", ready / 1000, "s", "≤ 3"))
     return results

@@ -31,8 +31,8 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 TESTS = Path(__file__).parent
 LONG_FIRST = (
-    *("spark", "kafka", "e2e", "crash", "model", "compat", "rocketmq", "rocketmq_classic", "http", "loopgrpc", "fuzz"),
-    *("browser", "push", "contract", "unit"),
+    *("spark", "kafka", "e2e", "crash", "model", "compat", "rocketmq", "rocketmq_classic", "gateway", "http"),
+    *("loopgrpc", "fuzz", "browser", "push", "contract", "unit"),
 )
 """Order of the directories for several workers: long work begins first, so that all of them end together."""
 
@@ -81,6 +81,8 @@ def _check_all_are_touched(selected: list[pytest.Item], items: list[pytest.Item]
     allowed = {
         "kafka/test_relay.py",
         "kafka/test_faults.py",
+        "gateway/test_processes.py",
+        "gateway/test_rocketmq.py",
         "e2e/test_cancel_in_store.py",
         "e2e/test_demo.py",
         "e2e/test_upkeep.py",
@@ -140,11 +142,17 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
     session = build_session(
         name="tests",
-        master="local[2]",
+        # A relay has tasks that last, two for each of its shards.
+        master="local[10]",
         memory="512m",
         work=tmp_path_factory.mktemp("spark") / "work",
         # A few rows do not repay the compiling of their query; jobs that are processes of their own do compile.
-        settings={"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"},
+        settings={
+            "spark.default.parallelism": "2",
+            "spark.scheduler.mode": "FAIR",
+            "spark.sql.codegen.wholeStage": "false",
+            "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+        },
     )
     yield session
     session.stop()

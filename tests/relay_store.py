@@ -16,7 +16,7 @@ from tarry.relay.record import Rows
 from tarry.relay.settings import RelaySettings
 from tarry.relay.table import RelayStore
 from tarry.store import stage
-from tarry.store.publisher import PARTITION_COLUMNS, TABLE_SCHEMA
+from tarry.store.columns import PARTITION_COLUMNS, TABLE
 
 SHARDS = 2
 
@@ -67,7 +67,7 @@ class Stored:
             partition = {"shard": "0", "bucket": file.bucket}
             adds.append(AddAction(file.path, file.size, partition, 0, change, stats))
         DeltaTable(self.uri).create_write_transaction(
-            adds, "overwrite", Schema.from_arrow(TABLE_SCHEMA), PARTITION_COLUMNS,
+            adds, "overwrite", Schema.from_arrow(TABLE), PARTITION_COLUMNS,
             commit_properties=CommitProperties(app_transactions=[Transaction("compact", 1)]),
         )  # fmt: skip
         self.store.snapshot()

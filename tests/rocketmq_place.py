@@ -9,6 +9,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
+from tarry.base.clock import Clock, SystemClock
 from tarry.base.config import Config
 from tarry.broker import Broker
 from tarry.fronts.common.loop_front import LoopFront
@@ -28,6 +29,7 @@ class Place(Generic[F, C]):
     """A data directory, and the broker and front that serve it now. ``connect`` makes a client of a port."""
 
     files: Files | None = None
+    clock: Clock = SystemClock()
 
     def __init__(self, front: type[F], connect: Callable[..., C], directory: Path, **settings: Any) -> None:
         self.config = Config(data=directory, pipeline="off", **{"disk_free_bytes_min": 0, **settings})
@@ -36,7 +38,7 @@ class Place(Generic[F, C]):
         self.open()
 
     def open(self) -> None:
-        self.broker = Broker.open(self.config, files=self.files)
+        self.broker = Broker.open(self.config, files=self.files, clock=self.clock)
         self.front: F = self._front.start(self.broker, "127.0.0.1:0")
 
     def close(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from collections.abc import Mapping
 from typing import Final
@@ -21,7 +22,8 @@ class GrpcServer:
     """Serves ``handlers``, by their paths (``/package.Service/Method``), on one port of the running event loop.
 
     ``tls`` needs a certificate; ALPN is set here. Without it clients come by prior knowledge (h2c); with
-    ``tls_optional``, as they like.
+    ``tls_optional``, as they like. ``listening``: a socket that listens already, which processes may share; without it
+    one is made of host and port.
     Raises ValueError: a path that is none.
     """
 
@@ -34,12 +36,14 @@ class GrpcServer:
         tls: ssl.SSLContext | None = None,
         tls_optional: bool = False,
         limits: Limits | None = None,
+        listening: socket.socket | None = None,
     ) -> None:
         for path in handlers:
             if not path.startswith("/") or path.count("/") != 2 or not path.isascii():
                 raise ValueError(f"method {path!r}; allowed: /package.Service/Method")
         self._handlers = {path.encode("ascii"): handler for path, handler in handlers.items()}
         self._host, self._port = host, port
+        self._listening = listening
         self._tls = tls
         self._tls_optional = tls_optional
         self._limits = limits or Limits()
@@ -58,6 +62,7 @@ class GrpcServer:
             listener = await TlsSniffingListener.open(
                 self._host, self._port, backlog=_BACKLOG, new_protocol=connections.new_protocol, tls=self._tls,
                 tls_handshake_s=_TLS_HANDSHAKE_S, beginning_max=max(1, self._limits.connections_max // 4),
+                listening=self._listening,
             )  # fmt: skip
             self._listener, self._port = listener, listener.port
         else:
@@ -67,13 +72,11 @@ class GrpcServer:
         self._connections = connections
 
     async def _listen(self, connections: Connections) -> asyncio.Server:
+        handshake_s = None if self._tls is None else _TLS_HANDSHAKE_S
+        listening = self._listening
+        where = {"host": self._host, "port": self._port} if listening is None else {"sock": listening}
         return await asyncio.get_running_loop().create_server(
-            connections.new_protocol,
-            self._host,
-            self._port,
-            backlog=_BACKLOG,
-            ssl=self._tls,
-            ssl_handshake_timeout=None if self._tls is None else _TLS_HANDSHAKE_S,
+            connections.new_protocol, **where, backlog=_BACKLOG, ssl=self._tls, ssl_handshake_timeout=handshake_s
         )
 
     @property

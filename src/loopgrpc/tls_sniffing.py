@@ -57,11 +57,15 @@ class TlsSniffingListener:
         tls: ssl.SSLContext,
         tls_handshake_s: float,
         beginning_max: int,
+        listening: socket.socket | None = None,
     ) -> TlsSniffingListener:
         """Listen on the running loop. Of more than ``beginning_max`` connections that have not got as far as their
-        protocol, the oldest is closed. Raises OSError.
+        protocol, the oldest is closed. ``listening``: a socket that listens already. Raises OSError.
         """
         loop = asyncio.get_running_loop()
+        if listening is not None:
+            listening.setblocking(False)
+            return cls(listening, loop, new_protocol, tls, tls_handshake_s, beginning_max)
         [(family, _, _, _, address), *_] = await loop.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )

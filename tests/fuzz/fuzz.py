@@ -17,6 +17,7 @@ from pathlib import Path
 
 from tests.faults import fast_directory
 from tests.fuzz.calls import FlightCalls, RawFlight, RocketMQ
+from tests.fuzz.http import Http
 from tests.fuzz.sockets import Classic, Http2
 from tests.fuzz.target import Target
 
@@ -37,10 +38,11 @@ def fuzz(seed: int, directory: Path, *, calls: int | None = None, seconds: float
         clients = FlightCalls(target.flight), RawFlight(target.flight), RocketMQ(target.rocketmq)
         flight, raw, rocketmq = clients
         http2, classic = Http2(target.rocketmq), Classic(target.remoting)
+        http = Http(target.http, target.http_admin, target.secret)
         kinds: list[Callable[[random.Random], str]] = [
             *(flight.action, flight.action, flight.ticket, flight.put, flight.exchange),
             *(raw.stream, raw.stream, raw.unary, rocketmq.call, rocketmq.call, http2.frames),
-            *(classic.command, classic.command, classic.conversation),
+            *(classic.command, classic.command, classic.conversation, http.request, http.request),
         ]
         sent = 0
         try:

@@ -40,7 +40,7 @@ def test_the_bytes_of_answers(place: Lmstfy) -> None:
     id = answer.json()["job_id"]
     assert answer.content == b'{"job_id":"%s","msg":"published"}' % id.encode()
     assert answer.headers["content-type"] == "application/json; charset=utf-8"
-    assert len(answer.headers["x-request-id"]) == len(id) == 26
+    assert (len(answer.headers["x-request-id"]), len(id)) == (26, 27)
     job = place.ask("GET", "ns/bytes?timeout=10")
     elapsed = str(job.json()["elapsed_ms"])
     assert job.text == (
@@ -360,3 +360,56 @@ def test_an_empty_body_and_the_largest(place: Lmstfy) -> None:
     assert data_of(place.consume("ns/sizes?timeout=10")) == largest
     answer = place.ask("PUT", "ns/sizes", largest + b"x")
     assert (answer.status_code, answer.json()) == (413, {"error": "body too large"})
+
+
+def test_a_bulk_after_the_first_one_is_the_same(place: Lmstfy) -> None:
+    for _ in range(2):  # the second one finds the queue, and goes another way
+        answer = place.ask("PUT", "ns/bulks/bulk?tries=2", b'["a", {"b":1}]')
+        ids = answer.json()["job_ids"]
+        assert answer.content == b'{"job_ids":["%s","%s"],"msg":"published"}' % tuple(id.encode() for id in ids)
+        jobs = [place.consume("ns/bulks?timeout=10") for _ in ids]
+        assert {(job["job_id"], data_of(job)) for job in jobs} == set(zip(ids, (b'"a"', b'{"b":1}'), strict=True))
+        for id in ids:
+            assert place.ask("DELETE", f"ns/bulks/job/{id}").status_code == 204
+    assert place.ask("PUT", "ns/bulks/bulk?tries=2", b"[]").json() == {"error": "no jobs"}
+    assert place.ask("PUT", "ns/bulks/bulk?tries=2", b"[1").status_code == 400
+    assert place.ask("PUT", "ns/bulks/bulk?tries=2", json.dumps([1] * 65).encode()).json() == {"error": "too many jobs"}
+    assert place.broker.group_info("ns/bulks", "lmstfy").lag == 0
+
+
+def test_a_target_that_is_known_asks_for_a_token_each_time(place: Lmstfy) -> None:
+    for _ in range(2):
+        place.publish("ns/known?delay=3600")
+    for wrong in ("", "another", place.secret[:-1], place.broker.create_token("other").secret):
+        answer = place.http.put("/api/ns/known?delay=3600", content=b"x", headers={"x-token": wrong})
+        assert answer.status_code == 401, wrong
+    token = place.broker.create_token("ns")
+    headers = {"x-token": token.secret}
+    assert place.http.put("/api/ns/known?delay=3600", content=b"x", headers=headers).status_code == 201
+    place.broker.delete_token(token.id)
+    assert place.http.put("/api/ns/known?delay=3600", content=b"x", headers=headers).status_code == 401
+
+
+def test_the_id_of_a_job_with_a_version(place: Lmstfy) -> None:
+    id = place.publish("ns/version", enable_job_version="YES")
+    assert (len(id), id[0]) == (27, "1")
+    job = place.consume("ns/version?ttr=60&timeout=10")
+    assert (job["job_id"], job["attributes"]) == (id, None)
+    assert place.ask("GET", f"ns/version/job/{id}").json()["job_id"] == id
+    assert place.ask("DELETE", f"ns/version/job/{id}").status_code == 204
+    assert place.broker.group_info("ns/version", "lmstfy").lag == 0
+    [id] = place.ask("PUT", "ns/version/bulk?delay=60", b'["x"]', enable_job_version="YES").json()["job_ids"]
+    assert (len(id), id[0]) == (27, "1")
+    assert place.ask("DELETE", f"ns/version/job/{id}").status_code == 204
+    assert place.ask("GET", f"ns/version/job/{id}").status_code == 404
+
+
+def test_a_slash_at_the_end(place: Lmstfy) -> None:
+    place.publish("ns/slash")
+    moved = place.ask("GET", "ns/slash/?timeout=1&x=%22")
+    assert (moved.status_code, moved.headers["location"]) == (301, "/api/ns/slash?timeout=1&x=%22")
+    assert moved.text == '<a href="/api/ns/slash?timeout=1&amp;x=%22">Moved Permanently</a>.\n\n'
+    moved = place.ask("PUT", "ns/slash/bulk/", b'["x"]')
+    assert (moved.status_code, moved.headers["location"], moved.content) == (307, "/api/ns/slash/bulk", b"")
+    for path in ("ns/slash//", "ns/slash/none/"):
+        assert place.ask("GET", path).json() == {"error": "api not found"}

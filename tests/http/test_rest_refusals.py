@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from tarry.api.operations import OPERATIONS, CreateToken
-from tarry.fronts.http.rest.request import BodyBudget
+from tarry.fronts.http.body_budget import BodyBudget
 from tarry.fronts.http.rest.table import ELSEWHERE, INTERNAL, resources
 from tests.http.rest import Rest, serving
 

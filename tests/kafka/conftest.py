@@ -20,6 +20,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tarry.base.errors import NotFoundError
 from tarry.relay.headers import Header
 from tarry.relay.job import Relay
+from tarry.relay.long_tasks import Launch
 from tarry.relay.prepare import prepare
 from tarry.relay.settings import RelaySettings, RunOptions
 from tarry.relay.table import RelayStore
@@ -87,15 +88,17 @@ class World:
         return RelayStore.open_relay(self.settings.store)
 
     @contextmanager
-    def relaying(self, spark: SparkSession, **changes: Any) -> Iterator[Relay]:
-        """The relay in the run's session, as the command starts it. What ends it is raised at the end."""
+    def relaying(self, spark: SparkSession, launch: Launch | None = None, **changes: Any) -> Iterator[Relay]:
+        """The relay in the run's session, as the command starts it. What ends it is raised at the end. Where its long
+        tasks are to be broken from here, ``launch`` is ``in_process``.
+        """
         relay = Relay(replace(self.settings, **changes), self.running)
         store, stop, ended = self.store(), threading.Event(), []
-        prepare(relay.settings, store, self.running.checkpoint)
+        places = prepare(relay.settings, store, self.running.checkpoint)
 
         def serve() -> None:
             try:
-                relay.serve(spark, store, stop)
+                relay.serve(spark, store, stop, places, launch)
             except Exception as error:  # noqa: BLE001
                 ended.append(error)
 

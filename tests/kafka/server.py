@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tarry.base.errors import NotFoundError
 from tarry.spark.runtime.java import find_java_home
+from tests.jars import fetched
 
 POM = Path(__file__).with_name("pom.xml")
 VERSION = "4.3.1"
@@ -47,23 +47,7 @@ def jars() -> Path:
     Raises:
         NotFoundError: there is no Maven, and no jars.
     """
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    directory = Path(os.environ.get("TARRY_KAFKA_JARS") or cache / "tarry" / f"kafka-{VERSION}")
-    if any(directory.glob("kafka_2.13-*.jar")):
-        return directory
-    if shutil.which("mvn") is None:
-        raise NotFoundError(f"no Kafka in {directory}, and no Maven (mvn) to fetch it with; install Maven")
-    directory.parent.mkdir(parents=True, exist_ok=True)
-    fresh = Path(tempfile.mkdtemp(prefix="kafka-", dir=directory.parent))
-    # A copy of the pom, for Maven makes a directory beside it.
-    shutil.copy(POM, fresh / "pom.xml")
-    command = ["mvn", "-q", "-B", "-f", str(fresh / "pom.xml"), "dependency:copy-dependencies"]
-    subprocess.run([*command, f"-DoutputDirectory={fresh}"], check=True, timeout=600)
-    try:
-        fresh.rename(directory)
-    except OSError:  # another run was faster
-        shutil.rmtree(fresh)
-    return directory
+    return fetched(POM, f"kafka-{VERSION}", "kafka_2.13-*.jar", os.environ.get("TARRY_KAFKA_JARS"))
 
 
 class Kafka:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -13,9 +14,10 @@ from tarry.base.errors import InvalidArgumentError
 from tarry.relay.clients import FencedError
 from tarry.relay.headers import CANCEL, DELAY, DELAY_MS, DUE, DUE_MS, REASON, TOPIC
 from tarry.relay.job import Relay
+from tarry.relay.long_tasks import in_process
 from tarry.relay.markers import Marker
 from tarry.relay.table import RelayStore
-from tarry.relay.writer import KafkaWriter
+from tarry.relay.writer import KafkaRecord, KafkaWriter
 from tests.waiting import wait_until
 
 from .conftest import World, now_ms
@@ -111,6 +113,11 @@ def crash_once(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, *, after:
     return crashed
 
 
+def _pause(monkeypatch: pytest.MonkeyPatch, pause_s: float) -> None:
+    for module in ("job", "long_tasks"):
+        monkeypatch.setattr(f"tarry.relay.{module}.PAUSE_S_MIN", pause_s)
+
+
 def _is_of(query: str, _: Any, markers: Any) -> bool:
     return ("cuts" in next(iter(markers.values())).data) == (query == "schedule")
 
@@ -135,13 +142,13 @@ def test_exactly_once_when_a_query_dies(
     """Each query dies before or after one shard has committed its transaction; the first also before the store's
     commit, when what waits for nothing is handed on already. Spark replays the batches.
     """
-    monkeypatch.setattr("tarry.relay.job.PAUSE_S_MIN", 0.1)
+    _pause(monkeypatch, 0.1)
     crashes = [
         crash_once(monkeypatch, KafkaWriter, "commit", after=after, when=partial(_is_of, "schedule")),
         crash_once(monkeypatch, KafkaWriter, "commit", after=after, when=partial(_is_of, "deliver")),
         crash_once(monkeypatch, RelayStore, "commit_records", after=False, when=_has_records),
     ]
-    with world.relaying(spark) as relay:
+    with world.relaying(spark, in_process) as relay:
         wait_until(partial(_reads, relay))
         expected = many(world, 600, now_ms() + 8_000)
         got = world.values(600)
@@ -162,8 +169,8 @@ def test_exactly_once_when_all_dies(
     spark: SparkSession, world: World, monkeypatch: pytest.MonkeyPatch, query: str, after: bool, lost: bool
 ) -> None:
     """One shard of a batch has committed its transaction, or not, when the whole relay ends."""
-    monkeypatch.setattr("tarry.relay.job.PAUSE_S_MIN", 3_600.0)
-    with world.relaying(spark) as relay:
+    _pause(monkeypatch, 3_600.0)
+    with world.relaying(spark, in_process) as relay:
         wait_until(partial(_reads, relay))
         crashed = crash_once(monkeypatch, KafkaWriter, "commit", after=after, when=partial(_is_of, query))
         expected = many(world, 600, now_ms() + 8_000)
@@ -184,7 +191,7 @@ def test_other_settings_in_the_middle_of_a_batch(
     spark: SparkSession, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A batch that is half done cannot be divided otherwise: refused, until the former settings have finished it."""
-    monkeypatch.setattr("tarry.relay.job.PAUSE_S_MIN", 3_600.0)
+    _pause(monkeypatch, 3_600.0)
     with world.relaying(spark) as relay:
         wait_until(partial(_reads, relay))
         crash_once(monkeypatch, RelayStore, "commit_records", after=False, when=_has_records)
@@ -199,11 +206,15 @@ def test_other_settings_in_the_middle_of_a_batch(
     assert sorted(got, key=str) == sorted(expected, key=str)
 
 
-def test_large_batches_go_through_tasks(spark: SparkSession, world: World) -> None:
-    """The same by Spark's tasks, with more shards, and then fewer; at least once delivers all, too."""
+def test_nothing_read_ahead_and_other_shards(spark: SparkSession, world: World) -> None:
+    """Straight from the store, with more shards, and then fewer; at least once delivers all, too. Tasks of a second,
+    so that each is followed by the next in the middle of the work: no batch and no delivery fails by that.
+    """
+    world.running = replace(world.running, deliver_batch_ms=1_000)
     expected = many(world, 2_000, now_ms() + 2_000)
-    with world.relaying(spark, direct_rows_max=0, shards=3):
+    with world.relaying(spark, direct_rows_max=0, shards=3) as relay:
         got = world.values(2_000)
+        assert _restarts(relay) == [0, 0]
     with world.relaying(spark, shards=1, guarantee="at-least-once"):
         world.send(b"the last", [(DELAY, b"1s")], key=b"k")
         world.flush()
@@ -228,6 +239,27 @@ def test_a_record_that_its_target_refuses(spark: SparkSession, world: World) -> 
         dead_letters = world.values(2, f"{world.name}-dead-letters")
     assert sorted(int((v or b"").lstrip(b"x")) for v in got) == [n for n in range(20) if n not in (4, 7)]
     assert sorted(int((v or b"").lstrip(b"x")) for v in dead_letters) == [4, 7]
+
+
+def test_fenced_while_writing(world: World) -> None:
+    """Kafka says it as soon as a record comes, before the commit: that is the same error."""
+    world.make(f"{world.name}-deliver-marker")
+    for _ in range(3):
+        first = KafkaWriter(world.settings, f"{world.name}-deliver-0", world.settings.deliver_group)
+        first.write([_record(world, n) for n in range(5)])
+        first.commit({})
+        second = KafkaWriter(world.settings, f"{world.name}-deliver-0", world.settings.deliver_group)
+        with pytest.raises(FencedError):
+            first.write([_record(world, n) for n in range(5_000)])
+            first.failures()
+            first.write([_record(world, n) for n in range(5_000)])
+            first.failures()
+        first.close()
+        second.close()
+
+
+def _record(world: World, number: int) -> KafkaRecord:
+    return KafkaRecord(f"s/0/{number}", world.out, b"k%d" % number, b"v", (), None)
 
 
 def test_a_second_relay_of_the_name_ends_the_first(spark: SparkSession, world: World) -> None:

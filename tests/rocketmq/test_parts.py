@@ -46,7 +46,8 @@ KEY = st.text(st.characters(blacklist_categories=("Cc", "Cs")), min_size=1).filt
 
 @given(INT64, INT64, st.text(st.characters(codec="utf-8"), max_size=20))
 def test_receipt_handles_come_back(lease: int, offset: int, topic: str) -> None:
-    assert read_receipt(receipt_handle(lease, offset, topic)) == (lease, offset, topic)
+    assert read_receipt(receipt_handle(lease, offset, topic)) == (lease, offset, topic, False)
+    assert read_receipt(receipt_handle(lease, offset, topic, pushed=True)) == (lease, offset, topic, True)
 
 
 @given(INT64, st.integers(0, 27), st.characters(codec="ascii"))

@@ -19,6 +19,7 @@ class Group:
 
     def __init__(self) -> None:
         self.closed = False
+        self.gathers = False
         self.ready = 0
         self.asked = 0
         self.on_news: Callable[[], None] = lambda: None
@@ -30,6 +31,9 @@ class Group:
     def come(self, rows: int) -> None:
         self.ready += rows
         self.on_news()
+
+    def withdraw(self) -> None:
+        pass
 
     def poll(self, rows_max: int) -> tuple[pa.RecordBatch | None, float | None]:
         self.asked += 1

@@ -179,7 +179,7 @@ async def test_a_message_that_cannot_be_told_is_logged_and_goes_back(
 ) -> None:
     await shop.send(b"x")
     with monkeypatch.context() as patch:
-        patch.setattr(receiving, "answers_of", lambda *_: 1 / 0)
+        patch.setattr(receiving, "answers_of", lambda *_, **__: 1 / 0)
         _, answer = shop.receive()
         refused = s.ReceiveMessageResponse.FromString(await asyncio.wait_for(answer, WAIT_S))
     assert refused.status.code == Code.INTERNAL_SERVER_ERROR

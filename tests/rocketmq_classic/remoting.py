@@ -129,6 +129,28 @@ def send_fields(topic: str, *, flag: int = 0, **properties: str) -> dict[str, An
     }  # fmt: skip
 
 
+def send_back(client: Remoting, message: dict[str, Any], level: int, retries: int = 16, **more: Any) -> int:
+    """CONSUMER_SEND_MSG_BACK of a message that was pulled; the answer's code."""
+    fields = {
+        "offset": message["physical"], "group": "g", "delayLevel": level, "originTopic": "orders",
+        "originMsgId": "x", "unitMode": "false", "maxReconsumeTimes": retries,
+    }  # fmt: skip
+    return client.ask(RequestCode.CONSUMER_SEND_MSG_BACK, fields | more).code
+
+
+def queue_count(client: Remoting, topic: str) -> int:
+    """How many queues a topic's route has."""
+    [queue] = json.loads(client.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}).body)["queueDatas"]
+    return int(queue["readQueueNums"])
+
+
+def dead_letters(client: Remoting, group: str, reader: str = "undertakers") -> list[dict[str, Any]]:
+    """What a group has in all queues of its dead letters."""
+    topic = f"%DLQ%{group}"
+    answers = [client.pull(topic, reader, 0, 0, queueId=queue) for queue in range(queue_count(client, topic))]
+    return [message for answer in answers for message in messages_of(answer.body)]
+
+
 def messages_of(body: bytes) -> list[dict[str, Any]]:
     """The messages of a pull, read by the format's description rather than by the code under test."""
     messages = []

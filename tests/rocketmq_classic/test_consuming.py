@@ -7,9 +7,8 @@ import time
 from typing import Any
 
 from tarry.fronts.rocketmq.classic.codes import RequestCode, ResponseCode, ToClient
-from tarry.fronts.rocketmq.common.dead_letters import dead_topics_of
 from tests.rocketmq_classic.conftest import Place
-from tests.rocketmq_classic.remoting import Remoting, messages_of, send_fields
+from tests.rocketmq_classic.remoting import Remoting, dead_letters, messages_of, send_back, send_fields
 
 CONSUMER = {"topic": "orders", "consumerGroup": "g", "queueId": 0}
 
@@ -150,14 +149,6 @@ def test_a_queue_is_locked_by_one(place: Place) -> None:
     assert locked("b")
 
 
-def send_back(client: Remoting, message: dict[str, Any], level: int, retries: int = 16) -> int:
-    fields = {
-        "offset": message["physical"], "group": "g", "delayLevel": level, "originTopic": "orders",
-        "originMsgId": "x", "unitMode": "false", "maxReconsumeTimes": retries,
-    }  # fmt: skip
-    return client.ask(RequestCode.CONSUMER_SEND_MSG_BACK, fields).code
-
-
 def test_what_could_not_be_handled_comes_again_and_is_dead_in_the_end(client: Remoting) -> None:
     client.send("orders", b"x", UNIQ_KEY="ID", TAGS="t", p="v")
     [message] = client.pull_until(1, "orders", "g")
@@ -166,23 +157,16 @@ def test_what_could_not_be_handled_comes_again_and_is_dead_in_the_end(client: Re
     assert send_back(client, message, 1, retries=1) == ResponseCode.SUCCESS
     [again] = client.pull_until(1, "%RETRY%g", "g")
     assert (again["body"], again["times"], again["topic"]) == (b"x", 1, "%RETRY%g")
+    first = message["properties"]["__SEQ"]
+    assert again["properties"].pop("__SEQ").partition(":")[2] == f"{first}:{message['stored_ms']}"
     assert again["properties"] == {
         "UNIQ_KEY": "ID", "TAGS": "t", "p": "v", "RETRY_TOPIC": "orders", "ORIGIN_MESSAGE_ID": "ID",
     }  # fmt: skip
     assert again["stored_ms"] >= message["stored_ms"] + 1000
     assert client.pull("%RETRY%g", "g", 1, wait_s=0).code == ResponseCode.PULL_NOT_FOUND
     assert send_back(client, again, 1, retries=1) == ResponseCode.SUCCESS
-    [dead] = client.pull_until(1, "%DLQ%g", "undertakers")
+    [dead] = dead_letters(client, "g")
     assert (dead["body"], dead["times"], dead["properties"]["RETRY_TOPIC"]) == (b"x", 2, "orders")
-
-
-def test_a_negative_level_is_a_dead_letter_at_once(place: Place, client: Remoting) -> None:
-    client.send("orders", b"x")
-    [message] = client.pull_until(1, "orders", "g")
-    assert send_back(client, message, -1) == ResponseCode.SUCCESS
-    assert [m["body"] for m in client.pull_until(1, "%DLQ%g", "undertakers")] == [b"x"]
-    # To v5's clients that is one of the group's dead letters, too.
-    assert dead_topics_of(place.broker, "%DLQ%g") == ["%DLQ%g"]
 
 
 def test_a_message_that_is_not_there_cannot_be_sent_back(client: Remoting) -> None:

@@ -21,7 +21,7 @@ def test_a_message_arrives_as_it_was_sent(client: Remoting) -> None:
     assert (sent.code, sent.fields["queueId"]) == (ResponseCode.SUCCESS, "0")
     [message] = client.pull_until(1, "orders", "g")
     assert (message["topic"], message["body"], message["flag"], message["offset"]) == ("orders", b"one", 5, 0)
-    assert message["properties"] == {"TAGS": "a", "KEYS": "k1 k2", "UNIQ_KEY": "ABC", "price": "3"}
+    assert message["properties"] == {"TAGS": "a", "KEYS": "k1 k2", "UNIQ_KEY": "ABC", "price": "3", "__SEQ": "0"}
     assert message["born_ms"] == 1_700_000_000_000
 
 

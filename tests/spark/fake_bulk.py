@@ -19,7 +19,8 @@ from tarry.api.jobs import StagedFile
 from tarry.base.errors import InvalidArgumentError, NotFoundError, TarryError
 from tarry.base.message import SCHEMA, UNNUMBERED
 from tarry.store import StaleCommitError, Store, read_window, stage
-from tarry.store.publisher import PARTITION_COLUMNS, TABLE_SCHEMA, add_action
+from tarry.store.columns import PARTITION_COLUMNS, TABLE
+from tarry.store.publisher import add_action
 
 NOW_MS = 1_795_264_000_000
 FIRST = 1 << 62
@@ -129,7 +130,7 @@ class FakeBulk(flight.FlightServerBase):  # type: ignore[misc]
             DeltaTable(self.store_uri).create_write_transaction(
                 [add_action(file, NOW_MS) for file in files],
                 "append",
-                Schema.from_arrow(TABLE_SCHEMA),
+                Schema.from_arrow(TABLE),
                 PARTITION_COLUMNS,
                 commit_properties=CommitProperties(
                     custom_metadata={"tarry.files": str(len(files))},

@@ -1,85 +1,22 @@
-"""A standalone cluster of a master and two workers, each a process of its own; run by ``make spark-cluster``."""
+"""``format("tarry")`` on a cluster of two workers, and with an executor killed; run by ``make spark-cluster``."""
 
 from __future__ import annotations
 
 import itertools
 import os
-import re
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-import psutil
 import pytest
 
-from tarry.spark.runtime.java import find_java_home
-
 from ..contract.conftest import Served
+from .cluster import ROOT, SOURCES, cluster, executors
 from .exactness import LONG, Account
 
 pytestmark = [pytest.mark.spark, pytest.mark.rest, LONG]
-
-ROOT = Path(__file__).parents[2]
-OPENED = ("java.lang", "java.nio", "java.util", "sun.nio.ch")
-
-
-@contextmanager
-def java(directory: Path, name: str, main: str, *arguments: str) -> Iterator[Path]:
-    """One of Spark's own processes; its log."""
-    import pyspark
-
-    home = Path(pyspark.__file__).parent
-    log = directory / f"{name}.log"
-    environment = {
-        **os.environ,
-        "SPARK_HOME": str(home),
-        "SPARK_SCALA_VERSION": "2.13",  # which its launcher guesses from a source tree otherwise
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]),
-    }
-    command = [str(find_java_home(directory) / "bin" / "java"), "-Xmx256m"]
-    command += [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in OPENED]
-    command += ["-cp", f"{home}/jars/*", main, "--host", "127.0.0.1", *arguments]
-    with log.open("w") as out:
-        process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env=environment, cwd=directory)
-    try:
-        yield log
-    finally:
-        process.terminate()
-        try:
-            process.wait(20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-
-def said(log: Path, pattern: str) -> str:
-    """What a log says, once it does."""
-    end = time.monotonic() + 60
-    while (match := re.search(pattern, log.read_text())) is None:
-        assert time.monotonic() < end, log.read_text()[-2000:]
-        time.sleep(0.05)
-    return match[1]
-
-
-@contextmanager
-def cluster(directory: Path) -> Iterator[str]:
-    """Its address."""
-    master, worker = "org.apache.spark.deploy.master.Master", "org.apache.spark.deploy.worker.Worker"
-    with java(directory, "master", master, "--port", "0", "--webui-port", "0") as log:
-        url = said(log, r"Starting Spark master at (spark://\S+)")
-        some = ("--cores", "1", "--memory", "700m", "--webui-port", "0")
-        with (
-            java(directory, "one", worker, *some, "--work-dir", str(directory / "one"), url) as one,
-            java(directory, "two", worker, *some, "--work-dir", str(directory / "two"), url) as two,
-        ):
-            for each in (one, two):
-                said(each, r"(Successfully registered) with master")
-            yield url
 
 
 @pytest.fixture
@@ -91,16 +28,15 @@ def served(tmp_path: Path) -> Iterator[Served]:
 
 def drive(module: str, *arguments: object) -> str:
     """What a driver prints, which is a process of its own: a JVM has one master."""
-    paths = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
     settings = {
-        "spark.executorEnv.PYTHONPATH": paths,
+        "spark.executorEnv.PYTHONPATH": SOURCES,
         "spark.executor.memory": "600m",
         "spark.driver.host": "127.0.0.1",
     }
     options = " ".join(f"--conf {name}={value}" for name, value in settings.items())
     environment = {
         **os.environ,
-        "PYTHONPATH": paths,
+        "PYTHONPATH": SOURCES,
         "PYSPARK_SUBMIT_ARGS": f"{options} pyspark-shell",
         "SPARK_LOCAL_IP": "127.0.0.1",
     }
@@ -154,12 +90,3 @@ def test_an_executor_is_killed(served: Served, tmp_path: Path, shape: str) -> No
         assert "written" in output
     assert len(list(tmp_path.glob("*/app-*/*"))) >= 3, "another executor took its place"
     account.exact(served.address, account.topic)
-
-
-def executors(work: Path) -> list[psutil.Process]:
-    """Of one worker, which is a child of this process."""
-    return [
-        process
-        for process in psutil.Process().children(recursive=True)
-        if process.name() == "java" and Path(process.cwd()).is_relative_to(work)
-    ]

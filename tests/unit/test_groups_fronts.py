@@ -95,10 +95,10 @@ def test_each_acknowledgement_has_its_own_answer(rig: Rig) -> None:
     leases = leases.copy()
     leases[3] = 99
     results: list[object] = []
-    assert rig.group.ack_each(leases, places, results.append).tolist() == [True, True, False, False]
-    assert results == [None], "to be stale is no failure"
-    assert rig.group.ack_each(leases, places, results.append).tolist() == [False] * 4
-    assert results == [None, None]
+    rig.group.ack_each(leases, places, lambda settled: results.append(settled.tolist()))
+    assert results == [[True, True, False, False]], "to be stale is no failure"
+    rig.group.ack_each(leases, places, lambda settled: results.append(settled.tolist()))
+    assert results[1:] == [[False] * 4]
     assert rig.group.unsettled == 2
 
 
@@ -107,9 +107,12 @@ def test_one_message_of_a_batch_is_held_for_longer(rig: Rig) -> None:
     consumer = rig.consumer()
     batch = take(consumer)
     [lease, *_], _ = of(batch)
-    fresh = rig.group.change_lease(int(lease), 1, 5 * LEASE_MS)
+    changed: list[object] = []
+    rig.group.change_lease(int(lease), 1, 5 * LEASE_MS, changed.append)
+    [fresh] = changed
     assert fresh not in (None, int(lease))
-    assert rig.group.change_lease(int(lease), 1, LEASE_MS) is None, "the former lease has let it go"
+    rig.group.change_lease(int(lease), 1, LEASE_MS, changed.append)
+    assert changed == [fresh, None], "the former lease has let it go"
     assert consumer.held == 3
     rig.clock.advance_ms(LEASE_MS)
     again = take(rig.consumer())
@@ -122,11 +125,12 @@ def test_a_batch_of_one_gets_another_lease_too(rig: Rig) -> None:
     rig.box.append("a")
     consumer = rig.consumer()
     batch = take(consumer)
-    fresh = rig.group.change_lease(int(batch["lease"][0].as_py()), 0, 100)
+    changed: list[object] = []
+    rig.group.change_lease(int(batch["lease"][0].as_py()), 0, 100, changed.append)
     assert rig.group.ack(*of(batch)) == 0
     rig.clock.advance_ms(100)
     assert take(consumer)["attempt"].to_pylist() == [2]
-    assert rig.group.ack(np.array([fresh]), np.array([0])) == 0, "its time is up"
+    assert rig.group.ack(np.array(changed), np.array([0])) == 0, "its time is up"
 
 
 def test_what_a_consumer_holds_is_renewed_but_not_for_ever(rig: Rig) -> None:
@@ -161,7 +165,7 @@ def test_a_restart_after_a_lease_of_its_own(rig: Rig) -> None:
     """Leases are not kept: what was held comes again, as the same try."""
     rig.box.append("a")
     batch = take(rig.consumer())
-    rig.group.change_lease(int(batch["lease"][0].as_py()), 0, 100_000)
+    rig.group.change_lease(int(batch["lease"][0].as_py()), 0, 100_000, lambda lease: None)
     rig.restart()
     assert take(rig.consumer())["attempt"].to_pylist() == [1]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -16,7 +17,7 @@ from tests.faults import FaultyFiles
 
 from tarry.api.receipt import Accepted
 from tarry.base import handle
-from tarry.base.errors import CorruptError, DiskFullError
+from tarry.base.errors import CorruptError, DiskFullError, OverloadedError, TarryError
 from tarry.base.message import UNNUMBERED
 from tarry.base.types import Key
 from tarry.intake import Intake, IntakeWriter, Segments, Submission
@@ -96,13 +97,16 @@ def test_submissions_share_a_frame_and_get_their_own_answers(box: Box) -> None:
     assert box.published == list(range(6))
 
 
-def test_a_full_disk_refuses_all_and_changes_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("number", "error"), [(errno.ENOSPC, DiskFullError), (errno.EMFILE, OverloadedError)])
+def test_what_lacks_for_now_refuses_all_and_changes_nothing(
+    tmp_path: Path, number: int, error: type[TarryError]
+) -> None:
     files = FaultyFiles()
     box = Box(tmp_path, files)
     box.commit([1])
-    files.full = True
+    files.full, files.full_number = True, number
     box.writer.commit([Submission(batch([1]), box.answers.append)] * 2)
-    assert [type(a) for a in box.answers[1:]] == [DiskFullError] * 2
+    assert [type(a) for a in box.answers[1:]] == [error] * 2
     files.full = False
     box.commit([2])
     assert box.intake.published_seq == 2

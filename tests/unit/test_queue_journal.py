@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import re
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -148,12 +150,24 @@ def test_a_torn_tail_behind_a_roll_that_failed(box: Box) -> None:
     assert box.open() == [ack(n) for n in range(3)]
 
 
-def test_a_full_disk_owes_entries_and_pays_them_with_the_next(box: Box) -> None:
+@pytest.mark.parametrize(
+    ("number", "error", "text"),
+    [
+        (errno.ENOSPC, DiskFullError, r"is full \(No space left"),
+        (errno.EDQUOT, DiskFullError, r"is full \(Disk quota"),
+        (errno.EMFILE, OverloadedError, r"no descriptor is free \(Too many open files"),
+        (errno.ENFILE, OverloadedError, r"no descriptor is free \(Too many open files in system"),
+    ],
+)
+def test_what_lacks_for_now_owes_entries_that_are_paid_with_the_next(
+    box: Box, number: int, error: type[TarryError], text: str
+) -> None:
     box.write(ack(0))
-    box.files.full = True
+    box.files.full, box.files.full_number = True, number
     box.write(ack(1))
     box.write(ack(2))
-    assert [type(a) for a in box.answers[1:]] == [DiskFullError, DiskFullError]
+    assert [type(a) for a in box.answers[1:]] == [error, error]
+    assert all(isinstance(a, TarryError) and a.retryable and re.search(text, str(a)) for a in box.answers[1:])
     box.files.full = False
     box.write(ack(3))
     assert box.answers[3] is None

@@ -1,13 +1,11 @@
-"""Following the clock: each record once and never early, whatever store, clock and crashes do, by the driver or by
-tasks.
+"""Following the clock: each record once and never early, whatever store, clock and crashes of single shards do, read
+ahead or straight from the store.
 """
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -22,6 +20,7 @@ from tarry.relay.deliver import DeliverPlan, DeliverWork, reached
 from tarry.relay.files import Reached
 from tarry.relay.follow import Follower
 from tarry.relay.markers import Marker
+from tarry.relay.schedule import ShardResult
 from tarry.relay.upkeep import RelayUpkeep
 from tarry.relay.writer import KafkaRecord
 from tarry.spark.pipeline.compact import in_process
@@ -41,9 +40,8 @@ class Kafka:
         self.breaks: set[int] = set()
         """Shards whose next commit fails: 1 before it took place, -1 afterwards; shard + 1, so that there is a sign."""
 
-    def places(self, marker_topic: str) -> list[Reached]:
-        markers = [self.markers.get((marker_topic, shard), Marker(None)) for shard in range(SHARDS)]
-        return [reached(marker) or Reached(0, 0) for marker in markers]
+    def place(self, marker_topic: str, shard: int) -> Reached:
+        return reached(self.markers.get((marker_topic, shard), Marker(None))) or Reached(0, 0)
 
 
 class FakeWriter:
@@ -75,14 +73,21 @@ class FakeWriter:
             raise BrokenError
 
 
-class FakeRunner:
-    """The work as it is, with what is Kafka's faked; in turn, as a driver's or tasks'."""
+class Task:
+    """A shard's follower, as its task has it, with what is Kafka's faked; begun anew at the marker after each crash."""
 
-    def __init__(self, world: Stored, kafka: Kafka) -> None:
-        self.world, self.kafka = world, kafka
-        self.direct: list[bool] = []
+    def __init__(self, world: Stored, kafka: Kafka, shard: int, clock: TestClock) -> None:
+        self.world, self.kafka, self.shard, self.clock = world, kafka, shard, clock
+        self.ahead: list[bool] = []
+        """For each delivery of something, whether it was read ahead."""
         self.between: Any = None
-        """What was read ahead, as the follower shows it to what it has run."""
+        """What was read ahead, as the follower shows it to the work."""
+        self.begin()
+
+    def begin(self) -> None:
+        world, place = self.world, self.kafka.place(self.world.settings.marker_topic, self.shard)
+        self.work = DeliverWork(world.settings, world.uri)
+        self.follower = Follower(world.settings, world.uri, self.shard, self.deliver, place, self.clock)
 
     def of(self, shard: int) -> FakeWriter:
         return FakeWriter(self.kafka, shard)
@@ -90,19 +95,23 @@ class FakeRunner:
     def drop(self, shard: int) -> None:
         pass
 
-    def run(self, parts: Sequence[DeliverPlan], *, direct: bool = False, ahead: Any = None) -> list[Any]:
-        self.between = ahead
-        self.direct += [direct] if any(part.rows for part in parts) else []
-        done, failed = [], None
-        for part in parts:
+    def deliver(self, plan: DeliverPlan, between: Any) -> ShardResult:
+        self.between = between
+        self.ahead += [plan.ahead] if plan.rows else []
+        return self.work(plan, self, between)  # type: ignore[arg-type]
+
+    def until_nothing_more(self) -> None:
+        """Deliver all that is due, through crashes."""
+        for _ in range(200):
+            before = (len(self.kafka.records), self.follower.place)
             try:
-                work = DeliverWork(self.world.settings, self.world.uri)
-                done.append(work(part, self, ahead if direct else None))  # type: ignore[arg-type]
-            except BrokenError as error:
-                failed = error
-        if failed:
-            raise failed
-        return done
+                self.follower.step()
+            except BrokenError:
+                self.begin()
+                continue
+            if before == (len(self.kafka.records), self.follower.place):
+                return
+        raise AssertionError("it does not come to an end")
 
 
 class Idle(threading.Event):
@@ -123,7 +132,7 @@ class Idle(threading.Event):
 
 def follow(follower: Follower, pieces: int) -> None:
     """Deliver what is due, and read ahead by so many pieces while nothing is."""
-    follower.follow(math.inf, 3_600.0, Idle(pieces + 1), lambda done: None)
+    follower.follow(3_600.0, Idle(pieces + 1), lambda done: None)
 
 
 moves = st.lists(
@@ -150,26 +159,8 @@ def test_each_record_comes_once_and_never_early(
     world.settings = type(world.settings)(**{**_plain(world.settings), **more})
     clock = TestClock(1)
     kafka = Kafka(clock)
-    runner = FakeRunner(world, kafka)
-
-    def begin() -> Follower:
-        places = kafka.places(world.settings.marker_topic)
-        return Follower(world.settings, world.store, runner, places, clock)  # type: ignore[arg-type]
-
-    follower, relay_upkeep = begin(), RelayUpkeep(world.store, in_process, clock=clock)
-
-    def deliver() -> None:
-        nonlocal follower
-        for _ in range(200):
-            before = (len(kafka.records), follower.place)
-            try:
-                follower.step()
-            except BrokenError:
-                follower = begin()
-                continue
-            if before == (len(kafka.records), follower.place):
-                return
-        raise AssertionError("it does not come to an end")
+    tasks = [Task(world, kafka, shard, clock) for shard in range(SHARDS)]
+    relay_upkeep = RelayUpkeep(world.store, in_process, clock=clock)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(read_ahead, "WINDOW_MS", 15)
@@ -181,52 +172,65 @@ def test_each_record_comes_once_and_never_early(
             elif what == "rewrite":
                 world.rewrite(bool(value))
             elif what == "restart":
-                with suppress(BrokenError):
-                    if value:
-                        follower.settle()
-                follower = begin()
+                broken = not value
+                for task in tasks if value else ():
+                    try:
+                        task.follower.settle(clock.now_ms())
+                    except BrokenError:
+                        broken = True
+                if not broken:
+                    assert len({kafka.place(world.settings.marker_topic, task.shard) for task in tasks}) == 1
+                for task in tasks:
+                    task.begin()
             elif what == "break":
                 kafka.breaks.add(value)
             elif what == "upkeep":
                 relay_upkeep.round(threading.Event())
             elif what == "read":
-                try:
-                    follow(follower, pieces=value)
-                except BrokenError:
-                    follower = begin()
+                for task in tasks:
+                    try:
+                        follow(task.follower, pieces=value)
+                    except BrokenError:
+                        task.begin()
             else:
                 clock.advance_ms(value)
-                deliver()
+                for task in tasks:
+                    task.until_nothing_more()
+                places = [task.follower.committed for task in tasks]
+                world.store.delivered = Reached(min(p.t for p in places), min(p.v for p in places))
                 due = sorted(ms for ms in world.due.values() if ms <= clock.now_ms())
                 assert sorted(_due(record) for _, record in kafka.records) == due
     sources = [record.source for _, record in kafka.records]
     assert len(set(sources)) == len(sources) == len(world.due)
     assert all(_due(record) <= at for at, record in kafka.records)
     if direct_rows_max == 0:
-        assert not any(runner.direct)
+        assert not any(ahead for task in tasks for ahead in task.ahead)
 
 
 def test_what_is_read_ahead_is_bounded_and_comes_in_order(tmp_path_factory: Any, monkeypatch: Any) -> None:
-    """A herd that does not fit goes through tasks; what fits is handed on by the driver, in order."""
+    """A herd that does not fit the memory comes from the store; what fits was read ahead; either in order."""
     monkeypatch.setattr(read_ahead, "PIECE_ROWS", 10)
     for rows, fits in ((50, True), (500, False)):
         world = Stored(tmp_path_factory.mktemp("herd"))
         world.settings = type(world.settings)(**{**_plain(world.settings), "direct_rows_max": 100})
         clock = TestClock(1)
         kafka = Kafka(clock)
-        runner = FakeRunner(world, kafka)
-        follower = Follower(world.settings, world.store, runner, [Reached(0, 0)] * SHARDS, clock)  # type: ignore[arg-type]
-        follower.step()
+        tasks = [Task(world, kafka, shard, clock) for shard in range(SHARDS)]
+        world.add([1] * SHARDS)
+        for task in tasks:
+            task.follower.step()
         world.add([1_000] * rows)
         world.add([999] * 10)
-        follow(follower, pieces=1_000)
-        assert sum(len(part.records) for shard in range(SHARDS) for part in runner.between(shard, 0, 1_000)) <= 120
+        for task in tasks:
+            follow(task.follower, pieces=1_000)
+        assert sum(len(part.records) for task in tasks for part in task.between(1, 1_000)) <= 120
         clock.advance_ms(1_000)
-        while follower.step():
-            pass
-        assert len(kafka.records) == rows + 10
-        assert runner.direct
-        assert all(runner.direct) == fits
+        for task in tasks:
+            task.ahead.clear()
+            task.until_nothing_more()
+            assert task.ahead
+            assert all(task.ahead) == fits
+        assert len(kafka.records) == rows + 10 + SHARDS
         for shard in range(SHARDS):
             dues = [_due(r) for _, r in kafka.records if int(r.source.split("/")[1]) % SHARDS == shard]
             assert dues == sorted(dues)

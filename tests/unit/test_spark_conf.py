@@ -18,7 +18,7 @@ from tarry.cli.relay import make
 from tarry.relay import job as relay_job
 from tarry.relay.job import Relay
 from tarry.spark.pipeline import compact, schedule
-from tarry.spark.pipeline.supervisor import Supervisor, schedule_command
+from tarry.spark.pipeline.supervisor import Supervisor, schedule_command, unreachable_for_executors
 from tarry.spark.reports import session as reports
 from tarry.spark.runtime import session
 from tarry.spark.runtime.conf import machine_conf, merged, set_python, user_conf
@@ -78,6 +78,32 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
 def test_a_broker_refuses_before_it_starts_the_pipeline(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgumentError, match="cannot be read"):
         Supervisor.of_schedule(Config(data=tmp_path, spark_conf_file=str(tmp_path / "none")), "127.0.0.1:1")
+
+
+@pytest.mark.parametrize(
+    ("master", "flight", "advertised", "warned"),
+    [
+        ("spark://master:7077", "127.0.0.1:7611", None, True),
+        ("yarn", "[::1]:7611", None, True),
+        ("k8s://https://kubernetes.default.svc", "localhost:7611", None, True),
+        ("yarn", "127.0.0.1:7611", "broker:7611", False),
+        ("yarn", "10.0.0.7:7611", None, False),
+        ("spark://127.0.0.1:7077", "127.0.0.1:7611", None, False),
+        ("local[*]", "127.0.0.1:7611", None, False),
+    ],
+)
+def test_an_address_that_executors_cannot_reach(master: str, flight: str, advertised: str | None, warned: bool) -> None:
+    config = Config(spark_master=master, flight_advertised=advertised)
+    text = unreachable_for_executors(config, flight)
+    assert (text is not None) == warned
+    if text is not None:
+        assert master in text
+        assert flight in text
+
+
+def test_compact_has_settings_for_spark_only_with_spark(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["compact", "--spark-conf", "spark.a=1"]) == ExitCode.USAGE
+    assert "without --spark-master" in capsys.readouterr().err
 
 
 # -- from where it is given ... ----------------------------------------------------------------------------------------
@@ -153,6 +179,20 @@ def test_to_the_relay(built: dict[str, Any], tmp_path: Path) -> None:
         assert built["conf"] == {"spark.a": "1", "spark.b": "2"}
     with pytest.raises(InvalidArgumentError, match="which begin with"):
         Relay(*make({**RELAY, "spark_conf": ["a=1"]}))
+
+
+@pytest.mark.parametrize(
+    ("master", "slots"),
+    [
+        ("spark://h:7077", {"spark.cores.max": "10"}),
+        ("yarn", {"spark.executor.cores": "4", "spark.executor.instances": "3"}),
+        ("k8s://https://h", {"spark.executor.cores": "4", "spark.executor.instances": "3"}),
+    ],
+)
+def test_a_relay_has_slots_for_its_long_tasks(master: str, slots: dict[str, str], built: dict[str, Any]) -> None:
+    with pytest.raises(SessionError):
+        Relay(*make({**RELAY, "master": master, "shards": 3})).session()
+    assert {name: built["settings"].get(name) for name in slots} == slots
 
 
 def test_to_reports(built: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:

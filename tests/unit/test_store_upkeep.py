@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
@@ -497,6 +498,17 @@ def test_two_rewritings_of_the_same_file_do_not_both_succeed(stored: Stored, mon
     assert len(set(stored.read())) == 90
     with pytest.raises(StaleCommitError, match="not in the store"):
         stored.store.replace(theirs.removed, theirs.files)
+
+
+def test_an_optimize_of_another_program_in_between_doubles_nothing(
+    stored: Stored, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = near_work(stored)
+    mine = rewrite(work)
+    before_the_next_commit(monkeypatch, lambda: DeltaTable(stored.store.root).optimize.compact())
+    with pytest.raises(StaleCommitError, match="not in the store"):
+        stored.store.replace(mine.removed, mine.files)
+    assert len(stored.read()) == 90
 
 
 def test_an_append_and_a_rewriting_at_once_both_succeed(stored: Stored, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,12 @@ OnResult = Callable[[TarryError | None], None]
 """Called once, from any thread: None when what was asked for is durable, else why it is not. Quick, and never
 raises."""
 
+OnSettled = Callable[[Mask | TarryError], None]
+"""The same of several messages: which of them were settled, when that is durable."""
+
+OnLease = Callable[[int | TarryError | None], None]
+"""The same of a lease that is changed: the new one's number, or None where the former was stale."""
+
 
 class Subscription(Protocol):
     """One consumer of a group: it holds up to ``prefetch`` unsettled messages, each for ``lease_ms``. Any thread."""
@@ -43,6 +49,10 @@ class Subscription(Protocol):
         Raises:
             InvalidArgumentError: the group's filter takes too long. CorruptError: a file of the queue is damaged.
         """
+        ...
+
+    def withdraw(self) -> None:
+        """Whoever polled in vain waits no more: where a broker elsewhere was asked, it hands out nothing for that."""
         ...
 
     def fetch(self, rows_max: int = ..., wait_s: float | None = None) -> pa.RecordBatch | None:
@@ -100,6 +110,11 @@ class ConsumerGroup(Protocol):
         ...
 
     @property
+    def gathers(self) -> bool:
+        """Whether messages gather before a poll gets them, so that whoever polls need not wait for more of them."""
+        ...
+
+    @property
     def waits_for_acks(self) -> bool:
         """Whether an acknowledgement may let something else be handed out: order, or a limit of messages in flight."""
         ...
@@ -134,12 +149,13 @@ class ConsumerGroup(Protocol):
         """Settle messages for good.
 
         Returns:
-            How many were settled; if fewer than given, the others' leases were stale, and ``on_result`` gets a
-            StaleLeaseError. It is called when the acknowledgement is durable; after a crash before, they come again.
+            How many were settled, as far as this process knows (behind a gateway: how many were sent); if fewer than
+            given, the others' leases were stale, and ``on_result`` gets a StaleLeaseError. It is called when the
+            acknowledgement is durable; after a crash before, they come again.
         """
         ...
 
-    def ack_each(self, leases: Int64s, offsets: Int64s, on_result: OnResult) -> Mask:
+    def ack_each(self, leases: Int64s, offsets: Int64s, on_settled: OnSettled) -> None:
         """:meth:`ack`, and which of them were settled; of one that is given twice, the first. To be stale is no error
         here.
         """
@@ -159,8 +175,8 @@ class ConsumerGroup(Protocol):
         """Hold the whole batches that these came with for ``lease_ms`` from now; how many of them are held still."""
         ...
 
-    def change_lease(self, lease: int, offset: int, lease_ms: int) -> int | None:
-        """Hold one message for ``lease_ms`` from now under a lease of its own, which replaces the former one; the new
-        one's number, or None where the former was stale. Its attempt stays the same.
+    def change_lease(self, lease: int, offset: int, lease_ms: int, on_lease: OnLease) -> None:
+        """Hold one message for ``lease_ms`` from now under a lease of its own, which replaces the former one.
+        ``on_lease`` may be called before this returns. Its attempt stays the same.
         """
         ...

@@ -4,12 +4,13 @@ wait."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol, TypeVar
 
 import pyarrow as pa
 
 from tarry.api.access import AccessToken
+from tarry.api.board import Member, OnMessage
 from tarry.api.consuming import ConsumerGroup, Subscription
 from tarry.api.jobs import StagedFile
 from tarry.api.operation import Operation
@@ -34,6 +35,10 @@ class LocalBroker(Protocol):
     def config(self) -> Config: ...
     @property
     def clock(self) -> Clock: ...
+    def join(self, front: str, on_message: OnMessage) -> Member:
+        """Be one of the processes of a front; ``on_message`` gets what the others send."""
+        ...
+
     @property
     def push(self) -> PushSubscriptions: ...
 
@@ -65,6 +70,15 @@ class LocalBroker(Protocol):
     def submit_checked(self, batch: pa.RecordBatch, on_result: OnAccepted) -> None:
         """:meth:`submit` for a batch of :data:`tarry.base.message.UNNUMBERED` whose rows the caller has checked one by
         one (:func:`tarry.api.admission.assembled`).
+        """
+        ...
+
+    def submit_dead(
+        self, batch: pa.RecordBatch, on_result: OnAccepted, *, topic: str, group: str, attempts: Sequence[int]
+    ) -> None:
+        """Schedule what a group's consumers have given up by their own count, as dead letters of the group: a batch of
+        :data:`tarry.base.message.SCHEMA`, messages of ``topic``; as :meth:`submit_checked`. Its ids make a second call
+        for the same no second dead letter. ``attempts``: how often each was handed out. It may wait for the disk.
         """
         ...
 

@@ -35,6 +35,11 @@ DELAY_MS_LIMIT = 1000 * 366 * 86_400_000
 BYTES_LIMIT = 1 << 60
 """The most that a setting in bytes may be."""
 
+SOCKET = "unix:"
+"""Before the path of a socket, in an address."""
+SOCKET_BYTES_MAX = 100
+"""Systems take paths of about 108 bytes."""
+
 _UNITS = {"": 1, "k": 1000, "m": 1000**2, "g": 1000**3, "t": 1000**4}
 _BINARY_UNITS = {"ki": 1 << 10, "mi": 1 << 20, "gi": 1 << 30, "ti": 1 << 40}
 _SIZE = re.compile(r"([0-9]{1,15})\s*([kmgt]i?)?b?", re.IGNORECASE)
@@ -100,6 +105,32 @@ def _address(value: str | None) -> str | None:
     return value
 
 
+def socket_path(address: str) -> str | None:
+    """The path of ``unix:PATH``, where only this machine gets; None where the address is HOST:PORT.
+
+    Raises:
+        InvalidArgumentError: it is neither.
+    """
+    if not address.startswith(SOCKET):
+        parse_address(address)
+        return None
+    path = address.removeprefix(SOCKET)
+    if not path or len(os.fsencode(path)) > SOCKET_BYTES_MAX:
+        raise InvalidArgumentError(
+            f"address {address!r}; allowed: HOST:PORT, or unix:PATH with a path of up to {SOCKET_BYTES_MAX} bytes"
+        )
+    return path
+
+
+def _gateway_address(value: str | None) -> str | None:
+    if value is not None:
+        try:
+            socket_path(value)
+        except InvalidArgumentError as error:
+            raise ValueError("not an address") from error
+    return value
+
+
 def _levels(value: str) -> str:
     try:
         parse_levels(value)
@@ -143,6 +174,7 @@ Bytes = Annotated[int, BeforeValidator(_bytes), Field(le=BYTES_LIMIT)]
 Milliseconds = Annotated[int, BeforeValidator(_milliseconds), Field(le=DELAY_MS_LIMIT)]
 Count = Annotated[int, BeforeValidator(_no_bool), Field(le=1 << 31)]
 Address = Annotated[str | None, BeforeValidator(_empty_is_none), AfterValidator(_address)]
+GatewayAddress = Annotated[str | None, BeforeValidator(_empty_is_none), AfterValidator(_gateway_address)]
 Optional = Annotated[str | None, BeforeValidator(_empty_is_none)]
 SparkConf = Annotated[str, BeforeValidator(_spark_conf)]
 Networks = Annotated[str, AfterValidator(_networks)]
@@ -206,6 +238,14 @@ class Config(BaseSettings):
     )
     rocketmq_check_ms: Milliseconds = Field(30_000, ge=1_000, description="How often it is asked again...")
     rocketmq_checks_max: Count = Field(15, ge=1, description="...and how often in all; then it is a dead letter.")
+
+    workers: Count = Field(
+        0, ge=0, le=256, description="Processes of the RocketMQ front (v5), beside the broker's; 0: it is inside."
+    )
+    gateway: GatewayAddress = Field(
+        None,
+        description="HOST:PORT or unix:PATH where gateways connect; empty: a socket in DATA if there are workers.",
+    )
 
     metrics: Address = Field(None, description="HOST:PORT of Prometheus metrics, over HTTP; empty: off.")
 
@@ -376,6 +416,7 @@ def allowed(name: str) -> str:
     if AfterValidator(_address) in field.metadata:
         return 'HOST:PORT, or "" for none'
     return {
+        "gateway": 'HOST:PORT or unix:PATH, or "" for the default',
         "push_private_addresses": 'networks, as in "10.0.0.0/8 fd00::/8", "on" or "off"',
         "push_ports": 'ports and ranges, as in "80 443 8000-9000", or "all"',
         "delay_levels": 'durations, as in "1s 5s 1m"',

@@ -20,6 +20,10 @@ FIRST = "tarry.first"
 """Of a message that was respawned: the seq and the due time that it had first, ``SEQ:DUE_MS``."""
 DEAD_SEQ, DEAD_DUE_MS = "tarry.dead.seq", "tarry.dead.due_ms"
 """Of a dead letter: those of the message that it is a copy of."""
+DEAD_ATTEMPTS = "tarry.dead.attempts"
+"""Of a dead letter: how often that was handed out."""
+DEAD_ID = "tarry.dead.id"
+"""Of a dead letter that has an id of its own, not that of the message that it is a copy of: "own"."""
 _PLACE = re.compile("(-?[0-9]{1,19}):(-?[0-9]{1,19})")
 
 

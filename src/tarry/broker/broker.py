@@ -4,13 +4,14 @@ what."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 import pyarrow as pa
 
 from tarry.api import operations as ops
 from tarry.api.access import AccessToken
+from tarry.api.board import Board, Member, OnMessage
 from tarry.api.calls import Calls, method
 from tarry.api.jobs import StagedFile
 from tarry.api.local import OnAccepted
@@ -108,6 +109,13 @@ class Broker(Calls):
         """See :meth:`tarry.api.local.LocalBroker.submit_checked`."""
         self.components.scheduling.submit_checked(batch, on_result)
 
+    def submit_dead(
+        self, batch: pa.RecordBatch, on_result: OnAccepted, *, topic: str, group: str, attempts: Sequence[int]
+    ) -> None:
+        """See :meth:`tarry.api.local.LocalBroker.submit_dead`."""
+        copies = self.components.groups.dead_letters_of(batch, topic, group, attempts, self.clock.now_ms())
+        self.components.scheduling.submit_checked(copies, on_result)
+
     def replace_key(self, topic: str, key: str, successor: Callable[[pa.RecordBatch], pa.RecordBatch]) -> Rescheduled:
         """See :meth:`tarry.api.local.LocalBroker.replace_key`."""
         return self.components.changes.replace_key(topic, key, successor)
@@ -115,6 +123,15 @@ class Broker(Calls):
     def stage_job(self, number: int, batches: Iterable[pa.RecordBatch]) -> tuple[list[StagedFile], Counter[str]]:
         """See :meth:`tarry.api.local.LocalBroker.stage_job`."""
         return self.components.bulk.stage(number, batches)
+
+    def join(self, front: str, on_message: OnMessage) -> Member:
+        """See :meth:`tarry.api.local.LocalBroker.join`."""
+        return self.components.board.join(front, "broker", on_message)
+
+    @property
+    def board(self) -> Board:
+        """What the processes of its fronts know of each other."""
+        return self.components.board
 
     @property
     def push(self) -> Push:

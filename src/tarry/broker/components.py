@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tarry.api.board import Board
 from tarry.broker.acceptance import Acceptance
 from tarry.broker.access_tokens import AccessTokens
 from tarry.broker.bulk import Bulk
@@ -58,6 +59,7 @@ class Components:
     groups: ConsumerGroups
     dead_letters: DeadLetters
     push: Push
+    board: Board
     jobs: Jobs
     lateness: Lateness
     acceptance: Acceptance

@@ -11,6 +11,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from dataclasses import dataclass
 
+from tarry.api.board import Board
 from tarry.base.clock import Clock
 from tarry.base.config import Config
 from tarry.base.placement import Placement
@@ -140,6 +141,7 @@ def _make_queries(
     path: MessagePath,
     background: _Background,
     push: Push,
+    board: Board,
 ) -> _Asking:
     clock, lateness, ready = around.clock, around.lateness, opened.ready
     decisions, groups, accepting = path.window.decisions, path.delivery.groups, path.accepting
@@ -163,6 +165,7 @@ def _make_queries(
         background.scrub,
         opened.registry,
         push,
+        board,
     )
     history = HistorySources(places, ready, groups, groups.dead_letters, finder, decisions.outcome_of, opened.secret)
     queries = Queries(
@@ -204,7 +207,8 @@ def _assemble(around: Surroundings, opened: OpenedFiles, path: MessagePath) -> C
     groups = delivery.groups
     background = _make_background(around, opened, path)
     push = Push(PushFile(around.files, around.config.data), groups, around.config, around.clock)
-    asking = _make_queries(around, opened, path, background, push)
+    board = Board()
+    asking = _make_queries(around, opened, path, background, push, board)
     return Components(
         lock=opened.lock,
         secret=opened.secret,
@@ -225,6 +229,7 @@ def _assemble(around: Surroundings, opened: OpenedFiles, path: MessagePath) -> C
         groups=groups,
         dead_letters=groups.dead_letters,
         push=push,
+        board=board,
         jobs=opened.jobs,
         lateness=around.lateness,
         acceptance=accepting.acceptance,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from tarry.api.board import Board
 from tarry.base.clock import Clock
 from tarry.base.version import VERSION
 from tarry.broker.damage import Damage
@@ -39,6 +40,7 @@ class Status:
     _scrub: Scrub
     _registry: Registry
     _push: Push
+    _board: Board
     _started_ms: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -75,6 +77,7 @@ class Status:
             "checkpoint": {"fired_until_ms": last.fired_until_ms, "fired_seq": last.fired_seq},
             "pipeline": self._pipeline.status,
             "push": self._push.states(),
+            "gateways": self._board.shown("status"),
         }
 
     def ping(self) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from tarry.cli import (
     dead,
     demo,
     dump,
+    gateway,
     group,
     history,
     listing,
@@ -43,7 +44,16 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for command in (
-    *(serve.serve, send.send, receive.receive, change.cancel, change.reschedule, change.find_key, change.jobs),
+    *(
+        serve.serve,
+        gateway.gateway,
+        send.send,
+        receive.receive,
+        change.cancel,
+        change.reschedule,
+        change.find_key,
+        change.jobs,
+    ),
     *(
         look.pending,
         listing.list_,

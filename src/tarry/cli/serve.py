@@ -18,6 +18,9 @@ def serve(
     flight: Annotated[str | None, typer.Option(metavar="HOST:PORT", help='Arrow Flight; "" is off.')] = None,
     rocketmq: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="RocketMQ's v5 clients.")] = None,
     remoting: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="RocketMQ's classic clients.")] = None,
+    workers: Annotated[
+        int | None, typer.Option(metavar="N", help="Processes of the RocketMQ v5 front; 0: inside the broker.")
+    ] = None,
     http: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="lmstfy's API, Tarry's own.")] = None,
     http_admin: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="lmstfy's admin API.")] = None,
     metrics: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Prometheus, over HTTP.")] = None,
@@ -49,17 +52,18 @@ def serve(
     tarry serve --data data
     tarry serve --data data --flight 0.0.0.0:7611 --pipeline off
     tarry serve --data data --rocketmq 127.0.0.1:8081 --remoting 127.0.0.1:9876
+    tarry serve --data data --rocketmq 127.0.0.1:8081 --workers 2
     tarry serve --data data --set horizon_ms=2m --set wheel_bytes_max=256MiB
     tarry serve --print-config > tarry.toml; tarry serve --config tarry.toml
     """
     from tarry.base.config import load
 
     flags = {
-        **_pairs(settings or []),
+        **pairs(settings or []),
         **_given(data=data, flight=flight, rocketmq=rocketmq, remoting=remoting),
         **_given(spark_conf=spark_conf or None, spark_conf_file=spark_conf_file),
         **_given(http=http, http_admin=http_admin),
-        **_given(metrics=metrics, pipeline=pipeline, spark_master=spark_master, store=store),
+        **_given(workers=workers, metrics=metrics, pipeline=pipeline, spark_master=spark_master, store=store),
     }
     loaded = load(config, flags)
     if print_config:
@@ -74,11 +78,11 @@ def _given(**flags: Any) -> dict[str, Any]:
     return {name: value for name, value in flags.items() if value is not None}
 
 
-def _pairs(settings: list[str]) -> dict[str, str]:
-    pairs = {}
+def pairs(settings: list[str]) -> dict[str, str]:
+    values = {}
     for text in settings:
         name, equals, value = text.partition("=")
         if not equals:
             raise InvalidArgumentError(f"--set {text}: no value; allowed: NAME=VALUE")
-        pairs[name.strip()] = value
-    return pairs
+        values[name.strip()] = value
+    return values

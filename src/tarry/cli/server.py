@@ -1,29 +1,26 @@
-"""The process of ``tarry serve``: starts the parts in order, waits, stops them in the other order.
-
-A signal handler runs between any two instructions of the main thread, also inside of locks; so it only writes to a
-pipe, which the main thread waits at.
-"""
+"""The process of ``tarry serve``: starts the parts in order, waits, stops them in the other order."""
 
 from __future__ import annotations
 
 import logging
 import os
-import select
-import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from tarry.base.config import Config, parse_address
+from tarry.base.config import Config, parse_address, socket_path
 from tarry.base.descriptors import ConnectionLimits, raise_limit
-from tarry.base.errors import CorruptError, FatalError, NotFoundError, TarryError
+from tarry.base.errors import CorruptError, FatalError, InvalidArgumentError, TarryError, UnavailableError
 from tarry.base.memory import Trimmer
-from tarry.base.placement import ANY_CORE, SharedCore, settle_memory, shorten_turns
+from tarry.base.placement import ANY_CORE, Placement, SharedCore, settle_memory, shorten_turns
 from tarry.base.version import VERSION
 from tarry.cli import output
 from tarry.cli.exits import ExitCode, exit_code
+from tarry.cli.front_modules import named_extra
+from tarry.cli.stop_signals import UMASK, StopSignals
 
 if TYPE_CHECKING:
     from tarry.broker import Broker
@@ -34,12 +31,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("tarry.serve")
 
-UMASK = 0o027
-"""Whatever it was before: directories 0750 and files 0640, those of the embedded databases, too."""
 LOOK_S = 0.5
 """How often the health of the broker and the pipeline is looked at."""
 PIPELINE_STOP_S = 3.0
 """How long the pipeline may take to end by itself; while its JVM starts it cannot hear. Killing it loses nothing."""
+WORKERS_S = 60.0
+"""How long the workers of a front may take to begin."""
 FATAL_END_S = 10.0
 """How long a failed broker may take to stop."""
 
@@ -63,6 +60,8 @@ def run(config: Config, *, unknown_variables: Sequence[str] = (), verbose: bool 
     shorten_turns()
     files_max = raise_limit()
     log.debug("%d files and connections may be open", files_max)
+    if config.workers and config.rocketmq is None:
+        raise InvalidArgumentError(f"workers is {config.workers}, and rocketmq has no address; allowed: both, or 0")
     with ExitStack() as stack:
         stop = stack.enter_context(StopSignals())
         _serve(config, files_max, stop, stack)
@@ -84,7 +83,9 @@ def _serve(config: Config, files_max: int, stop: StopSignals, stack: ExitStack) 
         stack.callback(front.stop)
         address = front.address
     fronts = [] if address is None else [f"flight on {address}"]
-    if config.rocketmq is not None:
+    if config.gateway is not None or config.workers:
+        fronts.append(_start_gateway(broker, config, placement, stack))
+    if config.rocketmq is not None and not config.workers:
         rocketmq = _rocketmq_front().start(broker, config.rocketmq, placement, connections)
         stack.callback(rocketmq.stop)
         fronts.append(f"rocketmq on {rocketmq.address}")
@@ -115,34 +116,45 @@ def _serve(config: Config, files_max: int, stop: StopSignals, stack: ExitStack) 
     _wait(broker, supervisor, stop)
 
 
+def _start_gateway(broker: Broker, config: Config, placement: Placement, stack: ExitStack) -> str:
+    """Where gateways connect, and the workers that are this broker's own; as the line says it that it serves."""
+    from tarry.fronts.gateway.front import GatewayFront, socket_of
+
+    front = GatewayFront.start(broker, config.gateway or socket_of(config.data), placement)
+    stack.callback(front.stop)
+    if not config.workers or config.rocketmq is None:
+        return f"gateways on {front.address}"
+    from tarry.cli.gateway_worker import Settings
+    from tarry.fronts.gateway.supervisor import Supervisor
+
+    with named_extra("rocketmq", "RocketMQ"):
+        import_module("tarry.fronts.rocketmq.common.stubs")
+    address = front.address if socket_path(front.address) is not None else reachable(front.address)
+    settings = Settings(address, "rocketmq", config.rocketmq, verbose=log.isEnabledFor(logging.DEBUG))
+    supervisor = Supervisor(settings.command, config.rocketmq, "rocketmq", config.workers)
+    stack.callback(supervisor.stop)
+    supervisor.start()
+    if not supervisor.wait_serving(WORKERS_S):
+        raise UnavailableError(f"the workers did not begin within {WORKERS_S:.0f} s: {supervisor.status()}")
+    return f"rocketmq on {supervisor.address} ({config.workers} workers)"
+
+
 def _rocketmq_front() -> type[RocketMQFront]:
-    with _named_extra("rocketmq", "RocketMQ"):
+    with named_extra("rocketmq", "RocketMQ"):
         from tarry.fronts.rocketmq import RocketMQFront
     return RocketMQFront
 
 
 def _remoting_front() -> type[RemotingFront]:
-    with _named_extra("remoting", "RocketMQ"):
+    with named_extra("remoting", "RocketMQ"):
         from tarry.fronts.rocketmq.classic.front import RemotingFront
     return RemotingFront
 
 
 def _http_front() -> type[HttpFront]:
-    with _named_extra("http", "HTTP"):
+    with named_extra("http", "HTTP"):
         from tarry.fronts.http.front import HttpFront
     return HttpFront
-
-
-@contextmanager
-def _named_extra(setting: str, front: str) -> Iterator[None]:
-    """Say what to install, where a front lacks a module."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        raise NotFoundError(
-            f"the {front} front needs the module {error.name!r}, which is not installed; "
-            f"allowed: pip install 'tarry[{front.lower()}]', or no {setting} address"
-        ) from error
 
 
 def _start_pipeline(broker: Broker, config: Config, address: str | None, stack: ExitStack) -> Supervisor | None:
@@ -201,35 +213,3 @@ def reachable(address: str) -> str:
     """An address that this machine can connect to, for one that is listened on."""
     host, port = parse_address(address)
     return f"{ {'0.0.0.0': '127.0.0.1', '[::]': '[::1]'}.get(host, host) }:{port}"
-
-
-class StopSignals:
-    """SIGTERM and SIGINT, as something to wait for. The second one ends the process on the spot."""
-
-    def __init__(self) -> None:
-        self._read, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        self._seen = False
-        self._before: dict[signal.Signals, Any] = {}
-
-    def __enter__(self) -> StopSignals:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            self._before[number] = signal.signal(number, self._handle)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-        os.close(self._read)
-        os.close(self._write)
-
-    def wait(self, timeout_s: float) -> bool:
-        """Wait for a signal; whether there was one."""
-        poll = select.poll()  # not select(), which knows no file descriptor above 1023
-        poll.register(self._read, select.POLLIN)
-        return bool(poll.poll(timeout_s * 1000))
-
-    def _handle(self, number: int, _: object) -> None:
-        if self._seen:
-            os._exit(ExitCode.FAILED)
-        self._seen = True
-        os.write(self._write, b"x")

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import itertools
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
+
+import numpy as np
+import pyarrow as pa
 
 from tarry.api.filter import EVERYTHING
 from tarry.api.groups import GroupInfo, GroupSettings, TopicInfo, TopicSettings
@@ -20,6 +23,7 @@ from tarry.base.message import RESERVED, check_topic
 from tarry.base.types import Int64s
 from tarry.base.waiting import wait_for
 from tarry.groups.control import GroupControl
+from tarry.groups.dead_letter_rows import TRIES, dead_letter_copies
 from tarry.groups.dead_letters import DeadLetters, GroupRetention
 from tarry.groups.group import Group
 from tarry.groups.lifecycle import GroupLifecycle
@@ -108,6 +112,19 @@ class ConsumerGroups:
     def has(self, topic: str, name: str) -> bool:
         """Whether there is a group of that name."""
         return self._registry.find(topic, name) is not None
+
+    def dead_letters_of(
+        self, batch: pa.RecordBatch, topic: str, group: str, attempts: Sequence[int], now_ms: int
+    ) -> pa.RecordBatch:
+        """Messages (:data:`tarry.base.message.SCHEMA`) that consumers of a group have given up, as dead letters of the
+        group, which are listed as soon as they are scheduled.
+        """
+        tried = np.asarray(attempts, np.int32)
+        copies = dead_letter_copies(
+            batch, topic=topic, group=group, cause=TRIES, attempts=tried, now_ms=now_ms, own_ids=True
+        )
+        self._lifecycle.prepare_listing(copies)
+        return copies
 
     def all(self, topic: str | None = None) -> list[Group]:
         """The groups, of one topic or of all, by name; without the broker's own."""

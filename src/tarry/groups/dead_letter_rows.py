@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from tarry.base.dead_topics import DEAD_LETTER_GROUP, dead_topic
 from tarry.base.message import UNNUMBERED
-from tarry.base.reserved import FIRST, ONLY, first_places, rewritten, values_of
+from tarry.base.reserved import DEAD_ID, FIRST, ONLY, first_places, rewritten, values_of
 from tarry.base.types import Int32s, Int64s
 
 TRIES, EXPIRED = "tries", "expired"
@@ -22,12 +22,19 @@ _BEFORE = r"^tarry\.(dead\..*|only|first)$"
 
 
 def dead_letter_copies(
-    batch: pa.RecordBatch, *, topic: str, group: str, cause: str, attempts: Int32s, now_ms: int
+    batch: pa.RecordBatch,
+    *,
+    topic: str,
+    group: str,
+    cause: str,
+    attempts: Int32s,
+    now_ms: int,
+    own_ids: bool = False,
 ) -> pa.RecordBatch:
     """Copies of messages (:data:`tarry.base.message.SCHEMA`) for the dead letters of ``group``, due at once.
 
     ``attempts``: how many times each was handed out. Body, key, tag, id, tries, born_ms and properties are kept; expiry
-    and repetition are not.
+    and repetition are not. ``own_ids``: the ids are the copies', by which a second copy is known.
     """
     properties = rewritten(
         batch.column("properties"),
@@ -40,6 +47,7 @@ def dead_letter_copies(
             "tarry.dead.due_ms": _texts(batch.column("due_ms").to_numpy()),
             "tarry.dead.at_ms": str(now_ms),
             "tarry.dead.seq": _texts(batch.column("seq").to_numpy()),
+            **({DEAD_ID: "own"} if own_ids else {}),
         },
     )
     return _unnumbered(batch, dead_topic(topic, group), np.full(batch.num_rows, now_ms, np.int64), properties)

@@ -46,6 +46,9 @@ class Subscription:
     def poll(self, rows_max: int) -> tuple[pa.RecordBatch | None, float | None]:
         return self._delivery.poll(self._holder, rows_max)
 
+    def withdraw(self) -> None:
+        pass
+
     def fetch(self, rows_max: int = ROWS_MAX, wait_s: float | None = None) -> pa.RecordBatch | None:
         return self._delivery.fetch(self._holder, rows_max, wait_s)
 
@@ -122,6 +125,10 @@ class Group:
     @property
     def closed(self) -> bool:
         return self._state.closed
+
+    @property
+    def gathers(self) -> bool:
+        return False
 
     @property
     def waits_for_acks(self) -> bool:

@@ -12,7 +12,7 @@ from functools import partial
 
 import numpy as np
 
-from tarry.api.consuming import OnResult
+from tarry.api.consuming import OnLease, OnResult, OnSettled
 from tarry.base.errors import StaleLeaseError, TarryError
 from tarry.base.types import Int64s, Mask
 from tarry.groups.copier import DeadLetterCopier
@@ -57,20 +57,19 @@ class LeaseManager:
             answer()
         return count
 
-    def ack_each(self, leases: Int64s, offsets: Int64s, on_result: OnResult) -> Mask:
+    def ack_each(self, leases: Int64s, offsets: Int64s, on_settled: OnSettled) -> None:
         """See :meth:`tarry.api.consuming.ConsumerGroup.ack_each`."""
         self._services.journal.check_room()
         ticket = self._services.ticket()
         with self._state.lock:
             held, by_lease = self._state.leases.find_each(leases, offsets)
             _, entries = self._settle(by_lease)
-            answer = self._record(entries, ticket, 0, len(offsets), on_result)
+            answer = self._record(entries, ticket, 0, len(offsets), partial(_answer_each, on_settled, held))
             more = self._has_more()
         if more:
             self._news.notify()
         if answer is not None:
             answer()
-        return held
 
     def _has_more(self) -> bool:
         """After an acknowledgement, with the lock held: whether it may let a consumer that waits have something. To
@@ -185,10 +184,11 @@ class LeaseManager:
         with self._state.lock:
             return self._state.leases.extend(leases, offsets, self._services.clock.now_ms() + lease_ms)
 
-    def change_lease(self, lease: int, offset: int, lease_ms: int) -> int | None:
+    def change_lease(self, lease: int, offset: int, lease_ms: int, on_lease: OnLease) -> None:
         """See :meth:`tarry.api.consuming.ConsumerGroup.change_lease`."""
         with self._state.lock:
-            return self._state.leases.split_off(lease, offset, self._services.clock.now_ms() + lease_ms)
+            number = self._state.leases.split_off(lease, offset, self._services.clock.now_ms() + lease_ms)
+        on_lease(number)
 
     def renew(self, holder: Holder, held_ms_max: int) -> int:
         """See :meth:`tarry.api.consuming.Subscription.renew`."""
@@ -255,3 +255,7 @@ class LeaseManager:
 
 def _answer(on_result: OnResult, stale: StaleLeaseError, failure: TarryError | None) -> None:
     on_result(failure or stale)
+
+
+def _answer_each(on_settled: OnSettled, held: Mask, failure: TarryError | None) -> None:
+    on_settled(held if failure is None else failure)

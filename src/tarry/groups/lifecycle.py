@@ -67,9 +67,14 @@ class GroupLifecycle:
         """Schedule copies of messages for the dead letters of their group; see
         :data:`tarry.groups.services.ScheduleRows`.
         """
-        # The group that lists them first: its entry is in the journal before any that could let go of the copies.
-        self.get_or_create(copies.column("topic")[0].as_py(), DEAD_LETTER_GROUP)
+        self.prepare_listing(copies)
         self._schedule(copies, on_result)
+
+    def prepare_listing(self, copies: pa.RecordBatch) -> None:
+        """Make the group that lists these copies, if there is none. Before they are scheduled: so its entry is in the
+        journal before any that could let go of them.
+        """
+        self.get_or_create(copies.column("topic")[0].as_py(), DEAD_LETTER_GROUP)
 
     def configure(self, control: GroupControl, changes: dict[str, object]) -> None:
         """Change settings of a group (None: as it is), durably when it returns."""

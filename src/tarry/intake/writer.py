@@ -10,13 +10,13 @@ import pyarrow as pa
 
 from tarry.api.receipt import Accepted
 from tarry.base import handle
-from tarry.base.errors import DiskFullError, TarryError
+from tarry.base.errors import TarryError
 from tarry.base.message import concat, count_topics, kinds_of, numbered
 from tarry.intake.intake import Intake, tally
 from tarry.intake.segments import Segments, WrittenFrame
 from tarry.intake.submission import NO_ROWS, Submission, WriteBatch
 from tarry.log import frame
-from tarry.log.files import TRY_AGAIN, Buffer
+from tarry.log.files import TRY_AGAIN, Buffer, not_now
 
 FRAME_ROWS = 4096
 """Small submissions that wait together share a frame, up to about this many rows."""
@@ -78,9 +78,9 @@ class IntakeWriter:
                 raise
             if batch is not None:
                 batch.on_refused()
-            text = f"the disk of {self._segments.directory} is full ({error.strerror}): nothing was accepted; try again"
+            refusal = not_now(error, self._segments.directory, "nothing was accepted")
             for s in submissions:
-                s.refuse(DiskFullError(text))
+                s.refuse(refusal)
             return
         if frames:
             self._segments.sync()

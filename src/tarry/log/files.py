@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from tarry.base.descriptors import NONE_FREE, when_free
+from tarry.base.errors import DiskFullError, OverloadedError, TarryError
 from tarry.base.histogram import Durations
 
 Buffer = bytes | bytearray | memoryview
@@ -19,6 +20,17 @@ DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 TRY_AGAIN = (*DISK_FULL, *NONE_FREE)
 """Errors of a file system that pass: what could not be written is written later, and nothing is broken."""
 _IOV_MAX = 512
+
+
+def not_now(error: OSError, place: Path, consequence: str) -> TarryError:
+    """What to answer where an error of :data:`TRY_AGAIN` kept something from being written at ``place``: what is
+    lacking, and the ``consequence``. Both are to be tried again.
+    """
+    if error.errno in DISK_FULL:
+        return DiskFullError(f"the disk of {place} is full ({error.strerror}): {consequence}; try again")
+    return OverloadedError(
+        f"no file can be opened in {place}, for no descriptor is free ({error.strerror}): {consequence}; try again"
+    )
 
 
 class AppendFile(Protocol):

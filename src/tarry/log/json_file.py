@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tarry.base.errors import CorruptError, DiskFullError
-from tarry.log.files import TRY_AGAIN, Files
+from tarry.base.errors import CorruptError
+from tarry.log.files import TRY_AGAIN, Files, not_now
 
 
 def write_json(files: Files, path: Path, version: int, fields: Mapping[str, Any]) -> None:
@@ -24,7 +24,7 @@ def change_json(files: Files, path: Path, version: int, fields: Mapping[str, Any
     """:func:`write_json`, of what somebody asked to be changed. ``mode``: the file's, where it has secrets in it.
 
     Raises:
-        DiskFullError: nothing was changed; it may be tried again.
+        DiskFullError, OverloadedError: nothing was changed; it may be tried again.
     """
     try:
         if mode is not None:
@@ -33,9 +33,7 @@ def change_json(files: Files, path: Path, version: int, fields: Mapping[str, Any
     except OSError as error:
         if error.errno not in TRY_AGAIN:
             raise
-        raise DiskFullError(
-            f"{path} cannot be written now ({error.strerror}): nothing was changed; try again later"
-        ) from error
+        raise not_now(error, path, "nothing was changed") from error
 
 
 def _make_private(path: Path, mode: int) -> None:

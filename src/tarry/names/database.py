@@ -163,8 +163,13 @@ class Database:
     def close(self) -> None:
         self._closed = True
         db, self._db = self._db, None
-        if db is not None:
+        if db is None:
+            return
+        try:
             db.close()
+        except Exception as error:  # noqa: BLE001 - RocksDB's bindings raise nothing more specific
+            # Its own threads met damage. What was synced is in the files, and the next start looks at them.
+            log.warning("%s was closed with an error: %s", self.directory, str(error).partition("\n")[0])
 
     def discard(self) -> None:
         """Close it, and delete what is on disk."""

@@ -21,6 +21,7 @@ from tarry.base.errors import CorruptError
 from tarry.base.message import Kind, cancelled_seqs, kinds_of
 from tarry.base.placement import ANY_CORE, Placement
 from tarry.base.properties import has_none
+from tarry.base.reserved import DEAD_ID
 from tarry.base.types import Int64s, Mask
 from tarry.log.files import Files
 from tarry.names import encoding
@@ -253,11 +254,15 @@ def _put(changes: WriteBatch, entries: Iterable[tuple[bytes, Entry]]) -> None:
 
 
 def _copies(batch: pa.RecordBatch) -> set[int]:
-    """Dead letters, and what was respawned: they have the names of the messages that they are copies of, which may
-    have been given to others since.
+    """Dead letters, but for those with ids of their own, and what was respawned: they have the names of the messages
+    that they are copies of, which may have been given to others since.
     """
     properties = batch.column("properties")
     if has_none(properties):
         return set()
     rows = enumerate(properties.to_pylist())
-    return {row for row, pairs in rows if pairs and any(name.startswith(_COPIED) for name, _ in pairs)}
+    return {row for row, pairs in rows if pairs and _is_copy([name for name, _ in pairs])}
+
+
+def _is_copy(names: list[str]) -> bool:
+    return DEAD_ID not in names and any(name.startswith(_COPIED) for name in names)

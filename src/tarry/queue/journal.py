@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tarry.base.errors import DiskFullError, OverloadedError, TarryError
+from tarry.base.errors import OverloadedError, TarryError
 from tarry.base.placement import ANY_CORE, Placement
 from tarry.log import frame
 from tarry.log.commit import GroupCommit, as_tarry_error
-from tarry.log.files import TRY_AGAIN, Files, sync_directory
+from tarry.log.files import TRY_AGAIN, Files, not_now, sync_directory
 from tarry.log.frame import LogKind
 from tarry.log.segment import SegmentReader, SegmentWriter, list_segments, segment_path
 from tarry.queue.entries import SCHEMA, Entry, from_batch, to_batch
@@ -157,7 +157,7 @@ class Journal:
             if failure.errno not in TRY_AGAIN:
                 raise
             self._owe(entries)
-            error = self._disk_full()
+            error = self._not_durable(failure)
         else:
             error = self._after_append()
         with self._count_lock:
@@ -170,8 +170,9 @@ class Journal:
         """All is written, or in the snapshot that is owed; why it is not durable, if it is not."""
         if self._owes_snapshot:
             # Nothing is appended behind what is missing: order counts.
-            self._owes_snapshot = not self._roll()
-            return self._disk_full() if self._owes_snapshot else None
+            failure = self._roll()
+            self._owes_snapshot = failure is not None
+            return None if failure is None else self._not_durable(failure)
         self._owed = []
         self.position = self._writer.base, self._writer.sync()
         if self._writer.size >= self._roll_bytes:
@@ -186,16 +187,16 @@ class Journal:
         else:
             self._owed += entries
 
-    def _disk_full(self) -> DiskFullError:
-        return DiskFullError(f"the disk of {self._directory} is full: the acknowledgement is not durable yet")
+    def _not_durable(self, failure: OSError) -> TarryError:
+        return not_now(failure, self._directory, "the acknowledgement is not durable yet")
 
     def _append(self, entries: list[Entry], kind: int = 0) -> None:
         batch = to_batch(entries)
         self._writer.append(frame.encode(batch, base=0, kind=kind, durable_to=self._writer.durable))
 
-    def _roll(self) -> bool:
-        """Begin a new file with what is true now; False where the disk is too full for that. The old files go only
-        when it is durable.
+    def _roll(self) -> OSError | None:
+        """Begin a new file with what is true now; why it cannot be now, where the disk is too full for that or no
+        descriptor is free. The old files go only when it is durable.
         """
         old = self._writer
         try:
@@ -203,7 +204,7 @@ class Journal:
         except OSError as error:
             if error.errno not in TRY_AGAIN:
                 raise
-            return False
+            return error
         self._writer = fresh
         # The snapshot is taken after the last entry of the old file was written, and later entries follow it in the new
         # one. The state may be ahead of the entries written (they are queued): replaying them again changes nothing.
@@ -220,13 +221,13 @@ class Journal:
             fresh.close()
             self._files.remove(fresh.path)
             sync_directory(self._directory)
-            return False
+            return error
         self.position = fresh.base, fresh.sync()
         old.close()
         # A snapshot may be larger than a segment; then one for each commit would be most of the writing.
         self._roll_bytes = max(self._segment_bytes_max, 2 * fresh.size)
         self._remove_before(fresh.base)
-        return True
+        return None
 
     def _remove_before(self, base: int) -> None:
         for older in list_segments(self._directory):

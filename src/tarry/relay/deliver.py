@@ -71,18 +71,17 @@ def marker_of(place: Reached, shards: int) -> Marker:
     return Marker(place.t, {"t": place.t, "v": place.v, "shards": shards})
 
 
-ReadAheadRows = Callable[[int, int, int], Iterator[ReadyRecords]]
-"""Records that were read before they were due: of a shard, due after the second argument and by the third."""
+ReadAheadRows = Callable[[int, int], Iterator[ReadyRecords]]
+"""Records of the shard that were read before they were due: due after the first argument and by the second."""
 
 
 class DeliverWork:
-    """The work on plans, in a task or in the driver. Threads may call it at the same time, for different shards."""
+    """The work on the plans of one shard."""
 
     def __init__(self, settings: RelaySettings, root: str) -> None:
         self._settings = settings
         self._root = root
-        self._cancels: dict[int, Cancels] = {}
-        """By shard: shards work side by side, and each has its own list of files."""
+        self._cancels = Cancels()
 
     def __call__(self, plan: DeliverPlan, writers: KafkaWriters, ahead: ReadAheadRows | None = None) -> ShardResult:
         """Deliver. ``ahead`` is needed for a plan that says so.
@@ -111,7 +110,7 @@ class DeliverWork:
         if marker == end:
             return done
         dues = []
-        cancels = self._cancels.setdefault(plan.shard, Cancels())
+        cancels = self._cancels
         cancels.load(self._root, plan.cancelled)
         for ready in self._records(plan, start, end, ahead):
             alive, records = cancels.alive(ready.batch), ready.records
@@ -134,7 +133,7 @@ class DeliverWork:
             yield ReadyRecords.of(self._settings, batch)
         if plan.ahead:
             assert ahead is not None
-            yield from ahead(plan.shard, start.t, end.t)
+            yield from ahead(start.t, end.t)
 
     def rows(self, plan: DeliverPlan, start: Reached, end: Reached) -> Iterator[pa.RecordBatch]:
         """What a shard reads to deliver from ``start`` to ``end``, by due time: first what came late, then the others,

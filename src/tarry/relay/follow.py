@@ -1,79 +1,84 @@
-"""Following the clock: the deliveries of the driver, one after the other, each from the place that the last reached.
+"""Following the clock and the store: the deliveries of one shard, one after the other, each from the place that the
+last reached.
 
-A Spark batch of the deliver query takes about 400 ms before and after what it does. So a batch is a stretch of time, in
-which the driver delivers every ``deliver_interval_ms``; and as the markers in Kafka say how far each shard has got,
-nothing depends on where Spark believes a batch ends. What is too much for the driver, after an hour's pause or in a
-herd that does not fit its memory, goes through Spark's tasks.
+It begins where the shard's marker is, and needs nobody to plan for it: what is due is in the store, up to where it was
+delivered is in the marker. What is too much for the memory, after an hour's pause or in a large herd, is not read
+ahead but handed on from the store, in several transactions where it is more than one may hold.
 """
 
 from __future__ import annotations
 
 import logging
-import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from typing import Protocol
 
 from tarry.base.clock import Clock, SystemClock
-from tarry.relay.deliver import DeliverPlan, reached
+from tarry.relay.deliver import DeliverPlan, ReadAheadRows
 from tarry.relay.files import File, FileTracker, Reached
-from tarry.relay.markers import markers_of
 from tarry.relay.read_ahead import ReadAhead
-from tarry.relay.runner import Runner
 from tarry.relay.schedule import ShardResult
 from tarry.relay.settings import RelaySettings
-from tarry.relay.table import RelayStore
 
 log = logging.getLogger(__name__)
 
 REFRESH_MS = 60_000
-"""A shard without work commits its place every so often, so that no marker falls far behind."""
+"""A shard without work commits its place every so often, where somebody waits for that: files are removed, versions of
+the store forgotten, when all shards are past them.
+"""
 IDLE_MS = 3_600_000
-"""Where nothing is due, the places move on so often: versions that are a day old leave the store's log, and a place
-must not be one of them.
+"""Where nothing is due at all, the place moves on so often: versions that are a day old leave the store's log, and a
+place must not be one of them.
 """
 BEHIND_MS = 1_000
-"""A delivery that is behind by more than this checks whether it is too much for the driver."""
+"""A delivery that is behind by more than this checks whether it is too much for the memory."""
+SETTLE_MS_MAX = 5_000
+"""A moment to settle at that is further away is by another clock than this one."""
+
+Deliver = Callable[[DeliverPlan, ReadAheadRows], ShardResult]
+"""Does one delivery; when it returns, the marker is at the plan's end."""
+
+
+class Stop(Protocol):
+    """What ends the following: an event, or the connection to the driver."""
+
+    def is_set(self) -> bool: ...
+    def wait(self, timeout: float) -> object: ...
 
 
 class Follower:
-    """Delivers, from one thread; ``places`` is where the shards are. After an error it is not used any more; a new one
-    begins where the markers are.
+    """Delivers for one shard, from one thread; ``place`` is where its marker is. After an error it is not used any
+    more; a new one begins where the marker is.
     """
 
     def __init__(
         self,
         settings: RelaySettings,
-        store: RelayStore,
-        runner: Runner,
-        places: Sequence[Reached],
+        root: str,
+        shard: int,
+        deliver: Deliver,
+        place: Reached,
         clock: Clock | None = None,
     ) -> None:
-        self._settings, self._store, self._runner = settings, store, runner
+        self._settings, self._shard, self._run = settings, shard, deliver
         self._clock = clock or SystemClock()
-        self.place = Reached(min(p.t for p in places), min(p.v for p in places))
-        # A marker may be ahead of a clock that was set back: nothing more is due before the clock is there again.
-        self._not_before_ms = max(p.t for p in places)
-        self._moved_ms = self.place.t
-        """When all shards committed their places."""
-        self._committed_v = self.place.v
-        """The version that all of them have committed, at least."""
-        self._tracker = FileTracker(store.root, settings.store_shard, self.place.v)
-        self._ahead = ReadAhead(settings, store.root, self.place.t)
-        self._together = False
-        """Whether the shards are at one place. They are not where one had begun and another had not."""
+        self.place = self.committed = place
+        """``committed`` is in the marker; ``place`` may be ahead of it, where there was nothing to deliver."""
+        self._rows_max = settings.direct_rows_max // settings.shards
+        self._tracker = FileTracker(root, settings.store_shard, place.v)
+        self._ahead = ReadAhead(settings, root, shard, place.t)
+        self._until_ms: int | None = None
 
-    def follow(
-        self, until: float, interval_s: float, stop: threading.Event, on_result: Callable[[list[ShardResult]], None]
-    ) -> None:
-        """Deliver what falls due until ``stop``, or until the monotonic clock shows ``until``. ``on_result`` gets what
-        each step did.
+    def follow(self, interval_s: float, stop: Stop, on_result: Callable[[ShardResult], None]) -> None:
+        """Deliver what falls due until ``stop``. ``on_result`` gets what each step did.
 
         Raises:
             TarryError, OSError: Kafka or the store is away, or somebody else delivers.
         """
-        while not stop.is_set() and (now := time.monotonic()) < until:
+        while not stop.is_set():
+            now = time.monotonic()
             done = self.step()
-            if done:
+            if done is not None:
                 on_result(done)
             while (left := now + interval_s - time.monotonic()) > 0 and not stop.is_set():
                 if not self.read_ahead():
@@ -83,22 +88,35 @@ class Follower:
         """Read one piece of what falls due soon; false where there is none left, or no room for more."""
         return self._ahead.more(self._tracker, self._clock.now_ms())
 
-    def settle(self) -> None:
-        """Have all shards commit one place, so that there may be more or fewer of them next time."""
-        if self._together:
-            self._runner.run(self._plans(self.place, all_of_them=True), direct=True)
+    def settle(self, until_ms: int) -> None:
+        """Deliver until exactly this moment, and commit the place: so all shards come to one place, and there may be
+        more or fewer of them next time. Only when nothing is committed to the store any more, so that they all find
+        the same version.
+        """
+        if self.place.t > until_ms or until_ms - self._clock.now_ms() > SETTLE_MS_MAX:
+            log.warning("shard %d is at %s and does not settle at %d", self._shard, self.place, until_ms)
+            return
+        while (left := self._clock.seconds_until(until_ms)) > 0:
+            time.sleep(left)
+        self._until_ms = until_ms
+        self.step()
+        while self.place.t < until_ms or self._tracker.held_up:
+            self.step()
+        if self.committed != self.place:
+            self._commit(self._plan(self.place, ahead=False, always=True))
 
-    def step(self) -> list[ShardResult]:
+    def step(self) -> ShardResult | None:
         """Deliver what is due now, if anything, as far as one step goes."""
-        now_ms = self._clock.now_ms()
-        if now_ms < max(self.place.t, self._not_before_ms):
-            return []
+        now_ms = self._clock.now_ms() if self._until_ms is None else self._until_ms
+        # A marker may be ahead of a clock that was set back: nothing more is due before the clock is there again.
+        if now_ms < self.place.t:
+            return None
         self._take_up_versions()
-        if not self._together or self._late() > self._settings.direct_rows_max:
+        if self._late() > self._rows_max:
             return self._step_from_store(now_ms)
         reading = True
         while self._ahead.until_ms < now_ms and reading and not self._ready(min(now_ms, self._ahead.until_ms)):
-            if now_ms - self._ahead.until_ms > BEHIND_MS and self._count(now_ms) > self._settings.direct_rows_max:
+            if now_ms - self._ahead.until_ms > BEHIND_MS and self._count(now_ms) > self._rows_max:
                 return self._step_from_store(now_ms)
             reading = self._ahead.more(self._tracker, now_ms)
         if not reading and self._ahead.until_ms <= self.place.t:
@@ -110,35 +128,38 @@ class Follower:
     def _take_up_versions(self) -> None:
         """Take up new versions of the store."""
         before = self._tracker.version
-        # Files that are rewritten count as old: a rewrite is taken up when all that went into it was old for whoever
-        # begins anew, at the markers.
-        if self._tracker.follow(Reached(self.place.t, self._committed_v)):
+        # Files that are rewritten count as old: a rewrite is taken up when all of this shard that went into it was old
+        # for whoever begins anew, at the marker.
+        if self._tracker.follow(Reached(self.place.t, self.committed.v)):
             new = [file for file in self._tracker.files.values() if file.version > before]
             self._ahead.add_files(self._tracker, new, self.place.t)
 
     def _ready(self, until_ms: int) -> bool:
-        return any(self._ahead.count(shard, self.place.t, until_ms) for shard in range(self._settings.shards))
+        return self._ahead.count(self.place.t, until_ms) > 0
+
+    def _wanted(self, end: Reached) -> list[File]:
+        files, shards = self._tracker.wanted(self.place, end), self._settings.shards
+        return [file for file in files if self._shard in file.shards(shards)]
 
     def _count(self, until_ms: int) -> int:
         end = Reached(until_ms, self._tracker.version)
-        return sum(self._tracker.count(file, self.place, end) for file in self._tracker.wanted(self.place, end))
+        return sum(self._tracker.count(file, self.place, end) for file in self._wanted(end))
 
     def _late(self) -> int:
         """How many rows were due already when they came: only a new version of the store has any."""
         return self._count(self.place.t) if self._tracker.version > self.place.v else 0
 
-    def _step_from_store(self, now_ms: int) -> list[ShardResult]:
+    def _step_from_store(self, now_ms: int) -> ShardResult | None:
         rows, end_ms = self._count(now_ms), now_ms
         if rows > self._settings.batch_rows_max:
             end_ms = self._shorter(now_ms)
         done = self._deliver(Reached(end_ms, self._tracker.version), ahead=False)
         self._ahead.begin(self.place.t)
-        self._together = True
         return done
 
     def _shorter(self, end_ms: int) -> int:
         """The longest step with no more rows than a batch may have; of one millisecond at least, however many."""
-        first = low = max(self.place.t, self._not_before_ms)
+        first = low = self.place.t
         high = end_ms
         while high - low > 1:
             middle = (low + high) // 2
@@ -148,42 +169,39 @@ class Follower:
                 high = middle
         return low if low > first else high
 
-    def _deliver(self, end: Reached, *, ahead: bool) -> list[ShardResult]:
+    def _deliver(self, end: Reached, *, ahead: bool) -> ShardResult | None:
         """``ahead``: what is due after the place was read ahead."""
-        plans = self._plans(end, ahead=ahead)
-        minute = end.t // REFRESH_MS != self._moved_ms // REFRESH_MS
-        if self._tracker.held_up or (minute and (plans or end.t - self._moved_ms >= IDLE_MS)):
-            plans = self._plans(end, ahead=ahead, all_of_them=True)
+        plan = self._plan(end, ahead=ahead, always=self._tracker.held_up or self._is_waited_for(end))
         # A place without rows needs no commit: from any place before it there is nothing to deliver either.
-        done = self._runner.run(plans, direct=ahead, ahead=self._ahead.between)
+        done = None if plan is None else self._commit(plan)
         self.place = end
-        if len(plans) == self._settings.shards:
-            self._moved_ms, self._committed_v = end.t, end.v
-            self._store.delivered = end
         self._ahead.drop_until(end.t)
         return done
 
-    def _plans(self, end: Reached, *, ahead: bool = False, all_of_them: bool = False) -> list[DeliverPlan]:
-        begin, tracker, shards = self.place, self._tracker, range(self._settings.shards)
-        files: dict[int, list[File]] = {shard: [] for shard in shards}
-        counts = {shard: self._ahead.count(shard, begin.t, end.t) if ahead else 0 for shard in shards}
+    def _commit(self, plan: DeliverPlan | None) -> ShardResult:
+        assert plan is not None
+        done = self._run(plan, self._ahead.between)
+        self.committed = plan.end
+        return done
+
+    def _is_waited_for(self, end: Reached) -> bool:
+        behind_ms = end.t - self.committed.t
+        if end.t // REFRESH_MS == self.committed.t // REFRESH_MS:
+            return False
+        passed = any(self.committed.t < file.due_max_ms <= end.t for file in self._tracker.files.values())
+        return passed or end.v > self.committed.v or behind_ms >= IDLE_MS
+
+    def _plan(self, end: Reached, *, ahead: bool, always: bool) -> DeliverPlan | None:
+        begin, tracker = self.place, self._tracker
+        rows, files = self._ahead.count(begin.t, end.t) if ahead else 0, []
         # Most steps need only what was read ahead, and no look at the files.
-        for file in tracker.wanted(begin, end) if not ahead or tracker.version > begin.v else ():
+        for file in self._wanted(end) if not ahead or tracker.version > begin.v else ():
             late = file.version > begin.v
             until = min(begin.t, end.t) if ahead else end.t
-            rows = tracker.count(file, begin, Reached(until, end.v)) if late or not ahead else 0
-            for shard in file.shards(self._settings.shards) if rows else ():
-                files[shard].append(file)
-                counts[shard] += rows
-        chosen = [shard for shard in shards if counts[shard] or all_of_them]
-        cancelled = tuple(tracker.cancelled(begin)) if chosen else ()
-        return [
-            DeliverPlan(shard, begin, end, tuple(files[shard]), cancelled, counts[shard], ahead) for shard in chosen
-        ]
-
-
-def places_of(settings: RelaySettings) -> list[Reached]:
-    """Where the shards are, by their markers: so a checkpoint that is lost is no loss."""
-    shards = [(settings.marker_topic, shard) for shard in range(settings.shards)]
-    markers = markers_of(settings, settings.deliver_group, shards)
-    return [reached(marker) or Reached(0, 0) for marker in markers.values()]
+            of_file = tracker.count(file, begin, Reached(until, end.v)) if late or not ahead else 0
+            if of_file:
+                files.append(file)
+                rows += of_file
+        if not rows and not always:
+            return None
+        return DeliverPlan(self._shard, begin, end, tuple(files), tuple(tracker.cancelled(begin)), rows, ahead)

@@ -1,30 +1,35 @@
-"""The driver: both queries in one Spark session, kept running for as long as the relay is wanted.
+"""The driver: the long tasks and the schedule query in one Spark session, kept running for as long as the relay is
+wanted.
 
-A query that fails (Kafka away, an executor lost) is started again after a pause that grows to a minute, for ever: its
-batch is repeated, and what the batch had done is recognised. The relay ends only where repeating cannot help: another
-relay of the same name is at work, or the settings do not fit.
+What fails (Kafka away, an executor lost) is started again after a pause that grows to a minute, for ever: a batch is
+repeated, and what it had done is recognised. The relay ends only where repeating cannot help: another relay of the same
+name is at work, or the settings do not fit.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import re
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tarry.base.errors import InvalidArgumentError, TarryError, UnavailableError
 from tarry.relay import upkeep
 from tarry.relay.clients import Admin, FencedError
+from tarry.relay.files import Reached
+from tarry.relay.long_tasks import HEALTHY_S, PAUSE_S_MAX, PAUSE_S_MIN, RIVALS_MAX, Launch, LongTasks, in_spark
 from tarry.relay.prepare import prepare
-from tarry.relay.queries import BatchWork, DeliverBatches, ScheduleBatches
+from tarry.relay.queries import ScheduleBatches
 from tarry.relay.rules import Rules
-from tarry.relay.runner import Runner
 from tarry.relay.settings import RelaySettings, RunOptions
 from tarry.relay.status import RelayStatus
 from tarry.relay.table import RelayStore
+from tarry.relay.tasks import Query
 from tarry.spark.runtime.conf import user_conf
 from tarry.spark.runtime.session import build_session, one_line
 from tarry.store import StaleCommitError
@@ -36,15 +41,19 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-PAUSE_S_MIN, PAUSE_S_MAX = 1.0, 60.0
-HEALTHY_S = 60.0
-RIVALS_MAX = 3
-"""So many takeovers within :data:`HEALTHY_S` of each other are those of another relay, not of an abandoned task."""
+T = TypeVar("T")
+
 LOOK_S = 0.5
+DELIVER_FIRST_S = 10.0
+"""So long everything else waits until the delivering tasks work. They may fail for as long as Kafka is away."""
+SLOTS_BESIDE = 4
+"""Slots for tasks that do not last: the schedule query's, and those of upkeep."""
+EXECUTOR_SLOTS = 4
+"""Of an executor on YARN or Kubernetes: the most that YARN allows by default."""
 
 
 class Relay:
-    """Both queries and their supervision. ``run`` once."""
+    """The tasks, the query and their supervision. ``run`` once."""
 
     def __init__(self, settings: RelaySettings, running: RunOptions, status: RelayStatus | None = None) -> None:
         # Sources and tasks run in other processes, with working directories of their own.
@@ -64,78 +73,119 @@ class Relay:
         threading.Thread(
             target=self._watch, args=(stop, on_status, store), name="tarry-relay-status", daemon=True
         ).start()
-        if not self._when_kafka_answers(stop, lambda: prepare(self.settings, store, self.running.checkpoint)):
-            return
-        spark = self.session()
-        try:
-            self.serve(spark, store, stop)
-        finally:
-            spark.stop()
+        # Spark takes seconds to start, and Kafka's answers do not need it.
+        with ThreadPoolExecutor(1, thread_name_prefix="tarry-relay-prepare") as pool:
+            prepared = pool.submit(
+                self._when_kafka_answers, stop, lambda: prepare(self.settings, store, self.running.checkpoint)
+            )
+            try:
+                self._serve_when_ready(store, stop, prepared)
+            finally:
+                stop.set()  # it may be waiting for Kafka
 
-    def serve(self, spark: SparkSession, store: RelayStore, stop: threading.Event) -> None:
-        """Keep both queries running in a session until ``stop``.
+    def serve(
+        self,
+        spark: SparkSession,
+        store: RelayStore,
+        stop: threading.Event,
+        places: Mapping[int, Reached],
+        launch: Launch | None = None,
+    ) -> None:
+        """Relay in a session until ``stop``. ``places`` are the shards', as :func:`prepare` found them; ``launch`` is
+        how the long tasks are run, in Spark's executors if nothing else is given.
 
         Raises:
             TarryError: repeating cannot help.
         """
-        runners = [Runner(spark, self.settings, store, deliver=deliver) for deliver in (False, True)]
-        works: list[BatchWork] = [
-            ScheduleBatches(self.settings, store, runners[0], self.status),
-            DeliverBatches(self.settings, self.running, store, runners[1], self.status),
-        ]
-        queries: list[_QueryRunner] = []
+        conf = spark.sparkContext.getConf()
+        host = conf.get("spark.driver.host") or "127.0.0.1"
+        address = (host, conf.get("spark.driver.bindAddress") or host)
+        status = self.status
+        tasks = LongTasks(launch or in_spark(spark), address, self.settings, self.running, store, status, places)
+        batches = ScheduleBatches(self.settings, store, tasks, status)
+        query: _QueryRunner | None = None
         try:
-            queries += [_QueryRunner(self, spark, work) for work in works]
+            # What falls due now comes first: all that starts beside it would take the processor from it.
+            tasks.start(Query.DELIVER)
+            tasks.wait(Query.DELIVER, DELIVER_FIRST_S)
+            tasks.start(Query.SCHEDULE)
+            query = _QueryRunner(self, spark, batches)
             with upkeep.beside(spark, store, self.running.compact_interval_ms):
                 while not stop.wait(LOOK_S):
-                    for query in queries:
-                        query.look()
+                    query.look()
+                    tasks.look()
         finally:
-            for query in queries:
+            if query is not None:
                 query.stop()
-            for work in works:
-                work.close()
+            if not batches.end():
+                log.warning("the last batch does not end; the shards may be left at different places")
+            tasks.close()
 
     def session(self) -> SparkSession:
         """Spark, as a relay needs it."""
-        # Tasks wait for Kafka and the disk most of the time, and a delivery must not wait for them.
-        cores = max(4, 2 * (os.cpu_count() or 1))
+        # The long tasks, which wait for Kafka and the clock most of the time, and what else there is: the schedule
+        # query, and upkeep.
+        slots = 2 * self.settings.shards + max(SLOTS_BESIDE, os.cpu_count() or 1)
         return build_session(
             name=f"tarry relay {self.settings.name}",
-            master=f"local[{cores}]" if self.running.master == "local[*]" else self.running.master,
+            master=f"local[{slots}]" if self.running.master == "local[*]" else self._checked_master(),
             memory=self.running.memory,
             work=self.running.checkpoint.with_name(f".{self.running.checkpoint.name}.spark-tmp"),
-            settings={"spark.scheduler.mode": "FAIR"},
+            settings={
+                "spark.scheduler.mode": "FAIR",
+                "spark.python.daemon.module": "tarry.relay.daemon",
+                **_enough(self.running.master, 2 * self.settings.shards + SLOTS_BESIDE),
+            },
             conf=self._conf,
         )
 
-    def start(self, spark: SparkSession, name: str, on_batch: Callable[[DataFrame, int], None]) -> StreamingQuery:
-        """Start a query, from its checkpoint or from where the store and the markers are."""
-        from tarry.relay.sources import DeliverSource, ScheduleSource
+    def start(self, spark: SparkSession, on_batch: Callable[[DataFrame, int], None]) -> StreamingQuery:
+        """Start the schedule query, from its checkpoint or from where the store is."""
+        from tarry.relay.sources import ScheduleSource
 
-        source = ScheduleSource if name == ScheduleBatches.name else DeliverSource
-        interval_ms = self.running.schedule_interval_ms if source is ScheduleSource else 0
-        spark.dataSource.register(source)
-        spark.sparkContext.setLocalProperty("spark.scheduler.pool", name)  # of the query's thread, too
+        spark.dataSource.register(ScheduleSource)
+        spark.sparkContext.setLocalProperty("spark.scheduler.pool", "plan")  # of the query's thread, too
         return (
-            spark.readStream.format(source.name())
+            spark.readStream.format(ScheduleSource.name())
             .option("settings", self.settings.to_json())
             .load()
-            .writeStream.queryName(f"{self.settings.name}-{name}")
+            .writeStream.queryName(f"{self.settings.name}-{Query.SCHEDULE}")
             .foreachBatch(on_batch)
-            .option("checkpointLocation", (self.running.checkpoint / name).as_uri())
-            .trigger(processingTime=f"{interval_ms} milliseconds")
+            .option("checkpointLocation", (self.running.checkpoint / Query.SCHEDULE).as_uri())
+            .trigger(processingTime=f"{self.running.schedule_interval_ms} milliseconds")
             .start()
         )
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
-    def _when_kafka_answers(self, stop: threading.Event, action: Callable[[], None]) -> bool:
-        """Do ``action`` as soon as Kafka can be reached; false when ``stop`` came before."""
+    def _serve_when_ready(
+        self, store: RelayStore, stop: threading.Event, prepared: Future[dict[int, Reached] | None]
+    ) -> None:
+        spark = self.session()
+        self.status.on_moment("session_ms")
+        try:
+            places = prepared.result()
+            if places is not None:
+                self.serve(spark, store, stop, places)
+        finally:
+            spark.stop()
+
+    def _checked_master(self) -> str:
+        master, slots = self.running.master, 2 * self.settings.shards + 1
+        given = re.fullmatch(r"local(?:\[(\d+).*\])?", master)
+        if given is not None and int(given[1] or 1) < slots:
+            raise InvalidArgumentError(
+                f"master {master!r} has too few slots for {self.settings.shards} shards, of two long tasks each; "
+                f"allowed: local[*], or local[{slots}] and more"
+            )
+        return master
+
+    def _when_kafka_answers(self, stop: threading.Event, action: Callable[[], T]) -> T | None:
+        """Do ``action`` as soon as Kafka can be reached; None when ``stop`` came before."""
         pause_s = PAUSE_S_MIN
         while not stop.is_set():
             try:
-                action()
+                done = action()
             except UnavailableError as error:
                 self.status.on_kafka(one_line(error))
                 log.warning("waiting: %s; next try in %g s", error, pause_s)
@@ -143,8 +193,8 @@ class Relay:
                 pause_s = min(2 * pause_s, PAUSE_S_MAX)
             else:
                 self.status.on_kafka(None)
-                return True
-        return False
+                return done
+        return None
 
     def _watch(self, stop: threading.Event, on_status: Callable[[dict[str, Any]], None], store: RelayStore) -> None:
         admin, rules = Admin(self.settings), Rules(self.settings)
@@ -159,18 +209,31 @@ class Relay:
             on_status(self.status.as_dict())
 
 
-class _QueryRunner:
-    """Keeps one query running."""
+def _enough(master: str, slots: int) -> dict[str, str]:
+    """Settings for so many slots on a cluster: the first long tasks would take what there is by default, for ever, and
+    leave none to the others. They wait most of the time, so Kubernetes need not set a processor aside for each.
+    """
+    if master.startswith("spark://"):
+        return {"spark.cores.max": str(slots)}
+    return {
+        "spark.executor.cores": str(EXECUTOR_SLOTS),
+        "spark.executor.instances": str(-(-slots // EXECUTOR_SLOTS)),
+        "spark.kubernetes.executor.request.cores": "1",
+    }
 
-    def __init__(self, relay: Relay, spark: SparkSession, work: BatchWork) -> None:
+
+class _QueryRunner:
+    """Keeps the schedule query running."""
+
+    def __init__(self, relay: Relay, spark: SparkSession, work: ScheduleBatches) -> None:
         self._relay, self._spark, self._work = relay, spark, work
         self._error: Exception | None = None
         """Why the last batch failed: Spark wraps it in texts."""
         self._pause_s = PAUSE_S_MIN
         self._rivals = 0
         self._begun = time.monotonic()
-        self._query: StreamingQuery | None = relay.start(spark, work.name, self._on_batch)
-        relay.status.on_query(work.name, state="running")
+        self._query: StreamingQuery | None = relay.start(spark, self._on_batch)
+        relay.status.on_query(Query.SCHEDULE, state="running")
 
     def _on_batch(self, plans: DataFrame, batch_id: int) -> None:
         try:
@@ -191,11 +254,10 @@ class _QueryRunner:
             self._on_end(self._error, one_line(self._error or self._query.exception() or "it has ended"))
         elif time.monotonic() >= self._begun:
             self._begun, self._error = time.monotonic(), None
-            self._query = self._relay.start(self._spark, self._work.name, self._on_batch)
+            self._query = self._relay.start(self._spark, self._on_batch)
 
     def stop(self) -> None:
         """End the query."""
-        self._work.stop()
         if self._query is not None:
             self._query.stop()
 
@@ -207,9 +269,8 @@ class _QueryRunner:
             self._rivals += 1
         if isinstance(error, InvalidArgumentError) or self._rivals >= RIVALS_MAX:
             raise error or TarryError(text)
-        log.warning("the query %s has failed (%s); again in %g s", self._work.name, text, self._pause_s)
-        self._work.drop()
-        self._relay.status.on_restart(self._work.name, text)
+        log.warning("the schedule query has failed (%s); again in %g s", text, self._pause_s)
+        self._relay.status.on_restart(Query.SCHEDULE, text)
         self._query = None
         self._begun = time.monotonic() + self._pause_s
         self._pause_s = min(2 * self._pause_s, PAUSE_S_MAX)

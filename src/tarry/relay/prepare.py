@@ -1,4 +1,4 @@
-"""Before the queries start: checks that the store, Kafka's markers and Spark's checkpoint fit together.
+"""Before the tasks start: checks that the store, Kafka's markers and Spark's checkpoint fit together.
 
 The store holds how far Kafka was read, the markers in Kafka how far was delivered. A checkpoint that differs is
 discarded; it is never needed. Markers ahead of the store are of another store, and are refused.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import shutil
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +31,8 @@ DEAD_BYTES_MAX = "104857600"
 """Dead letters are what other topics refuse, with more headers."""
 
 
-def prepare(settings: RelaySettings, store: RelayStore, checkpoint: Path) -> None:
-    """Create the relay's topics, and check what is there.
+def prepare(settings: RelaySettings, store: RelayStore, checkpoint: Path) -> dict[int, Reached]:
+    """Create the relay's topics, and check what is there; where the shards are that have delivered before.
 
     Raises:
         InvalidArgumentError: the settings do not fit what was done with others before. CorruptError: the markers are of
@@ -44,19 +45,27 @@ def prepare(settings: RelaySettings, store: RelayStore, checkpoint: Path) -> Non
     take_over(settings)
     check_rules(settings, admin, store)
     version = store.snapshot().version
-    check_places(settings, delivered(settings), version)
+    places = delivered(settings)
+    check_places(settings, places, version)
     discard_unless(checkpoint / "schedule", lambda end, start: fits_store(end, start, store))
-    # The deliver query's offsets decide nothing, so its checkpoint stays, unless it is one of another store.
-    discard_unless(checkpoint / "deliver", lambda end, _: end["v"] <= version)
+    return places
 
 
 def take_over(settings: RelaySettings) -> None:
     """Take over all transactional ids: a driver or task that was left behind can commit nothing from now on."""
-    for group in (settings.schedule_group, settings.deliver_group):
-        writers = KafkaWriters(settings, group)
-        for shard in range(settings.shards) if settings.exactly_once else ():
-            writers.of(shard)
-        writers.close()
+    if not settings.exactly_once:
+        return
+    # Side by side: each takes up to half a second, and until then consumers wait for what was left open.
+    ids = [(group, n) for group in (settings.deliver_group, settings.schedule_group) for n in range(settings.shards)]
+    with ThreadPoolExecutor(len(ids), thread_name_prefix="tarry-relay-take-over") as pool:
+        for future in [pool.submit(_take_over, settings, *one) for one in ids]:
+            future.result()
+
+
+def _take_over(settings: RelaySettings, group: str, shard: int) -> None:
+    writers = KafkaWriters(settings, group)
+    writers.of(shard)
+    writers.close()
 
 
 def check_rules(settings: RelaySettings, admin: Admin, store: RelayStore) -> None:

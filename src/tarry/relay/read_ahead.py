@@ -39,17 +39,17 @@ class _Reader:
 
 
 class ReadAhead:
-    """Of all shards. Threads may ask for different shards at the same time, while none reads on."""
+    """Of one shard, with its part of the memory; from one thread."""
 
-    def __init__(self, settings: RelaySettings, root: str, start_ms: int) -> None:
-        self._settings, self._root = settings, root
-        self._rows_max = settings.direct_rows_max
+    def __init__(self, settings: RelaySettings, root: str, shard: int, start_ms: int) -> None:
+        self._settings, self._root, self._shard = settings, root, shard
+        self._rows_max, self._bytes_max = settings.direct_rows_max // settings.shards, BYTES_MAX // settings.shards
         self.begin(start_ms)
 
     def begin(self, start_ms: int) -> None:
         """Drop everything, and begin with what is due after ``start_ms``."""
         self._readers: list[_Reader] = []
-        self._ready: dict[int, list[ReadyRecords]] = {shard: [] for shard in range(self._settings.shards)}
+        self._ready: list[ReadyRecords] = []
         self._window_ms = start_ms
         self._rows = self._bytes = 0
 
@@ -59,7 +59,7 @@ class ReadAhead:
         return min((reader.done_ms for reader in self._readers), default=self._window_ms)
 
     def _full(self, times: int) -> bool:
-        return self._rows >= times * self._rows_max or self._bytes >= times * BYTES_MAX
+        return self._rows >= times * self._rows_max or self._bytes >= times * self._bytes_max
 
     def add_files(self, tracker: FileTracker, files: Iterable[File], start_ms: int) -> None:
         """Take up files that came later. Everything due by ``start_ms`` is delivered."""
@@ -89,45 +89,44 @@ class ReadAhead:
             reader.done_ms = max(reader.done_ms, batch.column("due_ms")[-1].as_py() - 1)
         return True
 
-    def between(self, shard: int, after_ms: int, until_ms: int) -> Iterator[ReadyRecords]:
-        """A shard's rows that are due in ``(after_ms, until_ms]``, by due time and seq."""
-        parts = [part for ready in self._ready[shard] if (part := ready.between(after_ms, until_ms)).records]
+    def between(self, after_ms: int, until_ms: int) -> Iterator[ReadyRecords]:
+        """The rows that are due in ``(after_ms, until_ms]``, by due time and seq."""
+        parts = [part for ready in self._ready if (part := ready.between(after_ms, until_ms)).records]
         parts.sort(key=lambda part: part.place(0))
         if all(a.place(-1) < b.place(0) for a, b in pairwise(parts)):
             yield from parts
         else:
             yield _merged(parts)
 
-    def count(self, shard: int, after_ms: int, until_ms: int) -> int:
+    def count(self, after_ms: int, until_ms: int) -> int:
         """How many rows :meth:`between` gives."""
-        spans = (np.searchsorted(r.due_ms, (after_ms, until_ms), "right") for r in self._ready[shard])
+        spans = (np.searchsorted(r.due_ms, (after_ms, until_ms), "right") for r in self._ready)
         return sum(int(high - low) for low, high in spans)
 
     def drop_until(self, until_ms: int) -> None:
         """Drop what is due by then: it is delivered."""
-        for shard, some in self._ready.items():
-            delivered = [ready for ready in some if ready.due_ms[-1] <= until_ms]
-            if delivered:
-                self._rows -= sum(ready.batch.num_rows for ready in delivered)
-                self._bytes -= sum(ready.batch.nbytes for ready in delivered)
-                self._ready[shard] = [ready for ready in some if ready.due_ms[-1] > until_ms]
+        delivered = [ready for ready in self._ready if ready.due_ms[-1] <= until_ms]
+        if delivered:
+            self._rows -= sum(ready.batch.num_rows for ready in delivered)
+            self._bytes -= sum(ready.batch.nbytes for ready in delivered)
+            self._ready = [ready for ready in self._ready if ready.due_ms[-1] > until_ms]
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
     def _read(self, tracker: FileTracker, files: Iterable[File], after_ms: int) -> None:
-        snapshot = snapshot_of(self._root, tracker.version, [f for f in files if f.bucket != CANCELLED])
+        shards = self._settings.shards
+        own = [f for f in files if f.bucket != CANCELLED and self._shard in f.shards(shards)]
+        snapshot = snapshot_of(self._root, tracker.version, own)
         batches = read_window(snapshot, Key(after_ms + 1, _LOWEST), self._window_ms + 1, batch_rows=PIECE_ROWS)
         self._readers.append(_Reader(batches, after_ms))
 
     def _add(self, batch: pa.RecordBatch) -> None:
-        shards = (batch.column("seq").to_numpy() >> OFFSET_BITS) % self._settings.shards
-        for shard, some in self._ready.items():
-            of_shard = shards == shard
-            if of_shard.any():
-                part = batch if of_shard.all() else batch.filter(pa.array(of_shard))
-                some.append(ReadyRecords.of(self._settings, part))
-                self._rows += part.num_rows
-                self._bytes += part.nbytes
+        of_shard = (batch.column("seq").to_numpy() >> OFFSET_BITS) % self._settings.shards == self._shard
+        if of_shard.any():
+            part = batch if of_shard.all() else batch.filter(pa.array(of_shard))
+            self._ready.append(ReadyRecords.of(self._settings, part))
+            self._rows += part.num_rows
+            self._bytes += part.nbytes
 
 
 def _merged(parts: list[ReadyRecords]) -> ReadyRecords:

@@ -108,7 +108,7 @@ class RunOptions:
     spark_conf_file: str = ""
     schedule_interval_ms: int = 500
     deliver_interval_ms: int = 50
-    deliver_batch_ms: int = 60_000
+    deliver_batch_ms: int = 600_000
     compact_interval_ms: int = 60_000
     status_interval_ms: int = 10_000
 

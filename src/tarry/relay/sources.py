@@ -1,13 +1,8 @@
-"""The streaming sources of both queries. A batch is one row, which says from where to where it goes: what is to be done
-is planned in the driver (``queries``).
+"""The streaming source of the schedule query: how far Kafka's source topics reach; its offset is that of ``positions``.
+A batch is one row, which says from where to where it goes: what is to be done is planned in the driver (``queries``).
 
-``tarry-relay-schedule``: how far Kafka's source topics reach; its offset is that of ``positions``. As long as there is
-nothing new, or Kafka is away, there is no batch, so that waiting is cheap. A partition that appears is taken up in a
-batch of its own, which fixes where it begins.
-
-``tarry-relay-deliver``: the clock. Its offset is ``{"t": clock, "v": version of the store}``, and there is always a new
-one: a batch is a stretch of time (``follow``). Only people and Spark read it; how far the shards have got is in their
-markers.
+As long as there is nothing new, or Kafka is away, there is no batch, so that waiting is cheap. A partition that appears
+is taken up in a batch of its own, which fixes where it begins.
 """
 
 from __future__ import annotations
@@ -20,7 +15,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-from deltalake import DeltaTable
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
 from tarry.base.clock import SystemClock
@@ -30,7 +24,6 @@ from tarry.relay.positions import Partition, Positions
 from tarry.relay.rules import Rules
 from tarry.relay.settings import RelaySettings
 from tarry.relay.table import RelayStore
-from tarry.store.place import Place
 
 log = logging.getLogger(__name__)
 
@@ -136,38 +129,3 @@ class ScheduleReader(DataSourceStreamReader):  # type: ignore[misc]
 
     def _store(self) -> RelayStore:
         return RelayStore.look(self._settings.store, shard=self._settings.store_shard)
-
-
-class DeliverSource(DataSource):  # type: ignore[misc]
-    """Option: ``settings``, as JSON."""
-
-    @classmethod
-    def name(cls) -> str:
-        return "tarry-relay-deliver"
-
-    def schema(self) -> str:
-        return SCHEMA
-
-    def streamReader(self, schema: Any) -> DeliverReader:  # noqa: N802 - Spark's name
-        return DeliverReader(RelaySettings.from_json(self.options["settings"]))
-
-
-class DeliverReader(DataSourceStreamReader):  # type: ignore[misc]
-    """Offsets are :class:`tarry.relay.files.Reached` as a dict."""
-
-    def __init__(self, settings: RelaySettings) -> None:
-        self._uri = Place.of(settings.store).uri
-        self._clock = SystemClock()
-
-    def initialOffset(self) -> dict[str, int]:  # noqa: N802
-        return {"t": 0, "v": 0}
-
-    def latestOffset(self, start: dict[str, int], *_: Any) -> dict[str, int]:  # noqa: N802
-        version = DeltaTable(self._uri, without_files=True).version()
-        return {"t": max(self._clock.now_ms(), start["t"] + 1), "v": max(version, start["v"])}
-
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
-        return [WholeBatch(json.dumps(start), json.dumps(end))]
-
-    def read(self, partition: WholeBatch) -> Iterator[pa.RecordBatch]:
-        return partition.rows()

@@ -24,11 +24,23 @@ class RelayStatus:
             query: {"state": "starting", "batches": 0, "restarts": 0, "error": None, "last_batch": None}
             for query in ("schedule", "deliver")
         }
-        self._process: dict[str, Any] = {"relay": name, "pid": os.getpid(), "started_ms": self._clock.now_ms()}
+        self._process: dict[str, Any] = {
+            "relay": name,
+            "pid": os.getpid(),
+            "started_ms": self._clock.now_ms(),
+            "session_ms": None,
+            "delivers_ms": None,
+        }
         self._kafka: dict[str, Any] = {"state": "starting", "error": None}
         self._counts: dict[str, int] = {}
         self._lag: int | None = None
         self.lateness_ms = Histogram()
+
+    def on_moment(self, name: str) -> None:
+        """A start has come so far: ``session_ms``, Spark's session is there; ``delivers_ms``, all shards deliver."""
+        with self._lock:
+            if self._process[name] is None:
+                self._process[name] = self._clock.now_ms()
 
     def on_query(self, name: str, **changes: Any) -> None:
         """The state of a query has changed."""

@@ -13,7 +13,8 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -140,28 +141,8 @@ class KafkaWriter:
             with errors("a transaction cannot be begun"):
                 self._producer.begin_transaction()
         self._open = True
-        produce, failed, alone = self._producer.produce, self._fail, self.alone
-        for number, record in enumerate(records):
-            if self._failed and self._exact:
-                return  # the transaction is spoilt
-            source, topic, key, value, headers, timestamp_ms = record
-            on_delivery = partial(failed, source, topic)
-            if topic in alone:
-                self._producer.flush()
-            while True:
-                try:
-                    # By position, which takes half of the time: partition -1 is any, timestamp 0 is now.
-                    produce(topic, value, key, -1, on_delivery, None, timestamp_ms or 0, list(headers))
-                    break
-                except BufferError:
-                    self._producer.poll(0.05)
-                except KafkaException as error:
-                    self._failed[source] = (topic, error.args[0])
-                    break
-            if topic in alone:
-                self._producer.flush()
-            elif not number & 1023:
-                self._producer.poll(0)
+        with self._errors("the records cannot be written"):
+            self._produce(records)
 
     def failures(self) -> dict[str, str]:
         """Wait until all is written; the records that Kafka will never accept: by source, the reason.
@@ -170,7 +151,7 @@ class KafkaWriter:
             TooLargeError: some are in batches that are too large; from now on each is sent alone. TarryError: it failed
             for another reason; a later attempt may succeed.
         """
-        with errors("the records cannot be written"):
+        with self._errors("the records cannot be written"):
             self._producer.flush()
         failed, self._failed = self._failed, {}
         large = {t for t, error in failed.values() if error.code() == KafkaError.MSG_SIZE_TOO_LARGE} - self.alone
@@ -199,7 +180,7 @@ class KafkaWriter:
             TopicPartition(*p, marker.offset, metadata=json.dumps(marker.data, separators=(",", ":")))
             for p, marker in markers.items()
         ]
-        with errors("the transaction cannot be committed"):
+        with self._errors("the transaction cannot be committed"):
             if not self._exact:
                 self.reader.commit(offsets=marked, asynchronous=False)
             else:
@@ -211,6 +192,44 @@ class KafkaWriter:
                 self._bounded(lambda: self._end(marked))
                 self._markers = {**committed, **markers}
         self._open = False
+
+    def _produce(self, records: Sequence[KafkaRecord]) -> None:
+        produce, failed, alone = self._producer.produce, self._fail, self.alone
+        for number, record in enumerate(records):
+            if self._failed and self._exact:
+                return  # the transaction is spoilt
+            source, topic, key, value, headers, timestamp_ms = record
+            on_delivery = partial(failed, source, topic)
+            if topic in alone:
+                self._producer.flush()
+            while True:
+                try:
+                    # By position, which takes half of the time: partition -1 is any, timestamp 0 is now.
+                    produce(topic, value, key, -1, on_delivery, None, timestamp_ms or 0, list(headers))
+                    break
+                except BufferError:
+                    self._producer.poll(0.05)
+                except KafkaException as error:
+                    self._failed[source] = (topic, error.args[0])
+                    break
+            if topic in alone:
+                self._producer.flush()
+            elif not number & 1023:
+                self._producer.poll(0)
+
+    @contextmanager
+    def _errors(self, what: str) -> Iterator[None]:
+        """As :func:`errors`, also where confluent-kafka (2.x) loses the error: it raises a fatal one, as that of a
+        producer that was fenced, inside of its callbacks, and the next callback makes a SystemError of it.
+        """
+        with errors(what):
+            try:
+                yield
+            except SystemError as error:
+                if isinstance(error.__cause__, KafkaException):
+                    raise error.__cause__ from error
+                self._producer.abort_transaction(CALL_TIMEOUT_S)  # raises the fatal error again
+                raise UnavailableError(f"{what}: {error}") from error
 
     def _end(self, marked: Sequence[TopicPartition]) -> None:
         self._producer.send_offsets_to_transaction(marked, self._group, CALL_TIMEOUT_S)

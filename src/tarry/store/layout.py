@@ -33,7 +33,7 @@ _YEAR_10000_MS = 253_402_300_800_000
 
 def label(due_min_ms: int, due_max_ms: int) -> str:
     """The smallest standard bucket that holds both instants and all between."""
-    if due_min_ms < 0 or due_max_ms >= _YEAR_10000_MS:
+    if not (is_on_calendar(due_min_ms) and is_on_calendar(due_max_ms)):
         return ALL
     first, last = (np.datetime64(ms, "ms") for ms in (due_min_ms, due_max_ms))
     text = np.datetime_as_string(first, unit="m").replace("-", "").replace(":", "")
@@ -46,6 +46,11 @@ def label(due_min_ms: int, due_max_ms: int) -> str:
     if first.astype("datetime64[M]") == last.astype("datetime64[M]"):
         return f"1mo-{text[:6]}"
     return ALL
+
+
+def is_on_calendar(due_ms: int) -> bool:
+    """Whether all readers have a date for it: from 1970 to 9999."""
+    return 0 <= due_ms < _YEAR_10000_MS
 
 
 def cut(due_ms: Int64s, now_ms: int, *, rows_min: int, slices_max: int) -> list[tuple[int, int]]:

@@ -78,6 +78,26 @@ def read_group(place: Place, relative: str, number: int, columns: Sequence[str] 
         return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=wanted)
 
 
+def check_group(place: Place, relative: str, number: int) -> None:
+    """Read every page of one row group, also of columns that are not Tarry's.
+
+    Raises:
+        CorruptError: the file is missing, or a page does not match its checksum.
+    """
+    with _opened(place, relative) as file:
+        file.read_row_group(number, use_threads=False)
+
+
+def column_names(place: Place, relative: str) -> set[str]:
+    """The columns that a file has.
+
+    Raises:
+        CorruptError: the file is missing or its footer is damaged.
+    """
+    with _opened(place, relative) as file:
+        return set(file.schema_arrow.names)
+
+
 def _bounds(group: Any, column: int) -> tuple[Any, Any] | None:
     statistics = group.column(column).statistics
     return (statistics.min, statistics.max) if statistics is not None and statistics.has_min_max else None

@@ -24,24 +24,25 @@ from tarry.base.clock import Clock, SystemClock
 from tarry.base.errors import CorruptError, InvalidArgumentError, UnavailableError
 from tarry.base.message import SCHEMA
 from tarry.store.claims import check_present
+from tarry.store.columns import FOR_QUERIES, PARTITION_COLUMNS, TABLE, instant_text
 from tarry.store.locallog import FILES_KEY, REMOVED_KEY, mend, remove_lone_records, sync_checkpoint, sync_entries
 from tarry.store.place import Place, sync_up
 from tarry.store.snapshot import FileColumns, Snapshot
 
 log = logging.getLogger(__name__)
 
-PARTITION_COLUMNS = ["shard", "bucket"]
-TABLE_SCHEMA = pa.schema([*SCHEMA, ("shard", pa.int32()), ("bucket", pa.string())])
 CHECKPOINT_COMMITS = 50
 CONFLICTS_MAX = 20
 """How often a commit is tried that conflicts with others and is not stale."""
 LOG_RETENTION, FILE_RETENTION = "delta.logRetentionDuration", "delta.deletedFileRetentionDuration"
+_STATISTICS = "delta.dataSkippingStatsColumns"
 _PROPERTIES = {
     "delta.checkpointInterval": str(CHECKPOINT_COMMITS),
     LOG_RETENTION: "interval 1 days",
     FILE_RETENTION: "interval 1 days",
-    "delta.dataSkippingStatsColumns": "due_ms,seq,topic",
+    _STATISTICS: "due_ms,due,seq,topic",
 }
+_REQUIRED = {*SCHEMA.names, *PARTITION_COLUMNS}
 # Checkpoints and the clean-up of old entries are made here, each durable before the next: see locallog.py.
 _NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 
@@ -49,7 +50,8 @@ _NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_lo
 @dataclass(frozen=True, slots=True)
 class Commit:
     """What a commit changes: ``files`` come, the files ``removed`` (paths in the table) go, and the app transactions
-    get these versions. ``info`` is for people who read the log.
+    get these versions. Where files are removed, what comes has nothing but their rows. ``info`` is for people who read
+    the log.
     """
 
     files: Sequence[StagedFile] = ()
@@ -76,8 +78,9 @@ class Publisher:
         version_min: int = -1,
         may_clean_up: Callable[[], bool] = lambda: True,
     ) -> None:
-        """Open the store at a path or URI. With ``create``, create it if it is not there. With ``mends``, mend, on a
-        local disk, what a power failure left; not beside a driver that may be writing at this moment.
+        """Open the store at a path or URI. With ``create``, create it if it is not there, and add columns that an older
+        one lacks. With ``mends``, mend, on a local disk, what a power failure left; not beside a driver that may be
+        writing at this moment.
 
         Raises:
             InvalidArgumentError: there is a Delta table that is not a Tarry store, or the place can be none.
@@ -105,6 +108,8 @@ class Publisher:
         self._lock = threading.RLock()
         self._snapshot: Snapshot | None = None
         self._synced_version = max(-1, int(self._table.version()) - 1)
+        if create:
+            self._add_columns()
 
     def _check_version(self, version_min: int) -> None:
         version = int(self._table.version())
@@ -156,8 +161,9 @@ class Publisher:
         """Commit what ``judge`` says of the newest snapshot, durably. It gives None where nothing is left to be done,
         or raises. The snapshot with it; ``what`` names the commit in errors.
 
-        Delta's conflict detection is coarse: whoever removes files makes every commit fail that began before, also one
-        that only adds. So a conflict is judged anew, and tried again where nothing stands against it.
+        A commit that removes files takes place on top of the version that was judged, or not at all; others fail where
+        they conflict by Delta's rules, which are coarse. So a conflict is judged anew, and tried again where nothing
+        stands against it.
 
         Raises:
             InvalidArgumentError: a file is of another shard. StaleCommitError: a file has gone; nothing was committed.
@@ -194,16 +200,21 @@ class Publisher:
         """
         now_ms = self._clock.now_ms()  # from then on a reader of an older version has the retention's time
         info = {FILES_KEY: str(len(commit.files)), **commit.info}
-        removals = self._removals(commit.removed, now_ms)
+        removals = self._removals(commit, now_ms)
         if removals or not commit.versions:
             info[REMOVED_KEY] = str(len(removals))
+        adds = (add_action(file, now_ms, data_change=not removals) for file in commit.files)
         self._table.create_write_transaction(
-            [*(add_action(file, now_ms) for file in commit.files), *removals],
+            [*adds, *removals],
             "append",
-            Schema.from_arrow(TABLE_SCHEMA),
+            Schema.from_arrow(TABLE),
             PARTITION_COLUMNS,
             commit_properties=CommitProperties(
                 custom_metadata=info,
+                # delta-rs takes two commits that remove the same file without a data change for compatible, and any
+                # after an OPTIMIZE: both would add its rows. So this one is on top of the version that was judged, or
+                # not at all.
+                max_commit_retries=0 if removals else None,
                 app_transactions=[Transaction(*each) for each in commit.versions.items()] or None,
             ),
             post_commithook_properties=_NO_HOOKS,
@@ -226,10 +237,24 @@ class Publisher:
                 try:
                     self._table.alter.set_table_properties(properties)
                 except (DeltaError, OSError) as error:
-                    raise _wrapped(f"cannot set the retention of the store {self.root}", error) from error
+                    raise _wrapped(f"cannot set properties of the store {self.root}", error) from error
                 self.snapshot()
 
     # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _add_columns(self) -> None:
+        """Add the columns for queries to a table of before there were any: their values are null in its files."""
+        self.snapshot()  # nothing is written on top of an entry that a power failure may take away
+        there = {each.name for each in self._table.schema().fields}
+        missing = [each for each in Schema.from_arrow(FOR_QUERIES).fields if each.name not in there]
+        if not missing:
+            return
+        info = CommitProperties(custom_metadata={FILES_KEY: "0", REMOVED_KEY: "0"})
+        try:
+            self._table.alter.add_columns(missing, commit_properties=info, post_commithook_properties=_NO_HOOKS)
+        except (DeltaError, OSError) as error:
+            raise _wrapped(f"cannot add columns to the store {self.root}", error) from error
+        self.configure({_STATISTICS: _PROPERTIES[_STATISTICS]})
 
     def _update(self) -> None:
         try:
@@ -238,16 +263,18 @@ class Publisher:
             # The entries after our version may have been cleaned up behind a checkpoint: begin anew.
             self._table = DeltaTable(self.root)
 
-    def _removals(self, removed: Sequence[str], now_ms: int) -> list[RemoveAction]:
-        if not removed:
+    def _removals(self, commit: Commit, now_ms: int) -> list[RemoveAction]:
+        if not commit.removed:
             return []
         entries = pa.table(self._table.get_add_actions(flatten=True)).select(
-            ["path", "size_bytes", "partition.shard", "partition.bucket"]
+            ["path", "size_bytes", "partition.shard", "partition.bucket", "num_records"]
         )
-        hits = entries.filter(pc.is_in(entries["path"], value_set=pa.array(list(removed), pa.string())))
+        hits = entries.filter(pc.is_in(entries["path"], value_set=pa.array(list(commit.removed), pa.string())))
+        # Rows that do not come back have gone, for whoever follows the table; None: a foreign writer did not count.
+        drops_rows = pc.sum(hits["num_records"], skip_nulls=False).as_py() != sum(file.rows for file in commit.files)
         return [
-            RemoveAction(path, True, now_ms, size, {"shard": str(shard), "bucket": bucket})
-            for path, size, shard, bucket in zip(*(column.to_pylist() for column in hits.columns), strict=True)
+            RemoveAction(path, drops_rows, now_ms, size, {"shard": str(shard), "bucket": bucket})
+            for path, size, shard, bucket, _ in zip(*(column.to_pylist() for column in hits.columns), strict=True)
         ]
 
     def _checkpoint(self, version: int) -> None:
@@ -268,13 +295,16 @@ def intake_id(shard: int) -> str:
     return f"intake-{shard}"
 
 
-def add_action(file: StagedFile, now_ms: int) -> AddAction:
-    """The entry of the log that adds a file, with its bounds."""
+def add_action(file: StagedFile, now_ms: int, *, data_change: bool = True) -> AddAction:
+    """The entry of the log that adds a file, with its bounds. ``data_change``: its rows are new to the table."""
     low = {"due_ms": file.due_min_ms, "seq": file.seq_min, "topic": file.topic_min}
     high = {"due_ms": file.due_max_ms, "seq": file.seq_max, "topic": file.topic_max}
+    first, last = instant_text(file.due_min_ms), instant_text(file.due_max_ms)
+    if first is not None and last is not None:
+        low["due"], high["due"] = first, last
     statistics = {"numRecords": file.rows, "minValues": low, "maxValues": high, "nullCount": dict.fromkeys(low, 0)}
     partition = {"shard": str(file.shard), "bucket": file.bucket}
-    return AddAction(file.path, file.size, partition, now_ms, True, json.dumps(statistics))
+    return AddAction(file.path, file.size, partition, now_ms, data_change, json.dumps(statistics))
 
 
 def _open(place: Place, *, create: bool) -> DeltaTable:
@@ -285,7 +315,7 @@ def _open(place: Place, *, create: bool) -> DeltaTable:
             raise
         table = _create(place)
     columns = {each.name for each in table.schema().fields}
-    if table.metadata().partition_columns != PARTITION_COLUMNS or not columns.issuperset(TABLE_SCHEMA.names):
+    if table.metadata().partition_columns != PARTITION_COLUMNS or not columns.issuperset(_REQUIRED):
         raise InvalidArgumentError(
             f"the Delta table at {place.uri} is not a Tarry store: its columns are {sorted(columns)}, "
             f"partitioned by {table.metadata().partition_columns}"
@@ -300,7 +330,7 @@ def _create(place: Place) -> DeltaTable:
         # Broker and pipeline may both be the first: "error" makes one of them lose, and open what the other made.
         table = DeltaTable.create(
             place.uri,
-            schema=Schema.from_arrow(TABLE_SCHEMA),
+            schema=Schema.from_arrow(TABLE),
             mode="error",
             partition_by=PARTITION_COLUMNS,
             configuration=_PROPERTIES,

@@ -16,7 +16,7 @@ import pyarrow as pa
 from tarry.api.jobs import StagedFile
 from tarry.store.layout import bucket_starts, cut_by_size
 from tarry.store.place import Place
-from tarry.store.stage import GROUP_BYTES_MAX, GROUP_ROWS_MAX, parquet_writer, put, row_bytes, sync_names
+from tarry.store.stage import GROUP_BYTES_MAX, GROUP_ROWS_MAX, parquet_writer, put, row_bytes, sync_names, write_group
 
 FILE_BYTES_MAX = 256 << 20
 """Of the largest file, 1/32 is enough at the end of a bucket, 1/16 is the most of several buckets, 1/64 a row group."""
@@ -89,7 +89,7 @@ class RunWriter:
             if self._file is not None and self._file.size + part.nbytes > self._bytes_max:
                 self._close()
             if self._file is None:
-                self._file = _File(self._group_bytes)
+                self._file = _File(self._group_bytes, cancelled=self._cancelled)
             self._file.add(part)
             if (
                 self._file.buckets > 1
@@ -111,9 +111,9 @@ class RunWriter:
 class _File:
     """One Parquet file in memory. Row groups are filled up, whatever the batches are that come in."""
 
-    def __init__(self, group_bytes: int) -> None:
+    def __init__(self, group_bytes: int, *, cancelled: bool) -> None:
         self.buckets = 1
-        self._group_bytes = group_bytes
+        self._group_bytes, self._cancelled = group_bytes, cancelled
         self._content = pa.BufferOutputStream()
         self._writer: Any = parquet_writer(self._content)
         self._waiting: list[pa.RecordBatch] = []
@@ -146,7 +146,7 @@ class _File:
         last, full = runs[-1], int(sizes[slice(*runs[-1])].sum()) >= self._group_bytes // 2
         kept = not whole and len(runs) > 1 and not full
         for start, stop in runs[:-1] if kept else runs:
-            self._writer.write_batch(rows.slice(start, stop - start), row_group_size=stop - start)
+            write_group(self._writer, rows.slice(start, stop - start), cancelled=self._cancelled)
         self._waiting = [rows.slice(last[0])] if kept else []
         self._waiting_rows = last[1] - last[0] if kept else 0
         self._waiting_bytes = int(sizes[slice(*last)].sum()) if kept else 0

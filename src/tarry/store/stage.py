@@ -26,6 +26,7 @@ from tarry.base.message import SCHEMA, Kind, cancelled_seqs, messages_only
 from tarry.base.types import Int64s
 from tarry.log.files import TRY_AGAIN
 from tarry.store.claims import Content
+from tarry.store.columns import STORED, stored
 from tarry.store.footers import checksums_of
 from tarry.store.layout import CANCELLED, cut, cut_by_size, label
 from tarry.store.parquet import groups_in
@@ -44,7 +45,7 @@ GROUP_BYTES_MAX = 4 << 20
 STAGE_BYTES_MAX = 1 << 30
 """Most bytes of one call: sorting needs them in one piece, and Arrow's 32-bit offsets end at 2 GiB."""
 
-_DELTA_ENCODED = dict.fromkeys(("seq", "due_ms", "born_ms"), "DELTA_BINARY_PACKED")
+_DELTA_ENCODED = dict.fromkeys(("seq", "due_ms", "due", "born_ms"), "DELTA_BINARY_PACKED")
 
 
 def stage(
@@ -75,9 +76,10 @@ def stage(
     staged: list[StagedFile] = []
     try:
         for start, stop in _cut_messages(messages, now_ms, files_max):
-            staged.append(put(_parquet(messages.slice(start, stop - start)), place, shard, prefix, cancelled=False))
+            content = _parquet(messages.slice(start, stop - start), cancelled=False)
+            staged.append(put(content, place, shard, prefix, cancelled=False))
         if cancelled.num_rows:
-            staged.append(put(_parquet(cancelled), place, shard, prefix, cancelled=True))
+            staged.append(put(_parquet(cancelled, cancelled=True), place, shard, prefix, cancelled=True))
         sync_names(place, staged)
     except BaseException:
         # A full disk must not be made fuller by every attempt. The file that failed is _write's to remove.
@@ -167,27 +169,32 @@ def put(content: pa.Buffer, place: Place, shard: int, prefix: str, *, cancelled:
     return StagedFile(path=relative, shard=shard, bucket=bucket, size=content.size, **has._asdict())
 
 
-def _parquet(rows: pa.RecordBatch) -> pa.Buffer:
+def _parquet(rows: pa.RecordBatch, *, cancelled: bool) -> pa.Buffer:
     # In memory first: the name has the footer's checksum, and an object store gets the file in one piece.
     content = pa.BufferOutputStream()
     with parquet_writer(content) as writer:
         for start, stop in cut_by_size(row_bytes(rows), rows_max=GROUP_ROWS_MAX, bytes_max=GROUP_BYTES_MAX):
-            writer.write_batch(rows.slice(start, stop - start), row_group_size=stop - start)
+            write_group(writer, rows.slice(start, stop - start), cancelled=cancelled)
     return content.getvalue()
 
 
 def parquet_writer(content: pa.BufferOutputStream) -> Any:
-    """A writer of a store file; its caller decides on the row groups."""
+    """A writer of a store file, for :func:`write_group`."""
     return pq.ParquetWriter(
         content,
-        SCHEMA,
+        STORED,
         compression="zstd",
         compression_level=1,
         use_dictionary=["topic"],
         column_encoding=_DELTA_ENCODED,
-        write_statistics=["due_ms", "seq", "topic"],
+        write_statistics=["due_ms", "due", "seq", "topic"],
         write_page_checksum=True,
     )
+
+
+def write_group(writer: Any, rows: pa.RecordBatch, *, cancelled: bool) -> None:
+    """Write a row group of rows of :data:`tarry.base.message.SCHEMA`; ``cancelled``: they are cancellations."""
+    writer.write_batch(stored(rows, cancelled=cancelled), row_group_size=rows.num_rows)
 
 
 def row_bytes(rows: pa.RecordBatch) -> Int64s:

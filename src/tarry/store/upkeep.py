@@ -53,6 +53,8 @@ WORK_BYTES_MAX = 2 << 30
 WORKS_MAX = 64
 
 
+Chosen = tuple[str, list[int], bool]
+"""Why some files are rewritten, which ones by their places in the snapshot, and whether they are of cancellations."""
 Cancelled = Sequence[Sequence[int]]
 """``[number, due_ms, seq]`` of each bulk job that is cancelled: its messages from that place on."""
 
@@ -152,6 +154,28 @@ def plan(
         *planner.messages(snapshot.cancellations, frozenset(number for number, _, _ in cancelled_jobs)),
         *other.cancellations(snapshot.files),
     ]
+    return as_works(
+        chosen,
+        snapshot,
+        now_ms,
+        shard=shard,
+        floor_ms=floor_ms,
+        cancelled_jobs=cancelled_jobs,
+        file_bytes_max=file_bytes_max,
+    )
+
+
+def as_works(
+    chosen: Sequence[Chosen],
+    snapshot: Snapshot,
+    now_ms: int,
+    *,
+    shard: int,
+    floor_ms: int,
+    cancelled_jobs: Cancelled,
+    file_bytes_max: int,
+) -> list[Work]:
+    """The rewriting of the files that were chosen, of the first :data:`WORKS_MAX` choices."""
     works = []
     for reason, rows, cancellations in chosen[:WORKS_MAX]:
         own, others = snapshot.files, snapshot.cancellations
@@ -178,8 +202,20 @@ def plan(
     return works
 
 
+def portions(files: FileColumns, rows: Sequence[int]) -> Iterator[list[int]]:
+    """Divide some of the files, by due time, into what one task may read."""
+    portion: list[int] = []
+    for i in sorted(rows, key=lambda i: (files.due_min_ms[i], files.seq_min[i])):
+        total = int(files.size[portion].sum()) + int(files.size[i])
+        if portion and (len(portion) == FILES_MAX or total > WORK_BYTES_MAX):
+            yield portion
+            portion = []
+        portion.append(i)
+    if portion:
+        yield portion
+
+
 _Key = tuple[int, int]
-_Chosen = tuple[str, list[int], bool]
 _LOWEST, _HIGHEST = int(np.iinfo(np.int64).min), int(np.iinfo(np.int64).max)
 
 
@@ -189,7 +225,7 @@ class _Planner:
         self._size, self._low, self._high = files.size.tolist(), files.due_min_ms.tolist(), files.due_max_ms.tolist()
         self._used = {i for i, path in enumerate(files.path) if path in unneeded}
 
-    def messages(self, cancellations: FileColumns, jobs: frozenset[int]) -> list[_Chosen]:
+    def messages(self, cancellations: FileColumns, jobs: frozenset[int]) -> list[Chosen]:
         chosen = [("near", rows, False) for rows in self._claim(self._near())]
         chosen += [("split", rows, False) for rows in self._claim(self._wide())]
         for files in self._by_bucket().values():
@@ -197,7 +233,7 @@ class _Planner:
             chosen += [("deep", rows, False) for rows in self._claim(self._deep(files))]
         return chosen + [("purge", [i], False) for i in self._suspects(cancellations, jobs)]
 
-    def cancellations(self, messages: FileColumns) -> list[_Chosen]:
+    def cancellations(self, messages: FileColumns) -> list[Chosen]:
         chosen = [("small", rows, True) for rows in self._claim(self._small(self._free))]
         chosen += [("deep", rows, True) for rows in self._claim(self._deep(self._free))]
         return chosen + [("purge", [i], True) for i in self._left_behind(messages)]
@@ -232,7 +268,7 @@ class _Planner:
             if buckets_between(self._low[i], self._high[i], self._now_ms) >= BUCKETS_MIN:
                 groups[label(self._low[i], self._high[i])].append(i)
         for rows in groups.values():
-            yield from self._portions(rows)
+            yield from portions(self._files, rows)
 
     def _small(self, files: list[int]) -> Iterator[list[int]]:
         tiers: dict[int, list[int]] = defaultdict(list)
@@ -242,7 +278,7 @@ class _Planner:
         full = [tier for tier, rows in tiers.items() if len(rows) >= TIER_FILES]
         if full:
             rows = [i for tier in sorted(tiers) if tier <= max(full) for i in tiers[tier]]
-            yield from (portion for portion in self._portions(rows) if len(portion) > 1)
+            yield from (portion for portion in portions(self._files, rows) if len(portion) > 1)
 
     def _deep(self, files: list[int]) -> Iterator[list[int]]:
         middle = [i for i in files if self._sizes.small <= self._size[i] < self._sizes.full]
@@ -290,16 +326,6 @@ class _Planner:
             read += self._size[i]
         if len(self._runs(chosen)) > 1:
             yield chosen
-
-    def _portions(self, rows: list[int]) -> Iterator[list[int]]:
-        portion: list[int] = []
-        for i in sorted(rows, key=self._start):
-            if portion and (len(portion) == FILES_MAX or self._bytes(portion) + self._size[i] > WORK_BYTES_MAX):
-                yield portion
-                portion = []
-            portion.append(i)
-        if portion:
-            yield portion
 
     def _runs(self, rows: list[int]) -> list[list[int]]:
         """Divide files into few sorted runs: in each no two overlap. The largest files first, so that a large run stays

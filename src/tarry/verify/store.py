@@ -31,7 +31,7 @@ from tarry.store.locallog import (
     record_path,
     version_of_file,
 )
-from tarry.store.parquet import groups, read_group
+from tarry.store.parquet import check_group, groups
 from tarry.store.place import Place
 from tarry.store.snapshot import FileColumns
 from tarry.verify.check import CHUNK_BYTES, DERIVED, RESTORE, Check, Finding, Note, Pace, Results
@@ -267,7 +267,7 @@ def _first_damaged(place: Place, relative: str, pace: Pace) -> int | None:
     for number in range(footer.num_row_groups):
         column = footer.row_group(number).column(0)
         try:
-            read_group(place, relative, number)
+            check_group(place, relative, number)
         except CorruptError:
             return int(column.dictionary_page_offset or column.data_page_offset)
         pace(int(sum(footer.row_group(number).column(i).total_compressed_size for i in range(footer.num_columns))))

@@ -2,7 +2,8 @@
 ``python -m tests.compat.rocketmq.run --language e2e CHECKOUT [--part java|go] [--test CLASS[#METHOD]]``.
 
 They make their topics and groups through a name server, which is Tarry's front for classic clients. Those that are in
-:data:`EXPECTED` fail, for the reasons given there; the command fails when another one does, or one of those passes.
+:data:`EXPECTED` fail, for the reasons given there; the command fails when another one does, or one of those passes that
+is not in :data:`SOMETIMES`.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ EXPECTED = {
     "SimpleOrderParamTest.testFIFO_simple_receive_multi_nack": "what was acknowledged does not come again",
 }
 """Tests that do not pass, and why; docs/rocketmq.md lists them, too."""
+SOMETIMES = {"SimpleParamTest.test_waitAckException_reReceive_ack"}
+"""Those of them that may pass: here, where one of the broker's checkpoints comes in the second that it waits."""
 PARTS = {"java": "mvn", "go": "go"}
 """The parts, and what each needs."""
 SETTINGS = ("--set", "rocketmq_create_topics=off")
@@ -51,7 +54,7 @@ class Outcome(NamedTuple):
     def mark(self) -> str:
         """In one word."""
         if not self.text:
-            return "ok" if self.name not in EXPECTED else "PASSED"
+            return "ok" if self.name not in EXPECTED or self.name in SOMETIMES else "PASSED"
         return "FAILED" if self.name not in EXPECTED else "expected"
 
 

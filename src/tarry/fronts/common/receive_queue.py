@@ -68,7 +68,14 @@ class ReceiveQueue:
 
     def remove(self, waiter: Waiter) -> None:
         """Wait no more: ``on_result`` is not called any more. Nothing where it has left the queue already."""
+        was_first = next(iter(self._waiting), None) is waiter
         self._waiting.pop(waiter, None)
+        if was_first:
+            waiter.subscription.withdraw()
+            if self._waiting and self.group.gathers and not self._planned:
+                # A broker elsewhere has been asked for the first one alone.
+                self._planned = True
+                self._loop.call_soon(self._plan)
 
     def receive(self, subscription: Subscription, rows_max: int) -> asyncio.Future[pa.RecordBatch | None]:
         """Up to ``rows_max`` messages, when there are any; None: see :data:`Received`. Cancel the future to leave.
@@ -136,7 +143,7 @@ class ReceiveQueue:
                 if again_s is not None:
                     self._serve_later(again_s)
                 return
-            if isinstance(received, pa.RecordBatch) and received.num_rows < waiter.rows_max:
+            if isinstance(received, pa.RecordBatch) and received.num_rows < waiter.rows_max and not self.group.gathers:
                 self._emptied_s = self._loop.time()
             del self._waiting[waiter]
             waiter.on_result(received)

@@ -58,6 +58,11 @@ class Access:
         self._seen: tuple[AccessToken, ...] = ()
         self._by_digest: dict[str, Identity] = {}
 
+    @property
+    def tokens(self) -> object:
+        """All tokens: another object after each change."""
+        return self._broker.access_tokens
+
     def identify(self, secret: str) -> Identity | None:
         """Who shows this secret; None: no token has it."""
         if self._broker.access_tokens is not self._seen:

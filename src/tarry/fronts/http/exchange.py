@@ -1,16 +1,12 @@
 """A request and its answer, for applications that need no more of HTTP than that: less costs less.
 
-An application is a :data:`Handler`. :func:`as_app` makes an ASGI application of one.
+An application is a :data:`Handler`, with a :data:`Begin` for what needs no task of its own.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from typing import NamedTuple, Protocol, TypeAlias
-
-from tarry.fronts.http.app import App, Receive, Scope, Send
 
 Headers: TypeAlias = list[tuple[bytes, bytes]]
 """Names in lower case."""
@@ -30,6 +26,8 @@ class Response(NamedTuple):
     status: int
     body: bytes = b""
     headers: tuple[tuple[bytes, bytes], ...] = ()
+    lines: bytes = b""
+    """More headers, as lines that are written as they are."""
 
 
 class Request(Protocol):
@@ -57,59 +55,35 @@ class Request(Protocol):
 Handler: TypeAlias = Callable[[Request], Awaitable[Response]]
 
 
-class _AsgiRequest:
-    def __init__(self, scope: Scope, receive: Receive) -> None:
-        self.method: str = scope["method"]
-        self.path: str = scope["path"]
-        self.query: bytes = scope["query_string"]
-        self.headers: Headers = list(scope["headers"])
-        self._receive = receive
-        self._watch: asyncio.Task[None] | None = None
+class WholeRequest(Request, Protocol):
+    """A request that has come whole, and is answered by a call-back."""
 
-    async def read(self, bytes_max: int) -> bytes:
-        length = dict(self.headers).get(b"content-length", b"0")
-        if length.isdigit() and int(length) > bytes_max:
-            raise BodyTooLargeError
-        parts: list[bytes] = []
-        size = 0
-        while True:
-            message = await self._receive()
-            if message["type"] == "http.disconnect":
-                raise DisconnectedError
-            parts.append(message.get("body", b""))
-            size += len(parts[-1])
-            if size > bytes_max:
-                raise BodyTooLargeError
-            if not message.get("more_body", False):
-                return b"".join(parts) if len(parts) > 1 else parts[0]
+    target: bytes
+    """Path and query, as they came."""
+    gone: bool
+    """The client has left: nobody waits for an answer."""
 
-    def on_disconnect(self, call: Callable[[], None]) -> None:
-        self._watch = asyncio.ensure_future(self._watch_for_end(call))
+    def whole(self) -> bytes:
+        """The body."""
+        ...
 
-    async def _watch_for_end(self, call: Callable[[], None]) -> None:
-        while (await self._receive())["type"] != "http.disconnect":
-            pass
-        call()
+    def answer(self, response: Response) -> None:
+        """Answer it, once."""
+        ...
 
-    async def end(self) -> None:
-        if self._watch is not None:
-            self._watch.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._watch
+    def carry_out(self) -> None:
+        """Have the handler called after all, in a task: it answers, and this is to be forgotten."""
+        ...
 
 
-def as_app(handler: Handler) -> App:
-    """The ASGI application of a handler."""
+Begin: TypeAlias = Callable[[WholeRequest], bool]
+"""Carries out what needs no task of its own, which costs more than most requests: the answer comes at once or later.
+False: nothing was done, and the :data:`Handler` is called.
+"""
 
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        request = _AsgiRequest(scope, receive)
-        try:
-            response = await handler(request)
-        except DisconnectedError:
-            return
-        finally:
-            await request.end()
-        await send({"type": "http.response.start", "status": response.status, "headers": response.headers})
-        await send({"type": "http.response.body", "body": response.body})
 
-    return app
+class DirectHandler(NamedTuple):
+    """What serves requests without ASGI. ``begin`` gets those whose body is small."""
+
+    handler: Handler
+    begin: Begin | None = None

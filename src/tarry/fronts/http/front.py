@@ -15,7 +15,8 @@ from tarry.fronts.common.loop_front import LoopFront, OnListening
 from tarry.fronts.http.access import Access, mode_of
 from tarry.fronts.http.app import App, Apps
 from tarry.fronts.http.console.app import console_app
-from tarry.fronts.http.exchange import Handler, as_app
+from tarry.fronts.http.exchange import DirectHandler
+from tarry.fronts.http.lmstfy.access_log import AccessLog
 from tarry.fronts.http.lmstfy.admin import Admin
 from tarry.fronts.http.lmstfy.routes import PREFIX, Lmstfy
 from tarry.fronts.http.rest.app import rest_app
@@ -50,11 +51,14 @@ class HttpFront(LoopFront):
         services = Services(self._broker, loop, pool)
         setting = self._broker.config.http_access
         access = Access(self._broker, mode_of(setting, f"{self._host}:0"))
-        server = self._server(loop, Apps(applications(services, access)), {PREFIX: Lmstfy(services, access)})
+        access_log = AccessLog()
+        server = self._server(
+            loop, Apps(applications(services, access)), {PREFIX: Lmstfy(services, access, access_log).handler}
+        )
         servers = [server]
-        with _listen(self._host, self._asked_port) as listening:
+        with listen_on(self._host, self._asked_port) as listening:
             if self._admin is not None:
-                servers.append(await self._serve_admin(loop, services, setting, *self._admin))
+                servers.append(await self._serve_admin(loop, services, setting, access_log, *self._admin))
             await server.listen(listening)
             try:
                 grace_s = await on_listening(listening.getsockname()[1])
@@ -63,20 +67,28 @@ class HttpFront(LoopFront):
             await asyncio.gather(*(each.stop(grace_s) for each in servers))
 
     async def _serve_admin(
-        self, loop: asyncio.AbstractEventLoop, services: Services, setting: str, host: str, port: int
+        self,
+        loop: asyncio.AbstractEventLoop,
+        services: Services,
+        setting: str,
+        access_log: AccessLog,
+        host: str,
+        port: int,
     ) -> HttpServer:
         access = Access(self._broker, mode_of(setting, f"{host}:0"))
-        admin = as_app(Admin(services, access))
+        admin = DirectHandler(Admin(services, access, access_log))
         server = self._server(loop, admin, {})
         try:
-            listening = _listen(host, port)
+            listening = listen_on(host, port)
         except OSError as error:
             raise UnavailableError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
         await server.listen(listening)
         self.admin_address = f"{host}:{listening.getsockname()[1]}"
         return server
 
-    def _server(self, loop: asyncio.AbstractEventLoop, app: App, handlers: dict[str, Handler]) -> HttpServer:
+    def _server(
+        self, loop: asyncio.AbstractEventLoop, app: App | DirectHandler, handlers: dict[str, DirectHandler]
+    ) -> HttpServer:
         return HttpServer(loop, self._broker.clock, app, handlers, self._connections, self._limits)
 
 
@@ -87,5 +99,6 @@ def applications(services: Services, access: Access) -> dict[str, App]:
     return {"/v1/": rest, "/openapi.json": rest, "/docs": rest, "/": console}
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def listen_on(host: str, port: int) -> socket.socket:
+    """A socket for :meth:`HttpServer.listen`."""
     return socket.create_server((host.strip("[]"), port), backlog=BACKLOG)

@@ -18,6 +18,7 @@ from tarry.api.row_queue import RowQueue
 from tarry.api.schedule import Row, to_batch
 from tarry.base.event_loop import answer_future
 from tarry.fronts.common.receive_queue import ReceiveQueue
+from tarry.fronts.http.body_budget import BodyBudget
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -39,6 +40,9 @@ class Services(AsyncCalls):
         self._pool = pool
         self._rows = RowQueue(broker, loop)
         self._receive_queues: dict[tuple[str, str], ReceiveQueue] = {}
+        self.bodies = BodyBudget()
+        """Of what bodies of requests take."""
+        self._on_close: list[Callable[[str], None]] = []
 
     async def call(self, operation: Operation[R]) -> R:
         """Carry an operation out in a thread, and wait for its result.
@@ -68,6 +72,11 @@ class Services(AsyncCalls):
                 queue = self._receive_queues[name] = ReceiveQueue(self.loop, found)
         return queue
 
+    def known_queue(self, topic: str, group: str) -> ReceiveQueue | None:
+        """:meth:`receive_queue`, where it was asked for before."""
+        queue = self._receive_queues.get((topic, group))
+        return None if queue is None or queue.group.closed else queue
+
     def schedule_row(self, row: Row) -> asyncio.Future[Receipt]:
         """Schedule the message of a row whose values the caller has checked; done when it is durable. What is scheduled
         in one turn of the loop travels together.
@@ -82,9 +91,14 @@ class Services(AsyncCalls):
         """
         return await self.submit(to_batch(rows))
 
+    def on_close(self, call: Callable[[str], None]) -> None:
+        """Have ``call`` called, with the reason, when nothing is to be sent any more."""
+        self._on_close.append(call)
+
     def close(self) -> None:
         """Refuse what is not sent yet; who waits for messages gets none."""
-        self._rows.close("the front has stopped")
+        for call in (self._rows.close, *self._on_close):
+            call("the front has stopped")
         for queue in self._receive_queues.values():
             queue.close()
 

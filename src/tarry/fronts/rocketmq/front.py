@@ -25,10 +25,15 @@ class RocketMQFront(LoopFront):
 
     THREAD = "tarry-rocketmq"
     _components: Components
+    _server: GrpcServer
 
     def waiting_receives(self, topic: str, group: str) -> int:
         """How many receives of clients wait for messages of a group; names are the broker's."""
         return self._components.groups.waiting_receives(topic, group)
+
+    def figures(self) -> dict[str, int]:
+        """How many connections and clients there are."""
+        return {"connections": self._server.connections, "clients": self._components.clients}
 
     async def _serve(self, pool: Executor, on_listening: OnListening) -> None:
         loop, config = asyncio.get_running_loop(), self._broker.config
@@ -36,13 +41,14 @@ class RocketMQFront(LoopFront):
         tls = tls_context(config, self._broker.clock.now_ms())
         address = ListeningAddress(self._host, self._asked_port)
         self._components = components = Components(self._broker, loop, run_in_thread, address)
-        server = GrpcServer(
+        self._server = server = GrpcServer(
             components.service.handlers(),
             address.host.strip("[]"),
             address.port,
             tls=tls,
             tls_optional=config.rocketmq_tls == "both",
             limits=_limits(config, self._connections),
+            listening=None if self._shared is None else self._shared.listening,
         )
         try:
             await server.start()

@@ -17,6 +17,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from tarry.base.clock import SystemClock
 from tarry.base.config import Config
@@ -74,6 +75,8 @@ class Supervisor:
             InvalidArgumentError: the file of settings for Spark cannot be read, or names what is not allowed.
         """
         user_conf(None, config.spark_conf_file)  # here, where it is seen, and not in the job again and again
+        if (warning := unreachable_for_executors(config, flight)) is not None:
+            log.warning("%s", warning)
         directory = config.data.absolute() / "pipeline"
         return cls(schedule_command(config, flight, directory / "checkpoint"), directory / "pipeline.log")
 
@@ -161,7 +164,9 @@ class Supervisor:
         with self._lock:  # whoever signals the child holds it too, and looks at returncode first
             code = child.wait()
             if code != 0:
-                self._last_error = self._last_line(logged_from) or f"exit code {code}"
+                # Who was killed had no time to say why: its last line is about something else.
+                killed = f"killed by {signal.Signals(-code).name}" if -code in set(signal.Signals) else None
+                self._last_error = killed or self._last_line(logged_from) or f"exit code {code}"
         return code
 
     def _rotate_log(self) -> int:
@@ -182,6 +187,22 @@ class Supervisor:
         except OSError:
             return None
         return next((line.strip() for line in reversed(lines) if line.strip()), None)
+
+
+def unreachable_for_executors(config: Config, flight: str) -> str | None:
+    """What to set, where executors are told an address that is this machine's own; None where that is right."""
+    local = config.spark_master.startswith("local") or _of_this_machine(config.spark_master)
+    if local or config.flight_advertised is not None or not _of_this_machine(f"grpc://{flight}"):
+        return None
+    return (
+        f"executors of {config.spark_master} on other machines cannot reach the broker at {flight}; set flight to an "
+        "address that they reach, or to 0.0.0.0:PORT with flight_advertised=HOST:PORT"
+    )
+
+
+def _of_this_machine(url: str) -> bool:
+    host = urlsplit(url).hostname or ""
+    return host in ("localhost", "::1") or host.startswith("127.")
 
 
 def schedule_command(config: Config, flight: str, checkpoint: Path) -> list[str]:

@@ -48,6 +48,8 @@ class UpkeepSettings:
     retention_ms: int | None = None
     compact: bool = True
     """False: expire and delete alone."""
+    older: bool = False
+    """Rewrite all files, too, that lack columns of the table."""
 
     @classmethod
     def of(cls, options: argparse.Namespace) -> UpkeepSettings:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -17,6 +18,7 @@ from tarry.api.consuming import ConsumerGroup
 from tarry.api.operations import DiscardMessage
 from tarry.base.errors import TarryError
 from tarry.base.event_loop import post
+from tarry.base.types import Mask
 from tarry.fronts.http.lmstfy.names import GROUP, place_of
 from tarry.fronts.http.services import Services
 
@@ -32,7 +34,9 @@ class Held(NamedTuple):
     """As the loop's time."""
 
 
-Entry = tuple[Held, "asyncio.Future[bool]"]
+OnSettled = Callable[[bool | TarryError], None]
+"""Called with whether the job was in this consumer's hands still, once that is durable; or with why it is not known."""
+Entry = tuple[Held, OnSettled]
 
 
 class Acknowledging:
@@ -57,20 +61,34 @@ class Acknowledging:
             self._ends = [(held.until_s, id) for id, held in self._held.items()]
             heapq.heapify(self._ends)
 
+    def settle(self, topic: str, id: str, on_settled: OnSettled) -> bool:
+        """Acknowledge a job that was handed out here; False: it is none of those, and nothing was done."""
+        held = self._held.get(id)
+        if held is None or held.topic != topic:
+            return False
+        del self._held[id]
+        self._waiting.append((held, on_settled))
+        self._end_of_turn.plan()
+        return True
+
     async def discard(self, topic: str, id: str) -> bool:
         """See to it that a job never comes (again); whether there was one.
 
         Raises:
             TarryError: not now.
         """
-        held = self._held.get(id)
-        if held is not None and held.topic == topic:
-            del self._held[id]
-            future: asyncio.Future[bool] = self._services.loop.create_future()
-            self._waiting.append((held, future))
-            self._end_of_turn.plan()
-            if await future:
-                return True
+        future: asyncio.Future[bool] = self._services.loop.create_future()
+
+        def on_settled(result: bool | TarryError) -> None:
+            if future.done():
+                return
+            if isinstance(result, TarryError):
+                future.set_exception(copy_of(result))
+            else:
+                future.set_result(result)
+
+        if self.settle(topic, id, on_settled) and await future:
+            return True
         place = place_of(topic, id)
         return place is not None and await self._services.call(DiscardMessage(topic, GROUP, *place))
 
@@ -91,22 +109,16 @@ class Acknowledging:
     def _acknowledge_in(self, group: ConsumerGroup, entries: list[Entry]) -> None:
         leases = np.array([held.lease for held, _ in entries], np.int64)
         offsets = np.array([held.offset for held, _ in entries], np.int64)
-        settled: list[bool] = []
 
-        def on_result(error: TarryError | None) -> None:
-            post(self._services.loop, _answer, entries, settled, error)
+        def on_settled(settled: Mask | TarryError) -> None:
+            post(self._services.loop, _answer, entries, settled)
 
         try:
-            settled += group.ack_each(leases, offsets, on_result).tolist()
+            group.ack_each(leases, offsets, on_settled)
         except TarryError as error:
-            _answer(entries, settled, error)
+            _answer(entries, error)
 
 
-def _answer(entries: list[Entry], settled: list[bool], error: TarryError | None) -> None:
-    for place, (_, future) in enumerate(entries):
-        if future.done():
-            continue
-        if error is not None:
-            future.set_exception(copy_of(error))
-        else:
-            future.set_result(settled[place])
+def _answer(entries: list[Entry], settled: Mask | TarryError) -> None:
+    for place, (_, on_settled) in enumerate(entries):
+        on_settled(settled if isinstance(settled, TarryError) else bool(settled[place]))

@@ -20,10 +20,11 @@ from tarry.base.errors import InvalidArgumentError
 from tarry.base.version import VERSION
 from tarry.fronts.http.access import Access
 from tarry.fronts.http.exchange import BodyTooLargeError, Request, Response
+from tarry.fronts.http.lmstfy.access_log import AccessLog
 from tarry.fronts.http.lmstfy.answering import Answering
 from tarry.fronts.http.lmstfy.answers import NO_CONTENT, RefusalError, answer, indented
-from tarry.fronts.http.lmstfy.names import GROUP, queue_of
-from tarry.fronts.http.lmstfy.routes import NAME, NAME_CHARS_MAX, POOL
+from tarry.fronts.http.lmstfy.names import GROUP, NAME, NAME_CHARS_MAX, queue_of
+from tarry.fronts.http.lmstfy.routes import POOL
 from tarry.fronts.http.services import Services
 from tarry.fronts.metrics.collector import BrokerCollector
 
@@ -40,10 +41,11 @@ Carry: TypeAlias = Callable[..., Awaitable[Response]]
 class Admin:
     """A :data:`tarry.fronts.http.exchange.Handler`. On the loop's thread."""
 
-    def __init__(self, services: Services, access: Access) -> None:
+    def __init__(self, services: Services, access: Access, access_log: AccessLog) -> None:
         self._services = services
         self._access = access
-        self._answering = Answering()
+        self._log = access_log
+        self._answering = Answering(access_log)
         self._metrics = CollectorRegistry(auto_describe=False)
         self._metrics.register(BrokerCollector(services.broker))
         ProcessCollector(registry=self._metrics)
@@ -54,6 +56,7 @@ class Admin:
             ("GET", ("pools",)): self._pools,
             ("GET", ("limits",)): self._list_limits,
             ("GET", ("accesslog",)): self._access_log,
+            ("POST", ("accesslog",)): self._set_access_log,
             ("GET", ("token", "*")): self._list,
             ("POST", ("token", "*")): self._create,
             ("DELETE", ("token", "*", "*")): self._delete,
@@ -99,7 +102,14 @@ class Admin:
         return indented(200, [POOL])
 
     async def _access_log(self, request: Request) -> Response:
-        return answer(200, {"status": "disabled"})
+        return answer(200, {"status": self._log.status})
+
+    async def _set_access_log(self, request: Request) -> Response:
+        wanted = _query(request).get("status", "")
+        if wanted not in ("enable", "disable"):
+            raise RefusalError(400, "invalid status")
+        self._log.enabled = wanted == "enable"
+        return await self._access_log(request)
 
     # -- tokens ------------------------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from tarry.fronts.http.exchange import Response
 
 TYPE = (b"content-type", b"application/json; charset=utf-8")
 JSON = (TYPE,)
+JSON_LINE = b"content-type: application/json; charset=utf-8\r\n"
 NO_CONTENT = Response(204)
 
 _NUMBER = re.compile("[0-9]{1,20}")

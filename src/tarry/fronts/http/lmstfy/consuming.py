@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
+from functools import partial
 
 import pyarrow as pa
 
 from tarry.api.coalescing import EndOfTurn
-from tarry.api.consuming import ConsumerGroup
 from tarry.base.errors import TarryError
 from tarry.fronts.common.receive_queue import Received, ReceiveQueue, Waiter, give_back
-from tarry.fronts.http.exchange import Request, Response
+from tarry.fronts.http.exchange import Request, Response, WholeRequest
 from tarry.fronts.http.lmstfy.acknowledging import Acknowledging, Held
-from tarry.fronts.http.lmstfy.answers import JSON, Query, RefusalError, answer
-from tarry.fronts.http.lmstfy.jobs import Job, jobs_of, listed, remaining
+from tarry.fronts.http.lmstfy.answers import JSON, Query, RefusalError, json_bytes
+from tarry.fronts.http.lmstfy.jobs import Job, jobs_of, listed, remaining, values_of
 from tarry.fronts.http.lmstfy.landing import Landing
 from tarry.fronts.http.lmstfy.names import GROUP, topic_of
 from tarry.fronts.http.lmstfy.publishing import UINT32_MAX
@@ -31,60 +31,33 @@ TTR_S, TIMEOUT_S, COUNT = 120, 0, 1
 COUNT_MAX = 100
 QUEUES_MAX = 1000
 """Queues in one request."""
-NONE = answer(404, {"msg": "no job available"})
+NONE = (404, json_bytes({"msg": "no job available"}))
 
 Messages = tuple[ReceiveQueue, pa.RecordBatch]
+OnJobs = Callable[[list[Job] | TarryError], None]
+"""Called with the jobs that there are, maybe none; on the loop's thread."""
+
+
+@dataclass(frozen=True, slots=True)
+class Receive:
+    """What requests for jobs of one queue have in common."""
+
+    queue: ReceiveQueue
+    names: tuple[str, str]
+    """Namespace and queue."""
+    count: int
+    lease_ms: int
+    timeout_s: int
 
 
 @dataclass(slots=True, eq=False)
 class _Asking:
-    """A request for up to ``count`` messages of a group, in this turn of the loop."""
+    """A request for jobs, in this turn of the loop."""
 
-    count: int
-    lease_ms: int
-    result: asyncio.Future[pa.RecordBatch | None]
-
-
-@dataclass(slots=True, eq=False)
-class _Polls:
-    """The requests of one turn, by receive queue."""
-
-    loop: asyncio.AbstractEventLoop
-    _asking: dict[ReceiveQueue, list[_Asking]] = field(default_factory=dict)
-    _end_of_turn: EndOfTurn = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._end_of_turn = EndOfTurn(self.loop, self._poll)
-
-    def ask(self, queue: ReceiveQueue, count: int, lease_ms: int) -> asyncio.Future[pa.RecordBatch | None]:
-        """What there is now; None: nothing."""
-        future: asyncio.Future[pa.RecordBatch | None] = self.loop.create_future()
-        self._asking.setdefault(queue, []).append(_Asking(count, lease_ms, future))
-        self._end_of_turn.plan()
-        return future
-
-    def _poll(self) -> None:
-        asking, self._asking = self._asking, {}
-        for queue, requests in asking.items():
-            for lease_ms in {request.lease_ms for request in requests}:
-                _share_out(queue.group, [r for r in requests if r.lease_ms == lease_ms and not r.result.done()])
-
-
-def _share_out(group: ConsumerGroup, requests: list[_Asking]) -> None:
-    count = sum(request.count for request in requests)
-    if not count:
-        return
-    try:
-        batch, _ = group.subscribe(prefetch=count, lease_ms=requests[0].lease_ms).poll(count)
-    except TarryError as error:
-        for request in requests:
-            request.result.set_exception(error)
-        return
-    at, rows = 0, 0 if batch is None else batch.num_rows
-    for request in requests:
-        part = min(request.count, rows - at)
-        request.result.set_result(batch.slice(at, part) if batch is not None and part else None)
-        at += part
+    receive: Receive
+    on_jobs: OnJobs
+    has_left: Callable[[], bool] = bool
+    """Whether nobody waits for them any more."""
 
 
 class Consuming:
@@ -94,47 +67,87 @@ class Consuming:
         self._services = services
         self._acknowledging = acknowledging
         self._landing = landing
-        self._polls = _Polls(services.loop)
+        self._asking: dict[tuple[ReceiveQueue, int], list[_Asking]] = {}
+        self._end_of_turn = EndOfTurn(services.loop, self._poll)
 
     async def consume(self, request: Request, namespace: str, names: str) -> Response:
         """Jobs of the queues ``names`` (with commas between), the first one's before all others'."""
-        query = Query(request.query)
-        ttr_s = query.natural("ttr", TTR_S, UINT32_MAX)
-        timeout_s = query.natural("timeout", TIMEOUT_S, UINT32_MAX)
-        count = query.natural("count", COUNT, COUNT_MAX, least=1)
+        lease_ms, timeout_s, count = options_of(Query(request.query))
         queues = list(dict.fromkeys(name for name in names.split(",") if name))
         if not 0 < len(queues) <= QUEUES_MAX:
             raise RefusalError(400, "invalid queue name(s)")
-        lease_ms = max(1, ttr_s * 1000)
-        named = {await self._services.receive_queue(topic_of(namespace, q), GROUP): q for q in queues}
-        found = await self._now(list(named), count, lease_ms)
-        if not found:
-            # Also who does not want to wait gets what is being put into the queue just now.
-            wait_s = max(timeout_s, *(self._landing.left_s(queue.group.topic_name) for queue in named))
-            if wait_s:
-                found = await self._wait(request, list(named), count, lease_ms, wait_s)
-        jobs: list[Job] = []
-        for queue, batch in found:
-            jobs += self._jobs(queue, batch, namespace, named[queue], lease_ms)
+        receives: dict[ReceiveQueue, Receive] = {}
+        for name in queues:
+            queue = await self._services.receive_queue(topic_of(namespace, name), GROUP)
+            receives[queue] = Receive(queue, (namespace, name), count, lease_ms, timeout_s)
+        jobs = await self._now(list(receives.values()))
         if not jobs:
-            return NONE
-        return Response(200, jobs[0].handed_out() if count == 1 else listed(jobs), JSON)
+            # Also who does not want to wait gets what is being put into the queue just now.
+            wait_s = max(timeout_s, *(self._landing.left_s(queue.group.topic_name) for queue in receives))
+            found = await self._wait(request, list(receives), count, lease_ms, wait_s) if wait_s else None
+            jobs = [] if found is None else self._jobs(receives[found[0]], found[1])
+        return Response(*answer_of(jobs, count), JSON)
 
-    async def _now(self, queues: list[ReceiveQueue], count: int, lease_ms: int) -> list[Messages]:
-        found: list[Messages] = []
-        for queue in queues:
-            batch = await self._polls.ask(queue, count, lease_ms)
-            if batch is not None:
-                found.append((queue, batch))
-                count -= batch.num_rows
-                if not count:
-                    break
+    def begin(self, request: WholeRequest, receive: Receive, answer: OnJobs) -> None:
+        """:meth:`consume` from one queue, without a task: ``answer`` is called once, unless the client goes first."""
+
+        def on_jobs(jobs: list[Job] | TarryError) -> None:
+            if jobs or request.gone:
+                answer(jobs)
+                return
+            wait_s = max(receive.timeout_s, self._landing.left_s(receive.queue.group.topic_name))
+            if wait_s:
+                _Wait(self._services.loop, request, receive, self._jobs, answer).begin(wait_s)
+            else:
+                answer(jobs)
+
+        self._ask(_Asking(receive, on_jobs, lambda: request.gone))
+
+    # -- now ---------------------------------------------------------------------------------------------------------
+
+    async def _now(self, receives: list[Receive]) -> list[Job]:
+        found: list[Job] = []
+        for receive in receives:
+            future: asyncio.Future[list[Job]] = self._services.loop.create_future()
+            self._ask(_Asking(replace(receive, count=receive.count - len(found)), partial(_settle, future)))
+            found += await future
+            if len(found) >= receive.count:
+                break
         return found
+
+    def _ask(self, asking: _Asking) -> None:
+        self._asking.setdefault((asking.receive.queue, asking.receive.lease_ms), []).append(asking)
+        self._end_of_turn.plan()
+
+    def _poll(self) -> None:
+        """One poll for all that ask for jobs of a queue in this turn."""
+        asking, self._asking = self._asking, {}
+        for requests in asking.values():
+            self._share_out([request for request in requests if not request.has_left()])
+
+    def _share_out(self, requests: list[_Asking]) -> None:
+        if not requests:
+            return
+        receive, count = requests[0].receive, sum(request.receive.count for request in requests)
+        try:
+            subscription = receive.queue.group.subscribe(prefetch=count, lease_ms=receive.lease_ms)
+            batch, _ = subscription.poll(count)
+        except TarryError as error:
+            for request in requests:
+                request.on_jobs(error)
+            return
+        jobs = [] if batch is None else self._jobs(receive, batch)
+        at = 0
+        for request in requests:
+            request.on_jobs(jobs[at : at + request.receive.count])
+            at += request.receive.count
+
+    # -- later -------------------------------------------------------------------------------------------------------
 
     async def _wait(
         self, request: Request, queues: list[ReceiveQueue], count: int, lease_ms: int, timeout_s: float
-    ) -> list[Messages]:
-        """Wait for the first of the queues that has some."""
+    ) -> Messages | None:
+        """What the first of the queues has that has something; None: there was nothing for so long."""
         loop = self._services.loop
         result: asyncio.Future[Messages | None] = loop.create_future()
         request.on_disconnect(lambda: _set(result, None))
@@ -148,24 +161,89 @@ class Consuming:
             waiters.append((queue, waiter))
             queue.add(waiter)
         try:
-            messages = await result
+            return await result
         finally:
             # Between the result and this, another queue's turn gives back what it gets.
             timer.cancel()
             for queue, waiter in waiters:
                 queue.remove(waiter)
-        return [] if messages is None else [messages]
 
-    def _jobs(self, queue: ReceiveQueue, batch: pa.RecordBatch, namespace: str, name: str, lease_ms: int) -> list[Job]:
-        group, now_ms = queue.group, self._services.broker.clock.now_ms()
-        tries = remaining(batch, group.settings.tries)
-        jobs = jobs_of(batch, group.topic_name, (namespace, name), now_ms, tries)
-        until_s = self._services.loop.time() + lease_ms / 1000
-        leases, offsets = batch.column("lease").to_pylist(), batch.column("offset").to_pylist()
-        self._landing.arrived(group.topic_name, max(batch.column("seq").to_pylist()))
-        for job, lease, offset in zip(jobs, leases, offsets, strict=True):
-            self._acknowledging.hold(job.id, Held(group.topic_name, group, lease, offset, until_s))
+    def _jobs(self, receive: Receive, batch: pa.RecordBatch) -> list[Job]:
+        """The messages of a batch as jobs in a consumer's hands."""
+        group, now_ms = receive.queue.group, self._services.broker.clock.now_ms()
+        topic = group.topic_name
+        jobs = jobs_of(batch, topic, receive.names, now_ms, remaining(batch, group.settings.tries))
+        until_s = self._services.loop.time() + receive.lease_ms / 1000
+        self._landing.arrived(topic, max(values_of(batch, "seq")))
+        for job, lease, offset in zip(jobs, values_of(batch, "lease"), values_of(batch, "offset"), strict=True):
+            self._acknowledging.hold(job.id, Held(topic, group, lease, offset, until_s))
         return jobs
+
+
+@dataclass(slots=True, eq=False)
+class _Wait:
+    """A request that waits for the first job of a queue."""
+
+    loop: asyncio.AbstractEventLoop
+    request: WholeRequest
+    receive: Receive
+    jobs_of: Callable[[Receive, pa.RecordBatch], list[Job]]
+    answer: OnJobs
+    _waiter: Waiter | None = None
+    _timer: asyncio.TimerHandle | None = None
+
+    def begin(self, wait_s: float) -> None:
+        """Wait so long at most."""
+        receive = self.receive
+        subscription = receive.queue.group.subscribe(prefetch=receive.count, lease_ms=receive.lease_ms)
+        self._waiter = Waiter(subscription, receive.count, self._on_received)
+        self._timer = self.loop.call_later(wait_s, self._on_time)
+        self.request.on_disconnect(self._leave)
+        receive.queue.add(self._waiter)
+
+    def _on_received(self, received: Received) -> None:
+        assert self._timer is not None
+        self._timer.cancel()
+        if isinstance(received, TarryError):
+            self.answer(received)
+        else:
+            self.answer([] if received is None else self.jobs_of(self.receive, received))
+
+    def _on_time(self) -> None:
+        self._leave()
+        self.answer([])
+
+    def _leave(self) -> None:
+        assert self._timer is not None and self._waiter is not None
+        self._timer.cancel()
+        self.receive.queue.remove(self._waiter)
+
+
+def options_of(query: Query) -> tuple[int, int, int]:
+    """For how long a job is a consumer's (ms), how long to wait for one (s), and how many are wanted.
+
+    Raises:
+        RefusalError: a value is not allowed.
+    """
+    ttr_s = query.natural("ttr", TTR_S, UINT32_MAX)
+    timeout_s = query.natural("timeout", TIMEOUT_S, UINT32_MAX)
+    return max(1, ttr_s * 1000), timeout_s, query.natural("count", COUNT, COUNT_MAX, least=1)
+
+
+def answer_of(jobs: list[Job], count: int) -> tuple[int, bytes]:
+    """The answer to who wanted ``count`` jobs: status and JSON."""
+    if not jobs:
+        return NONE
+    return 200, jobs[0].handed_out() if count == 1 else listed(jobs)
+
+
+def _settle(future: asyncio.Future[list[Job]], jobs: list[Job] | TarryError) -> None:
+    if future.done():
+        return
+    if isinstance(jobs, TarryError):
+        future.set_exception(jobs)
+    else:
+        future.set_result(jobs)
 
 
 def _taker(result: asyncio.Future[Messages | None], queue: ReceiveQueue) -> Callable[[Received], None]:

@@ -8,11 +8,13 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from tarry.base.message import RESERVED
+from tarry.base.properties import has_none
 from tarry.base.reserved import first_places
 from tarry.fronts.http.lmstfy.answers import json_bytes
-from tarry.fronts.http.lmstfy.names import job_id
+from tarry.fronts.http.lmstfy.names import VERSION, job_ids
 
-_COLUMNS = ("body", "properties", "born_ms", "expire_ms")
+VERSION_PROPERTY = "lmstfy-job-version"
+"""Of a message: its job's id has a version before it."""
 
 
 class Job(NamedTuple):
@@ -61,28 +63,39 @@ def jobs_of(
     batch: pa.RecordBatch, topic: str, queue: tuple[str, str], now_ms: int, remain_tries: list[int]
 ) -> list[Job]:
     """The rows of a batch of messages of one topic, as jobs of the queue (namespace, name)."""
-    bodies, properties, born, expire = (batch.column(name).to_pylist() for name in _COLUMNS)
-    places = first_places(batch)
-    own = zip(batch.column("seq").to_pylist(), batch.column("due_ms").to_pylist(), strict=True)
-    rows = zip(places, own, bodies, properties, born, expire, remain_tries, strict=True)
+    properties = batch.column("properties")
+    own_places = has_none(properties)
+    pairs = [None] * batch.num_rows if properties.null_count == batch.num_rows else properties.to_pylist()
+    bodies, born, expire = batch.column("body").to_pylist(), values_of(batch, "born_ms"), values_of(batch, "expire_ms")
+    own = list(zip(values_of(batch, "seq"), values_of(batch, "due_ms"), strict=True))
+    places = own if own_places else first_places(batch)
+    ids = job_ids(topic, [first or place for first, place in zip(places, own, strict=True)])
+    rows = zip(ids, bodies, pairs, born, expire, remain_tries, strict=True)
     return [
         Job(
-            job_id(topic, *(first or place)),
+            VERSION + id if _has_version(attributes) else id,
             *queue,
             body,
             0 if expire_ms is None else max(1, (expire_ms - now_ms + 500) // 1000),
             max(0, now_ms - born_ms),
             max(0, tries),
-            _attributes(pairs),
+            _attributes(attributes),
         )
-        for first, place, body, pairs, born_ms, expire_ms, tries in rows
+        for id, body, attributes, born_ms, expire_ms, tries in rows
     ]
+
+
+def values_of(batch: pa.RecordBatch, name: str) -> list[Any]:
+    """The values of a column of numbers; by way of numpy where that can be, which takes a fraction of the time."""
+    column = batch.column(name)
+    values: list[Any] = column.to_pylist() if column.null_count else column.to_numpy().tolist()
+    return values
 
 
 def remaining(batch: pa.RecordBatch, group_tries: int) -> list[int]:
     """How often each of these deliveries, or of what is ready (without the column ``attempt``), may come after this."""
-    attempts = batch.column("attempt").to_pylist() if "attempt" in batch.schema.names else [0] * batch.num_rows
-    own = batch.column("tries").to_pylist()
+    attempts = values_of(batch, "attempt") if "attempt" in batch.schema.names else [0] * batch.num_rows
+    own = values_of(batch, "tries")
     return [(tries or group_tries or _UNLIMITED) - attempt for tries, attempt in zip(own, attempts, strict=True)]
 
 
@@ -93,7 +106,11 @@ _UNLIMITED = (1 << 16) - 1
 def _attributes(pairs: list[tuple[str, str]] | None) -> dict[str, str] | None:
     if not pairs:
         return None
-    return {name: text for name, text in pairs if not name.startswith(RESERVED)} or None
+    return {name: text for name, text in pairs if not name.startswith(RESERVED) and name != VERSION_PROPERTY} or None
+
+
+def _has_version(pairs: list[tuple[str, str]] | None) -> bool:
+    return pairs is not None and any(name == VERSION_PROPERTY for name, _ in pairs)
 
 
 def listed(jobs: list[Job]) -> bytes:

@@ -10,8 +10,9 @@ from tarry.api.schedule import Row
 from tarry.fronts.http.exchange import BodyTooLargeError, Headers, Request, Response
 from tarry.fronts.http.lmstfy.acknowledging import Acknowledging
 from tarry.fronts.http.lmstfy.answers import JSON, Query, RefusalError, answer
+from tarry.fronts.http.lmstfy.jobs import VERSION_PROPERTY
 from tarry.fronts.http.lmstfy.landing import Landing
-from tarry.fronts.http.lmstfy.names import GROUP, job_id, topic_of
+from tarry.fronts.http.lmstfy.names import GROUP, VERSION, job_id, job_ids, topic_of
 from tarry.fronts.http.services import Services
 
 BODY_BYTES_MAX = 1 << 20
@@ -21,6 +22,8 @@ UINT32_MAX, UINT16_MAX = (1 << 32) - 1, (1 << 16) - 1
 TTL_S, DELAY_S, TRIES = 86_400, 0, 1
 """Defaults."""
 
+PROPERTIES = 7
+"""Their place in a row."""
 ATTRIBUTE = b"job-attr-"
 ATTRIBUTES_MAX, NAME_BYTES_MAX, VALUE_BYTES_MAX = 16, 32, 128
 
@@ -64,26 +67,29 @@ class Publishing:
     async def publish_bulk(self, request: Request, namespace: str, queue: str) -> Response:
         """Up to 64 jobs, all of them or none."""
         options = options_of(Query(request.query))
+        with self._services.bodies.holding(request.headers, BULK_BYTES_MAX):
+            return await self._publish_bulk(request, namespace, queue, options)
+
+    async def _publish_bulk(self, request: Request, namespace: str, queue: str, options: Options) -> Response:
         try:
-            bodies = split(await request.read(BULK_BYTES_MAX))
+            bodies = bodies_of(await request.read(BULK_BYTES_MAX))
         except BodyTooLargeError:
             raise RefusalError(413, "job too large") from None
-        if not bodies:
-            raise RefusalError(400, "no jobs")
-        if len(bodies) > JOBS_MAX:
-            raise RefusalError(400, "too many jobs")
-        if any(len(body) > BODY_BYTES_MAX for body in bodies):
-            raise RefusalError(413, "job too large")
         attributes = attributes_of(request.headers)
+        prefix = "" if attributes is None else VERSION
         topic = topic_of(namespace, queue)
         await self._services.receive_queue(topic, GROUP)
         accepted = await self._services.schedule_rows([options.row(topic, body, attributes) for body in bodies])
         places = list(zip(accepted.seqs.tolist(), accepted.due_ms.tolist(), strict=True))
         if not options.delay_ms:
             self._landing.note(topic, *places[-1])
-        return answer(201, {"job_ids": [job_id(topic, seq, due_ms) for seq, due_ms in places], "msg": "published"})
+        return answer(201, {"job_ids": [prefix + id for id in job_ids(topic, places)], "msg": "published"})
 
     async def _publish(self, request: Request, topic: str, options: Options) -> Response:
+        with self._services.bodies.holding(request.headers, BODY_BYTES_MAX):
+            return await self._publish_one(request, topic, options)
+
+    async def _publish_one(self, request: Request, topic: str, options: Options) -> Response:
         try:
             body = await request.read(BODY_BYTES_MAX)
         except BodyTooLargeError:
@@ -94,7 +100,7 @@ class Publishing:
         receipt = await self._services.schedule_row(row)
         if not options.delay_ms:
             self._landing.note(topic, receipt.seq, receipt.due_ms)
-        id = job_id(topic, receipt.seq, receipt.due_ms)
+        id = ("" if row[PROPERTIES] is None else VERSION) + job_id(topic, receipt.seq, receipt.due_ms)
         return Response(201, b'{"job_id":"%s","msg":"published"}' % id.encode(), JSON)
 
 
@@ -114,7 +120,7 @@ def options_of(query: Query) -> Options:
 
 
 def attributes_of(headers: Headers) -> list[tuple[str, str]] | None:
-    """A job's attributes, of the headers that begin with Job-Attr-; None: there are none, or they are not wanted.
+    """A job's attributes, of the headers that begin with Job-Attr-, and that it has a version; None: neither is wanted.
 
     Raises:
         RefusalError: they are too many.
@@ -127,11 +133,11 @@ def attributes_of(headers: Headers) -> list[tuple[str, str]] | None:
         elif name.startswith(ATTRIBUTE) and value:
             key = name[len(ATTRIBUTE) :][:NAME_BYTES_MAX].decode(errors="replace")
             found.setdefault(key, value[:VALUE_BYTES_MAX].decode(errors="replace"))
-    if not wanted or not found:
+    if not wanted:
         return None
     if len(found) > ATTRIBUTES_MAX:
         raise RefusalError(400, f"too many attributes, cannot exceed {ATTRIBUTES_MAX}")
-    return list(found.items())
+    return [*found.items(), (VERSION_PROPERTY, VERSION)]
 
 
 def _refuse_constant(text: str) -> NoReturn:
@@ -140,6 +146,22 @@ def _refuse_constant(text: str) -> NoReturn:
 
 _DECODER: Any = json.JSONDecoder(parse_constant=_refuse_constant, parse_int=str, parse_float=str)
 _SPACE = " \t\r\n"
+
+
+def bodies_of(body: bytes) -> list[bytes]:
+    """The jobs of a bulk.
+
+    Raises:
+        RefusalError: there are none, or too many, or one is too large.
+    """
+    bodies = split(body)
+    if not bodies:
+        raise RefusalError(400, "no jobs")
+    if len(bodies) > JOBS_MAX:
+        raise RefusalError(400, "too many jobs")
+    if any(len(body) > BODY_BYTES_MAX for body in bodies):
+        raise RefusalError(413, "job too large")
+    return bodies
 
 
 def split(body: bytes) -> list[bytes]:

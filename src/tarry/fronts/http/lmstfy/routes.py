@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
+import hmac
 import re
 from collections.abc import Awaitable, Callable
+from html import escape
 from typing import NamedTuple, TypeAlias
+from urllib.parse import quote
 
 from tarry.api.access import AccessToken
 from tarry.fronts.http.access import Access
-from tarry.fronts.http.exchange import Request, Response
+from tarry.fronts.http.exchange import DirectHandler, Request, Response
+from tarry.fronts.http.lmstfy.access_log import AccessLog
 from tarry.fronts.http.lmstfy.acknowledging import Acknowledging
 from tarry.fronts.http.lmstfy.answering import Answering
 from tarry.fronts.http.lmstfy.answers import NO_CONTENT, Query, RefusalError, answer
 from tarry.fronts.http.lmstfy.consuming import Consuming
+from tarry.fronts.http.lmstfy.job_queue import JobQueue
 from tarry.fronts.http.lmstfy.landing import Landing
 from tarry.fronts.http.lmstfy.limits import Limits
-from tarry.fronts.http.lmstfy.names import topic_of
+from tarry.fronts.http.lmstfy.names import NAME, NAME_CHARS_MAX, topic_of
+from tarry.fronts.http.lmstfy.prompt import Prompt
 from tarry.fronts.http.lmstfy.publishing import Publishing
 from tarry.fronts.http.lmstfy.queues import Queues
 from tarry.fronts.http.services import Services
 
 PREFIX = "/api/"
 POOL = "default"
-NAME_CHARS_MAX = 255
 
-NAME = re.compile("[-_A-Za-z0-9]+")
 _NAMES = re.compile("[-_,A-Za-z0-9]+")
 NO_ROUTE = answer(404, {"error": "api not found"})
 
@@ -46,15 +50,22 @@ class Route(NamedTuple):
 class Lmstfy:
     """A :data:`tarry.fronts.http.exchange.Handler`. On the loop's thread."""
 
-    def __init__(self, services: Services, access: Access) -> None:
+    def __init__(self, services: Services, access: Access, access_log: AccessLog) -> None:
         self._access = access
         self._limits = Limits(services.loop)
-        self._answering = Answering()
+        self._last_found: tuple[object, bytes, str, AccessToken | None] = (None, b"", "", None)
+        """The broker's tokens, and a secret, a namespace and its token among them: the next request has them, too."""
+        self._answering = Answering(access_log)
         self._acknowledging = Acknowledging(services)
         landing = Landing(services)
         publishing = Publishing(services, self._acknowledging, landing)
         consuming = Consuming(services, self._acknowledging, landing)
         queues = Queues(services, landing)
+        jobs = JobQueue(services.broker, services.loop, landing)
+        services.on_close(jobs.close)
+        prompt = Prompt(services, jobs, self._acknowledging, consuming, self._answering, access_log, self._find_token)
+        self.handler = DirectHandler(self, prompt.begin)
+        """What a server gets."""
         self._routes: dict[tuple[str, tuple[str, ...]], Route] = {
             ("PUT", ()): Route(publishing.publish, reads=False),
             ("PUT", ("bulk",)): Route(publishing.publish_bulk, reads=False),
@@ -78,7 +89,7 @@ class Lmstfy:
         parts = request.path[len(PREFIX) :].split("/")
         route = self._route(request.method, parts[2:]) if len(parts) >= 2 else None
         if route is None:
-            return NO_ROUTE
+            return self._without_slash(request, parts) or NO_ROUTE
         namespace, queue = parts[0], parts[1]
         _check_names(namespace, queue, several=route.several)
         secret = self._secret(request)
@@ -87,6 +98,16 @@ class Lmstfy:
             job = parts[3:] if parts[2:3] == ["job"] else []
             return await route.carry(request, namespace, queue, *job)
         return await self._limited(route, token, secret, request, namespace, queue)
+
+    def _without_slash(self, request: Request, parts: list[str]) -> Response | None:
+        """Where a route would be found without the slash at its end: the way to it, as lmstfy's router shows it."""
+        if len(parts) < 3 or parts[-1] or self._route(request.method, parts[2:-1]) is None:
+            return None
+        there = quote(request.path[:-1]).encode() + (b"?" + request.query if request.query else b"")
+        if request.method != "GET":
+            return Response(307, b"", ((b"location", there),))
+        body = b'<a href="%s">Moved Permanently</a>.\n\n' % escape(there.decode("latin-1")).encode("latin-1")
+        return Response(301, body, ((b"location", there), (b"content-type", b"text/html; charset=utf-8")))
 
     def _route(self, method: str, rest: list[str]) -> Route | None:
         shape = ("job", ":id") if len(rest) == 2 and rest[0] == "job" and rest[1] else tuple(rest)
@@ -116,6 +137,9 @@ class Lmstfy:
                 shown = value
                 break
         text = shown.decode("latin-1") or (Query(request.query).text("token") if b"token=" in request.query else "")
+        return self._without_pool(text)
+
+    def _without_pool(self, text: str) -> str:
         pool, colon, secret = text.partition(":")
         if not colon:
             return text
@@ -130,6 +154,17 @@ class Lmstfy:
         token = None if identity is None else identity.token_for(namespace)
         if token is None:
             raise RefusalError(401, "invalid token")
+        return token
+
+    def _find_token(self, shown: bytes, namespace: str) -> AccessToken | None:
+        """As :meth:`_secret` and :meth:`_token`; None: they refuse it."""
+        tokens, known, of, token = self._last_found
+        if tokens is self._access.tokens and of == namespace and hmac.compare_digest(known, shown):
+            return token
+        identity = self._access.identify(shown.decode("latin-1")) if shown and b":" not in shown else None
+        token = None if identity is None else identity.token_for(namespace)
+        if token is not None:
+            self._last_found = self._access.tokens, shown, namespace, token
         return token
 
     async def _delete(self, request: Request, namespace: str, queue: str, job: str) -> Response:

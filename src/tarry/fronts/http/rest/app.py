@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from tarry.fronts.http.access import Access
 from tarry.fronts.http.app import App, Receive, Scope, Send
+from tarry.fronts.http.body_budget import BodyBudget
 from tarry.fronts.http.errors import HttpError
 from tarry.fronts.http.rest.answer import Answer, error_answer, send_answer
 from tarry.fronts.http.rest.endpoints import routes
-from tarry.fronts.http.rest.request import BodyBudget, ClientLeftError, Request
+from tarry.fronts.http.rest.request import ClientLeftError, Request
 from tarry.fronts.http.rest.routes import Route, Router
 from tarry.fronts.http.services import Services
 
@@ -16,16 +17,16 @@ CODES = {401: "unauthorized", 403: "forbidden"}
 
 def rest_app(services: Services, access: Access) -> App:
     """``/v1/…``, ``/openapi.json`` and ``/docs``, for those whom ``access`` lets in."""
-    return RestApp(routes(services), access)
+    return RestApp(routes(services), access, services.bodies)
 
 
 class RestApp:
     """Finds the route of a request, and answers whatever becomes of it."""
 
-    def __init__(self, routes: list[Route], access: Access) -> None:
+    def __init__(self, routes: list[Route], access: Access, bodies: BodyBudget) -> None:
         self._router = Router(routes)
         self._access = access
-        self._budget = BodyBudget()
+        self._budget = bodies
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive, self._budget)

@@ -9,39 +9,16 @@ import asyncio
 from collections.abc import AsyncIterator
 from urllib.parse import parse_qsl, unquote_to_bytes
 
-from tarry.base.errors import InvalidArgumentError, OverloadedError
+from tarry.base.errors import InvalidArgumentError
 from tarry.fronts.http.app import Receive, Scope
+from tarry.fronts.http.body_budget import BodyBudget
 from tarry.fronts.http.errors import HttpError
 
 QUERY_FIELDS_MAX = 1000
-BODIES_BYTES_MAX = 256 << 20
-"""Bodies of all requests together that are being read or carried out."""
 
 
 class ClientLeftError(Exception):
     """The client went away; nobody is there to answer."""
-
-
-class BodyBudget:
-    """How many bytes of bodies may be in memory, of all requests together. On the loop's thread."""
-
-    def __init__(self, bytes_max: int = BODIES_BYTES_MAX) -> None:
-        self._bytes_max = bytes_max
-        self._held = 0
-
-    def take(self, size: int) -> None:
-        """
-        Raises:
-            OverloadedError: there is no room for ``size`` more now.
-        """
-        if self._held + size > self._bytes_max:
-            raise OverloadedError(
-                f"bodies of requests take {self._held + size} bytes; allowed: {self._bytes_max}; try again later"
-            )
-        self._held += size
-
-    def give_back(self, size: int) -> None:
-        self._held -= size
 
 
 class Request:

@@ -6,12 +6,12 @@ import asyncio
 import logging
 from collections import deque
 from enum import Enum
-from typing import Any, Protocol, cast
+from typing import Any, NoReturn, Protocol, cast
 
 import httptools
 
 from tarry.fronts.http.app import App
-from tarry.fronts.http.exchange import DisconnectedError, Handler, Headers, Response
+from tarry.fronts.http.exchange import DirectHandler, DisconnectedError, Headers, Response
 from tarry.fronts.http.server.limits import HttpLimits
 from tarry.fronts.http.server.message import Message
 
@@ -58,6 +58,8 @@ class Connection(asyncio.Protocol):
         self.peer: tuple[str, int] = ("", 0)
         self.local: tuple[str, int] = ("", 0)
         self.body_bytes_ahead = owner.limits.body_bytes_ahead
+        self._header_bytes_max = owner.limits.header_bytes_max
+        self._headers_max = owner.limits.headers_max
         self._owner = owner
         self._transport: asyncio.Transport
         self._parser = httptools.HttpRequestParser(self)
@@ -65,10 +67,14 @@ class Connection(asyncio.Protocol):
         self._headers: Headers = []
         self._header_bytes = 0
         self._expects = False
+        self._body_bytes = 0
+        """What the headers say of the body; -1: they do not say how long it is."""
         self._receiving: Message | None = None
         """Whose body comes."""
         self._current: Message | None = None
         """Who is being answered."""
+        self._unbegun: DirectHandler | None = None
+        """Of who is being answered: it waits for the end of the body."""
         self._waiting: deque[Message] = deque()
         self._paused_writing: asyncio.Future[None] | None = None
         self._paused_reading = False
@@ -93,6 +99,7 @@ class Connection(asyncio.Protocol):
         self._owner.forget(self)
         self._doing = Doing.END
         self.resume_writing()
+        self._unbegun = None
         for message in (self._current, self._receiving, *self._waiting):
             if message is not None and not message.gone:
                 message.on_gone()
@@ -125,17 +132,25 @@ class Connection(asyncio.Protocol):
     # -- the parser's --------------------------------------------------------------------------------------------------
 
     def on_message_begin(self) -> None:
-        self._url, self._headers, self._header_bytes, self._expects = b"", [], 0, False
+        self._url, self._headers, self._header_bytes, self._expects, self._body_bytes = b"", [], 0, False, 0
 
     def on_url(self, url: bytes) -> None:
         self._url += url
-        self._count(len(url))
+        self._header_bytes += len(url)
+        if self._header_bytes > self._header_bytes_max:
+            self._refuse_headers()
 
     def on_header(self, name: bytes, value: bytes) -> None:
         name = name.lower()
         self._headers.append((name, value))
-        self._count(len(name) + len(value))
-        if name == b"expect" and value.lower() == b"100-continue":
+        self._header_bytes += len(name) + len(value)
+        if self._header_bytes > self._header_bytes_max or len(self._headers) > self._headers_max:
+            self._refuse_headers()
+        if name == b"content-length":
+            self._body_bytes = int(value) if value.isdigit() else -1
+        elif name == b"transfer-encoding":
+            self._body_bytes = -1
+        elif name == b"expect" and value.lower() == b"100-continue":
             self._expects = True
 
     def on_headers_complete(self) -> None:
@@ -165,24 +180,52 @@ class Connection(asyncio.Protocol):
         message, self._receiving = self._receiving, None
         if message is not None:
             message.on_complete()
+            if self._unbegun is not None and message is self._current:
+                self._begin(message)
             if self._doing is Doing.BODY:
                 self._wait_for(Doing.REQUEST if self._current is None else Doing.ANSWER)
 
-    def _count(self, size: int) -> None:
-        limits = self._owner.limits
-        self._header_bytes += size
-        if self._header_bytes > limits.header_bytes_max or len(self._headers) > limits.headers_max:
-            self._refuse(HEADERS_TOO_LARGE)
-            raise ValueError("headers too large")  # which ends the parser's work; it comes out as an HttpParserError
+    def _refuse_headers(self) -> NoReturn:
+        self._refuse(HEADERS_TOO_LARGE)
+        raise ValueError("headers too large")  # which ends the parser's work; it comes out as an HttpParserError
 
     # -- requests ------------------------------------------------------------------------------------------------------
 
     def _start(self, message: Message) -> None:
         self._current = message
-        self._owner.keep(self.loop.create_task(self._carry_out(message)))
+        handler = self._owner.handler_for(message.path)
+        begins = handler.__class__ is DirectHandler and handler.begin is not None
+        if not begins or not (message.complete or self._is_short(message)):
+            self._carry_out(message, handler)
+            return
+        self._unbegun = cast(DirectHandler, handler)
+        if message.complete:
+            self._begin(message)
 
-    async def _carry_out(self, message: Message) -> None:
-        carry: Any = self._owner.handler_for(message.path)
+    def _is_short(self, message: Message) -> bool:
+        """Whether the rest of what comes is small, and comes by itself."""
+        return message is self._receiving and 0 <= self._body_bytes <= self.body_bytes_ahead and not self._expects
+
+    def _begin(self, message: Message) -> None:
+        """The whole request is there: answer it, or have it answered later, without a task where that can be."""
+        handler, self._unbegun = cast(DirectHandler, self._unbegun), None
+        assert handler.begin is not None
+        try:
+            if not handler.begin(message):
+                self._carry_out(message, handler)
+        except Exception:
+            log.exception("%s %s", message.method, message.path)
+            self._fail(message)
+
+    def carry_out(self, message: Message) -> None:
+        """Have what was begun without a task done in one."""
+        self._carry_out(message, self._owner.handler_for(message.path))
+
+    def _carry_out(self, message: Message, handler: DirectHandler | App) -> None:
+        self._owner.keep(self.loop.create_task(self._answer(message, handler)))
+
+    async def _answer(self, message: Message, handler: DirectHandler | App) -> None:
+        carry: Any = handler
         try:
             if carry.__class__ is DirectHandler:
                 message.answer(await carry.handler(message))
@@ -192,11 +235,15 @@ class Connection(asyncio.Protocol):
             message.keep_alive = False
         except Exception:
             log.exception("%s %s", message.method, message.path)
-            if not message.started:
-                message.keep_alive = False
-                message.answer(INTERNAL)
+            self._fail(message)
         if not message.answered:
             message.cut()
+
+    def _fail(self, message: Message) -> None:
+        """There is a bug, which the log has."""
+        if not message.started:
+            message.keep_alive = False
+            message.answer(INTERNAL)
 
     def on_answered(self, message: Message) -> None:
         """An answer is complete."""
@@ -207,8 +254,8 @@ class Connection(asyncio.Protocol):
             self._end()
         elif self._waiting:
             following = self._waiting.popleft()
-            self._start(following)
             self._wait_for(Doing.ANSWER if following.complete else Doing.BODY)
+            self._start(following)  # which may answer it at once, and wait for something else
             self.resume_reading()
         else:
             self._wait_for(Doing.REQUEST)
@@ -225,9 +272,17 @@ class Connection(asyncio.Protocol):
         """Answer what cannot be understood, or took too long, and end; after the answer that is under way."""
         if self._doing is Doing.END:
             return
-        if self._current is not None:
+        current = self._current
+        if current is not None and current is not self._receiving:
             self._last_request()
             return
+        if current is not None:
+            # The rest of its body will not come: who waits for that learns it, or would wait for ever.
+            self._current = self._unbegun = None
+            current.on_gone()
+            if current.started:
+                self._transport.abort()
+                return
         if not self._transport.is_closing():
             message = Message(self, "GET", b"/", [], keep_alive=False)
             message.answer(response)
@@ -305,15 +360,6 @@ class Connection(asyncio.Protocol):
     def abort(self) -> None:
         """End at once."""
         self._transport.abort()
-
-
-class DirectHandler:
-    """Marks a handler, which gets the message itself, among ASGI applications."""
-
-    __slots__ = ("handler",)
-
-    def __init__(self, handler: Handler) -> None:
-        self.handler = handler
 
 
 def _path_of(url: bytes) -> bytes:

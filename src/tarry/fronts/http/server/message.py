@@ -31,6 +31,7 @@ class Wire(Protocol):
     def write(self, data: bytes) -> None: ...
     def pause_reading(self) -> None: ...
     def resume_reading(self) -> None: ...
+    def carry_out(self, message: Message) -> None: ...
     async def drain(self) -> None: ...
     def on_answered(self, message: Message) -> None: ...
 
@@ -63,6 +64,7 @@ class Message:
             "path",
             "query",
             "raw_path",
+            "target",
         ),
     )
 
@@ -71,6 +73,7 @@ class Message:
     ) -> None:
         self._wire = wire
         self.method = method
+        self.target = target
         self.raw_path, _, self.query = target.partition(b"?")
         path = self.raw_path.decode("latin-1")
         self.path = unquote(path) if "%" in path else path
@@ -144,8 +147,7 @@ class Message:
         if self._size > bytes_max:
             self.keep_alive = self.keep_alive and self._complete
             raise BodyTooLargeError
-        self._read, self._taken = self._size, True
-        return self._body[0] if len(self._body) == 1 else b"".join(self._body)
+        return self.whole()
 
     def on_disconnect(self, call: Callable[[], None]) -> None:
         """See :class:`tarry.fronts.http.exchange.Request`."""
@@ -154,11 +156,24 @@ class Message:
             self._disconnect = None
             call()
 
+    def whole(self) -> bytes:
+        """See :class:`tarry.fronts.http.exchange.WholeRequest`."""
+        self._read, self._taken = self._size, True
+        return self._body[0] if len(self._body) == 1 else b"".join(self._body)
+
+    def carry_out(self) -> None:
+        """See :class:`tarry.fronts.http.exchange.WholeRequest`."""
+        self._disconnect = None
+        self._wire.carry_out(self)
+
     def answer(self, response: Response) -> None:
         """The whole answer at once."""
-        status, body = response.status, response.body
-        parts = [LINES[status], self._wire.date]
-        for name, value in response.headers:
+        if self.gone:
+            self._end()
+            return
+        status, body, headers, lines = response
+        parts = [LINES[status], self._wire.date, lines]
+        for name, value in headers:
             parts += (name, b": ", value, b"\r\n")
         if status not in _BODILESS:
             parts.append(b"content-length: %d\r\n" % len(body))

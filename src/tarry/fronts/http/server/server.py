@@ -11,8 +11,8 @@ from email.utils import formatdate
 from tarry.base.clock import Clock
 from tarry.base.descriptors import ConnectionLimits
 from tarry.fronts.http.app import App
-from tarry.fronts.http.exchange import Handler
-from tarry.fronts.http.server.connection import Connection, DirectHandler
+from tarry.fronts.http.exchange import DirectHandler
+from tarry.fronts.http.server.connection import Connection
 from tarry.fronts.http.server.limits import LOOK_S, HttpLimits
 
 BACKLOG = 1024
@@ -26,8 +26,8 @@ class HttpServer:
         self,
         loop: asyncio.AbstractEventLoop,
         clock: Clock,
-        app: App,
-        handlers: Mapping[str, Handler],
+        app: App | DirectHandler,
+        handlers: Mapping[str, DirectHandler],
         connections: ConnectionLimits,
         limits: HttpLimits | None = None,
     ) -> None:
@@ -37,7 +37,7 @@ class HttpServer:
         """The header with the broker's time, of the last look."""
         self._clock = clock
         self._app = app
-        self._handlers = [(prefix, DirectHandler(handler)) for prefix, handler in handlers.items()]
+        self._handlers = list(handlers.items())
         self._bounds = connections
         self._connections: set[Connection] = set()
         self._by_peer: Counter[str] = Counter()

@@ -11,10 +11,12 @@ from tarry.base.version import VERSION
 from tarry.fronts.rocketmq.classic.admin_tables import DATA_VERSION, queue_table
 from tarry.fronts.rocketmq.classic.codes import RequestCode, RequestRefused, ResponseCode
 from tarry.fronts.rocketmq.classic.connection import Answer, Request
+from tarry.fronts.rocketmq.classic.dead_queues import DeadQueues
 from tarry.fronts.rocketmq.classic.fields import to_json
 from tarry.fronts.rocketmq.classic.queues import TopicQueues
 from tarry.fronts.rocketmq.classic.routes import BROKER, CLUSTER, READ_WRITE, REPLIES, TEMPLATE, TRACE, broker_data
 from tarry.fronts.rocketmq.classic.service import Handler
+from tarry.fronts.rocketmq.common.dead_letters import is_alias
 from tarry.fronts.rocketmq.common.names import topic_name
 from tarry.fronts.rocketmq.common.threads import RunInThread
 
@@ -28,12 +30,14 @@ class TopicAdmin:
         self,
         broker: LocalBroker,
         queues: TopicQueues,
+        dead_queues: DeadQueues,
         forget_group: Callable[[str, str], None],
         run_in_thread: RunInThread,
     ) -> None:
         """``forget_group``: deletes a group of a topic; called in a thread."""
         self._broker = broker
         self._queues = queues
+        self._dead_queues = dead_queues
         self._forget_group = forget_group
         self._run_in_thread = run_in_thread
 
@@ -122,10 +126,15 @@ class TopicAdmin:
     async def topic_stats(self, request: Request) -> Answer:
         """GET_TOPIC_STATS_INFO: where its queue begins and ends."""
         topic = topic_name(request.fields.text("topic"), "")
-        first, end = await self._run_in_thread(lambda: self._broker.call(GetQueues([topic]))[topic])
+        names = [topic] * self._queues.count(topic)
+        if is_alias(topic):
+            names = await self._run_in_thread(lambda: self._dead_queues.look(topic))
+        ends = await self._run_in_thread(lambda: self._broker.call(GetQueues(list(set(names)))))
+        return Answer(body=queue_table({topic: [self._offsets(*ends[name]) for name in names]}, {"topicPutTps": 0.0}))
+
+    def _offsets(self, first: int, end: int) -> dict[str, int]:
         now_ms = self._broker.clock.now_ms() if end else 0
-        offset = {"lastUpdateTimestamp": now_ms, "maxOffset": end, "minOffset": first}
-        return Answer(body=queue_table({topic: [offset] * self._queues.count(topic)}, {"topicPutTps": 0.0}))
+        return {"lastUpdateTimestamp": now_ms, "maxOffset": end, "minOffset": first}
 
     async def make_topic(self, request: Request) -> Answer:
         """UPDATE_AND_CREATE_TOPIC. It has as many queues as all, whatever number is asked for."""

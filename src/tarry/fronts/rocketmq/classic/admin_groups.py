@@ -12,6 +12,7 @@ from tarry.fronts.rocketmq.classic.admin_tables import DATA_VERSION, queue_table
 from tarry.fronts.rocketmq.classic.clients import ClientRegistry
 from tarry.fronts.rocketmq.classic.codes import RequestCode, RequestRefused, ResponseCode, ToClient
 from tarry.fronts.rocketmq.classic.connection import Answer, Request
+from tarry.fronts.rocketmq.classic.dead_queues import DeadQueues
 from tarry.fronts.rocketmq.classic.fields import json_object, json_text, to_json
 from tarry.fronts.rocketmq.classic.frames import oneway
 from tarry.fronts.rocketmq.classic.offsets import Offsets
@@ -19,6 +20,7 @@ from tarry.fronts.rocketmq.classic.positions import Positions
 from tarry.fronts.rocketmq.classic.queues import TopicQueues
 from tarry.fronts.rocketmq.classic.sending import RETRIES
 from tarry.fronts.rocketmq.classic.service import Handler
+from tarry.fronts.rocketmq.common.dead_letters import is_alias
 from tarry.fronts.rocketmq.common.names import group_name, topic_name
 from tarry.fronts.rocketmq.common.threads import RunInThread
 
@@ -35,6 +37,7 @@ class GroupAdmin:
         broker: LocalBroker,
         clients: ClientRegistry,
         queues: TopicQueues,
+        dead_queues: DeadQueues,
         offsets: Offsets,
         positions: Positions,
         run_in_thread: RunInThread,
@@ -42,6 +45,7 @@ class GroupAdmin:
         self._broker = broker
         self._clients = clients
         self._queues = queues
+        self._dead_queues = dead_queues
         self._offsets = offsets
         self._positions = positions
         self._run_in_thread = run_in_thread
@@ -68,7 +72,11 @@ class GroupAdmin:
         group, topic = request.fields.text("consumerGroup"), request.fields.text("topic", " ").strip()
 
         def look_up() -> dict[str, list[dict[str, int]]]:
-            return {name: self._progress(name, group) for name in self._topics_of(group) if topic in ("", name)}
+            return {
+                name: self._progress(name, group)
+                for name in dict.fromkeys(self._shown(name) for name in self._topics_of(group))
+                if topic in ("", name)
+            }
 
         progress = await self._run_in_thread(look_up)
         if not progress:
@@ -78,8 +86,12 @@ class GroupAdmin:
     async def groups_of(self, request: Request) -> Answer:
         """QUERY_TOPIC_CONSUME_BY_WHO: the groups of a topic."""
         topic = topic_name(request.fields.text("topic"), "")
-        groups = await self._run_in_thread(lambda: [info.group for info in self._broker.call(ListGroups(topic))])
-        return Answer(body=to_json({"groupList": groups}))
+
+        def look_up() -> list[str]:
+            infos = [info for name in self._dead_queues.topics(topic) for info in self._broker.call(ListGroups(name))]
+            return list(dict.fromkeys(info.group for info in infos))
+
+        return Answer(body=to_json({"groupList": await self._run_in_thread(look_up)}))
 
     async def set_group(self, request: Request) -> Answer:
         """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: how often a message is tried, in all topics that the group reads.
@@ -121,7 +133,8 @@ class GroupAdmin:
     async def topics_of(self, request: Request) -> Answer:
         """QUERY_TOPICS_BY_CONSUMER: the topics that a group reads."""
         group = request.fields.text("group")
-        return Answer(body=to_json({"topicList": await self._run_in_thread(lambda: self._topics_of(group))}))
+        topics = await self._run_in_thread(lambda: self._topics_of(group))
+        return Answer(body=to_json({"topicList": list(dict.fromkeys(map(self._shown, topics)))}))
 
     async def group_config(self, request: Request) -> Answer:
         """GET_SUBSCRIPTIONGROUP_CONFIG. Of a group that is not there: what it will be made with."""
@@ -151,6 +164,17 @@ class GroupAdmin:
         topic, group = topic_name(fields.text("topic"), ""), group_name(fields.text("group"), "")
         at_ms, force = fields.whole("timestamp"), fields.truth("isForce")
 
+        stands = [await self._reset(name, group, at_ms, force=force) for name in self._dead_queues.topics(topic)]
+        body = queue_table({topic: stands if is_alias(topic) else stands * self._queues.count(topic)})
+        reset_fields = {"topic": topic, "group": group, "timestamp": str(at_ms), "isForce": str(force).lower()}
+        members = self._clients.consumers.get(group)
+        for connection in () if members is None else members.members:
+            connection.send(oneway(ToClient.RESET_CONSUMER_CLIENT_OFFSET, reset_fields, body))
+        return Answer(body=body)
+
+    async def _reset(self, topic: str, group: str, at_ms: int, *, force: bool) -> int:
+        """Where the group stands in a topic then."""
+
         def look_up() -> tuple[int, int]:
             call = self._broker.call
             end = call(GetQueues([topic]))[topic][1]
@@ -159,12 +183,7 @@ class GroupAdmin:
         stands, target = await self._run_in_thread(look_up)
         if target <= stands or force:
             stands = await self._offsets.reset(topic, group, "latest" if at_ms == _LATEST else at_ms)
-        body = queue_table({topic: [stands] * self._queues.count(topic)})
-        reset_fields = {"topic": topic, "group": group, "timestamp": str(at_ms), "isForce": str(force).lower()}
-        members = self._clients.consumers.get(group)
-        for connection in () if members is None else members.members:
-            connection.send(oneway(ToClient.RESET_CONSUMER_CLIENT_OFFSET, reset_fields, body))
-        return Answer(body=body)
+        return stands
 
     def _topics_of(self, group: str) -> list[str]:
         """In a thread: the topics that a group reads; those of its retries, too."""
@@ -172,13 +191,20 @@ class GroupAdmin:
 
     def _progress(self, topic: str, group: str) -> list[dict[str, int]]:
         """In a thread: of each queue."""
-        end = self._broker.call(GetQueues([topic]))[topic][1]
+        places = [(topic, queue) for queue in range(self._queues.count(topic))]
+        if is_alias(topic):
+            places = [(name, 0) for name in self._dead_queues.topics(topic)]
+        ends = self._broker.call(GetQueues(list({name for name, _ in places})))
         now_ms = self._broker.clock.now_ms()
-        offsets = (self._positions.find(topic, group, queue) or 0 for queue in range(self._queues.count(topic)))
         return [
-            {"brokerOffset": end, "consumerOffset": offset, "lastTimestamp": now_ms, "pullOffset": offset}
-            for offset in offsets
+            {"brokerOffset": ends[name][1], "consumerOffset": offset, "lastTimestamp": now_ms, "pullOffset": offset}
+            for name, offset in ((name, self._positions.find(name, group, queue) or 0) for name, queue in places)
         ]
+
+    def _shown(self, topic: str) -> str:
+        """The name by which clients know a topic."""
+        place = self._dead_queues.place(topic)
+        return topic if place is None else place[0]
 
 
 def _config(group: str, info: GroupInfo | None) -> dict[str, Any]:

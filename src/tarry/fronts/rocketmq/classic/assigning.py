@@ -19,10 +19,11 @@ from tarry.fronts.rocketmq.classic.codes import RequestRefused, ResponseCode
 from tarry.fronts.rocketmq.classic.connection import Answer, Request
 from tarry.fronts.rocketmq.classic.fields import json_object, json_text, to_json
 from tarry.fronts.rocketmq.classic.positions import Positions
-from tarry.fronts.rocketmq.classic.queues import RETRY_PREFIX, TopicQueues, queue_name
+from tarry.fronts.rocketmq.classic.queues import TopicQueues, queue_name
 from tarry.fronts.rocketmq.classic.routes import BROKER
 from tarry.fronts.rocketmq.classic.state_files import replace_json
-from tarry.fronts.rocketmq.common.names import group_name, topic_name
+from tarry.fronts.rocketmq.common.dead_letters import is_alias
+from tarry.fronts.rocketmq.common.names import RETRY_PREFIX, group_name, topic_name
 from tarry.fronts.rocketmq.common.threads import RunInThread
 from tarry.fronts.rocketmq.common.topics import TopicRegistry
 
@@ -99,7 +100,8 @@ class Assigner:
         if data.get("messageModel") == BROADCASTING:
             mode, numbers = PULL, list(range(self._queues.count(topic)))
         elif mode == POP:
-            numbers = [ANY_QUEUE]
+            # The queues of dead letters are topics of their own.
+            numbers = list(range(self._queues.count(topic))) if is_alias(topic) else [ANY_QUEUE]
         else:
             members = self._clients.client_ids(group)
             share = _STRATEGIES.get(str(data.get("strategyName")))

@@ -10,6 +10,7 @@ from bisect import bisect_left, bisect_right, insort
 from collections import OrderedDict
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tarry.api.consuming import ConsumerGroup
 from tarry.api.filter import EVERYTHING
@@ -22,6 +23,8 @@ BYTES_MAX = 64 << 20
 """Of all chunks, about."""
 _COPIES = 3
 """Of a message's bytes in a chunk: as a column, as objects, and written down."""
+Shown = tuple[str, int]
+"""A topic's name and the number of a queue, as clients know them."""
 _ROW_BYTES, _CHUNK_BYTES = 600, 4_000
 _FILTERS_MAX = 64
 
@@ -31,16 +34,23 @@ class Chunk:
     but for its construction.
     """
 
-    def __init__(self, batch: pa.RecordBatch, first: int, end: int, topic: str, queues: TopicQueues) -> None:
-        """In any thread. ``batch``: what is kept of that part (:data:`tarry.api.views.QUEUED`)."""
+    def __init__(
+        self, batch: pa.RecordBatch, first: int, end: int, topic: str, queues: TopicQueues, shown: Shown | None = None
+    ) -> None:
+        """In any thread. ``batch``: what is kept of that part (:data:`tarry.api.views.QUEUED`). ``shown``: as whose
+        queue clients know the topic, if not by its own name.
+        """
         self._batch = batch
         self._topic = topic
         self._offsets: list[int] = batch.column("offset").to_pylist()
         self.first, self.end = first, end
+        self.latest_due_ms: int = pc.max(batch.column("due_ms")).as_py() or 0
+        """When the last of them is due: later than now, where the clock was set back since it was read."""
         self._properties = lists_of(batch.column("properties"))
         self._has_only = ONLY in self._properties.names
         self._numbers = queues.numbers_of(topic, batch.column("seq").to_pylist(), self._properties)
         self._rows: list[list[int]] = [[] for _ in range(queues.count(topic))]
+        self._shown = shown
         for row, number in enumerate(self._numbers):
             self._rows[number].append(row)
         self._written: dict[bytes, tuple[MessageRows, list[bytes | None]]] = {}
@@ -93,7 +103,12 @@ class Chunk:
         writer = self._written.get(host)
         if writer is None:
             self._written.clear()  # few come by more than one address
-            rows = MessageRows(self._batch, TopicBytes(self._topic, host), self._numbers, self._properties)
+            if self._shown is None:
+                topic, numbers = TopicBytes(self._topic, host), self._numbers
+            else:
+                name, number = self._shown
+                topic, numbers = TopicBytes(self._topic, host, name), [number] * self._batch.num_rows
+            rows = MessageRows(self._batch, topic, numbers, self._properties)
             writer = self._written[host] = rows, [None] * self._batch.num_rows
         return writer
 

@@ -15,7 +15,9 @@ from tarry.fronts.rocketmq.classic.clients import ClientRegistry
 from tarry.fronts.rocketmq.classic.codes import RequestCode
 from tarry.fronts.rocketmq.classic.connection import Connection
 from tarry.fronts.rocketmq.classic.connections import Connections
+from tarry.fronts.rocketmq.classic.dead_queues import DeadQueues
 from tarry.fronts.rocketmq.classic.filters import GroupFilters
+from tarry.fronts.rocketmq.classic.giving_up import DeadLetterWriter
 from tarry.fronts.rocketmq.classic.locks import QueueLocks
 from tarry.fronts.rocketmq.classic.lookup import Lookup
 from tarry.fronts.rocketmq.classic.lost_answers import LostAnswers
@@ -68,20 +70,27 @@ class Components:
         half_messages = HalfMessages(broker)
         self._checks = check_transactions(broker, loop, clients)
         rules, send_queue = Rules.of(config, PROPERTIES_BYTES_MAX), SendQueue(broker, loop, half_messages)
-        queues = TopicQueues(config.remoting_queues)
+        dead_queues = DeadQueues(broker, config.data / "rocketmq" / "classic-dead-queues.json")
+        queues = TopicQueues(config.remoting_queues, dead_queues.topics)
         positions = Positions(broker, queues, config.data / "rocketmq" / "classic-positions.json")
-        sender = Sender(broker, rules, topics, queues, send_queue, LostAnswers(loop, config.dedupe_ms / 1000))
+        dead_letters = DeadLetterWriter(broker, positions, run_in_thread)
+        lost_answers = LostAnswers(loop, config.dedupe_ms / 1000)
+        sender = Sender(broker, rules, topics, queues, send_queue, lost_answers, dead_letters, run_in_thread)
+        retrier = Retrier(broker, rules, send_queue, dead_letters, dead_queues, run_in_thread)
         replier = Replier(broker.clock, clients, rules)
         self._offsets = offsets = Offsets(broker, loop, topics, queues, positions, run_in_thread)
-        filters = GroupFilters(broker, clients, run_in_thread)
-        self._puller = puller = Puller(broker, loop, self._groups, topics, queues, filters, offsets, run_in_thread)
+        filters = GroupFilters(broker, clients, dead_queues, run_in_thread)
+        self._puller = puller = Puller(
+            broker, loop, self._groups, topics, queues, filters, offsets, dead_queues, run_in_thread
+        )
         popper = Popper(broker, loop, self._groups, topics, queues, filters, run_in_thread)
         pop_settler = PopSettler(broker, loop, clients)
         modes = RequestModes(config.data / "rocketmq" / "classic-request-modes.json")
         assigner = Assigner(clients, topics, queues, positions, modes, run_in_thread)
-        locks, lookup = QueueLocks(loop), Lookup(broker, queues, run_in_thread)
-        group_admin = GroupAdmin(broker, clients, queues, offsets, positions, run_in_thread)
-        topic_admin = TopicAdmin(broker, queues, group_admin.forget, run_in_thread)
+        locks, lookup = QueueLocks(loop), Lookup(broker, queues, dead_queues, run_in_thread)
+        group_admin = GroupAdmin(broker, clients, queues, dead_queues, offsets, positions, run_in_thread)
+        topic_admin = TopicAdmin(broker, queues, dead_queues, group_admin.forget, run_in_thread)
+        reading = dead_queues.reading
         self._service = Service(
             Authenticator(read_keys(config.rocketmq_keys)),
             {
@@ -91,16 +100,16 @@ class Components:
                 RequestCode.SEND_REPLY_MESSAGE: replier.reply,
                 RequestCode.SEND_REPLY_MESSAGE_V2: replier.reply,
                 RequestCode.RECALL_MESSAGE: Recaller(broker, run_in_thread).recall,
-                RequestCode.PULL_MESSAGE: puller.pull,
-                RequestCode.LITE_PULL_MESSAGE: puller.pull,
-                RequestCode.POP_MESSAGE: popper.pop,
-                RequestCode.NOTIFICATION: popper.notify,
+                RequestCode.PULL_MESSAGE: reading(puller.pull),
+                RequestCode.LITE_PULL_MESSAGE: reading(puller.pull),
+                RequestCode.POP_MESSAGE: reading(popper.pop),
+                RequestCode.NOTIFICATION: reading(popper.notify),
                 RequestCode.ACK_MESSAGE: pop_settler.ack,
                 RequestCode.BATCH_ACK_MESSAGE: pop_settler.ack_batch,
                 RequestCode.CHANGE_MESSAGE_INVISIBLETIME: pop_settler.change,
                 RequestCode.QUERY_ASSIGNMENT: assigner.query,
                 RequestCode.SET_MESSAGE_REQUEST_MODE: assigner.set_mode,
-                RequestCode.CONSUMER_SEND_MSG_BACK: Retrier(broker, rules, send_queue, run_in_thread).send_back,
+                RequestCode.CONSUMER_SEND_MSG_BACK: retrier.send_back,
                 RequestCode.END_TRANSACTION: Transactions(half_messages, run_in_thread).end,
                 RequestCode.HEART_BEAT: clients.heartbeat,
                 RequestCode.UNREGISTER_CLIENT: clients.unregister,
@@ -108,15 +117,15 @@ class Components:
                 RequestCode.CHECK_CLIENT_CONFIG: clients.check_filter,
                 RequestCode.LOCK_BATCH_MQ: locks.lock,
                 RequestCode.UNLOCK_BATCH_MQ: locks.unlock,
-                RequestCode.QUERY_CONSUMER_OFFSET: offsets.query,
-                RequestCode.UPDATE_CONSUMER_OFFSET: offsets.update,
-                RequestCode.GET_MIN_OFFSET: offsets.first,
-                RequestCode.GET_MAX_OFFSET: offsets.end,
-                RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: offsets.find,
-                RequestCode.GET_EARLIEST_MSG_STORETIME: offsets.earliest_time,
+                RequestCode.QUERY_CONSUMER_OFFSET: reading(offsets.query),
+                RequestCode.UPDATE_CONSUMER_OFFSET: reading(offsets.update),
+                RequestCode.GET_MIN_OFFSET: reading(offsets.first),
+                RequestCode.GET_MAX_OFFSET: reading(offsets.end),
+                RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: reading(offsets.find),
+                RequestCode.GET_EARLIEST_MSG_STORETIME: reading(offsets.earliest_time),
                 RequestCode.QUERY_MESSAGE: lookup.query,
                 RequestCode.VIEW_MESSAGE_BY_ID: lookup.view,
-                RequestCode.GET_ROUTEINFO_BY_TOPIC: Routes(topics, queues).route,
+                RequestCode.GET_ROUTEINFO_BY_TOPIC: Routes(topics, queues, dead_queues, run_in_thread).route,
                 **topic_admin.handlers(),
                 **group_admin.handlers(),
                 **ClientAdmin(broker, clients, lookup).handlers(),

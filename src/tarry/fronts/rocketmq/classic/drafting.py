@@ -29,6 +29,7 @@ from tarry.fronts.rocketmq.common.properties import (
     DELAYS,
     FLAG,
     MESSAGE_ID,
+    NUMBER,
     QUEUE,
     RECONSUME_TIMES,
     REPLY_TO,
@@ -44,7 +45,7 @@ _IMMUNITY = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 _IMMUNITY_S_MAX = 3_600
 _CHARACTER_BYTES_MAX = 4
 _NOT_KEPT = frozenset(
-    (*DELAYS, TAGS, SHARDING_KEY, "WAIT", BORN_HOST, BORN_TIMESTAMP, FLAG, QUEUE, RECONSUME_TIMES, CLUSTER_NAME)
+    (*DELAYS, TAGS, SHARDING_KEY, "WAIT", BORN_HOST, BORN_TIMESTAMP, FLAG, QUEUE, RECONSUME_TIMES, CLUSTER_NAME, NUMBER)
 )
 """What becomes a column, is written anew, or says nothing once a message is stored."""
 

@@ -7,15 +7,19 @@ from tarry.api.operations import GetGroup
 from tarry.base.errors import NotFoundError
 from tarry.fronts.rocketmq.classic.clients import ClientRegistry, Subscription
 from tarry.fronts.rocketmq.classic.codes import RequestRefused, ResponseCode
+from tarry.fronts.rocketmq.classic.dead_queues import DeadQueues
 from tarry.fronts.rocketmq.common.threads import RunInThread
 
 
 class GroupFilters:
     """On the loop's thread."""
 
-    def __init__(self, broker: LocalBroker, clients: ClientRegistry, run_in_thread: RunInThread) -> None:
+    def __init__(
+        self, broker: LocalBroker, clients: ClientRegistry, dead_queues: DeadQueues, run_in_thread: RunInThread
+    ) -> None:
         self._broker = broker
         self._clients = clients
+        self._dead_queues = dead_queues
         self._run_in_thread = run_in_thread
 
     async def find(self, topic: str, group: str, given: tuple[str, str] | None) -> str:
@@ -44,5 +48,6 @@ class GroupFilters:
         if given is not None:
             expression, kind = given
             return self._clients.filter_text(Subscription(topic, expression, kind, 0))
-        subscription = self._clients.subscription(group, topic)
+        place = self._dead_queues.place(topic)
+        subscription = self._clients.subscription(group, topic if place is None else place[0])
         return None if subscription is None else self._clients.filter_text(subscription)

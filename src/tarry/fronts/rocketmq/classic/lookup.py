@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from itertools import islice
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,6 +16,7 @@ from tarry.api.local import LocalBroker
 from tarry.api.operations import FindOffset, GetQueues, ReadQueue
 from tarry.fronts.rocketmq.classic.codes import RequestRefused, ResponseCode
 from tarry.fronts.rocketmq.classic.connection import Answer, Request
+from tarry.fronts.rocketmq.classic.dead_queues import DeadQueues
 from tarry.fronts.rocketmq.classic.message_bytes import (
     StoredMessage,
     address_bytes,
@@ -41,9 +43,12 @@ Matches = Callable[[pa.RecordBatch], list[int]]
 class Lookup:
     """On the loop's thread."""
 
-    def __init__(self, broker: LocalBroker, queues: TopicQueues, run_in_thread: RunInThread) -> None:
+    def __init__(
+        self, broker: LocalBroker, queues: TopicQueues, dead_queues: DeadQueues, run_in_thread: RunInThread
+    ) -> None:
         self._broker = broker
         self._queues = queues
+        self._dead_queues = dead_queues
         self._run_in_thread = run_in_thread
 
     async def query(self, request: Request) -> Answer:
@@ -59,11 +64,15 @@ class Lookup:
         matches = _with_id(key) if fields.truth(_BY_ID) else _with_key(key)
         host = address_bytes(request.connection.local)
 
+        def look_in(name: str) -> Iterator[bytes]:
+            first = self._broker.call(FindOffset(name, begin_ms))
+            end = self._broker.call(FindOffset(name, end_ms + 1))
+            rows = self._look(name, first, end, matches)
+            return (encode_message(m, host) for m in self._some(rows, name, most))
+
         def look() -> bytes:
-            first = self._broker.call(FindOffset(topic, begin_ms))
-            end = self._broker.call(FindOffset(topic, end_ms + 1))
-            rows = self._look(topic, first, end, matches)
-            return b"".join(encode_message(m, host) for m in self._some(rows, topic, most))
+            found = (part for name in self._dead_queues.topics(topic) for part in look_in(name))
+            return b"".join(islice(found, most))
 
         body = await self._run_in_thread(look)
         if not body:

@@ -23,12 +23,14 @@ import pyarrow as pa
 
 from tarry.api.receipt import id_of
 from tarry.base.message import ORDER_KEY, RESERVED
+from tarry.base.reserved import DEAD_ATTEMPTS, FIRST
 from tarry.fronts.rocketmq.common.properties import (
     BORN_HOST,
     BORN_TIMESTAMP,
     FLAG,
     KEYS,
     MESSAGE_ID,
+    NUMBER,
     QUEUE,
     RECONSUME_TIMES,
     SHARDING_KEY,
@@ -36,7 +38,7 @@ from tarry.fronts.rocketmq.common.properties import (
     TRANSACTION,
     PropertyLists,
     born_ms_of,
-    split_keys,
+    plain_keys,
 )
 
 NAME_END, PAIR_END = "\x01", "\x02"
@@ -52,7 +54,7 @@ _OFFSET_MASK = (1 << _OFFSET_BITS) - 1
 _TOPIC_MASK = (1 << 23) - 1
 _FIXED_BYTES = _FRONT.size + _LONG.size + _TRIES.size + 2
 _COLUMNS = ("seq", "due_ms", "id", "tag", "properties", "body", "born_ms", "offset")
-_IN_COLUMNS = frozenset({BORN_HOST, BORN_TIMESTAMP, FLAG, QUEUE, RECONSUME_TIMES})
+_IN_COLUMNS = frozenset({BORN_HOST, BORN_TIMESTAMP, FLAG, NUMBER, QUEUE, RECONSUME_TIMES})
 """Stored properties that have a place of their own in the format."""
 _IN_BOTH = _IN_COLUMNS | {MESSAGE_ID}
 _RARE = frozenset({KEYS, ORDER_KEY, TAGS, TRANSACTION})
@@ -86,24 +88,26 @@ def stored_messages(batch: pa.RecordBatch, topic: str, queues: Iterable[int]) ->
             topic,
             offset,
             body,
-            _visible_properties(stored, tag, id or id_of(seq)),
+            _visible_properties(stored, tag, id or id_of(seq), seq),
             _number(stored.get(FLAG)),
             _system_flag(stored),
             born_ms_of(stored, accepted_ms),
             stored.get(BORN_HOST, ""),
             due_ms,
-            _number(stored.get(RECONSUME_TIMES)),
+            tries_of(stored),
             int(queue),
         )
 
 
-def _visible_properties(stored: Mapping[str, str], tag: str | None, id: str) -> dict[str, str]:
-    properties = {n: v for n, v in stored.items() if n not in _IN_COLUMNS and not n.startswith(RESERVED)}
+def _visible_properties(stored: Mapping[str, str], tag: str | None, id: str, seq: int) -> dict[str, str]:
+    first = stored.get(FIRST)
+    properties = {NUMBER: str(seq) if first is None else f"{seq}:{first}"}
+    properties |= {n: v for n, v in stored.items() if n not in _IN_COLUMNS and not n.startswith(RESERVED)}
     properties.setdefault(MESSAGE_ID, id)
     if tag is not None:
         properties[TAGS] = tag
     if KEYS in properties:
-        properties[KEYS] = " ".join(split_keys(properties[KEYS]))
+        properties[KEYS] = plain_keys(properties[KEYS])
     if ORDER_KEY in stored:
         properties[SHARDING_KEY] = stored[ORDER_KEY]
     return properties
@@ -121,8 +125,9 @@ def encode_message(message: StoredMessage, store_host: bytes) -> bytes:
 class TopicBytes:
     """What the messages of one topic that one broker hands out have in common."""
 
-    def __init__(self, topic: str, store_host: bytes) -> None:
-        name = topic.encode()
+    def __init__(self, topic: str, store_host: bytes, shown: str | None = None) -> None:
+        """``shown``: what clients are given as the topic's name, if not that."""
+        name = (shown or topic).encode()
         short = len(name) <= SHORT_TOPIC_BYTES
         self._magic = MAGIC if short else MAGIC_LONG_TOPIC
         self._named = (bytes((len(name),)) if short else len(name).to_bytes(2, "big")) + name
@@ -177,17 +182,20 @@ class MessageRows:
                 start = starts[name] = _start_of(name)
             if start:
                 parts.append(f"{start}{values[place]}{PAIR_END}")
+            elif name == KEYS:
+                # Most messages of those who look for keys have some.
+                parts.append(f"{KEYS}{NAME_END}{plain_keys(values[place])}{PAIR_END}")
             else:
                 special[name] = values[place]
         if not special.keys() <= _IN_BOTH:
             return self._encode_rare(row, dict(zip(names[begin:end], values[begin:end], strict=True)))
         id = special[MESSAGE_ID] if MESSAGE_ID in special else self._ids[row] or id_of(self._seqs[row])
-        parts.append(f"{MESSAGE_ID}{NAME_END}{id}{PAIR_END}")
+        parts.append(f"{NUMBER}{NAME_END}{self._seqs[row]}{PAIR_END}{MESSAGE_ID}{NAME_END}{id}{PAIR_END}")
         if (tag := self._tags[row]) is not None:
             parts.append(f"{TAGS}{NAME_END}{tag}{PAIR_END}")
         text = "".join(parts)
         content = text.encode()
-        if not text.count(NAME_END) == text.count(PAIR_END) == len(parts) or len(content) > PROPERTIES_BYTES_MAX:
+        if not text.count(NAME_END) == text.count(PAIR_END) == len(parts) + 1 or len(content) > PROPERTIES_BYTES_MAX:
             return self._encode_rare(row, dict(zip(names[begin:end], values[begin:end], strict=True)))
         return self._topic.encode(
             self._queues[row], _number(special.get(FLAG)), self._offsets[row], 0, born_ms_of(special, self._born[row]),
@@ -197,11 +205,13 @@ class MessageRows:
 
     def _encode_rare(self, row: int, stored: dict[str, str]) -> bytes:
         """One whose properties are not written down as they are."""
-        properties = _visible_properties(stored, self._tags[row], self._ids[row] or id_of(self._seqs[row]))
+        properties = _visible_properties(
+            stored, self._tags[row], self._ids[row] or id_of(self._seqs[row]), self._seqs[row]
+        )
         return self._topic.encode(
             self._queues[row], _number(stored.get(FLAG)), self._offsets[row], _system_flag(stored),
             born_ms_of(stored, self._born[row]), address_bytes(stored.get(BORN_HOST, "")), self._due[row],
-            _number(stored.get(RECONSUME_TIMES)), self._bodies[row], encode_properties(properties),
+            tries_of(stored), self._bodies[row], encode_properties(properties),
         )  # fmt: skip
 
 
@@ -283,6 +293,11 @@ def read_offset_id(text: str) -> int | None:
     except ValueError:
         return None
     return int(_LONG.unpack(raw[-_LONG.size :])[0]) if len(raw) in (16, 28) else None
+
+
+def tries_of(stored: Mapping[str, str]) -> int:
+    """How often a message was tried before; of a dead letter: until it was given up."""
+    return _number(stored.get(RECONSUME_TIMES) or stored.get(DEAD_ATTEMPTS))
 
 
 def _number(text: str | None) -> int:

@@ -20,7 +20,8 @@ from tarry.api.coalescing import EndOfTurn
 from tarry.api.consuming import ConsumerGroup, OnResult
 from tarry.api.local import LocalBroker
 from tarry.base.errors import ClosedError, NotFoundError, TarryError
-from tarry.base.event_loop import post
+from tarry.base.event_loop import answer_future, post
+from tarry.base.types import Mask
 from tarry.fronts.rocketmq.classic.clients import ClientRegistry
 from tarry.fronts.rocketmq.classic.codes import RequestRefused, ResponseCode
 from tarry.fronts.rocketmq.classic.connection import Answer, Request
@@ -63,28 +64,23 @@ class Acknowledger:
             self._begin(group, pending[:PENDING_MAX])
 
     def _begin(self, group: ConsumerGroup, pending: list[Pending]) -> None:
-        held: list[bool] = []
-
-        def on_result(error: TarryError | None) -> None:
-            # ``held`` is filled before the loop can turn, whenever this is called.
-            post(self._loop, self._on_result, group, pending, held, error)
+        def on_settled(held: Mask | TarryError) -> None:
+            post(self._loop, self._on_settled, group, pending, held)
 
         try:
-            held += group.ack_each(*_columns([handle for handle, _ in pending]), on_result).tolist()
+            group.ack_each(*_columns([handle for handle, _ in pending]), on_settled)
         except TarryError as error:
-            self._on_result(group, pending, held, error)
+            self._on_settled(group, pending, error)
 
-    def _on_result(
-        self, group: ConsumerGroup, pending: list[Pending], held: list[bool], error: TarryError | None
-    ) -> None:
+    def _on_settled(self, group: ConsumerGroup, pending: list[Pending], held: Mask | TarryError) -> None:
         self._under_way.discard(group)
         for row, (_, future) in enumerate(pending):
             if future.done():
                 continue
-            if error is not None:
-                future.set_exception(Refusal.of(error))
+            if isinstance(held, TarryError):
+                future.set_exception(Refusal.of(held))
             else:
-                future.set_result(held[row])
+                future.set_result(bool(held[row]))
         if self._gathered:
             self._end_of_turn.plan()
 
@@ -145,7 +141,10 @@ class PopSettler:
         else:
             # Clients take the upper half of the new lease from the former handle. It is another one once in 2**31
             # leases: then the new handle holds nothing, and the message comes again when its time is up.
-            lease = group.change_lease(handle.lease, handle.offset, wait_ms)
+            changed: asyncio.Future[int | None]
+            changed, on_lease = answer_future(self._loop)
+            group.change_lease(handle.lease, handle.offset, wait_ms, on_lease)
+            lease = await changed
         if lease is None:
             raise _stale(1)
         now_ms = self._broker.clock.now_ms()

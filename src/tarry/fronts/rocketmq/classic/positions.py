@@ -48,7 +48,8 @@ class Positions:
         self._broker = broker
         self._queues = queues
         self._path = path
-        self._saved = _load(path)
+        self._saved, self._resets = _load(path)
+        """What the file has, by topic and group; and by group, how often it was reset in any of its topics."""
         self._groups: dict[tuple[str, str], _Group] = {}
         self._lock = threading.Lock()
         self._changed = False
@@ -114,9 +115,15 @@ class Positions:
             entry.stands = self._broker.call(FollowQueue(topic, group))
             entry.offsets = [entry.stands] * len(entry.offsets)
             entry.gaps.clear()
-            self._changed = True
+            with self._lock:
+                self._resets[group] = self._resets.get(group, 0) + 1
+                self._changed = True
         self.save()
         return entry.stands
+
+    def resets(self, group: str) -> int:
+        """How often a group was reset, in any of its topics."""
+        return self._resets.get(group, 0)
 
     def save(self) -> None:
         """Write down what has changed since the last time."""
@@ -129,7 +136,7 @@ class Positions:
                 for (topic, group), entry in self._groups.items()
             ]
             kept = [saved for key, saved in self._saved.items() if key not in self._groups]
-            replace_json(self._path, {"version": _VERSION, "groups": groups + kept})
+            replace_json(self._path, {"version": _VERSION, "groups": groups + kept, "resets": self._resets})
 
     def _settle(self, topic: str, group: str, entry: _Group, queues: Iterable[int]) -> None:
         """With the entry's lock: queues have come further, or may have."""
@@ -171,15 +178,21 @@ class Positions:
         return _Group(offsets, stands)
 
 
-def _load(path: Path) -> dict[tuple[str, str], dict[str, Any]]:
-    """What is in the file, by topic and group. Without one that can be read, positions are the broker's."""
+def _load(path: Path) -> tuple[dict[tuple[str, str], dict[str, Any]], dict[str, int]]:
+    """What is in the file, by topic and group, and the resets of groups. Without one that can be read, positions are
+    the broker's.
+    """
     try:
-        groups = json.loads(path.read_bytes())["groups"]
-        return {
-            (group["topic"], group["group"]): group for group in groups if group["offsets"] and group["stands"] >= 0
+        content = json.loads(path.read_bytes())
+        groups = {
+            (group["topic"], group["group"]): group
+            for group in content["groups"]
+            if group["offsets"] and group["stands"] >= 0
         }
+        # Versions before had none.
+        return groups, {str(group): int(count) for group, count in content.get("resets", {}).items()}
     except FileNotFoundError:
-        return {}
+        return {}, {}
     except (OSError, ValueError, KeyError, TypeError) as error:
         log.warning("%s cannot be read, so groups go on from the queue that is furthest behind: %s", path, error)
-        return {}
+        return {}, {}

@@ -9,6 +9,7 @@ from tarry.api.consuming import ConsumerGroup
 from tarry.api.local import LocalBroker
 from tarry.fronts.rocketmq.classic.chunks import ChunkCache
 from tarry.fronts.rocketmq.classic.connection import Answer, Request
+from tarry.fronts.rocketmq.classic.dead_queues import DeadQueues
 from tarry.fronts.rocketmq.classic.filters import GroupFilters
 from tarry.fronts.rocketmq.classic.offsets import Offsets
 from tarry.fronts.rocketmq.classic.queue_reader import Pull, QueueReader
@@ -36,6 +37,7 @@ class Puller:
         queues: TopicQueues,
         filters: GroupFilters,
         offsets: Offsets,
+        dead_queues: DeadQueues,
         run_in_thread: RunInThread,
     ) -> None:
         self._broker = broker
@@ -45,6 +47,7 @@ class Puller:
         self._queues = queues
         self._filters = filters
         self._offsets = offsets
+        self._dead_queues = dead_queues
         self._run_in_thread = run_in_thread
         self._chunks = ChunkCache()
         self._readers: dict[str, QueueReader] = {}
@@ -89,8 +92,9 @@ class Puller:
         reader = self._readers.get(topic)
         if reader is None:
             reader = self._readers[topic] = QueueReader(
-                self._broker, self._loop, topic, self._queues, self._chunks, self._run_in_thread, self._pass_over
-            )
+                self._broker, self._loop, topic, self._queues, self._chunks, self._run_in_thread, self._pass_over,
+                self._dead_queues.place(topic),
+            )  # fmt: skip
         reader.add(Pull(request, group, number, fields.whole("queueOffset"), rows_max, wait_s))
 
     def _pass_over(self, pull: Pull) -> None:

@@ -17,7 +17,7 @@ from tarry.api.consuming import ConsumerGroup
 from tarry.api.local import LocalBroker
 from tarry.api.operations import GetQueues, ReadQueue
 from tarry.base.event_loop import post
-from tarry.fronts.rocketmq.classic.chunks import Chunk, ChunkCache
+from tarry.fronts.rocketmq.classic.chunks import Chunk, ChunkCache, Shown
 from tarry.fronts.rocketmq.classic.codes import ResponseCode
 from tarry.fronts.rocketmq.classic.connection import Answer, Request
 from tarry.fronts.rocketmq.classic.message_bytes import address_bytes
@@ -71,7 +71,9 @@ class _Read(NamedTuple):
 
 
 class QueueReader:
-    """Of one topic. On the loop's thread. ``pass_over`` is called for pulls that found nothing up to where they are."""
+    """Of one topic, which clients know by its own name or as ``shown``. On the loop's thread. ``pass_over`` is called
+    for pulls that found nothing up to where they are.
+    """
 
     def __init__(
         self,
@@ -82,6 +84,7 @@ class QueueReader:
         chunks: ChunkCache,
         run_in_thread: RunInThread,
         pass_over: PassOver,
+        shown: Shown | None = None,
     ) -> None:
         self._broker = broker
         self._loop = loop
@@ -90,6 +93,7 @@ class QueueReader:
         self._chunks = chunks
         self._run_in_thread = run_in_thread
         self._pass_over = pass_over
+        self._shown = shown
         self._waiting: dict[Pull, None] = {}
         """Pulls at the end of the queue, or whose connection does not take its answers."""
         self._hungry: dict[Pull, None] = {}
@@ -160,7 +164,7 @@ class QueueReader:
         parts: list[bytes] = []
         size, after = 0, pull.at
         while pull.at < self._ends[1] and len(parts) < pull.rows_max and size < ANSWER_BYTES:
-            chunk = self._chunks.find(self._topic, pull.at)
+            chunk = self._find(pull.at)
             if chunk is None or not chunk.knows(pull.group):
                 break
             found, behind, pull.at = chunk.collect(
@@ -174,6 +178,13 @@ class QueueReader:
             # Not behind what follows and is not for it: who commits what it got stands where its next pull begins.
             pull.at = after
         return parts
+
+    def _find(self, offset: int) -> Chunk | None:
+        """The chunk in memory that has an offset, if all of it is due still: the clock may have been set back since it
+        was read, and then it is read anew, as far as it is due.
+        """
+        chunk = self._chunks.find(self._topic, offset)
+        return None if chunk is None or chunk.latest_due_ms > self._broker.clock.now_ms() else chunk
 
     def _need_read(self, pull: Pull) -> None:
         if pull.at > pull.start and self._loop.time() - pull.begun_s > LOOK_S:
@@ -237,9 +248,10 @@ class QueueReader:
             self._reading = None
 
     async def _read_for(self, pull: Pull) -> None:
-        chunk = self._chunks.find(self._topic, pull.at)
+        chunk = self._find(pull.at)
         try:
-            if chunk is not None:
+            # Where it is behind the end that is known, that end is what is to be read.
+            if chunk is not None and pull.at < self._ends[1]:
                 await self._run_in_thread(lambda: chunk.choose(pull.group))
                 self._serve_each(self._hungry)
             else:
@@ -288,7 +300,7 @@ class QueueReader:
             if not row:
                 return _Read((first, end), None, early_ms)
             batch = batch.slice(0, row)
-        chunk = Chunk(batch, start, batch.column("offset")[-1].as_py() + 1, topic, self._queues)
+        chunk = Chunk(batch, start, batch.column("offset")[-1].as_py() + 1, topic, self._queues, self._shown)
         if not chunk.knows(pull.group):
             chunk.choose(pull.group)
         return _Read((first, end), chunk, early_ms)

@@ -3,14 +3,14 @@
 In the broker a topic has one queue. To classic clients it has :attr:`TopicQueues.count`, each of which is those of its
 messages whose number is the queue's, at the offsets that they have in the broker's: so a queue has gaps, and all end at
 the same offset. A message is in the queue that its producer chose; else in that of its ordering key, or of its number.
-Topics of retries and dead letters have one.
+Topics of retries have one, and so have those of dead letters, which are together the queues of ``%DLQ%GROUP``.
 """
 
 from __future__ import annotations
 
 import zlib
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,20 +19,23 @@ import pyarrow as pa
 from tarry.base.message import ORDER_KEY
 from tarry.base.types import Int64s
 from tarry.fronts.rocketmq.classic.codes import RequestRefused, ResponseCode
-from tarry.fronts.rocketmq.common.names import DEAD_PREFIX
+from tarry.fronts.rocketmq.common.dead_letters import is_alias
+from tarry.fronts.rocketmq.common.names import DEAD_PREFIX, RETRY_PREFIX
 from tarry.fronts.rocketmq.common.properties import QUEUE, PropertyLists, lists_of
 
-RETRY_PREFIX = "%RETRY%"
 _OF_A_QUEUE = (QUEUE, ORDER_KEY)
 
 
 class TopicQueues:
-    """Any thread. ``count``: of an ordinary topic."""
+    """Any thread. ``count``: of an ordinary topic; ``dead_topics``: what the queues of a ``%DLQ%GROUP`` stand for."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, dead_topics: Callable[[str], Sequence[str]] = lambda alias: (alias,)) -> None:
         self._count = count
+        self._dead_topics = dead_topics
 
     def count(self, topic: str) -> int:
+        if is_alias(topic):
+            return len(self._dead_topics(topic))
         return 1 if topic.startswith((RETRY_PREFIX, DEAD_PREFIX)) else self._count
 
     def check(self, topic: str, number: int) -> int:
@@ -50,16 +53,16 @@ class TopicQueues:
 
     def numbers(self, batch: pa.RecordBatch, topic: str) -> Int64s:
         """The queue of each row (:data:`tarry.api.views.QUEUED`)."""
-        if self.count(topic) == 1:
+        if self._is_one(topic):
             return np.zeros(batch.num_rows, np.int64)
         seqs = batch.column("seq").to_pylist()
         return np.array(self.numbers_of(topic, seqs, lists_of(batch.column("properties"))), np.int64)
 
     def numbers_of(self, topic: str, seqs: list[int], properties: PropertyLists) -> list[int]:
         """The queue of each row, from its number and its properties."""
-        count = self.count(topic)
-        if count == 1:
+        if self._is_one(topic):
             return [0] * len(seqs)
+        count = self._count
         numbers = [seq % count for seq in seqs]
         places, names, values = properties
         chosen = [place for place, name in enumerate(names) if name in _OF_A_QUEUE]
@@ -69,6 +72,10 @@ class TopicQueues:
                 if names[place] == name and (number := _number(name, values[place])) is not None:
                     numbers[bisect_right(places, place) - 1] = number % count
         return numbers
+
+    def _is_one(self, topic: str) -> bool:
+        """Whether all messages of a topic itself are of one queue."""
+        return self._count == 1 or topic.startswith((RETRY_PREFIX, DEAD_PREFIX))
 
 
 def _number(name: str, value: str) -> int | None:

@@ -1,6 +1,6 @@
 """CONSUMER_SEND_MSG_BACK: a consumer could not handle a message. It goes to the topic ``%RETRY%GROUP``, which the group
 reads too, delayed by the level that the consumer says, or by 3 and one more each time; and after the last try to
-``%DLQ%GROUP``. Source: ``AbstractSendMessageProcessor.consumerSendMsgBack`` of apache/rocketmq.
+the group's dead letters. Source: ``AbstractSendMessageProcessor.consumerSendMsgBack`` of apache/rocketmq.
 """
 
 from __future__ import annotations
@@ -12,14 +12,17 @@ from tarry.api.local import LocalBroker
 from tarry.api.receipt import id_of
 from tarry.base.delay import DelayLevel, due_from_delay
 from tarry.base.message import ORDER_KEY, RESERVED
+from tarry.base.reserved import FIRST
 from tarry.fronts.rocketmq.classic.codes import RequestRefused, ResponseCode, code_of
 from tarry.fronts.rocketmq.classic.connection import Answer, Request
+from tarry.fronts.rocketmq.classic.dead_queues import DeadQueues
+from tarry.fronts.rocketmq.classic.giving_up import DeadLetterWriter, Tried
 from tarry.fronts.rocketmq.classic.message_bytes import queue_offset
-from tarry.fronts.rocketmq.classic.queues import RETRY_PREFIX
 from tarry.fronts.rocketmq.classic.rows import find_row
 from tarry.fronts.rocketmq.classic.sending import RETRIES
+from tarry.fronts.rocketmq.common.dead_letters import is_alias
 from tarry.fronts.rocketmq.common.draft import Draft, Rules
-from tarry.fronts.rocketmq.common.names import DEAD_PREFIX, group_name, topic_name
+from tarry.fronts.rocketmq.common.names import DEAD_PREFIX, RETRY_PREFIX, group_name, topic_name
 from tarry.fronts.rocketmq.common.properties import (
     MESSAGE_ID,
     ORIGIN_MESSAGE_ID,
@@ -38,14 +41,25 @@ FIRST_LEVEL = 3
 class Retrier:
     """On the loop's thread."""
 
-    def __init__(self, broker: LocalBroker, rules: Rules, send_queue: SendQueue, run_in_thread: RunInThread) -> None:
+    def __init__(
+        self,
+        broker: LocalBroker,
+        rules: Rules,
+        send_queue: SendQueue,
+        dead_letters: DeadLetterWriter,
+        dead_queues: DeadQueues,
+        run_in_thread: RunInThread,
+    ) -> None:
         self._broker = broker
+        self._dead_letters = dead_letters
+        self._dead_queues = dead_queues
         self._rules = rules
         self._send_queue = send_queue
         self._run_in_thread = run_in_thread
 
     async def send_back(self, request: Request) -> Answer:
-        """SUCCESS: the copy for the next try, or of the dead letter, is durable.
+        """SUCCESS: the copy for the next try, or the dead letter, is durable. There is one, however often it is asked
+        for.
 
         Raises:
             Refusal, RequestRefused: SYSTEM_ERROR: there is no such message, or retention has deleted it.
@@ -54,12 +68,20 @@ class Retrier:
         group = group_name(fields.text("group"), "")
         retry_topic = topic_name(RETRY_PREFIX + group, "")
         # Consumers name the first topic also of what comes from their group's retries.
-        topics = [retry_topic, fields.text("originTopic", " ").strip()]
-        physical = fields.whole("offset")
+        origin = fields.text("originTopic", " ").strip()
+        topics = [retry_topic, *(self._dead_queues.topics(origin) if is_alias(origin) else [origin])]
+        physical, level = fields.whole("offset"), fields.whole("delayLevel", 0)
         topic, row = await self._run_in_thread(lambda: self._find(topics, physical))
-        draft = self._draft(
-            row, topic, group, fields.whole("delayLevel", 0), fields.whole("maxReconsumeTimes", RETRIES)
-        )
+        stored, tried = dict(row["properties"] or ()), _tried(row)
+        times, retries = _times(stored), fields.whole("maxReconsumeTimes", RETRIES)
+        is_dead = times >= (RETRIES if retries < 0 else retries) or level < 0
+        draft = self._draft(row, topic, group, level, is_dead)
+        if is_dead:
+            came_from = [stored.get(RETRY_TOPIC, ""), topic]
+            home = await self._run_in_thread(lambda: self._dead_letters.home(group, came_from))
+            if home is not None:
+                await self._dead_letters.write(draft, home, group, tried, times + 1)
+                return Answer()
         answers = _Answer(asyncio.get_running_loop())
         self._send_queue.add([draft], answers)
         return await answers.future
@@ -72,10 +94,9 @@ class Retrier:
                 return topic, row
         raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"there is no message at physical offset {physical}")
 
-    def _draft(self, row: dict[str, Any], topic: str, group: str, level: int, retries: int) -> Draft:
-        stored = dict(row["properties"] or ())
+    def _draft(self, row: dict[str, Any], topic: str, group: str, level: int, is_dead: bool) -> Draft:
+        stored, tried = dict(row["properties"] or ()), _tried(row)
         times = _times(stored)
-        is_dead = times >= (RETRIES if retries < 0 else retries) or level < 0
         now_ms = self._broker.clock.now_ms()
         due_ms = now_ms
         if not is_dead:
@@ -87,12 +108,12 @@ class Retrier:
         properties |= {MESSAGE_ID: id, RECONSUME_TIMES: str(times + 1)}
         properties.setdefault(RETRY_TOPIC, topic)
         properties.setdefault(ORIGIN_MESSAGE_ID, id)
-        # Its own id makes a request that is sent twice one copy.
-        copy_id = f"{id_of(row['seq'])}.{times + 1}"
-        target = (DEAD_PREFIX if is_dead else RETRY_PREFIX) + group
+        if not is_dead:
+            properties[FIRST] = f"{tried.first_seq}:{tried.first_due_ms}"
+        target = topic_name((DEAD_PREFIX if is_dead else RETRY_PREFIX) + group, "")
         return Draft(
-            topic_name(target, ""), due_ms, row["body"], copy_id, row["tag"], list(properties.items()), None, False,
-            None, not is_dead,
+            target, due_ms, row["body"], self._dead_letters.copy_id(group, tried), row["tag"],
+            list(properties.items()), None, False, None, not is_dead,
         )  # fmt: skip
 
 
@@ -111,6 +132,11 @@ class _Answer:
     def _answer(self, answer: Answer) -> None:
         if not self.future.done():
             self.future.set_result(answer)
+
+
+def _tried(row: dict[str, Any]) -> Tried:
+    first = Tried.read(f"{row['seq']}:{dict(row['properties'] or ()).get(FIRST, '')}")
+    return first or Tried(row["seq"], row["seq"], row["due_ms"])
 
 
 def _times(stored: dict[str, str]) -> int:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import Any
 
 from tarry.fronts.rocketmq.classic.connection import Answer, Request
+from tarry.fronts.rocketmq.classic.dead_queues import DeadQueues
 from tarry.fronts.rocketmq.classic.fields import to_json
 from tarry.fronts.rocketmq.classic.queues import TopicQueues
+from tarry.fronts.rocketmq.common.dead_letters import is_alias
 from tarry.fronts.rocketmq.common.names import topic_name
+from tarry.fronts.rocketmq.common.threads import RunInThread
 from tarry.fronts.rocketmq.common.topics import TopicRegistry
 
 BROKER, CLUSTER = "tarry", "tarry"
@@ -29,16 +33,28 @@ cluster: tools ask for the cluster's, to make a topic on all of its brokers. Sou
 class Routes:
     """On the loop's thread."""
 
-    def __init__(self, topics: TopicRegistry, queues: TopicQueues) -> None:
+    def __init__(
+        self, topics: TopicRegistry, queues: TopicQueues, dead_queues: DeadQueues, run_in_thread: RunInThread
+    ) -> None:
         self._topics = topics
         self._queues = queues
+        self._dead_queues = dead_queues
+        self._run_in_thread = run_in_thread
 
-    def route(self, request: Request) -> Answer:
+    def route(self, request: Request) -> Answer | Awaitable[Answer]:
         """The broker is where the client found it, which may be behind a proxy."""
         topic = request.fields.text("topic")
         if topic not in OWN_TOPICS:
             self._topics.check(topic_name(topic, ""))
-        count = self._queues.count(topic)
+        if is_alias(topic):
+            return self._route_of_dead_letters(topic, request)
+        return self._answer(request, self._queues.count(topic))
+
+    async def _route_of_dead_letters(self, topic: str, request: Request) -> Answer:
+        """Clients ask each 30 s: so they come to know of topics whose first dead letter is new."""
+        return self._answer(request, len(await self._run_in_thread(lambda: self._dead_queues.look(topic))))
+
+    def _answer(self, request: Request, count: int) -> Answer:
         queue = {
             "brokerName": BROKER, "readQueueNums": count, "writeQueueNums": count, "perm": READ_WRITE,
             "topicSysFlag": 0,

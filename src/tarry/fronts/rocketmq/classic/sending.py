@@ -6,22 +6,25 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
 from tarry.api.local import LocalBroker
+from tarry.base.reserved import FIRST
 from tarry.fronts.rocketmq.classic.batches import BatchEntry, decode_batch
 from tarry.fronts.rocketmq.classic.codes import RequestCode, RequestRefused, ResponseCode, code_of
 from tarry.fronts.rocketmq.classic.connection import Answer, Request
 from tarry.fronts.rocketmq.classic.drafting import Draftsman
 from tarry.fronts.rocketmq.classic.fields import Fields
+from tarry.fronts.rocketmq.classic.giving_up import DeadLetterWriter, Tried
 from tarry.fronts.rocketmq.classic.lost_answers import Content, LostAnswers
 from tarry.fronts.rocketmq.classic.message_bytes import address_bytes, decode_properties, offset_id
-from tarry.fronts.rocketmq.classic.queues import RETRY_PREFIX, TopicQueues
+from tarry.fronts.rocketmq.classic.queues import TopicQueues
 from tarry.fronts.rocketmq.classic.recalling import recall_handle
 from tarry.fronts.rocketmq.classic.routes import TRACE
 from tarry.fronts.rocketmq.common.draft import Draft, Rules
 from tarry.fronts.rocketmq.common.half_messages import HalfMessages
-from tarry.fronts.rocketmq.common.names import DEAD_PREFIX, topic_name
-from tarry.fronts.rocketmq.common.properties import MESSAGE_ID
+from tarry.fronts.rocketmq.common.names import DEAD_PREFIX, RETRY_PREFIX, topic_name
+from tarry.fronts.rocketmq.common.properties import MESSAGE_ID, NUMBER, RECONSUME_TIMES, RETRY_TOPIC
 from tarry.fronts.rocketmq.common.refusal import Refusal
 from tarry.fronts.rocketmq.common.send_queue import SendQueue
+from tarry.fronts.rocketmq.common.threads import RunInThread
 from tarry.fronts.rocketmq.common.topics import TopicRegistry
 
 RETRIES = 16
@@ -46,8 +49,12 @@ class Sender:
         queues: TopicQueues,
         send_queue: SendQueue,
         lost_answers: LostAnswers,
+        dead_letters: DeadLetterWriter,
+        run_in_thread: RunInThread,
     ) -> None:
         self._lost_answers = lost_answers
+        self._dead_letters = dead_letters
+        self._run_in_thread = run_in_thread
         self._clock = broker.clock
         self._queues = queues
         self._rules = rules
@@ -70,6 +77,14 @@ class Sender:
         draftsman = Draftsman(topic, queue, fields, request.connection.peer, self._clock.now_ms(), self._rules)
         entries = decode_batch(body) if batch else [_entry(fields, body)]
         drafts = [draftsman.draft(entry) for entry in entries]
+        if name.startswith(RETRY_PREFIX) and (tried := Tried.read(entries[0].properties.get(NUMBER, ""))) is not None:
+            group = name.removeprefix(RETRY_PREFIX)
+            # It may be that it was sent back already, and only the answer was lost.
+            drafts = [drafts[0]._replace(id=self._dead_letters.copy_id(group, tried))]
+            if topic.startswith(DEAD_PREFIX):
+                return self._give_up(drafts[0], group, tried, request)
+            if tried.first_due_ms:
+                drafts[0].properties.append((FIRST, f"{tried.first_seq}:{tried.first_due_ms}"))
         preparation = self._topics.prepare(topic, ordered=any(draft.order_key for draft in drafts))
         if preparation is not None:
             return self._send_when(preparation, drafts, request, queue)
@@ -86,6 +101,9 @@ class Sender:
         self, preparation: Awaitable[None], drafts: Sequence[Draft], request: Request, queue: int | None
     ) -> Answer:
         await preparation
+        return await self._sent(drafts, request, queue)
+
+    async def _sent(self, drafts: Sequence[Draft], request: Request, queue: int | None) -> Answer:
         result: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
 
         def answer(answer: Answer) -> None:
@@ -94,6 +112,16 @@ class Sender:
 
         self._send_queue.add(drafts, _Answers(request, queue, len(drafts), answer))
         return await result
+
+    async def _give_up(self, draft: Draft, group: str, tried: Tried, request: Request) -> Answer:
+        """A message that its consumer sends itself, and that was tried often enough, becomes a dead letter."""
+        properties = dict(draft.properties)
+        came_from = properties.get(RETRY_TOPIC, "")
+        home = await self._run_in_thread(lambda: self._dead_letters.home(group, [came_from]))
+        if home is None:
+            return await self._sent([draft], request, None)
+        attempts = int(properties.get(RECONSUME_TIMES, "1"))
+        return Answer(fields=_place(request, None, await self._dead_letters.write(draft, home, group, tried, attempts)))
 
     def _queue_of(self, topic: str, fields: Fields) -> int | None:
         """The queue that the producer chose; None: it is all the same to it, or there is one only."""

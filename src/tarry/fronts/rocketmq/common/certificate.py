@@ -6,9 +6,12 @@ one signed by itself, its programs work as they are.
 
 from __future__ import annotations
 
+import fcntl
 import ipaddress
 import os
 import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -56,18 +59,31 @@ def server_context(certificate: str | None, key: str | None, data: Path, now_ms:
 def _own_certificate(directory: Path, now_ms: int) -> tuple[str, str]:
     """The paths of a certificate and of its key."""
     certificate, key = directory / "certificate.pem", directory / "key.pem"
-    if not (certificate.exists() and key.exists()):
-        directory.mkdir(parents=True, exist_ok=True)
-        secret = ec.generate_private_key(ec.SECP256R1())
-        # The key first: a crash between the two makes both anew.
-        _write(
-            key,
-            secret.private_bytes(
-                serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-            ),
-        )
-        _write(certificate, _self_signed(secret, now_ms).public_bytes(serialization.Encoding.PEM))
+    directory.mkdir(parents=True, exist_ok=True)
+    # Workers of a gateway begin at the same time, and have to show the same one.
+    with _only_one(directory):
+        if not (certificate.exists() and key.exists()):
+            secret = ec.generate_private_key(ec.SECP256R1())
+            # The key first: a crash between the two makes both anew.
+            _write(
+                key,
+                secret.private_bytes(
+                    serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+                ),
+            )
+            _write(certificate, _self_signed(secret, now_ms).public_bytes(serialization.Encoding.PEM))
     return str(certificate), str(key)
+
+
+@contextmanager
+def _only_one(directory: Path) -> Iterator[None]:
+    """One process at a time."""
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
 
 
 def _self_signed(secret: ec.EllipticCurvePrivateKey, now_ms: int) -> x509.Certificate:

@@ -20,10 +20,15 @@ def is_alias(topic: str) -> bool:
 
 def dead_topics_of(broker: LocalBroker, alias: str) -> list[str]:
     """The topics that exist of those that a name stands for, sorted. It looks at all groups, so it may take a while."""
-    group = alias.removeprefix(DEAD_PREFIX)
-    topics = [dead_topic(info.topic, group) for info in broker.call(ListGroups()) if info.group == group]
+    topics = possible_dead_topics_of(broker, alias)
     # That of the name itself has what classic consumers could not handle.
     return sorted(topic for topic in [*topics, alias] if broker.call(HasTopic(topic)))
+
+
+def possible_dead_topics_of(broker: LocalBroker, alias: str) -> list[str]:
+    """The topics that a group's dead letters may be in, whether they exist or not, sorted."""
+    group = alias.removeprefix(DEAD_PREFIX)
+    return sorted(dead_topic(info.topic, group) for info in broker.call(ListGroups()) if info.group == group)
 
 
 def actual_topic(topic: str, queue: str) -> str:

@@ -15,6 +15,8 @@ HALF_MESSAGES = "tarry.halves"
 """The topic of messages whose transaction is not decided."""
 SEPARATOR = "%"
 """Between a namespace and a name."""
+RETRY_PREFIX = "%RETRY%"
+"""Of the topic of what a group's classic consumers could not handle."""
 DEAD_PREFIX = "%DLQ%"
 """Of the topic of a group's dead letters."""
 _NAME = re.compile(r"[A-Za-z0-9_|%-][A-Za-z0-9._|%/-]*\Z")

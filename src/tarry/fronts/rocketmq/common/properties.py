@@ -20,6 +20,10 @@ TAGS, RECONSUME_TIMES, FLAG, QUEUE = "TAGS", "RECONSUME_TIME", "__FLAG", "__QUEU
 """What classic producers and consumers say beside; the last two have no names in RocketMQ, where they are columns."""
 RETRY_TOPIC, ORIGIN_MESSAGE_ID = "RETRY_TOPIC", "ORIGIN_MESSAGE_ID"
 """Of a message that a classic consumer could not handle: its first topic and id."""
+NUMBER = "__SEQ"
+"""Of a message as classic consumers get it: its number, and behind a colon the place that it had first, where it is one
+that was tried before. It is not stored; it tells which message a consumer means that sends a retry itself.
+"""
 POP_HANDLE = "POP_CK"
 """Of a message that a classic consumer popped: what it is settled with. It is not stored."""
 REPLY_TO, CLUSTER_NAME = "REPLY_TO_CLIENT", "CLUSTER"
@@ -46,7 +50,7 @@ RESERVED_NAMES = frozenset(
         "TIMER_ENQUEUE_MS", "TIMER_DEQUEUE_MS", "TIMER_ROLL_TIMES", "TIMER_OUT_MS", "TIMER_DEL_UNIQKEY",
         "TIMER_DELAY_LEVEL", "__BORNHOST", "BORN_TIMESTAMP", "DLQ_ORIGIN_TOPIC", "DLQ_ORIGIN_MESSAGE_ID", "__CRC32#",
         "__SHARDINGKEY", "TRACE_CONTEXT", "__transactionId__", "CHECK_IMMUNITY_TIME_IN_SECONDS",
-        "TRANSACTION_CHECK_TIMES", "__FLAG", "__QUEUE",
+        "TRANSACTION_CHECK_TIMES", "__FLAG", "__QUEUE", "__SEQ",
     }
 )  # fmt: skip
 _NOT_USERS = RESERVED_NAMES | {DELIVER_MS}
@@ -92,6 +96,11 @@ def join_keys(keys: Sequence[str]) -> str:
 def split_keys(text: str) -> list[str]:
     """The keys of :func:`join_keys`."""
     return text[1:].split(_KEY_SEPARATOR) if text.startswith(_KEY_SEPARATOR) else text.split(" ")
+
+
+def plain_keys(text: str) -> str:
+    """The keys of :func:`join_keys` with blanks between them, also where some have blanks themselves."""
+    return " ".join(split_keys(text)) if text.startswith(_KEY_SEPARATOR) else text
 
 
 def born_ms_of(properties: Mapping[str, str], accepted_ms: int) -> int:

@@ -69,8 +69,7 @@ class TransactionChecks:
     def _ask_about(self, batch: pa.RecordBatch) -> None:
         last = np.array([_is_last(text) for text in batch.column("repeat").to_pylist()], np.bool_)
         leases, offsets = leases_of(batch)
-        for row, half in enumerate(batch.to_pylist()):
-            half["properties"] = dict(half["properties"] or ())
+        for row, half in enumerate(map(half_of, batch.to_pylist())):
             if not self._ask(half, batch.slice(row, 1)):
                 topic = half["properties"].get(REAL_TOPIC, "")
                 log.info("no producer of topic %r is connected to be asked about transaction %s", topic, half["key"])
@@ -83,6 +82,11 @@ class TransactionChecks:
                 "%d transactions were never decided; their messages are dead letters of %s", last.sum(), HALF_MESSAGES
             )
             group.reject(leases[last], offsets[last])
+
+
+def half_of(row: dict[str, Any]) -> dict[str, Any]:
+    """A half message, from its row."""
+    return {**row, "properties": dict(row["properties"] or ())}
 
 
 def _is_last(text: str | None) -> bool:

@@ -1,5 +1,9 @@
 """The clients that are there: what they said of themselves, their telemetry streams, and what push consumers hold.
 
+A front may have several processes, and a client may change from one to another. So each says on the board which clients
+it has (:mod:`tarry.fronts.rocketmq.v5.colleagues`): one that is with another is there, and what was handed to it here
+stays its own; when it says goodbye, all hear of it.
+
 A push consumer's messages stay its own as long as it is there, however long its listener takes: such clients rely on
 that, and ask for no invisible time. A client is gone when it says so, or when its streams have ended and it has not
 called for a while; then what it held is handed to others at once. Source: ``ReceiptHandleManager`` and
@@ -17,6 +21,7 @@ from typing import Any
 from tarry.api.consuming import ConsumerGroup, Subscription
 from tarry.base.errors import TarryError
 from tarry.base.types import Int64s
+from tarry.fronts.rocketmq.v5.colleagues import Colleagues
 from tarry.fronts.rocketmq.v5.resources import topic_of
 
 log = logging.getLogger(__name__)
@@ -50,6 +55,8 @@ Stream = asyncio.Queue[Any]
 """Commands for a client (``TelemetryCommand``); a GrpcError or None ends it. Of at most :data:`COMMANDS_MAX`."""
 Attempt = tuple[str, Int64s, Int64s]
 """What was handed out for one receive of a push consumer: the attempt's id, leases and offsets."""
+AttemptKey = tuple[str, str, int]
+"""Topic, group and queue."""
 
 
 def end_stream(stream: Stream, end: Any = None) -> None:
@@ -63,8 +70,8 @@ class Client:
     """One client. On the loop's thread."""
 
     __slots__ = (
-        "_subscriptions", "_was_streaming", "attempts", "id", "last_call_s", "namespace", "settings", "streams",
-        "waiting_receives",
+        "_subscriptions", "_was_streaming", "attempts", "id", "is_posted", "last_call_s", "namespace", "settings",
+        "streams", "waiting_receives",
     )  # fmt: skip
 
     def __init__(self, id: str, namespace: str, now_s: float) -> None:
@@ -73,11 +80,13 @@ class Client:
         self.settings: Any = None
         """Its ``Settings`` as they were answered; None: it has sent none."""
         self.streams: list[Stream] = []
-        self.attempts: dict[tuple[str, str, int], Attempt] = {}
+        self.attempts: dict[AttemptKey, Attempt] = {}
         """What was handed out last, by topic, group and queue."""
         self.waiting_receives = 0
         self.last_call_s = now_s
         """As the loop's time; a stream or a receive that ends counts as a call."""
+        self.is_posted = False
+        """The other processes are told that it is here."""
         self._was_streaming = False
         self._subscriptions: dict[tuple[str, str], Subscription] = {}
         """What it holds as a push consumer, by topic and group."""
@@ -95,10 +104,6 @@ class Client:
             return True
         return now_s - self.last_call_s < (LOST_S if self._was_streaming else SILENT_S)
 
-    def is_push_consumer_of(self, topic: str, group: str) -> bool:
-        """Whether it has received messages of the group as a push consumer."""
-        return (topic, group) in self._subscriptions
-
     def push_subscription(self, group: ConsumerGroup) -> Subscription:
         """The one with which it receives messages of the group as a push consumer."""
         key = (group.topic_name, group.name)
@@ -106,6 +111,12 @@ class Client:
         if subscription is None or subscription.group is not group or subscription.closed:
             subscription = self._subscriptions[key] = group.subscribe(prefetch=HELD_MAX, lease_ms=LEASE_MS)
         return subscription
+
+    def give_back(self, key: AttemptKey, attempt: Attempt) -> None:
+        """Give back what was handed out for an attempt."""
+        subscription = self._subscriptions.get(key[:2])
+        if subscription is not None:
+            subscription.group.nack(attempt[1], attempt[2], 0)
 
     def renew_leases(self) -> None:
         """Extend the leases of what it holds: it is still there."""
@@ -121,12 +132,6 @@ class Client:
                 log.warning("what client %r held comes again with its leases: %s", self.id, error)
         self._subscriptions.clear()
 
-    @property
-    def request_timeout_s(self) -> float:
-        """How long it waits for an answer, beside the time that it lets a receive wait for a message."""
-        said_ms = 0 if self.settings is None else self.settings.request_timeout.ToMilliseconds()
-        return said_ms / 1000 if said_ms else REQUEST_TIMEOUT_S
-
     def published_topics(self) -> Iterable[str]:
         """The topics that it publishes to, by its settings."""
         if self.settings is None or not self.settings.HasField("publishing"):
@@ -137,8 +142,11 @@ class Client:
 class ClientRegistry:
     """The clients that are there. On the loop's thread."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, colleagues: Colleagues) -> None:
         self._loop = loop
+        self._colleagues = colleagues
+        colleagues.on_goodbye = self._on_goodbye_elsewhere
+        colleagues.on_attempt = self._on_attempt_elsewhere
         self._clients: dict[tuple[str, str], Client] = {}
         """By namespace and id."""
         self._renewed_s = loop.time()
@@ -156,7 +164,22 @@ class ClientRegistry:
             if len(self._clients) < CLIENTS_MAX:
                 self._clients[namespace, id] = client
         client.last_call_s = now_s
+        if not client.is_posted:
+            self._post(client)
         return client
+
+    def set_settings(self, client: Client, settings: Any) -> None:
+        """Keep what a client said of itself."""
+        client.settings = settings
+        self._post(client)
+        self._colleagues.plan_topics(self._published_topics)
+
+    def request_timeout_s(self, client: Client) -> float:
+        """How long a client waits for an answer, beside the time that it lets a receive wait for a message; it may have
+        said so elsewhere.
+        """
+        said_s = _said_timeout_s(client) or self._colleagues.timeout_s(client.namespace, client.id)
+        return said_s or REQUEST_TIMEOUT_S
 
     def find(self, id: str, namespace: str) -> Client | None:
         """A client that has called before and is there."""
@@ -166,11 +189,55 @@ class ClientRegistry:
         """Note that a telemetry stream of a client has ended."""
         client.streams.remove(stream)
         client.last_call_s = self._loop.time()
+        self._colleagues.plan_topics(self._published_topics)
 
-    def remove(self, client: Client) -> None:
+    def say_goodbye(self, id: str, namespace: str) -> None:
+        """A client leaves: what it holds, wherever it was handed out, is for others at once."""
+        client = self._clients.get((namespace, id))
+        if client is not None:
+            self._remove(client)
+        self._colleagues.say_goodbye(namespace, id)
+
+    def _remove(self, client: Client) -> None:
         """Forget a client that has left, or was given up; what it holds is for others."""
         self._clients.pop((client.namespace, client.id), None)
+        self._withdraw(client)
+        self._colleagues.plan_topics(self._published_topics)
         client.give_up_leases()
+
+    def _post(self, client: Client) -> None:
+        client.is_posted = True
+        self._colleagues.post_client(client.namespace, client.id, _said_timeout_s(client))
+
+    def _withdraw(self, client: Client) -> None:
+        if client.is_posted:
+            client.is_posted = False
+            self._colleagues.withdraw_client(client.namespace, client.id)
+
+    def _published_topics(self) -> set[str]:
+        return {topic for client in self._clients.values() if client.streams for topic in client.published_topics()}
+
+    def find_lost_attempt(self, client: Client, key: AttemptKey, attempt_id: str) -> Attempt | None:
+        """What a client was handed out when it asked with this id before, and did not get: the caller gives it back.
+        Where that was elsewhere, it is given back there.
+        """
+        attempt = client.attempts.pop(key, None)
+        if attempt is None:
+            self._colleagues.announce_attempt(client.namespace, client.id, key, attempt_id)
+            return None
+        return attempt if attempt[0] == attempt_id else None
+
+    def _on_attempt_elsewhere(self, namespace: str, id: str, key: AttemptKey, attempt_id: str) -> None:
+        client = self._clients.get((namespace, id))
+        attempt = None if client is None else client.attempts.get(key)
+        if client is not None and attempt is not None and attempt[0] == attempt_id:
+            del client.attempts[key]
+            client.give_back(key, attempt)
+
+    def _on_goodbye_elsewhere(self, namespace: str, id: str) -> None:
+        client = self._clients.get((namespace, id))
+        if client is not None:
+            self._remove(client)
 
     def producer_stream(self, topic: str) -> Stream | None:
         """The stream of one of the producers that publish to a topic, any of them; None: there is none that reads."""
@@ -193,8 +260,20 @@ class ClientRegistry:
         renew = now_s - self._renewed_s > RENEW_S
         self._renewed_s = now_s if renew else self._renewed_s
         for client in list(self._clients.values()):
-            if not client.is_present(now_s):
-                self.remove(client)
+            if not client.is_present(now_s) and not self._is_elsewhere(client, now_s):
+                self._remove(client)
             elif renew:
                 client.renew_leases()
         self._timer = self._loop.call_later(SWEEP_S, self._sweep)
+
+    def _is_elsewhere(self, client: Client, now_s: float) -> bool:
+        """Whether another process has a client that is not here any more. From now on that one answers for it."""
+        self._withdraw(client)
+        if not self._colleagues.has_client(client.namespace, client.id):
+            return False
+        client.last_call_s = now_s  # should it leave there without a word, it may come back here
+        return True
+
+
+def _said_timeout_s(client: Client) -> float:
+    return 0.0 if client.settings is None else float(client.settings.request_timeout.ToMilliseconds()) / 1000

@@ -14,6 +14,7 @@ from tarry.fronts.rocketmq.common.threads import RunInThread
 from tarry.fronts.rocketmq.common.topics import TopicRegistry
 from tarry.fronts.rocketmq.v5.authentication import Authenticator
 from tarry.fronts.rocketmq.v5.clients import ClientRegistry
+from tarry.fronts.rocketmq.v5.colleagues import Colleagues
 from tarry.fronts.rocketmq.v5.offsets import Offsets
 from tarry.fronts.rocketmq.v5.recalling import Recaller
 from tarry.fronts.rocketmq.v5.receiving import Receiver
@@ -37,17 +38,18 @@ class Components:
         address: ListeningAddress,
     ) -> None:
         config, clock, host = broker.config, broker.clock, address.host
-        self._clients = ClientRegistry(loop)
+        self._colleagues = Colleagues(broker, loop)
+        self._clients = ClientRegistry(loop, self._colleagues)
         self.groups = GroupRegistry(broker, loop, run_in_thread)
         topics = TopicRegistry(broker, run_in_thread, create=config.rocketmq_create_topics == "on")
         half_messages = HalfMessages(broker)
-        self._transaction_checks = check_transactions(broker, loop, self._clients, host)
+        self._transaction_checks = check_transactions(broker, loop, self._clients, self._colleagues, host)
         telemetry = Telemetry(self._clients, self.groups, body_bytes_max=config.body_bytes_max)
         routes = Routes(broker, topics, run_in_thread, address)
         send_queue = SendQueue(broker, loop, half_messages)
         sender = Sender(clock, loop, Rules.of(config), topics, send_queue)
         receiver = Receiver(clock, loop, self.groups, topics, self._clients, host)
-        settler = Settler(broker, loop, self._clients)
+        settler = Settler(broker, loop)
         offsets = Offsets(broker, loop, self.groups, topics, run_in_thread, host)
         self.service = Service(
             Authenticator(read_keys(config.rocketmq_keys)),
@@ -73,8 +75,14 @@ class Components:
             telemetry=telemetry.stream,
         )
 
+    @property
+    def clients(self) -> int:
+        """How many are known. Any thread."""
+        return len(self._clients)
+
     def close(self) -> None:
         """End what waits: receives, telemetry streams, questions about transactions."""
         self._transaction_checks.close()
         self.groups.close()
         self._clients.close()
+        self._colleagues.close()

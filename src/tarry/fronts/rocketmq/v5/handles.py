@@ -1,8 +1,9 @@
 """The texts that clients give back: receipt handles (of a delivery) and recall handles (of a delayed message).
 
-A receipt handle is base64url of ``version u8 = 1 · lease i64 · offset i64 · topic · crc32 u32``, little-endian; the
-topic is empty where the request that uses it names it. It needs no signature: what names no lease that is held now
-settles nothing.
+A receipt handle is base64url of ``kind u8 · lease i64 · offset i64 · topic · crc32 u32``, little-endian; the kind is 1
+for a simple consumer's and 2 for a push consumer's, so that each process of the front knows whose it is; the topic is
+empty where the request that uses it names it. It needs no signature: what names no lease that is held now settles
+nothing.
 
 A recall handle is ``HANDLE.CRC.ID``: the handle that any Tarry client would get (signed, :mod:`tarry.base.handle`), the
 CRC-32 of the topic's name in hex, so that the handle of one topic is refused in another, and the message id in
@@ -21,7 +22,7 @@ from tarry.fronts.rocketmq.common.refusal import Code, Refusal
 
 _RECEIPT = struct.Struct("<Bqq")
 _CRC = struct.Struct("<I")
-_VERSION = 1
+_SIMPLE, _PUSHED = 1, 2
 _ALLOWED = "one that came with a message"
 
 
@@ -32,11 +33,13 @@ class Receipt(NamedTuple):
     offset: int
     topic: str = ""
     """Where the message is, if the topic that the client knows stands for several."""
+    pushed: bool = False
+    """It was given to a push consumer."""
 
 
-def receipt_handle(lease: int, offset: int, topic: str = "") -> str:
+def receipt_handle(lease: int, offset: int, topic: str = "", *, pushed: bool = False) -> str:
     """The receipt handle of a delivery."""
-    body = _RECEIPT.pack(_VERSION, lease, offset) + topic.encode()
+    body = _RECEIPT.pack(_PUSHED if pushed else _SIMPLE, lease, offset) + topic.encode()
     return base64.urlsafe_b64encode(body + _CRC.pack(zlib.crc32(body))).decode("ascii")
 
 
@@ -55,10 +58,10 @@ def read_receipt(text: str) -> Receipt:
         raise Refusal(
             Code.INVALID_RECEIPT_HANDLE, f"receipt handle {text!r:.100} is none or damaged; allowed: {_ALLOWED}"
         )
-    version, lease, offset = _RECEIPT.unpack(body[: _RECEIPT.size])
-    if version != _VERSION:
-        raise Refusal(Code.INVALID_RECEIPT_HANDLE, f"receipt handle of version {version}; allowed: {_VERSION}")
-    return Receipt(lease, offset, body[_RECEIPT.size :].decode(errors="replace"))
+    kind, lease, offset = _RECEIPT.unpack(body[: _RECEIPT.size])
+    if kind not in (_SIMPLE, _PUSHED):
+        raise Refusal(Code.INVALID_RECEIPT_HANDLE, f"receipt handle of kind {kind}; allowed: {_SIMPLE} and {_PUSHED}")
+    return Receipt(lease, offset, body[_RECEIPT.size :].decode(errors="replace"), kind == _PUSHED)
 
 
 def recall_handle(handle: str, topic: str, id: str) -> str:

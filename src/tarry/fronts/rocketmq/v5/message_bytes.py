@@ -42,7 +42,9 @@ DEAD_TOPIC = "tarry.dead.topic"
 """The property of a dead letter that names its topic."""
 
 
-def answers_of(batch: pa.RecordBatch, asked_topic: Any, host: str, topic: str = "") -> Iterator[bytes]:
+def answers_of(
+    batch: pa.RecordBatch, asked_topic: Any, host: str, topic: str = "", *, pushed: bool = False
+) -> Iterator[bytes]:
     """Rows of :data:`tarry.api.views.DELIVERY`, or of :data:`tarry.api.views.QUEUED` for who leases nothing: each a
     ``ReceiveMessageResponse``, or a ``PullMessageResponse``, with its message; bodies as the producer meant them.
 
@@ -50,6 +52,7 @@ def answers_of(batch: pa.RecordBatch, asked_topic: Any, host: str, topic: str = 
         asked_topic: the topic's ``Resource`` as the client named it.
         host: what the broker calls itself.
         topic: their topic's name, where the one that was asked for stands for several.
+        pushed: they are for a push consumer.
     """
     packed = copy_of(asked_topic).SerializeToString()
     resource = b"\x0a%b%b" % (varint(len(packed)), packed)
@@ -74,7 +77,7 @@ def answers_of(batch: pa.RecordBatch, asked_topic: Any, host: str, topic: str = 
                 _timestamp(born_ms),
                 place,
                 b"" if deliver_ms is None else b"\x5a" + _timestamp(deliver_ms),
-                b"" if lease is None else text(b"\x62", receipt_handle(lease, offset, topic)),
+                b"" if lease is None else text(b"\x62", receipt_handle(lease, offset, topic, pushed=pushed)),
                 b"\x70%b" % varint(offset),
                 b"" if attempt is None else b"\x80\x01%b" % varint(attempt),
                 _rare_fields(stored, name) if stored else b"",

@@ -23,7 +23,7 @@ from tarry.fronts.rocketmq.common.refusal import Code, Refusal
 from tarry.fronts.rocketmq.common.stubs import definition, service
 from tarry.fronts.rocketmq.common.topics import TopicRegistry
 from tarry.fronts.rocketmq.v5.authentication import Caller
-from tarry.fronts.rocketmq.v5.clients import REQUEST_TIMEOUT_S, Client, ClientRegistry
+from tarry.fronts.rocketmq.v5.clients import REQUEST_TIMEOUT_S, AttemptKey, Client, ClientRegistry
 from tarry.fronts.rocketmq.v5.drafting import ceil_ms
 from tarry.fronts.rocketmq.v5.message_bytes import answers_of
 from tarry.fronts.rocketmq.v5.resources import filter_of, group_of, topic_of
@@ -73,7 +73,9 @@ class Receiver:
         filter = filter_of(self._groups, request.filter_expression)
         queue = self._groups.find_queue(topic, group, filter)
         client = self._clients.get_or_create(caller.id, caller.namespace)
-        receive = Receive(self._clock, self._loop, self._host, client, request, asked_topic, lease_ms, call)
+        receive = Receive(
+            self._clock, self._loop, self._host, self._clients, client, request, asked_topic, lease_ms, call
+        )
         if queue is not None:
             receive.wait(queue)
         else:
@@ -91,7 +93,7 @@ class Receive:
     """
 
     __slots__ = (
-        "_asked_topic", "_batch", "_client", "_clock", "_host", "_lease_ms", "_loop", "_queue", "_request",
+        "_asked_topic", "_batch", "_client", "_clients", "_clock", "_host", "_lease_ms", "_loop", "_queue", "_request",
         "_sent_rows", "_timer", "_until_s", "_waiter", "answer",
     )  # fmt: skip
 
@@ -100,6 +102,7 @@ class Receive:
         clock: Clock,
         loop: asyncio.AbstractEventLoop,
         host: str,
+        clients: ClientRegistry,
         client: Client,
         request: Any,
         asked_topic: str,
@@ -111,11 +114,12 @@ class Receive:
         self._clock = clock
         self._loop = loop
         self._host = host
+        self._clients = clients
         self._client = client
         self._asked_topic = asked_topic
         self._lease_ms = lease_ms
         now_s = loop.time()
-        self._until_s = now_s + poll_s(request, call, now_s, client.request_timeout_s)
+        self._until_s = now_s + poll_s(request, call, now_s, clients.request_timeout_s(client))
         self._queue: ReceiveQueue | None = None
         self._waiter: Waiter | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -158,7 +162,7 @@ class Receive:
         if not self.answer.done():
             self._timer = self._loop.call_at(self._until_s, self._on_timeout)
 
-    def _attempt_key(self, queue: ReceiveQueue) -> tuple[str, str, int]:
+    def _attempt_key(self, queue: ReceiveQueue) -> AttemptKey:
         """Where the client's last attempt is kept: it asks for each of its queues by itself."""
         return queue.group.topic_name, queue.group.name, self._request.message_queue.id % QUEUES
 
@@ -166,8 +170,9 @@ class Receive:
         """A push consumer that asks once more with the same id did not get what was handed out for that, and would
         never settle it.
         """
-        attempt = self._client.attempts.pop(self._attempt_key(queue), None)
-        if attempt is not None and attempt[0] == self._request.attempt_id:
+        attempt_id = self._request.attempt_id
+        attempt = self._clients.find_lost_attempt(self._client, self._attempt_key(queue), attempt_id)
+        if attempt is not None:
             queue.group.nack(attempt[1], attempt[2], 0)
 
     def _on_received(self, received: Received) -> None:
@@ -191,7 +196,11 @@ class Receive:
             self._client.attempts[self._attempt_key(queue)] = request.attempt_id, *leases_of(batch)
         actual = queue.group.topic_name
         messages = answers_of(
-            batch, request.message_queue.topic, self._host, "" if actual == self._asked_topic else actual
+            batch,
+            request.message_queue.topic,
+            self._host,
+            "" if actual == self._asked_topic else actual,
+            pushed=request.auto_renew,
         )
         if batch.num_rows <= CHUNK_ROWS and batch.nbytes <= PIECE_BYTES_MAX:
             return framed([_STARTED, *messages, _moment(self._clock.now_ms())])

@@ -14,17 +14,16 @@ from typing import Any
 import numpy as np
 
 from loopgrpc import Promise
-from tarry.api.consuming import ConsumerGroup, OnResult
+from tarry.api.consuming import ConsumerGroup, OnSettled
 from tarry.api.local import LocalBroker
 from tarry.base.errors import NotFoundError, TarryError
-from tarry.base.event_loop import post
-from tarry.base.types import Int64s
+from tarry.base.event_loop import answer_future, post
+from tarry.base.types import Int64s, Mask
 from tarry.fronts.rocketmq.common.refusal import Code, Refusal
 from tarry.fronts.rocketmq.common.stubs import service
 from tarry.fronts.rocketmq.common.threads import durably
 from tarry.fronts.rocketmq.v5.answer_bytes import ack_answer
 from tarry.fronts.rocketmq.v5.authentication import Caller
-from tarry.fronts.rocketmq.v5.clients import Client, ClientRegistry
 from tarry.fronts.rocketmq.v5.drafting import ceil_ms
 from tarry.fronts.rocketmq.v5.handles import Receipt, read_receipt, receipt_handle
 from tarry.fronts.rocketmq.v5.receiving import INVISIBLE_MS
@@ -78,10 +77,9 @@ PendingAck = tuple[Receipt, AckCall, int]
 class Settler:
     """Answers the calls that settle messages. On the loop's thread."""
 
-    def __init__(self, broker: LocalBroker, loop: asyncio.AbstractEventLoop, clients: ClientRegistry) -> None:
+    def __init__(self, broker: LocalBroker, loop: asyncio.AbstractEventLoop) -> None:
         self._broker = broker
         self._loop = loop
-        self._clients = clients
         self._gathered: dict[ConsumerGroup, list[PendingAck]] = {}
         self._urgent = False
         """Somebody may wait for one of those."""
@@ -104,7 +102,6 @@ class Settler:
         if not 1 <= len(entries) <= ENTRIES_MAX:
             raise Refusal(Code.BAD_REQUEST, f"the request has {len(entries)} entries; allowed: 1 to {ENTRIES_MAX}")
         topic, name = topic_of(request.topic, caller.namespace), group_of(request.group, caller.namespace)
-        client = self._clients.find(caller.id, caller.namespace)
         call = AckCall(entries)
         for place, entry in enumerate(entries):
             try:
@@ -114,7 +111,7 @@ class Settler:
                 call.set_status(place, status_of(refusal))
                 continue
             self._gathered.setdefault(group, []).append((receipt, call, place))
-            self._urgent = self._urgent or not _is_push_consumer(client, group) or group.waits_for_acks
+            self._urgent = self._urgent or not receipt.pushed or group.waits_for_acks
         self._plan()
         return call.answer
 
@@ -139,33 +136,35 @@ class Settler:
         self._in_flight = len(gathered)
         for group, acks in gathered.items():
             leases, offsets = _columns([receipt for receipt, _, _ in acks])
-            settled: list[bool] = []
             try:
-                # Filled before the loop can turn, whenever the result is announced.
-                settled += group.ack_each(leases, offsets, self._forward_result(acks, settled)).tolist()
+                group.ack_each(leases, offsets, self._forward(acks))
             except TarryError as error:
-                self._on_settled(acks, settled, error)
+                self._on_settled(acks, error)
             except Exception as error:
                 # Who waits is answered, and later ones are not kept waiting for these.
                 log.exception("acknowledging %d messages of %s failed", len(acks), group.name)
-                self._on_settled(acks, settled, TarryError(f"acknowledging failed: {error}; see the server's log"))
+                self._on_settled(acks, TarryError(f"acknowledging failed: {error}; see the server's log"))
 
-    def _forward_result(self, acks: list[PendingAck], settled: list[bool]) -> OnResult:
+    def _forward(self, acks: list[PendingAck]) -> OnSettled:
         """A call-back for any thread that calls :meth:`_on_settled` on the loop's."""
 
-        def on_result(error: TarryError | None) -> None:
-            post(self._loop, self._on_settled, acks, settled, error)
+        def on_settled(settled: Mask | TarryError) -> None:
+            post(self._loop, self._on_settled, acks, settled)
 
-        return on_result
+        return on_settled
 
-    def _on_settled(self, acks: list[PendingAck], settled: list[bool], error: TarryError | None) -> None:
-        """``settled``: of each of ``acks``, whether its lease held; it may be empty where there is an error."""
+    def _on_settled(self, acks: list[PendingAck], settled: Mask | TarryError) -> None:
+        """``settled``: of each of ``acks``, whether its lease held; or why none was settled."""
         self._in_flight -= 1
         self._plan()
-        failed = None if error is None else status_of(Refusal.of(error))
+        if isinstance(settled, TarryError):
+            failed = status_of(Refusal.of(settled))
+            for _, call, place in acks:
+                call.set_status(place, failed)
+            return
         stale = status_of(self._stale)
-        for row, (_, call, place) in enumerate(acks):
-            call.set_status(place, failed or (OK if settled[row] else stale))
+        for (_, call, place), held in zip(acks, settled.tolist(), strict=True):
+            call.set_status(place, OK if held else stale)
 
     # -- not yet -----------------------------------------------------------------------------------------------------
 
@@ -178,13 +177,19 @@ class Settler:
         """
         wait_ms = ceil_ms(request.invisible_duration)
         group, receipt = self._delivery_of(caller, request, wait_ms)
-        if _is_push_consumer(self._clients.find(caller.id, caller.namespace), group) and not request.suspend:
+        if receipt.pushed and not request.suspend:
             await durably(self._loop, lambda on_result: group.nack(*_columns([receipt]), wait_ms, on_result))
             return service.ChangeInvisibleDurationResponse(status=OK, receipt_handle=request.receipt_handle)
-        lease = group.change_lease(receipt.lease, receipt.offset, wait_ms)
+        changed: asyncio.Future[int | None]
+        changed, on_lease = answer_future(self._loop)
+        try:
+            group.change_lease(receipt.lease, receipt.offset, wait_ms, on_lease)
+            lease = await changed
+        except TarryError as error:
+            raise Refusal.of(error) from error
         if lease is None:
             raise self._stale
-        handle = receipt_handle(lease, receipt.offset, receipt.topic)
+        handle = receipt_handle(lease, receipt.offset, receipt.topic, pushed=receipt.pushed)
         return service.ChangeInvisibleDurationResponse(status=OK, receipt_handle=handle)
 
     # -- never -------------------------------------------------------------------------------------------------------
@@ -216,10 +221,6 @@ class Settler:
             raise self._stale from None
         except TarryError as error:
             raise Refusal.of(error) from error
-
-
-def _is_push_consumer(client: Client | None, group: ConsumerGroup) -> bool:
-    return client is not None and client.is_push_consumer_of(group.topic_name, group.name)
 
 
 def _columns(receipts: list[Receipt]) -> tuple[Int64s, Int64s]:

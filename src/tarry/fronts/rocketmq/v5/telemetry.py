@@ -76,7 +76,7 @@ class Telemetry:
         if command.WhichOneof("command") != "settings":
             return None  # reports that we asked for, or did not
         settings = await self._settings(client, command.settings)
-        client.settings = settings
+        self._clients.set_settings(client, settings)
         return service.TelemetryCommand(status=OK, settings=settings)
 
     async def _settings(self, client: Client, given: Any) -> Any:
@@ -131,9 +131,7 @@ class Telemetry:
 
     def goodbye(self, caller: Caller, _: Any) -> Any:
         """NotifyClientTermination: what it holds is for others at once."""
-        client = self._clients.find(caller.id, caller.namespace)
-        if client is not None:
-            self._clients.remove(client)
+        self._clients.say_goodbye(caller.id, caller.namespace)
         return service.NotifyClientTerminationResponse(status=OK)
 
 

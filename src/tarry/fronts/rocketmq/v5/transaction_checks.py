@@ -19,19 +19,24 @@ from tarry.fronts.rocketmq.common.properties import (
     user_properties,
 )
 from tarry.fronts.rocketmq.common.stubs import definition, service
-from tarry.fronts.rocketmq.common.transaction_checks import TransactionChecks
+from tarry.fronts.rocketmq.common.transaction_checks import TransactionChecks, half_of
 from tarry.fronts.rocketmq.v5.clients import ClientRegistry
+from tarry.fronts.rocketmq.v5.colleagues import Colleagues
 from tarry.fronts.rocketmq.v5.message_bytes import answers_of
 
 GROUP = "checks"
 
 
 def check_transactions(
-    broker: LocalBroker, loop: asyncio.AbstractEventLoop, clients: ClientRegistry, host: str
+    broker: LocalBroker,
+    loop: asyncio.AbstractEventLoop,
+    clients: ClientRegistry,
+    colleagues: Colleagues,
+    host: str,
 ) -> TransactionChecks:
     """Ask from now on, until it is closed. ``host``: what the broker calls itself."""
 
-    def ask(half: dict[str, Any], row: pa.RecordBatch) -> bool:
+    def ask_here(half: dict[str, Any], row: pa.RecordBatch) -> bool:
         stream = clients.producer_stream(half["properties"].get(REAL_TOPIC, ""))
         if stream is not None:
             [answer] = answers_of(row, definition.Resource(), host)
@@ -43,6 +48,13 @@ def check_transactions(
             stream.put_nowait(command)
         return stream is not None
 
+    def ask(half: dict[str, Any], row: pa.RecordBatch) -> bool:
+        return ask_here(half, row) or colleagues.ask(half["properties"].get(REAL_TOPIC, ""), row)
+
+    def on_question(row: pa.RecordBatch) -> None:
+        ask_here(half_of(row.to_pylist()[0]), row)
+
+    colleagues.on_question = on_question
     # The others' are asked about by the front that they came through.
     return TransactionChecks(broker, loop, GROUP, f"sql:{PRODUCER_GROUP} IS NULL", ask)
 

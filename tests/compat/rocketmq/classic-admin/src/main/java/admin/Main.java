@@ -5,16 +5,28 @@ import java.io.ByteArrayOutputStream;
 import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
 import java.util.List;
+import java.util.Set;
+import java.util.concurrent.Callable;
 import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.TimeUnit;
 import java.util.function.BooleanSupplier;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.exception.MQBrokerException;
+import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.common.MQVersion;
+import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
+import org.apache.rocketmq.remoting.protocol.LanguageCode;
+import org.apache.rocketmq.remoting.protocol.body.Connection;
+import org.apache.rocketmq.remoting.protocol.body.ConsumerConnection;
+import org.apache.rocketmq.remoting.protocol.body.ConsumerRunningInfo;
+import org.apache.rocketmq.remoting.protocol.heartbeat.ConsumeType;
+import org.apache.rocketmq.remoting.protocol.heartbeat.MessageModel;
+import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 import org.apache.rocketmq.tools.command.MQAdminStartup;
 
 public final class Main {
@@ -72,6 +84,7 @@ public final class Main {
         says("queryMsgByUniqueKey " + names + " -t " + topic + " -i " + sent.getMsgId() + " -g " + group + " -d "
             + clientId(consumer), "CR_SUCCESS");
         await("the message once more", () -> received.size() == 2);
+        pages(endpoint, topic, group, clientId(consumer));
         // What a consumer has done is committed each 5 s.
         await("no lag", () -> said("consumerProgress " + names + " -g " + group).contains("Consume Diff Total: 0"));
         says("consumerProgress " + names, group);
@@ -88,6 +101,58 @@ public final class Main {
         says("deleteTopic " + names + " -c tarry -t " + topic + "-empty", "success");
         check(!said("topicList " + names).contains(topic + "-empty"), "the topic is still there");
         says("deleteTopic " + names + " -c tarry -t " + topic, "success");
+    }
+
+    // What RocketMQ Dashboard's pages of consumers and producers ask, with those that are there.
+    private static void pages(String endpoint, String topic, String group, String clientId) throws Exception {
+        DefaultMQAdminExt admin = new DefaultMQAdminExt();
+        admin.setNamesrvAddr(endpoint);
+        admin.setInstanceName(group + "-pages");
+        admin.start();
+        try {
+            for (ConsumerConnection there : List.of(admin.examineConsumerConnectionInfo(group),
+                    admin.examineConsumerConnectionInfo(group, endpoint))) {
+                check(there.getConsumeType() == ConsumeType.CONSUME_PASSIVELY, "type " + there.getConsumeType());
+                check(there.getMessageModel() == MessageModel.CLUSTERING, "model " + there.getMessageModel());
+                check(there.getConsumeFromWhere() == ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET, "from where");
+                check(there.computeMinVersion() == MQVersion.CURRENT_VERSION, "version " + there.computeMinVersion());
+                check(there.getSubscriptionTable().keySet().containsAll(Set.of(topic, "%RETRY%" + group)), "topics");
+                check(there.getSubscriptionTable().get(topic).getSubString().equals("*"), "expression");
+                Connection client = there.getConnectionSet().iterator().next();
+                check(client.getClientId().equals(clientId), "client " + client.getClientId());
+                check(client.getLanguage() == LanguageCode.JAVA, "language " + client.getLanguage());
+                check(client.getClientAddr().startsWith("127.0.0.1:"), "address " + client.getClientAddr());
+            }
+            for (boolean stacks : new boolean[] {true, false}) {
+                ConsumerRunningInfo inside = admin.getConsumerRunningInfo(group, clientId, stacks);
+                check(inside.getMqTable().keySet().stream().anyMatch(queue -> queue.getTopic().equals(topic)), "queues");
+                check(inside.getStatusTable().containsKey(topic), "status");
+                check((inside.getJstack() != null) == stacks, "stacks");
+            }
+            String producers = group + "-producers";
+            Connection producer = admin.examineProducerConnectionInfo(producers, topic).getConnectionSet().iterator().next();
+            check(producer.getClientAddr().startsWith("127.0.0.1:"), "address " + producer.getClientAddr());
+            check(producer.getLanguage() == LanguageCode.JAVA, "language " + producer.getLanguage());
+            check(admin.getAllProducerInfo(endpoint).getData().get(producers).size() == 1, "producers");
+            check(admin.queryTopicConsumeByWho(topic).getGroupList().contains(group), "who consumes");
+            check(admin.examineConsumeStats(group, topic).getOffsetTable().size() == 4, "queues of " + topic);
+            for (String nobody : List.of("nobody", group + "-none")) {
+                refused("consumers of " + nobody, () -> admin.examineConsumerConnectionInfo(nobody));
+                refused("producers of " + nobody, () -> admin.examineProducerConnectionInfo(nobody, topic));
+            }
+            refused("a client that is not there", () -> admin.getConsumerRunningInfo(group, "nobody", false));
+        } finally {
+            admin.shutdown();
+        }
+    }
+
+    private static void refused(String what, Callable<?> question) throws Exception {
+        try {
+            question.call();
+        } catch (MQBrokerException | MQClientException error) {
+            return;
+        }
+        throw new IllegalStateException("there are answers about " + what);
     }
 
     private static DefaultMQPushConsumer consumer(String endpoint, String topic, String group, List<String> received)

@@ -190,8 +190,9 @@ final class Consuming {
         List<Context.Received> one = context.collect(first);
         List<Context.Received> other = context.collect(second);
         DefaultMQProducer producer = context.producer();
-        // Each has its part of the queues when it has heard of the other.
-        await("both", () -> queues(first) > 0 && queues(second) > 0);
+        // Each has its part of the queues, and no more, when it has heard of the other.
+        int all = producer.fetchPublishMessageQueues(context.topic).size();
+        await("both", () -> queues(first) > 0 && queues(second) > 0 && queues(first) + queues(second) == all);
         for (int number = 0; number < 50; number++) {
             producer.send(context.message("" + number));
         }

@@ -19,6 +19,7 @@ import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.common.message.Message;
+import org.apache.rocketmq.common.message.MessageAccessor;
 
 final class Moving {
     static final Map<String, Main.Scenario> SCENARIOS = Map.of("classic-moving", Moving::move);
@@ -108,7 +109,8 @@ final class Moving {
                     break;
                 default:
                     due.put(text, nowMs + 15_000);
-                    message.setDeliverTimeMs(nowMs + 15_000);
+                    // As setDeliverTimeMs does, which 4.9 has not.
+                    MessageAccessor.putProperty(message, "TIMER_DELIVER_MS", "" + (nowMs + 15_000));
             }
             sentTo.put(text, server);
             producers.get(server).send(message);

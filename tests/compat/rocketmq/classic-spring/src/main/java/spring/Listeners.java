@@ -6,6 +6,8 @@ import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CopyOnWriteArrayList;
+import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.spring.annotation.ConsumeMode;
 import org.apache.rocketmq.spring.annotation.MessageModel;
@@ -14,6 +16,7 @@ import org.apache.rocketmq.spring.annotation.RocketMQTransactionListener;
 import org.apache.rocketmq.spring.core.RocketMQListener;
 import org.apache.rocketmq.spring.core.RocketMQLocalTransactionListener;
 import org.apache.rocketmq.spring.core.RocketMQLocalTransactionState;
+import org.apache.rocketmq.spring.core.RocketMQPushConsumerLifecycleListener;
 import org.springframework.messaging.Message;
 import org.springframework.stereotype.Component;
 
@@ -71,8 +74,14 @@ final class Listeners {
     @Component
     @RocketMQMessageListener(topic = "${compat.topic}-lines", consumerGroup = "${compat.group}-everybody",
         messageModel = MessageModel.BROADCASTING)
-    static class Everybody implements RocketMQListener<String> {
+    static class Everybody implements RocketMQListener<String>, RocketMQPushConsumerLifecycleListener {
         final List<String> texts = new CopyOnWriteArrayList<>();
+
+        @Override
+        public void prepareStart(DefaultMQPushConsumer consumer) {
+            // It finds its queues some time after it has started, and what was sent until then is for it, too.
+            consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        }
 
         @Override
         public void onMessage(String text) {

@@ -1,0 +1,82 @@
+"""``tarry gateway``: a front in processes of its own, for a broker that runs elsewhere or beside it."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from importlib import import_module
+from typing import Annotated
+
+import typer
+
+from tarry.base.config import load, socket_path
+from tarry.base.descriptors import raise_limit
+from tarry.base.errors import InvalidArgumentError
+from tarry.base.version import VERSION
+from tarry.cli import output
+from tarry.cli.front_modules import named_extra
+from tarry.cli.gateway_worker import Settings
+from tarry.cli.serve import pairs
+from tarry.cli.stop_signals import StopSignals
+
+FRONT = "rocketmq"
+LOOK_S = 0.5
+
+
+def gateway(
+    broker: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="HOST:PORT or unix:PATH: the broker's setting `gateway`.")
+    ],
+    rocketmq: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where RocketMQ's v5 clients connect.")],
+    workers: Annotated[int, typer.Option(min=1, max=256, help="How many processes.")] = 1,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="data or rocketmq_…: files of this machine; repeatable."),
+    ] = None,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more.")] = False,
+) -> None:
+    """Run a front for a broker, in processes of its own, until SIGTERM or SIGINT.
+
+    The workers share the port. One that ends is started again; while the broker is away, clients wait at the port.
+    Settings are the broker's, but for those that name files, where they are given here: data (for a certificate of its
+    own), rocketmq_keys, rocketmq_tls, rocketmq_tls_certificate, rocketmq_tls_key.
+
+    \b
+    tarry serve --data data --set gateway=10.0.0.5:7612
+    tarry gateway --broker 10.0.0.5:7612 --rocketmq 0.0.0.0:8081 --workers 4
+    tarry serve --data data --rocketmq 127.0.0.1:8081 --workers 2     # the same beside the broker, in one command
+    """
+    from tarry.fronts.gateway.remote_broker import OWN_SETTINGS
+    from tarry.fronts.gateway.supervisor import Supervisor
+
+    is_near = socket_path(broker) is not None
+    given = pairs(settings or [])
+    others = sorted(set(given) - set(OWN_SETTINGS))
+    if others:
+        raise InvalidArgumentError(f"--set {others[0]}: that is the broker's; allowed: {', '.join(OWN_SETTINGS)}")
+    loaded = load(None, given)
+    with named_extra("rocketmq", "RocketMQ"):
+        import_module("tarry.fronts.rocketmq.common.stubs")
+    # What names a file of this machine is this machine's, also where it is not given; beside the broker it is the same.
+    own = {
+        name: value
+        for name in OWN_SETTINGS
+        if (not is_near or loaded.origins[name] != "default") and (value := getattr(loaded.config, name)) is not None
+    }
+    logging.basicConfig(
+        level=logging.DEBUG if verbose else logging.INFO,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+        stream=sys.stderr,
+    )
+    raise_limit()
+    with StopSignals() as stop:
+        worker = Settings(broker, FRONT, rocketmq, verbose, {name: str(value) for name, value in own.items()})
+        supervisor = Supervisor(worker.command, rocketmq, FRONT, workers)
+        supervisor.start()
+        try:
+            output.line(f"tarry {VERSION} gateway rocketmq on {supervisor.address}, {workers} workers, broker {broker}")
+            while not stop.wait(LOOK_S):
+                pass
+        finally:
+            supervisor.stop()
+    logging.getLogger("tarry.gateway").info("stopped")

@@ -1,0 +1,143 @@
+"""The process of a gateway's worker: a front behind a link, until it is told to stop or has lost its broker.
+
+It is started by :mod:`tarry.fronts.gateway.supervisor` with its settings as JSON, and ends when that process has ended.
+Without its link a worker knows nothing that is true, so it ends; the next one begins when the broker can be reached.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import secrets
+import select
+import socket
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from tarry.base.descriptors import ConnectionLimits, raise_limit
+from tarry.base.errors import TarryError, UnavailableError
+from tarry.base.memory import Trimmer, resident_bytes
+from tarry.base.placement import ANY_CORE, settle_memory, shorten_turns
+from tarry.cli.exits import ExitCode, exit_code
+from tarry.cli.stop_signals import UMASK, StopSignals
+from tarry.fronts.gateway.supervisor import Start
+
+log = logging.getLogger("tarry.gateway")
+
+LOOK_S = 0.25
+"""How often is looked whether the broker, and who started this, are there."""
+SAY_S = 1.0
+"""How often the broker is told how it is."""
+CLOCK_S = 10.0
+"""How often the broker is asked what time it is."""
+GRACE_S, LOST_GRACE_S = 2.0, 0.2
+"""For calls under way: when it stops, and when it has lost its broker."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Of the workers of a front; ``own``: see :data:`tarry.fronts.gateway.remote_broker.OWN_SETTINGS`."""
+
+    broker: str
+    front: str
+    address: str
+    verbose: bool = False
+    own: dict[str, Any] = field(default_factory=dict)
+    start: Start | None = None
+    """Of one of them."""
+
+    def command(self, start: Start) -> Sequence[str]:
+        """The command line that runs one of them."""
+        return [sys.executable, "-m", __name__, json.dumps(asdict(replace(self, start=start)), default=str)]
+
+
+def run(settings: Settings) -> None:
+    """Serve until a signal comes, or the broker is gone.
+
+    Raises:
+        TarryError: the broker is not there.
+    """
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
+    os.umask(UMASK)
+    shorten_turns()
+    connections = ConnectionLimits.of(raise_limit(), 1)
+    with StopSignals() as stop:
+        _serve(settings, connections, stop)
+
+
+def _serve(settings: Settings, connections: ConnectionLimits, stop: StopSignals) -> None:
+    from tarry.fronts.common.loop_front import SharedPort
+    from tarry.fronts.gateway.remote_broker import RemoteBroker
+    from tarry.fronts.rocketmq import RocketMQFront
+
+    start = settings.start
+    assert start is not None, "a worker is started"
+    broker = RemoteBroker(settings.broker, secrets.token_hex(8), settings.front, start.name, settings.own)
+    lost: list[bool] = []
+    shared = SharedPort(socket.socket(fileno=start.listening), lambda: broker.connect(lambda: lost.append(True)))
+    front = RocketMQFront.start(broker, settings.address, ANY_CORE, connections, shared)
+    settle_memory()
+    sys.stdout.write("serving\n")
+    sys.stdout.flush()
+    log.info("%s serves %s for the broker at %s", start.name, settings.address, settings.broker)
+    trimmer, began_s = Trimmer(), time.monotonic()
+    said_s = measured_s = began_s
+    while not stop.wait(LOOK_S):
+        if lost or _is_alone(start.alive):
+            break
+        trimmer.look()
+        now_s = time.monotonic()
+        if now_s - said_s >= SAY_S:
+            said_s = now_s
+            broker.say(
+                {
+                    "pid": os.getpid(),
+                    "restarts": start.restarts,
+                    "uptime_ms": int((now_s - began_s) * 1000),
+                    "cpu_ms": int(time.process_time() * 1000),
+                    "resident_bytes": resident_bytes(),
+                    **front.figures(),
+                }
+            )
+        if now_s - measured_s >= CLOCK_S:
+            measured_s = now_s
+            with suppress(UnavailableError):  # then the link is lost, too
+                broker.measure_clock()
+    log.info("%s ends: %s", start.name, "the broker is gone" if lost else "it was told to stop")
+    front.stop(LOST_GRACE_S if lost else GRACE_S)
+    broker.close()
+    if lost:
+        raise SystemExit(ExitCode.UNAVAILABLE)
+
+
+def _is_alone(alive: int) -> bool:
+    """Whether who started this process has ended: nobody ever writes to that pipe."""
+    poll = select.poll()
+    poll.register(alive, select.POLLIN)
+    return bool(poll.poll(0))
+
+
+def main() -> None:
+    """Run the worker that the command line describes."""
+    given = json.loads(sys.argv[1])
+    start = Start(**given["start"])
+    settings, name = Settings(**{**given, "start": start}), start.name
+    logging.basicConfig(
+        level=logging.DEBUG if settings.verbose else logging.INFO,
+        format=f"%(asctime)s %(levelname)s %(name)s [{name}]: %(message)s",
+        stream=sys.stderr,
+    )
+    try:
+        run(settings)
+    except TarryError as error:
+        log.error("%s: %s", name, error)
+        raise SystemExit(exit_code(error)) from None
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,149 @@
+"""Questions that are waited for: any thread sends one on a connection of its own and blocks until its answer is there.
+
+The front's loop does so, too, for what is rare and has to be known before it can go on (a group that it has not heard
+of yet); everything that is done for each message goes over the link.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+from contextlib import suppress
+from typing import Any
+
+from tarry.api.wire import decode_error, decode_json, encode_json, parse_address
+from tarry.base.config import socket_path
+from tarry.base.errors import ClosedError, TarryError, UnavailableError
+from tarry.fronts.gateway.frames import CONTROL, HEAD, VERSION, Kind, frame
+
+log = logging.getLogger(__name__)
+
+CONNECT_S = 5.0
+ANSWER_S = 30.0
+
+
+def connect(address: str, timeout_s: float = CONNECT_S) -> socket.socket:
+    """A connection to a broker's gateway address.
+
+    Raises:
+        UnavailableError: there is none.
+    """
+    path = socket_path(address)
+    try:
+        if path is None:
+            host, port = parse_address(address)
+            connection = socket.create_connection((host.strip("[]"), port), timeout_s)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return connection
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            connection.settimeout(timeout_s)
+            connection.connect(path)
+        except OSError:
+            connection.close()
+            raise
+    except OSError as error:
+        raise UnavailableError(f"no broker at {address}: {error.strerror or error}") from error
+    return connection
+
+
+def hello(kind: str, worker: str, front: str, name: str) -> bytes:
+    """The frame with which a connection begins."""
+    said = {"version": VERSION, "as": kind, "worker": worker, "front": front, "name": name}
+    return b"".join(frame(Kind.HELLO, 0, encode_json(said)))
+
+
+class Control:
+    """Any thread. Connections are made as they are needed, and kept."""
+
+    def __init__(self, address: str, worker: str) -> None:
+        self._address = address
+        self._worker = worker
+        self._lock = threading.Lock()
+        self._free: list[socket.socket] = []
+        self._closed = False
+        self.welcome: dict[str, Any] = {}
+        """What the broker said when it was last greeted."""
+
+    def ask(self, kind: Kind, *payload: bytes) -> tuple[int, memoryview]:
+        """Send a frame, and wait for its answer: its kind and payload.
+
+        Raises:
+            TarryError: the broker refused. UnavailableError: there is no answer; what was asked for may have been done.
+        """
+        connection = self._take()
+        try:
+            connection.sendall(b"".join(frame(kind, 1, *payload)))
+            kind_of_answer, answer = _read(connection)
+        except OSError as error:
+            connection.close()
+            raise UnavailableError(f"no answer from the broker at {self._address}: {error}") from error
+        except BaseException:
+            connection.close()
+            raise
+        with self._lock:
+            if self._closed:
+                connection.close()
+            else:
+                self._free.append(connection)
+        if kind_of_answer == Kind.REFUSED:
+            raise decode_error(bytes(answer))
+        return kind_of_answer, answer
+
+    def greet(self) -> dict[str, Any]:
+        """Greet the broker anew; what it says of itself."""
+        connection = self._open()
+        with self._lock:
+            self._free.append(connection)
+        return self.welcome
+
+    def close(self) -> None:
+        """Refuse what is asked from now on."""
+        with self._lock:
+            self._closed = True
+            free, self._free = self._free, []
+        for connection in free:
+            connection.close()
+
+    def _take(self) -> socket.socket:
+        with self._lock:
+            if self._closed:
+                raise ClosedError("the link to the broker is closed")
+            if self._free:
+                return self._free.pop()
+        return self._open()
+
+    def _open(self) -> socket.socket:
+        connection = connect(self._address)
+        try:
+            connection.settimeout(ANSWER_S)
+            connection.sendall(hello(CONTROL, self._worker, "", ""))
+            kind, answer = _read(connection)
+            if kind != Kind.WELCOME:
+                raise decode_error(bytes(answer)) if kind == Kind.REFUSED else TarryError(f"an answer of kind {kind}")
+            self.welcome = decode_json(bytes(answer))
+        except OSError as error:
+            connection.close()
+            raise UnavailableError(f"no answer from the broker at {self._address}: {error}") from error
+        except BaseException:
+            with suppress(OSError):
+                connection.close()
+            raise
+        return connection
+
+
+def _read(connection: socket.socket) -> tuple[int, memoryview]:
+    length, kind, _ = HEAD.unpack(_exactly(connection, HEAD.size))
+    return kind, memoryview(_exactly(connection, length))
+
+
+def _exactly(connection: socket.socket, length: int) -> bytes:
+    received = bytearray(length)
+    view = memoryview(received)
+    while view:
+        count = connection.recv_into(view)
+        if not count:
+            raise ConnectionResetError("the connection was closed")
+        view = view[count:]
+    return bytes(received)

@@ -1,0 +1,248 @@
+"""What goes over a gateway's connection, as bytes: ``docs/formats-gateway.md``. Pure; used by both sides.
+
+Bytes that mean nothing raise :class:`~tarry.base.errors.InvalidArgumentError`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from tarry.api.wire import encode_error
+from tarry.base.errors import InvalidArgumentError, TarryError
+from tarry.base.types import Int64s, Mask
+
+VERSION = 1
+FRAME_BYTES_MAX = 1 << 30
+HELLO_BYTES_MAX = 64 << 10
+"""Of the first frame: who is no gateway says something else."""
+LINK, CONTROL = "link", "control"
+"""What a connection is: the one with the columns, or one for questions that are waited for."""
+
+
+class Kind(IntEnum):
+    """What a frame is; ``number`` is that of what it is about."""
+
+    # Of the gateway.
+    HELLO = 1
+    SUBMIT = 2
+    SUBMIT_CHECKED = 3
+    POLL = 4
+    WITHDRAW = 5
+    TAKEN = 6
+    UNTAKEN = 7
+    SETTLE = 8
+    RENEW = 9
+    CLOSE = 10
+    DROP = 11
+    POST = 12
+    SEND = 13
+    CALL = 14
+    GROUP = 15
+    FIND_KEYED = 16
+    REPLACE = 17
+    # Of the broker.
+    WELCOME = 64
+    ACCEPTED = 65
+    REFUSED = 66
+    BATCH = 67
+    POLLED = 68
+    SETTLED = 69
+    STATE = 70
+    NEWS = 71
+    SAID = 72
+    MESSAGE = 73
+    RESULT = 74
+    ROWS = 75
+
+
+class Op(IntEnum):
+    """What is done to leases: byte 0 of SETTLE."""
+
+    ACK = 1
+    ACK_EACH = 2
+    NACK = 3
+    REJECT = 4
+    EXTEND = 5
+    CHANGE = 6
+
+
+HEAD = struct.Struct("<IBI")
+"""How many bytes follow these nine, the kind, and the number."""
+_POLL = struct.Struct("<IIqI")
+_SETTLE = struct.Struct("<BIq")
+_INT = struct.Struct("<q")
+_U32 = struct.Struct("<I")
+
+Frame = tuple[int, int, memoryview]
+"""Kind, number and payload."""
+
+
+def frame(kind: Kind, number: int, *payload: Any) -> list[Any]:
+    """A frame as parts to be written one after the other."""
+    return [HEAD.pack(sum(map(len, payload)), kind, number), *payload]
+
+
+def error_frame(number: int, error: TarryError) -> list[Any]:
+    """The answer that something was refused."""
+    return frame(Kind.REFUSED, number, encode_error(error))
+
+
+class FrameReader:
+    """Cuts what arrives into frames of up to ``bytes_max``, which may change."""
+
+    def __init__(self, bytes_max: int = FRAME_BYTES_MAX) -> None:
+        self.bytes_max = bytes_max
+        self._rest = b""
+        self._parts: list[bytes] = []
+        self._missing = 0
+        """Bytes of a frame that has begun, and whose length is known."""
+
+    def feed(self, data: bytes) -> Iterator[Frame]:
+        """The frames that end in ``data``.
+
+        Raises:
+            InvalidArgumentError: a length that no frame has.
+        """
+        if self._missing > len(data):
+            self._parts.append(data)
+            self._missing -= len(data)
+            return
+        if self._rest or self._parts:
+            data = b"".join((self._rest, *self._parts, data))
+            self._rest, self._parts, self._missing = b"", [], 0
+        view, at, end = memoryview(data), 0, len(data)
+        while end - at >= HEAD.size:
+            length, kind, number = HEAD.unpack_from(data, at)
+            if length > self.bytes_max:
+                raise InvalidArgumentError(f"a frame of {length} bytes; allowed: {self.bytes_max}")
+            begin = at + HEAD.size
+            if end - begin < length:
+                self._missing = length - (end - begin)
+                break
+            at = begin + length
+            yield kind, number, view[begin:at]
+        self._rest = data[at:]
+
+
+class Poll(NamedTuple):
+    """A consumer asks for messages; the subscription of that number is made where there is none yet."""
+
+    group: int
+    prefetch: int
+    lease_ms: int
+    rows_max: int
+
+    def encode(self) -> bytes:
+        return _POLL.pack(*self)
+
+    @classmethod
+    def decode(cls, raw: memoryview) -> Poll:
+        _check_length("a poll", raw, _POLL.size)
+        return cls(*_POLL.unpack(raw))
+
+
+class Settle(NamedTuple):
+    """What is to be done with some leases of a group. ``argument``: milliseconds, of NACK (-1: the group's back-off),
+    EXTEND and CHANGE.
+    """
+
+    op: Op
+    group: int
+    argument: int
+    leases: Int64s
+    offsets: Int64s
+
+    def encode(self) -> bytes:
+        return (
+            _SETTLE.pack(self.op, self.group, self.argument)
+            + np.concatenate((self.leases.astype("<i8", copy=False), self.offsets.astype("<i8", copy=False))).tobytes()
+        )
+
+    @classmethod
+    def decode(cls, raw: memoryview) -> Settle:
+        pairs, rest = divmod(len(raw) - _SETTLE.size, 16)
+        if pairs < 0 or rest or raw[0] not in set(Op):
+            raise InvalidArgumentError(f"not a settlement: {bytes(raw[:40])!r} ({len(raw)} bytes)")
+        op, group, argument = _SETTLE.unpack_from(raw)
+        columns = np.frombuffer(raw, "<i8", offset=_SETTLE.size).astype(np.int64, copy=False)
+        return cls(Op(op), group, argument, columns[:pairs], columns[pairs:])
+
+
+def encode_mask(mask: Mask) -> bytes:
+    """Which of the rows of an ACK_EACH were settled."""
+    return np.asarray(mask, np.uint8).tobytes()
+
+
+def decode_mask(raw: memoryview) -> Mask:
+    """The inverse of :func:`encode_mask`."""
+    return np.frombuffer(raw, np.uint8).astype(np.bool_)
+
+
+def encode_int(value: int) -> bytes:
+    """A whole number."""
+    return _INT.pack(value)
+
+
+def decode_int(raw: memoryview) -> int:
+    """The inverse of :func:`encode_int`."""
+    _check_length("a number", raw, _INT.size)
+    value: int = _INT.unpack(raw)[0]
+    return value
+
+
+def numbered(number: int) -> bytes:
+    """A second number, before a payload."""
+    return _U32.pack(number)
+
+
+def split_number(raw: memoryview) -> tuple[int, memoryview]:
+    """The inverse of :func:`numbered`: the number, and the payload."""
+    if len(raw) < _U32.size:
+        raise InvalidArgumentError(f"{len(raw)} bytes, where a number should be")
+    return _U32.unpack_from(raw)[0], raw[_U32.size :]
+
+
+def encode_batch(batch: pa.RecordBatch) -> pa.Buffer:
+    """A batch whose schema the other side knows."""
+    return memoryview(batch.serialize())
+
+
+def decode_batch(raw: memoryview, schema: pa.Schema) -> pa.RecordBatch:
+    """The inverse of :func:`encode_batch`; its memory is checked, so that no value points outside of it."""
+    try:
+        batch = pa.ipc.read_record_batch(pa.py_buffer(raw), schema)
+        batch.validate(full=True)
+    except (pa.ArrowException, OSError, EOFError, ValueError) as error:
+        raise InvalidArgumentError(f"{len(raw)} bytes are no record batch: {error}") from error
+    return batch
+
+
+def encode_rows(schema: pa.Schema, batches: Any) -> bytes:
+    """Batches with their schema."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    rows: bytes = sink.getvalue().to_pybytes()
+    return rows
+
+
+def decode_rows(raw: memoryview) -> pa.Table:
+    """The inverse of :func:`encode_rows`."""
+    try:
+        table = pa.ipc.open_stream(pa.py_buffer(raw)).read_all()
+        table.validate(full=True)
+    except (pa.ArrowException, OSError, EOFError, ValueError) as error:
+        raise InvalidArgumentError(f"{len(raw)} bytes are no rows: {error}") from error
+    return table
+
+
+def _check_length(what: str, raw: memoryview, length: int) -> None:
+    if len(raw) != length:
+        raise InvalidArgumentError(f"{what} has {len(raw)} bytes; allowed: {length}")

@@ -1,0 +1,104 @@
+"""Starting and stopping the broker's side: where gateways connect."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import tempfile
+from concurrent.futures import Executor
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+
+from tarry.base.config import SOCKET, SOCKET_BYTES_MAX, parse_address, socket_path
+from tarry.base.errors import UnavailableError
+from tarry.base.placement import ANY_CORE, Placement
+from tarry.fronts.common.loop_thread import LoopThread, OnStarted
+from tarry.fronts.gateway.served import Broker, ServedConnection, Shared
+from tarry.fronts.gateway.served_groups import GroupTable
+
+BACKLOG = 128
+
+
+def socket_of(data: Path) -> str:
+    """The address of the socket of a data directory, for gateways of the same machine."""
+    path = data.absolute() / "gateway.sock"
+    if len(os.fsencode(path)) > SOCKET_BYTES_MAX:
+        name = sha256(os.fsencode(path)).hexdigest()[:16]
+        path = Path(tempfile.gettempdir()) / f"tarry-{os.getuid()}-{name}.sock"
+    return f"{SOCKET}{path}"
+
+
+class GatewayFront:
+    """Serves gateways from :meth:`start` on; :meth:`stop` before the broker is closed. Any thread."""
+
+    def __init__(self, broker: Broker, address: str, placement: Placement = ANY_CORE) -> None:
+        self._broker = broker
+        self._asked = address
+        self._thread: LoopThread[str] = LoopThread("tarry-gateway", placement, self._serve)
+        try:
+            self.address = self._thread.started()
+            """Where it listens, with the port that it has."""
+        except OSError as error:
+            raise UnavailableError(f"cannot listen on {address}: {error.strerror or error}") from error
+
+    @classmethod
+    def start(cls, broker: Broker, address: str, placement: Placement = ANY_CORE) -> GatewayFront:
+        """Listen on ``HOST:PORT`` or ``unix:PATH``; ``placement`` says where its threads run.
+
+        Raises:
+            InvalidArgumentError: no address. UnavailableError: it cannot be listened on.
+        """
+        socket_path(address)
+        return cls(broker, address, placement)
+
+    def stop(self, grace_s: float = 0.0) -> None:
+        """Cut off the gateways, whose workers end then."""
+        self._thread.stop(grace_s)
+
+    async def _serve(self, pool: Executor, on_started: OnStarted[str]) -> None:
+        loop = asyncio.get_running_loop()
+        path = socket_path(self._asked)
+        listening = _listen_at(path) if path is not None else _listen(*parse_address(self._asked))
+        shared = Shared(
+            self._broker,
+            loop,
+            GroupTable(loop),
+            lambda work, *arguments: loop.run_in_executor(pool, work, *arguments),
+            set(),
+            {},
+        )
+        make = loop.create_unix_server if path is not None else loop.create_server
+        server = await make(lambda: ServedConnection(shared), sock=listening, backlog=BACKLOG)
+        try:
+            host = self._asked.rpartition(":")[0]
+            await on_started(self._asked if path is not None else f"{host}:{listening.getsockname()[1]}")
+        finally:
+            server.close()
+            shared.groups.close()
+            for connection in list(shared.connections):
+                connection.stop()
+            if path is not None:
+                with suppress(OSError):
+                    Path(path).unlink()
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    return socket.create_server((host.strip("[]"), port), backlog=BACKLOG)
+
+
+def _listen_at(path: str) -> socket.socket:
+    """A socket that only this user can connect to. The data directory's lock says that no other broker has it."""
+    Path(path).unlink(missing_ok=True)
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    before = os.umask(0o177)
+    try:
+        listening.bind(path)
+        listening.listen(BACKLOG)
+    except OSError:
+        listening.close()
+        raise
+    finally:
+        os.umask(before)
+    return listening

@@ -1,0 +1,200 @@
+"""The stream of a worker to its broker: on the loop of the worker's front, so that nothing is handed between threads.
+
+What is sent in one turn of the loop leaves in one write. Answers find whoever waits by their numbers. When the link is
+lost, everybody who waits is told so, and the worker ends: see :mod:`tarry.fronts.gateway.worker`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, cast
+
+from tarry.api.coalescing import EndOfTurn
+from tarry.api.wire import decode_error, decode_json
+from tarry.base.errors import TarryError, UnavailableError
+from tarry.base.event_loop import post
+from tarry.fronts.gateway.control import connect, hello
+from tarry.fronts.gateway.frames import LINK, FrameReader, Kind, frame, split_number
+
+log = logging.getLogger(__name__)
+
+OnAnswer = Callable[[memoryview | TarryError], None]
+"""Called once, on the loop's thread, with the payload of an answer, or why there is none."""
+
+
+class Receiver(Protocol):
+    """Who polls. On the loop's thread."""
+
+    def on_batch(self, number: int, payload: memoryview) -> None:
+        """Messages have come, as the batch of this number."""
+        ...
+
+    def on_polled(self, error: TarryError) -> None:
+        """There are none, and will be none for this poll."""
+        ...
+
+
+class Listener(Protocol):
+    """Who hears what was not asked for. On the loop's thread."""
+
+    def on_state(self, group: int, state: Mapping[str, Any]) -> None: ...
+    def on_news(self, group: int) -> None: ...
+    def on_said(self, member: int, key: str, value: Mapping[str, Any] | None) -> None: ...
+    def on_message(self, member: int, message: Mapping[str, Any]) -> None: ...
+
+
+class Link(asyncio.Protocol):
+    """Made by :meth:`open`. Its methods may be called from any thread until it is lost, and do nothing afterwards."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, listener: Listener, on_lost: Callable[[], None]) -> None:
+        self._loop = loop
+        self._listener = listener
+        self._on_lost = on_lost
+        self._reader = FrameReader()
+        self._out: list[Any] = []
+        self._end_of_turn = EndOfTurn(loop, self._flush)
+        self._next = 1
+        self._waiting: dict[int, OnAnswer] = {}
+        self._receivers: dict[int, Receiver] = {}
+        self._transport: asyncio.Transport
+        self._welcome: asyncio.Future[None] = loop.create_future()
+        self.lost = False
+        self.rows_in = self.rows_out = self.batches_in = 0
+        """Messages that were sent to be scheduled, that came, and how many batches the first were."""
+
+    @classmethod
+    async def open(
+        cls, address: str, worker: str, front: str, name: str, listener: Listener, on_lost: Callable[[], None]
+    ) -> Link:
+        """Connect on the running loop. ``on_lost`` is called once, on it.
+
+        Raises:
+            UnavailableError: there is no broker.
+        """
+        loop = asyncio.get_running_loop()
+        connection = connect(address)
+        connection.setblocking(False)
+        link = cls(loop, listener, on_lost)
+        is_near = connection.family == socket.AF_UNIX
+        await (loop.create_unix_connection if is_near else loop.create_connection)(lambda: link, sock=connection)
+        link._transport.write(hello(LINK, worker, front, name))
+        await link._welcome
+        return link
+
+    # -- sending -------------------------------------------------------------------------------------------------------
+
+    def number(self) -> int:
+        """One that no consumer has had."""
+        number, self._next = self._next, self._next % 0xFFFF_FFFF + 1
+        return number
+
+    def send(self, kind: Kind, number: int, *payload: Any) -> None:
+        """Send a frame that nobody waits for the answer of. On the loop's thread."""
+        if not self.lost:
+            self._out += frame(kind, number, *payload)
+            self._end_of_turn.plan()
+
+    def send_from_anywhere(self, kind: Kind, number: int, *payload: Any) -> None:
+        """:meth:`send`, from any thread."""
+        post(self._loop, self.send, kind, number, *payload)
+
+    def ask(self, kind: Kind, on_answer: OnAnswer, *payload: Any) -> None:
+        """Send a frame that is answered. On the loop's thread.
+
+        Raises:
+            UnavailableError: the link is lost, and nothing was sent.
+        """
+        if self.lost:
+            raise UnavailableError("the link to the broker is lost; nothing was sent")
+        number = self.number()
+        while number in self._waiting:
+            number = self.number()
+        self._waiting[number] = on_answer
+        self.send(kind, number, *payload)
+
+    def receive(self, number: int, receiver: Receiver) -> None:
+        """Batches for the consumer of that number are for ``receiver``."""
+        self._receivers[number] = receiver
+
+    def forget(self, number: int) -> None:
+        """Nobody receives for that number any more."""
+        self._receivers.pop(number, None)
+
+    def close(self) -> None:
+        """End it: what was sent leaves first."""
+        self._flush()
+        self._transport.close()
+
+    def _flush(self) -> None:
+        out, self._out = self._out, []
+        if out and not self._transport.is_closing():
+            self._transport.write(b"".join(out))
+
+    # -- receiving -----------------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            for kind, number, payload in self._reader.feed(data):
+                self._on_frame(kind, number, payload)
+        except Exception:
+            log.exception("the broker sent what cannot be read")
+            self._transport.abort()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.lost = True
+        why = UnavailableError("the link to the broker is lost; what was asked for may or may not have been done")
+        if not self._welcome.done():
+            self._welcome.set_exception(why)
+        waiting, self._waiting = self._waiting, {}
+        for on_answer in waiting.values():
+            on_answer(why)
+        receivers, self._receivers = self._receivers, {}
+        for receiver in receivers.values():
+            receiver.on_polled(why)
+        self._on_lost()
+
+    def _on_frame(self, kind: int, number: int, payload: memoryview) -> None:
+        match kind:
+            case Kind.BATCH:
+                batch, rows = split_number(payload)
+                receiver = self._receivers.get(number)
+                if receiver is None:
+                    self.send(Kind.UNTAKEN, batch)
+                else:
+                    receiver.on_batch(batch, rows)
+            case Kind.ACCEPTED | Kind.SETTLED:
+                on_answer = self._waiting.pop(number, None)
+                if on_answer is not None:
+                    on_answer(payload)
+            case Kind.REFUSED:
+                on_answer = self._waiting.pop(number, None)
+                refused = decode_error(bytes(payload))
+                if on_answer is not None:
+                    on_answer(refused)
+                elif not self._welcome.done():
+                    self._welcome.set_exception(refused)
+                else:
+                    log.warning("the broker refused: %s", refused)
+            case Kind.POLLED:
+                receiver = self._receivers.get(number)
+                if receiver is not None:
+                    receiver.on_polled(decode_error(bytes(payload)))
+            case Kind.STATE:
+                self._listener.on_state(number, decode_json(bytes(payload)))
+            case Kind.NEWS:
+                self._listener.on_news(number)
+            case Kind.SAID:
+                self._listener.on_said(number, *decode_json(bytes(payload)))
+            case Kind.MESSAGE:
+                self._listener.on_message(number, decode_json(bytes(payload)))
+            case Kind.WELCOME:
+                if not self._welcome.done():
+                    self._welcome.set_result(None)
+            case _:
+                log.warning("the broker sent a frame of kind %d, which is not known here", kind)

@@ -1,0 +1,341 @@
+"""A broker elsewhere, as a front of this process sees it: a :class:`tarry.api.local.LocalBroker` behind a link.
+
+Columns, polls and settlements go over the link; operations, and what is rare, are asked for on connections of their
+own (:mod:`tarry.fronts.gateway.control`). The worker's clock is the broker's: on the same machine it is the same one,
+else it is set by what the broker says of its own.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar, cast
+
+import pyarrow as pa
+
+from tarry.api.access import AccessToken
+from tarry.api.board import Member, OnMessage
+from tarry.api.jobs import StagedFile
+from tarry.api.local import OnAccepted
+from tarry.api.operation import Action, Operation, Rows, decoded
+from tarry.api.operations import DeleteGroup, HasTopic, SetGroup, SetTopic
+from tarry.api.operations.delivery import Subscribe
+from tarry.api.outcome import Outcome, Rescheduled
+from tarry.api.pushing import PushSubscriptions
+from tarry.api.receipt import Accepted
+from tarry.api.wire import AcceptedAnswer, PlacedAnswer, decode_answer, decode_json, encode_json
+from tarry.base.clock import Clock, SystemClock
+from tarry.base.config import Config, load, socket_path
+from tarry.base.errors import InvalidArgumentError, StaleCommitError, TarryError
+from tarry.base.message import SCHEMA
+from tarry.fronts.gateway.control import Control
+from tarry.fronts.gateway.frames import (
+    Kind,
+    decode_batch,
+    decode_rows,
+    encode_batch,
+    encode_rows,
+    numbered,
+    split_number,
+)
+from tarry.fronts.gateway.link import Link
+from tarry.fronts.gateway.remote_board import RemoteMember
+from tarry.fronts.gateway.remote_group import RemoteGroup, RemoteSubscription
+
+log = logging.getLogger(__name__)
+
+R = TypeVar("R")
+
+OWN_SETTINGS = ("data", "rocketmq_keys", "rocketmq_tls", "rocketmq_tls_certificate", "rocketmq_tls_key")
+"""Settings about files: those of the gateway's machine, where it is another one than the broker's."""
+TOPICS_MAX = 100_000
+"""Topics that are known to be there."""
+
+
+class BrokerClock:
+    """The broker's clock, by that of this machine."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._ahead_ms = 0
+
+    def now_ms(self) -> int:
+        return self._clock.now_ms() + self._ahead_ms
+
+    def seconds_until(self, due_ms: int) -> float:
+        return self._clock.seconds_until(due_ms - self._ahead_ms)
+
+    def wait(self, condition: threading.Condition, timeout_s: float | None) -> None:
+        self._clock.wait(condition, timeout_s)
+
+    def measure(self, ask: Callable[[], int]) -> None:
+        """Ask the broker what time it is. A difference that may be the way there and back is none."""
+        before = self._clock.now_ms()
+        broker_ms = ask()
+        after = self._clock.now_ms()
+        ahead_ms = broker_ms - (before + after) // 2
+        self._ahead_ms = ahead_ms if abs(ahead_ms) > max(1, after - before) else 0
+
+
+class RemoteBroker:
+    """Made by a worker; :meth:`connect` on its front's loop. What its methods need of the loop's thread is what fronts
+    give them: submitting, groups and what they do with leases. The others wait, in any thread.
+    """
+
+    def __init__(self, address: str, worker: str, front: str, name: str, own: Mapping[str, Any] | None = None) -> None:
+        """``own``: settings in the place of the broker's, of :data:`OWN_SETTINGS`.
+
+        Raises:
+            InvalidArgumentError: no address. UnavailableError: there is no broker.
+        """
+        self._address = address
+        self._worker, self._front, self._name = worker, front, name
+        self._is_near = socket_path(address) is not None
+        self._control = Control(address, worker)
+        self._clock = BrokerClock(SystemClock())
+        self._member = RemoteMember()
+        self._groups: dict[tuple[str, str], RemoteGroup] = {}
+        self._by_number: dict[int, RemoteGroup] = {}
+        self._topics: set[str] = set()
+        self._link: Link | None = None
+        settings = self._greet()["config"]
+        known = {name: value for name, value in settings.items() if name in Config.model_fields}
+        self._config = load(None, {**known, **(own or {})}, {}).config
+
+    async def connect(self, on_lost: Callable[[], None]) -> None:
+        """Open the link, on the running loop; ``on_lost`` is called there when it has ended.
+
+        Raises:
+            UnavailableError: there is no broker.
+        """
+        self._link = await Link.open(self._address, self._worker, self._front, self._name, self, on_lost)
+        self._member.link = self._link
+
+    def close(self) -> None:
+        """Let go of the connections for questions; the link ends with its loop."""
+        self._control.close()
+
+    @property
+    def link(self) -> Link:
+        """The stream of columns."""
+        assert self._link is not None, "connect() comes first"
+        return self._link
+
+    def say(self, status: Mapping[str, Any]) -> None:
+        """Tell the broker how this worker is; its status and metrics show it."""
+        link = self.link
+        rows = {"sent": link.rows_in, "received": link.rows_out, "batches": link.batches_in}
+        self._member.post("status", {**status, **rows})
+
+    def measure_clock(self) -> None:
+        """See what time it is at the broker.
+
+        Raises:
+            UnavailableError: there is no answer.
+        """
+        self._greet()
+
+    def _greet(self) -> dict[str, Any]:
+        welcome: dict[str, Any] = {}
+        if self._is_near:
+            return self._control.greet()
+
+        def ask() -> int:
+            welcome.update(self._control.greet())
+            return int(welcome["now_ms"])
+
+        self._clock.measure(ask)
+        return welcome
+
+    # -- see tarry.api.local -------------------------------------------------------------------------------------------
+
+    @property
+    def config(self) -> Config:
+        return self._config
+
+    @property
+    def clock(self) -> Clock:
+        return self._clock
+
+    def join(self, front: str, on_message: OnMessage) -> Member:
+        self._member.join(on_message)
+        return self._member
+
+    @property
+    def push(self) -> PushSubscriptions:
+        raise InvalidArgumentError("push subscriptions are carried out in the broker's process, not behind a gateway")
+
+    @property
+    def access_tokens(self) -> tuple[AccessToken, ...]:
+        raise InvalidArgumentError("access tokens are checked in the broker's process, not behind a gateway")
+
+    def call(self, operation: Operation[R]) -> R:
+        if isinstance(operation, HasTopic) and operation.topic in self._topics:
+            return cast(R, True)  # a topic that is there stays there
+        wire = operation.wire
+        kind, answer = self._control.ask(Kind.CALL, encode_json({"op": wire.name, **operation.to_wire()}))
+        result: Any
+        if isinstance(wire, Action):
+            plain = decode_json(bytes(answer))
+            result = decoded(lambda: wire.codec.decode(plain), plain)
+        else:
+            assert isinstance(wire, Rows)
+            assert kind == Kind.ROWS
+            table = decode_rows(answer)
+            result = decoded(lambda: wire.decode(table), table)
+        self._on_called(operation, result)
+        return cast(R, result)
+
+    def _on_called(self, operation: Operation[Any], result: Any) -> None:
+        if isinstance(operation, HasTopic) and result and len(self._topics) < TOPICS_MAX:
+            self._topics.add(operation.topic)
+        if isinstance(operation, SetGroup | DeleteGroup):
+            # Who changed it sees the change at once; what others change is told of soon.
+            self._refresh(operation.topic, operation.group)
+        elif isinstance(operation, SetTopic):
+            for topic, group in list(self._groups):
+                if topic == operation.topic:
+                    self._refresh(topic, group)
+
+    def _refresh(self, topic: str, name: str) -> None:
+        group = self._groups.get((topic, name))
+        if group is not None:
+            try:
+                told = self._ask_group({"topic": topic, "group": name})
+            except TarryError:
+                return  # it is told of
+            if told["number"] == group.number:
+                group.update(told)
+
+    # -- scheduling ----------------------------------------------------------------------------------------------------
+
+    def submit(self, data: pa.RecordBatch | pa.Table, on_result: OnAccepted, *, lead: bool = False) -> None:
+        batches = data.to_batches() if isinstance(data, pa.Table) else [data]
+        self._submit(Kind.SUBMIT, encode_rows(data.schema, batches), data.num_rows, on_result)
+
+    def submit_checked(self, batch: pa.RecordBatch, on_result: OnAccepted) -> None:
+        self._submit(Kind.SUBMIT_CHECKED, encode_batch(batch), batch.num_rows, on_result)
+
+    def _submit(self, kind: Kind, payload: Any, rows: int, on_result: OnAccepted) -> None:
+        def on_answer(answer: memoryview | TarryError) -> None:
+            on_result(answer if isinstance(answer, TarryError) else _accepted(answer))
+
+        link = self.link
+        link.ask(kind, on_answer, payload)
+        link.rows_in += rows
+        link.batches_in += 1
+
+    def submit_dead(
+        self, batch: pa.RecordBatch, on_result: OnAccepted, *, topic: str, group: str, attempts: Sequence[int]
+    ) -> None:
+        raise InvalidArgumentError("dead letters by a client's own count are made in the broker, not behind a gateway")
+
+    def replace_key(self, topic: str, key: str, successor: Callable[[pa.RecordBatch], pa.RecordBatch]) -> Rescheduled:
+        """See :class:`tarry.api.local.LocalBroker`; the receipt is not known here."""
+        names = encode_json([topic, key])
+        while True:
+            kind, answer = self._control.ask(Kind.FIND_KEYED, names)
+            if kind == Kind.RESULT:
+                return _moved(answer)
+            former = decode_batch(answer, SCHEMA)
+            seen, row = (bytes(encode_batch(batch)) for batch in (former, successor(former)))
+            try:
+                _, answer = self._control.ask(Kind.REPLACE, numbered(len(names)), names, numbered(len(seen)), seen, row)
+            except StaleCommitError:
+                continue  # it went on to its next occurrence, or was replaced, since it was seen
+            return _moved(answer)
+
+    def stage_job(self, number: int, batches: Iterable[pa.RecordBatch]) -> tuple[list[StagedFile], Counter[str]]:
+        raise InvalidArgumentError("bulk jobs are staged by the Flight front, not behind a gateway")
+
+    # -- consuming -----------------------------------------------------------------------------------------------------
+
+    def open_subscription(self, request: Subscribe) -> RemoteSubscription:
+        lease_ms = request.lease_ms
+        group = self.group(request.topic, request.group, start=request.start, broadcast=request.broadcast)
+        return group.subscribe(
+            prefetch=request.prefetch, lease_ms=self._config.lease_ms if lease_ms is None else lease_ms
+        )
+
+    def group(self, topic: str, name: str, *, start: str | None = None, broadcast: str | None = None) -> RemoteGroup:
+        asked = {"topic": topic, "group": name, "create": True, "start": start, "broadcast": broadcast}
+        return self._known(topic, name) if broadcast is None and self._is_known(topic, name) else self._add(asked)
+
+    def find_group(self, topic: str, name: str) -> RemoteGroup:
+        if self._is_known(topic, name):
+            return self._known(topic, name)
+        return self._add({"topic": topic, "group": name})
+
+    def _is_known(self, topic: str, name: str) -> bool:
+        group = self._groups.get((topic, name))
+        return group is not None and not group.closed
+
+    def _known(self, topic: str, name: str) -> RemoteGroup:
+        return self._groups[topic, name]
+
+    def _add(self, asked: Mapping[str, Any]) -> RemoteGroup:
+        told = self._ask_group(asked)
+        known = self._by_number.get(told["number"])
+        if known is not None:
+            return known
+        group = RemoteGroup(self.link, told, self._read_ends)
+        self._groups[group.topic_name, group.name] = self._by_number[group.number] = group
+        return group
+
+    def _ask_group(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        _, answer = self._control.ask(Kind.GROUP, encode_json(asked))
+        told: dict[str, Any] = decode_json(bytes(answer))
+        return told
+
+    def _read_ends(self, group: RemoteGroup) -> tuple[int, int]:
+        told = self._ask_group({"topic": group.topic_name, "group": group.name, "follow": True})
+        first, end = told["ends"]
+        return first, end
+
+    # -- called by the link --------------------------------------------------------------------------------------------
+
+    def on_state(self, group: int, state: Mapping[str, Any]) -> None:
+        """See :class:`tarry.fronts.gateway.link.Listener`."""
+        known = self._by_number.get(group)
+        if known is None:
+            return
+        known.update(state)
+        if known.closed:
+            del self._by_number[group]
+            key = (known.topic_name, known.name)
+            if self._groups.get(key) is known:
+                del self._groups[key]
+        known.announce()
+
+    def on_news(self, group: int) -> None:
+        """See :class:`tarry.fronts.gateway.link.Listener`."""
+        known = self._by_number.get(group)
+        if known is not None:
+            known.announce()
+
+    def on_said(self, member: int, key: str, value: Mapping[str, Any] | None) -> None:
+        """See :class:`tarry.fronts.gateway.link.Listener`."""
+        self._member.on_said(member, key, value)
+
+    def on_message(self, member: int, message: Mapping[str, Any]) -> None:
+        """See :class:`tarry.fronts.gateway.link.Listener`."""
+        self._member.on_message(member, message)
+
+
+def _accepted(answer: memoryview) -> Accepted:
+    length, rest = split_number(answer)
+    accepted = decode_answer(bytes(rest[:length]))
+    assert isinstance(accepted, AcceptedAnswer)
+    assert accepted.due_ms is not None
+    placed = None
+    if len(rest) > length:
+        answered = decode_answer(bytes(rest[length:]))
+        assert isinstance(answered, PlacedAnswer)
+        placed = answered.placed
+    return Accepted(accepted.first_seq, accepted.due_ms, accepted.token, placed)
+
+
+def _moved(answer: memoryview) -> Rescheduled:
+    return Rescheduled(Outcome(decode_json(bytes(answer))["outcome"]))

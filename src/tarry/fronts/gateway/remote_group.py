@@ -1,0 +1,280 @@
+"""A consumer group of a broker elsewhere, and its consumers, as fronts see them.
+
+A poll finds what the broker has sent; where that is nothing, the broker is asked, and its answer is news to those who
+listen to the group. So each consumer that waits has one question on its way, and messages are leased to it only when
+there is somebody for them. What comes for a question that was withdrawn meanwhile is sent back at once.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any
+from weakref import ref
+
+import numpy as np
+import pyarrow as pa
+
+from tarry.api.consuming import OnLease, OnResult, OnSettled
+from tarry.api.filter import EVERYTHING, parse_filter
+from tarry.api.groups import GroupSettings
+from tarry.api.operation import data
+from tarry.api.views import DELIVERY
+from tarry.base.errors import ClosedError, InvalidArgumentError, TarryError
+from tarry.base.reserved import ONLY, values_of
+from tarry.base.types import Int64s, Mask
+from tarry.fronts.gateway.frames import (
+    Kind,
+    Op,
+    Poll,
+    Settle,
+    decode_batch,
+    decode_int,
+    decode_mask,
+    encode_int,
+)
+from tarry.fronts.gateway.link import Link, OnAnswer
+
+_SETTINGS = data(GroupSettings)
+
+ReadEnds = Callable[["RemoteGroup"], tuple[int, int]]
+
+
+class RemoteGroup:
+    """Implements :class:`tarry.api.consuming.ConsumerGroup`. What is done for each message is on the loop's thread
+    alone; :attr:`queue_ends` waits for the broker.
+    """
+
+    gathers = True
+
+    def __init__(self, link: Link, told: Mapping[str, Any], read_ends: ReadEnds) -> None:
+        self.number: int = told["number"]
+        self.topic_name: str = told["topic"]
+        self.name: str = told["group"]
+        self._link = link
+        self._read_ends = read_ends
+        self._listeners: tuple[Callable[[], None], ...] = ()
+        self.update(told)
+
+    def update(self, told: Mapping[str, Any]) -> None:
+        """Take over what the broker says of it."""
+        self.settings: GroupSettings = _SETTINGS.decode(told["settings"])
+        self.ordered: bool = told["ordered"]
+        self.waits_for_acks: bool = told["waits_for_acks"]
+        self.deleted: bool = told["deleted"]
+        self.closed: bool = told["closed"]
+
+    def close(self) -> None:
+        """It is not there any more, as far as is known here."""
+        self.closed = True
+        self.announce()
+
+    @property
+    def queue_ends(self) -> tuple[int, int]:
+        return self._read_ends(self)
+
+    def wants(self, batch: pa.RecordBatch) -> Mask:
+        wanted = np.ones(batch.num_rows, np.bool_)
+        only = values_of(batch.column("properties"), ONLY)
+        if only is not None:
+            rows, groups = only
+            wanted[rows] = [group == self.name for group in groups.to_pylist()]
+        filter = self.settings.filter
+        return wanted if filter in ("", EVERYTHING) else wanted & np.asarray(parse_filter(filter).mask(batch))
+
+    # -- consuming -----------------------------------------------------------------------------------------------------
+
+    def subscribe(self, *, prefetch: int, lease_ms: int) -> RemoteSubscription:
+        return RemoteSubscription(self, self._link, prefetch, lease_ms)
+
+    def listen(self, on_news: Callable[[], None]) -> Callable[[], None]:
+        def unsubscribe() -> None:
+            self._listeners = tuple(listener for listener in self._listeners if listener is not on_news)
+
+        self._listeners = (*self._listeners, on_news)
+        return unsubscribe
+
+    def announce(self) -> None:
+        """There may be something new."""
+        for listener in self._listeners:
+            listener()
+
+    # -- settling ------------------------------------------------------------------------------------------------------
+
+    def ack(self, leases: Int64s, offsets: Int64s, on_result: OnResult | None = None) -> int:
+        return self._settle(Op.ACK, 0, leases, offsets, on_result)
+
+    def ack_each(self, leases: Int64s, offsets: Int64s, on_settled: OnSettled) -> None:
+        def on_answer(answer: memoryview | TarryError) -> None:
+            on_settled(answer if isinstance(answer, TarryError) else decode_mask(answer))
+
+        self._ask(Settle(Op.ACK_EACH, self.number, 0, leases, offsets), on_answer)
+
+    def nack(
+        self, leases: Int64s, offsets: Int64s, delay_ms: int | None = None, on_result: OnResult | None = None
+    ) -> int:
+        return self._settle(Op.NACK, -1 if delay_ms is None else delay_ms, leases, offsets, on_result)
+
+    def reject(self, leases: Int64s, offsets: Int64s, on_result: OnResult | None = None) -> int:
+        return self._settle(Op.REJECT, 0, leases, offsets, on_result)
+
+    def extend(self, leases: Int64s, offsets: Int64s, lease_ms: int) -> int:
+        return self._settle(Op.EXTEND, lease_ms, leases, offsets, None)
+
+    def change_lease(self, lease: int, offset: int, lease_ms: int, on_lease: OnLease) -> None:
+        def on_answer(answer: memoryview | TarryError) -> None:
+            if isinstance(answer, TarryError):
+                on_lease(answer)
+            else:
+                on_lease(decode_int(answer) if len(answer) else None)
+
+        one = np.array([lease], np.int64), np.array([offset], np.int64)
+        self._ask(Settle(Op.CHANGE, self.number, lease_ms, *one), on_answer)
+
+    def _settle(self, op: Op, argument: int, leases: Int64s, offsets: Int64s, on_result: OnResult | None) -> int:
+        settle = Settle(op, self.number, argument, leases, offsets)
+        if on_result is None:
+            self._link.send(Kind.SETTLE, 0, settle.encode())
+            return len(leases)
+
+        def on_answer(answer: memoryview | TarryError) -> None:
+            on_result(answer if isinstance(answer, TarryError) else None)
+
+        self._ask(settle, on_answer)
+        return len(leases)
+
+    def _ask(self, settle: Settle, on_answer: OnAnswer) -> None:
+        self._link.ask(Kind.SETTLE, on_answer, settle.encode())
+
+
+class _Weak:
+    """Receives for a subscription, and does not keep it."""
+
+    __slots__ = ("_of",)
+
+    def __init__(self, of: ref[RemoteSubscription]) -> None:
+        self._of = of
+
+    def on_batch(self, number: int, payload: memoryview) -> None:
+        """Pass a batch on; where there is nobody any more, back it goes."""
+        subscription = self._of()
+        if subscription is not None:
+            subscription.on_batch(number, payload)
+
+    def on_polled(self, error: TarryError) -> None:
+        """Pass it on."""
+        subscription = self._of()
+        if subscription is not None:
+            subscription.on_polled(error)
+
+
+class RemoteSubscription:
+    """Implements :class:`tarry.api.consuming.Subscription`, for those who do not wait. On the loop's thread."""
+
+    def __init__(self, group: RemoteGroup, link: Link, prefetch: int, lease_ms: int) -> None:
+        self.group = group
+        self.closed = False
+        self._link = link
+        self._prefetch = prefetch
+        self._lease_ms = lease_ms
+        self._number: int | None = None
+        """None: the broker has not heard of it."""
+        self._asked = False
+        self._ready: deque[tuple[int, pa.RecordBatch]] = deque()
+        self._error: TarryError | None = None
+
+    def poll(self, rows_max: int) -> tuple[pa.RecordBatch | None, float | None]:
+        if self.closed or self.group.closed:
+            return None, None
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
+        if self._ready:
+            number, batch = self._ready.popleft()
+            self._link.send(Kind.TAKEN, number)
+            self._link.rows_out += batch.num_rows
+            return batch, None
+        if not self._asked:
+            self._asked = True
+            self._ask(rows_max)
+        return None, None
+
+    def withdraw(self) -> None:
+        if self._asked and self._number is not None:
+            self._asked = False
+            self._link.send(Kind.WITHDRAW, self._number)
+
+    def renew(self, held_ms_max: int) -> int:
+        if self._number is not None:
+            self._link.send(Kind.RENEW, self._number, encode_int(held_ms_max))
+        return 0
+
+    def close(self) -> None:
+        if not self.closed:
+            self.closed = True
+            if self._number is not None:
+                self._link.send(Kind.CLOSE, self._number)
+                self._link.forget(self._number)
+            for number, _ in self._ready:
+                self._link.send(Kind.TAKEN, number)  # it was given back with the rest
+            self._ready.clear()
+
+    def ack(self, leases: Int64s, offsets: Int64s, on_result: OnResult | None = None) -> int:
+        self._check_open()
+        return self.group.ack(leases, offsets, on_result)
+
+    def nack(
+        self, leases: Int64s, offsets: Int64s, delay_ms: int | None = None, on_result: OnResult | None = None
+    ) -> int:
+        self._check_open()
+        return self.group.nack(leases, offsets, delay_ms, on_result)
+
+    def extend(self, leases: Int64s, offsets: Int64s, lease_ms: int) -> int:
+        self._check_open()
+        return self.group.extend(leases, offsets, lease_ms)
+
+    @property
+    def held(self) -> int:
+        raise InvalidArgumentError("how much a consumer holds is not known behind a gateway")
+
+    def fetch(self, rows_max: int = 0, wait_s: float | None = None) -> pa.RecordBatch | None:
+        raise InvalidArgumentError("fetch waits, which consumers behind a gateway do not; allowed: poll")
+
+    def _check_open(self) -> None:
+        if self.group.closed:
+            raise ClosedError(f"group {self.group.name!r} of topic {self.group.topic_name!r} is closed")
+
+    def _ask(self, rows_max: int) -> None:
+        if self._number is None:
+            self._number = self._link.number()
+            self._link.receive(self._number, _Weak(ref(self)))
+        poll = Poll(self.group.number, self._prefetch, self._lease_ms, rows_max)
+        self._link.send(Kind.POLL, self._number, poll.encode())
+
+    # -- called by the link --------------------------------------------------------------------------------------------
+
+    def on_batch(self, number: int, payload: memoryview) -> None:
+        """See :class:`tarry.fronts.gateway.link.Receiver`."""
+        if not self._asked:
+            self._link.send(Kind.UNTAKEN, number)  # it was withdrawn while this was on its way
+            return
+        self._asked = False
+        self._ready.append((number, decode_batch(payload, DELIVERY)))
+        self.group.announce()
+
+    def on_polled(self, error: TarryError) -> None:
+        """See :class:`tarry.fronts.gateway.link.Receiver`."""
+        if isinstance(error, ClosedError):
+            self.group.close()
+            return
+        self._asked = False
+        self._error = error
+        self.group.announce()
+
+    def __del__(self) -> None:
+        # A consumer that receives once has a subscription for that, and drops it.
+        if self._number is not None and not self.closed:
+            for number, _ in self._ready:
+                self._link.send_from_anywhere(Kind.UNTAKEN, number)
+            self._link.send_from_anywhere(Kind.DROP, self._number)
+            self._link.forget(self._number)

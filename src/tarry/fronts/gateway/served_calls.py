@@ -1,0 +1,120 @@
+"""Questions of a gateway that are waited for: operations, groups, and the message under a key in the place of another.
+All of it may wait for the disk, so it is done in threads.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+
+from tarry.api.local import LocalBroker
+from tarry.api.operation import Action, Operation, Rows
+from tarry.api.operations import OPERATIONS
+from tarry.api.outcome import Outcome, Rescheduled
+from tarry.api.parsing import from_json
+from tarry.api.wire import decode_json, encode_json
+from tarry.base.errors import InvalidArgumentError, StaleCommitError, TarryError
+from tarry.base.message import SCHEMA, UNNUMBERED
+from tarry.fronts.gateway.frames import (
+    Kind,
+    decode_batch,
+    encode_batch,
+    encode_rows,
+    error_frame,
+    frame,
+    split_number,
+)
+
+log = logging.getLogger(__name__)
+
+_KINDS: dict[str, type[Operation[Any]]] = {o.wire.name: o for o in OPERATIONS}
+_UNCHANGED = StaleCommitError("another message is under that key by now")
+
+
+class _Seen(Exception):  # noqa: N818  it carries a message out of a decision that is not made
+    def __init__(self, row: pa.RecordBatch) -> None:
+        self.row = row
+
+
+def answer(broker: LocalBroker, kind: int, number: int, payload: memoryview) -> list[Any]:
+    """The frame that answers a question. Never raises."""
+    try:
+        return _ANSWERS[Kind(kind)](broker, number, payload)
+    except TarryError as error:
+        return error_frame(number, error)
+    except Exception:
+        log.exception("a gateway's question failed")
+        return error_frame(number, TarryError("internal error; see the broker's log"))
+
+
+def _call(broker: LocalBroker, number: int, payload: memoryview) -> list[Any]:
+    values = decode_json(bytes(payload))
+    name = values.pop("op", None) if isinstance(values, dict) else None
+    if name not in _KINDS:
+        raise InvalidArgumentError(f"op is {name!r:.80}; allowed: {', '.join(_KINDS)}")
+    operation = from_json(_KINDS[name], values)
+    result, wire = broker.call(operation), operation.wire
+    if isinstance(wire, Action):
+        return frame(Kind.RESULT, number, encode_json(wire.codec.encode(result)))
+    assert isinstance(wire, Rows)
+    return frame(Kind.ROWS, number, encode_rows(*wire.encode(result)))
+
+
+def _find_keyed(broker: LocalBroker, number: int, payload: memoryview) -> list[Any]:
+    """The message that is pending under a key, or why there is none."""
+
+    def look(row: pa.RecordBatch) -> pa.RecordBatch:
+        raise _Seen(row)
+
+    topic, key = _names(payload)
+    try:
+        return _moved(number, broker.replace_key(topic, key, look))
+    except _Seen as seen:
+        return frame(Kind.ROWS, number, encode_batch(seen.row))
+
+
+def _replace(broker: LocalBroker, number: int, payload: memoryview) -> list[Any]:
+    """Replace the message of that seq under a key, or refuse where it is another one by now."""
+    length, rest = split_number(payload)
+    topic, key = _names(rest[:length])
+    former, row = decode_batch_pair(rest[length:])
+    seq = former.column("seq")[0].as_py()
+
+    def successor(current: pa.RecordBatch) -> pa.RecordBatch:
+        if current.column("seq")[0].as_py() != seq:
+            raise _UNCHANGED
+        return row
+
+    return _moved(number, broker.replace_key(topic, key, successor))
+
+
+def decode_batch_pair(raw: memoryview) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+    """The message that was seen, and the one that is to be in its place."""
+    length, rest = split_number(raw)
+    former, row = decode_batch(rest[:length], SCHEMA), decode_batch(rest[length:], UNNUMBERED)
+    if former.num_rows != 1 or row.num_rows != 1:
+        raise InvalidArgumentError(f"{former.num_rows} and {row.num_rows} messages; allowed: one each")
+    return former, row
+
+
+def _moved(number: int, moved: Rescheduled) -> list[Any]:
+    return frame(Kind.RESULT, number, encode_json({"outcome": Outcome(moved.outcome)}))
+
+
+def _names(payload: memoryview) -> tuple[str, str]:
+    match decode_json(bytes(payload)):
+        case [str(topic), str(key)]:
+            return topic, key
+        case other:
+            raise InvalidArgumentError(f"{other!r:.80}; allowed: a topic and a key")
+
+
+_ANSWERS: dict[Kind, Callable[[LocalBroker, int, memoryview], list[Any]]] = {
+    Kind.CALL: _call,
+    Kind.FIND_KEYED: _find_keyed,
+    Kind.REPLACE: _replace,
+}
+QUESTIONS = frozenset(_ANSWERS)

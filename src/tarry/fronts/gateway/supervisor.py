@@ -1,0 +1,181 @@
+"""Keeps the workers of a gateway running: one that ends is started again, after a pause that grows while they fail.
+
+The listening socket is this process's, and each worker has it, too: so the port stays the same, and a connection that
+comes while a worker is missing waits for another one. Each worker also has the end of a pipe, whose other end is here:
+when this process is gone, however it ended, its workers end.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tarry.base.config import parse_address
+from tarry.base.errors import UnavailableError
+
+log = logging.getLogger(__name__)
+
+BACKLOG = 1024
+PAUSE_S, PAUSE_S_MAX = 0.1, 5.0
+"""Before a worker is started again: the first pause, doubled up to the second."""
+STEADY_S = 10.0
+"""A worker that has served for so long had no trouble beginning."""
+READY = b"serving\n"
+"""What a worker writes to its stdout when it serves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What a worker is told: its name, the descriptors that it inherits (the socket that listens, and the end of the
+    pipe), and how often it was started before.
+    """
+
+    name: str
+    listening: int
+    alive: int
+    restarts: int
+
+
+Command = Callable[[Start], Sequence[str]]
+"""The command line of a worker."""
+
+
+@dataclass(slots=True)
+class _Worker:
+    name: str
+    process: subprocess.Popen[bytes] | None = None
+    is_serving: bool = False
+    restarts: int = 0
+    ended: str | None = None
+    """How it ended last."""
+    thread: threading.Thread | None = field(default=None, repr=False)
+
+
+class Supervisor:
+    """Begins with :meth:`start`. Any thread."""
+
+    def __init__(self, command: Command, address: str, front: str, workers: int) -> None:
+        """
+        Raises:
+            UnavailableError: ``address`` cannot be listened on.
+        """
+        self._command = command
+        self._host, port = parse_address(address)
+        try:
+            self._listening = socket.create_server((self._host.strip("[]"), port), backlog=BACKLOG)
+        except OSError as error:
+            raise UnavailableError(f"cannot listen on {address}: {error.strerror or error}") from error
+        self._alive, self._ours = os.pipe()
+        self._stopping = threading.Event()
+        self._changed = threading.Condition()
+        self._workers = [_Worker(f"{front}-{number}") for number in range(1, workers + 1)]
+
+    @property
+    def address(self) -> str:
+        """``HOST:PORT`` that is listened on."""
+        return f"{self._host}:{self._listening.getsockname()[1]}"
+
+    def start(self) -> None:
+        """Start the workers."""
+        for worker in self._workers:
+            worker.thread = threading.Thread(target=self._keep, args=[worker], name=f"tarry-{worker.name}", daemon=True)
+            worker.thread.start()
+
+    def wait_serving(self, timeout_s: float) -> bool:
+        """Wait until all workers serve; whether they do."""
+        with self._changed:
+            return self._changed.wait_for(lambda: all(w.is_serving for w in self._workers), timeout_s)
+
+    def status(self) -> list[dict[str, Any]]:
+        """Each worker: its process, how often it was started again, and how it ended last."""
+        with self._changed:
+            return [
+                {
+                    "name": worker.name,
+                    "pid": None if worker.process is None else worker.process.pid,
+                    "state": "serving" if worker.is_serving else "starting",
+                    "restarts": worker.restarts,
+                    "ended": worker.ended,
+                }
+                for worker in self._workers
+            ]
+
+    def stop(self, grace_s: float = 4.0) -> None:
+        """Have the workers finish what they are at, for up to ``grace_s`` seconds, then end them."""
+        with self._changed:
+            self._stopping.set()
+        self._signal(signal.SIGTERM)
+        end_s = time.monotonic() + grace_s
+        for worker in self._workers:
+            if worker.thread is not None:
+                worker.thread.join(max(0.0, end_s - time.monotonic()))
+        self._signal(signal.SIGKILL)
+        for worker in self._workers:
+            if worker.thread is not None:
+                worker.thread.join()
+        self._listening.close()
+        os.close(self._alive)
+        os.close(self._ours)
+
+    def _signal(self, number: int) -> None:
+        with self._changed:
+            for worker in self._workers:
+                if worker.process is not None:
+                    worker.process.send_signal(number)
+
+    def _keep(self, worker: _Worker) -> None:
+        pause_s = PAUSE_S
+        while True:
+            began_s = time.monotonic()
+            try:
+                if not self._begin(worker):
+                    return
+                ended = self._watch(worker)
+            except OSError as error:  # no process, no memory
+                ended = str(error)
+            if self._stopping.is_set():
+                return
+            pause_s = PAUSE_S if time.monotonic() - began_s > STEADY_S else min(2 * pause_s, PAUSE_S_MAX)
+            log.warning("worker %s has ended (%s); it begins again in %.1f s", worker.name, ended, pause_s)
+            if self._stopping.wait(pause_s):
+                return
+
+    def _begin(self, worker: _Worker) -> bool:
+        """Start a worker, unless all are to stop."""
+        fds = (self._listening.fileno(), self._alive)
+        command = self._command(Start(worker.name, *fds, worker.restarts))
+        with self._changed:
+            if self._stopping.is_set():
+                return False
+            # In a session of its own: a terminal's Ctrl-C is for this process, which stops its workers.
+            worker.process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, pass_fds=fds, start_new_session=True
+            )
+        return True
+
+    def _watch(self, worker: _Worker) -> str:
+        """Wait for a worker's end; what it was."""
+        process = worker.process
+        assert process is not None
+        assert process.stdout is not None
+        with process.stdout as output:
+            for line in output:
+                if line == READY:
+                    with self._changed:
+                        worker.is_serving = True
+                        self._changed.notify_all()
+        code = process.wait()
+        ended = f"exit code {code}" if code >= 0 else f"signal {signal.Signals(-code).name}"
+        with self._changed:
+            worker.process, worker.is_serving, worker.ended = None, False, ended
+            worker.restarts += 1
+            self._changed.notify_all()
+        return ended

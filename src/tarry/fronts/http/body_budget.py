@@ -1,0 +1,50 @@
+"""A bound for the bodies of all requests together, whichever application reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tarry.base.errors import OverloadedError
+from tarry.fronts.http.exchange import Headers
+
+BODIES_BYTES_MAX = 256 << 20
+"""Bodies of all requests together that are being read or carried out."""
+
+
+class BodyBudget:
+    """How many bytes of bodies may be in memory, of all requests together. On the loop's thread."""
+
+    def __init__(self, bytes_max: int = BODIES_BYTES_MAX) -> None:
+        self._bytes_max = bytes_max
+        self._held = 0
+
+    def take(self, size: int) -> None:
+        """
+        Raises:
+            OverloadedError: there is no room for ``size`` more now.
+        """
+        if self._held + size > self._bytes_max:
+            raise OverloadedError(
+                f"bodies of requests take {self._held + size} bytes; allowed: {self._bytes_max}; try again later"
+            )
+        self._held += size
+
+    def give_back(self, size: int) -> None:
+        self._held -= size
+
+    @contextmanager
+    def holding(self, headers: Headers, bytes_max: int) -> Iterator[None]:
+        """Room for the body of a request with these headers: as large as they say, else, and at most, ``bytes_max``.
+
+        Raises:
+            OverloadedError: there is none now; nothing of the body needs to be read.
+        """
+        said = next((int(value) for name, value in headers if name == b"content-length" and value.isdigit()), None)
+        chunked = any(name == b"transfer-encoding" for name, _ in headers)
+        size = bytes_max if chunked else min(said or 0, bytes_max)
+        self.take(size)
+        try:
+            yield
+        finally:
+            self.give_back(size)

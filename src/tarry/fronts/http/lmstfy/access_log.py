@@ -1,0 +1,30 @@
+"""lmstfy's access log: a line for each request of both ports, where ``POST /accesslog`` has said so."""
+
+from __future__ import annotations
+
+import logging
+
+from tarry.fronts.http.exchange import Request, Response
+
+log = logging.getLogger(__name__)
+
+MS = 1000
+
+
+class AccessLog:
+    """On the loop's thread. Off at each start."""
+
+    def __init__(self) -> None:
+        self.enabled = False
+
+    @property
+    def status(self) -> str:
+        """As lmstfy says it."""
+        return "enabled" if self.enabled else "disabled"
+
+    def note(self, request: Request, response: Response, spent_s: float) -> None:
+        """Write a request's line. The query may have a token, and is left out then."""
+        query = b"" if b"token=" in request.query or not request.query else b"?" + request.query
+        target = request.path.encode(errors="replace") + query
+        spent_ms = spent_s * MS
+        log.warning("%s %r: %d after %.1f ms", request.method, target.decode("latin-1"), response.status, spent_ms)

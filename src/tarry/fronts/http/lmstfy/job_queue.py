@@ -1,0 +1,138 @@
+"""Plain jobs of many requests on their way to the broker: those of one turn of the event loop travel together.
+
+A plain job has a body, a delay, a ttl and tries, and nothing that is left to check: who adds one has seen to that. So
+its columns are made here, and its answer from what the broker says of the batch, without anything in between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from itertools import groupby
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from tarry.api.admission import assembled
+from tarry.api.coalescing import Batch, Coalescer, EndOfTurn
+from tarry.api.local import LocalBroker
+from tarry.api.receipt import Accepted
+from tarry.base.errors import TarryError
+from tarry.base.event_loop import post
+from tarry.fronts.http.lmstfy.landing import Landing
+from tarry.fronts.http.lmstfy.names import job_ids
+
+ROWS_BESIDE_MIN = 16
+"""So many jobs make a batch that goes while another one waits for the disk."""
+
+BATCH_BYTES = 16 << 20
+"""After so many bytes a batch ends."""
+
+OnResult = Callable[[list[str]], None]
+"""Called with the jobs' ids when they are durable."""
+OnError = Callable[[TarryError], None]
+
+
+class Plain(NamedTuple):
+    """What jobs of one kind have in common."""
+
+    topic: str
+    delay_ms: int
+    ttl_ms: int | None
+    tries: int
+
+
+class Entry(NamedTuple):
+    """Jobs of one request, and who waits for them: one of the two is called, on the loop's thread."""
+
+    kind: Plain
+    bodies: list[bytes]
+    on_result: OnResult
+    on_error: OnError
+
+
+class JobQueue:
+    """On the loop's thread."""
+
+    def __init__(self, broker: LocalBroker, loop: asyncio.AbstractEventLoop, landing: Landing) -> None:
+        self._broker = broker
+        self._loop = loop
+        self._landing = landing
+        self._coalescer: Coalescer[Entry] = Coalescer(
+            self._send, _refuse, rows_beside_min=ROWS_BESIDE_MIN, size_of=_size_of, bytes_max=BATCH_BYTES
+        )
+        self._end_of_turn = EndOfTurn(loop, self._coalescer.pump)
+
+    def add(self, entry: Entry) -> None:
+        """Have jobs scheduled, all of them or none.
+
+        Raises:
+            ClosedError: the front has stopped.
+        """
+        self._coalescer.add(entry)
+        self._end_of_turn.plan()
+
+    def close(self, why: str) -> None:
+        """Refuse what is not sent yet."""
+        self._coalescer.close(why)
+
+    def _send(self, batch: Batch[Entry]) -> None:
+        def on_result(result: Accepted | TarryError) -> None:
+            post(self._loop, self._on_result, batch, result)
+
+        self._broker.submit_checked(_rows_of(batch.entries, self._broker.clock.now_ms()), on_result)
+
+    def _on_result(self, batch: Batch[Entry], result: Accepted | TarryError) -> None:
+        if isinstance(result, TarryError):
+            self._coalescer.on_refused(batch, result)
+        else:
+            self._coalescer.on_accepted(batch)
+            self._accept(batch.entries, list(zip(result.seqs.tolist(), result.due_ms.tolist(), strict=True)))
+        if self._coalescer.is_ready:
+            self._end_of_turn.plan()
+
+    def _accept(self, entries: list[Entry], places: list[tuple[int, int]]) -> None:
+        at = 0
+        for topic, run in groupby(entries, _topic_of):
+            of_topic = list(run)
+            rows = sum(len(entry.bodies) for entry in of_topic)
+            own, first = places[at : at + rows], 0
+            ids = job_ids(topic, own)
+            last = None
+            for entry in of_topic:
+                end = first + len(entry.bodies)
+                last = last if entry.kind.delay_ms else own[end - 1]
+                entry.on_result(ids[first:end])
+                first = end
+            at += rows
+            if last is not None:
+                self._landing.note(topic, *last)
+
+
+def _refuse(entries: list[Entry], error: TarryError) -> None:
+    for entry in entries:
+        entry.on_error(error)
+
+
+def _rows_of(entries: list[Entry], now_ms: int) -> pa.RecordBatch:
+    kinds = [entry.kind for entry in entries for _ in entry.bodies]
+    topics, delays_ms, ttls_ms, tries = zip(*kinds, strict=True)
+    bodies = [body for entry in entries for body in entry.bodies]
+    columns = {
+        "topic": pa.array(topics, pa.string()),
+        "due_ms": pa.array(np.array(delays_ms, np.int64) + now_ms),
+        "body": pa.array(bodies, pa.binary()),
+        "tries": pa.array(tries, pa.int32()),
+    }
+    if any(ttls_ms):
+        columns["expire_ms"] = pa.array([None if ttl_ms is None else now_ms + ttl_ms for ttl_ms in ttls_ms], pa.int64())
+    return assembled(columns, now_ms)
+
+
+def _topic_of(entry: Entry) -> str:
+    return entry.kind.topic
+
+
+def _size_of(entry: Entry) -> int:
+    return sum(map(len, entry.bodies))

@@ -1,0 +1,117 @@
+"""Messages that a group's consumers have given up by their own count: they become dead letters of the group as those
+of consumers that lease, in the same place. So what classic consumers find in ``%DLQ%GROUP``
+(:mod:`tarry.fronts.rocketmq.classic.dead_queues`) is what ``tarry dead`` lists, respawns and purges.
+
+A message that was tried before is in the topic ``%RETRY%GROUP`` then, but belongs to the topic that it came from first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from tarry.api.local import LocalBroker
+from tarry.api.receipt import Accepted, id_of
+from tarry.base.errors import NotFoundError, TarryError
+from tarry.base.event_loop import post
+from tarry.base.message import SCHEMA
+from tarry.fronts.rocketmq.classic.positions import Positions
+from tarry.fronts.rocketmq.common.draft import Draft
+from tarry.fronts.rocketmq.common.names import RETRY_PREFIX
+from tarry.fronts.rocketmq.common.properties import RECONSUME_TIMES
+from tarry.fronts.rocketmq.common.refusal import Refusal
+from tarry.fronts.rocketmq.common.send_queue import rows_of
+from tarry.fronts.rocketmq.common.threads import RunInThread
+
+_DIGITS_MAX = 19
+
+
+class Tried(NamedTuple):
+    """Which message a consumer could not handle: its number, and number and due time that it had first."""
+
+    seq: int
+    first_seq: int
+    first_due_ms: int
+
+    @classmethod
+    def read(cls, text: str) -> Tried | None:
+        """From the property that consumers are given with a message
+        (:data:`tarry.fronts.rocketmq.common.properties.NUMBER`); None: it is none of ours.
+        """
+        parts = text.split(":")
+        if len(parts) not in (1, 3) or not all(map(_is_whole, parts)):
+            return None
+        numbers = [int(part) for part in parts]
+        return cls(numbers[0], *numbers[1:]) if len(numbers) == 3 else cls(numbers[0], numbers[0], 0)
+
+
+class DeadLetterWriter:
+    """On the loop's thread."""
+
+    def __init__(self, broker: LocalBroker, positions: Positions, run_in_thread: RunInThread) -> None:
+        self._broker = broker
+        self._positions = positions
+        self._run_in_thread = run_in_thread
+
+    def copy_id(self, group: str, tried: Tried) -> str:
+        """The id of the one copy that is made of a message that a group's consumers could not handle, whether for the
+        next try or as a dead letter: who says so twice, as after an answer that was lost or a crash of the broker, gets
+        the first one's answer. After a reset of the group it may fail once more, which is another time.
+        """
+        return f"{id_of(tried.seq)}.{self._positions.resets(group)}"
+
+    def home(self, group: str, topics: Iterable[str]) -> str | None:
+        """Of which topic a message is a dead letter, of those that it may have come from: the first that the group
+        reads; None: of none of them. In a thread.
+        """
+        for topic in topics:
+            if topic and not topic.startswith(RETRY_PREFIX):
+                try:
+                    self._broker.find_group(topic, group)
+                except NotFoundError:
+                    continue
+                return topic
+        return None
+
+    async def write(self, draft: Draft, topic: str, group: str, tried: Tried, attempts: int) -> int:
+        """Make a message a dead letter of a group, durably; its number. ``attempts``: how often it was handed out.
+
+        Raises:
+            Refusal: it was not accepted.
+        """
+        loop = asyncio.get_running_loop()
+        written: asyncio.Future[int] = loop.create_future()
+        batch = _row(draft, topic, tried, self._broker.clock.now_ms())
+
+        def on_result(result: Accepted | TarryError) -> None:
+            post(loop, _finish, written, result)
+
+        await self._run_in_thread(
+            lambda: self._broker.submit_dead(batch, on_result, topic=topic, group=group, attempts=[attempts])
+        )
+        return await written
+
+
+def _finish(written: asyncio.Future[int], result: Accepted | TarryError) -> None:
+    if written.done():
+        return
+    if isinstance(result, TarryError):
+        written.set_exception(Refusal.of(result))
+    else:
+        written.set_result(result.first_seq if result.placed is None else int(result.placed["seq"][0]))
+
+
+def _row(draft: Draft, topic: str, tried: Tried, now_ms: int) -> pa.RecordBatch:
+    # How often it was tried is said in Tarry's own way: a dead letter that is respawned begins with its first try.
+    properties = [(name, value) for name, value in draft.properties if name != RECONSUME_TIMES]
+    due_ms = tried.first_due_ms or now_ms
+    row = rows_of([draft._replace(topic=topic, properties=properties, due_ms=due_ms)], now_ms)
+    return row.add_column(0, SCHEMA.field(0), pa.array([tried.first_seq], pa.int64()))
+
+
+def _is_whole(text: str) -> bool:
+    digits = text.removeprefix("-")
+    return digits.isdecimal() and digits.isascii() and len(digits) < _DIGITS_MAX + 1 and abs(int(text)) < 1 << 63

@@ -1,0 +1,74 @@
+"""A gateway's connection by hand: for what a worker never sends."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from types import TracebackType
+from typing import Any
+
+from tarry.fronts.gateway.control import connect, hello
+from tarry.fronts.gateway.frames import CONTROL, HEAD, LINK, Kind, frame
+
+WAIT_S = 15.0
+
+
+class RawLink:
+    """Has greeted the broker, unless ``hello`` is False."""
+
+    def __init__(self, address: str, *, hello: bool = True) -> None:
+        self._address = address
+        self._worker = secrets.token_hex(8)
+        self._connection = self._open(LINK) if hello else connect(address, WAIT_S)
+
+    def _open(self, kind: str) -> Any:
+        connection = connect(self._address, WAIT_S)
+        connection.sendall(hello(kind, self._worker, "rocketmq", "raw"))
+        assert _read(connection)[0] == Kind.WELCOME
+        return connection
+
+    def send(self, *parts: bytes) -> None:
+        self._connection.sendall(b"".join(parts))
+
+    def read_until(self, kind: Kind) -> bytes:
+        """The payload of the next frame of a kind."""
+        while True:
+            read, payload = _read(self._connection)
+            if read == kind:
+                return payload
+
+    def group(self, topic: str, name: str) -> int:
+        """The number of a group, which is made if it is new."""
+        with self._open(CONTROL) as control:
+            asked = json.dumps({"topic": topic, "group": name, "create": True}).encode()
+            control.sendall(b"".join(frame(Kind.GROUP, 1, asked)))
+            number: int = json.loads(_read(control)[1])["number"]
+            return number
+
+    def wait_closed(self) -> None:
+        """Until the broker has hung up."""
+        try:
+            while self._connection.recv(1 << 16):
+                pass
+        except ConnectionResetError:
+            pass
+
+    def __enter__(self) -> RawLink:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._connection.close()
+
+
+def _read(connection: Any) -> tuple[int, bytes]:
+    length, kind, _ = HEAD.unpack(_exactly(connection, HEAD.size))
+    return kind, _exactly(connection, length)
+
+
+def _exactly(connection: Any, length: int) -> bytes:
+    data = b""
+    while len(data) < length:
+        more = connection.recv(length - len(data))
+        assert more, "the broker has hung up"
+        data += more
+    return data
