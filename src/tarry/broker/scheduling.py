@@ -18,7 +18,7 @@ from tarry.base.waiting import answer_of
 from tarry.broker.acceptance import Acceptance
 from tarry.broker.commands.schedule_named import ScheduleNamed
 from tarry.intake import NO_ROWS, Command, Submission
-from tarry.log.commit import GroupCommit
+from tarry.log.commit import SMALL_BYTES, GroupCommit
 
 OnAccepted = Callable[[Accepted | TarryError], None]
 
@@ -102,8 +102,11 @@ class Scheduling:
 
 
 def _size(batch: pa.RecordBatch) -> int:
-    # About its memory; to ask for nbytes of a small batch takes longer than the rest of what is done with it.
-    return int(batch.num_rows * 128 + batch.column("body").nbytes)
+    # About its memory; to ask for nbytes of a small batch takes longer than the rest of what is done with it. What is
+    # behind a slice may be far larger than the slice.
+    body = batch.column("body")
+    size = body.get_total_buffer_size()
+    return int(batch.num_rows * 128 + (size if size <= SMALL_BYTES else body.nbytes))
 
 
 def _nobody(_: Any) -> None:
