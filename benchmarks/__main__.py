@@ -14,7 +14,18 @@ from benchmarks.harness import BENCHMARKS, OPT_IN, Result
 
 RESULTS = Path(__file__).parent / "results" / "latest.json"
 MODULES = (
-    *("bulk", "bulk_size", "changes", "compact", "cost", "cost_rounds", "delivery", "grpc_server", "http_lmstfy"),
+    *(
+        "bulk",
+        "bulk_size",
+        "changes",
+        "compact",
+        "cost",
+        "cost_rounds",
+        "delivery",
+        "gateway",
+        "grpc_server",
+        "http_lmstfy",
+    ),
     *("intake", "memory", "pipeline", "push", "relay", "rocketmq", "rocketmq_classic"),
 )
 """To import them is what registers their benchmarks."""

@@ -56,7 +56,7 @@ def java(directory: Path, name: str, main: str, *arguments: str) -> Iterator[Pat
             process.wait()
 
 
-def said(log: Path, pattern: str, timeout_s: float = 90) -> str:
+def said(log: Path, pattern: str, timeout_s: float = 300) -> str:
     """What a log says, once it does."""
     end = time.monotonic() + timeout_s
     while (match := re.search(pattern, log.read_text())) is None:

@@ -20,6 +20,7 @@ __all__ = ["kafka", "world"]
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.rest, LONG, pytest.mark.timeout(900)]
 
 WAVE = 15_000
+PATIENCE_S = 300.0
 CORES = 8
 """Of each worker, in name: Spark takes its word. One worker has slots enough for the relay when the other is lost."""
 
@@ -36,15 +37,15 @@ def options(master: str) -> list[str]:
 def test_an_executor_a_worker_and_the_driver_are_killed(world: World, tmp_path: Path) -> None:
     rows = 0
     with cluster(tmp_path, cores=CORES) as url, process(world, *options(url)) as relay:
-        relay.wait(reads)
+        relay.wait(reads, PATIENCE_S)
         for fault in ("none", "executor", "worker", "driver"):
             delivered = relay.status()["counts"].get("delivered", 0)
             send(world, rows, WAVE, now_ms() + 1_000, 6_000)
             rows += WAVE
-            relay.wait(lambda now, least=delivered + 100: now["counts"].get("delivered", 0) >= least)
+            relay.wait(lambda now, least=delivered + 100: now["counts"].get("delivered", 0) >= least, PATIENCE_S)
             strike(fault, relay, tmp_path)
         check(world, rows)
-        relay.wait(reads)
+        relay.wait(reads, PATIENCE_S)
         assert relay.stop() == 0
 
 
@@ -64,10 +65,10 @@ def strike(fault: str, relay: Process, directory: Path) -> None:
 
 def check(world: World, rows: int) -> None:
     """Each record once, and none before its time; one more comes after all of them."""
-    world.received(lambda messages: len(messages) >= rows, timeout_s=240)
+    world.received(lambda messages: len(messages) >= rows, timeout_s=PATIENCE_S)
     world.send(b"%d" % rows, key=b"k")
     world.flush()
-    got = world.received(lambda messages: len(messages) > rows, timeout_s=120)
+    got = world.received(lambda messages: len(messages) > rows, timeout_s=PATIENCE_S)
     assert sorted(int(message.value()) for message in got) == list(range(rows + 1))
     for message in got:
         due = dict(message.headers() or []).get("tarry-was-due-ms")

@@ -47,7 +47,7 @@ def hadoop_conf(tmp_path: Path) -> Iterator[Path]:
     with log.open("w") as out:
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=out, stderr=subprocess.STDOUT, cwd=directory)
     try:
-        said(log, "(?m)^(ready)$", 300)
+        said(log, "(?m)^(ready)$")
         yield directory / "conf"
     finally:
         process.kill()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -17,10 +18,12 @@ from tarry.base.message import SCHEMA
 from tarry.spark.broker_client import BrokerClient
 from tarry.spark.datasource import pending
 from tarry.spark.datasource.filters import Bounds
+from tarry.spark.datasource.options import ReadOptions
 from tarry.store import Store, stage
 from tests.waiting import wait_until
 
 from ..contract.conftest import Served
+from ..unit.test_store_sql import QUERIES, expected, fill, in_ms
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 HOUR_MS = 3_600_000
+SPARK_DOCS = Path(__file__).parents[2] / "docs" / "spark.md"
 
 
 @pytest.fixture
@@ -232,3 +236,41 @@ def test_a_broker_that_is_not_there(spark: SparkSession, served: Served) -> None
     for what in ("pending", "delivered", "dead"):
         with pytest.raises(Exception, match=f"the broker at {served.address} cannot be reached"):
             read(spark, served, what=what).collect()
+
+
+@pytest.mark.rest
+def test_columns_that_are_not_asked_for_are_not_read(spark: SparkSession, client: Client, served: Served) -> None:
+    client.schedule("a", b"a", delay=3600, tag="t")
+    to_store(served)
+    client.schedule("b", b"b", delay=3600)
+    df = read(spark, served, columns="Topic, due")
+    assert df.columns == ["topic", "due"]
+    assert sorted(row["topic"] for row in df.collect()) == ["a", "b"]
+    # As in a task, but here, where it can be seen what is read.
+    asked: list[list[str]] = []
+    read_group = pending.read_group
+    reader = pending.PendingReader(ReadOptions.of({"endpoint": served.address}), df.schema)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pending, "read_group", lambda *how: (asked.append(how[-1]), read_group(*how))[1])
+        rows = [batch for partition in reader.partitions() for batch in reader.read(partition)]
+    assert sum(batch.num_rows for batch in rows) == 2
+    assert asked == [["seq", "due_ms", "topic", "kind"]]
+    with pytest.raises(Exception, match="option 'columns' has 'bodies'; allowed: topic, due, "):
+        read(spark, served, columns="topic,bodies")
+    with pytest.raises(Exception, match="option 'columns' is 'due, due'; allowed: names of columns"):
+        read(spark, served, columns="due, due")
+
+
+@pytest.mark.rest
+def test_the_documented_queries_over_the_table_itself(spark: SparkSession, tmp_path: Path) -> None:
+    root = str(tmp_path / "store")
+    answers = expected(fill(root))
+    [recipe] = re.findall(r"### The table itself.*?```python\n(.*?)```", SPARK_DOCS.read_text(), re.S)
+    assert recipe.count('"data/store"') == 1
+    exec(recipe.replace('"data/store"', repr(root)), {"spark": spark})
+    for title, query in QUERIES.items():
+        assert in_ms([tuple(row) for row in spark.sql(query).collect()]) == answers[title], title
+    # As everything does that Parquet can leave out.
+    [[plan]] = spark.sql("EXPLAIN SELECT topic FROM store WHERE due > now()").collect()
+    assert "ReadSchema: struct<topic:string,due:timestamp>" in plan
+    assert "GreaterThan(due," in plan

@@ -17,7 +17,8 @@ from tests.crash.tools import World
 
 from tarry.base.clock import SystemClock, TestClock
 from tarry.cli.exits import ExitCode
-from tarry.cli.server import StopSignals, pipeline_status, reachable
+from tarry.cli.server import pipeline_status, reachable
+from tarry.cli.stop_signals import StopSignals
 
 Process = subprocess.Popen[str]
 

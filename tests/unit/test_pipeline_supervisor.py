@@ -79,6 +79,16 @@ def test_restarts_with_back_off_and_tells_why(tmp_path: Path) -> None:
         wait_until(lambda pid=grandchild: not alive(pid))  # type: ignore[misc]
 
 
+def test_who_was_killed_did_not_say_why(tmp_path: Path) -> None:
+    kept, report = supervisor(tmp_path, "print('all is well', flush=True); time.sleep(600)", backoff_s_min=60)
+    kept.start()
+    wait_until(lambda: len(children(report)) == 1)
+    os.kill(children(report)[0][0], signal.SIGKILL)
+    wait_until(lambda: kept.status()["state"] == "waiting")
+    assert kept.status()["last_error"] == "killed by SIGKILL"
+    kept.stop()
+
+
 def test_back_off_grows_to_its_cap_and_shrinks_after_a_healthy_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -181,6 +181,20 @@ def test_to_the_relay(built: dict[str, Any], tmp_path: Path) -> None:
         Relay(*make({**RELAY, "spark_conf": ["a=1"]}))
 
 
+@pytest.mark.parametrize(
+    ("master", "slots"),
+    [
+        ("spark://h:7077", {"spark.cores.max": "10"}),
+        ("yarn", {"spark.executor.cores": "4", "spark.executor.instances": "3"}),
+        ("k8s://https://h", {"spark.executor.cores": "4", "spark.executor.instances": "3"}),
+    ],
+)
+def test_a_relay_has_slots_for_its_long_tasks(master: str, slots: dict[str, str], built: dict[str, Any]) -> None:
+    with pytest.raises(SessionError):
+        Relay(*make({**RELAY, "master": master, "shards": 3})).session()
+    assert {name: built["settings"].get(name) for name in slots} == slots
+
+
 def test_to_reports(built: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
     with (
         pytest.raises(SessionError),

@@ -250,9 +250,8 @@ def _due(given: dict[str, pa.Array], now_ms: int, limits: Limits) -> pa.Array:
 
 def _check_limit(due: pa.Array, now_ms: int, limits: Limits) -> None:
     values = due.to_numpy(zero_copy_only=False)
-    late = values > now_ms + limits.delay_ms_max
-    if late.any():
-        row = int(np.argmax(late))
+    if int(values.max()) > now_ms + limits.delay_ms_max:
+        row = int(np.argmax(values > now_ms + limits.delay_ms_max))
         try:
             check_due(int(values[row]), now_ms, limits.delay_ms_max)
         except InvalidMessageError as error:

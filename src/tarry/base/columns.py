@@ -28,11 +28,17 @@ def check_memory(data: pa.RecordBatch | pa.Table, bytes_max: int) -> None:
         raise MessageTooLargeError(f"the batch has {size} bytes; allowed: {bytes_max}")
 
 
+_PLAIN = frozenset((pa.string(), pa.binary(), pa.int64()))
+"""Types of most columns; to ask whether one is another costs several times as much."""
+
+
 def plain(column: pa.Array | pa.ChunkedArray, name: str, bytes_max: int) -> pa.Array:
     """One array without chunks and dictionary, refused above ``bytes_max``; far below 2 GiB, every cast is possible."""
     try:
         whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
         kind = whole.type
+        if kind in _PLAIN:
+            return whole
         if not (pa.types.is_dictionary(kind) or pa.types.is_string_view(kind) or pa.types.is_binary_view(kind)):
             return whole
         # Each row may name the same long text: small on the wire, and huge once it is written out.
@@ -95,6 +101,8 @@ def no_nulls(column: pa.Array, name: str) -> pa.Array:
 
 def check_lengths(column: pa.Array, name: str, bytes_max: int) -> None:
     """Refuse a text that is too long; null is not. For columns of the types string and binary."""
+    if column.get_total_buffer_size() <= bytes_max:
+        return  # all of them together are not: of most small batches that is all there is to ask
     # From the offsets: a third of what a kernel and its result as a scalar cost, for each of several columns.
     offsets = np.frombuffer(column.buffers()[1], np.int32, len(column) + 1, 4 * column.offset)
     wrong = np.diff(offsets) > bytes_max
@@ -114,6 +122,8 @@ def integers(column: pa.Array, name: str, kind: pa.DataType, least: int) -> pa.A
         raise InvalidMessageError(f"column {name!r} has type {column.type}; allowed: {kind}")
     most = INT64_MAX >> (64 - kind.bit_width)
     values = (column.fill_null(least) if column.null_count else column).to_numpy(zero_copy_only=False)
+    if column.type == kind and (not len(values) or int(values.min()) >= least):
+        return column
     # NumPy compares with a Python int exactly, also where it is outside of the column's type (uint64, int8).
     wrong = values < least
     if column.type != kind:

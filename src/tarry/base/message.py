@@ -89,6 +89,7 @@ class Message:
     late: str | None = None
 
 
+@lru_cache(maxsize=1024)
 def is_topic(name: str) -> bool:
     """Whether a topic may have this name."""
     return bool(_TOPIC.match(name)) and not name.endswith("\n")

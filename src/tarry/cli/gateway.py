@@ -17,7 +17,7 @@ from tarry.cli import output
 from tarry.cli.front_modules import named_extra
 from tarry.cli.gateway_worker import Settings
 from tarry.cli.serve import pairs
-from tarry.cli.server import StopSignals
+from tarry.cli.stop_signals import StopSignals
 
 FRONT = "rocketmq"
 LOOK_S = 0.5

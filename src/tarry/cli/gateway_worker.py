@@ -24,7 +24,7 @@ from tarry.base.errors import TarryError, UnavailableError
 from tarry.base.memory import Trimmer, resident_bytes
 from tarry.base.placement import ANY_CORE, settle_memory, shorten_turns
 from tarry.cli.exits import ExitCode, exit_code
-from tarry.cli.server import UMASK, StopSignals
+from tarry.cli.stop_signals import UMASK, StopSignals
 from tarry.fronts.gateway.supervisor import Start
 
 log = logging.getLogger("tarry.gateway")

@@ -1,15 +1,9 @@
-"""The process of ``tarry serve``: starts the parts in order, waits, stops them in the other order.
-
-A signal handler runs between any two instructions of the main thread, also inside of locks; so it only writes to a
-pipe, which the main thread waits at.
-"""
+"""The process of ``tarry serve``: starts the parts in order, waits, stops them in the other order."""
 
 from __future__ import annotations
 
 import logging
 import os
-import select
-import signal
 import sys
 import threading
 from collections.abc import Sequence
@@ -26,6 +20,7 @@ from tarry.base.version import VERSION
 from tarry.cli import output
 from tarry.cli.exits import ExitCode, exit_code
 from tarry.cli.front_modules import named_extra
+from tarry.cli.stop_signals import UMASK, StopSignals
 
 if TYPE_CHECKING:
     from tarry.broker import Broker
@@ -36,8 +31,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("tarry.serve")
 
-UMASK = 0o027
-"""Whatever it was before: directories 0750 and files 0640, those of the embedded databases, too."""
 LOOK_S = 0.5
 """How often the health of the broker and the pipeline is looked at."""
 PIPELINE_STOP_S = 3.0
@@ -220,35 +213,3 @@ def reachable(address: str) -> str:
     """An address that this machine can connect to, for one that is listened on."""
     host, port = parse_address(address)
     return f"{ {'0.0.0.0': '127.0.0.1', '[::]': '[::1]'}.get(host, host) }:{port}"
-
-
-class StopSignals:
-    """SIGTERM and SIGINT, as something to wait for. The second one ends the process on the spot."""
-
-    def __init__(self) -> None:
-        self._read, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        self._seen = False
-        self._before: dict[signal.Signals, Any] = {}
-
-    def __enter__(self) -> StopSignals:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            self._before[number] = signal.signal(number, self._handle)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-        os.close(self._read)
-        os.close(self._write)
-
-    def wait(self, timeout_s: float) -> bool:
-        """Wait for a signal; whether there was one."""
-        poll = select.poll()  # not select(), which knows no file descriptor above 1023
-        poll.register(self._read, select.POLLIN)
-        return bool(poll.poll(timeout_s * 1000))
-
-    def _handle(self, number: int, _: object) -> None:
-        if self._seen:
-            os._exit(ExitCode.FAILED)
-        self._seen = True
-        os.write(self._write, b"x")

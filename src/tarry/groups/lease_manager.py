@@ -50,7 +50,9 @@ class LeaseManager:
         with self._state.lock:
             count, entries = self._settle(self._state.leases.find(leases, offsets))
             answer = self._record(entries, ticket, len(offsets) - count, len(offsets), on_result)
-        self._news.notify()
+            more = self._has_more()
+        if more:
+            self._news.notify()
         if answer is not None:
             answer()
         return count
@@ -63,12 +65,19 @@ class LeaseManager:
             held, by_lease = self._state.leases.find_each(leases, offsets)
             _, entries = self._settle(by_lease)
             answer = self._record(entries, ticket, 0, len(offsets), partial(_answer_each, on_settled, held))
-            # Somebody may have waited for room, or for the next message of a key: news only where that can be.
-            more = self._state.cursor < self._state.topic.end or self._state.upcoming.next_ms is not None
-        if more or self.waits_for_acks:
+            more = self._has_more()
+        if more:
             self._news.notify()
         if answer is not None:
             answer()
+
+    def _has_more(self) -> bool:
+        """After an acknowledgement, with the lock held: whether it may let a consumer that waits have something. To
+        wake one costs more than to acknowledge.
+        """
+        # One may have waited for room, or for the next message of a key.
+        more = self._state.cursor < self._state.topic.end or self._state.upcoming.next_ms is not None
+        return more or self.waits_for_acks
 
     @property
     def waits_for_acks(self) -> bool:

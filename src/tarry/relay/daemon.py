@@ -15,6 +15,7 @@ if __name__ == "__main__":
     # Not there where Tarry comes to the executors in another way than its dependencies: then the task says so.
     with suppress(ImportError):
         import_module("tarry.relay.tasks")
+        import_module("tarry.base.placement").settle_memory()
     from pyspark.daemon import manager
 
     manager()

@@ -48,6 +48,8 @@ DELIVER_FIRST_S = 10.0
 """So long everything else waits until the delivering tasks work. They may fail for as long as Kafka is away."""
 SLOTS_BESIDE = 4
 """Slots for tasks that do not last: the schedule query's, and those of upkeep."""
+EXECUTOR_SLOTS = 4
+"""Of an executor on YARN or Kubernetes: the most that YARN allows by default."""
 
 
 class Relay:
@@ -132,7 +134,7 @@ class Relay:
             settings={
                 "spark.scheduler.mode": "FAIR",
                 "spark.python.daemon.module": "tarry.relay.daemon",
-                "spark.cores.max": str(2 * self.settings.shards + SLOTS_BESIDE),
+                **_enough(self.running.master, 2 * self.settings.shards + SLOTS_BESIDE),
             },
             conf=self._conf,
         )
@@ -205,6 +207,19 @@ class Relay:
             except TarryError as error:
                 self.status.on_kafka(one_line(error))
             on_status(self.status.as_dict())
+
+
+def _enough(master: str, slots: int) -> dict[str, str]:
+    """Settings for so many slots on a cluster: the first long tasks would take what there is by default, for ever, and
+    leave none to the others. They wait most of the time, so Kubernetes need not set a processor aside for each.
+    """
+    if master.startswith("spark://"):
+        return {"spark.cores.max": str(slots)}
+    return {
+        "spark.executor.cores": str(EXECUTOR_SLOTS),
+        "spark.executor.instances": str(-(-slots // EXECUTOR_SLOTS)),
+        "spark.kubernetes.executor.request.cores": "1",
+    }
 
 
 class _QueryRunner:

@@ -19,6 +19,8 @@ from tarry.base.types import Int64s, Mask
 
 VERSION = 1
 FRAME_BYTES_MAX = 1 << 30
+HELLO_BYTES_MAX = 64 << 10
+"""Of the first frame: who is no gateway says something else."""
 LINK, CONTROL = "link", "control"
 """What a connection is: the one with the columns, or one for questions that are waited for."""
 
@@ -92,9 +94,10 @@ def error_frame(number: int, error: TarryError) -> list[Any]:
 
 
 class FrameReader:
-    """Cuts what arrives into frames."""
+    """Cuts what arrives into frames of up to ``bytes_max``, which may change."""
 
-    def __init__(self) -> None:
+    def __init__(self, bytes_max: int = FRAME_BYTES_MAX) -> None:
+        self.bytes_max = bytes_max
         self._rest = b""
         self._parts: list[bytes] = []
         self._missing = 0
@@ -116,8 +119,8 @@ class FrameReader:
         view, at, end = memoryview(data), 0, len(data)
         while end - at >= HEAD.size:
             length, kind, number = HEAD.unpack_from(data, at)
-            if length > FRAME_BYTES_MAX:
-                raise InvalidArgumentError(f"a frame of {length} bytes; allowed: {FRAME_BYTES_MAX}")
+            if length > self.bytes_max:
+                raise InvalidArgumentError(f"a frame of {length} bytes; allowed: {self.bytes_max}")
             begin = at + HEAD.size
             if end - begin < length:
                 self._missing = length - (end - begin)
@@ -215,7 +218,7 @@ def decode_batch(raw: memoryview, schema: pa.Schema) -> pa.RecordBatch:
     try:
         batch = pa.ipc.read_record_batch(pa.py_buffer(raw), schema)
         batch.validate(full=True)
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, EOFError, ValueError) as error:
         raise InvalidArgumentError(f"{len(raw)} bytes are no record batch: {error}") from error
     return batch
 
@@ -235,7 +238,7 @@ def decode_rows(raw: memoryview) -> pa.Table:
     try:
         table = pa.ipc.open_stream(pa.py_buffer(raw)).read_all()
         table.validate(full=True)
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, EOFError, ValueError) as error:
         raise InvalidArgumentError(f"{len(raw)} bytes are no rows: {error}") from error
     return table
 

@@ -126,7 +126,7 @@ class RemoteBroker:
     def say(self, status: Mapping[str, Any]) -> None:
         """Tell the broker how this worker is; its status and metrics show it."""
         link = self.link
-        rows = {"accepted": link.rows_in, "handed_out": link.rows_out, "batches": link.batches_in}
+        rows = {"sent": link.rows_in, "received": link.rows_out, "batches": link.batches_in}
         self._member.post("status", {**status, **rows})
 
     def measure_clock(self) -> None:
@@ -230,7 +230,7 @@ class RemoteBroker:
     def submit_dead(
         self, batch: pa.RecordBatch, on_result: OnAccepted, *, topic: str, group: str, attempts: Sequence[int]
     ) -> None:
-        raise InvalidArgumentError("dead letters are made by RocketMQ's classic front, not behind a gateway")
+        raise InvalidArgumentError("dead letters by a client's own count are made in the broker, not behind a gateway")
 
     def replace_key(self, topic: str, key: str, successor: Callable[[pa.RecordBatch], pa.RecordBatch]) -> Rescheduled:
         """See :class:`tarry.api.local.LocalBroker`; the receipt is not known here."""

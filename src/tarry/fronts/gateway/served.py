@@ -29,6 +29,8 @@ from tarry.base.version import VERSION as TARRY
 from tarry.fronts.common.receive_queue import Received, Waiter, leases_of
 from tarry.fronts.gateway.frames import (
     CONTROL,
+    FRAME_BYTES_MAX,
+    HELLO_BYTES_MAX,
     LINK,
     VERSION,
     FrameReader,
@@ -91,7 +93,7 @@ class ServedConnection(asyncio.Protocol):
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
         self._broker = shared.broker
-        self._reader = FrameReader()
+        self._reader = FrameReader(HELLO_BYTES_MAX)
         self._out: list[Any] = []
         self._end_of_turn = EndOfTurn(shared.loop, self._flush)
         self._consumers: dict[int, _Consumer] = {}
@@ -200,6 +202,7 @@ class ServedConnection(asyncio.Protocol):
                 f"of Tarry {TARRY}"
             )
         self._hello_timer.cancel()
+        self._reader.bytes_max = FRAME_BYTES_MAX
         worker, front, name = (str(said.get(key, "")) for key in ("worker", "front", "name"))
         self._worker = worker
         if said["as"] == LINK:

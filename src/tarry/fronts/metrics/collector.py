@@ -86,6 +86,7 @@ class BrokerCollector(Collector):
         yield from _storage(overview)
         yield from _pipeline(overview["pipeline"], overview["now_ms"])
         yield from _push(self._broker.call(ListPushSubscriptions()))
+        yield from _gateways(overview["gateways"])
 
     def _by_topic(self, topics: dict[str, Any]) -> Iterator[Metric]:
         labelled = self._topics.select(topics["listed"], lambda row: row["topic"])
@@ -208,6 +209,28 @@ def _push(subscriptions: list[PushInfo]) -> Iterator[Metric]:
         opened.add_metric(names, info.breaker_opened)
         states.add_metric([*names, info.state], 1)
     yield from (requests, durations, in_flight, opened, states)
+
+
+def _gateways(workers: list[dict[str, Any]]) -> Iterator[Metric]:
+    """Of the workers that have a link to the broker; each says it of itself every second."""
+    labels = ["front", "worker"]
+    metrics: list[tuple[Any, str, float]] = [
+        (GaugeMetricFamily("tarry_gateway_connections", "Connections of clients.", labels=labels), "connections", 1),
+        (GaugeMetricFamily("tarry_gateway_clients", "Clients that are known.", labels=labels), "clients", 1),
+        (GaugeMetricFamily("tarry_gateway_resident_bytes", "Resident memory.", labels=labels), "resident_bytes", 1),
+        (CounterMetricFamily("tarry_gateway_cpu_seconds", "CPU since it began.", labels=labels), "cpu_ms", 1000),
+        (
+            CounterMetricFamily("tarry_gateway_restarts", "How often it was started again.", labels=labels),
+            "restarts",
+            1,
+        ),
+        (CounterMetricFamily("tarry_gateway_sent_messages", "To the broker.", labels=labels), "sent", 1),
+        (CounterMetricFamily("tarry_gateway_received_messages", "From it.", labels=labels), "received", 1),
+    ]
+    for metric, name, unit in metrics:
+        for worker in workers:
+            metric.add_metric([worker["front"], worker["name"]], worker[name] / unit)
+        yield metric
 
 
 def _storage(overview: Mapping[str, Any]) -> Iterator[Metric]:

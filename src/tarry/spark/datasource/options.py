@@ -20,7 +20,7 @@ _ADDRESS = re.compile(r"^(\[[0-9A-Fa-f:.]+\]|[^:/\s]+):(\d{1,5})$")
 
 WRITE = ("endpoint", "mode", "job", "topic", "due_ms", "delay_ms", "delay_level", "ttl_ms", "expire_ms", "tries", "tag")
 STREAM_WRITE = tuple(name for name in WRITE if name != "job")
-READ = ("endpoint", "what", "topic", "group", "after_ms", "until_ms", "start", "end", "pushFilters")
+READ = ("endpoint", "what", "topic", "group", "after_ms", "until_ms", "start", "end", "columns", "pushFilters")
 STREAM_READ = ("endpoint", "topic", "group", "startingOffsets", "failOnDataLoss", "maxRowsPerTrigger")
 STREAM_ONLY = ("group", "startingOffsets", "failOnDataLoss", "maxRowsPerTrigger")
 """By these a stream is known from a batch of what is pending."""
@@ -66,7 +66,7 @@ class WriteOptions:
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """Of a batch read; ``topics`` empty: all."""
+    """Of a batch read; ``topics`` empty: all; ``columns`` empty: all, else by their names in small letters."""
 
     endpoint: str
     what: str
@@ -76,6 +76,7 @@ class ReadOptions:
     until_ms: int | None
     start: int | None
     end: int | None
+    columns: tuple[str, ...]
     push_filters: bool
 
     @classmethod
@@ -92,8 +93,8 @@ class ReadOptions:
                 raise InvalidArgumentError(f"option {name!r} is for what={needed!r}; given: what={what!r}")
         after_ms, until_ms, start, end = (_maybe(options, name) for name in ("after_ms", "until_ms", "start", "end"))
         push = _choice(options, "pushFilters", ("true", "false"), "false") == "true"
-        topics, group = _topics(options), options.get("group")
-        return cls(_endpoint(options), what, topics, group, after_ms, until_ms, start, end, push)
+        topics, group, columns = _topics(options), options.get("group"), _columns(options)
+        return cls(_endpoint(options), what, topics, group, after_ms, until_ms, start, end, columns, push)
 
 
 @dataclass(frozen=True)
@@ -174,6 +175,17 @@ def _maybe(options: Mapping[str, str], name: str) -> int | None:
 def _topics(options: Mapping[str, str]) -> tuple[str, ...]:
     names = [name.strip() for name in options.get("topic", "").split(",") if name.strip()]
     return tuple(dict.fromkeys(_topic(name) for name in names))
+
+
+def _columns(options: Mapping[str, str]) -> tuple[str, ...]:
+    if "columns" not in options:
+        return ()
+    names = [name.strip().lower() for name in options["columns"].split(",") if name.strip()]
+    if not names or len(set(names)) < len(names):
+        raise InvalidArgumentError(
+            f"option 'columns' is {options['columns']!r}; allowed: names of columns with commas, each once"
+        )
+    return tuple(names)
 
 
 def _topic(name: str) -> str:

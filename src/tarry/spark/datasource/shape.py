@@ -47,6 +47,18 @@ STREAM = MESSAGE | OFFSET
 _SOURCES = {"due": ("due_ms",), "id": ("id", "seq"), "died": ("died_ms",)}
 
 
+def chosen(columns: Mapping[str, t.DataType], names: Sequence[str]) -> Mapping[str, t.DataType]:
+    """Those of ``names``, in that order; all, where there is none.
+
+    Raises:
+        InvalidArgumentError: names the one that there is not, and what is allowed.
+    """
+    for name in names:
+        if name not in columns:
+            raise InvalidArgumentError(f"option 'columns' has {name!r}; allowed: {', '.join(columns)}")
+    return {name: columns[name] for name in names} if names else columns
+
+
 def struct(columns: Mapping[str, t.DataType]) -> t.StructType:
     """A Spark schema."""
     return t.StructType([t.StructField(name, kind) for name, kind in columns.items()])

@@ -16,7 +16,7 @@ from tarry.spark.datasource.dead_letters import DeadReader
 from tarry.spark.datasource.delivered import DeliveredReader
 from tarry.spark.datasource.options import STREAM_ONLY, ReadOptions, StreamOptions, WriteOptions
 from tarry.spark.datasource.pending import PendingReader
-from tarry.spark.datasource.shape import SCHEMAS, STREAM, struct
+from tarry.spark.datasource.shape import SCHEMAS, STREAM, chosen, struct
 from tarry.spark.datasource.sink import BulkSink
 from tarry.spark.datasource.stream import QueueStream
 from tarry.spark.datasource.writer import BulkWriter
@@ -34,7 +34,8 @@ class TarryDataSource(DataSource):  # type: ignore[misc]
         """Of a read. A stream has that of ``delivered``, whatever the options of a batch would be."""
         # Options are checked here, at load(): of a query that has started, the error would be one among many lines.
         if "what" in self.options or not any(name in self.options for name in STREAM_ONLY):
-            return struct(SCHEMAS[ReadOptions.of(self.options).what])
+            options = ReadOptions.of(self.options)
+            return struct(chosen(SCHEMAS[options.what], options.columns))
         # Spark does not tell streams from batches here: a stream names its group, and has the offset as well.
         StreamOptions.of(self.options)
         return struct(STREAM)

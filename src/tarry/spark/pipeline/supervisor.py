@@ -164,7 +164,9 @@ class Supervisor:
         with self._lock:  # whoever signals the child holds it too, and looks at returncode first
             code = child.wait()
             if code != 0:
-                self._last_error = self._last_line(logged_from) or f"exit code {code}"
+                # Who was killed had no time to say why: its last line is about something else.
+                killed = f"killed by {signal.Signals(-code).name}" if -code in set(signal.Signals) else None
+                self._last_error = killed or self._last_line(logged_from) or f"exit code {code}"
         return code
 
     def _rotate_log(self) -> int:

@@ -1,0 +1,51 @@
+"""Being told to stop.
+
+A signal handler runs between any two instructions of the main thread, also inside of locks; so it only writes to a
+pipe, which the main thread waits at.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+from typing import Any
+
+from tarry.cli.exits import ExitCode
+
+UMASK = 0o027
+"""Of a process that serves, whatever it was before: directories 0750 and files 0640, those of the embedded databases,
+too.
+"""
+
+
+class StopSignals:
+    """SIGTERM and SIGINT, as something to wait for. The second one ends the process on the spot."""
+
+    def __init__(self) -> None:
+        self._read, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._seen = False
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> StopSignals:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._before[number] = signal.signal(number, self._handle)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        os.close(self._read)
+        os.close(self._write)
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait for a signal; whether there was one."""
+        poll = select.poll()  # not select(), which knows no file descriptor above 1023
+        poll.register(self._read, select.POLLIN)
+        return bool(poll.poll(timeout_s * 1000))
+
+    def _handle(self, number: int, _: object) -> None:
+        if self._seen:
+            os._exit(ExitCode.FAILED)
+        self._seen = True
+        os.write(self._write, b"x")
