@@ -28,6 +28,8 @@ Work = Callable[[Server, float], Found]
 OURS, THEIRS = "lmstfy's API", "lmstfy on Redis"
 STARTERS: dict[str, Callable[[], AbstractContextManager[Server]]] = {THEIRS: lmstfy_server, OURS: tarry_server}
 KILLS = 3
+PATIENCE_S = 60
+"""Much longer than a start takes."""
 
 
 def _run(mode: str, count: int, **options: float) -> Work:
@@ -54,7 +56,9 @@ def _memory(server: Server, scale: float) -> Found:
 
 def _killed(server: Server, scale: float) -> Found:
     """The server dies three times while it hands out: what never comes, though nobody acknowledged it."""
-    drain = start("drain", server.place, "bench-killed", count=int(50_000 * scale), ttr_s=5, tries=10)
+    drain = start(
+        "drain", server.place, "bench-killed", count=int(50_000 * scale), ttr_s=5, tries=10, patience_s=PATIENCE_S
+    )
     assert drain.stdout is not None
     drain.stdout.readline()
     for _ in range(KILLS):

@@ -23,7 +23,7 @@ TURNED = "abc\u202etxt.exe"
 PAGES = (
     *("/", "/console/topics", "/console/topic?topic=orders", "/console/group?topic=orders&group=g"),
     *("/console/pending", "/console/series", "/console/dead", "/console/dead?topic=orders&group=g"),
-    *("/console/jobs", "/console/schedule", "/console/system"),
+    *("/console/jobs", "/console/push", "/console/schedule", "/console/system"),
 )
 
 

@@ -15,6 +15,7 @@ import pytest
 
 from tarry.api.operation import Operation
 from tarry.api.operations import GetOverview
+from tarry.api.push import PushAttempt, PushProgress, PushSubscription
 from tarry.base.errors import InvalidArgumentError
 from tarry.base.histogram import Histogram
 from tarry.fronts.http.access import Access
@@ -30,6 +31,24 @@ from tarry.testing import TestBroker, open_broker
 HOSTILE = '"><script>alert(1)</script><img src=x onerror=alert(2)>'
 TOKEN = re.compile(r'name="form_token" value="([^"]+)"')
 SECRET = "a-secret-of-twenty-characters-or-more"
+
+
+class Attempts:
+    """A pusher that remembers these."""
+
+    def __init__(self, attempts: list[PushAttempt]) -> None:
+        self._attempts = attempts
+
+    def on_change(self) -> None: ...
+
+    def progress(self, name: str) -> PushProgress | None:
+        return None
+
+    def attempts(self, name: str | None, id: str | None, failed: bool, limit: int) -> list[PushAttempt]:
+        return [each for each in self._attempts if name in (None, each.name)][:limit]
+
+    def test(self, subscription: PushSubscription) -> PushAttempt:
+        raise NotImplementedError
 
 
 class Console:
@@ -401,3 +420,31 @@ def test_the_histogram_of_lateness_counts_everything() -> None:
     bars = lateness_bars(histogram)
     assert sum(bar.count for bar in bars) == 5
     assert [(bar.label, bar.count) for bar in bars if bar.count] == [("<1", 2), ("<2", 1), ("<5", 1), ("≥60s", 1)]
+
+
+@pytest.mark.asyncio
+async def test_push_subscriptions_and_their_last_requests(tmp_path: Path) -> None:
+    async with opened(tmp_path) as console:
+        assert "There is no push subscription" in await console.page("/console/push")
+        console.broker.set_push("hook", topic="orders", url="https://example.com/in?secret=1")
+        attempt = PushAttempt(
+            name="hook",
+            webhook_id="msg_1",
+            id="order<7>",
+            seq=1,
+            topic="orders",
+            attempt=2,
+            at_ms=1,
+            duration_ms=12.34,
+            status=500,
+            outcome="failed",
+            error=None,
+            answer="<script>alert(1)</script>",
+            again_ms=None,
+        )
+        detach = console.broker.push.attach(Attempts([attempt]))
+        shown = await console.page("/console/push", name="hook")
+        assert ">hook<" in shown and "order&lt;7&gt;" in shown and "12.3 ms" in shown and "500" in shown
+        assert "<script>alert" not in shown and "secret=1" not in shown
+        assert "No request is remembered" in await console.page("/console/push", name="none")
+        detach()

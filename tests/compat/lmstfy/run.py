@@ -1,13 +1,12 @@
 """Clients of lmstfy, unchanged, against Tarry: ``python -m tests.compat.lmstfy.run [--source DIR]``.
 
 The Go client has a test suite of its own. It runs as it is, but for the file that starts Redis in a container. Its
-source is a checkout of bitleak/lmstfy (``--source``), or the Go module where a proxy has it.
+source is a checkout of bitleak/lmstfy (``--source``, or LMSTFY_SOURCE), the Go module where a proxy has it, or a clone.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
 import subprocess
@@ -15,9 +14,11 @@ import sys
 import tempfile
 from pathlib import Path
 
+from benchmarks.peers.lmstfy.source import copy_of, go
+from benchmarks.peers.lmstfy.source import source as found_source
+
 from tests.compat.lmstfy.serving import served
 
-MODULE = "github.com/bitleak/lmstfy"
 HERE = Path(__file__).parent
 TESTS_S = 600
 
@@ -31,7 +32,7 @@ def main() -> int:
         print("go: left out, it is not installed")
         return 0
     with tempfile.TemporaryDirectory(prefix="tarry-compat-lmstfy-") as directory:
-        binary = arguments.binary or _compile(arguments.source or _module(), Path(directory))
+        binary = arguments.binary or _compile(arguments.source or found_source(Path(directory)), Path(directory))
         if binary is None:
             print("go: left out, there is no source of the client; allowed: --source CHECKOUT")
             return 0
@@ -45,23 +46,13 @@ def main() -> int:
             return subprocess.run([binary, "-test.v"], env=environment, timeout=TESTS_S, check=False).returncode
 
 
-def _module() -> Path | None:
-    """The module of the client, from the Go proxy."""
-    command = ["go", "mod", "download", "-json", f"{MODULE}@latest"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tempfile.gettempdir())
-    return Path(json.loads(done.stdout)["Dir"]) if done.returncode == 0 else None
-
-
 def _compile(source: Path | None, directory: Path) -> Path | None:
     if source is None:
         return None
-    copy = directory / "lmstfy"
-    # The module's own files may be read-only.
-    shutil.copytree(source, copy, ignore=shutil.ignore_patterns(".git"), copy_function=shutil.copyfile)
+    copy = copy_of(source, directory / "lmstfy")
     shutil.copyfile(HERE / "go" / "setup_test.go", copy / "client" / "setup_test.go")
     binary = directory / "client.test"
-    environment = {**os.environ, "GOFLAGS": "-mod=mod"}
-    subprocess.run(["go", "test", "-c", "-o", binary, "./client"], cwd=copy, env=environment, check=True)
+    go("test", "-c", "-o", str(binary), "./client", directory=copy)
     return binary
 
 

@@ -15,7 +15,7 @@ from starlette.staticfiles import StaticFiles
 from tarry.base.errors import TarryError
 from tarry.fronts.http.access import Access
 from tarry.fronts.http.app import App
-from tarry.fronts.http.console import compose, dead, groups, login, messages, overview, series
+from tarry.fronts.http.console import compose, dead, groups, login, messages, overview, push, series
 from tarry.fronts.http.console.figures import Figures
 from tarry.fronts.http.console.guard import LOGIN, Guard
 from tarry.fronts.http.console.page import HERE, Console, make_templates
@@ -41,6 +41,7 @@ SHOWN: dict[str, Page] = {
     "/console/series": series.show,
     "/console/schedule": compose.show_form,
     "/console/jobs": compose.show_jobs,
+    "/console/push": push.show,
     LOGIN: login.show,
 }
 CHANGES: dict[str, Page] = {

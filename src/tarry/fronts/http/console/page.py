@@ -28,6 +28,7 @@ NAV = (
     ("/console/pending", "Pending"),
     ("/console/series", "Series"),
     ("/console/dead", "Dead letters"),
+    ("/console/push", "Push"),
     ("/console/jobs", "Bulk jobs"),
     ("/console/schedule", "Schedule"),
     ("/console/system", "System"),
