@@ -197,7 +197,7 @@ def test_a_worker_that_is_killed_costs_nothing(serving: Serving, load: Load) -> 
     assert max(load.firsts.values()) == 1, "what comes again is another try of what was out"
 
 
-@pytest.mark.parametrize("serving", ["inside", "apart"], indirect=True)
+@pytest.mark.parametrize("serving", ["apart"], indirect=True)
 def test_a_broker_that_is_killed_costs_nothing(serving: Serving, load: Load) -> None:
     load.accepted_more(200)
     pids = [worker["pid"] for worker in serving.workers()]

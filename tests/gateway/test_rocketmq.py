@@ -7,7 +7,6 @@ import pytest
 
 from tests.rocketmq.test_clients import *
 from tests.rocketmq.test_messages import *
-from tests.rocketmq.test_refusals import *
 from tests.rocketmq.test_transactions import *
 
 pytestmark = pytest.mark.rest

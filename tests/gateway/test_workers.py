@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
+from tarry.base.clock import TestClock as Clock
 from tarry.fronts.gateway.frames import LINK, Kind, Poll, frame
-from tarry.fronts.gateway.remote_broker import RemoteBroker
+from tarry.fronts.gateway.front import GatewayFront
+from tarry.fronts.gateway.remote_broker import BrokerClock, RemoteBroker
 from tarry.fronts.rocketmq.v5 import clients, colleagues
 from tarry.fronts.rocketmq.v5.receiving import INVISIBLE_MS
 from tests.gateway.places import GatewayPlace, Worker
@@ -211,7 +215,37 @@ def test_broken_frames_harm_nobody_else(place: GatewayPlace) -> None:
     assert place.client().send("orders").status.code == Code.OK
 
 
-def test_a_settings_own_files_stay_the_gateways(place: GatewayPlace, tmp_path) -> None:
+def test_a_gateway_by_tcp(place: GatewayPlace) -> None:
+    with ExitStack() as stack:
+        front = GatewayFront.start(place.broker, "127.0.0.1:0")
+        stack.callback(front.stop)
+        worker = Worker(front.address, "far")
+        stack.callback(worker.stop)
+        client = Rpc(worker.front.port, shared=False)
+        stack.callback(client.close)
+        assert client.send("orders").status.code == Code.OK
+        [got] = client.receive("orders", "g", wait_s=WAIT_S)
+        assert client.ack("orders", "g", got).status.code == Code.OK
+
+
+def test_the_brokers_clock_counts() -> None:
+    here, there = Clock(1_000_000), Clock(1_090_000)
+    clock = BrokerClock(here)
+    clock.measure(there.now_ms)
+    assert clock.now_ms() == 1_090_000
+    here.advance_ms(500)
+    assert clock.now_ms() == 1_090_500
+    assert clock.seconds_until(1_091_500) == 1.0
+
+    def slow() -> int:
+        here.advance_ms(40)  # the way there; and none back
+        return here.now_ms()
+
+    clock.measure(slow)
+    assert clock.now_ms() == here.now_ms(), "a difference that may be the way is none"
+
+
+def test_a_settings_own_files_stay_the_gateways(place: GatewayPlace, tmp_path: Path) -> None:
     remote = RemoteBroker(place.gateway.address, "w", "rocketmq", LINK, {"data": str(tmp_path / "own")})
     assert remote.config.data == tmp_path / "own"
     assert remote.config.delay_ms_max == place.config.delay_ms_max

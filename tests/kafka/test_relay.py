@@ -206,15 +206,25 @@ def test_other_settings_in_the_middle_of_a_batch(
     assert sorted(got, key=str) == sorted(expected, key=str)
 
 
-def test_nothing_read_ahead_and_other_shards(spark: SparkSession, world: World) -> None:
-    """Straight from the store, with more shards, and then fewer; at least once delivers all, too. Tasks of a second,
-    so that each is followed by the next in the middle of the work: no batch and no delivery fails by that.
-    """
+def test_one_task_follows_another(spark: SparkSession, world: World) -> None:
+    """Tasks of a second, so that each is followed by the next in the middle of the work: nothing fails by that."""
     world.running = replace(world.running, deliver_batch_ms=1_000)
-    expected = many(world, 2_000, now_ms() + 2_000)
-    with world.relaying(spark, direct_rows_max=0, shards=3) as relay:
-        got = world.values(2_000)
+    with world.relaying(spark, in_process) as relay:
+        wait_until(partial(_reads, relay))
+        expected = many(world, 400, now_ms() + 6_000)
+        got = world.values(400)
+        world.send(b"the last", key=b"k")
+        world.flush()
+        got = world.values(401)
         assert _restarts(relay) == [0, 0]
+    assert sorted(got, key=str) == sorted([*expected, b"the last"], key=str)
+
+
+def test_nothing_read_ahead_and_other_shards(spark: SparkSession, world: World) -> None:
+    """Straight from the store, with more shards, and then fewer; at least once delivers all, too."""
+    expected = many(world, 2_000, now_ms() + 2_000)
+    with world.relaying(spark, direct_rows_max=0, shards=3):
+        got = world.values(2_000)
     with world.relaying(spark, shards=1, guarantee="at-least-once"):
         world.send(b"the last", [(DELAY, b"1s")], key=b"k")
         world.flush()

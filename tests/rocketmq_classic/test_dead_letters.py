@@ -203,6 +203,9 @@ def test_tools_see_the_queues_of_dead_letters(place: Place, client: Remoting) ->
     assert topics == [DEAD]
     asked = {"topic": DEAD, "key": "ID", "_UNIQUE_KEY_QUERY": "true", "maxNum": 32}
     assert [m["body"] for m in messages_of(client.ask(RequestCode.QUERY_MESSAGE, asked).body)] == [b"x"]
+    [dead] = dead_letters(client, "g")
+    seen = client.ask(RequestCode.VIEW_MESSAGE_BY_ID, {"topic": DEAD, "offset": dead["physical"]})
+    assert [m["body"] for m in messages_of(seen.body)] == [b"x"]
     commit = {"consumerGroup": "undertakers", "topic": DEAD, "queueId": 1}
     assert client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, commit | {"commitOffset": 1}).code == ResponseCode.SUCCESS
     assert [p["consumerOffset"] for p in table(client, RequestCode.GET_CONSUME_STATS, progress)] == [0, 1]

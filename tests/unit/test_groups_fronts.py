@@ -76,8 +76,10 @@ def test_a_listener_is_told_of_news_until_it_has_enough(rig: Rig) -> None:
     rig.topic.notify()
     assert len(calls) == len(other) == 1
     consumer = rig.consumer()
-    consumer.ack(*of(take(consumer)))
-    assert len(calls) == 2
+    taken = take(consumer)
+    rig.box.append("a")
+    consumer.ack(*of(taken))
+    assert len(calls) == 2, "there is more, and room for it"
     unsubscribe()
     rig.topic.notify()
     assert (len(calls), len(other)) == (2, 3)

@@ -15,7 +15,6 @@ import socket
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -104,10 +103,14 @@ def _serve(settings: Settings, connections: ConnectionLimits, stop: StopSignals)
                     **front.figures(),
                 }
             )
-        if now_s - measured_s >= CLOCK_S:
+        if now_s - measured_s >= CLOCK_S and not broker.is_near:
             measured_s = now_s
-            with suppress(UnavailableError):  # then the link is lost, too
+            try:
                 broker.measure_clock()
+            except UnavailableError as error:
+                # A machine that has lost its power, or the way to it, ends no connection.
+                log.warning("%s: %s", start.name, error)
+                lost.append(True)
     log.info("%s ends: %s", start.name, "the broker is gone" if lost else "it was told to stop")
     front.stop(LOST_GRACE_S if lost else GRACE_S)
     broker.close()

@@ -135,7 +135,8 @@ def _start_gateway(broker: Broker, config: Config, placement: Placement, stack: 
     stack.callback(supervisor.stop)
     supervisor.start()
     if not supervisor.wait_serving(WORKERS_S):
-        raise UnavailableError(f"the workers did not begin within {WORKERS_S:.0f} s: {supervisor.status()}")
+        ended = ", ".join(f"{worker['name']}: {worker['ended'] or worker['state']}" for worker in supervisor.status())
+        raise UnavailableError(f"the front's workers did not begin ({ended}); the log above says why")
     return f"rocketmq on {supervisor.address} ({config.workers} workers)"
 
 

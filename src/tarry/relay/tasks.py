@@ -105,12 +105,15 @@ class ShardTask:
     def _schedule(self, line: Line) -> None:
         settings = self.settings
         writers, work = KafkaWriters(settings, settings.schedule_group), ScheduleWork(settings, self.root)
-        until = time.monotonic() + self.seconds
         try:
             writers.of(self.shard)  # before the first plan, which then does not wait for it
             line.send(Hello(self.query, self.shard))
-            while (left := until - time.monotonic()) > 0:
-                if not line.waits(min(left, LOOK_S)):
+            until = time.monotonic() + self.seconds
+            while True:
+                left = until - time.monotonic()
+                if not line.waits(max(0.0, min(left, LOOK_S))):
+                    if left <= 0:
+                        return
                     continue
                 plan = line.receive()
                 if plan is None:

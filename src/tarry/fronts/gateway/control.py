@@ -15,7 +15,7 @@ from typing import Any
 from tarry.api.wire import decode_error, decode_json, encode_json, parse_address
 from tarry.base.config import socket_path
 from tarry.base.errors import ClosedError, TarryError, UnavailableError
-from tarry.fronts.gateway.frames import CONTROL, HEAD, VERSION, Kind, frame
+from tarry.fronts.gateway.frames import CONTROL, HEAD, VERSION, Kind, frame, keep_alive
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +35,7 @@ def connect(address: str, timeout_s: float = CONNECT_S) -> socket.socket:
             host, port = parse_address(address)
             connection = socket.create_connection((host.strip("[]"), port), timeout_s)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            keep_alive(connection)
             return connection
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:

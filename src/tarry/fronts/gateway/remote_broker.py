@@ -20,7 +20,7 @@ from tarry.api.board import Member, OnMessage
 from tarry.api.jobs import StagedFile
 from tarry.api.local import OnAccepted
 from tarry.api.operation import Action, Operation, Rows, decoded
-from tarry.api.operations import DeleteGroup, HasTopic, SetGroup, SetTopic
+from tarry.api.operations import DeleteGroup, HasTopic, Ping, SetGroup, SetTopic
 from tarry.api.operations.delivery import Subscribe
 from tarry.api.outcome import Outcome, Rescheduled
 from tarry.api.pushing import PushSubscriptions
@@ -100,7 +100,9 @@ class RemoteBroker:
         self._by_number: dict[int, RemoteGroup] = {}
         self._topics: set[str] = set()
         self._link: Link | None = None
-        settings = self._greet()["config"]
+        settings = self._control.greet()["config"]
+        if not self._is_near:
+            self.measure_clock()
         known = {name: value for name, value in settings.items() if name in Config.model_fields}
         self._config = load(None, {**known, **(own or {})}, {}).config
 
@@ -129,25 +131,18 @@ class RemoteBroker:
         rows = {"sent": link.rows_in, "received": link.rows_out, "batches": link.batches_in}
         self._member.post("status", {**status, **rows})
 
+    @property
+    def is_near(self) -> bool:
+        """Whether the broker is on this machine: then its clock is the same, and its end is noticed at once."""
+        return self._is_near
+
     def measure_clock(self) -> None:
         """See what time it is at the broker.
 
         Raises:
             UnavailableError: there is no answer.
         """
-        self._greet()
-
-    def _greet(self) -> dict[str, Any]:
-        welcome: dict[str, Any] = {}
-        if self._is_near:
-            return self._control.greet()
-
-        def ask() -> int:
-            welcome.update(self._control.greet())
-            return int(welcome["now_ms"])
-
-        self._clock.measure(ask)
-        return welcome
+        self._clock.measure(lambda: int(self.call(Ping())["now_ms"]))
 
     # -- see tarry.api.local -------------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
@@ -46,6 +47,7 @@ from tarry.fronts.gateway.frames import (
     encode_mask,
     error_frame,
     frame,
+    keep_alive,
     numbered,
 )
 from tarry.fronts.gateway.served_calls import QUESTIONS, answer
@@ -126,6 +128,9 @@ class ServedConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._shared.connections.add(self)
+        connection = transport.get_extra_info("socket")
+        if connection.family != socket.AF_UNIX:
+            keep_alive(connection)
         self._hello_timer = self._shared.loop.call_later(HELLO_S, self._transport.abort)
 
     def data_received(self, data: bytes) -> None:

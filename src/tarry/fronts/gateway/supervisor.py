@@ -90,9 +90,12 @@ class Supervisor:
             worker.thread.start()
 
     def wait_serving(self, timeout_s: float) -> bool:
-        """Wait until all workers serve; whether they do."""
+        """Wait until all workers serve, or one has ended; whether they do."""
         with self._changed:
-            return self._changed.wait_for(lambda: all(w.is_serving for w in self._workers), timeout_s)
+            self._changed.wait_for(
+                lambda: all(w.is_serving for w in self._workers) or any(w.ended for w in self._workers), timeout_s
+            )
+            return all(w.is_serving for w in self._workers)
 
     def status(self) -> list[dict[str, Any]]:
         """Each worker: its process, how often it was started again, and how it ended last."""

@@ -163,7 +163,7 @@ class Supervisor:
         kill_session(child.pid)
         with self._lock:  # whoever signals the child holds it too, and looks at returncode first
             code = child.wait()
-            if code != 0:
+            if code != 0 and not self._stopping.is_set():
                 # Who was killed had no time to say why: its last line is about something else.
                 killed = f"killed by {signal.Signals(-code).name}" if -code in set(signal.Signals) else None
                 self._last_error = killed or self._last_line(logged_from) or f"exit code {code}"

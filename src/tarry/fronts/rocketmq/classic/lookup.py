@@ -98,7 +98,7 @@ class Lookup:
         host = address_bytes(local)
 
         def look() -> bytes:
-            queues = self._broker.call(GetQueues([topic] if topic else None))
+            queues = self._broker.call(GetQueues(self._dead_queues.topics(topic) if topic else None))
             for name, (first, end) in queues.items():
                 if place < 0:
                     rows = self._look(name, first, end, _with_seq(place - NUMBER_BASE))

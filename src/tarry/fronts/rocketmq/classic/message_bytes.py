@@ -245,8 +245,13 @@ def encode_properties(properties: Mapping[str, str]) -> bytes:
 
 def decode_properties(text: str) -> dict[str, str]:
     """The pairs of a text; what is no pair is left out, as RocketMQ does."""
-    pairs = (part.partition(NAME_END) for part in text.split(PAIR_END))
-    return {name: value for name, between, value in pairs if between and name}
+    pairs: dict[str, str] = {}
+    # Not within a comprehension: there is one such text a message.
+    for part in text.split(PAIR_END):
+        name, between, value = part.partition(NAME_END)
+        if between and name:
+            pairs[name] = value
+    return pairs
 
 
 @lru_cache(maxsize=4096)
