@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
+import pytest
 
 from tarry.store import rewrite
 from tarry.store.locallog import actions_of, entry_path
@@ -49,6 +50,7 @@ def added(root: str, version: int) -> list[dict[str, Any]]:
     return [action for action in map(json.loads, lines) if "add" in action or "remove" in action]
 
 
+@pytest.mark.rest
 def test_a_stream_of_the_table_has_each_row_once(tmp_path: Path) -> None:
     month = Month(tmp_path / "store")
     stream = DeltaStream(month.store.root)
