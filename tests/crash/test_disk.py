@@ -158,7 +158,7 @@ class FullWhenRolling(OsFiles):
     def open_append(self, path: Path) -> AppendFile:
         if self.full and path.parent.name == self.log_name and not path.name.startswith("0" * 20):
             self.refused += 1
-            raise OSError(errno.ENOSPC, "no space left (injected)", str(path))
+            raise OSError(errno.ENOSPC, "No space left on device (injected)", str(path))
         return super().open_append(path)
 
 
@@ -224,7 +224,7 @@ def test_consumers_are_told_of_what_a_checkpoint_handed_over_although_the_disk_i
         broker.group("a", "g").listen(lambda: notified.append("a"))
         broker.clock.advance_ms(1000)
         files.full = True
-        with pytest.raises(OSError, match="no space"):
+        with pytest.raises(OSError, match="No space"):
             broker.checkpoint()
         files.full = False
         assert topic.end == 1
@@ -236,7 +236,7 @@ def test_no_room_for_a_due_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
     def full(*_: object) -> None:
         tried.append(_)
-        raise OSError(errno.ENOSPC, "no space left (injected)")
+        raise OSError(errno.ENOSPC, "No space left on device (injected)")
 
     with threaded(tmp_path, OsFiles()) as broker:
         monkeypatch.setattr("tarry.intake.segments.write_index", full)

@@ -57,7 +57,7 @@ def test_a_segment_keeps_what_was_synced_and_a_prefix_of_the_rest(actions: list[
                 written.append(number)
             elif action == "full":
                 files.full = True
-                with pytest.raises(OSError, match="no space"):
+                with pytest.raises(OSError, match="No space"):
                     writer.append(one(number, size, writer.durable))
                 files.full = False
             elif action == "sync":
@@ -162,13 +162,13 @@ class NoRoom(OsFiles):
         class Full(OsAppendFile):
             def write(self, buffers: Sequence[Buffer]) -> None:
                 super().write([bytes(buffers[0])[:9]])
-                raise OSError(errno.ENOSPC, "no space left (injected)")
+                raise OSError(errno.ENOSPC, "No space left on device (injected)")
 
         return Full(path)
 
 
 def test_a_segment_that_cannot_be_begun_leaves_nothing(tmp_path: Path) -> None:
-    with pytest.raises(OSError, match="no space"):
+    with pytest.raises(OSError, match="No space"):
         SegmentWriter(NoRoom(), tmp_path, LogKind.INTAKE, 0)
     assert list_segments(tmp_path) == []
 

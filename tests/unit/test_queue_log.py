@@ -271,9 +271,9 @@ def test_a_full_disk_leaves_rows_queued_and_readable(tmp_path: Path) -> None:
     files.full = True
     box.append("a", "a")
     for _ in range(3):
-        with pytest.raises(OSError, match="no space"):
+        with pytest.raises(OSError, match="No space"):
             box.log.flush()
-        with pytest.raises(OSError, match="no space"):
+        with pytest.raises(OSError, match="No space"):
             box.log.sync(box.log.ticket())
     box.check("a")
     files.full = False
