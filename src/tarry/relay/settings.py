@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -49,10 +50,7 @@ class RelaySettings:
         _check_text("timestamp", self.timestamp, self.timestamp in TIMESTAMPS, ", ".join(TIMESTAMPS))
         _check_text("start", self.start, self.start in ("earliest", "latest"), "earliest or latest")
         _check_text("kafka", self.kafka, self.kafka.strip(), "HOST:PORT, several with commas")
-        for name, least, most in _BOUNDS:
-            value = getattr(self, name)
-            if not least <= value <= most:
-                raise InvalidArgumentError(f"{name} is {value}; allowed: {least} to {most}")
+        _check_bounds(self, _BOUNDS)
 
     @property
     def exactly_once(self) -> bool:
@@ -112,7 +110,12 @@ class RunOptions:
     compact_interval_ms: int = 60_000
     status_interval_ms: int = 10_000
 
+    def __post_init__(self) -> None:
+        """Raises InvalidArgumentError for a value that is not allowed."""
+        _check_bounds(self, _RUN_BOUNDS)
 
+
+_INTERVALS = ("schedule", "deliver", "compact", "status")
 _BOUNDS = (
     ("shards", 1, SHARDS_MAX),
     ("store_shard", 0, 1 << 20),
@@ -122,6 +125,15 @@ _BOUNDS = (
     ("direct_rows_max", 0, 1 << 31),
     ("transaction_timeout_ms", 10_000, 3_600_000),
 )
+# A task that lives for less would do little but take its transactional id over.
+_RUN_BOUNDS = (("deliver_batch_ms", 1_000, 1 << 40), *((f"{name}_interval_ms", 1, 1 << 40) for name in _INTERVALS))
+
+
+def _check_bounds(options: object, bounds: Iterable[tuple[str, int, int]]) -> None:
+    for name, least, most in bounds:
+        value = getattr(options, name)
+        if not least <= value <= most:
+            raise InvalidArgumentError(f"{name} is {value}; allowed: {least} to {most}")
 
 
 def _check_text(name: str, value: str, good: object, allowed: str) -> None:
