@@ -69,8 +69,9 @@ class Supervisor:
         """
         self._command = command
         self._host, port = parse_address(address)
+        family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
         try:
-            self._listening = socket.create_server((self._host.strip("[]"), port), backlog=BACKLOG)
+            self._listening = socket.create_server((self._host.strip("[]"), port), family=family, backlog=BACKLOG)
         except OSError as error:
             raise UnavailableError(f"cannot listen on {address}: {error.strerror or error}") from error
         self._alive, self._ours = os.pipe()

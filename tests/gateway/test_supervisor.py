@@ -1,0 +1,64 @@
+"""The port that workers share, and what becomes of those that cannot serve; workers here are commands of the system."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Sequence
+
+import pytest
+
+from tarry.errors import UnavailableError
+from tarry.fronts.gateway.supervisor import Start, Supervisor
+
+
+def _has_ipv6() -> bool:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        return False
+    return True
+
+
+def _serves(start: Start) -> Sequence[str]:
+    return ["sh", "-c", "echo serving; exec sleep 60"]
+
+
+def _ends(start: Start) -> Sequence[str]:
+    return ["sh", "-c", "exit 3"]
+
+
+@pytest.mark.parametrize(
+    "host", ["127.0.0.1", pytest.param("[::1]", marks=pytest.mark.skipif(not HAS_IPV6, reason=""))]
+)
+def test_the_port_is_there_while_workers_are(host: str) -> None:
+    supervisor = Supervisor(_serves, f"{host}:0", "front", 2)
+    try:
+        assert supervisor.address.startswith(f"{host}:")
+        supervisor.start()
+        assert supervisor.wait_serving(30)
+        assert [(w["name"], w["state"], w["restarts"]) for w in supervisor.status()] == [
+            ("front-1", "serving", 0),
+            ("front-2", "serving", 0),
+        ]
+        port = int(supervisor.address.rpartition(":")[2])
+        socket.create_connection((host.strip("[]"), port), 10).close()
+    finally:
+        supervisor.stop()
+
+
+def test_one_that_cannot_serve_is_told_as_such() -> None:
+    supervisor = Supervisor(_ends, "127.0.0.1:0", "front", 1)
+    try:
+        supervisor.start()
+        assert not supervisor.wait_serving(30)
+        [status] = supervisor.status()
+        assert (status["ended"], status["state"]) == ("exit code 3", "starting")
+    finally:
+        supervisor.stop()
+
+
+def test_a_port_that_is_taken() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+        with pytest.raises(UnavailableError, match=f"cannot listen on {address}: "):
+            Supervisor(_ends, address, "front", 1)
