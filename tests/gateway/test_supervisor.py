@@ -27,9 +27,10 @@ def _ends(start: Start) -> Sequence[str]:
     return ["sh", "-c", "exit 3"]
 
 
-@pytest.mark.parametrize(
-    "host", ["127.0.0.1", pytest.param("[::1]", marks=pytest.mark.skipif(not HAS_IPV6, reason=""))]
-)
+IPV6 = pytest.param("[::1]", marks=pytest.mark.skipif(not _has_ipv6(), reason="this machine has no IPv6"))
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", IPV6])
 def test_the_port_is_there_while_workers_are(host: str) -> None:
     supervisor = Supervisor(_serves, f"{host}:0", "front", 2)
     try:
