@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tarry.base.errors import InvalidArgumentError
-from tarry.base.reserved import DEAD, DEAD_CAUSE, DEAD_DUE_MS, DEAD_SEQ
 from tarry.cli import output
 from tarry.cli.group import Group, Topic
 from tarry.cli.options import DEFAULT_ENDPOINT, Endpoint, Json, connect, duration_ms
@@ -113,6 +112,7 @@ def _rows(client: Client, topic: str, group: str, limit: int, after: int | None)
 
 def _show(row: dict[str, Any], json: bool) -> None:
     from tarry.api.receipt import id_of
+    from tarry.base.reserved import DEAD, DEAD_CAUSE, DEAD_DUE_MS, DEAD_SEQ
 
     properties = dict(row["properties"] or [])
     end = {name: text for name, text in properties.items() if name.startswith(DEAD)}
