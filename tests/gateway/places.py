@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tarry.broker import Broker
-from tarry.fronts.common.loop_front import SharedPort
+from tarry.fronts.common.listening import SharedPort
 from tarry.fronts.gateway.front import GatewayFront, socket_of
 from tarry.fronts.gateway.remote_broker import RemoteBroker
 from tarry.fronts.rocketmq import RocketMQFront
@@ -24,7 +24,7 @@ class Worker:
         self.lost = False
         port = listening.getsockname()[1]
         shared = SharedPort(listening, lambda: self.remote.connect(self._on_lost))
-        self.front = RocketMQFront.start(self.remote, f"127.0.0.1:{port}", shared=shared)
+        self.front = RocketMQFront(self.remote, f"127.0.0.1:{port}", shared=shared)
 
     def _on_lost(self) -> None:
         self.lost = True

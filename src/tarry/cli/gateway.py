@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sys
-from importlib import import_module
 from typing import Annotated
 
 import typer
@@ -13,9 +11,9 @@ from tarry.base.config import load
 from tarry.base.descriptors import raise_limit
 from tarry.base.endpoint import socket_path
 from tarry.base.errors import InvalidArgumentError
+from tarry.base.logs import log_to_stderr
 from tarry.base.version import VERSION
-from tarry.cli import output
-from tarry.cli.front_modules import named_extra
+from tarry.cli import front_modules, output
 from tarry.cli.gateway_worker import Settings
 from tarry.cli.serve import pairs
 from tarry.cli.stop_signals import StopSignals
@@ -56,19 +54,14 @@ def gateway(
     if others:
         raise InvalidArgumentError(f"--set {others[0]}: that is the broker's; allowed: {', '.join(OWN_SETTINGS)}")
     loaded = load(None, given)
-    with named_extra("rocketmq", "RocketMQ"):
-        import_module("tarry.fronts.rocketmq.common.stubs")
+    front_modules.check_rocketmq()
     # What names a file of this machine is this machine's, also where it is not given; beside the broker it is the same.
     own = {
         name: value
         for name in OWN_SETTINGS
         if (not is_near or loaded.origins[name] != "default") and (value := getattr(loaded.config, name)) is not None
     }
-    logging.basicConfig(
-        level=logging.DEBUG if verbose else logging.INFO,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-        stream=sys.stderr,
-    )
+    log_to_stderr(verbose=verbose)
     raise_limit()
     with StopSignals() as stop:
         worker = Settings(broker, FRONT, rocketmq, verbose, {name: str(value) for name, value in own.items()})

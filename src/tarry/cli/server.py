@@ -4,30 +4,25 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 import threading
 from collections.abc import Sequence
 from contextlib import ExitStack
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from tarry.base.config import Config
 from tarry.base.descriptors import ConnectionLimits, raise_limit
 from tarry.base.endpoint import parse_address, socket_path
 from tarry.base.errors import CorruptError, FatalError, InvalidArgumentError, TarryError, UnavailableError
+from tarry.base.logs import log_to_stderr
 from tarry.base.memory import Trimmer
 from tarry.base.placement import ANY_CORE, Placement, SharedCore, settle_memory, shorten_turns
 from tarry.base.version import VERSION
-from tarry.cli import output
+from tarry.cli import front_modules, output
 from tarry.cli.exits import ExitCode, exit_code
-from tarry.cli.front_modules import named_extra
 from tarry.cli.stop_signals import UMASK, StopSignals
 
 if TYPE_CHECKING:
     from tarry.broker import Broker
-    from tarry.fronts.http.front import HttpFront
-    from tarry.fronts.rocketmq import RocketMQFront
-    from tarry.fronts.rocketmq.classic.front import RemotingFront
     from tarry.spark.pipeline.supervisor import Supervisor
 
 log = logging.getLogger("tarry.serve")
@@ -48,11 +43,7 @@ def run(config: Config, *, unknown_variables: Sequence[str] = (), verbose: bool 
     Raises:
         TarryError: it could not start. FatalError: a disk failed it while it ran. CorruptError: a damaged file did.
     """
-    logging.basicConfig(
-        level=logging.DEBUG if verbose else logging.INFO,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-        stream=sys.stderr,
-    )
+    log_to_stderr(verbose=verbose)
     # Arrow's own allocators keep what was freed; the system's gives it back. Read when pyarrow is first imported.
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     for variable in unknown_variables:
@@ -87,15 +78,15 @@ def _serve(config: Config, files_max: int, stop: StopSignals, stack: ExitStack) 
     if config.gateway is not None or config.workers:
         fronts.append(_start_gateway(broker, config, placement, stack))
     if config.rocketmq is not None and not config.workers:
-        rocketmq = _rocketmq_front().start(broker, config.rocketmq, placement, connections)
+        rocketmq = front_modules.rocketmq_front().start(broker, config.rocketmq, placement, connections)
         stack.callback(rocketmq.stop)
         fronts.append(f"rocketmq on {rocketmq.address}")
     if config.remoting is not None:
-        remoting = _remoting_front().start(broker, config.remoting, placement, connections)
+        remoting = front_modules.remoting_front().start(broker, config.remoting, placement, connections)
         stack.callback(remoting.stop)
         fronts.append(f"remoting on {remoting.address}")
     if config.http is not None:
-        http = _http_front()(broker, config.http, placement, connections, config.http_admin)
+        http = front_modules.http_front()(broker, config.http, placement, connections, config.http_admin)
         stack.callback(http.stop)
         fronts.append(f"http on {http.address}")
         if http.admin_address is not None:
@@ -128,8 +119,7 @@ def _start_gateway(broker: Broker, config: Config, placement: Placement, stack: 
     from tarry.cli.gateway_worker import Settings
     from tarry.fronts.gateway.supervisor import Supervisor
 
-    with named_extra("rocketmq", "RocketMQ"):
-        import_module("tarry.fronts.rocketmq.common.stubs")
+    front_modules.check_rocketmq()
     address = front.address if socket_path(front.address) is not None else reachable(front.address)
     settings = Settings(address, "rocketmq", config.rocketmq, verbose=log.isEnabledFor(logging.DEBUG))
     supervisor = Supervisor(settings.command, config.rocketmq, "rocketmq", config.workers)
@@ -139,24 +129,6 @@ def _start_gateway(broker: Broker, config: Config, placement: Placement, stack: 
         ended = ", ".join(f"{worker['name']}: {worker['ended'] or worker['state']}" for worker in supervisor.status())
         raise UnavailableError(f"the front's workers did not begin ({ended}); the log above says why")
     return f"rocketmq on {supervisor.address} ({config.workers} workers)"
-
-
-def _rocketmq_front() -> type[RocketMQFront]:
-    with named_extra("rocketmq", "RocketMQ"):
-        from tarry.fronts.rocketmq import RocketMQFront
-    return RocketMQFront
-
-
-def _remoting_front() -> type[RemotingFront]:
-    with named_extra("remoting", "RocketMQ"):
-        from tarry.fronts.rocketmq.classic.front import RemotingFront
-    return RemotingFront
-
-
-def _http_front() -> type[HttpFront]:
-    with named_extra("http", "HTTP"):
-        from tarry.fronts.http.front import HttpFront
-    return HttpFront
 
 
 def _start_pipeline(broker: Broker, config: Config, address: str | None, stack: ExitStack) -> Supervisor | None:
