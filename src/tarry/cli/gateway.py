@@ -9,8 +9,9 @@ from typing import Annotated
 
 import typer
 
-from tarry.base.config import load, socket_path
+from tarry.base.config import load
 from tarry.base.descriptors import raise_limit
+from tarry.base.endpoint import socket_path
 from tarry.base.errors import InvalidArgumentError
 from tarry.base.version import VERSION
 from tarry.cli import output

@@ -201,7 +201,7 @@ def _await_signal(signals: Any, stop: threading.Event) -> None:
 def _serve_metrics(job: Any, address: str) -> None:
     from prometheus_client import CollectorRegistry, start_http_server
 
-    from tarry.base.config import parse_address
+    from tarry.base.endpoint import parse_address
     from tarry.relay.status import StatusCollector
 
     host, port = parse_address(address)

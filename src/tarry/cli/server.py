@@ -11,8 +11,9 @@ from contextlib import ExitStack
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from tarry.base.config import Config, parse_address, socket_path
+from tarry.base.config import Config
 from tarry.base.descriptors import ConnectionLimits, raise_limit
+from tarry.base.endpoint import parse_address, socket_path
 from tarry.base.errors import CorruptError, FatalError, InvalidArgumentError, TarryError, UnavailableError
 from tarry.base.memory import Trimmer
 from tarry.base.placement import ANY_CORE, Placement, SharedCore, settle_memory, shorten_turns

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import ClassVar, Self, TypeAlias
 
 from tarry.api.local import LocalBroker
-from tarry.base.config import parse_address
 from tarry.base.descriptors import ConnectionLimits
+from tarry.base.endpoint import parse_address
 from tarry.base.errors import UnavailableError
 from tarry.base.placement import ANY_CORE, Placement
 from tarry.fronts.common.loop_thread import LoopThread, OnStarted

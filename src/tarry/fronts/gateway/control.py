@@ -12,8 +12,8 @@ import threading
 from contextlib import suppress
 from typing import Any
 
-from tarry.api.wire import decode_error, decode_json, encode_json, parse_address
-from tarry.base.config import socket_path
+from tarry.api.wire import decode_error, decode_json, encode_json
+from tarry.base.endpoint import parse_address, socket_path
 from tarry.base.errors import ClosedError, TarryError, UnavailableError
 from tarry.fronts.gateway.frames import CONTROL, HEAD, VERSION, Kind, frame, keep_alive
 

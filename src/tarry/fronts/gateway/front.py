@@ -11,9 +11,10 @@ from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
-from tarry.base.config import SOCKET, SOCKET_BYTES_MAX, parse_address, socket_path
+from tarry.base.endpoint import SOCKET, SOCKET_BYTES_MAX, parse_address, socket_path
 from tarry.base.errors import UnavailableError
 from tarry.base.placement import ANY_CORE, Placement
+from tarry.fronts.common.listening import listen_on
 from tarry.fronts.common.loop_thread import LoopThread, OnStarted
 from tarry.fronts.gateway.served import Broker, ServedConnection, Shared
 from tarry.fronts.gateway.served_groups import GroupTable
@@ -60,7 +61,7 @@ class GatewayFront:
     async def _serve(self, pool: Executor, on_started: OnStarted[str]) -> None:
         loop = asyncio.get_running_loop()
         path = socket_path(self._asked)
-        listening = _listen_at(path) if path is not None else _listen(*parse_address(self._asked))
+        listening = _listen_at(path) if path is not None else listen_on(*parse_address(self._asked), backlog=BACKLOG)
         shared = Shared(
             self._broker,
             loop,
@@ -82,10 +83,6 @@ class GatewayFront:
             if path is not None:
                 with suppress(OSError):
                     Path(path).unlink()
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    return socket.create_server((host.strip("[]"), port), backlog=BACKLOG)
 
 
 def _listen_at(path: str) -> socket.socket:

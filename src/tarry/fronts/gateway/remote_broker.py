@@ -27,7 +27,8 @@ from tarry.api.pushing import PushSubscriptions
 from tarry.api.receipt import Accepted
 from tarry.api.wire import AcceptedAnswer, PlacedAnswer, decode_answer, decode_json, encode_json
 from tarry.base.clock import Clock, SystemClock
-from tarry.base.config import Config, load, socket_path
+from tarry.base.config import Config, load
+from tarry.base.endpoint import socket_path
 from tarry.base.errors import InvalidArgumentError, StaleCommitError, TarryError
 from tarry.base.message import SCHEMA
 from tarry.fronts.gateway.control import Control
