@@ -10,7 +10,7 @@ from typing import Any
 from tarry.broker import Broker
 from tarry.fronts.common.listening import SharedPort
 from tarry.fronts.gateway.front import GatewayFront, socket_of
-from tarry.fronts.gateway.remote_broker import RemoteBroker
+from tarry.fronts.gateway.remote.broker import RemoteBroker
 from tarry.fronts.rocketmq import RocketMQFront
 from tests.rocketmq.conftest import Place
 

@@ -45,7 +45,7 @@ def gateway(
     tarry gateway --broker 10.0.0.5:7612 --rocketmq 0.0.0.0:8081 --workers 4
     tarry serve --data data --rocketmq 127.0.0.1:8081 --workers 2     # the same beside the broker, in one command
     """
-    from tarry.fronts.gateway.remote_broker import OWN_SETTINGS
+    from tarry.fronts.gateway.remote.broker import OWN_SETTINGS
     from tarry.fronts.gateway.supervisor import Supervisor
 
     is_near = socket_path(broker) is not None

@@ -8,6 +8,7 @@ import socket
 import tempfile
 from concurrent.futures import Executor
 from contextlib import suppress
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 
@@ -16,8 +17,9 @@ from tarry.base.errors import UnavailableError
 from tarry.base.placement import ANY_CORE, Placement
 from tarry.fronts.common.listening import listen_on
 from tarry.fronts.common.loop_thread import LoopThread, OnStarted
-from tarry.fronts.gateway.served import Broker, ServedConnection, Shared
-from tarry.fronts.gateway.served_groups import GroupTable
+from tarry.fronts.gateway.served.connection import ServedConnection
+from tarry.fronts.gateway.served.group_table import GroupTable
+from tarry.fronts.gateway.served.shared import Broker, Shared
 
 BACKLOG = 128
 
@@ -62,14 +64,8 @@ class GatewayFront:
         loop = asyncio.get_running_loop()
         path = socket_path(self._asked)
         listening = _listen_at(path) if path is not None else listen_on(*parse_address(self._asked), backlog=BACKLOG)
-        shared = Shared(
-            self._broker,
-            loop,
-            GroupTable(loop),
-            lambda work, *arguments: loop.run_in_executor(pool, work, *arguments),
-            set(),
-            {},
-        )
+        run_in_thread = partial(loop.run_in_executor, pool)
+        shared = Shared(self._broker, loop, GroupTable(loop), run_in_thread)
         make = loop.create_unix_server if path is not None else loop.create_server
         server = await make(lambda: ServedConnection(shared), sock=listening, backlog=BACKLOG)
         try:

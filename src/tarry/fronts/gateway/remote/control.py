@@ -64,8 +64,6 @@ class Control:
         self._lock = threading.Lock()
         self._free: list[socket.socket] = []
         self._closed = False
-        self.welcome: dict[str, Any] = {}
-        """What the broker said when it was last greeted."""
 
     def ask(self, kind: Kind, *payload: bytes) -> tuple[int, memoryview]:
         """Send a frame, and wait for its answer: its kind and payload.
@@ -94,10 +92,10 @@ class Control:
 
     def greet(self) -> dict[str, Any]:
         """Greet the broker anew; what it says of itself."""
-        connection = self._open()
+        connection, welcome = self._open()
         with self._lock:
             self._free.append(connection)
-        return self.welcome
+        return welcome
 
     def close(self) -> None:
         """Refuse what is asked from now on."""
@@ -113,9 +111,10 @@ class Control:
                 raise ClosedError("the link to the broker is closed")
             if self._free:
                 return self._free.pop()
-        return self._open()
+        return self._open()[0]
 
-    def _open(self) -> socket.socket:
+    def _open(self) -> tuple[socket.socket, dict[str, Any]]:
+        """A connection, and what the broker says of itself there."""
         connection = connect(self._address)
         try:
             connection.settimeout(ANSWER_S)
@@ -123,7 +122,7 @@ class Control:
             kind, answer = _read(connection)
             if kind != Kind.WELCOME:
                 raise decode_error(bytes(answer)) if kind == Kind.REFUSED else TarryError(f"an answer of kind {kind}")
-            self.welcome = decode_json(bytes(answer))
+            welcome: dict[str, Any] = decode_json(bytes(answer))
         except OSError as error:
             connection.close()
             raise UnavailableError(f"no answer from the broker at {self._address}: {error}") from error
@@ -131,7 +130,7 @@ class Control:
             with suppress(OSError):
                 connection.close()
             raise
-        return connection
+        return connection, welcome
 
 
 def _read(connection: socket.socket) -> tuple[int, memoryview]:
