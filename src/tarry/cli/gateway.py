@@ -30,7 +30,9 @@ def gateway(
     workers: Annotated[int, typer.Option(min=1, max=256, help="How many processes.")] = 1,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="data or rocketmq_…: files of this machine; repeatable."),
+        typer.Option(
+            "--set", metavar="NAME=VALUE", help="data, gateway_…, rocketmq_…: files of this machine; repeatable."
+        ),
     ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more.")] = False,
 ) -> None:
@@ -38,7 +40,8 @@ def gateway(
 
     The workers share the port. One that ends is started again; while the broker is away, clients wait at the port.
     Settings are the broker's, but for those that name files, where they are given here: data (for a certificate of its
-    own), rocketmq_keys, rocketmq_tls, rocketmq_tls_certificate, rocketmq_tls_key.
+    own), rocketmq_keys, rocketmq_tls, rocketmq_tls_certificate, rocketmq_tls_key; and gateway_secret and
+    gateway_tls_ca, where the broker asks for its secret or speaks TLS.
 
     \b
     tarry serve --data data --set gateway=10.0.0.5:7612

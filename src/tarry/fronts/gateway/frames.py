@@ -47,6 +47,7 @@ class Kind(IntEnum):
     GROUP = 15
     FIND_KEYED = 16
     REPLACE = 17
+    PROOF = 18
     # Of the broker.
     WELCOME = 64
     ACCEPTED = 65
@@ -60,6 +61,7 @@ class Kind(IntEnum):
     MESSAGE = 73
     RESULT = 74
     ROWS = 75
+    CHALLENGE = 76
 
 
 class Op(IntEnum):

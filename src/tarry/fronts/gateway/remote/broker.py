@@ -46,12 +46,17 @@ from tarry.fronts.gateway.remote.control import Control, hello
 from tarry.fronts.gateway.remote.group import RemoteGroup, RemoteSubscription
 from tarry.fronts.gateway.remote.groups import RemoteGroups
 from tarry.fronts.gateway.remote.link import Link
+from tarry.fronts.gateway.trust import Trust
 
 log = logging.getLogger(__name__)
 
 R = TypeVar("R")
 
-OWN_SETTINGS = ("data", "rocketmq_keys", "rocketmq_tls", "rocketmq_tls_certificate", "rocketmq_tls_key")
+OWN_SETTINGS = (
+    "data",
+    *("rocketmq_keys", "rocketmq_tls", "rocketmq_tls_certificate", "rocketmq_tls_key"),
+    *("gateway_secret", "gateway_tls_ca"),
+)
 """Settings about files: those of the gateway's machine, where it is another one than the broker's."""
 TOPICS_MAX = 100_000
 """Topics that are known to be there."""
@@ -91,12 +96,14 @@ class RemoteBroker:
         """``own``: settings in the place of the broker's, of :data:`OWN_SETTINGS`.
 
         Raises:
-            InvalidArgumentError: no address. UnavailableError: there is no broker.
+            InvalidArgumentError: no address, or the broker does not take this gateway. UnavailableError: there is no
+            broker.
         """
         self._address = address
         self._worker, self._front, self._name = worker, front, name
         self._is_near = socket_path(address) is not None
-        self._control = Control(address, worker)
+        self._trust = Trust() if self._is_near else Trust.of_gateway(own or {})
+        self._control = Control(address, worker, self._trust)
         self._clock = BrokerClock(SystemClock())
         self._member = RemoteMember()
         self._groups = RemoteGroups(self._control)
@@ -115,7 +122,7 @@ class RemoteBroker:
             UnavailableError: there is no broker.
         """
         greeting = hello(LINK, self._worker, self._front, self._name)
-        self._link = await Link.open(self._address, greeting, self._groups, self._member, on_lost)
+        self._link = await Link.open(self._address, greeting, self._trust, self._groups, self._member, on_lost)
         self._groups.link = self._member.link = self._link
 
     def close(self) -> None:

@@ -16,6 +16,7 @@ from tarry.api.wire import decode_error, decode_json, encode_json
 from tarry.base.endpoint import parse_address, socket_path
 from tarry.base.errors import ClosedError, TarryError, UnavailableError
 from tarry.fronts.gateway.frames import CONTROL, HEAD, VERSION, Kind, frame, keep_alive
+from tarry.fronts.gateway.trust import Trust
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +50,11 @@ def connect(address: str, timeout_s: float = CONNECT_S) -> socket.socket:
     return connection
 
 
+def host_of(address: str) -> str:
+    """Whom a broker's certificate is to be for."""
+    return parse_address(address)[0].strip("[]")
+
+
 def hello(kind: str, worker: str, front: str, name: str) -> bytes:
     """The frame with which a connection begins."""
     said = {"version": VERSION, "as": kind, "worker": worker, "front": front, "name": name}
@@ -58,9 +64,9 @@ def hello(kind: str, worker: str, front: str, name: str) -> bytes:
 class Control:
     """Any thread. Connections are made as they are needed, and kept."""
 
-    def __init__(self, address: str, worker: str) -> None:
+    def __init__(self, address: str, worker: str, trust: Trust) -> None:
         self._address = address
-        self._worker = worker
+        self._worker, self._trust = worker, trust
         self._lock = threading.Lock()
         self._free: list[socket.socket] = []
         self._closed = False
@@ -117,9 +123,14 @@ class Control:
         """A connection, and what the broker says of itself there."""
         connection = connect(self._address)
         try:
+            if self._trust.tls is not None:
+                connection = self._trust.tls.wrap_socket(connection, server_hostname=host_of(self._address))
             connection.settimeout(ANSWER_S)
             connection.sendall(hello(CONTROL, self._worker, "", ""))
             kind, answer = _read(connection)
+            if kind == Kind.CHALLENGE:
+                connection.sendall(b"".join(frame(Kind.PROOF, 0, self._trust.proof(bytes(answer)))))
+                kind, answer = _read(connection)
             if kind != Kind.WELCOME:
                 raise decode_error(bytes(answer)) if kind == Kind.REFUSED else TarryError(f"an answer of kind {kind}")
             welcome: dict[str, Any] = decode_json(bytes(answer))

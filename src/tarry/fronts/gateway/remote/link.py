@@ -17,7 +17,8 @@ from tarry.api.wire import decode_error, decode_json
 from tarry.base.errors import TarryError, UnavailableError
 from tarry.base.event_loop import post
 from tarry.fronts.gateway.frames import FrameReader, Kind, frame, split_number
-from tarry.fronts.gateway.remote.control import connect
+from tarry.fronts.gateway.remote.control import connect, host_of
+from tarry.fronts.gateway.trust import Trust
 
 log = logging.getLogger(__name__)
 
@@ -57,12 +58,13 @@ class Link(asyncio.Protocol):
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
+        trust: Trust,
         groups: GroupListener,
         board: BoardListener,
         on_lost: Callable[[], None],
     ) -> None:
         self._loop = loop
-        self._groups, self._board = groups, board
+        self._trust, self._groups, self._board = trust, groups, board
         self._on_lost = on_lost
         self._reader = FrameReader()
         self._out: list[Any] = []
@@ -81,6 +83,7 @@ class Link(asyncio.Protocol):
         cls,
         address: str,
         greeting: bytes,
+        trust: Trust,
         groups: GroupListener,
         board: BoardListener,
         on_lost: Callable[[], None],
@@ -88,14 +91,19 @@ class Link(asyncio.Protocol):
         """Connect on the running loop, and begin with ``greeting``. ``on_lost`` is called once, on the loop.
 
         Raises:
-            UnavailableError: there is no broker.
+            UnavailableError: there is no broker. InvalidArgumentError: it does not take this gateway.
         """
         loop = asyncio.get_running_loop()
         connection = connect(address)
         connection.setblocking(False)
-        link = cls(loop, groups, board, on_lost)
+        link = cls(loop, trust, groups, board, on_lost)
         is_near = connection.family == socket.AF_UNIX
-        await (loop.create_unix_connection if is_near else loop.create_connection)(lambda: link, sock=connection)
+        begin = loop.create_unix_connection if is_near else loop.create_connection
+        host = None if trust.tls is None else host_of(address)
+        try:
+            await begin(lambda: link, sock=connection, ssl=trust.tls, server_hostname=host)
+        except OSError as error:
+            raise UnavailableError(f"no link to the broker at {address}: {error}") from error
         link._transport.write(greeting)
         await link._welcome
         return link
@@ -209,6 +217,8 @@ class Link(asyncio.Protocol):
                 self._board.on_said(number, *decode_json(bytes(payload)))
             case Kind.MESSAGE:
                 self._board.on_message(number, decode_json(bytes(payload)))
+            case Kind.CHALLENGE:
+                self.send(Kind.PROOF, 0, self._trust.proof(bytes(payload)))
             case Kind.WELCOME:
                 if not self._welcome.done():
                     self._welcome.set_result(None)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 import socket
 from collections.abc import Callable, Mapping
 from typing import Any, cast
@@ -33,6 +34,7 @@ from tarry.fronts.gateway.served.questions import QUESTIONS, answer
 from tarry.fronts.gateway.served.settlements import Settlements
 from tarry.fronts.gateway.served.shared import Shared
 from tarry.fronts.gateway.served.submissions import Submissions
+from tarry.fronts.gateway.trust import NONCE_BYTES
 
 log = logging.getLogger(__name__)
 
@@ -87,7 +89,9 @@ class ServedConnection(asyncio.Protocol):
         self._reader = FrameReader(HELLO_BYTES_MAX)
         self._out = Outgoing(shared.loop)
         self._handlers: Handlers | None = None
-        """None: it has not said who it is."""
+        """None: it has not said who it is, or not shown it."""
+        self._challenged: tuple[dict[str, Any], bytes] | None = None
+        """What it said of itself, and what it was sent to show the secret for."""
         self._link: ServedLink | None = None
         self._hello_timer: asyncio.TimerHandle
 
@@ -103,7 +107,7 @@ class ServedConnection(asyncio.Protocol):
         try:
             for kind, number, payload in self._reader.feed(data):
                 if self._handlers is None:
-                    self._handlers = self._greeted(kind, payload)
+                    self._handlers = self._begin(kind, payload)
                 elif kind in QUESTIONS:
                     self._ask(kind, number, payload)
                 else:
@@ -125,14 +129,33 @@ class ServedConnection(asyncio.Protocol):
         self._out.flush()
         self._out.transport.abort()
 
-    def _greeted(self, kind: int, payload: memoryview) -> Handlers:
-        """Greet who says who it is; what it may send from now on, beside questions."""
+    def _begin(self, kind: int, payload: memoryview) -> Handlers | None:
+        """Hear who it is, and have that be shown if need be; what it may send from now on, beside questions."""
+        trust = self._shared.trust
+        if self._challenged is not None:
+            said, nonce = self._challenged
+            if kind != Kind.PROOF:
+                raise InvalidArgumentError(f"frame of kind {kind}; allowed: the answer to a challenge")
+            trust.check(nonce, bytes(payload))
+            return self._admit(said)
+        said = self._greeting(kind, payload)
+        if trust.secret is None:
+            return self._admit(said)
+        nonce = secrets.token_bytes(NONCE_BYTES)
+        self._challenged = said, nonce
+        self._out.write(frame(Kind.CHALLENGE, 0, nonce))
+        return None
+
+    def _greeting(self, kind: int, payload: memoryview) -> dict[str, Any]:
         said = decode_json(bytes(payload)) if kind == Kind.HELLO else None
         if not isinstance(said, dict) or said.get("version") != VERSION or said.get("as") not in (LINK, CONTROL):
             raise InvalidArgumentError(
                 f"a gateway began with {bytes(payload[:80])!r}; allowed: a greeting of version {VERSION}, "
                 f"of Tarry {TARRY}"
             )
+        return said
+
+    def _admit(self, said: dict[str, Any]) -> Handlers:
         self._hello_timer.cancel()
         self._reader.bytes_max = FRAME_BYTES_MAX
         worker, front, name = (str(said.get(key, "")) for key in ("worker", "front", "name"))

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from tarry.api.board import Board
 from tarry.api.local import LocalBroker
 from tarry.fronts.gateway.served.group_table import GroupTable, Listener
+from tarry.fronts.gateway.trust import Trust
 
 
 class Broker(LocalBroker, Protocol):
@@ -33,6 +34,7 @@ class Shared:
     loop: asyncio.AbstractEventLoop
     groups: GroupTable
     run_in_thread: Callable[..., asyncio.Future[Any]]
+    trust: Trust
     connections: set[Stoppable] = field(default_factory=set)
     links: dict[str, Listener] = field(default_factory=dict)
     """Who hears of groups, by the names that workers gave themselves."""
