@@ -90,8 +90,8 @@ class Load(threading.Thread):
                 "delay_ms": delays_ms,
             }
         )
-        [told] = self._client.schedule_batch(table)
-        self._note(rows, told.first_seq + np.arange(told.count), told.due_ms)
+        [accepted] = self._client.schedule_batch(table)
+        self._note(rows, accepted.first_seq + np.arange(accepted.count), accepted.due_ms)
 
     def _note(self, rows: np.ndarray, seqs: np.ndarray, due_ms: np.ndarray) -> None:
         self._parts.append((rows, seqs, due_ms))

@@ -227,8 +227,8 @@ def test_a_commit_of_which_the_outcome_is_in_doubt(
     monkeypatch.setattr(
         *((parts.jobs, "reopen") if doubt == "the disk is full" else (parts.store, "bulk_number")), refuses
     )
-    told = doubt == "the disk is full" and took_place
-    if told:
+    is_known = doubt == "the disk is full" and took_place
+    if is_known:
         bench.load("j", [T0 + 5, T0 + 60_000])
     else:
         with pytest.raises((DiskFullError, UnavailableError)):
