@@ -212,6 +212,16 @@ class Config(BaseSettings):
         None,
         description="HOST:PORT or unix:PATH where gateways connect; empty: a socket in DATA if there are workers.",
     )
+    gateway_secret: Optional = Field(
+        None, description="File of a secret of 16 bytes or more that gateways by TCP must have, too; empty: none."
+    )
+    gateway_tls_certificate: Optional = Field(
+        None, description="PEM file of the certificate chain that gateways by TCP see; empty: no TLS."
+    )
+    gateway_tls_key: Optional = Field(None, description="PEM file of that certificate's private key.")
+    gateway_tls_ca: Optional = Field(
+        None, description="At a gateway: PEM file of who signs its broker's certificate; empty: no TLS."
+    )
 
     metrics: Address = Field(None, description="HOST:PORT of Prometheus metrics, over HTTP; empty: off.")
 

@@ -30,7 +30,9 @@ def gateway(
     workers: Annotated[int, typer.Option(min=1, max=256, help="How many processes.")] = 1,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="data or rocketmq_…: files of this machine; repeatable."),
+        typer.Option(
+            "--set", metavar="NAME=VALUE", help="data, gateway_…, rocketmq_…: files of this machine; repeatable."
+        ),
     ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more.")] = False,
 ) -> None:
@@ -38,14 +40,15 @@ def gateway(
 
     The workers share the port. One that ends is started again; while the broker is away, clients wait at the port.
     Settings are the broker's, but for those that name files, where they are given here: data (for a certificate of its
-    own), rocketmq_keys, rocketmq_tls, rocketmq_tls_certificate, rocketmq_tls_key.
+    own), rocketmq_keys, rocketmq_tls, rocketmq_tls_certificate, rocketmq_tls_key; and gateway_secret and
+    gateway_tls_ca, where the broker asks for its secret or speaks TLS.
 
     \b
     tarry serve --data data --set gateway=10.0.0.5:7612
     tarry gateway --broker 10.0.0.5:7612 --rocketmq 0.0.0.0:8081 --workers 4
     tarry serve --data data --rocketmq 127.0.0.1:8081 --workers 2     # the same beside the broker, in one command
     """
-    from tarry.fronts.gateway.remote_broker import OWN_SETTINGS
+    from tarry.fronts.gateway.remote.broker import OWN_SETTINGS
     from tarry.fronts.gateway.supervisor import Supervisor
 
     is_near = socket_path(broker) is not None

@@ -41,7 +41,7 @@ GRACE_S, LOST_GRACE_S = 2.0, 0.2
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Of the workers of a front; ``own``: see :data:`tarry.fronts.gateway.remote_broker.OWN_SETTINGS`."""
+    """Of the workers of a front; ``own``: see :data:`tarry.fronts.gateway.remote.broker.OWN_SETTINGS`."""
 
     broker: str
     front: str
@@ -72,7 +72,7 @@ def run(settings: Settings) -> None:
 
 def _serve(settings: Settings, connections: ConnectionLimits, stop: StopSignals) -> None:
     from tarry.fronts.common.listening import SharedPort
-    from tarry.fronts.gateway.remote_broker import RemoteBroker
+    from tarry.fronts.gateway.remote.broker import RemoteBroker
     from tarry.fronts.rocketmq import RocketMQFront
 
     start = settings.start

@@ -76,7 +76,7 @@ def _serve(config: Config, files_max: int, stop: StopSignals, stack: ExitStack) 
         address = front.address
     fronts = [] if address is None else [f"flight on {address}"]
     if config.gateway is not None or config.workers:
-        fronts.append(_start_gateway(broker, config, placement, stack))
+        fronts += _start_gateways(broker, config, placement, stack)
     if config.rocketmq is not None and not config.workers:
         rocketmq = front_modules.rocketmq_front().start(broker, config.rocketmq, placement, connections)
         stack.callback(rocketmq.stop)
@@ -108,27 +108,38 @@ def _serve(config: Config, files_max: int, stop: StopSignals, stack: ExitStack) 
     _wait(broker, supervisor, stop)
 
 
-def _start_gateway(broker: Broker, config: Config, placement: Placement, stack: ExitStack) -> str:
+def _start_gateways(broker: Broker, config: Config, placement: Placement, stack: ExitStack) -> list[str]:
     """Where gateways connect, and the workers that are this broker's own; as the line says it that it serves."""
     from tarry.fronts.gateway.front import GatewayFront, socket_of
 
-    front = GatewayFront.start(broker, config.gateway or socket_of(config.data), placement)
-    stack.callback(front.stop)
-    if not config.workers or config.rocketmq is None:
-        return f"gateways on {front.address}"
+    addresses = [] if config.gateway is None else [config.gateway]
+    if config.workers and (config.gateway is None or socket_path(config.gateway) is None):
+        # Its own workers come by a socket of this machine, whatever those of others have to show.
+        addresses.append(socket_of(config.data))
+    fronts = []
+    for address in addresses:
+        fronts.append(GatewayFront.start(broker, address, placement))
+        stack.callback(fronts[-1].stop)
+    lines = [] if config.gateway is None else [f"gateways on {fronts[0].address}"]
+    if config.workers and config.rocketmq is not None:
+        lines.append(_start_workers(fronts[-1].address, config.rocketmq, config.workers, stack))
+    return lines
+
+
+def _start_workers(broker: str, rocketmq: str, count: int, stack: ExitStack) -> str:
+    """Processes of the front for v5 clients; ``broker``: where they connect."""
     from tarry.cli.gateway_worker import Settings
     from tarry.fronts.gateway.supervisor import Supervisor
 
     front_modules.check_rocketmq()
-    address = front.address if socket_path(front.address) is not None else reachable(front.address)
-    settings = Settings(address, "rocketmq", config.rocketmq, verbose=log.isEnabledFor(logging.DEBUG))
-    supervisor = Supervisor(settings.command, config.rocketmq, "rocketmq", config.workers)
+    settings = Settings(broker, "rocketmq", rocketmq, verbose=log.isEnabledFor(logging.DEBUG))
+    supervisor = Supervisor(settings.command, rocketmq, "rocketmq", count)
     stack.callback(supervisor.stop)
     supervisor.start()
     if not supervisor.wait_serving(WORKERS_S):
         ended = ", ".join(f"{worker['name']}: {worker['ended'] or worker['state']}" for worker in supervisor.status())
         raise UnavailableError(f"the front's workers did not begin ({ended}); the log above says why")
-    return f"rocketmq on {supervisor.address} ({config.workers} workers)"
+    return f"rocketmq on {supervisor.address} ({count} workers)"
 
 
 def _start_pipeline(broker: Broker, config: Config, address: str | None, stack: ExitStack) -> Supervisor | None:
