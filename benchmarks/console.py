@@ -67,6 +67,8 @@ def _fill(broker: Server, rows: int) -> None:
             due_ms = chance.integers(now_ms() + DUE_FROM_MS, now_ms() + DUE_UNTIL_MS, count)
             topic = f"bench-{first // BATCH_ROWS % TOPICS}"
             client.schedule_batch(messages(count, due_ms, topic=topic, seed=first))
+            print(f"  {first + count:,} of {rows:,} messages scheduled", end="\r", flush=True)
+    print()
 
 
 def _first_paint_ms(browser: Browser, url: str) -> float:
@@ -79,6 +81,7 @@ def _first_paint_ms(browser: Browser, url: str) -> float:
         page.close()
         # Longer than the broker's answers are kept for the next viewer.
         time.sleep(2)
+    print(f"  {url}: first paint after {found} ms", flush=True)
     return statistics.median(found)
 
 

@@ -1,4 +1,4 @@
-"""Where the clients' sources are: checkouts that are here already, or clones of the repositories, at one commit each."""
+"""Where the clients' sources are: checkouts that are here already, or clones of the repositories at one commit."""
 
 from __future__ import annotations
 
