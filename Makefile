@@ -21,7 +21,7 @@ help:
 	@echo 'make unit [ARGS=...]    pytest alone, with arguments: make unit ARGS="tests/unit -k delay"'
 	@echo 'make spark-cluster      pipeline, relay and format("tarry") on clusters: executors, workers and drivers killed; YARN, Spark Connect (minutes)'
 	@echo 'make bench [ONLY=name]  measure; writes benchmarks/results/latest.json'
-	@echo 'make soak [ARGS=...]    load with kills, and whether memory, descriptors and files stay: ARGS="--hours 3"'
+	@echo 'make soak [ARGS=...]    load with kills, and whether memory, descriptors and files stay: ARGS="--hours 3"; in parts: --directory'
 	@echo 'make simulate [ARGS=...] thousands of simulated crashes: ARGS="--crashes 10000"; a seed that failed: ARGS="--seed N"'
 	@echo 'make fuzz [ARGS=...]    nearly valid calls on every front: ARGS="--seconds 600", ARGS="--seed N"'
 	@echo 'make month              a simulated month of commits to the store, one a minute; about an hour'

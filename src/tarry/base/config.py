@@ -22,6 +22,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from tarry.base.addresses import parse_networks, parse_ports
 from tarry.base.delay import DELAY_MS_MAX, ROCKETMQ_LEVELS, parse_duration_ms, parse_levels
+from tarry.base.endpoint import parse_address, socket_path
 from tarry.base.errors import InvalidArgumentError
 from tarry.base.spark_conf import parse_lines
 
@@ -35,15 +36,9 @@ DELAY_MS_LIMIT = 1000 * 366 * 86_400_000
 BYTES_LIMIT = 1 << 60
 """The most that a setting in bytes may be."""
 
-SOCKET = "unix:"
-"""Before the path of a socket, in an address."""
-SOCKET_BYTES_MAX = 100
-"""Systems take paths of about 108 bytes."""
-
 _UNITS = {"": 1, "k": 1000, "m": 1000**2, "g": 1000**3, "t": 1000**4}
 _BINARY_UNITS = {"ki": 1 << 10, "mi": 1 << 20, "gi": 1 << 30, "ti": 1 << 40}
 _SIZE = re.compile(r"([0-9]{1,15})\s*([kmgt]i?)?b?", re.IGNORECASE)
-_ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})")
 # A Kubernetes service called "tarry" or "tarry-NAME" puts these into the environment of every pod beside it.
 _SERVICE_LINK = re.compile(r"TARRY_(.*_)?(PORT|PORT_[0-9].*|SERVICE_HOST|SERVICE_PORT.*)")
 
@@ -58,18 +53,6 @@ def parse_size(text: str) -> int:
     if match is None:
         raise ValueError("not a size")
     return int(match[1]) * {**_UNITS, **_BINARY_UNITS}[(match[2] or "").lower()]
-
-
-def parse_address(text: str) -> tuple[str, int]:
-    """Host and port of ``HOST:PORT``; an IPv6 host stands in brackets. Port 0 is any free one.
-
-    Raises:
-        InvalidArgumentError: for anything else.
-    """
-    match = _ADDRESS.fullmatch(text.strip())
-    if match is None or int(match[2]) > 65535:
-        raise InvalidArgumentError(f"address {text!r}; allowed: HOST:PORT, as in 127.0.0.1:7611 or [::1]:7611")
-    return match[1], int(match[2])
 
 
 def _bytes(value: object) -> object:
@@ -103,23 +86,6 @@ def _address(value: str | None) -> str | None:
         except InvalidArgumentError as error:
             raise ValueError("not an address") from error
     return value
-
-
-def socket_path(address: str) -> str | None:
-    """The path of ``unix:PATH``, where only this machine gets; None where the address is HOST:PORT.
-
-    Raises:
-        InvalidArgumentError: it is neither.
-    """
-    if not address.startswith(SOCKET):
-        parse_address(address)
-        return None
-    path = address.removeprefix(SOCKET)
-    if not path or len(os.fsencode(path)) > SOCKET_BYTES_MAX:
-        raise InvalidArgumentError(
-            f"address {address!r}; allowed: HOST:PORT, or unix:PATH with a path of up to {SOCKET_BYTES_MAX} bytes"
-        )
-    return path
 
 
 def _gateway_address(value: str | None) -> str | None:
@@ -245,6 +211,16 @@ class Config(BaseSettings):
     gateway: GatewayAddress = Field(
         None,
         description="HOST:PORT or unix:PATH where gateways connect; empty: a socket in DATA if there are workers.",
+    )
+    gateway_secret: Optional = Field(
+        None, description="File of a secret of 16 bytes or more that gateways by TCP must have, too; empty: none."
+    )
+    gateway_tls_certificate: Optional = Field(
+        None, description="PEM file of the certificate chain that gateways by TCP see; empty: no TLS."
+    )
+    gateway_tls_key: Optional = Field(None, description="PEM file of that certificate's private key.")
+    gateway_tls_ca: Optional = Field(
+        None, description="At a gateway: PEM file of who signs its broker's certificate; empty: no TLS."
     )
 
     metrics: Address = Field(None, description="HOST:PORT of Prometheus metrics, over HTTP; empty: off.")
