@@ -12,6 +12,7 @@ from tarry.api.receipt import Accepted
 from tarry.base import handle
 from tarry.base.errors import TarryError
 from tarry.base.message import concat, count_topics, kinds_of, numbered
+from tarry.base.types import extremes
 from tarry.intake.intake import Intake, tally
 from tarry.intake.segments import Segments, WrittenFrame
 from tarry.intake.submission import NO_ROWS, Submission, WriteBatch
@@ -122,14 +123,9 @@ class IntakeWriter:
             rows = numbered(batch, seq)
             # A copy: the index keeps it for the life of the segment, and a view would keep the bodies with it.
             due = rows.column("due_ms").to_numpy().copy()
-            parts = frame.encode(
-                rows,
-                base=seq,
-                durable_to=durable,
-                due_min_ms=int(due.min()),
-                due_max_ms=int(due.max()),
-            )
-            frames.append(_Frame(WrittenFrame(seq, position, due), rows, parts))
+            low, high = extremes(due)
+            parts = frame.encode(rows, base=seq, durable_to=durable, due_min_ms=low, due_max_ms=high)
+            frames.append(_Frame(WrittenFrame(seq, position, due, low, high), rows, parts))
             position += frames[-1].size
             seq += rows.num_rows
         return frames
