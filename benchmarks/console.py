@@ -1,6 +1,6 @@
 """The console in headless Chromium on a broker with very much that is pending: first paint, and what looking costs.
 
-It needs Chromium (Debian: ``apt-get install chromium``) and the development extra: ``make bench ONLY=console``. Another
+It needs Chromium (Debian: ``apt-get install chromium``) and Java: ``make bench ONLY=console``. Another
 number of messages: ``python -m benchmarks.console --rows 1000000``.
 """
 
@@ -10,16 +10,15 @@ import argparse
 import shutil
 import statistics
 import time
+from pathlib import Path
 
-import numpy as np
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from benchmarks.harness import Result, Server, benchmark, messages, now_ms, server
-from tarry import Client
+from benchmarks.bulk import PARTITIONS, session
+from benchmarks.harness import Result, Server, benchmark, now_ms, server, workspace
 from tarry.base.errors import NotFoundError
 
 ROWS = 5_000_000
-BATCH_ROWS = 50_000
 DAY_MS = 86_400_000
 DUE_FROM_MS, DUE_UNTIL_MS = 3_600_000, 30 * DAY_MS
 """Nothing falls due meanwhile: what the broker does is for the console."""
@@ -49,8 +48,8 @@ def measure(rows: int) -> list[Result]:
     program = shutil.which("chromium") or shutil.which("chromium-browser")
     if program is None:
         raise NotFoundError("no chromium; install it (Debian: apt-get install chromium)")
-    with server(http="127.0.0.1:0") as broker, sync_playwright() as playwright:
-        _fill(broker, rows)
+    with workspace() as directory, server(http="127.0.0.1:0") as broker, sync_playwright() as playwright:
+        _fill(broker, directory, rows)
         browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-dev-shm-usage"])
         painted = [
             Result(f"console, {rows:,} pending: first paint, {name}", _first_paint_ms(browser, url), "ms", "≤ 1000")
@@ -59,16 +58,18 @@ def measure(rows: int) -> list[Result]:
         return [*painted, *_costs(broker, browser, rows)]
 
 
-def _fill(broker: Server, rows: int) -> None:
-    chance = np.random.default_rng(5)
-    with Client(broker.address) as client:
-        for first in range(0, rows, BATCH_ROWS):
-            count = min(BATCH_ROWS, rows - first)
-            due_ms = chance.integers(now_ms() + DUE_FROM_MS, now_ms() + DUE_UNTIL_MS, count)
-            topic = f"bench-{first // BATCH_ROWS % TOPICS}"
-            client.schedule_batch(messages(count, due_ms, topic=topic, seed=first))
-            print(f"  {first + count:,} of {rows:,} messages scheduled", end="\r", flush=True)
-    print()
+def _fill(broker: Server, directory: Path, rows: int) -> None:
+    """In bulk, as a load of this size would come: what is far away is in the store."""
+    with session(directory) as spark:
+        span_ms = DUE_UNTIL_MS - DUE_FROM_MS
+        frame = spark.range(0, rows, 1, PARTITIONS).selectExpr(
+            f"concat('bench-', pmod(id, {TOPICS})) AS topic",
+            f"{now_ms() + DUE_FROM_MS} + pmod(xxhash64(id), {span_ms}) AS due_ms",
+            "cast(repeat(hex(xxhash64(id, 7)), 4) AS binary) AS body",
+        )
+        writer = frame.write.format("tarry").mode("append").option("endpoint", broker.address)
+        writer.option("mode", "bulk").save()
+    print(f"  {rows:,} messages are loaded", flush=True)
 
 
 def _first_paint_ms(browser: Browser, url: str) -> float:

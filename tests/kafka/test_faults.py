@@ -23,6 +23,8 @@ from .conftest import World, now_ms
 
 pytestmark = [pytest.mark.kafka, pytest.mark.kafka_slow, pytest.mark.timeout(600)]
 
+AWAY_S = 60.0
+
 
 class Process:
     """A relay in a process and session of its own."""
@@ -129,8 +131,8 @@ def send(world: World, first: int, rows: int, due_ms: int, spread_ms: int) -> No
     world.flush()
 
 
-def check(world: World, rows: int) -> None:
-    got = world.values(rows, timeout_s=120)
+def check(world: World, rows: int, timeout_s: float = 120) -> None:
+    got = world.values(rows, timeout_s=timeout_s)
     last = rows
     world.send(b"%d" % last, key=b"k")
     world.flush()
@@ -194,7 +196,7 @@ def test_kill_9_of_the_driver_alone(world: World) -> None:
 
 
 def test_the_store_is_away(world: World) -> None:
-    """Nothing can be read there or written for a while: the relay waits, says so, and goes on by itself."""
+    """Nothing can be read there or written for a minute: the relay waits, says so, and goes on by itself."""
     there, away = world.directory / "there", world.directory / "away"
     there.mkdir()
     place = Path(world.settings.store)
@@ -205,12 +207,15 @@ def test_the_store_is_away(world: World) -> None:
         relay.wait(lambda now: now["counts"].get("delivered", 0) > 0)
         place.rename(away)  # a link to nowhere is what nobody can make a directory of
         place.symlink_to(world.directory / "nowhere")
+        since = time.monotonic()
         send(world, 10_000, 5_000, now_ms() + 500, 3_000)
         relay.wait(lambda now: now["deliver"]["error"] and now["schedule"]["error"])
+        relay.wait(lambda _: time.monotonic() - since >= AWAY_S)
         place.unlink()
         away.rename(place)
-        check(world, 15_000)
-        relay.wait(lambda now: runs(now) and not now["deliver"]["error"])
+        # By then the pause between two attempts has grown to half a minute or more.
+        check(world, 15_000, 240)
+        relay.wait(lambda now: runs(now) and not now["deliver"]["error"], 180)
         assert relay.stop() == 0
 
 
