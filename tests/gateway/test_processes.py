@@ -20,8 +20,8 @@ import pytest
 from tarry.base.errors import TarryError
 from tarry.client import Client
 from tests.loopgrpc.certificates import make_certificate
-from tests.rocketmq.conftest import until
 from tests.rocketmq.rpc import Code, RefusedError, Rpc, now_ms
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.rest, pytest.mark.timeout(300)]
 
@@ -65,7 +65,7 @@ class Serving:
             line = self._run("gateway", "--broker", address, *port, *own, *setting(*self._shown))
         if "rocketmq on" in line:
             self.port = port_of(line, "rocketmq on ")
-        until(lambda: len(self.workers()) == self._workers)
+        wait_until(lambda: len(self.workers()) == self._workers)
 
     def _run(self, *arguments: str) -> str:
         name = arguments[0]
@@ -196,7 +196,7 @@ def kill_worker(serving: Serving, load: Load) -> int:
     before = serving.workers()
     victim = max(before, key=lambda worker: worker["connections"])
     os.kill(victim["pid"], signal.SIGKILL)
-    until(lambda: any(w["name"] == victim["name"] and w["pid"] != victim["pid"] for w in serving.workers()))
+    wait_until(lambda: any(w["name"] == victim["name"] and w["pid"] != victim["pid"] for w in serving.workers()))
     load.accepted_more(100)
     return int(victim["pid"])
 
@@ -218,7 +218,7 @@ def test_a_broker_that_is_killed_costs_nothing(serving: Serving, load: Load) -> 
     load.accepted_more(200)
     pids = [worker["pid"] for worker in serving.workers()]
     serving.kill("serve")
-    until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))  # they know nothing true any more
+    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))  # they know nothing true any more
     serving.start()
     load.accepted_more(200)
     kill_worker(serving, load)
@@ -234,5 +234,5 @@ def test_a_broker_that_is_killed_costs_nothing(serving: Serving, load: Load) -> 
 def test_workers_end_with_who_started_them(serving: Serving) -> None:
     pids = [worker["pid"] for worker in serving.workers()]
     serving.kill("gateway")
-    until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
+    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
     assert serving.workers() == []

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from tarry.api.operations import SetGroup
-from tests.rocketmq.conftest import WAIT_S, Place, until
+from tests.rocketmq.conftest import WAIT_S, Place
 from tests.rocketmq.rpc import Code, RefusedError, Rpc, consumer, d, message, now_ms, receive_request, res, s
+from tests.waiting import wait_until
 
 
 def test_what_is_sent_arrives(rpc: Rpc) -> None:
@@ -203,7 +204,7 @@ def test_a_client_may_give_a_message_up(rpc: Rpc, place: Place) -> None:
     )
     assert rpc.ask("ForwardMessageToDeadLetterQueue", request).status.code == Code.OK
     assert rpc.ask("ForwardMessageToDeadLetterQueue", request).status.code == Code.INVALID_RECEIPT_HANDLE
-    until(lambda: place.broker.group_info("orders", "g").dead == 1)
+    wait_until(lambda: place.broker.group_info("orders", "g").dead == 1)
 
 
 def test_order_within_a_message_group(rpc: Rpc, place: Place) -> None:
