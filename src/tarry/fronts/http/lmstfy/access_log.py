@@ -30,4 +30,6 @@ class AccessLog:
         query = b"" if b"token=" in request.query or not request.query else b"?" + request.query
         target = _TOKEN.sub(r"\1…", request.path).encode(errors="replace") + query
         spent_ms = spent_s * MS
-        log.warning("%s %r: %d after %.1f ms", request.method, target.decode(errors="replace"), response.status, spent_ms)
+        log.warning(
+            "%s %r: %d after %.1f ms", request.method, target.decode(errors="replace"), response.status, spent_ms
+        )
