@@ -82,8 +82,8 @@ class Serving:
         """What each worker says of itself."""
         try:
             with Client(f"127.0.0.1:{self.flight}") as client:
-                told: list[dict[str, Any]] = client.status()["gateways"]
-                return told
+                listed: list[dict[str, Any]] = client.status()["gateways"]
+                return listed
         except TarryError:
             return []
 

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarry.base.config import Config, allowed, load, parse_size
+from tarry.base.config import Config, allowed, load
 from tarry.base.errors import InvalidArgumentError
+from tarry.base.setting_types import parse_size
 
 
 @pytest.fixture(autouse=True)

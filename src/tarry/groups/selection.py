@@ -157,9 +157,9 @@ class Selection:
         return blocked, len(offsets)
 
 
-def is_plain(columns: list[pa.Array], rows: int) -> bool:
+def is_plain(batch: pa.RecordBatch) -> bool:
     """Whether these rows need no choice: none has an expiry, or properties, where other wishes are."""
-    return bool(columns[_EXPIRE].null_count == rows) and has_none(columns[_PROPERTIES])
+    return bool(batch.column(_EXPIRE).null_count == batch.num_rows) and has_none(batch.column(_PROPERTIES))
 
 
 def first_tries(offsets: Int64s) -> Rows:

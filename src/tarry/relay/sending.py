@@ -82,8 +82,9 @@ def of_rows(settings: RelaySettings, batch: pa.RecordBatch) -> list[KafkaRecord]
         if (number := seq >> OFFSET_BITS) != place_number:  # which stands for one source partition, for ever
             place, place_number = _place_headers(source.rpartition("/")[0]), number
         timestamp_ms = None if born_ms < 0 else born_ms
-        own = headers_of(text) if text else ()
-        headers = (*own, *place, (names.SOURCE_OFFSET, b"%d" % (seq & OFFSET_MAX)), *_times(timestamp_ms, due_ms))
+        headers = (*place, (names.SOURCE_OFFSET, b"%d" % (seq & OFFSET_MAX)), *_times(timestamp_ms, due_ms))
+        if text:
+            headers = (*headers_of(text), *headers)
         records.append(KafkaRecord(source, topic, key_bytes(key), body, headers, stamp(timestamp_ms, due_ms)))
     return records
 

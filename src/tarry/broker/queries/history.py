@@ -139,8 +139,7 @@ class _Timeline:
         for entry in pending:
             self.describe(entry, None)
         if topic is not None:
-            [recent] = self._registry.accepted_ids([digest_of_id(topic, id)], self._now_ms)
-            if recent is not None:
+            for recent in self._registry.accepted_ids([digest_of_id(topic, id)], self._now_ms).values():
                 self.describe(recent, None)
         seq = derived_seq(id)
         if seq is not None and self._intake.first_seq <= seq < self._intake.published_seq:

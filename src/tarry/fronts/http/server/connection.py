@@ -82,7 +82,6 @@ class Connection(asyncio.Protocol):
         self._waiting: deque[Message] = deque()
         self._paused_writing: asyncio.Future[None] | None = None
         self._paused_reading = False
-        self._reading_on = False
         self._began_s = 0.0
         self._doing = Doing.HEADERS
         self._blocked_s: float | None = None
