@@ -24,6 +24,9 @@ class RequestHeaders(Protocol):
     def metadata(self) -> list[Field]:
         """The caller's own fields in their order."""
 
+    def value(self, name: bytes) -> bytes:
+        """The last of these with a name; empty if there is none."""
+
 
 class Call:
     """One call. It may be kept after its end (see :meth:`on_done`): it then still says what it said before, and what is
@@ -62,10 +65,7 @@ class Call:
     def value(self, name: bytes) -> bytes:
         """One of the caller's fields as it came, the last of that name; empty if there is none. Faster than
         :attr:`metadata` for handlers that need a few fields of each of many calls."""
-        for field_name, value in reversed(self._request.metadata):
-            if field_name == name:
-                return value
-        return b""
+        return self._request.value(name)
 
     def binary(self, name: str) -> list[bytes]:
         """The values of a ``-bin`` field, decoded; none if there is no such field.

@@ -57,19 +57,32 @@ class Refusal:
 class Request:
     """A well-formed request. Shared by all calls with the same header block: nothing in it may change."""
 
-    __slots__ = ("content_length", "encoding", "metadata", "metadata_places", "path", "refusal", "timeout_s")
+    __slots__ = ("content_length", "encoding", "fields", "metadata_places", "path", "refusal", "timeout_s")
 
-    def __init__(self) -> None:
+    def __init__(self, fields: list[Field]) -> None:
         self.path = b""
+        self.fields = fields
+        """All of them, as they came."""
         self.metadata_places: list[int] = []
         """Which of the fields are metadata, as indexes."""
-        self.metadata: list[Field] = []
-        """Fields that are the caller's own, in their order."""
         self.encoding = b"identity"
         self.timeout_s: float | None = None
         self.content_length = -1
         """In bytes; -1: it was not said."""
         self.refusal: Refusal | None = None
+
+    @property
+    def metadata(self) -> list[Field]:
+        """Fields that are the caller's own, in their order."""
+        return [self.fields[place] for place in self.metadata_places]
+
+    def value(self, name: bytes) -> bytes:
+        """The last of the caller's own fields of this name; empty if there is none."""
+        for place in reversed(self.metadata_places):
+            field = self.fields[place]
+            if field[0] == name:
+                return field[1]
+        return b""
 
 
 _NOT_POST = Refusal(405, StatusCode.INTERNAL, "gRPC is POST", (b"allow", b"POST"))
@@ -82,22 +95,21 @@ def parse_request(fields: list[Field], *, too_large: bool = False) -> Request:
 
     Raises MalformedError.
     """
-    request = Request()
+    request = Request(fields)
     pseudo: dict[bytes, bytes] = {}
     protocol: dict[bytes, bytes] = {}
-    metadata, places = request.metadata, request.metadata_places
+    places = request.metadata_places
     for place, field in enumerate(fields):
         name = field[0]
         kind = _KINDS.get(name)
         if kind is None:
             kind = _classify(name)
         if kind == _METADATA:
-            metadata.append(field)
             places.append(place)
         elif kind == _PROTOCOL:
             protocol[name] = _once(protocol, field)
         elif kind == _PSEUDO:
-            if metadata or protocol:
+            if places or protocol:
                 raise MalformedError(f"{_quoted(name)} after a regular field")
             pseudo[name] = _once(pseudo, field)
         else:
@@ -121,7 +133,7 @@ def parse_similar(fields: list[Field], previous: Request, previous_fields: list[
     # Fields of the table are the same objects: to see that takes less than to compare them.
     pairs = zip(fields, previous_fields, strict=True)
     changes = [(new, old[0]) for new, old in pairs if new is not old and new != old]
-    request = Request()
+    request = Request(fields)
     request.timeout_s = previous.timeout_s
     plain = True
     for (name, value), old_name in changes:
@@ -139,7 +151,6 @@ def parse_similar(fields: list[Field], previous: Request, previous_fields: list[
     request.path, request.encoding = previous.path, previous.encoding
     request.content_length = previous.content_length
     request.metadata_places = previous.metadata_places
-    request.metadata = [fields[place] for place in previous.metadata_places]
     return request
 
 

@@ -14,6 +14,7 @@ import pytest_asyncio
 
 from loopgrpc import Call, Framed, Promise
 from loopgrpc.framing import Deframer
+from loopgrpc.request import Request
 from tarry.base.config import Config
 from tarry.broker import Broker
 from tarry.fronts.common import receive_queue
@@ -39,7 +40,8 @@ class Shop:
     def call(self, name: str, request: Any, client: str = "c") -> tuple[Call, Any]:
         """The call, and what its handler returned."""
         path = f"/{NAME}/{name}"
-        asked = SimpleNamespace(path=path.encode(), metadata=[(b"x-mq-client-id", client.encode())])
+        asked = Request([(b"x-mq-client-id", client.encode())])
+        asked.path, asked.metadata_places = path.encode(), [0]
         call = Call(asked, "127.0.0.1:1", None)
         handler: Any = self._handlers[path]
         found = handler.fn(request.SerializeToString(), call)

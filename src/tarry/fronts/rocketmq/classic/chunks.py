@@ -10,7 +10,6 @@ from bisect import bisect_left, bisect_right, insort
 from collections import OrderedDict
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tarry.api.consuming import ConsumerGroup
 from tarry.api.filter import EVERYTHING
@@ -26,6 +25,7 @@ _COPIES = 3
 Shown = tuple[str, int]
 """A topic's name and the number of a queue, as clients know them."""
 _ROW_BYTES, _CHUNK_BYTES = 600, 4_000
+_SMALL_BYTES = 1 << 16
 _FILTERS_MAX = 64
 
 
@@ -44,7 +44,7 @@ class Chunk:
         self._topic = topic
         self._offsets: list[int] = batch.column("offset").to_pylist()
         self.first, self.end = first, end
-        self.latest_due_ms: int = pc.max(batch.column("due_ms")).as_py() or 0
+        self.latest_due_ms = int(batch.column("due_ms").to_numpy().max(initial=0))
         """When the last of them is due: later than now, where the clock was set back since it was read."""
         self._properties = lists_of(batch.column("properties"))
         self._has_only = ONLY in self._properties.names
@@ -57,7 +57,7 @@ class Chunk:
         """By the broker's address as clients see it."""
         self._wanted: dict[tuple[str, str | None], frozenset[int] | None] = {}
         """By group and filter: the rows that it wants; None: all."""
-        self.size = batch.nbytes * _COPIES + batch.num_rows * _ROW_BYTES + _CHUNK_BYTES
+        self.size = _bytes_of(batch) * _COPIES + batch.num_rows * _ROW_BYTES + _CHUNK_BYTES
 
     def knows(self, group: ConsumerGroup) -> bool:
         """Whether it is known which messages a group wants; else :meth:`choose` says so."""
@@ -159,6 +159,12 @@ class ChunkCache:
             del firsts[bisect_left(firsts, first)]
             if not firsts:
                 del self._firsts[name]
+
+
+def _bytes_of(batch: pa.RecordBatch) -> int:
+    """About how large a batch is; exactly where that may be much: to ask takes longer than all else for a few rows."""
+    at_most = batch.get_total_buffer_size()
+    return int(at_most if at_most <= _SMALL_BYTES else batch.nbytes)
 
 
 def _key(group: ConsumerGroup) -> tuple[str, str | None]:

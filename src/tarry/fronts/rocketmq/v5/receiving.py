@@ -202,9 +202,13 @@ class Receive:
             "" if actual == self._asked_topic else actual,
             pushed=request.auto_renew,
         )
-        if batch.num_rows <= CHUNK_ROWS and batch.nbytes <= PIECE_BYTES_MAX:
-            return framed([_STARTED, *messages, _moment(self._clock.now_ms())])
-        return self._chunks(messages)
+        if batch.num_rows > CHUNK_ROWS:
+            return self._chunks(messages)
+        # Written before it is known how large they are: to ask the columns for it takes as long as to write them.
+        part = list(messages)
+        if sum(map(len, part)) > PIECE_BYTES_MAX:
+            return self._chunks(iter(part))
+        return framed([_STARTED, *part, _moment(self._clock.now_ms())])
 
     async def _chunks(self, messages: Iterator[bytes]) -> AsyncIterator[bytes]:
         while part := list(islice(messages, CHUNK_ROWS)):
