@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -141,6 +141,20 @@ def check(world: World, rows: int, timeout_s: float = 120) -> None:
     assert {int(v or b"") for v in got} == set(range(rows + 1))
 
 
+def goes_on_after(
+    kill: Callable[[Process], None], world: World, *more: str, rows: int, delay_ms: int, spread_ms: int
+) -> None:
+    """A relay that is killed once while it delivers loses nothing."""
+    with process(world, *more) as relay:
+        relay.wait(reads)
+        send(world, 0, rows, now_ms() + delay_ms, spread_ms)
+        relay.wait(lambda now: now["counts"].get("delivered", 0) > 0)
+        kill(relay)
+        relay.start()
+        check(world, rows)
+        assert relay.stop() == 0
+
+
 def test_kill_9_of_the_driver(world: World) -> None:
     """Four times, at whatever moment, while records come in and go out: none lost, none twice."""
     rows = 0
@@ -178,14 +192,7 @@ def test_kill_9_of_tasks(world: World) -> None:
 
 def test_kill_9_of_the_driver_alone(world: World) -> None:
     """Its tasks may live on for a moment, beside those of the next driver, which take their ids over."""
-    with process(world) as relay:
-        relay.wait(reads)
-        send(world, 0, 20_000, now_ms() + 1_000, 10_000)
-        relay.wait(lambda now: now["counts"].get("delivered", 0) > 0)
-        relay.kill_alone()
-        relay.start()
-        check(world, 20_000)
-        assert relay.stop() == 0
+    goes_on_after(Process.kill_alone, world, rows=20_000, delay_ms=1_000, spread_ms=10_000)
 
 
 def test_the_store_is_away(world: World) -> None:
@@ -264,14 +271,8 @@ def test_a_herd(world: World, tmp_path: Path) -> None:
 def test_a_store_on_s3(world: World, s3_uri: str) -> None:
     """The same with a store on object storage, and a kill -9 of the driver."""
     world.settings = replace(world.settings, store=s3_uri)
-    with process(world, "--set", "compact_interval_ms=2000") as relay:
-        relay.wait(reads)
-        send(world, 0, 4_000, now_ms() + 4_000, 12_000)
-        relay.wait(lambda now: now["counts"].get("delivered", 0) > 0)
-        relay.kill()
-        relay.start()
-        check(world, 4_000)
-        assert relay.stop() == 0
+    more = ("--set", "compact_interval_ms=2000")
+    goes_on_after(Process.kill, world, *more, rows=4_000, delay_ms=4_000, spread_ms=12_000)
 
 
 def test_wrong_usage_is_one_line() -> None:

@@ -36,8 +36,8 @@ class Run:
         elif len(due) > 1:
             # A steady stream comes in frames of a few rows, for which plain Python is several times as quick.
             keys = list(zip(due.tolist(), seq.tolist(), strict=True))
-            places = sorted(range(len(keys)), key=keys.__getitem__)
-            if places != list(range(len(keys))):
+            if keys != sorted(keys):
+                places = sorted(range(len(keys)), key=keys.__getitem__)
                 batch = pa.concat_batches([batch.slice(place, 1) for place in places])
                 due, seq = due[places], seq[places]
         return cls(batch, due, seq, stored, row_bytes)
