@@ -21,7 +21,7 @@ from tarry.spark.runtime.process import kill_session
 
 from .conftest import World, now_ms
 
-pytestmark = [pytest.mark.kafka, pytest.mark.kafka_slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.kafka, pytest.mark.kafka_slow, pytest.mark.timeout(1200)]
 
 AWAY_S = 60.0
 
@@ -51,7 +51,7 @@ class Process:
         lines = self._out.read_bytes().splitlines()
         return dict(json.loads(lines[-1])) if lines else {}
 
-    def wait(self, done: Any, timeout_s: float = 120) -> dict[str, Any]:
+    def wait(self, done: Any, timeout_s: float = 300) -> dict[str, Any]:
         deadline = time.monotonic() + timeout_s
         while not (now := self.status()) or not done(now):
             assert self._process is not None
@@ -215,7 +215,7 @@ def test_the_store_is_away(world: World) -> None:
         away.rename(place)
         # By then the pause between two attempts has grown to half a minute or more.
         check(world, 15_000, 240)
-        relay.wait(lambda now: runs(now) and not now["deliver"]["error"], 180)
+        relay.wait(lambda now: runs(now) and not now["deliver"]["error"])
         assert relay.stop() == 0
 
 

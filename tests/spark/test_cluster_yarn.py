@@ -29,7 +29,7 @@ from .forwarder import Forwarder
 
 __all__ = ["kafka", "world"]
 
-pytestmark = [pytest.mark.spark, pytest.mark.rest, LONG, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.rest, LONG, pytest.mark.timeout(1800)]
 
 HERE = Path(__file__).with_name("yarn")
 VERSION = "3.5.0"
