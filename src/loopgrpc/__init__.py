@@ -14,7 +14,8 @@ From the outside in; a module imports only from those below it::
     handlers        the four kinds of methods and how each is run; promise: results that come later without a Task
     call            what a handler sees of its call; metadata: the fields that callers and handlers add
     responses       header blocks and frames of responses; request: header fields to a request, or why not
-    framing         gRPC's messages inside DATA; hpack_decoder, huffman: header compression; frames: their layout
+    framing         gRPC's messages inside DATA; frames: their layout
+    hpack_decoder   header compression, with header_table and huffman
     limits          what a peer may cost; flood: token buckets against floods; status: how calls end
 
 Sources: RFC 9113 (HTTP/2), RFC 7541 (HPACK), and gRPC's PROTOCOL-HTTP2.md. ``README.md`` shows how to use it.

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from loopgrpc.hpack_decoder import Field
+from loopgrpc.header_table import Field
 from loopgrpc.metadata import decode_binary, encode_metadata, join_metadata
 from loopgrpc.status import GrpcError, StatusCode
 

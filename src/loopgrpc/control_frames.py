@@ -31,7 +31,7 @@ from loopgrpc.frames import (
     parse_uint32,
     ping,
 )
-from loopgrpc.hpack_decoder import TABLE_BYTES
+from loopgrpc.header_table import TABLE_BYTES
 from loopgrpc.sender import Sender
 from loopgrpc.streams import Streams
 

@@ -11,7 +11,7 @@ from binascii import Error as Base64Error
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from loopgrpc.hpack_decoder import Field
+from loopgrpc.header_table import Field
 
 _NAME_CHARACTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_-.")
 

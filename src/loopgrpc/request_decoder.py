@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Container
 from typing import Final
 
-from hpack.table import HeaderTable
-
-from loopgrpc.hpack_decoder import Field, HpackDecoder
+from loopgrpc.header_table import Field, HeaderTable
+from loopgrpc.hpack_decoder import HpackDecoder
 from loopgrpc.request import Request, parse_request, parse_similar
 
 _BLOCKS_MAX: Final = 64

@@ -56,7 +56,7 @@ class Response:
             TypeError: it is not bytes. ConnectionFault: too many responses wait.
         """
         _check(message)
-        if self.is_ending:
+        if self.closed or self._trailers is not None:
             return
         if not trailing and self._context.sender.send_unary_response(self, message):
             self._on_sent_whole()
@@ -148,5 +148,5 @@ class Response:
 
 
 def _check(message: object) -> None:
-    if not isinstance(message, bytes):
+    if type(message) is not bytes and not isinstance(message, bytes):
         raise TypeError(f"an answer of {type(message).__name__}; allowed: bytes")

@@ -23,7 +23,7 @@ from loopgrpc.frames import (
     frame,
 )
 from loopgrpc.framing import PREFIX_BYTES
-from loopgrpc.hpack_decoder import Field
+from loopgrpc.header_table import Field
 from loopgrpc.request import Refusal
 from loopgrpc.status import StatusCode, encode_message
 

@@ -30,8 +30,9 @@ from loopgrpc.stream_context import StreamContext
 
 log = logging.getLogger(__name__)
 
-_TIMER_S: Final = 3.0
-"""A deadline that is nearer than this gets a timer: some ticks of the server."""
+_TIMER_S: Final = 2.0
+"""A deadline that is nearer than this gets a timer: some ticks of the server, and less than the time-outs that clients
+have by themselves."""
 _DEADLINE_TEXT: Final = "the deadline of the call has passed"
 _CANCELLED_TEXT: Final = "the server cancelled the call"
 

@@ -19,6 +19,7 @@ import pytest
 
 from tarry.base.errors import TarryError
 from tarry.client import Client
+from tests.loopgrpc.certificates import make_certificate
 from tests.rocketmq.conftest import until
 from tests.rocketmq.rpc import Code, RefusedError, Rpc, now_ms
 
@@ -31,12 +32,22 @@ QUIET_S = 60.0
 
 
 class Serving:
-    """``tarry serve`` with workers, or a broker and ``tarry gateway`` beside it."""
+    """``tarry serve`` with workers (inside), or a broker and ``tarry gateway`` (apart), which comes by TCP (far)."""
 
-    def __init__(self, directory: Path, workers: int, *, apart: bool) -> None:
+    def __init__(self, directory: Path, workers: int, kind: str) -> None:
         self._directory = directory
         self._workers = workers
-        self._apart = apart
+        self._apart = kind != "inside"
+        self._gateway = f"unix:{directory}/g.sock"
+        self._shown: list[str] = []
+        self._seen: list[str] = []
+        if kind == "far":
+            self._gateway = "127.0.0.1:0"
+            (directory / "secret").write_text("0123456789abcdef\n")
+            files = make_certificate(directory)
+            self._seen = [f"gateway_secret={directory}/secret"]
+            self._shown = [f"gateway_secret={directory}/secret", f"gateway_tls_ca={files.certificate}"]
+            self._seen += [f"gateway_tls_certificate={files.certificate}", f"gateway_tls_key={files.key}"]
         self._processes: dict[str, subprocess.Popen[str]] = {}
         self.port = self.flight = 0
         self.start()
@@ -45,12 +56,13 @@ class Serving:
         data = ["--data", str(self._directory / "data"), "--pipeline", "off", "--set", "disk_free_bytes_min=0"]
         port = ["--rocketmq", f"127.0.0.1:{self.port}"]
         own = ["--workers", str(self._workers)]
-        socket = f"unix:{self._directory}/g.sock"
         flight = ["--flight", f"127.0.0.1:{self.flight}"]
-        line = self._run("serve", *data, *flight, *(["--set", f"gateway={socket}"] if self._apart else [*port, *own]))
+        apart = setting(f"gateway={self._gateway}", *self._seen)
+        line = self._run("serve", *data, *flight, *(apart if self._apart else [*port, *own]))
         self.flight = port_of(line, "flight on ")
         if self._apart and "gateway" not in self._processes:
-            line = self._run("gateway", "--broker", socket, *port, *own)
+            address = line.partition("gateways on ")[2].partition(",")[0]
+            line = self._run("gateway", "--broker", address, *port, *own, *setting(*self._shown))
         if "rocketmq on" in line:
             self.port = port_of(line, "rocketmq on ")
         until(lambda: len(self.workers()) == self._workers)
@@ -70,8 +82,8 @@ class Serving:
         """What each worker says of itself."""
         try:
             with Client(f"127.0.0.1:{self.flight}") as client:
-                told: list[dict[str, Any]] = client.status()["gateways"]
-                return told
+                listed: list[dict[str, Any]] = client.status()["gateways"]
+                return listed
         except TarryError:
             return []
 
@@ -85,6 +97,10 @@ class Serving:
             process = self._processes.pop(name)
             process.terminate()
             assert process.wait(30) == 0
+
+
+def setting(*pairs: str) -> list[str]:
+    return [word for pair in pairs for word in ("--set", pair)]
 
 
 def port_of(line: str, before: str) -> int:
@@ -163,7 +179,7 @@ class Load:
 
 @pytest.fixture
 def serving(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Serving]:
-    serving = Serving(tmp_path, 2, apart=request.param == "apart")
+    serving = Serving(tmp_path, 2, request.param)
     yield serving
     serving.close()
 
@@ -214,7 +230,7 @@ def test_a_broker_that_is_killed_costs_nothing(serving: Serving, load: Load) -> 
     assert load.early == []
 
 
-@pytest.mark.parametrize("serving", ["apart"], indirect=True)
+@pytest.mark.parametrize("serving", ["far"], indirect=True)
 def test_workers_end_with_who_started_them(serving: Serving) -> None:
     pids = [worker["pid"] for worker in serving.workers()]
     serving.kill("gateway")

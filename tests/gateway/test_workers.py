@@ -11,7 +11,7 @@ import pytest
 from tarry.base.clock import TestClock as Clock
 from tarry.fronts.gateway.frames import LINK, Kind, Poll, frame
 from tarry.fronts.gateway.front import GatewayFront
-from tarry.fronts.gateway.remote_broker import BrokerClock, RemoteBroker
+from tarry.fronts.gateway.remote.broker import BrokerClock, RemoteBroker
 from tarry.fronts.rocketmq.v5 import clients, colleagues
 from tarry.fronts.rocketmq.v5.receiving import INVISIBLE_MS
 from tests.gateway.places import GatewayPlace, Worker

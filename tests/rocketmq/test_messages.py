@@ -344,9 +344,9 @@ def test_pulling_by_offsets(rpc: Rpc) -> None:
 
 def test_settings_tell_all_that_clients_need(rpc: Rpc, place: Place) -> None:
     stream = rpc.telemetry(consumer("nobody", "orders"))
-    told = stream.next()
-    settings = told.settings
-    assert told.status.code == Code.OK
+    answer = stream.next()
+    settings = answer.settings
+    assert answer.status.code == Code.OK
     assert (settings.backoff_policy.max_attempts, len(settings.backoff_policy.customized_backoff.next)) == (17, 16)
     assert [step.ToSeconds() for step in settings.backoff_policy.customized_backoff.next][:3] == [10, 30, 60]
     assert settings.subscription.receive_batch_size > 0

@@ -42,8 +42,8 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 
 def state_of(broker: Broker) -> IntakeState:
-    told = broker.intake_state()
-    return IntakeState(**{each.name: told[each.name] for each in fields(IntakeState)})
+    state = broker.intake_state()
+    return IntakeState(**{each.name: state[each.name] for each in fields(IntakeState)})
 
 
 # -- told --------------------------------------------------------------------------------------------------------------

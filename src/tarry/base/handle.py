@@ -29,6 +29,7 @@ TOKEN_BYTES = 8
 _BODY = struct.Struct("<BqqII8s")
 _CRC = struct.Struct("<I")
 _BATCH = struct.Struct("<qq")
+_URLSAFE = bytes.maketrans(b"+/", b"-_")
 _ALLOWED = "a handle as schedule() returned it, 50 characters of A-Z a-z 0-9 - _"
 
 
@@ -51,8 +52,9 @@ def sign(secret: bytes, first_seq: int, rows: int) -> bytes:
 def encode(seq: int, due_ms: int, first_seq: int, rows: int, token: bytes) -> str:
     """The handle of message ``seq``, one of the ``rows`` messages from ``first_seq`` on."""
     body = _BODY.pack(VERSION, seq, due_ms, seq - first_seq, rows, token)
-    packed = base64.urlsafe_b64encode(body + _CRC.pack(zlib.crc32(body)))
-    return packed.rstrip(b"=").decode("ascii")
+    # What base64.urlsafe_b64encode does in three calls: this is once a message.
+    packed = binascii.b2a_base64(body + _CRC.pack(zlib.crc32(body)), newline=False)
+    return packed.translate(_URLSAFE, b"=").decode("ascii")
 
 
 def decode(text: str) -> Handle:

@@ -21,7 +21,7 @@ from tarry.base.errors import CorruptError
 from tarry.base.message import Kind, cancelled_seqs, kinds_of
 from tarry.base.placement import ANY_CORE, Placement
 from tarry.base.properties import has_none
-from tarry.base.reserved import DEAD_ID
+from tarry.base.reserved import DEAD, DEAD_ID, ONLY
 from tarry.base.types import Int64s, Mask
 from tarry.log.files import Files
 from tarry.names import encoding
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 GETS_MAX = 1024
 """Beyond so many rows, the cancelled ones among them are found by reading a range rather than one by one."""
-_COPIED = ("tarry.dead.", "tarry.only")
+_COPIED = (DEAD, ONLY)
 """Properties of dead letters and of what was respawned."""
 _KNOWN_FROM = encoding.META + b"known_from_ms"
 _LONG_AGO_MS = -(1 << 62)

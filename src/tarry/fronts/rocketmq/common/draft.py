@@ -133,7 +133,7 @@ def check_order_key(group: str) -> None:
 
 def due_ms_of(user: Mapping[str, str], timestamp_ms: int | None, now_ms: int, rules: Rules) -> int | None:
     """When a message is due by its properties, or else at ``timestamp_ms``; None: no delay is asked for."""
-    names = [name for name in DELAYS if name in user]
+    names = [name for name in DELAYS if name in user] if user else []
     if not names and timestamp_ms is None:
         return None
     try:

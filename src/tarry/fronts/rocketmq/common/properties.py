@@ -7,7 +7,8 @@ messages in another way (SQL filters, Spark, Flight) finds them under the names 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import accumulate
+from functools import lru_cache
+from itertools import accumulate, chain
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -62,10 +63,26 @@ def map_of(rows: Sequence[Sequence[tuple[str, str]]]) -> pa.MapArray:
     """The properties of many messages, as a column of :data:`tarry.base.message.PROPERTIES`: from flat columns, since a
     list of pairs a row takes several times as long.
     """
-    pairs = [pair for row in rows for pair in row]
+    pairs = list(chain.from_iterable(rows))
+    names = [name for name, _ in pairs]
+    values = pa.array([value for _, value in pairs], pa.string())
+    width = len(rows[0]) if rows else 0
+    # A producer's messages have the same few names each, and each array costs more than what is in it.
+    if 0 < len(pairs) == width * len(rows) <= _SAME_NAMES_MAX and names == names[:width] * len(rows):
+        return pa.MapArray.from_arrays(*_names_of(tuple(names[:width]), len(rows)), values)
     ends = pa.array([0, *accumulate(map(len, rows))], pa.int32())
-    names, values = (pa.array([pair[side] for pair in pairs], pa.string()) for side in (0, 1))
-    return pa.MapArray.from_arrays(ends, names, values)
+    return pa.MapArray.from_arrays(ends, pa.array(names, pa.string()), values)
+
+
+_SAME_NAMES_MAX = 512
+"""Of one batch, so that what is kept of names is small."""
+
+
+@lru_cache(maxsize=256)
+def _names_of(names: tuple[str, ...], rows: int) -> tuple[pa.Array, pa.Array]:
+    """Where each of ``rows`` messages with these names ends, and the names of all."""
+    width = len(names)
+    return pa.array(range(0, rows * width + 1, width), pa.int32()), pa.array(names * rows, pa.string())
 
 
 class PropertyLists(NamedTuple):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Protocol
 
 import pyarrow as pa
@@ -25,7 +26,7 @@ from tarry.fronts.rocketmq.common.properties import map_of
 from tarry.fronts.rocketmq.common.refusal import Refusal
 
 ROWS_BESIDE_MIN = 16
-_TEXT = pa.string()
+_TEXT, _INTEGER, _BYTES = pa.string(), pa.int64(), pa.binary()
 
 
 class SendRequest(Protocol):
@@ -109,14 +110,24 @@ def rows_of(drafts: Sequence[Draft], now_ms: int) -> pa.RecordBatch:
     :data:`tarry.base.message.UNNUMBERED`.
     """
     properties = [[*d.properties, (ORDER_KEY, d.order_key)] if d.order_key else d.properties for d in drafts]
+    rows, topic, tags = len(drafts), drafts[0].topic, [d.tag for d in drafts]
+    same = rows <= _SAME_TOPIC_ROWS and [d.topic for d in drafts].count(topic) == rows
     columns = {
-        "topic": pa.array([d.topic for d in drafts], _TEXT),
-        "due_ms": pa.array([d.due_ms for d in drafts], pa.int64()),
-        "body": pa.array([d.body for d in drafts], pa.binary()),
+        "topic": _topics_of(topic, rows) if same else pa.array([d.topic for d in drafts], _TEXT),
+        "due_ms": pa.array([d.due_ms for d in drafts], _INTEGER),
+        "body": pa.array([d.body for d in drafts], _BYTES),
         "id": pa.array([d.id or None for d in drafts], _TEXT),
         "properties": map_of(properties),
     }
-    tags = [d.tag for d in drafts]
     if any(tags):
         columns["tag"] = pa.array(tags, _TEXT)
     return assembled(columns, now_ms)
+
+
+_SAME_TOPIC_ROWS = 64
+
+
+@lru_cache(maxsize=256)
+def _topics_of(topic: str, rows: int) -> pa.Array:
+    """The column of a batch whose messages are all of one topic: those of small batches are used again."""
+    return pa.array([topic] * rows, _TEXT)

@@ -37,13 +37,15 @@ def text(field: bytes, value: str) -> bytes:
 
 def send_answer(message_id: str, offset: int, recall_handle: str = "", transaction_id: str = "") -> bytes:
     """A ``SendMessageResponse``: one message, OK."""
-    entry = _TOP + text(b"\x12", message_id)
+    id = message_id.encode()
+    entry = b"%b\x12%b%b" % (_TOP, varint(len(id)), id)
     if transaction_id:
         entry += text(b"\x1a", transaction_id)
     if offset:
         entry += b"\x20" + varint(offset)
     if recall_handle:
-        entry += text(b"\x2a", recall_handle)
+        handle = recall_handle.encode()
+        entry = b"%b\x2a%b%b" % (entry, varint(len(handle)), handle)
     return b"%b\x12%b%b" % (_TOP, varint(len(entry)), entry)
 
 

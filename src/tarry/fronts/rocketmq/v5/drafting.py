@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import chain
 from typing import Any
 
 from tarry.fronts.rocketmq.common.draft import (
@@ -39,6 +40,11 @@ _TYPE = definition.MessageType
 # As plain numbers: an enum's attribute takes as long to look up as the rest of a check.
 _UNSPECIFIED, _NORMAL, _FIFO = int(_TYPE.MESSAGE_TYPE_UNSPECIFIED), int(_TYPE.NORMAL), int(_TYPE.FIFO)
 _DELAY, _TRANSACTION, _GZIP = int(_TYPE.DELAY), int(_TYPE.TRANSACTION), int(definition.Encoding.GZIP)
+_NONE: Mapping[str, str] = {}
+_CHARACTER_BYTES_MAX = 4
+"""In UTF-8."""
+_FREE_TYPES = frozenset((_UNSPECIFIED, _NORMAL, _TRANSACTION))
+"""Those that a message may have whatever else it says."""
 _TYPES = frozenset((_UNSPECIFIED, _NORMAL, _FIFO, _DELAY, _TRANSACTION))
 
 
@@ -53,14 +59,15 @@ def draft_of(message: Any, topic: str, now_ms: int, rules: Rules, peer: str) -> 
     if system.body_encoding == _GZIP:
         body = unpack_body(body, rules.body_bytes_max)
     check_body(body, rules.body_bytes_max)
-    user = message.user_properties
+    user: Mapping[str, str] = message.user_properties or _NONE
     size = check_properties(user) if user else 0
-    tag = check_tag(system.tag)
-    keys = [key for key in system.keys if key]
+    tag = system.tag
+    if tag:
+        size += len(check_tag(tag).encode())
+    keys = [key for key in named if key] if (named := system.keys) else []
     if keys:
         check_keys(keys)
         size += sum(len(key.encode()) for key in keys)
-    size += len(tag.encode())
     if size > PROPERTIES_BYTES_MAX:
         raise Refusal(
             Code.MESSAGE_PROPERTIES_TOO_LARGE,
@@ -75,7 +82,8 @@ def draft_of(message: Any, topic: str, now_ms: int, rules: Rules, peer: str) -> 
     order_key = system.message_group or None
     if order_key is not None:
         check_order_key(order_key)
-    _check_type(kind, delayed=due_ms is not None, grouped=order_key is not None)
+    if kind not in _FREE_TYPES:
+        _check_type(kind, delayed=due_ms is not None, grouped=order_key is not None)
     properties = _properties(system, user, keys, peer)
     if due_ms is not None and due_ms < now_ms and kind != _TRANSACTION:  # of which that is kept in any case
         properties.append((DELIVER_MS, str(due_ms)))
@@ -97,6 +105,8 @@ def draft_of(message: Any, topic: str, now_ms: int, rules: Rules, peer: str) -> 
 
 def _check_stored(draft: Draft, bytes_max: int) -> None:
     """Check that all properties which the broker would store are within its own limit."""
+    if not draft.half and _CHARACTER_BYTES_MAX * sum(map(len, chain.from_iterable(draft.properties))) <= bytes_max:
+        return  # as nearly always: no text needs to be encoded to know it
     properties = draft.properties + kept_properties(draft) if draft.half else draft.properties
     size = sum(len(name.encode()) + len(value.encode()) for name, value in properties)
     if size > bytes_max:

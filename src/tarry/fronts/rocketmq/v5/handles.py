@@ -16,6 +16,7 @@ import base64
 import binascii
 import struct
 import zlib
+from functools import lru_cache
 from typing import NamedTuple
 
 from tarry.fronts.rocketmq.common.refusal import Code, Refusal
@@ -23,7 +24,18 @@ from tarry.fronts.rocketmq.common.refusal import Code, Refusal
 _RECEIPT = struct.Struct("<Bqq")
 _CRC = struct.Struct("<I")
 _SIMPLE, _PUSHED = 1, 2
+_URLSAFE = bytes.maketrans(b"+/", b"-_")
 _ALLOWED = "one that came with a message"
+
+
+def _packed(data: bytes) -> str:
+    """Base64url, in one step less than the library's: it is once or twice a message."""
+    return binascii.b2a_base64(data, newline=False).translate(_URLSAFE).decode("ascii")
+
+
+@lru_cache(maxsize=4096)
+def _topic_crc(topic: str) -> str:
+    return f"{zlib.crc32(topic.encode()):08x}"
 
 
 class Receipt(NamedTuple):
@@ -40,7 +52,7 @@ class Receipt(NamedTuple):
 def receipt_handle(lease: int, offset: int, topic: str = "", *, pushed: bool = False) -> str:
     """The receipt handle of a delivery."""
     body = _RECEIPT.pack(_PUSHED if pushed else _SIMPLE, lease, offset) + topic.encode()
-    return base64.urlsafe_b64encode(body + _CRC.pack(zlib.crc32(body))).decode("ascii")
+    return _packed(body + _CRC.pack(zlib.crc32(body)))
 
 
 def read_receipt(text: str) -> Receipt:
@@ -66,9 +78,7 @@ def read_receipt(text: str) -> Receipt:
 
 def recall_handle(handle: str, topic: str, id: str) -> str:
     """The recall handle of a delayed message."""
-    return (
-        f"{handle}.{zlib.crc32(topic.encode()):08x}.{base64.urlsafe_b64encode(id.encode()).decode('ascii').rstrip('=')}"
-    )
+    return f"{handle}.{_topic_crc(topic)}.{_packed(id.encode()).rstrip('=')}"
 
 
 def read_recall(text: str, topic: str) -> tuple[str, str]:
@@ -81,7 +91,7 @@ def read_recall(text: str, topic: str) -> tuple[str, str]:
     if not rest:
         return handle, ""
     crc, _, packed = rest.partition(".")
-    if crc != f"{zlib.crc32(topic.encode()):08x}":
+    if crc != _topic_crc(topic):
         raise Refusal(Code.BAD_REQUEST, f"recall handle {text!r:.200} is none, or not of topic {topic!r}")
     try:
         return handle, base64.urlsafe_b64decode(packed + "=" * (-len(packed) % 4)).decode()

@@ -90,12 +90,15 @@ class Sender:
             raise Refusal(
                 Code.MESSAGE_CORRUPTED, f"the request has {len(messages)} messages; allowed: 1 to {MESSAGES_MAX}"
             )
-        now_ms, rules = self._clock.now_ms(), self._rules
-        drafts = [draft_of(m, topic_of(m.topic, caller.namespace), now_ms, rules, peer) for m in messages]
-        topic = drafts[0].topic
-        if any(draft.topic != topic for draft in drafts):
-            raise Refusal(Code.MESSAGE_CORRUPTED, "the messages of a request are for one topic; these are for several")
-        preparation = self._topics.prepare(topic, ordered=any(draft.order_key is not None for draft in drafts))
+        now_ms, rules, space = self._clock.now_ms(), self._rules, caller.namespace
+        drafts = [draft_of(m, topic_of(m.topic, space), now_ms, rules, peer) for m in messages]
+        topic, ordered = drafts[0].topic, drafts[0].order_key is not None
+        if len(drafts) > 1:
+            if any(draft.topic != topic for draft in drafts):
+                several = "the messages of a request are for one topic; these are for several"
+                raise Refusal(Code.MESSAGE_CORRUPTED, several)
+            ordered = any(draft.order_key is not None for draft in drafts)
+        preparation = self._topics.prepare(topic, ordered=ordered)
         if preparation is not None:
             return self._send_after(preparation, drafts)
         answer = Promise()

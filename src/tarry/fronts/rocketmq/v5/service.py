@@ -19,6 +19,7 @@ from tarry.fronts.rocketmq.v5.authentication import Authenticator, Caller
 from tarry.fronts.rocketmq.v5.statuses import refused, status_of
 
 NAME = "apache.rocketmq.v2.MessagingService"
+_READY = (Promise, bytes)
 
 MessageMethod = Callable[[Caller, Any], Any]
 """Answers a request with a protobuf message, or an awaitable of one."""
@@ -68,6 +69,7 @@ class Service:
 
     def _of_bytes_method(self, name: str, method: Callable[[Caller, Any, Call], Any]) -> Callable[[bytes, Call], Any]:
         kind, answer = _kinds(name)
+        authenticate = self.authenticator.authenticate
 
         async def later(result: Awaitable[bytes]) -> bytes:
             try:
@@ -77,10 +79,10 @@ class Service:
 
         def call(data: bytes, call: Call) -> Any:
             try:
-                result = method(self.authenticator.authenticate(call), _read(kind, data), call)
+                result = method(authenticate(call), _read(kind, data), call)
             except Exception as error:  # noqa: BLE001  as above
                 return refused(answer, error, name)
-            return result if isinstance(result, Promise | bytes) else later(result)
+            return result if isinstance(result, _READY) else later(result)
 
         return call
 
