@@ -19,10 +19,12 @@ from tests.examples import examples
 from tarry.api.admission import Limits, admit, key_policies
 from tarry.api.outcome import Outcome
 from tarry.base import descriptors
+from tarry.base.bulk import SEQ_MIN
 from tarry.base.errors import ClosedError, DiskFullError, InvalidArgumentError, InvalidMessageError, KeyExistsError
 from tarry.base.message import SCHEMA, UNNUMBERED
+from tarry.broker.commands.register_keys import RegisterKeys
 from tarry.broker.commands.schedule_named import ScheduleNamed
-from tarry.intake import Submission
+from tarry.intake import NO_ROWS, Submission
 from tarry.log.files import OsFiles
 from tarry.names import Registry, database, digest_of_id, name_of_key
 from tarry.names.encoding import ID, MARK, META, name_of_id
@@ -354,6 +356,23 @@ def commit_together(broker: TestBroker, submissions: list[list[dict[str, Any]]])
         found.append(Submission(batch, answers.append, command))
     parts.writer.commit(found)
     assert len(answers) == len(found)
+
+
+def test_a_key_of_a_bulk_job_that_is_scheduled_again_in_the_same_commit_stays_with_the_later(tmp_path: Path) -> None:
+    with open_broker(tmp_path) as broker:
+        parts, answers = broker.components, list[Any]()
+        brought = pa.record_batch(
+            {"seq": [SEQ_MIN], "topic": ["t"], "due_ms": [broker.clock.now_ms() + 50], "key": ["k"], "born_ms": [1]}
+        )
+        data = batch(key=["k"])
+        row = admit(data, broker.clock.now_ms(), Limits(1 << 40, 1 << 20, 1 << 20))
+        first = RegisterKeys(brought, parts.registry, answers.append)
+        second = ScheduleNamed(row, key_policies(data), answers.append, secret=b"s", dedupe=True)
+        parts.writer.commit([Submission(NO_ROWS, answers.append, first), Submission(row, answers.append, second)])
+        assert [answer if answer is None else answer.outcomes for answer in answers] == [None, ["replaced"]]
+        [entry] = parts.registry.get([name_of_key("t", "k")])
+        assert entry is not None
+        assert entry.seq < SEQ_MIN
 
 
 OTHER = {"delay_ms": pa.int64(), "on_key": pa.string()}
