@@ -21,14 +21,14 @@ help:
 	@echo 'make unit [ARGS=...]    pytest alone, with arguments: make unit ARGS="tests/unit -k delay"'
 	@echo 'make spark-cluster      pipeline, relay and format("tarry") on clusters: executors, workers and drivers killed; YARN, Spark Connect (minutes)'
 	@echo 'make bench [ONLY=name]  measure; writes benchmarks/results/latest.json'
-	@echo 'make soak [ARGS=...]    load with kills, and whether memory, descriptors and files stay: ARGS="--hours 3"'
+	@echo 'make soak [ARGS=...]    load with kills, and whether memory, descriptors and files stay: ARGS="--hours 3"; in parts: --directory'
 	@echo 'make simulate [ARGS=...] thousands of simulated crashes: ARGS="--crashes 10000"; a seed that failed: ARGS="--seed N"'
 	@echo 'make fuzz [ARGS=...]    nearly valid calls on every front: ARGS="--seconds 600", ARGS="--seed N"'
 	@echo 'make month              a simulated month of commits to the store, one a minute; about an hour'
 	@echo 'make kafka              the relay with a real Kafka: kill -9 of either, a herd (needs Java and Maven; minutes)'
 	@echo 'make kafka-jars         fetch what a Kafka for the tests needs into ~/.cache/tarry'
 	@echo 'make h2spec             HTTP/2 conformance of the gRPC server, strict, in the clear and over TLS (needs Go)'
-	@echo 'make compat [ARGS=...]  official RocketMQ clients in Python, Java, Node, Go and Rust: ARGS="--language go" (what is installed of them)'
+	@echo 'make compat [ARGS=...]  official clients: RocketMQ in Python, Java, Node, Go and Rust; lmstfy: ARGS="--language go", "--language lmstfy-php" (what is installed of them)'
 	@echo 'make browser            the console in headless Chromium (Debian: apt-get install chromium)'
 	@echo 'make clean              remove what was made, the virtual environment too'
 	@echo
@@ -97,8 +97,7 @@ h2spec: $(STAMP)
 	$(BIN)/python -m tests.loopgrpc.h2spec $(ARGS)
 
 compat: $(STAMP)
-	$(BIN)/python -m tests.compat.rocketmq.run $(ARGS)
-	$(BIN)/python -m tests.compat.lmstfy.run $(LMSTFY)
+	$(BIN)/python -m tests.compat $(ARGS)
 
 browser: $(STAMP)
 	$(BIN)/pytest tests/browser $(ARGS)

@@ -19,6 +19,7 @@ MODULES = (
         "bulk_size",
         "changes",
         "compact",
+        "console",
         "cost",
         "layouts",
         "cost_rounds",

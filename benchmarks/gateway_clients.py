@@ -22,7 +22,7 @@ from tarry.api.receipt import Accepted
 from tarry.base.errors import TarryError
 from tarry.base.types import Int64s, Mask
 from tarry.fronts.common.receive_queue import ReceiveQueue, leases_of
-from tarry.fronts.gateway.remote_broker import RemoteBroker
+from tarry.fronts.gateway.remote.broker import RemoteBroker
 from tarry.fronts.rocketmq.common.draft import Draft
 from tarry.fronts.rocketmq.common.send_queue import rows_of
 

@@ -69,6 +69,8 @@ class Server:
     process: subprocess.Popen[str]
     address: str
     data: Path
+    http: str = ""
+    """The address of its HTTP front, where it has one."""
 
     @property
     def rss_mb(self) -> float:
@@ -97,7 +99,8 @@ def start_server(
     ready = re.search(r"flight on (\S+?),", line)
     if ready is None:
         raise RuntimeError(f"the broker did not start: {line!r}; its log: {log.name}")
-    return Server(process, ready[1], data)
+    http = re.search(r"http on ([^\s,]+)", line)
+    return Server(process, ready[1], data, http[1] if http else "")
 
 
 @contextmanager

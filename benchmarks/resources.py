@@ -44,16 +44,18 @@ class Sample:
 
 
 class Resources(threading.Thread):
-    """Samples the broker that ``server`` gives: it is killed and started again. End it with :meth:`stop`."""
+    """Samples the broker that ``server`` gives: it is killed and started again. End it with :meth:`stop`. ``former``
+    are the samples of earlier runs, which these follow.
+    """
 
-    def __init__(self, server: Callable[[], Server]) -> None:
+    def __init__(self, server: Callable[[], Server], former: Sequence[Sample] = ()) -> None:
         super().__init__(daemon=True)
         self._server = server
         self._stopping = threading.Event()
-        self.samples: list[Sample] = []
+        self.samples = list(former)
 
     def run(self) -> None:
-        started = time.monotonic()
+        started = time.monotonic() - (self.samples[-1].at_s if self.samples else 0)
         while not self._stopping.wait(SAMPLE_S):
             try:
                 self.samples.append(sample(self._server(), time.monotonic() - started))

@@ -3,6 +3,9 @@
 Exits with 1 when a message that was acknowledged to the producer never came, when any came early, or when memory,
 descriptors, threads or files grow (``resources``). Messages whose answer was lost in a kill may come or not; messages
 handed out and not durably acknowledged may come twice. Both are counted. ``--record`` keeps all figures as JSON.
+
+``--directory`` keeps the broker's data and what was seen, and a run in a directory that is there goes on with both: a
+machine that cannot be had for a night gives a run of several parts, judged and recorded as one.
 """
 
 from __future__ import annotations
@@ -14,6 +17,9 @@ import random
 import threading
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +28,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.harness import Server, messages, now_ms, start_server, workspace
-from benchmarks.resources import Resources, growing
+from benchmarks.resources import Resources, Sample, growing
 from tarry import Client
 from tarry.base.errors import TarryError
 
@@ -36,17 +42,55 @@ SETTINGS = {
 }
 
 
+@dataclass
+class Former:
+    """What the runs before this one saw, in the same directory. ``minutes`` has the length of each."""
+
+    file: Path | None = None
+    minutes: list[float] = field(default_factory=list)
+    kills: int = 0
+    unknown: int = 0
+    samples: list[Sample] = field(default_factory=list)
+    messages: dict[str, np.ndarray] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, directory: Path) -> Former:
+        """Of a directory in which nothing has run: nothing."""
+        file = directory / "seen.npz"
+        if not file.exists():
+            return cls(file)
+        with np.load(file) as arrays:
+            messages = dict(arrays)
+        counted = json.loads(messages.pop("counted").tobytes())
+        samples = [Sample(**each) for each in counted.pop("samples")]
+        return cls(file, samples=samples, messages=messages, **counted)
+
+    def write(self, now: Former) -> None:
+        """Keep what is known now, for the next run."""
+        if self.file is None:
+            return
+        counted = {name: getattr(now, name) for name in ("minutes", "kills", "unknown")}
+        text = json.dumps({**counted, "samples": [asdict(each) for each in now.samples]})
+        written = self.file.with_suffix(".tmp.npz")
+        arrays: Any = {"counted": np.frombuffer(text.encode(), np.uint8), **now.messages}
+        np.savez(written, **arrays)
+        written.replace(self.file)
+
+    def rows(self, name: str) -> list[np.ndarray]:
+        return [self.messages[name]] if name in self.messages else []
+
+
 class Producer(threading.Thread):
     """Batches of 500 with delays of up to 45 s, as fast as ``rate`` allows; remembers what was acknowledged."""
 
-    def __init__(self, address: str, rate: int) -> None:
+    def __init__(self, address: str, rate: int, former: Former) -> None:
         super().__init__(daemon=True)
         self.client = Client(address, timeout=10)
         self.rate = rate
         self.stopping = threading.Event()
-        self.accepted: list[np.ndarray] = []
-        self.due: list[np.ndarray] = []
-        self.unknown = 0
+        self.accepted = former.rows("accepted")
+        self.due = former.rows("due")
+        self.unknown = former.unknown
 
     def run(self) -> None:
         rng = np.random.default_rng(6)
@@ -64,12 +108,12 @@ class Producer(threading.Thread):
 class Consumer(threading.Thread):
     """Acknowledges whole batches, and remembers what it saw and how late."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, former: Former) -> None:
         super().__init__(daemon=True)
         self.client = Client(address)
-        self.seen: list[np.ndarray] = []
-        self.late: list[np.ndarray] = []
-        self.at_ms: list[np.ndarray] = []
+        self.seen = former.rows("seen")
+        self.late = former.rows("late")
+        self.at_ms = former.rows("at_ms")
 
     def run(self) -> None:
         for batch in self.client.consume("soak", group="soak", prefetch=20_000).batches():
@@ -90,24 +134,32 @@ def main() -> int:
     parser.add_argument("--pipeline", choices=("on", "off"), default="on")
     parser.add_argument("--ledgers", type=Path, help="a directory for both ledgers, which tarry audit reads")
     parser.add_argument("--record", type=Path, metavar="FILE", help="gets the figures of the whole run as JSON")
+    parser.add_argument("--directory", type=Path, help="is kept; if it is there, this run goes on with the former one")
     given = parser.parse_args()
     given.minutes = given.minutes if given.hours is None else 60 * given.hours
     given.kill_every = given.kill_every or (30 if given.hours is None else 600)
     settings = {"pipeline": given.pipeline, **SETTINGS}
-    with workspace() as directory:
+    with workspace() if given.directory is None else nullcontext(given.directory) as directory:
+        directory.mkdir(parents=True, exist_ok=True)
+        former = Former() if given.directory is None else Former.read(directory)
         server = start_server(directory / "data", **settings)
         try:
-            return soak(server, given, lambda address: start_server(directory / "data", address=address, **settings))
+            again = partial(_start_again, directory / "data", settings)
+            return soak(server, given, former, again)
         finally:
             server.process.kill()
 
 
-def soak(server: Server, given: argparse.Namespace, again: Callable[[str], Server]) -> int:
-    producer, consumer = Producer(server.address, given.rate), Consumer(server.address)
-    resources = Resources(lambda: server)
+def _start_again(data: Path, settings: dict[str, Any], address: str) -> Server:
+    return start_server(data, address=address, **settings)
+
+
+def soak(server: Server, given: argparse.Namespace, former: Former, again: Callable[[str], Server]) -> int:
+    producer, consumer = Producer(server.address, given.rate, former), Consumer(server.address, former)
+    resources = Resources(lambda: server, former.samples)
     for thread in (consumer, producer, resources):
         thread.start()
-    end, kills = time.monotonic() + 60 * given.minutes, 0
+    end, kills = time.monotonic() + 60 * given.minutes, former.kills
     rng = random.Random(8)
     while time.monotonic() < end:
         time.sleep(rng.uniform(0.2, 2) * given.kill_every)
@@ -126,12 +178,16 @@ def soak(server: Server, given: argparse.Namespace, again: Callable[[str], Serve
     server.process.wait(30)
     if given.ledgers is not None:
         write_ledgers(given.ledgers, producer, consumer)
-    record = figures(producer, consumer, kills)
+    now = seen_by(producer, consumer)
+    minutes = [*former.minutes, given.minutes]
+    former.write(Former(None, minutes, kills, producer.unknown, resources.samples, now))
+    record = figures(now, producer.unknown, kills)
     grown = growing(resources.samples)
     if given.record is not None:
         machine = {
             "cpus": os.cpu_count(),
-            "minutes": given.minutes,
+            "minutes": sum(minutes),
+            "parts": minutes,
             "rate": given.rate,
             "kill_every_s": given.kill_every,
         }
@@ -159,14 +215,25 @@ def _drain(consumer: Consumer) -> None:
         time.sleep(0.5)
 
 
-def figures(producer: Producer, consumer: Consumer, kills: int) -> dict[str, Any]:
+def seen_by(producer: Producer, consumer: Consumer) -> dict[str, np.ndarray]:
+    """All that was acknowledged and all that came, a row a message."""
+    parts = {
+        "accepted": producer.accepted,
+        "due": producer.due,
+        "seen": consumer.seen,
+        "late": consumer.late,
+        "at_ms": consumer.at_ms,
+    }
+    return {name: np.concatenate(arrays) for name, arrays in parts.items()}
+
+
+def figures(messages: dict[str, np.ndarray], unknown: int, kills: int) -> dict[str, Any]:
     """What became of the messages."""
-    accepted = np.concatenate(producer.accepted)
-    seen, late = np.concatenate(consumer.seen), np.concatenate(consumer.late)
+    accepted, seen, late = messages["accepted"], messages["seen"], messages["late"]
     return {
         "kills": kills,
         "accepted": len(accepted),
-        "unknown": producer.unknown,
+        "unknown": unknown,
         "delivered": len(seen),
         "again": len(seen) - len(np.unique(seen)),
         "lost": len(np.setdiff1d(accepted, seen)),

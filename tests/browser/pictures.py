@@ -21,6 +21,8 @@ PAGES = {
     "dead": "/console/dead?topic=emails&group=mailer",
     "series": "/console/series",
     "schedule": "/console/schedule?repeat=cron&cron=0+9+*+*+MON-FRI",
+    "push": "/console/push",
+    "push-one": "/console/push?name=shop-events",
     "jobs": "/console/jobs",
     "system": "/console/system",
 }

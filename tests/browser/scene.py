@@ -9,6 +9,9 @@ import json
 import random
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,6 +19,7 @@ import pyarrow as pa
 from tarry.base.config import Config
 from tarry.broker import Broker
 from tarry.fronts.http.front import HttpFront
+from tarry.fronts.push.front import PushFront
 from tarry.repeat import Repeat
 
 HOUR_MS = 3_600_000
@@ -55,6 +59,40 @@ def fill(broker: Broker, *, rows: int = 40_000) -> None:
     for key, rule in rules.items():
         broker.schedule("jobs", json.dumps({"run": key}), key=key, repeat=rule)
     broker.schedule("emails", b'{"to": "ada@example.com"}', delay="3h", key="mail-17", id="mail-17", tag="vip")
+
+
+@contextmanager
+def pushing(broker: Broker) -> Iterator[None]:
+    """Push subscriptions: one that goes well but for some, one whose receiver is away, one that is paused."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), Receiver) as receiver, PushFront.start(broker):
+        thread = threading.Thread(target=receiver.serve_forever)
+        thread.start()
+        port, gone = receiver.server_port, "http://127.0.0.1:9/orders?key=not-shown"
+        broker.set_push("shop-events", topic="shop/carts", url=f"http://127.0.0.1:{port}/events", per_second=5)
+        broker.set_push("erp", topic="orders.reminder", url=gone, tries=2, retry="fixed 1s", breaker_failures=5)
+        broker.set_push("newsletter", topic="campaign", url=f"http://127.0.0.1:{port}/mail", headers={"X-Team": "crm"})
+        broker.pause_push("newsletter", "the receiver moves house")
+        try:
+            yield
+        finally:
+            receiver.shutdown()
+            thread.join()
+
+
+class Receiver(BaseHTTPRequestHandler):
+    """Takes nine of ten."""
+
+    def do_POST(self) -> None:
+        """Answer by what the message is."""
+        self.rfile.read(int(self.headers["content-length"]))
+        body = b"the cart is being merged" if self.headers["webhook-id"].endswith("0") else b""
+        self.send_response(500 if body else 204)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing."""
 
 
 def schedule(broker: Broker, topic: str, rows: list[dict[str, object]]) -> None:
@@ -140,11 +178,11 @@ class Traffic:
 
 def main(directory: str, address: str = "127.0.0.1:7799") -> None:
     """Serve it until Enter is pressed."""
-    config = Config(data=Path(directory), pipeline="off", http=address)
+    config = Config(data=Path(directory), pipeline="off", http=address, push_private_addresses="127.0.0.0/8")
     with Broker.open(config) as broker:
         fill(broker)
         fill_groups(broker)
-        with Traffic(broker), HttpFront.start(broker, address) as front:
+        with pushing(broker), Traffic(broker), HttpFront.start(broker, address) as front:
             print(f"http://{front.address}/", flush=True)
             sys.stdin.read()
 

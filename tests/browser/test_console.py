@@ -23,7 +23,7 @@ TURNED = "abc\u202etxt.exe"
 PAGES = (
     *("/", "/console/topics", "/console/topic?topic=orders", "/console/group?topic=orders&group=g"),
     *("/console/pending", "/console/series", "/console/dead", "/console/dead?topic=orders&group=g"),
-    *("/console/jobs", "/console/push", "/console/schedule", "/console/system"),
+    *("/console/jobs", "/console/push", "/console/push?name=hook", "/console/schedule", "/console/system"),
 )
 
 
@@ -39,6 +39,7 @@ def content(broker: Broker) -> None:
     broker.schedule("orders", TURNED, delay="3d", id="turned")
     broker.schedule("orders", '{"nested": {"html": "</pre><script>document.title=1</script>"}}', delay="4d", id="json")
     broker.schedule("orders", b"again", delay="1h", repeat=Repeat.cron("0 9 * * *", "Europe/Berlin"))
+    broker.set_push("hook", topic="orders", url=f"https://example.com/{'u' * 200}", headers={"X-" + "H" * 90: "1"})
     broker.set_group("orders", "g", tries=1)
     broker.schedule("orders", HOSTILE)
     got = broker.receive("orders", "g", wait_ms=60_000)
@@ -153,3 +154,20 @@ def test_the_theme_and_the_zone_are_remembered(visit: Visit) -> None:
     page.reload()
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(15, 21, 24)"
     assert page.evaluate("localStorage.getItem('tarry-zone')") == "local"
+
+
+def test_a_push_subscription_is_deleted_after_asking(visit: Visit, broker: Broker) -> None:
+    broker.set_push("doomed", topic="orders", url="https://example.com/")
+    page = visit.go("/console/push")
+    page.click("text=doomed")
+    page.get_by_role("button", name="Delete…").click()
+    page.keyboard.press("Escape")
+    expect(page.locator("dialog#delete")).to_be_hidden()
+    assert broker.push_info("doomed").url
+    # By keyboard: what goes back has the focus at first.
+    page.get_by_role("button", name="Delete…").press("Enter")
+    expect(page.locator("dialog#delete button[data-close]")).to_be_focused()
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    expect(page.locator(".notice.good")).to_contain_text("doomed is deleted")
+    assert [each.name for each in broker.push_subscriptions()] == ["hook"]

@@ -17,8 +17,8 @@ import pytest
 from tarry.base.errors import OverloadedError, UnavailableError
 from tarry.cli.exits import ExitCode
 from tarry.client import Client
-from tarry.demo.account import account_of
-from tarry.demo.broker_process import living_processes, wait_for_exit
+from tarry.demo.account import Account, account_of
+from tarry.demo.broker_process import BrokerProcess, living_processes, wait_for_exit
 from tarry.demo.consumer_main import TopicConsumer
 from tarry.demo.monitor import Look, Monitor
 from tests.waiting import wait_until
@@ -90,8 +90,8 @@ class Load(threading.Thread):
                 "delay_ms": delays_ms,
             }
         )
-        [told] = self._client.schedule_batch(table)
-        self._note(rows, told.first_seq + np.arange(told.count), told.due_ms)
+        [accepted] = self._client.schedule_batch(table)
+        self._note(rows, accepted.first_seq + np.arange(accepted.count), accepted.due_ms)
 
     def _note(self, rows: np.ndarray, seqs: np.ndarray, due_ms: np.ndarray) -> None:
         self._parts.append((rows, seqs, due_ms))
@@ -110,17 +110,16 @@ def wait_drained(client: Client) -> None:
     wait_until(lambda: not any(t.pending or t.ready for t in client.pending()), PATIENCE_S, client.pending)
 
 
-@pytest.mark.parametrize("kills", [2, pytest.param(5, marks=pytest.mark.rest)])
-def test_killed_under_load_again_and_again(make_broker: MakeBroker, kills: int) -> None:
-    broker = make_broker(**FAST)
+def account_under_load(broker: BrokerProcess, end: Callable[[], object], *, times: int) -> Account:
+    """What came of a load during which the broker was ended so often, and started again."""
     with Client(broker.address) as client:
         watches = [TopicConsumer(client, topic, "g") for topic in TOPICS]
         load = Load(broker.address)
         for thread in (*watches, load):
             thread.start()
-        for _ in range(kills):
+        for _ in range(times):
             go_on(load, watches)
-            broker.kill()
+            end()
             broker.start()
         accepted = load.stop()
         wait_drained(client)
@@ -128,7 +127,13 @@ def test_killed_under_load_again_and_again(make_broker: MakeBroker, kills: int) 
             watch.close()
             assert watch.error is None
     delivered = pa.Table.from_batches([watch.delivered() for watch in watches])
-    account = account_of(accepted, delivered, rows=load.rows)
+    return account_of(accepted, delivered, rows=load.rows)
+
+
+@pytest.mark.parametrize("kills", [2, pytest.param(5, marks=pytest.mark.rest)])
+def test_killed_under_load_again_and_again(make_broker: MakeBroker, kills: int) -> None:
+    broker = make_broker(**FAST)
+    account = account_under_load(broker, broker.kill, times=kills)
     assert account.accepted >= kills * MORE
     assert (account.lost, account.early, account.strange) == (0, 0, 0)
     # Only what was in consumers' hands, or acknowledged and not durable yet, may come again: far below a prefetch.
@@ -139,22 +144,11 @@ def test_killed_under_load_again_and_again(make_broker: MakeBroker, kills: int) 
 @pytest.mark.rest
 def test_sigterm_under_load_ends_it_cleanly_and_loses_nothing(make_broker: MakeBroker) -> None:
     broker = make_broker(**FAST)
-    with Client(broker.address) as client:
-        watches = [TopicConsumer(client, topic, "g") for topic in TOPICS]
-        load = Load(broker.address)
-        for thread in (*watches, load):
-            thread.start()
-        for _ in range(2):
-            go_on(load, watches)
-            assert broker.stop() == ExitCode.OK
-            broker.start()
-        accepted = load.stop()
-        wait_drained(client)
-        for watch in watches:
-            watch.close()
-            assert watch.error is None
-    delivered = pa.Table.from_batches([watch.delivered() for watch in watches])
-    account = account_of(accepted, delivered, rows=load.rows)
+
+    def end() -> None:
+        assert broker.stop() == ExitCode.OK
+
+    account = account_under_load(broker, end, times=2)
     assert (account.lost, account.early, account.strange) == (0, 0, 0)
 
 

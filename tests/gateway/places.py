@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import secrets
 import socket
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from tarry.broker import Broker
-from tarry.fronts.common.loop_front import SharedPort
+from tarry.fronts.common.listening import SharedPort
 from tarry.fronts.gateway.front import GatewayFront, socket_of
-from tarry.fronts.gateway.remote_broker import RemoteBroker
+from tarry.fronts.gateway.remote.broker import RemoteBroker
 from tarry.fronts.rocketmq import RocketMQFront
 from tests.rocketmq.conftest import Place
 
@@ -18,13 +19,19 @@ from tests.rocketmq.conftest import Place
 class Worker:
     """A front behind a link, as a worker's process has it."""
 
-    def __init__(self, address: str, name: str = "rocketmq-1", listening: socket.socket | None = None) -> None:
+    def __init__(
+        self,
+        address: str,
+        name: str = "rocketmq-1",
+        listening: socket.socket | None = None,
+        own: Mapping[str, Any] | None = None,
+    ) -> None:
         listening = listening or socket.create_server(("127.0.0.1", 0))
-        self.remote = RemoteBroker(address, secrets.token_hex(8), "rocketmq", name)
+        self.remote = RemoteBroker(address, secrets.token_hex(8), "rocketmq", name, own)
         self.lost = False
         port = listening.getsockname()[1]
         shared = SharedPort(listening, lambda: self.remote.connect(self._on_lost))
-        self.front = RocketMQFront.start(self.remote, f"127.0.0.1:{port}", shared=shared)
+        self.front = RocketMQFront(self.remote, f"127.0.0.1:{port}", shared=shared)
 
     def _on_lost(self) -> None:
         self.lost = True

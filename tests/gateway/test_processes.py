@@ -19,8 +19,9 @@ import pytest
 
 from tarry.base.errors import TarryError
 from tarry.client import Client
-from tests.rocketmq.conftest import until
+from tests.loopgrpc.certificates import make_certificate
 from tests.rocketmq.rpc import Code, RefusedError, Rpc, now_ms
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.rest, pytest.mark.timeout(300)]
 
@@ -31,12 +32,22 @@ QUIET_S = 60.0
 
 
 class Serving:
-    """``tarry serve`` with workers, or a broker and ``tarry gateway`` beside it."""
+    """``tarry serve`` with workers (inside), or a broker and ``tarry gateway`` (apart), which comes by TCP (far)."""
 
-    def __init__(self, directory: Path, workers: int, *, apart: bool) -> None:
+    def __init__(self, directory: Path, workers: int, kind: str) -> None:
         self._directory = directory
         self._workers = workers
-        self._apart = apart
+        self._apart = kind != "inside"
+        self._gateway = f"unix:{directory}/g.sock"
+        self._shown: list[str] = []
+        self._seen: list[str] = []
+        if kind == "far":
+            self._gateway = "127.0.0.1:0"
+            (directory / "secret").write_text("0123456789abcdef\n")
+            files = make_certificate(directory)
+            self._seen = [f"gateway_secret={directory}/secret"]
+            self._shown = [f"gateway_secret={directory}/secret", f"gateway_tls_ca={files.certificate}"]
+            self._seen += [f"gateway_tls_certificate={files.certificate}", f"gateway_tls_key={files.key}"]
         self._processes: dict[str, subprocess.Popen[str]] = {}
         self.port = self.flight = 0
         self.start()
@@ -45,15 +56,16 @@ class Serving:
         data = ["--data", str(self._directory / "data"), "--pipeline", "off", "--set", "disk_free_bytes_min=0"]
         port = ["--rocketmq", f"127.0.0.1:{self.port}"]
         own = ["--workers", str(self._workers)]
-        socket = f"unix:{self._directory}/g.sock"
         flight = ["--flight", f"127.0.0.1:{self.flight}"]
-        line = self._run("serve", *data, *flight, *(["--set", f"gateway={socket}"] if self._apart else [*port, *own]))
+        apart = setting(f"gateway={self._gateway}", *self._seen)
+        line = self._run("serve", *data, *flight, *(apart if self._apart else [*port, *own]))
         self.flight = port_of(line, "flight on ")
         if self._apart and "gateway" not in self._processes:
-            line = self._run("gateway", "--broker", socket, *port, *own)
+            address = line.partition("gateways on ")[2].partition(",")[0]
+            line = self._run("gateway", "--broker", address, *port, *own, *setting(*self._shown))
         if "rocketmq on" in line:
             self.port = port_of(line, "rocketmq on ")
-        until(lambda: len(self.workers()) == self._workers)
+        wait_until(lambda: len(self.workers()) == self._workers)
 
     def _run(self, *arguments: str) -> str:
         name = arguments[0]
@@ -70,8 +82,8 @@ class Serving:
         """What each worker says of itself."""
         try:
             with Client(f"127.0.0.1:{self.flight}") as client:
-                told: list[dict[str, Any]] = client.status()["gateways"]
-                return told
+                listed: list[dict[str, Any]] = client.status()["gateways"]
+                return listed
         except TarryError:
             return []
 
@@ -85,6 +97,10 @@ class Serving:
             process = self._processes.pop(name)
             process.terminate()
             assert process.wait(30) == 0
+
+
+def setting(*pairs: str) -> list[str]:
+    return [word for pair in pairs for word in ("--set", pair)]
 
 
 def port_of(line: str, before: str) -> int:
@@ -163,7 +179,7 @@ class Load:
 
 @pytest.fixture
 def serving(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Serving]:
-    serving = Serving(tmp_path, 2, apart=request.param == "apart")
+    serving = Serving(tmp_path, 2, request.param)
     yield serving
     serving.close()
 
@@ -180,7 +196,7 @@ def kill_worker(serving: Serving, load: Load) -> int:
     before = serving.workers()
     victim = max(before, key=lambda worker: worker["connections"])
     os.kill(victim["pid"], signal.SIGKILL)
-    until(lambda: any(w["name"] == victim["name"] and w["pid"] != victim["pid"] for w in serving.workers()))
+    wait_until(lambda: any(w["name"] == victim["name"] and w["pid"] != victim["pid"] for w in serving.workers()))
     load.accepted_more(100)
     return int(victim["pid"])
 
@@ -202,7 +218,7 @@ def test_a_broker_that_is_killed_costs_nothing(serving: Serving, load: Load) -> 
     load.accepted_more(200)
     pids = [worker["pid"] for worker in serving.workers()]
     serving.kill("serve")
-    until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))  # they know nothing true any more
+    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))  # they know nothing true any more
     serving.start()
     load.accepted_more(200)
     kill_worker(serving, load)
@@ -214,9 +230,9 @@ def test_a_broker_that_is_killed_costs_nothing(serving: Serving, load: Load) -> 
     assert load.early == []
 
 
-@pytest.mark.parametrize("serving", ["apart"], indirect=True)
+@pytest.mark.parametrize("serving", ["far"], indirect=True)
 def test_workers_end_with_who_started_them(serving: Serving) -> None:
     pids = [worker["pid"] for worker in serving.workers()]
     serving.kill("gateway")
-    until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
+    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
     assert serving.workers() == []

@@ -11,14 +11,14 @@ import pytest
 from tarry.base.clock import TestClock as Clock
 from tarry.fronts.gateway.frames import LINK, Kind, Poll, frame
 from tarry.fronts.gateway.front import GatewayFront
-from tarry.fronts.gateway.remote_broker import BrokerClock, RemoteBroker
+from tarry.fronts.gateway.remote.broker import BrokerClock, RemoteBroker
 from tarry.fronts.rocketmq.v5 import clients, colleagues
 from tarry.fronts.rocketmq.v5.receiving import INVISIBLE_MS
 from tests.gateway.places import GatewayPlace, Worker
 from tests.gateway.raw_link import RawLink
-from tests.rocketmq.conftest import until
 from tests.rocketmq.rpc import Code, Rpc, consumer, d, producer, res, s
 from tests.rocketmq.test_transactions import COMMIT, HALF
+from tests.waiting import wait_until
 
 WAIT_S = 15
 
@@ -59,7 +59,7 @@ def test_what_one_worker_handed_out_another_one_settles(place: GatewayPlace, sec
     [again] = there.receive("orders", "g", push=True, wait_s=WAIT_S)
     assert again.system_properties.delivery_attempt == 2
     assert there.ack("orders", "g", again, held).status.code == Code.OK
-    until(lambda: place.broker.group_info("orders", "g").lag == 0)
+    wait_until(lambda: place.broker.group_info("orders", "g").lag == 0)
 
 
 def test_a_simple_consumers_lease_is_changed_by_another_worker(place: GatewayPlace, second: Worker) -> None:
@@ -81,13 +81,13 @@ def test_a_client_that_moves_keeps_what_it_holds(place: GatewayPlace, second: Wo
     there.telemetry(consumer("g", "orders")).next()
     here.close()
     first = place.workers[0].front
-    until(lambda: first.figures()["connections"] == 0)
+    wait_until(lambda: first.figures()["connections"] == 0)
     # Another one vanishes with it, and is with nobody: what that one had comes back, so the worker has looked.
     other = Rpc(first.port, "D", shared=False)
     other.telemetry(consumer("other", "orders")).next()
     assert len(other.receive("orders", "other", push=True)) == 1
     other.close()
-    until(lambda: place.broker.group_info("orders", "other").leased == 0)
+    wait_until(lambda: place.broker.group_info("orders", "other").leased == 0)
     assert leased(place) == 1, "it is with the second worker now"
     assert there.ack("orders", "g", got).status.code == Code.OK
 
@@ -99,7 +99,7 @@ def test_goodbye_is_heard_by_all(place: GatewayPlace, second: Worker) -> None:
     assert len(here.receive("orders", "g", push=True)) == 1
     request = s.NotifyClientTerminationRequest(group=res("g"))
     assert there.ask("NotifyClientTermination", request).status.code == Code.OK
-    until(lambda: leased(place) == 0)
+    wait_until(lambda: leased(place) == 0)
 
 
 @pytest.mark.usefixtures("quick")
@@ -120,7 +120,7 @@ def test_the_producer_is_asked_wherever_it_is(serve: Callable[..., GatewayPlace]
     stream = there.telemetry(producer("orders"))
     stream.next()
     member = place.workers[0].remote.join("rocketmq", lambda _, message: None)
-    until(lambda: bool(member.others("topics")))
+    wait_until(lambda: bool(member.others("topics")))
     asked = []
     for _ in range(3):  # the workers take turns in asking
         sent = there.send("orders", b"?", **HALF)
@@ -151,7 +151,7 @@ def test_a_filter_that_one_worker_sets_counts_for_all(place: GatewayPlace, secon
     assert here.receive("orders", "g", wait_s=0, filter="a") == []
     assert there.receive("orders", "g", wait_s=0, filter="b") == []
     known = place.workers[0].remote.find_group("orders", "g")
-    until(lambda: known.settings.filter == "b")
+    wait_until(lambda: known.settings.filter == "b")
     assert here.receive("orders", "g", wait_s=0, filter="a") == []
     assert place.broker.group_info("orders", "g").filter == "a"
 
@@ -162,7 +162,7 @@ def test_a_group_that_is_deleted_is_made_again(place: GatewayPlace, second: Work
     assert len(here.receive("orders", "g")) == 1
     assert len(there.receive("orders", "g", wait_s=0)) == 0
     place.broker.delete_group("orders", "g")
-    until(lambda: len(there.receive("orders", "g", wait_s=0.2)) == 1)
+    wait_until(lambda: len(there.receive("orders", "g", wait_s=0.2)) == 1)
 
 
 def test_what_a_lost_worker_did_not_take_is_for_others_at_once(place: GatewayPlace) -> None:
@@ -186,7 +186,7 @@ def test_what_a_lost_worker_took_is_its_clients_until_their_leases_end(place: Ga
         link.send(*frame(Kind.TAKEN, int.from_bytes(batch[:4], "little")))
         link.send(*frame(Kind.WITHDRAW, 1))
         assert link.group("orders", "other")  # it was read
-    until(lambda: place.broker.status()["gateways"] == [])
+    wait_until(lambda: place.broker.status()["gateways"] == [])
     assert leased(place) == 1
     [again] = place.client().receive("orders", "g", wait_s=WAIT_S)
     assert again.system_properties.delivery_attempt == 2
@@ -195,7 +195,7 @@ def test_what_a_lost_worker_took_is_its_clients_until_their_leases_end(place: Ga
 def test_a_worker_whose_broker_stops_knows_it(place: GatewayPlace) -> None:
     [worker] = place.workers
     place.gateway.stop()
-    until(lambda: worker.lost)
+    wait_until(lambda: worker.lost)
 
 
 @pytest.mark.parametrize("raw", [b"\xff" * 9, b"GET / HTTP/1.1\r\n\r\n", b"\0" * 40, b"\2\0\0\0\1\0\0\0\0{}"])

@@ -48,7 +48,7 @@ class Attempts:
         return [each for each in self._attempts if name in (None, each.name)][:limit]
 
     def test(self, subscription: PushSubscription) -> PushAttempt:
-        raise NotImplementedError
+        return self._attempts[0]
 
 
 class Console:
@@ -422,29 +422,67 @@ def test_the_histogram_of_lateness_counts_everything() -> None:
     assert [(bar.label, bar.count) for bar in bars if bar.count] == [("<1", 2), ("<2", 1), ("<5", 1), ("≥60s", 1)]
 
 
+def _attempt(*, status: int | None = 500, outcome: str = "failed", error: str | None = None) -> PushAttempt:
+    return PushAttempt(
+        name="hook",
+        webhook_id="msg_1",
+        id="order<7>",
+        seq=1,
+        topic="orders",
+        attempt=2,
+        at_ms=1,
+        duration_ms=12.34,
+        status=status,
+        outcome=outcome,
+        error=error,
+        answer="<script>alert(1)</script>",
+        again_ms=None,
+    )
+
+
 @pytest.mark.asyncio
 async def test_push_subscriptions_and_their_last_requests(tmp_path: Path) -> None:
     async with opened(tmp_path) as console:
         assert "There is no push subscription" in await console.page("/console/push")
         console.broker.set_push("hook", topic="orders", url="https://example.com/in?secret=1")
-        attempt = PushAttempt(
-            name="hook",
-            webhook_id="msg_1",
-            id="order<7>",
-            seq=1,
-            topic="orders",
-            attempt=2,
-            at_ms=1,
-            duration_ms=12.34,
-            status=500,
-            outcome="failed",
-            error=None,
-            answer="<script>alert(1)</script>",
-            again_ms=None,
-        )
+        attempt = _attempt()
         detach = console.broker.push.attach(Attempts([attempt]))
         shown = await console.page("/console/push", name="hook")
         assert ">hook<" in shown and "order&lt;7&gt;" in shown and "12.3 ms" in shown and "500" in shown
         assert "<script>alert" not in shown and "secret=1" not in shown
         assert "No request is remembered" in await console.page("/console/push", name="none")
         detach()
+
+
+@pytest.mark.asyncio
+async def test_push_subscriptions_are_paused_tried_replayed_and_deleted(tmp_path: Path) -> None:
+    async with opened(tmp_path) as console:
+        broker, at = console.broker, {"name": "hook"}
+        broker.set_push("hook", topic="orders", url="https://example.com/in", tries=1, headers={"X-Own": "1"})
+        group = broker.push_info("hook").group
+        assert "X-Own" in await console.page("/console/push", **at)
+        paused = await console.done("/console/push", {**at, "action": "pause", "reason": "they <move>"})
+        assert "Nothing is pushed until" in paused and "they &lt;move&gt;" in paused
+        assert broker.push_info("hook").paused
+        assert "pushes again" in await console.done("/console/push", {**at, "action": "resume"})
+        assert not broker.push_info("hook").paused
+        assert "does not push" in await console.done("/console/push", {**at, "action": "test"})
+        tried = Attempts([_attempt(status=None, outcome="failed", error="<refused>")])
+        detach = broker.push.attach(tried)
+        assert "failed (no answer, 12.3 ms): &lt;refused&gt;" in await console.done(
+            "/console/push", {**at, "action": "test"}
+        )
+        detach()
+        broker.schedule("orders", b"a")
+        broker.step()
+        got = broker.receive("orders", group)
+        broker.nack("orders", group, got.column("lease").to_numpy(), got.column("offset").to_numpy())
+        broker.step()
+        assert "1 dead letter of its group" in await console.page("/console/push", **at)
+        assert "1 dead letter will be pushed again" in await console.done("/console/push", {**at, "action": "replay"})
+        broker.step()
+        assert broker.receive("orders", group).column("body").to_pylist() == [b"a"]
+        assert "allowed: pause" in await console.done("/console/push", {**at, "action": "explode"})
+        assert "hook is deleted" in await console.done("/console/push", {**at, "action": "delete"})
+        assert broker.push_subscriptions() == []
+        assert "no push subscription" in (await console.done("/console/push", {**at, "action": "pause"})).lower()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -123,3 +124,44 @@ def test_an_open_admin_port_trusts_no_foreign_page(ports: tuple[httpx.Client, ht
     _, admin, _ = ports
     assert admin.get("/token/ns", headers={"host": "evil.example"}).status_code == 403
     assert admin.post("/token/ns?description=x", headers={"origin": "http://evil.example"}).status_code == 403
+
+
+def test_the_access_log_of_both_ports(
+    ports: tuple[httpx.Client, httpx.Client, Broker], caplog: pytest.LogCaptureFixture
+) -> None:
+    main, admin, _ = ports
+    secret = admin.post("/token/ns?description=x").json()["token"]
+    headers, named = {"x-token": secret}, "tarry.fronts.http.lmstfy.access_log"
+
+    def lines() -> list[str]:
+        found = [record.getMessage() for record in caplog.records if record.name == named]
+        caplog.clear()
+        return found
+
+    with caplog.at_level(logging.INFO, named):
+        assert main.put("/api/ns/q?delay=3", content=b"a", headers=headers).status_code == 201
+        assert lines() == [], "it is off at first"
+        assert admin.post("/accesslog", params={"status": "enable"}).status_code == 200
+        lines()
+        for _ in range(3):  # also those whose headers are known by now
+            assert main.put("/api/ns/q?delay=3", content=b"a", headers=headers).status_code == 201
+        found = lines()
+        assert len(found) == 3 and all(line.startswith("PUT '/api/ns/q?delay=3': 201 after ") for line in found)
+        main.put(f"/api/ns/q?token={secret}&delay=3", content=b"a")
+        main.get("/api/ns/q%0aforged?timeout=0", headers=headers)
+        admin.get("/token/ns")
+        admin.delete(f"/token/ns/{secret}")
+        main.put("/api/ns/q", content=b"a", headers=headers)
+        found = lines()
+        assert [line.partition(" after")[0] for line in found] == [
+            "PUT '/api/ns/q': 201",
+            "GET '/api/ns/q\\nforged?timeout=0': 400",
+            "GET '/token/ns': 200",
+            "DELETE '/token/ns/…': 204",
+            "PUT '/api/ns/q': 401",
+        ]
+        assert not any(secret in line for line in found)
+        assert admin.post("/accesslog", params={"status": "disable"}).status_code == 200
+        lines()
+        main.put("/api/ns/q", content=b"a", headers=headers)
+        assert lines() == []

@@ -43,14 +43,14 @@ def test_each_json_line_stands_for_itself(rest: Rest) -> None:
     ]
     answer = rest.http.post("/v1/topics/orders/batch", content=b"\r\n".join(lines))
     assert answer.status_code == 200
-    told = lines_of(answer)
-    assert [line["row"] for line in told] == list(range(6))
-    assert [line.get("error") for line in told] == [
+    results = lines_of(answer)
+    assert [line["row"] for line in results] == list(range(6))
+    assert [line.get("error") for line in results] == [
         *(None, "invalid_message", "invalid_argument", "delay_too_long", None, "invalid_message")
     ]
-    assert told[0]["id"] == "mine"
+    assert results[0]["id"] == "mine"
     assert (answer.headers["x-tarry-accepted"], answer.headers["x-tarry-refused"]) == ("2", "4")
-    assert rest.http.delete(f"/v1/messages/{told[0]['handle']}").json() == {"outcome": "done"}
+    assert rest.http.delete(f"/v1/messages/{results[0]['handle']}").json() == {"outcome": "done"}
 
 
 def test_many_bad_lines_keep_no_good_one_out(rest: Rest) -> None:
@@ -106,15 +106,15 @@ def test_arrow_in_and_out(rest: Rest) -> None:
 
 def test_a_record_batch_is_scheduled_whole_or_not_at_all(rest: Rest) -> None:
     table = pa.table({"topic": ["a"] * 150 + ["no topic"] + ["a"] * 149, "body": [b""] * 300, "delay_ms": [0] * 300})
-    told = lines_of(rest.http.post("/v1/batch", content=stream_of(table), headers=ARROW))
-    assert ["error" in line for line in told] == [False] * 100 + [True] * 100 + [False] * 100
-    assert "row 150" in told[100]["message"]
+    results = lines_of(rest.http.post("/v1/batch", content=stream_of(table), headers=ARROW))
+    assert ["error" in line for line in results] == [False] * 100 + [True] * 100 + [False] * 100
+    assert "row 150" in results[100]["message"]
 
 
 def test_a_stream_that_breaks_off_says_what_was_accepted(rest: Rest) -> None:
     table = pa.table({"topic": ["a"] * 300, "body": [b"x"] * 300, "delay_ms": [0] * 300})
-    told = lines_of(rest.http.post("/v1/batch", content=stream_of(table)[:-500], headers=ARROW))
-    assert ["error" in line for line in told] == [False] * 200 + [True]
+    results = lines_of(rest.http.post("/v1/batch", content=stream_of(table)[:-500], headers=ARROW))
+    assert ["error" in line for line in results] == [False] * 200 + [True]
 
 
 @pytest.mark.parametrize(

@@ -175,3 +175,50 @@ def test_many_wait_without_a_thread_and_who_has_left_gets_nothing(place: tuple[H
         assert b" 201 " in sock.recv(65536)
     assert b'"data":"eA=="' in all_of(last)
     last.close()
+
+
+def test_requests_whose_headers_came_before(place: tuple[HttpFront, str]) -> None:
+    """They go past the parser: each is answered as by it, and what is only nearly the same is parsed."""
+    front, secret = place
+    line, own = "PUT /api/ns/q?delay=60", "Content-Length: 4"
+    with connect(front) as sock, connect(front) as other:
+
+        def answer_of(data: bytes, at: socket.socket = sock) -> bytes:
+            at.sendall(data)
+            found = b""
+            while b"\r\n\r\n" not in found or not found.endswith((b"}", b"\r\n\r\n")):
+                part = at.recv(65536)
+                assert part, found
+                found += part
+            return found
+
+        first = [answer_of(request(secret, line, own) + b"abcd") for _ in range(3)]
+        assert all(b" 201 " in each for each in first)
+        # Of another connection, and of another target and method.
+        assert b" 201 " in answer_of(request(secret, line, own) + b"efgh", other)
+        assert b" 201 " in answer_of(request(secret, line, own) + b"ijkl", other)
+        job = first[0].partition(b'"job_id":"')[2][:26].decode()
+        assert b'"data":"YWJjZA=="' in answer_of(request(secret, f"GET /api/ns/q/job/{job}", own) + b"none")
+        assert b" 204 " in answer_of(request(secret, f"DELETE /api/ns/q/job/{job}", own) + b"none")
+        assert b" 404 " in answer_of(request(secret, f"GET /api/ns/q/job/{job}", own) + b"none")
+        # The rest of a body that comes later, and two requests in one piece.
+        sock.sendall(request(secret, line, own) + b"mn")
+        assert b" 201 " in answer_of(b"op")
+        both = request(secret, line, own) + b"qrst" + request(secret, line, own) + b"uvwx"
+        sock.sendall(both)
+        found = b""
+        while found.count(b'"job_id"') < 2:
+            found += sock.recv(65536)
+        assert found.count(b" 201 ") == 2
+        # Others' headers are not taken for these.
+        assert b" 401 " in answer_of(request("x" * len(secret), line, own) + b"abcd")
+        assert b" 413 " in answer_of(request(secret, line, "Content-Length: 2000000"), other)
+    with connect(front) as sock:
+        sock.sendall(request(secret, line, own, "Connection: close") + b"abcd")
+        assert b" 201 " in all_of(sock)
+    with connect(front) as sock:
+        for _ in range(2):
+            sock.sendall(request(secret, line, own) + b"abcd")
+            assert b" 201 " in sock.recv(65536)
+        sock.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nA: \x00b\r\n\r\n")
+        assert b" 400 " in all_of(sock)

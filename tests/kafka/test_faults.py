@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +21,9 @@ from tarry.spark.runtime.process import kill_session
 
 from .conftest import World, now_ms
 
-pytestmark = [pytest.mark.kafka, pytest.mark.kafka_slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.kafka, pytest.mark.kafka_slow, pytest.mark.timeout(1200)]
+
+AWAY_S = 60.0
 
 
 class Process:
@@ -49,7 +51,7 @@ class Process:
         lines = self._out.read_bytes().splitlines()
         return dict(json.loads(lines[-1])) if lines else {}
 
-    def wait(self, done: Any, timeout_s: float = 120) -> dict[str, Any]:
+    def wait(self, done: Any, timeout_s: float = 300) -> dict[str, Any]:
         deadline = time.monotonic() + timeout_s
         while not (now := self.status()) or not done(now):
             assert self._process is not None
@@ -129,14 +131,28 @@ def send(world: World, first: int, rows: int, due_ms: int, spread_ms: int) -> No
     world.flush()
 
 
-def check(world: World, rows: int) -> None:
-    got = world.values(rows, timeout_s=120)
+def check(world: World, rows: int, timeout_s: float = 120) -> None:
+    got = world.values(rows, timeout_s=timeout_s)
     last = rows
     world.send(b"%d" % last, key=b"k")
     world.flush()
     got = world.values(rows + 1, timeout_s=60)
     assert len(got) - len(set(got)) == 0, f"{len(got) - len(set(got))} twice"
     assert {int(v or b"") for v in got} == set(range(rows + 1))
+
+
+def goes_on_after(
+    kill: Callable[[Process], None], world: World, *more: str, rows: int, delay_ms: int, spread_ms: int
+) -> None:
+    """A relay that is killed once while it delivers loses nothing."""
+    with process(world, *more) as relay:
+        relay.wait(reads)
+        send(world, 0, rows, now_ms() + delay_ms, spread_ms)
+        relay.wait(lambda now: now["counts"].get("delivered", 0) > 0)
+        kill(relay)
+        relay.start()
+        check(world, rows)
+        assert relay.stop() == 0
 
 
 def test_kill_9_of_the_driver(world: World) -> None:
@@ -176,18 +192,11 @@ def test_kill_9_of_tasks(world: World) -> None:
 
 def test_kill_9_of_the_driver_alone(world: World) -> None:
     """Its tasks may live on for a moment, beside those of the next driver, which take their ids over."""
-    with process(world) as relay:
-        relay.wait(reads)
-        send(world, 0, 20_000, now_ms() + 1_000, 10_000)
-        relay.wait(lambda now: now["counts"].get("delivered", 0) > 0)
-        relay.kill_alone()
-        relay.start()
-        check(world, 20_000)
-        assert relay.stop() == 0
+    goes_on_after(Process.kill_alone, world, rows=20_000, delay_ms=1_000, spread_ms=10_000)
 
 
 def test_the_store_is_away(world: World) -> None:
-    """Nothing can be read there or written for a while: the relay waits, says so, and goes on by itself."""
+    """Nothing can be read there or written for a minute: the relay waits, says so, and goes on by itself."""
     there, away = world.directory / "there", world.directory / "away"
     there.mkdir()
     place = Path(world.settings.store)
@@ -198,11 +207,14 @@ def test_the_store_is_away(world: World) -> None:
         relay.wait(lambda now: now["counts"].get("delivered", 0) > 0)
         place.rename(away)  # a link to nowhere is what nobody can make a directory of
         place.symlink_to(world.directory / "nowhere")
+        since = time.monotonic()
         send(world, 10_000, 5_000, now_ms() + 500, 3_000)
         relay.wait(lambda now: now["deliver"]["error"] and now["schedule"]["error"])
+        relay.wait(lambda _: time.monotonic() - since >= AWAY_S)
         place.unlink()
         away.rename(place)
-        check(world, 15_000)
+        # By then the pause between two attempts has grown to half a minute or more.
+        check(world, 15_000, 240)
         relay.wait(lambda now: runs(now) and not now["deliver"]["error"])
         assert relay.stop() == 0
 
@@ -259,14 +271,8 @@ def test_a_herd(world: World, tmp_path: Path) -> None:
 def test_a_store_on_s3(world: World, s3_uri: str) -> None:
     """The same with a store on object storage, and a kill -9 of the driver."""
     world.settings = replace(world.settings, store=s3_uri)
-    with process(world, "--set", "compact_interval_ms=2000") as relay:
-        relay.wait(reads)
-        send(world, 0, 4_000, now_ms() + 4_000, 12_000)
-        relay.wait(lambda now: now["counts"].get("delivered", 0) > 0)
-        relay.kill()
-        relay.start()
-        check(world, 4_000)
-        assert relay.stop() == 0
+    more = ("--set", "compact_interval_ms=2000")
+    goes_on_after(Process.kill, world, *more, rows=4_000, delay_ms=4_000, spread_ms=12_000)
 
 
 def test_wrong_usage_is_one_line() -> None:

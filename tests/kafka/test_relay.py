@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.rest]
 
+START_S = 180.0
+"""The first relay of a run waits for Spark's first Python processes, too, which may have little of a processor."""
+
 
 def header(message: Any, name: str) -> bytes | None:
     return dict(message.headers() or []).get(name)
@@ -38,7 +41,7 @@ def test_all_ways_through(spark: SparkSession, world: World) -> None:
     world.make(fixed, f"{fixed}-due", other)
     with world.relaying(spark) as relay:
         # What is due when it is read cannot be cancelled any more: so not before the relay reads.
-        wait_until(partial(_reads, relay))
+        wait_until(partial(_reads, relay), START_S, relay.status.as_dict)
         before = now_ms()
         own = [("trace", b"\xff\x00"), ("trace", None), ("tenant", b"a")]
         world.send(b"plain", own, key=b"\xfe key", timestamp=before - 5)
@@ -149,7 +152,7 @@ def test_exactly_once_when_a_query_dies(
         crash_once(monkeypatch, RelayStore, "commit_records", after=False, when=_has_records),
     ]
     with world.relaying(spark, in_process) as relay:
-        wait_until(partial(_reads, relay))
+        wait_until(partial(_reads, relay), START_S, relay.status.as_dict)
         expected = many(world, 600, now_ms() + 8_000)
         got = world.values(600)
         wait_until(lambda: _restarts(relay) == [2, 1])
@@ -171,7 +174,7 @@ def test_exactly_once_when_all_dies(
     """One shard of a batch has committed its transaction, or not, when the whole relay ends."""
     _pause(monkeypatch, 3_600.0)
     with world.relaying(spark, in_process) as relay:
-        wait_until(partial(_reads, relay))
+        wait_until(partial(_reads, relay), START_S, relay.status.as_dict)
         crashed = crash_once(monkeypatch, KafkaWriter, "commit", after=after, when=partial(_is_of, query))
         expected = many(world, 600, now_ms() + 8_000)
         wait_until(lambda: 1 in _restarts(relay))
@@ -193,7 +196,7 @@ def test_other_settings_in_the_middle_of_a_batch(
     """A batch that is half done cannot be divided otherwise: refused, until the former settings have finished it."""
     _pause(monkeypatch, 3_600.0)
     with world.relaying(spark) as relay:
-        wait_until(partial(_reads, relay))
+        wait_until(partial(_reads, relay), START_S, relay.status.as_dict)
         crash_once(monkeypatch, RelayStore, "commit_records", after=False, when=_has_records)
         expected = many(world, 300, now_ms() + 5_000)
         wait_until(lambda: _restarts(relay)[0] == 1)
@@ -210,7 +213,7 @@ def test_one_task_follows_another(spark: SparkSession, world: World) -> None:
     """Tasks of a second, so that each is followed by the next in the middle of the work: nothing fails by that."""
     world.running = replace(world.running, deliver_batch_ms=1_000)
     with world.relaying(spark, in_process) as relay:
-        wait_until(partial(_reads, relay))
+        wait_until(partial(_reads, relay), START_S, relay.status.as_dict)
         expected = many(world, 400, now_ms() + 6_000)
         got = world.values(400)
         world.send(b"the last", key=b"k")

@@ -6,8 +6,7 @@ import asyncio
 import itertools
 import logging
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import grpc
@@ -16,6 +15,7 @@ import pytest
 from loopgrpc import Call, Limits
 from tests.loopgrpc.certificates import Certificate
 from tests.loopgrpc.serving import Served, in_thread
+from tests.waiting import wait_until
 
 WITHOUT_RETRIES = (("grpc.enable_retries", 0), ("grpc.max_receive_message_length", -1))
 
@@ -34,13 +34,6 @@ def channel(served: Served) -> Iterator[grpc.Channel]:
 
 def unary(channel: grpc.Channel, method: str):
     return channel.unary_unary(f"/test.Test/{method}")
-
-
-def until(what: Callable[[], bool]) -> None:
-    end = time.monotonic() + 20
-    while not what():
-        assert time.monotonic() < end, "in vain"
-        time.sleep(0.005)
 
 
 def failed(error: pytest.ExceptionInfo[grpc.RpcError]) -> tuple[grpc.StatusCode, str]:
@@ -94,9 +87,9 @@ def test_a_promise_that_nobody_waits_for_any_more(channel: grpc.Channel, served:
 
     before = len(calls())
     waiting = channel.unary_stream("/test.Test/PromisedPiece")(b"x")
-    until(lambda: len(calls()) > before)
+    wait_until(lambda: len(calls()) > before)
     waiting.cancel()
-    until(lambda: calls()[-1].cancelled)
+    wait_until(lambda: calls()[-1].cancelled)
     served.loop.call_soon_threadsafe(service.pieces[-1].set_result, b"late")
     assert unary(channel, "Echo")(b"on") == b"on"
 
@@ -191,7 +184,7 @@ def test_a_deadline_ends_the_call_and_its_handler(channel: grpc.Channel, served:
     with pytest.raises(grpc.RpcError) as error:
         unary(channel, "Wait")(b"", timeout=0.2)
     assert error.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
-    until(lambda: len(served.service.cancelled) > before)
+    wait_until(lambda: len(served.service.cancelled) > before)
     assert served.service.calls[-1].cancelled
 
 
@@ -199,26 +192,26 @@ def test_cancelling_reaches_the_handler(channel: grpc.Channel, served: Served) -
     before = len(served.service.cancelled)
     seen = len(served.service.calls)
     call = unary(channel, "Wait").future(b"")
-    until(lambda: len(served.service.calls) > seen)
+    wait_until(lambda: len(served.service.calls) > seen)
     call.cancel()
-    until(lambda: len(served.service.cancelled) > before)
+    wait_until(lambda: len(served.service.cancelled) > before)
     stream = channel.unary_stream("/test.Test/Endless")(b"x")
     next(stream)
     stream.cancel()
-    until(lambda: served.service.cancelled[-1] == "Endless")
+    wait_until(lambda: served.service.cancelled[-1] == "Endless")
 
 
 def test_a_slow_reader_makes_its_handler_wait_and_nobody_else(channel: grpc.Channel, served: Served) -> None:
     served.service.yielded = 0
     slow = channel.unary_stream("/test.Test/Endless")(bytes(100_000))
     next(slow)
-    until(lambda: _is_still(served))
+    wait_until(lambda: _is_still(served))
     assert served.service.yielded * 100_000 < 64 << 20
     assert unary(channel, "Echo")(b"beside it") == b"beside it"
     before = served.service.yielded
     for _ in range(before):
         next(slow)
-    until(lambda: served.service.yielded > before)
+    wait_until(lambda: served.service.yielded > before)
     slow.cancel()
 
 
@@ -251,10 +244,10 @@ def test_more_calls_than_there_may_be_wait_in_the_client() -> None:
 def test_a_stop_with_grace_lets_calls_end_and_refuses_new_ones() -> None:
     with in_thread() as served, grpc.insecure_channel(served.address, options=WITHOUT_RETRIES) as channel:
         running = unary(channel, "Wait").future(b"let me end")
-        until(lambda: served.service.release is not None)
+        wait_until(lambda: served.service.release is not None)
         with ThreadPoolExecutor(1) as pool:
             stopping = pool.submit(served.do, lambda: served.server.stop(30))
-            until(lambda: any(usage.draining for usage in served.server.usage()))
+            wait_until(lambda: any(usage.draining for usage in served.server.usage()))
             with pytest.raises(grpc.RpcError) as error:
                 unary(channel, "Echo")(b"too late")
             assert error.value.code() is grpc.StatusCode.UNAVAILABLE
@@ -269,7 +262,7 @@ def test_a_stop_with_grace_lets_calls_end_and_refuses_new_ones() -> None:
 def test_when_grace_is_over_calls_are_cancelled() -> None:
     with in_thread() as served, grpc.insecure_channel(served.address, options=WITHOUT_RETRIES) as channel:
         running = unary(channel, "Wait").future(b"")
-        until(lambda: served.service.release is not None)
+        wait_until(lambda: served.service.release is not None)
         served.do(lambda: served.server.stop(0))
         assert isinstance(running.exception(), grpc.RpcError)
         assert served.service.cancelled == ["Wait"]

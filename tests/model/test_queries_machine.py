@@ -90,12 +90,12 @@ class QueriesMachine(ChangesMachine):
 
     @rule()
     def next_due(self) -> None:
-        told = {entry.topic: entry for entry in self.broker.pending()}
+        entries = {entry.topic: entry for entry in self.broker.pending()}
         for topic in TOPICS:
             mine = [m.due_ms for m in self.must_be_pending().values() if m.topic == topic]
             if not mine:
                 continue
-            entry = told[topic]
+            entry = entries[topic]
             assert entry.pending >= len(mine)
             assert entry.next_due_ms is not None
             assert entry.next_due_ms <= min(mine)

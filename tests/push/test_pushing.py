@@ -73,8 +73,8 @@ def test_a_failure_comes_again_with_the_same_id(broker: Broker) -> None:
         wait_until(lambda: settled(broker) and len(receiver.got) == 3)
         assert [got.attempt for got in receiver.got] == [1, 2, 3]
         assert len({got.headers["webhook-id"] for got in receiver.got}) == 1
-        told = [(a.attempt, a.status, a.outcome, a.answer) for a in broker.push_attempts(id="m")]
-        assert told == [(3, 200, "pushed", "thanks"), (2, 500, "failed", "not today"), (1, 500, "failed", "not today")]
+        shown = [(a.attempt, a.status, a.outcome, a.answer) for a in broker.push_attempts(id="m")]
+        assert shown == [(3, 200, "pushed", "thanks"), (2, 500, "failed", "not today"), (1, 500, "failed", "not today")]
         assert [a.attempt for a in broker.push_attempts("s", failed=True, limit=1)] == [2]
         assert broker.push_attempts(id="another") == []
 
@@ -188,9 +188,9 @@ def test_secrets_are_shown_once_and_rotate(broker: Broker) -> None:
         assert changed.secret is None
         rotated = broker.set_push("s", rotate=True)
         assert rotated.secret not in (None, first)
-        for told in (changed, broker.push_info("s"), *broker.push_subscriptions()):
-            assert "hidden" not in repr(told) and first not in repr(told) and str(rotated.secret) not in repr(told)
-            assert told.url.endswith("/hook?…")
+        for shown in (changed, broker.push_info("s"), *broker.push_subscriptions()):
+            assert "hidden" not in repr(shown) and first not in repr(shown) and str(rotated.secret) not in repr(shown)
+            assert shown.url.endswith("/hook?…")
         assert "hidden" not in repr(broker.push.all()) and first not in repr(broker.push.all())
         broker.schedule("t", b"{}")
         wait_until(lambda: receiver.got)

@@ -64,8 +64,8 @@ def test_the_command(served: Broker, capsys: Captured, tmp_path: Path) -> None:
         assert [i["name"] for i in data_of(capsys, "push", "list")] == ["s"]
         assert data_of(capsys, "push", "list", "other") == []
         assert "the answer was 500" in out_of(capsys, "push", "list")
-        told = data_of(capsys, "push", "attempts", "--id", "m")
-        assert [(a["name"], a["attempt"], a["status"], a["answer"]) for a in told] == [
+        shown = data_of(capsys, "push", "attempts", "--id", "m")
+        assert [(a["name"], a["attempt"], a["status"], a["answer"]) for a in shown] == [
             ("s", 2, 204, ""),
             ("s", 1, 500, "why not"),
         ]
@@ -82,8 +82,8 @@ def test_a_test_by_hand(served: Broker, capsys: Captured) -> None:
         data_of(capsys, "push", "add", "s", "t", receiver.url)
         assert "pushed: 202 after" in out_of(capsys, "push", "test", "s")
         receiver.behave = lambda _: Reply(500)
-        [told] = data_of(capsys, "push", "test", "s", code=ExitCode.NOT_DONE)
-        assert (told["status"], told["attempt"]) == (500, 0)
+        [shown] = data_of(capsys, "push", "test", "s", code=ExitCode.NOT_DONE)
+        assert (shown["status"], shown["attempt"]) == (500, 0)
 
 
 @pytest.mark.parametrize(

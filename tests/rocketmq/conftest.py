@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,16 +12,9 @@ from tarry.fronts.rocketmq import RocketMQFront
 from tests import rocketmq_place
 from tests.faults import FaultyFiles
 from tests.rocketmq.rpc import Rpc
+from tests.waiting import wait_until
 
 WAIT_S = 15
-
-
-def until(what: Callable[[], bool]) -> None:
-    """Wait for what happens by itself, and soon."""
-    end = time.monotonic() + WAIT_S
-    while not what():
-        assert time.monotonic() < end, "in vain"
-        time.sleep(0.02)
 
 
 class Disk(FaultyFiles):
@@ -43,7 +35,7 @@ class Place(rocketmq_place.Place[RocketMQFront, Rpc]):
 
     def wait_for_receives(self, count: int, topic: str = "orders", group: str = "g") -> None:
         """Until so many receives wait for messages of a group."""
-        until(lambda: self.front.waiting_receives(topic, group) == count)
+        wait_until(lambda: self.front.waiting_receives(topic, group) == count)
 
 
 @pytest.fixture

@@ -12,8 +12,9 @@ from tarry.fronts.rocketmq import RocketMQFront
 from tarry.fronts.rocketmq.v5 import clients
 from tarry.fronts.rocketmq.v5.routes import QUEUES
 from tarry.testing import TestBroker, open_broker
-from tests.rocketmq.conftest import Place, until
+from tests.rocketmq.conftest import Place
 from tests.rocketmq.rpc import Code, Rpc, consumer, producer, receive_request, res, s
+from tests.waiting import wait_until
 
 WAIT_S = 15
 
@@ -57,7 +58,7 @@ def test_a_push_consumers_messages_stay_its_own(tmp_path: Path, monkeypatch: pyt
         for _ in range(4):
             broker.advance(clients.LEASE_MS / 2000)
             renewed_ms = broker.clock.now_ms() + clients.LEASE_MS
-            until(lambda: leased_until_ms(broker, "M") == renewed_ms)  # noqa: B023  it is called at once
+            wait_until(lambda: leased_until_ms(broker, "M") == renewed_ms)  # noqa: B023  it is called at once
         assert other.receive("orders", "g", push=True, wait_s=0) == []
         assert one.ack("orders", "g", got).status.code == Code.OK
         stream.close()

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from tarry.api.operations import SetGroup
-from tests.rocketmq.conftest import WAIT_S, Place, until
+from tests.rocketmq.conftest import WAIT_S, Place
 from tests.rocketmq.rpc import Code, RefusedError, Rpc, consumer, d, message, now_ms, receive_request, res, s
+from tests.waiting import wait_until
 
 
 def test_what_is_sent_arrives(rpc: Rpc) -> None:
@@ -203,7 +204,7 @@ def test_a_client_may_give_a_message_up(rpc: Rpc, place: Place) -> None:
     )
     assert rpc.ask("ForwardMessageToDeadLetterQueue", request).status.code == Code.OK
     assert rpc.ask("ForwardMessageToDeadLetterQueue", request).status.code == Code.INVALID_RECEIPT_HANDLE
-    until(lambda: place.broker.group_info("orders", "g").dead == 1)
+    wait_until(lambda: place.broker.group_info("orders", "g").dead == 1)
 
 
 def test_order_within_a_message_group(rpc: Rpc, place: Place) -> None:
@@ -344,9 +345,9 @@ def test_pulling_by_offsets(rpc: Rpc) -> None:
 
 def test_settings_tell_all_that_clients_need(rpc: Rpc, place: Place) -> None:
     stream = rpc.telemetry(consumer("nobody", "orders"))
-    told = stream.next()
-    settings = told.settings
-    assert told.status.code == Code.OK
+    answer = stream.next()
+    settings = answer.settings
+    assert answer.status.code == Code.OK
     assert (settings.backoff_policy.max_attempts, len(settings.backoff_policy.customized_backoff.next)) == (17, 16)
     assert [step.ToSeconds() for step in settings.backoff_policy.customized_backoff.next][:3] == [10, 30, 60]
     assert settings.subscription.receive_batch_size > 0

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from tarry.fronts.rocketmq.v5.service import NAME
-from tests.rocketmq.conftest import WAIT_S, Place, until
+from tests.rocketmq.conftest import WAIT_S, Place
 from tests.rocketmq.rpc import Code, RefusedError, Rpc, consumer, d, message, now_ms, producer, res, s, signed
+from tests.waiting import wait_until
 
 FULL = b"x" * (4 << 20)
 QUARTERS = {"properties": {"p" * (4 << 10): "x" * (4 << 10)}, "keys": ["k" * (4 << 10)]}
@@ -263,7 +264,7 @@ def test_a_full_disk(serve: Callable[..., Place]) -> None:
 
     assert not is_refused()
     place.disk.free = 0
-    until(is_refused)
+    wait_until(is_refused)
     assert [m.body for m in rpc.receive("orders", "g", most=1000)] == accepted
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 LONG = pytest.mark.skipif(os.environ.get("SPARK_CLUSTER_TEST") != "1", reason="slow: make spark-cluster")
 """Of tests for which `make test` has no time."""
 ROOT = Path(__file__).parents[2]
-PATIENCE_S = 90.0
+PATIENCE_S = 180.0
 FAR_MS = 86_400_000
 SETTINGS: dict[str, str | int] = {"pipeline": "off", "checkpoint_interval_ms": 50, "disk_free_bytes_min": 0}
 

@@ -22,7 +22,7 @@ from typing import Any
 
 from tarry.demo.broker_process import BrokerProcess
 
-MEET_S = 60.0
+MEET_S = 180.0
 POINTS = ("reserved", "staged", "asked", "committing", "published", "announced", "committed")
 """In the order in which a job passes them; "staged" only where the broker writes the files."""
 
@@ -51,7 +51,7 @@ class FailingBroker(BrokerProcess):
         (self.faults / fault).unlink(missing_ok=True)
 
     @contextmanager
-    def restarted(self, patience_s: float = 60.0) -> Iterator[None]:
+    def restarted(self, patience_s: float = 180.0) -> Iterator[None]:
         """Started again as soon as it has died, which it does in the block."""
         process = self._process
         assert process is not None
@@ -124,10 +124,10 @@ def instrument(directory: Path) -> None:
 
     put, commit = staging.put, bulk.Bulk.commit
 
-    def put_if_there_is_room(*arguments: Any) -> str:
+    def put_if_there_is_room(*arguments: Any, **named: Any) -> Any:
         if (directory / "full").exists():
             raise OSError(errno.ENOSPC, "No space left on device (injected)")
-        return put(*arguments)
+        return put(*arguments, **named)
 
     def commit_together(self: bulk.Bulk, number: int, *arguments: Any) -> Any:
         meet(directory, number)

@@ -17,10 +17,10 @@ from .exactness import LONG
 
 __all__ = ["kafka", "world"]
 
-pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.rest, LONG, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.rest, LONG, pytest.mark.timeout(1800)]
 
 WAVE = 15_000
-PATIENCE_S = 300.0
+PATIENCE_S = 600.0
 CORES = 8
 """Of each worker, in name: Spark takes its word. One worker has slots enough for the relay when the other is lost."""
 

@@ -6,6 +6,7 @@ import errno
 import shutil
 import sqlite3
 from collections import Counter
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -28,6 +29,7 @@ from tarry.base.errors import (
     InvalidArgumentError,
     InvalidMessageError,
     NotFoundError,
+    TarryError,
     UnavailableError,
 )
 from tarry.base.message import Kind
@@ -206,6 +208,27 @@ def test_a_kill_after_the_commit(bench: Bench, moment: int) -> None:
     assert bench.pending() == 0
 
 
+def raising(error: TarryError) -> Callable[..., Any]:
+    """What can only fail."""
+
+    def fails(*_: object) -> None:
+        raise error
+
+    return fails
+
+
+def has_no_answer(store: Any, monkeypatch: pytest.MonkeyPatch, *, took_place: bool) -> None:
+    """Commits of bulk jobs fail, after they took place or before."""
+    commit = store.commit_bulk
+
+    def fails(*arguments: Any) -> None:
+        if took_place:
+            commit(*arguments)
+        raise UnavailableError("no answer (injected)")
+
+    monkeypatch.setattr(store, "commit_bulk", fails)
+
+
 @pytest.mark.parametrize("took_place", [False, True])
 @pytest.mark.parametrize("doubt", ["the store is away", "the disk is full"])
 def test_a_commit_of_which_the_outcome_is_in_doubt(
@@ -213,22 +236,13 @@ def test_a_commit_of_which_the_outcome_is_in_doubt(
 ) -> None:
     """Nobody can say at once whether the store has it, or write that it has not. Nothing is told before."""
     parts = bench.broker.components
-    commit = parts.store.commit_bulk
-
-    def fails(*arguments: Any) -> None:
-        if took_place:
-            commit(*arguments)
-        raise UnavailableError("no answer (injected)")
-
-    def refuses(*_: object) -> None:
-        raise DiskFullError("the disk is full (injected)") if doubt == "the disk is full" else UnavailableError("away")
-
-    monkeypatch.setattr(parts.store, "commit_bulk", fails)
-    monkeypatch.setattr(
-        *((parts.jobs, "reopen") if doubt == "the disk is full" else (parts.store, "bulk_number")), refuses
-    )
-    told = doubt == "the disk is full" and took_place
-    if told:
+    has_no_answer(parts.store, monkeypatch, took_place=took_place)
+    if doubt == "the disk is full":
+        monkeypatch.setattr(parts.jobs, "reopen", raising(DiskFullError("the disk is full (injected)")))
+    else:
+        monkeypatch.setattr(parts.store, "bulk_number", raising(UnavailableError("away (injected)")))
+    is_known = doubt == "the disk is full" and took_place
+    if is_known:
         bench.load("j", [T0 + 5, T0 + 60_000])
     else:
         with pytest.raises((DiskFullError, UnavailableError)):
@@ -252,19 +266,9 @@ def test_a_commit_of_which_the_outcome_is_in_doubt(
 def test_a_commit_while_that_of_another_is_in_doubt(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, took_place: bool, crash: bool
 ) -> None:
-    parts = bench.broker.components
-    commit = parts.store.commit_bulk
-
-    def fails(*arguments: Any) -> None:
-        if took_place:
-            commit(*arguments)
-        raise UnavailableError("no answer (injected)")
-
-    def refuses(*_: object) -> None:
-        raise UnavailableError("away (injected)")
-
-    monkeypatch.setattr(parts.store, "commit_bulk", fails)
-    monkeypatch.setattr(parts.store, "bulk_number", refuses)
+    store = bench.broker.components.store
+    has_no_answer(store, monkeypatch, took_place=took_place)
+    monkeypatch.setattr(store, "bulk_number", raising(UnavailableError("away (injected)")))
     with pytest.raises(UnavailableError):
         bench.load("j", [T0 + 5])
     monkeypatch.undo()
@@ -277,20 +281,13 @@ def test_a_commit_while_that_of_another_is_in_doubt(
 
 
 def test_a_broker_starts_on_a_full_disk_with_a_commit_in_doubt(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuses(*_: object) -> None:
-        raise UnavailableError("away (injected)")
-
-    parts = bench.broker.components
-    monkeypatch.setattr(parts.store, "commit_bulk", refuses)
-    monkeypatch.setattr(parts.store, "bulk_number", refuses)
+    store = bench.broker.components.store
+    for method in ("commit_bulk", "bulk_number"):
+        monkeypatch.setattr(store, method, raising(UnavailableError("away (injected)")))
     with pytest.raises(UnavailableError):
         bench.load("j", [T0 + 5])
     monkeypatch.undo()
-
-    def full(*_: object) -> None:
-        raise DiskFullError("the disk is full (injected)")
-
-    monkeypatch.setattr(Jobs, "reopen", full)
+    monkeypatch.setattr(Jobs, "reopen", raising(DiskFullError("the disk is full (injected)")))
     bench.kill()
     assert bench.pending() == 0
     monkeypatch.undo()

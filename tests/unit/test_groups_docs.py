@@ -13,11 +13,11 @@ PAGE = (Path(__file__).parents[2] / "docs" / "delivery-groups.md").read_text()
 
 
 def test_the_table_of_states_is_the_one_that_is_used() -> None:
-    told: dict[tuple[State, Event], State] = {}
+    documented: dict[tuple[State, Event], State] = {}
     for state, moves in re.findall(r"^\| ([A-Z]+) \| (.*→.*) \|$", PAGE, re.MULTILINE):
         for event, following in re.findall(r"([A-Z_]+) → ([A-Z]+)", moves):
-            told[State[state], Event[event]] = State[following]
-    assert told == TABLE
+            documented[State[state], Event[event]] = State[following]
+    assert documented == TABLE
 
 
 def test_the_defaults_are_told() -> None:

@@ -8,11 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.unit.test_queue_log import NOW, Box
 
 from tarry.base.errors import IllegalTransitionError
 from tarry.groups.copies import RETRY_MS, ROWS_MAX, CopiesUnderWay
-from tarry.groups.leases import Holder, Leases
+from tarry.groups.leases import FEW_ROWS, Holder, Leases
 from tarry.groups.order import Order
 from tarry.groups.states import Event, State
 from tarry.groups.upcoming import Rows, Upcoming
@@ -87,6 +89,22 @@ def test_a_lease_ends_row_by_row_and_by_the_table() -> None:
     assert (holder.held, leases.rows, list(leases)) == (0, 0, [])
     with pytest.raises(IllegalTransitionError):
         leases.open(holder, column(1), np.array([State.ACKED], np.int8), ones(1), None, 5)
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 12)), max_size=FEW_ROWS))
+def test_a_few_rows_are_found_as_many_are(asked: list[tuple[int, int]]) -> None:
+    holder, leases = Holder(prefetch=99, lease_ms=1000, since_ms=0), Leases(itertools.count(1))
+    for offsets in (column(0, 1, 2), column(3, 5, 9), column(4, 6, 7, 8)):
+        leases.open(holder, offsets, State.READY, ones(len(offsets)), None, 100)
+    [(lease, at)] = leases.find(column(2), column(5))
+    leases.end(lease, at, Event.ACK)
+    beside = [(77, offset) for offset in range(FEW_ROWS + 1)]  # of a lease that there never was
+    found = []
+    for rows in (asked, [*asked, *beside]):
+        numbers, offsets = column(*(number for number, _ in rows)), column(*(offset for _, offset in rows))
+        by_lease = leases.find(numbers, offsets)
+        found.append(sorted((lease.number, lease.offsets[at].tolist()) for lease, at in by_lease))
+    assert found[0] == found[1]
 
 
 def test_what_settled_leases_leave_behind_is_bounded() -> None:

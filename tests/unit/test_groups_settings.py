@@ -35,8 +35,8 @@ def test_settings_are_kept_and_told(tmp_path: Path) -> None:
         info = broker.group_info("a", broker.group("a", "g").name)
         assert (info.retry, info.tries, info.inflight_max, info.filter) == ("fixed 250ms", 16, 0, "*")
         assert (info.ordered, info.paused, info.lease_ms, info.start) == (False, False, 9000, "earliest")
-        told = broker.set_group("a", "h", **ALL)
-        assert {name: getattr(told, name) for name in ALL} == ALL
+        info = broker.set_group("a", "h", **ALL)
+        assert {name: getattr(info, name) for name in ALL} == ALL
         broker.set_group("a", "h", tries=6)
         broker.set_topic("a", late="dead", lateness_ms_max=5000)
     with open_broker(tmp_path, clock=clock) as broker:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import random
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from tests.groups import ids
+from tests.waiting import wait_until
 
 from tarry.base.config import Config
 from tarry.base.errors import ClosedError, NotFoundError, StaleLeaseError
@@ -32,13 +32,6 @@ def broker(tmp_path: Path) -> Broker:
 def schedule(broker: Broker, names: list[str], **columns: list[str]) -> None:
     rows = {"topic": ["a"] * len(names), "delay_ms": [0] * len(names), "body": [b"x"] * len(names), "id": names}
     broker.schedule_batch(pa.record_batch({**rows, **columns}))
-
-
-def until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < end, "it never came to that"
-        time.sleep(0.01)
 
 
 def run(*works: Callable[[], None]) -> None:
@@ -88,7 +81,7 @@ def test_poison_that_every_consumer_fails_ends_among_the_dead(broker: Broker) ->
     with broker:
         run(produce, consume, consume, consume)
         expected = {n for n in names if int(n) % 3 == 0}
-        until(lambda: broker.group_info("a", "g").dead == len(expected))
+        wait_until(lambda: broker.group_info("a", "g").dead == len(expected))
         assert set(ids(broker.dead_letters("a", "g", limit=1000))) == expected
         assert set(attempts.values()) == {3}
         assert acked == Counter(set(names) - expected), "each once"
@@ -125,7 +118,7 @@ def test_seeking_while_messages_are_copied_to_the_dead_letters(broker: Broker) -
     with broker:
         run(fail, fail, seek)
         broker.set_group("a", "g", tries=0)
-        until(lambda: broker.group_info("a", "g").burying == 0)
+        wait_until(lambda: broker.group_info("a", "g").burying == 0)
         assert broker.seek("a", "g", "earliest") == 300
         consumer, seen = broker.subscribe("a", "g"), set()
         while len(seen) < 300:
@@ -193,7 +186,7 @@ def test_consumers_of_a_paused_or_full_group_wake_when_they_may(broker: Broker) 
         schedule(broker, ["o"])
         waiting = threading.Thread(target=lambda: got.append(one.fetch(5, WAIT_S)))
         waiting.start()
-        until(lambda: broker.group_info("a", "g").ready == 1)
+        wait_until(lambda: broker.group_info("a", "g").ready == 1)
         assert waiting.is_alive()
         broker.resume("a", "g")
         waiting.join(WAIT_S)

@@ -29,7 +29,7 @@ WINDOWS = st.builds(Window, st.builds(Key, DUE, SEQ), st.builds(Key, st.integers
 def filled(frames: list[list[int]]) -> tuple[ActiveIndex, list[Key]]:
     index, rows, seq = ActiveIndex(BASE), list[Key](), BASE
     for number, due in enumerate(frames):
-        index.add(seq, 32 + 100 * number, np.array(due, np.int64))
+        index.add(seq, 32 + 100 * number, np.array(due, np.int64), min(due), max(due))
         rows += [Key(d, seq + i) for i, d in enumerate(due)]
         seq += len(due)
     return index, rows

@@ -271,13 +271,13 @@ def test_the_documented_metrics_are_those_there_are(served: Served) -> None:
     b.set_pipeline_status({"supervisor": {"state": "running", "restarts": 0}, "reported_ms": 0})
     _, body = served.request()
     kinds = {f.name: f for f in text_string_to_metric_families(body.decode()) if f.name.startswith("tarry_")}
-    told = {n if f.type != "counter" else f"{n}_total": f.type for n, f in kinds.items()}
+    shown = {n if f.type != "counter" else f"{n}_total": f.type for n, f in kinds.items()}
     text = (Path(__file__).parents[2] / "docs/operations.md").read_text()
     table = re.findall(r"^\| (`tarry_.*?) \| (counter|gauge|histogram) \|", text, re.MULTILINE)
     documented = {
         name: kind for names, kind in table for name in re.findall(r"`(tarry_[a-z_]+)(?:\{[a-z,]*\})?`", names)
     }
-    assert documented == told
+    assert documented == shown
     for expression in re.findall(r"^ +expr: (.*)$", text, re.MULTILINE):
         for name in re.findall(r"tarry_[a-z_]+", expression):
-            assert name.removesuffix("_bucket") in told
+            assert name.removesuffix("_bucket") in shown

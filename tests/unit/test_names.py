@@ -14,14 +14,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.crash.tools import World
+from tests.examples import examples
 
+from tarry.api.admission import Limits, admit, key_policies
 from tarry.api.outcome import Outcome
 from tarry.base import descriptors
+from tarry.base.bulk import SEQ_MIN
 from tarry.base.errors import ClosedError, DiskFullError, InvalidArgumentError, InvalidMessageError, KeyExistsError
-from tarry.base.message import SCHEMA
+from tarry.base.message import SCHEMA, UNNUMBERED
+from tarry.broker.commands.register_keys import RegisterKeys
+from tarry.broker.commands.schedule_named import ScheduleNamed
+from tarry.intake import NO_ROWS, Submission
 from tarry.log.files import OsFiles
 from tarry.names import Registry, database, digest_of_id, name_of_key
-from tarry.names.encoding import ID, name_of_id
+from tarry.names.encoding import ID, MARK, META, name_of_id
 from tarry.testing import TestBroker, open_broker
 
 
@@ -288,6 +294,101 @@ def test_applying_again_changes_nothing(
     assert once.cancelled_mask(due, seq).tolist() == twice.cancelled_mask(due, seq).tolist() == expected
     for each in (once, twice, backwards):
         each.close()
+
+
+PRODUCED = st.lists(
+    st.lists(
+        st.lists(
+            st.fixed_dictionaries(
+                {
+                    "topic": st.sampled_from(["t", "u"]),
+                    "id": st.none() | st.sampled_from(["1", "2", "é" * 40]) | st.text(max_size=3),
+                    "key": st.none() | st.none() | st.sampled_from(["a", "b"]),
+                    "body": st.just(b""),
+                    "delay_ms": st.integers(1, 50),
+                    "properties": st.sampled_from([None, {"colour": "red"}]),
+                    "repeat": st.none() | st.none() | st.just('{"every": 3600000}'),
+                    "on_key": st.sampled_from(["replace", "keep", "refuse"]),
+                }
+            ),
+            min_size=1,
+            max_size=4,
+        ),
+        min_size=1,
+        max_size=3,
+    ),
+    min_size=1,
+    max_size=4,
+)
+"""Rounds of the intake's writer: submissions of rows."""
+
+
+@settings(max_examples=examples(30))
+@given(PRODUCED, st.sampled_from([20, 30]))
+def test_what_was_decided_is_registered_as_its_rows_are(
+    tmp_path_factory: pytest.TempPathFactory, rounds: list[Any], dedupe_ms: int
+) -> None:
+    """After a crash the rows of the intake are all there is to know names by; ids of this age are not forgotten."""
+    base = tmp_path_factory.mktemp("decided")
+    with open_broker(base / "broker", dedupe_ms=dedupe_ms) as broker:
+        for submissions in rounds:
+            commit_together(broker, submissions)
+            broker.advance(0.004)
+        applied = Registry(OsFiles(), base / "applied", history_ms=0, dedupe_ms=dedupe_ms)
+        intake = broker.components.intake
+        for rows in intake.read(intake.first_seq, intake.published_seq):
+            applied.apply(rows)
+        assert entries_of(broker.components.registry) == entries_of(applied)
+        applied.close()
+
+
+def commit_together(broker: TestBroker, submissions: list[list[dict[str, Any]]]) -> None:
+    """One commit of several producers' rows, whatever becomes of each; of one with a copy, which has no names."""
+    parts, answers, found = broker.components, list[Any](), list[Submission]()
+    for rows in submissions:
+        data = pa.RecordBatch.from_pylist(
+            rows, pa.schema([UNNUMBERED.field(n) if n in UNNUMBERED.names else (n, OTHER[n]) for n in rows[0]])
+        )
+        batch = admit(data, broker.clock.now_ms(), Limits(1 << 40, 1 << 20, 1 << 20))
+        if not any(row["repeat"] or row["key"] for row in rows):
+            batch = as_copies(batch) if rows[0]["delay_ms"] == 1 else batch
+        command = ScheduleNamed(batch, key_policies(data), answers.append, secret=b"s", dedupe=True)
+        found.append(Submission(batch, answers.append, command))
+    parts.writer.commit(found)
+    assert len(answers) == len(found)
+
+
+def test_a_key_of_a_bulk_job_that_is_scheduled_again_in_the_same_commit_stays_with_the_later(tmp_path: Path) -> None:
+    with open_broker(tmp_path) as broker:
+        parts, answers = broker.components, list[Any]()
+        brought = pa.record_batch(
+            {"seq": [SEQ_MIN], "topic": ["t"], "due_ms": [broker.clock.now_ms() + 50], "key": ["k"], "born_ms": [1]}
+        )
+        data = batch(key=["k"])
+        row = admit(data, broker.clock.now_ms(), Limits(1 << 40, 1 << 20, 1 << 20))
+        first = RegisterKeys(brought, parts.registry, answers.append)
+        second = ScheduleNamed(row, key_policies(data), answers.append, secret=b"s", dedupe=True)
+        parts.writer.commit([Submission(NO_ROWS, answers.append, first), Submission(row, answers.append, second)])
+        assert [answer if answer is None else answer.outcomes for answer in answers] == [None, ["replaced"]]
+        [entry] = parts.registry.get([name_of_key("t", "k")])
+        assert entry is not None
+        assert entry.seq < SEQ_MIN
+
+
+OTHER = {"delay_ms": pa.int64(), "on_key": pa.string()}
+
+
+def as_copies(batch: pa.RecordBatch) -> pa.RecordBatch:
+    copied = pa.array([[("tarry.only", "g")]] * batch.num_rows, SCHEMA.field("properties").type)
+    return batch.set_column(batch.schema.get_field_index("properties"), UNNUMBERED.field("properties"), copied)
+
+
+def entries_of(registry: Registry) -> dict[bytes, bytes | None]:
+    """All that a registry has, but for what says of itself."""
+    database = registry._database  # noqa: SLF001 - to compare what no question asks for, too
+    keys = database.keys_between(b"", b"\xff", 10_000)
+    keys = [key for key in keys if key[:1] not in (META, MARK)]
+    return dict(zip(keys, database.get(keys), strict=True))
 
 
 def test_many_rows_are_judged_as_few_are(tmp_path: Path) -> None:

@@ -10,13 +10,17 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.faults import FaultyFiles
 
 from tarry.base.errors import CorruptError, DiskFullError, FatalError, OverloadedError, TarryError
 from tarry.log.segment import list_segments, segment_path
 from tarry.queue import journal as journal_module
-from tarry.queue.entries import Entry, Op
+from tarry.queue.entries import Entry, Op, encode_one, to_batch
 from tarry.queue.journal import Journal
+
+INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
 
 
 def ack(first: int, end: int | None = None) -> Entry:
@@ -350,3 +354,19 @@ def test_a_file_that_died_while_rolling_does_not_count(box: Box) -> None:
         assert box.open((number, position)) == [ack(1), ack(2)]
         box.journal.close()
         assert not second.exists()
+
+
+@given(
+    st.builds(
+        Entry,
+        st.text(max_size=20),
+        st.text(max_size=20),
+        st.sampled_from(Op),
+        INT64,
+        INT64,
+        st.integers(-(1 << 31), (1 << 31) - 1),
+        INT64,
+    )
+)
+def test_one_entry_is_the_same_bytes_without_arrow(entry: Entry) -> None:
+    assert encode_one(entry) == bytes(memoryview(to_batch([entry]).serialize()))

@@ -47,7 +47,7 @@ def test_a_sweep_that_finds_nothing_writes_nothing(registry: Registry) -> None:
     for second in range(100):
         registry.sweep(NOW + 1000 * second, NOW + 1000 * second)
     assert registry._database._db.latest_sequence_number() == before  # noqa: SLF001 - nothing else shows a write
-    assert registry.accepted_ids([digest_of_id("a", "1")], NOW) == [Entry(1, NOW, NOW)]
+    assert list(registry.accepted_ids([digest_of_id("a", "1")], NOW).values()) == [Entry(1, NOW, NOW)]
     assert is_cancelled(registry, NOW, 5)
 
 

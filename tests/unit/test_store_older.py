@@ -15,7 +15,6 @@ from tarry.base.message import SCHEMA
 from tarry.store import Store, read_window, rewrite, stage
 from tarry.store.columns import FOR_QUERIES, STORED, TABLE, instant_text, stored
 from tarry.store.layout import DAY_MS, HOUR_MS
-from tarry.store.older import plan_older
 from tarry.store.upkeep import plan
 
 from .test_store_upkeep import NOW_MS, gone, messages
@@ -82,12 +81,12 @@ def test_who_owns_the_table_adds_the_columns_once(older: str) -> None:
 def test_all_files_of_an_older_store_are_rewritten_on_request(older: str) -> None:
     store = Store.open(older)
     assert plan(store.snapshot(), NOW_MS, floor_ms=0) == []
-    works = plan_older(store.snapshot(), NOW_MS, floor_ms=0)
+    works = plan(store.snapshot(), NOW_MS, floor_ms=0, older=True)
     assert {work.reason for work in works} == {"older"}
     for work in works:
         done = rewrite(work)
         store.replace(done.removed, done.files)
-    assert plan_older(store.snapshot(), NOW_MS, floor_ms=0) == []
+    assert plan(store.snapshot(), NOW_MS, floor_ms=0, older=True) == []
     assert seqs(store) == [seq for seq in range(500) if seq not in (7, 300)]
     # A second round: the messages that they cancel are gone, so these go as well.
     assert query(older, "SELECT count(*) AS rows FROM store WHERE due IS NULL") == [{"rows": 0}]

@@ -42,8 +42,8 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 
 def state_of(broker: Broker) -> IntakeState:
-    told = broker.intake_state()
-    return IntakeState(**{each.name: told[each.name] for each in fields(IntakeState)})
+    state = broker.intake_state()
+    return IntakeState(**{each.name: state[each.name] for each in fields(IntakeState)})
 
 
 # -- told --------------------------------------------------------------------------------------------------------------
@@ -141,10 +141,10 @@ def test_a_task_refuses_another_directory_of_the_same_path(tmp_path: Path) -> No
     with pytest.raises(InvalidArgumentError) as refused:
         check_same_table(here.root, other.table_id)
     assert all(named in str(refused.value) for named in (here.table_id, other.table_id, socket.gethostname()))
-    with pytest.raises(InvalidArgumentError, match="sees no table; allowed: a directory that all machines"):
+    with pytest.raises(UnavailableError, match="sees no table; allowed: a directory that all machines"):
         check_same_table(str(tmp_path / "none"), here.table_id)
     task = StageTask("127.0.0.1:1", str(tmp_path / "none"), here.table_id, 0)
-    with pytest.raises(InvalidArgumentError, match="sees no table"):
+    with pytest.raises(UnavailableError, match="sees no table"):
         next(iter(task([])))
     assert not (tmp_path / "none").exists()
 

@@ -148,21 +148,6 @@ def test_notices() -> None:
     assert isinstance(settled.error, StaleLeaseError)
 
 
-@pytest.mark.parametrize("address", ["localhost:7611", "127.0.0.1:0", "[::1]:65535"])
-def test_addresses(address: str) -> None:
-    host, port = wire.parse_address(address)
-    assert f"{host}:{port}" == address
-
-
-@pytest.mark.parametrize(
-    "address",
-    ["", "localhost", ":7611", "localhost:", "localhost:x", "h:65536", "h:-1", "h:٣", "::1:7611", "[::1:1", None, 7],
-)
-def test_bad_addresses(address: object) -> None:
-    with pytest.raises(InvalidArgumentError, match=r"allowed|brackets"):
-        wire.parse_address(address)  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize(
     ("command", "problem"),
     [

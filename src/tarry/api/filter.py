@@ -38,6 +38,8 @@ import pyarrow.compute as pc
 from tarry.api.filter_sql import SqlFilter
 from tarry.base.columns import shown
 from tarry.base.errors import InvalidArgumentError
+from tarry.base.reserved import ONLY, values_of
+from tarry.base.types import Mask
 
 TEXT_MAX = 16_384
 """Characters of a filter."""
@@ -76,6 +78,21 @@ def parse_filter(text: str) -> Filter:
         raise InvalidArgumentError(f"filter {shown(text)}; allowed: {_ALLOWED}")
     stripped = text.strip(_BLANKS) or EVERYTHING
     return SqlFilter(stripped, stripped[len(_SQL) :]) if stripped.startswith(_SQL) else TagFilter(stripped)
+
+
+def unwanted_by(group: str, wanted: Filter | None, batch: pa.RecordBatch) -> Mask:
+    """Which rows of ``batch`` (:data:`tarry.base.message.SCHEMA`) are for another group than this one, or do not match
+    its filter; None: it has none.
+
+    Raises:
+        InvalidArgumentError: as :meth:`Filter.mask`.
+    """
+    unwanted = np.zeros(batch.num_rows, np.bool_)
+    only = values_of(batch.column("properties"), ONLY)
+    if only is not None:
+        rows, groups = only
+        unwanted[rows] = [name != group for name in groups.to_pylist()]
+    return unwanted if wanted is None else unwanted | ~np.asarray(wanted.mask(batch))
 
 
 def _storable(text: str) -> bool:

@@ -31,20 +31,6 @@ ALIVE_S = 10.0
 """After so long without another message, the broker tells a consumer that it is there."""
 
 
-def parse_address(address: str) -> tuple[str, int]:
-    """Host and port of ``"HOST:PORT"``; IPv6 as ``"[::1]:7611"``.
-
-    Raises:
-        InvalidArgumentError: it is not of that form.
-    """
-    host, colon, port = address.rpartition(":") if isinstance(address, str) else ("", "", "")
-    if not colon or not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
-        raise InvalidArgumentError(f"address {address!r} is not HOST:PORT; allowed: localhost:7611, [::1]:7611")
-    if (":" in host) != (host.startswith("[") and host.endswith("]")):
-        raise InvalidArgumentError(f"address {address!r}: an IPv6 host needs brackets, as in [::1]:7611")
-    return host, int(port)
-
-
 # -- answers of DoPut ------------------------------------------------------------------------------------------------
 
 

@@ -5,6 +5,8 @@ Knows nothing of messages; :mod:`tarry.base.message` says which columns there ar
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -26,6 +28,16 @@ def check_memory(data: pa.RecordBatch | pa.Table, bytes_max: int) -> None:
         raise InvalidMessageError(f"the batch is not valid Arrow data: {str(error)[:300]}") from error
     if size > bytes_max:
         raise MessageTooLargeError(f"the batch has {size} bytes; allowed: {bytes_max}")
+
+
+def stream_bytes(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> bytes:
+    """Batches as an Arrow stream, with their schema."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    stream: bytes = sink.getvalue().to_pybytes()
+    return stream
 
 
 _PLAIN = frozenset((pa.string(), pa.binary(), pa.int64()))

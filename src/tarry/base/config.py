@@ -14,173 +14,38 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
+from pydantic import Field, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from tarry.base.addresses import parse_networks, parse_ports
-from tarry.base.delay import DELAY_MS_MAX, ROCKETMQ_LEVELS, parse_duration_ms, parse_levels
+from tarry.base.delay import DELAY_MS_MAX, ROCKETMQ_LEVELS
 from tarry.base.errors import InvalidArgumentError
-from tarry.base.spark_conf import parse_lines
+from tarry.base.setting_types import (
+    ADDRESS,
+    BYTES_LIMIT,
+    COUNT_LIMIT,
+    DELAY_MS_LIMIT,
+    Address,
+    Bytes,
+    Count,
+    Directory,
+    GatewayAddress,
+    Levels,
+    Milliseconds,
+    Networks,
+    Optional,
+    Ports,
+    SparkConf,
+)
 
 ENV_PREFIX = "TARRY_"
 NOT_SETTINGS = frozenset({"TARRY_CONFIG", "TARRY_ENDPOINT"})
 """Variables with our prefix that mean something else: the file of settings, and the broker of the client commands."""
 
-DELAY_MS_LIMIT = 1000 * 366 * 86_400_000
-"""How far ``delay_ms_max`` may be raised: 1,000 years; instants stay well inside of int64 and of the calendar."""
-
-BYTES_LIMIT = 1 << 60
-"""The most that a setting in bytes may be."""
-
-SOCKET = "unix:"
-"""Before the path of a socket, in an address."""
-SOCKET_BYTES_MAX = 100
-"""Systems take paths of about 108 bytes."""
-
-_UNITS = {"": 1, "k": 1000, "m": 1000**2, "g": 1000**3, "t": 1000**4}
-_BINARY_UNITS = {"ki": 1 << 10, "mi": 1 << 20, "gi": 1 << 30, "ti": 1 << 40}
-_SIZE = re.compile(r"([0-9]{1,15})\s*([kmgt]i?)?b?", re.IGNORECASE)
-_ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})")
 # A Kubernetes service called "tarry" or "tarry-NAME" puts these into the environment of every pod beside it.
 _SERVICE_LINK = re.compile(r"TARRY_(.*_)?(PORT|PORT_[0-9].*|SERVICE_HOST|SERVICE_PORT.*)")
-
-
-def parse_size(text: str) -> int:
-    """Bytes of a text such as ``"64MiB"``, ``"10MB"`` or ``"4096"``.
-
-    Raises:
-        ValueError: for anything else.
-    """
-    match = _SIZE.fullmatch(text.strip())
-    if match is None:
-        raise ValueError("not a size")
-    return int(match[1]) * {**_UNITS, **_BINARY_UNITS}[(match[2] or "").lower()]
-
-
-def parse_address(text: str) -> tuple[str, int]:
-    """Host and port of ``HOST:PORT``; an IPv6 host stands in brackets. Port 0 is any free one.
-
-    Raises:
-        InvalidArgumentError: for anything else.
-    """
-    match = _ADDRESS.fullmatch(text.strip())
-    if match is None or int(match[2]) > 65535:
-        raise InvalidArgumentError(f"address {text!r}; allowed: HOST:PORT, as in 127.0.0.1:7611 or [::1]:7611")
-    return match[1], int(match[2])
-
-
-def _bytes(value: object) -> object:
-    return parse_size(value) if isinstance(value, str) else _no_bool(value)
-
-
-def _milliseconds(value: object) -> object:
-    if not isinstance(value, str) or re.fullmatch(r"\s*-?[0-9]{1,18}\s*", value):
-        return _no_bool(value)
-    try:
-        return parse_duration_ms(value)
-    except InvalidArgumentError as error:
-        raise ValueError("not a duration") from error
-
-
-def _no_bool(value: object) -> object:
-    # Pydantic would take true for 1.
-    if isinstance(value, bool):
-        raise ValueError("a truth value")  # noqa: TRY004  pydantic reports a ValueError only
-    return value
-
-
-def _empty_is_none(value: object) -> object:
-    return None if value == "" else value
-
-
-def _address(value: str | None) -> str | None:
-    if value is not None:
-        try:
-            parse_address(value)
-        except InvalidArgumentError as error:
-            raise ValueError("not an address") from error
-    return value
-
-
-def socket_path(address: str) -> str | None:
-    """The path of ``unix:PATH``, where only this machine gets; None where the address is HOST:PORT.
-
-    Raises:
-        InvalidArgumentError: it is neither.
-    """
-    if not address.startswith(SOCKET):
-        parse_address(address)
-        return None
-    path = address.removeprefix(SOCKET)
-    if not path or len(os.fsencode(path)) > SOCKET_BYTES_MAX:
-        raise InvalidArgumentError(
-            f"address {address!r}; allowed: HOST:PORT, or unix:PATH with a path of up to {SOCKET_BYTES_MAX} bytes"
-        )
-    return path
-
-
-def _gateway_address(value: str | None) -> str | None:
-    if value is not None:
-        try:
-            socket_path(value)
-        except InvalidArgumentError as error:
-            raise ValueError("not an address") from error
-    return value
-
-
-def _levels(value: str) -> str:
-    try:
-        parse_levels(value)
-    except InvalidArgumentError as error:
-        raise ValueError("not a level table") from error
-    return value
-
-
-def _spark_conf(value: object) -> object:
-    """A table or a list of a file is the same as lines."""
-    if isinstance(value, Mapping):
-        value = [f"{name}={text}" for name, text in value.items()]
-    if isinstance(value, list | tuple):
-        value = "\n".join(map(str, value))
-    if isinstance(value, str):
-        try:
-            parse_lines(value)
-        except InvalidArgumentError as error:
-            raise ValueError(str(error)) from error
-    return value
-
-
-def _networks(value: str) -> str:
-    try:
-        parse_networks(value)
-    except InvalidArgumentError as error:
-        raise ValueError("no networks") from error
-    return value
-
-
-def _ports(value: str) -> str:
-    try:
-        parse_ports(value)
-    except InvalidArgumentError as error:
-        raise ValueError("no ports") from error
-    return value
-
-
-# The upper ends keep sums of several of them far inside of int64.
-Bytes = Annotated[int, BeforeValidator(_bytes), Field(le=BYTES_LIMIT)]
-Milliseconds = Annotated[int, BeforeValidator(_milliseconds), Field(le=DELAY_MS_LIMIT)]
-Count = Annotated[int, BeforeValidator(_no_bool), Field(le=1 << 31)]
-Address = Annotated[str | None, BeforeValidator(_empty_is_none), AfterValidator(_address)]
-GatewayAddress = Annotated[str | None, BeforeValidator(_empty_is_none), AfterValidator(_gateway_address)]
-Optional = Annotated[str | None, BeforeValidator(_empty_is_none)]
-SparkConf = Annotated[str, BeforeValidator(_spark_conf)]
-Networks = Annotated[str, AfterValidator(_networks)]
-Ports = Annotated[str, AfterValidator(_ports)]
-Levels = Annotated[str, AfterValidator(_levels)]
-Directory = Annotated[Path, AfterValidator(Path.expanduser)]
 
 
 class Config(BaseSettings):
@@ -245,6 +110,16 @@ class Config(BaseSettings):
     gateway: GatewayAddress = Field(
         None,
         description="HOST:PORT or unix:PATH where gateways connect; empty: a socket in DATA if there are workers.",
+    )
+    gateway_secret: Optional = Field(
+        None, description="File of a secret of 16 bytes or more that gateways by TCP must have, too; empty: none."
+    )
+    gateway_tls_certificate: Optional = Field(
+        None, description="PEM file of the certificate chain that gateways by TCP see; empty: no TLS."
+    )
+    gateway_tls_key: Optional = Field(None, description="PEM file of that certificate's private key.")
+    gateway_tls_ca: Optional = Field(
+        None, description="At a gateway: PEM file of who signs its broker's certificate; empty: no TLS."
     )
 
     metrics: Address = Field(None, description="HOST:PORT of Prometheus metrics, over HTTP; empty: off.")
@@ -405,7 +280,7 @@ def allowed(name: str) -> str:
     if get_args(field.annotation) and not _optional(field):
         return " or ".join(map(repr, get_args(field.annotation))).replace("'", '"')
     low, high = (next((getattr(m, side) for m in field.metadata if hasattr(m, side)), None) for side in ("ge", "le"))
-    high = None if high in (BYTES_LIMIT, DELAY_MS_LIMIT, 1 << 31) else high
+    high = None if high in (BYTES_LIMIT, DELAY_MS_LIMIT, COUNT_LIMIT) else high
     limits = "" if low is None else f", {low} or more" if high is None else f", {low} to {high}"
     if "_ms" in name:
         return f'milliseconds or a text like "10m"{limits}'
@@ -413,7 +288,7 @@ def allowed(name: str) -> str:
         return f'bytes or a text like "64MiB"{limits}'
     if field.annotation is int:
         return f"a whole number{limits}"
-    if AfterValidator(_address) in field.metadata:
+    if ADDRESS in field.metadata:
         return 'HOST:PORT, or "" for none'
     return {
         "gateway": 'HOST:PORT or unix:PATH, or "" for the default',

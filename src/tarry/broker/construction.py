@@ -21,6 +21,7 @@ from tarry.broker.components import Components
 from tarry.broker.consumers import Consumers
 from tarry.broker.damage import Damage
 from tarry.broker.health import Health
+from tarry.broker.job_cancelling import JobCancelling
 from tarry.broker.key_backfill import KeyBackfill
 from tarry.broker.loops import Loops
 from tarry.broker.message_path import MessagePath, make_message_path
@@ -104,21 +105,28 @@ def _make_background(around: Surroundings, opened: OpenedFiles, path: MessagePat
             progress.delete_stored()
             window.loader.step()
 
-    bulk = Bulk(
-        jobs,
-        opened.store,
+    cancelling = JobCancelling(
         follower,
         window.wheel,
         window.loader,
         opened.registry,
+        accepting.scheduling,
+        clock,
+        take_up_news,
+        around.threaded,
+    )
+    bulk = Bulk(
+        jobs,
+        opened.store,
+        follower,
         window.announcements,
         accepting.scheduling,
         accepting.acceptance,
         key_backfill,
+        cancelling,
         clock,
         accepting.limits,
         take_up_news,
-        around.threaded,
     )
     pipeline = Pipeline(config, clock, opened.intake, follower, jobs, progress, around.damage, follower.announce)
     scrub = Scrub(config, clock, files, follower, around.health.ending, around.damage.report)

@@ -72,7 +72,7 @@ class Push:
         """See the operation."""
         with self._lock:
             former = self._subscriptions.get(check_name(request.name))
-            subscription, secret = self._made(request) if former is None else _changed(former, request)
+            subscription, secret = self._created(request) if former is None else _changed(former, request)
             self._check_target(subscription)
             self._set_group(request, subscription)
             self._write({**self._subscriptions, subscription.name: subscription})
@@ -133,7 +133,7 @@ class Push:
             raise NotFoundError(f"there is no push subscription {name!r}")
         return subscription
 
-    def _made(self, request: SetPushSubscription) -> tuple[PushSubscription, str | None]:
+    def _created(self, request: SetPushSubscription) -> tuple[PushSubscription, str | None]:
         if request.topic is None or request.url is None:
             raise InvalidArgumentError(f"subscription {request.name!r} is new, and topic or url is missing")
         if len(self._subscriptions) >= SUBSCRIPTIONS_MAX:
@@ -141,7 +141,7 @@ class Push:
                 f"there are {SUBSCRIPTIONS_MAX} push subscriptions; allowed: {SUBSCRIPTIONS_MAX}"
             )
         secret = new_secret() if request.secrets is None else None
-        made = PushSubscription(
+        created = PushSubscription(
             name=request.name,
             topic=request.topic,
             group=request.group or f"push-{request.name}",
@@ -149,7 +149,7 @@ class Push:
             secrets=(secret,) if secret is not None else tuple(request.secrets or ()),
             created_ms=self._clock.now_ms(),
         )
-        return made.changed(**_given(request)), secret
+        return created.changed(**_given(request)), secret
 
     def _check_target(self, subscription: PushSubscription) -> None:
         """Refuse at once what would be refused at each connection, and a group that another subscription has."""

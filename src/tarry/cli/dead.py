@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from tarry.client import Client
 
 PAGE_ROWS = 1000
-END = "tarry.dead."
-"""Properties of a dead letter that say of its end begin so."""
 
 app = typer.Typer(name="dead", help="Dead letters: messages that a group gave up.", no_args_is_help=True)
 
@@ -114,17 +112,18 @@ def _rows(client: Client, topic: str, group: str, limit: int, after: int | None)
 
 def _show(row: dict[str, Any], json: bool) -> None:
     from tarry.api.receipt import id_of
+    from tarry.base.reserved import DEAD, DEAD_CAUSE, DEAD_DUE_MS, DEAD_SEQ
 
     properties = dict(row["properties"] or [])
-    end = {name: text for name, text in properties.items() if name.startswith(END)}
-    cause, died = end.get(f"{END}cause", "?"), output.instant(row["due_ms"])
+    end = {name: text for name, text in properties.items() if name.startswith(DEAD)}
+    cause, died = end.get(DEAD_CAUSE, "?"), output.instant(row["due_ms"])
     # Without an id of its own, it had the one that its number made.
-    id = row["id"] or id_of(int(end.get(f"{END}seq", row["seq"])))
+    id = row["id"] or id_of(int(end.get(DEAD_SEQ, row["seq"])))
     if not json:
         cells = (row["offset"], died, cause, row["attempt"], id, output.body_text(row["body"]))
         output.line("  ".join(map(str, cells)))
         return
-    was_due = end.get(f"{END}due_ms")
+    was_due = end.get(DEAD_DUE_MS)
     output.json_line(
         {
             "offset": row["offset"],

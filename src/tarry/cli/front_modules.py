@@ -4,12 +4,54 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 from tarry.base.errors import NotFoundError
 
+if TYPE_CHECKING:
+    from tarry.fronts.http.front import HttpFront
+    from tarry.fronts.rocketmq import RocketMQFront
+    from tarry.fronts.rocketmq.classic.front import RemotingFront
+
+
+def check_rocketmq() -> None:
+    """See that a process of its own will find what the v5 front needs, before one is started.
+
+    Raises:
+        NotFoundError: it lacks a module.
+    """
+    with _named_extra("rocketmq", "RocketMQ"):
+        import_module("tarry.fronts.rocketmq.common.stubs")
+
+
+def rocketmq_front() -> type[RocketMQFront]:
+    """The front for v5 clients.
+
+    Raises:
+        NotFoundError: it lacks a module.
+    """
+    with _named_extra("rocketmq", "RocketMQ"):
+        from tarry.fronts.rocketmq import RocketMQFront
+    return RocketMQFront
+
+
+def remoting_front() -> type[RemotingFront]:
+    """The front for classic clients. Raises NotFoundError as well."""
+    with _named_extra("remoting", "RocketMQ"):
+        from tarry.fronts.rocketmq.classic.front import RemotingFront
+    return RemotingFront
+
+
+def http_front() -> type[HttpFront]:
+    """The HTTP front. Raises NotFoundError as well."""
+    with _named_extra("http", "HTTP"):
+        from tarry.fronts.http.front import HttpFront
+    return HttpFront
+
 
 @contextmanager
-def named_extra(setting: str, front: str) -> Iterator[None]:
+def _named_extra(setting: str, front: str) -> Iterator[None]:
     """Say what to install, where a front lacks a module.
 
     Raises:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import logging
-import sys
-from importlib import import_module
 from typing import Annotated
 
 import typer
 
-from tarry.base.config import load, socket_path
+from tarry.base.config import load
 from tarry.base.descriptors import raise_limit
+from tarry.base.endpoint import socket_path
 from tarry.base.errors import InvalidArgumentError
+from tarry.base.logs import log_to_stderr
 from tarry.base.version import VERSION
-from tarry.cli import output
-from tarry.cli.front_modules import named_extra
+from tarry.cli import front_modules, output
 from tarry.cli.gateway_worker import Settings
 from tarry.cli.serve import pairs
 from tarry.cli.stop_signals import StopSignals
@@ -31,7 +30,9 @@ def gateway(
     workers: Annotated[int, typer.Option(min=1, max=256, help="How many processes.")] = 1,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="data or rocketmq_…: files of this machine; repeatable."),
+        typer.Option(
+            "--set", metavar="NAME=VALUE", help="data, gateway_…, rocketmq_…: files of this machine; repeatable."
+        ),
     ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more.")] = False,
 ) -> None:
@@ -39,14 +40,15 @@ def gateway(
 
     The workers share the port. One that ends is started again; while the broker is away, clients wait at the port.
     Settings are the broker's, but for those that name files, where they are given here: data (for a certificate of its
-    own), rocketmq_keys, rocketmq_tls, rocketmq_tls_certificate, rocketmq_tls_key.
+    own), rocketmq_keys, rocketmq_tls, rocketmq_tls_certificate, rocketmq_tls_key; and gateway_secret and
+    gateway_tls_ca, where the broker asks for its secret or speaks TLS.
 
     \b
     tarry serve --data data --set gateway=10.0.0.5:7612
     tarry gateway --broker 10.0.0.5:7612 --rocketmq 0.0.0.0:8081 --workers 4
     tarry serve --data data --rocketmq 127.0.0.1:8081 --workers 2     # the same beside the broker, in one command
     """
-    from tarry.fronts.gateway.remote_broker import OWN_SETTINGS
+    from tarry.fronts.gateway.remote.broker import OWN_SETTINGS
     from tarry.fronts.gateway.supervisor import Supervisor
 
     is_near = socket_path(broker) is not None
@@ -55,19 +57,14 @@ def gateway(
     if others:
         raise InvalidArgumentError(f"--set {others[0]}: that is the broker's; allowed: {', '.join(OWN_SETTINGS)}")
     loaded = load(None, given)
-    with named_extra("rocketmq", "RocketMQ"):
-        import_module("tarry.fronts.rocketmq.common.stubs")
+    front_modules.check_rocketmq()
     # What names a file of this machine is this machine's, also where it is not given; beside the broker it is the same.
     own = {
         name: value
         for name in OWN_SETTINGS
         if (not is_near or loaded.origins[name] != "default") and (value := getattr(loaded.config, name)) is not None
     }
-    logging.basicConfig(
-        level=logging.DEBUG if verbose else logging.INFO,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-        stream=sys.stderr,
-    )
+    log_to_stderr(verbose=verbose)
     raise_limit()
     with StopSignals() as stop:
         worker = Settings(broker, FRONT, rocketmq, verbose, {name: str(value) for name, value in own.items()})

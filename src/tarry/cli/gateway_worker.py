@@ -20,6 +20,7 @@ from typing import Any
 
 from tarry.base.descriptors import ConnectionLimits, raise_limit
 from tarry.base.errors import TarryError, UnavailableError
+from tarry.base.logs import log_to_stderr
 from tarry.base.memory import Trimmer, resident_bytes
 from tarry.base.placement import ANY_CORE, settle_memory, shorten_turns
 from tarry.cli.exits import ExitCode, exit_code
@@ -40,7 +41,7 @@ GRACE_S, LOST_GRACE_S = 2.0, 0.2
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Of the workers of a front; ``own``: see :data:`tarry.fronts.gateway.remote_broker.OWN_SETTINGS`."""
+    """Of the workers of a front; ``own``: see :data:`tarry.fronts.gateway.remote.broker.OWN_SETTINGS`."""
 
     broker: str
     front: str
@@ -70,8 +71,8 @@ def run(settings: Settings) -> None:
 
 
 def _serve(settings: Settings, connections: ConnectionLimits, stop: StopSignals) -> None:
-    from tarry.fronts.common.loop_front import SharedPort
-    from tarry.fronts.gateway.remote_broker import RemoteBroker
+    from tarry.fronts.common.listening import SharedPort
+    from tarry.fronts.gateway.remote.broker import RemoteBroker
     from tarry.fronts.rocketmq import RocketMQFront
 
     start = settings.start
@@ -79,7 +80,7 @@ def _serve(settings: Settings, connections: ConnectionLimits, stop: StopSignals)
     broker = RemoteBroker(settings.broker, secrets.token_hex(8), settings.front, start.name, settings.own)
     lost: list[bool] = []
     shared = SharedPort(socket.socket(fileno=start.listening), lambda: broker.connect(lambda: lost.append(True)))
-    front = RocketMQFront.start(broker, settings.address, ANY_CORE, connections, shared)
+    front = RocketMQFront(broker, settings.address, ANY_CORE, connections, shared)
     settle_memory()
     sys.stdout.write("serving\n")
     sys.stdout.flush()
@@ -130,11 +131,7 @@ def main() -> None:
     given = json.loads(sys.argv[1])
     start = Start(**given["start"])
     settings, name = Settings(**{**given, "start": start}), start.name
-    logging.basicConfig(
-        level=logging.DEBUG if settings.verbose else logging.INFO,
-        format=f"%(asctime)s %(levelname)s %(name)s [{name}]: %(message)s",
-        stream=sys.stderr,
-    )
+    log_to_stderr(verbose=settings.verbose, process=name)
     try:
         run(settings)
     except TarryError as error:

@@ -190,7 +190,7 @@ def attempts(
         found = client.push_attempts(name, id=id, failed=failed, limit=limit)
     if json:
         for attempt in found:
-            output.json_line(_told(attempt))
+            output.json_line(_as_json(attempt))
         return
     rows = [
         (
@@ -217,7 +217,7 @@ def test(name: Name, endpoint: Endpoint = DEFAULT_ENDPOINT, json: Json = False) 
     with connect(endpoint) as client:
         attempt = client.test_push(name)
     text = f"{attempt.outcome}: {attempt.error or attempt.status} after {attempt.duration_ms:,.0f} ms"
-    output.result(_told(attempt), f"{text}\n{attempt.answer}".rstrip(), json=json)
+    output.result(_as_json(attempt), f"{text}\n{attempt.answer}".rstrip(), json=json)
     return ExitCode.OK if attempt.outcome == "pushed" else ExitCode.NOT_DONE
 
 
@@ -246,7 +246,7 @@ def _plain(info: PushInfo) -> dict[str, Any]:
     return plain
 
 
-def _told(attempt: PushAttempt) -> dict[str, Any]:
+def _as_json(attempt: PushAttempt) -> dict[str, Any]:
     return {**asdict(attempt), "at": output.instant(attempt.at_ms)}
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 import threading
 import tomllib
 from importlib import import_module
@@ -165,13 +164,14 @@ def _pair(option: str, text: str) -> tuple[str, str]:
 
 
 def _run(settings: RelaySettings, running: RunOptions, metrics: str | None, parent_pid: int | None) -> int:
+    from tarry.base.logs import log_to_stderr
     from tarry.base.placement import settle_memory
     from tarry.cli.stop_signals import StopSignals
     from tarry.relay.job import Relay
     from tarry.spark.runtime.process import follow_parent, kill_session
     from tarry.spark.runtime.session import end_jvm
 
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    log_to_stderr()
     logging.getLogger("py4j").setLevel(logging.WARNING)
     stop = threading.Event()
     if parent_pid is not None:
@@ -201,7 +201,7 @@ def _await_signal(signals: Any, stop: threading.Event) -> None:
 def _serve_metrics(job: Any, address: str) -> None:
     from prometheus_client import CollectorRegistry, start_http_server
 
-    from tarry.base.config import parse_address
+    from tarry.base.endpoint import parse_address
     from tarry.relay.status import StatusCollector
 
     host, port = parse_address(address)

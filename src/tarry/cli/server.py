@@ -4,29 +4,25 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 import threading
 from collections.abc import Sequence
 from contextlib import ExitStack
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from tarry.base.config import Config, parse_address, socket_path
+from tarry.base.config import Config
 from tarry.base.descriptors import ConnectionLimits, raise_limit
+from tarry.base.endpoint import parse_address, socket_path
 from tarry.base.errors import CorruptError, FatalError, InvalidArgumentError, TarryError, UnavailableError
+from tarry.base.logs import log_to_stderr
 from tarry.base.memory import Trimmer
 from tarry.base.placement import ANY_CORE, Placement, SharedCore, settle_memory, shorten_turns
 from tarry.base.version import VERSION
-from tarry.cli import output
+from tarry.cli import front_modules, output
 from tarry.cli.exits import ExitCode, exit_code
-from tarry.cli.front_modules import named_extra
 from tarry.cli.stop_signals import UMASK, StopSignals
 
 if TYPE_CHECKING:
     from tarry.broker import Broker
-    from tarry.fronts.http.front import HttpFront
-    from tarry.fronts.rocketmq import RocketMQFront
-    from tarry.fronts.rocketmq.classic.front import RemotingFront
     from tarry.spark.pipeline.supervisor import Supervisor
 
 log = logging.getLogger("tarry.serve")
@@ -47,11 +43,7 @@ def run(config: Config, *, unknown_variables: Sequence[str] = (), verbose: bool 
     Raises:
         TarryError: it could not start. FatalError: a disk failed it while it ran. CorruptError: a damaged file did.
     """
-    logging.basicConfig(
-        level=logging.DEBUG if verbose else logging.INFO,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-        stream=sys.stderr,
-    )
+    log_to_stderr(verbose=verbose)
     # Arrow's own allocators keep what was freed; the system's gives it back. Read when pyarrow is first imported.
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     for variable in unknown_variables:
@@ -84,17 +76,17 @@ def _serve(config: Config, files_max: int, stop: StopSignals, stack: ExitStack) 
         address = front.address
     fronts = [] if address is None else [f"flight on {address}"]
     if config.gateway is not None or config.workers:
-        fronts.append(_start_gateway(broker, config, placement, stack))
+        fronts += _start_gateways(broker, config, placement, stack)
     if config.rocketmq is not None and not config.workers:
-        rocketmq = _rocketmq_front().start(broker, config.rocketmq, placement, connections)
+        rocketmq = front_modules.rocketmq_front().start(broker, config.rocketmq, placement, connections)
         stack.callback(rocketmq.stop)
         fronts.append(f"rocketmq on {rocketmq.address}")
     if config.remoting is not None:
-        remoting = _remoting_front().start(broker, config.remoting, placement, connections)
+        remoting = front_modules.remoting_front().start(broker, config.remoting, placement, connections)
         stack.callback(remoting.stop)
         fronts.append(f"remoting on {remoting.address}")
     if config.http is not None:
-        http = _http_front()(broker, config.http, placement, connections, config.http_admin)
+        http = front_modules.http_front()(broker, config.http, placement, connections, config.http_admin)
         stack.callback(http.stop)
         fronts.append(f"http on {http.address}")
         if http.admin_address is not None:
@@ -116,46 +108,38 @@ def _serve(config: Config, files_max: int, stop: StopSignals, stack: ExitStack) 
     _wait(broker, supervisor, stop)
 
 
-def _start_gateway(broker: Broker, config: Config, placement: Placement, stack: ExitStack) -> str:
+def _start_gateways(broker: Broker, config: Config, placement: Placement, stack: ExitStack) -> list[str]:
     """Where gateways connect, and the workers that are this broker's own; as the line says it that it serves."""
     from tarry.fronts.gateway.front import GatewayFront, socket_of
 
-    front = GatewayFront.start(broker, config.gateway or socket_of(config.data), placement)
-    stack.callback(front.stop)
-    if not config.workers or config.rocketmq is None:
-        return f"gateways on {front.address}"
+    addresses = [] if config.gateway is None else [config.gateway]
+    if config.workers and (config.gateway is None or socket_path(config.gateway) is None):
+        # Its own workers come by a socket of this machine, whatever those of others have to show.
+        addresses.append(socket_of(config.data))
+    fronts = []
+    for address in addresses:
+        fronts.append(GatewayFront.start(broker, address, placement))
+        stack.callback(fronts[-1].stop)
+    lines = [] if config.gateway is None else [f"gateways on {fronts[0].address}"]
+    if config.workers and config.rocketmq is not None:
+        lines.append(_start_workers(fronts[-1].address, config.rocketmq, config.workers, stack))
+    return lines
+
+
+def _start_workers(broker: str, rocketmq: str, count: int, stack: ExitStack) -> str:
+    """Processes of the front for v5 clients; ``broker``: where they connect."""
     from tarry.cli.gateway_worker import Settings
     from tarry.fronts.gateway.supervisor import Supervisor
 
-    with named_extra("rocketmq", "RocketMQ"):
-        import_module("tarry.fronts.rocketmq.common.stubs")
-    address = front.address if socket_path(front.address) is not None else reachable(front.address)
-    settings = Settings(address, "rocketmq", config.rocketmq, verbose=log.isEnabledFor(logging.DEBUG))
-    supervisor = Supervisor(settings.command, config.rocketmq, "rocketmq", config.workers)
+    front_modules.check_rocketmq()
+    settings = Settings(broker, "rocketmq", rocketmq, verbose=log.isEnabledFor(logging.DEBUG))
+    supervisor = Supervisor(settings.command, rocketmq, "rocketmq", count)
     stack.callback(supervisor.stop)
     supervisor.start()
     if not supervisor.wait_serving(WORKERS_S):
         ended = ", ".join(f"{worker['name']}: {worker['ended'] or worker['state']}" for worker in supervisor.status())
         raise UnavailableError(f"the front's workers did not begin ({ended}); the log above says why")
-    return f"rocketmq on {supervisor.address} ({config.workers} workers)"
-
-
-def _rocketmq_front() -> type[RocketMQFront]:
-    with named_extra("rocketmq", "RocketMQ"):
-        from tarry.fronts.rocketmq import RocketMQFront
-    return RocketMQFront
-
-
-def _remoting_front() -> type[RemotingFront]:
-    with named_extra("remoting", "RocketMQ"):
-        from tarry.fronts.rocketmq.classic.front import RemotingFront
-    return RemotingFront
-
-
-def _http_front() -> type[HttpFront]:
-    with named_extra("http", "HTTP"):
-        from tarry.fronts.http.front import HttpFront
-    return HttpFront
+    return f"rocketmq on {supervisor.address} ({count} workers)"
 
 
 def _start_pipeline(broker: Broker, config: Config, address: str | None, stack: ExitStack) -> Supervisor | None:

@@ -38,8 +38,8 @@ def create(
     """
     own = None if secret is None else _secret(secret)
     with connect(endpoint) as client:
-        made = client.create_token(namespace, description, own)
-    output.result(asdict(made), made.secret, json=json)
+        created = client.create_token(namespace, description, own)
+    output.result(asdict(created), created.secret, json=json)
 
 
 def _secret(given: str) -> str:

@@ -9,7 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.flight as fl
 
-from tarry.api.wire import as_bytes, decode_error, decode_json, encode_json, parse_address
+from tarry.api.wire import as_bytes, decode_error, decode_json, encode_json
+from tarry.base.endpoint import parse_address
 from tarry.base.errors import ClosedError, InvalidArgumentError, TarryError, UnavailableError
 
 log = logging.getLogger(__name__)

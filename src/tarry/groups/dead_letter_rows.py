@@ -12,7 +12,21 @@ import pyarrow as pa
 
 from tarry.base.dead_topics import DEAD_LETTER_GROUP, dead_topic
 from tarry.base.message import UNNUMBERED
-from tarry.base.reserved import DEAD_ID, FIRST, ONLY, first_places, rewritten, values_of
+from tarry.base.reserved import (
+    DEAD_AT_MS,
+    DEAD_ATTEMPTS,
+    DEAD_CAUSE,
+    DEAD_DUE_MS,
+    DEAD_GROUP,
+    DEAD_ID,
+    DEAD_SEQ,
+    DEAD_TOPIC,
+    FIRST,
+    ONLY,
+    first_places,
+    rewritten,
+    values_of,
+)
 from tarry.base.types import Int32s, Int64s
 
 TRIES, EXPIRED = "tries", "expired"
@@ -40,13 +54,13 @@ def dead_letter_copies(
         batch.column("properties"),
         without=_OWN,
         added={
-            "tarry.dead.topic": topic,
-            "tarry.dead.group": group,
-            "tarry.dead.cause": cause,
-            "tarry.dead.attempts": _texts(attempts),
-            "tarry.dead.due_ms": _texts(batch.column("due_ms").to_numpy()),
-            "tarry.dead.at_ms": str(now_ms),
-            "tarry.dead.seq": _texts(batch.column("seq").to_numpy()),
+            DEAD_TOPIC: topic,
+            DEAD_GROUP: group,
+            DEAD_CAUSE: cause,
+            DEAD_ATTEMPTS: _texts(attempts),
+            DEAD_DUE_MS: _texts(batch.column("due_ms").to_numpy()),
+            DEAD_AT_MS: str(now_ms),
+            DEAD_SEQ: _texts(batch.column("seq").to_numpy()),
             **({DEAD_ID: "own"} if own_ids else {}),
         },
     )
@@ -91,7 +105,7 @@ def respawned(
 def attempts_of(batch: pa.RecordBatch) -> pa.Array:
     """How many times each dead letter had been handed out (int32); 0 for what a producer put there."""
     attempts = np.zeros(batch.num_rows, np.int32)
-    counts = values_of(batch.column("properties"), "tarry.dead.attempts")
+    counts = values_of(batch.column("properties"), DEAD_ATTEMPTS)
     if counts is not None:
         # Not a cast: what was loaded into the store in bulk may have any text here.
         attempts[counts[0]] = [int(t) if re.fullmatch("[0-9]{1,9}", t) else 0 for t in counts[1].to_pylist()]

@@ -15,10 +15,10 @@ import numpy as np
 import pyarrow as pa
 
 from tarry.api.groups import INT32_MAX, check_number
+from tarry.api.views import DEAD_LETTER
 from tarry.base.clock import Clock
 from tarry.base.dead_topics import DEAD_LETTER_GROUP, dead_topic
 from tarry.base.errors import CorruptError, InvalidArgumentError, TarryError
-from tarry.base.message import SCHEMA
 from tarry.base.types import Int64s
 from tarry.base.waiting import answer_of, wait_for
 from tarry.groups.control import GroupControl
@@ -28,9 +28,6 @@ from tarry.groups.services import ScheduleRows
 from tarry.queue.topic import Topic
 
 log = logging.getLogger(__name__)
-
-DEAD_LETTER = pa.schema([*SCHEMA, ("offset", pa.int64()), ("attempt", pa.int32())])
-"""A dead letter as one looks at it: the message, its place, and how many times it had been handed out."""
 
 Offsets = Sequence[int] | Int64s
 
@@ -60,7 +57,7 @@ class DeadLetters:
         return listing is None or listing.group.state_of(offset)["state"] != "settled"
 
     def page(self, topic: str, group: str, limit: int, after: int | None) -> pa.RecordBatch:
-        """Up to ``limit`` dead letters (:data:`DEAD_LETTER`) behind offset ``after``, oldest first."""
+        """Up to ``limit`` dead letters (:data:`tarry.api.views.DEAD_LETTER`) behind offset ``after``, oldest first."""
         _check_limit(limit)
         if after is not None and (isinstance(after, bool) or not isinstance(after, int)):
             raise InvalidArgumentError(f"after is {after!r}; allowed: the offset of a dead letter")

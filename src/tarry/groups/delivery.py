@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from tarry.api.views import DELIVERY
 from tarry.base.message import SCHEMA, concat
-from tarry.base.types import Int32s, Int64s
+from tarry.base.types import Int32s, Int64s, extremes
 from tarry.groups.copier import DeadLetterCopier
 from tarry.groups.group_state import GroupState
 from tarry.groups.lease_manager import LeaseManager
@@ -33,6 +33,9 @@ CHOICE_ROWS_MAX = 8192
 SCAN_ROWS = 65_536
 """Rows that a group passes over before others get its lock."""
 LOOK_AGAIN_MS = 50
+_ADDED_AT = range(len(SCHEMA), len(DELIVERY))
+_ADDED = [DELIVERY.field(at) for at in _ADDED_AT]
+"""What a delivery has beside the message: offset, lease, attempt."""
 
 
 class _Why(Enum):
@@ -48,11 +51,11 @@ class _Why(Enum):
 
 @dataclass(frozen=True, slots=True)
 class _Chosen:
-    """Messages that were read together and are to be handed out: ``columns`` of the message, and arrays with a row a
-    message, by ascending offset. ``states``: the state of all, or of each.
+    """Messages that were read together and are to be handed out: rows of SCHEMA, and arrays with a row a message, by
+    ascending offset. ``states``: the state of all, or of each.
     """
 
-    columns: list[pa.Array]
+    batch: pa.RecordBatch
     offsets: Int64s
     attempts: Int32s
     states: State | States
@@ -160,7 +163,7 @@ class Delivery:
             if why is _Why.UNFINISHED or not room or not is_more:
                 return why
             # Not asked before: it costs more than the rest, and most find the end of the queue.
-            size += sum(column.nbytes for column in part.columns) if part is not None else 0
+            size += part.batch.nbytes if part is not None else 0
             if size >= READ_BYTES:
                 return why
 
@@ -181,23 +184,21 @@ class Delivery:
                 if not is_first:
                     return None, _Why.UNFINISHED  # what is chosen and not leased yet would be counted as lost
                 state.forget(base)
-            columns = batch.columns
-            if selective or not is_plain(columns, batch.num_rows):
+            if selective or not is_plain(batch):
                 batch, offsets = self._selection.choose_new(batch, base, room, now)
-                columns = batch.columns
             else:
-                columns, offsets = self._choose_plain(batch, columns, base, now)
+                batch, offsets = self._choose_plain(batch, base, now)
             if len(offsets):
-                return _Chosen(columns, offsets, np.ones(len(offsets), np.int32), State.READY), _Why.EMPTY
+                return _Chosen(batch, offsets, np.ones(len(offsets), np.int32), State.READY), _Why.EMPTY
         return None, _Why.EMPTY
 
-    def _choose_plain(
-        self, batch: pa.RecordBatch, columns: list[pa.Array], base: int, now: int
-    ) -> tuple[list[pa.Array], Int64s]:
-        """Of rows from offset ``base`` on that all are wanted, those to hand out (``columns`` and offsets)."""
+    def _choose_plain(self, batch: pa.RecordBatch, base: int, now: int) -> tuple[pa.RecordBatch, Int64s]:
+        """Of rows from offset ``base`` on that all are wanted, those to hand out, and their offsets."""
         offsets = np.arange(base, base + batch.num_rows, dtype=np.int64)
         self._state.cursor = base + batch.num_rows
-        due = columns[DUE].to_numpy()
+        due = batch.column(DUE).to_numpy()
+        if base >= self._state.passing_end and extremes(due)[1] <= now:
+            return batch, offsets  # as nearly always
         keep = due <= now
         if base < self._state.passing_end:
             fresh = ~(self._state.settled_mask(offsets) | self._state.passing_mask(offsets))
@@ -206,8 +207,8 @@ class Delivery:
         elif not keep.all():
             self._selection.defer(first_tries(offsets[~keep]), due[~keep])
         if keep.all():
-            return columns, offsets
-        return batch.filter(pa.array(keep)).columns, offsets[keep]
+            return batch, offsets
+        return batch.filter(pa.array(keep)), offsets[keep]
 
     def _choose_upcoming(self, room: int, now: int) -> _Chosen | None:
         while (rows := self._state.upcoming.take(now, room)) is not None:
@@ -234,7 +235,7 @@ class Delivery:
                 continue
             if not out.all():
                 batch, rows = batch.filter(pa.array(out)), rows.pick(out)
-            return _Chosen(batch.columns, rows.offsets, rows.attempts, rows.states)
+            return _Chosen(batch, rows.offsets, rows.attempts, rows.states)
         return None
 
     def _without_settled(self, rows: Rows) -> Rows:
@@ -250,16 +251,19 @@ class Delivery:
         """All of ``chosen`` as one batch, under one lease."""
         together = chosen[0] if len(chosen) == 1 else _joined(chosen)
         offsets, attempts = together.offsets, together.attempts
-        tries = self._policy.own_tries(together.columns[TRIES])
+        tries = self._policy.own_tries(together.batch.column(TRIES))
         number = self._state.leases.open(holder, offsets, together.states, attempts, tries, now + holder.lease_ms)
         since = holder.on_handout(now)
         for part in chosen:
-            due = part.columns[DUE].to_numpy()
+            due = part.batch.column(DUE).to_numpy()
             self._services.on_handout(due, now, self._state.topic.name, since if part.attempts[0] == 1 else None)
-        # With its type given, pa.array() does not look for what pandas might have to say: a fifth of the time.
-        leases = pa.array(np.full(len(offsets), number, np.int64), pa.int64())
-        columns = [*together.columns, pa.array(offsets, pa.int64()), leases, pa.array(attempts, pa.int32())]
-        return pa.RecordBatch.from_arrays(columns, schema=DELIVERY)
+        # Column by column: to make a batch of all of them would look at each of the message's own first. With its type
+        # given, pa.array() does not look for what pandas might have to say.
+        batch = together.batch
+        leases = np.full(len(offsets), number, np.int64)
+        for at, field, values in zip(_ADDED_AT, _ADDED, (offsets, leases, attempts), strict=True):
+            batch = batch.add_column(at, field, pa.array(values, field.type))
+        return batch
 
     def _until_next(self, left: float | None, why: _Why) -> float | None:
         """How long a waiting consumer may sleep before something of its group comes due."""
@@ -278,11 +282,11 @@ class Delivery:
 
 def _joined(parts: list[_Chosen]) -> _Chosen:
     """All of them, by ascending offset: what comes again may lie before or behind what is new."""
-    batch = concat(pa.RecordBatch.from_arrays(part.columns, schema=SCHEMA) for part in parts)
+    batch = concat(part.batch for part in parts)
     offsets = np.concatenate([part.offsets for part in parts])
     order = np.argsort(offsets)
     if (np.diff(order) != 1).any():
         batch = batch.take(pa.array(order, pa.int64()))
     attempts = np.concatenate([part.attempts for part in parts])
     states = np.concatenate([np.broadcast_to(np.asarray(p.states, np.int8), len(p.offsets)) for p in parts])
-    return _Chosen(batch.columns, offsets[order], attempts[order], states[order])
+    return _Chosen(batch, offsets[order], attempts[order], states[order])

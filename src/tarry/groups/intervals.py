@@ -14,6 +14,9 @@ def runs(values: Int64s) -> list[tuple[int, int]]:
     """Ascending distinct integers as intervals ``[first, end)``."""
     if not len(values):
         return []
+    first, last = int(values[0]), int(values[-1])
+    if last - first == len(values) - 1:  # as nearly always
+        return [(first, last + 1)]
     cuts = np.flatnonzero(np.diff(values) != 1) + 1
     firsts = values[np.concatenate([[0], cuts])]
     ends = values[np.concatenate([cuts - 1, [len(values) - 1]])] + 1

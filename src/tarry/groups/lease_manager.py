@@ -92,7 +92,7 @@ class LeaseManager:
         for lease, at in by_lease:
             self._state.leases.end(lease, at, Event.ACK)
             settled.append(lease.offsets[at])
-        offsets = np.sort(np.concatenate(settled))
+        offsets = settled[0] if len(settled) == 1 else np.sort(np.concatenate(settled))
         return len(offsets), self._state.settle(offsets)
 
     # -- given back --------------------------------------------------------------------------------------------------

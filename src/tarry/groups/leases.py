@@ -19,6 +19,8 @@ from tarry.groups.states import Event, State, States, move, move_all
 Places: TypeAlias = npt.NDArray[np.intp]
 """Positions of rows in a lease."""
 
+FEW_ROWS = 16
+"""Up to here, to look at each row takes less than array operations do."""
 _LEASED = int(State.LEASED)
 _MOVED = -1
 """In the states of a lease: the row is under another one now. No state, so nothing can happen to it here."""
@@ -116,6 +118,8 @@ class Leases:
 
     def find(self, leases: Int64s, offsets: Int64s) -> list[tuple[Lease, Places]]:
         """By lease, the rows among these (lease and offset of each) that are leased; the others are stale."""
+        if len(leases) <= FEW_ROWS:
+            return self._find_few(leases, offsets)[1]
         by_lease = []
         one = len(leases) > 0 and bool((leases == leases[0]).all())
         for number in [int(leases[0])] if one else np.unique(leases).tolist():
@@ -134,14 +138,19 @@ class Leases:
 
         Row by row, since these are a few rows of several leases, for which array operations cost far more.
         """
-        held = np.zeros(len(offsets), np.bool_)
+        held, by_lease = self._find_few(leases, offsets)
+        return np.array(held, np.bool_), by_lease
+
+    def _find_few(self, leases: Int64s, offsets: Int64s) -> tuple[list[bool], list[tuple[Lease, Places]]]:
+        held = []
         by_lease: dict[int, dict[int, None]] = {}
-        for row, (number, offset) in enumerate(zip(leases.tolist(), offsets.tolist(), strict=True)):
+        for number, offset in zip(leases.tolist(), offsets.tolist(), strict=True):
             lease = self._leases.get(number)
             if lease is None or (at := lease.place(offset)) is None:
+                held.append(False)
                 continue
             places = by_lease.setdefault(number, {})
-            held[row] = at not in places
+            held.append(at not in places)
             places[at] = None
         return held, [(self._leases[number], np.array(sorted(at), np.intp)) for number, at in by_lease.items()]
 

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from tarry.api.filter import unwanted_by
 from tarry.api.groups import TopicSettings
 from tarry.base.delay import INT64_MAX
 from tarry.base.message import LATE, LATE_WAYS, ORDER_KEY, SCHEMA
 from tarry.base.properties import has_none
-from tarry.base.reserved import ONLY, texts_of, values_of
+from tarry.base.reserved import texts_of, values_of
 from tarry.base.types import Int64s, Mask
 from tarry.groups import dead_letter_rows
 from tarry.groups.group_state import GroupState
@@ -105,13 +106,7 @@ class Selection:
         Raises:
             InvalidArgumentError: the filter is a condition that takes too long.
         """
-        unwanted = np.zeros(batch.num_rows, np.bool_)
-        only = values_of(batch.column(_PROPERTIES), ONLY)
-        if only is not None:
-            rows, groups = only
-            unwanted[rows] = [group != self._state.name for group in groups.to_pylist()]
-        wanted = self._policy.filter
-        return unwanted if wanted is None else unwanted | ~np.asarray(wanted.mask(batch))
+        return unwanted_by(self._state.name, self._policy.filter, batch)
 
     def _dead(self, rows: Rows, event: Event, cause: str) -> list[Entry]:
         if not len(rows.offsets):
@@ -162,9 +157,9 @@ class Selection:
         return blocked, len(offsets)
 
 
-def is_plain(columns: list[pa.Array], rows: int) -> bool:
+def is_plain(batch: pa.RecordBatch) -> bool:
     """Whether these rows need no choice: none has an expiry, or properties, where other wishes are."""
-    return bool(columns[_EXPIRE].null_count == rows) and has_none(columns[_PROPERTIES])
+    return bool(batch.column(_EXPIRE).null_count == batch.num_rows) and has_none(batch.column(_PROPERTIES))
 
 
 def first_tries(offsets: Int64s) -> Rows:

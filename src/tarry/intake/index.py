@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tarry.base.message import SCHEMA
-from tarry.base.types import Int64s, Key, Mask, at_or_after, before
+from tarry.base.types import Int64s, Key, Mask, at_or_after, before, extremes
 from tarry.log.segment import SegmentReader
 
 
@@ -64,10 +64,12 @@ class ActiveIndex:
         self.due_min_ms = np.iinfo(np.int64).max
         self.due_max_ms = np.iinfo(np.int64).min
 
-    def add(self, first_seq: int, position: int, due_ms: Int64s) -> None:
-        """Take up a frame that was written: the seq of its first row, its position in the file, its due times."""
-        self.due_min_ms = min(self.due_min_ms, int(due_ms.min()))
-        self.due_max_ms = max(self.due_max_ms, int(due_ms.max()))
+    def add(self, first_seq: int, position: int, due_ms: Int64s, due_min_ms: int, due_max_ms: int) -> None:
+        """Take up a frame that was written: the seq of its first row, its position in the file, its due times, and the
+        lowest and highest of these.
+        """
+        self.due_min_ms = min(self.due_min_ms, due_min_ms)
+        self.due_max_ms = max(self.due_max_ms, due_max_ms)
         self._first_seq.append(first_seq)
         self._position.append(position)
         self._due.append(due_ms)
@@ -113,5 +115,6 @@ def index_of_log(path: Path, base: int) -> ActiveIndex:
     index = ActiveIndex(base)
     with SegmentReader(path) as reader:
         for at, _, batch in reader.read_all(SCHEMA):
-            index.add(at.header.base, at.position, batch.column("due_ms").to_numpy().copy())
+            due = batch.column("due_ms").to_numpy().copy()
+            index.add(at.header.base, at.position, due, *extremes(due))
     return index

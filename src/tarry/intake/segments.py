@@ -37,11 +37,15 @@ class SegmentFrames(NamedTuple):
 
 
 class WrittenFrame(NamedTuple):
-    """A frame in the active segment: the seq of its first row, its position in the file, its rows' due times."""
+    """A frame in the active segment: the seq of its first row, its position in the file, its rows' due times with the
+    lowest and the highest of them.
+    """
 
     first_seq: int
     position: int
     due_ms: Int64s
+    due_min_ms: int
+    due_max_ms: int
 
 
 @dataclass(slots=True)
@@ -158,7 +162,7 @@ class Segments:
         """From now on readers see these frames, which are durable."""
         index = self._active.index
         for written in frames:
-            index.add(written.first_seq, written.position, written.due_ms)
+            index.add(*written)
 
     def roll(self, next_seq: int) -> None:
         """Begin the next segment with ``next_seq``. Where that fails, the active one goes on."""

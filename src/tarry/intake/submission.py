@@ -21,6 +21,12 @@ class WriteBatch(Protocol):
     next_seq: int
     """Of the next row that is written."""
 
+    def register(self, rows: int) -> bool:
+        """The ``rows`` that the commands of this commit came to are durable. Whether everybody knows now what they say
+        of names, and all of them are messages.
+        """
+        ...
+
     def on_durable(self) -> None:
         """All of it is durable and published."""
         ...

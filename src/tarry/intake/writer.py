@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -12,6 +12,7 @@ from tarry.api.receipt import Accepted
 from tarry.base import handle
 from tarry.base.errors import TarryError
 from tarry.base.message import concat, count_topics, kinds_of, numbered
+from tarry.base.types import extremes
 from tarry.intake.intake import Intake, tally
 from tarry.intake.segments import Segments, WrittenFrame
 from tarry.intake.submission import NO_ROWS, Submission, WriteBatch
@@ -41,7 +42,8 @@ class IntakeWriter:
     ``publish([(batch, bytes), …], add)`` is called when frames are durable, before they are answered: it must call
     ``add()`` under the lock that the loader moves the horizon with, so that each message is seen by exactly one of them
     (see ``wheel``). ``begin_batch(next_seq)`` is called once for a commit in which commands are decided. ``register(
-    batch, plain)`` gets the durable rows of such a commit before they are published; ``plain``: all are messages.
+    batch, plain)`` gets the durable rows of such a commit before they are published, where the decided batch has not
+    registered all that they say itself; ``plain``: all are messages.
     """
 
     def __init__(
@@ -68,7 +70,7 @@ class IntakeWriter:
         to treat as fatal.
         """
         first_seq = self._intake.published_seq
-        submissions, batch = self._decide(submissions)
+        submissions, batch, command_rows = self._decide(submissions)
         frames = self._encoded(_share_frames(submissions), first_seq)
         try:
             if frames:
@@ -84,22 +86,24 @@ class IntakeWriter:
             return
         if frames:
             self._segments.sync()
-            self._publish_frames(frames, with_commands=batch is not None)
+            # Before it is published: what is below a checkpoint's seq is not applied again.
+            is_known = batch is None or batch.register(command_rows)
+            self._publish_frames(frames, are_messages=is_known)
         if batch is not None:
             batch.on_durable()
         self._answer(submissions, first_seq)
         if self._segments.active_bytes >= self._segment_bytes_max:
             self._segments.roll(self._intake.published_seq)
 
-    def _decide(self, submissions: list[Submission]) -> tuple[list[Submission], WriteBatch | None]:
-        """The submissions with the rows that their commands come to; those that are refused are told so and left
-        out.
+    def _decide(self, submissions: list[Submission]) -> tuple[list[Submission], WriteBatch | None, int]:
+        """The submissions with the rows that their commands come to, and how many rows these are; those that are
+        refused are told so and left out.
         """
         if not any(s.command is not None for s in submissions):
-            return submissions, None
+            return submissions, None, 0
         assert self._begin_batch is not None, "nobody is here to decide commands"
         batch = self._begin_batch(self._intake.published_seq)
-        decided = []
+        decided, command_rows = [], 0
         for s in submissions:
             if s.command is not None:
                 try:
@@ -107,10 +111,11 @@ class IntakeWriter:
                 except TarryError as error:
                     s.refuse(error)
                     continue
-                s = replace(s, batch=NO_ROWS if rows is None else rows)
+                s = Submission(NO_ROWS if rows is None else rows, s.on_result, s.command)
+                command_rows += s.batch.num_rows
             batch.next_seq += s.batch.num_rows
             decided.append(s)
-        return decided, batch
+        return decided, batch, command_rows
 
     def _encoded(self, batches: list[pa.RecordBatch], seq: int) -> list[_Frame]:
         (_, durable), position, frames = self._segments.position, self._segments.active_bytes, []
@@ -118,26 +123,20 @@ class IntakeWriter:
             rows = numbered(batch, seq)
             # A copy: the index keeps it for the life of the segment, and a view would keep the bodies with it.
             due = rows.column("due_ms").to_numpy().copy()
-            parts = frame.encode(
-                rows,
-                base=seq,
-                durable_to=durable,
-                due_min_ms=int(due.min()),
-                due_max_ms=int(due.max()),
-            )
-            frames.append(_Frame(WrittenFrame(seq, position, due), rows, parts))
+            low, high = extremes(due)
+            parts = frame.encode(rows, base=seq, durable_to=durable, due_min_ms=low, due_max_ms=high)
+            frames.append(_Frame(WrittenFrame(seq, position, due, low, high), rows, parts))
             position += frames[-1].size
             seq += rows.num_rows
         return frames
 
-    def _publish_frames(self, frames: list[_Frame], *, with_commands: bool) -> None:
+    def _publish_frames(self, frames: list[_Frame], *, are_messages: bool) -> None:
         accepted, cancelled = Counter[str](), Counter[str]()
         published = []
         for each in frames:
             batch = each.batch
-            plain = not with_commands or not kinds_of(batch).any()
-            if with_commands and self._register is not None:
-                # Before it is published: what is below a checkpoint's seq is not applied again.
+            plain = are_messages or not kinds_of(batch).any()
+            if not are_messages and self._register is not None:
                 self._register(batch, plain)
             if plain:
                 count_topics(batch.column("topic"), accepted)

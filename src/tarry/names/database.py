@@ -140,6 +140,9 @@ class Database:
         options.set_wal_recovery_mode(DBRecoveryMode.point_in_time())
         options.set_write_buffer_size(BUFFER_BYTES)
         options.set_max_write_buffer_number(2)
+        # Most ids that are looked for are new: without a filter, to find that out goes down the buffer's whole tree.
+        options.set_memtable_whole_key_filtering(True)
+        options.set_memtable_prefix_bloom_ratio(0.05)
         options.set_max_background_jobs(2)
         options.set_max_open_files(64)
         options.set_keep_log_file_num(1)

@@ -6,7 +6,6 @@ A *name* is what a message can be found by: a schedule key of a topic, an id of 
 from __future__ import annotations
 
 import struct
-from functools import lru_cache
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -40,12 +39,16 @@ class Entry(NamedTuple):
 
     def to_bytes(self) -> bytes:
         """The value that is stored under a name."""
-        return _ENTRY.pack(*self)
+        return entry_bytes(*self)
 
     @classmethod
     def of_bytes(cls, raw: bytes) -> Entry:
         """The entry of which :meth:`to_bytes` gave this."""
         return cls(*_ENTRY.unpack(raw))
+
+
+entry_bytes = _ENTRY.pack
+""":meth:`Entry.to_bytes` of an entry's fields, for those that are made by the thousand."""
 
 
 def name_of_key(topic: str, key: str) -> bytes:
@@ -58,10 +61,9 @@ def name_of_series(first_seq: int) -> bytes:
     return SERIES + _MOMENT.pack(first_seq)
 
 
-@lru_cache(maxsize=4096)
 def digest_of_id(topic: str, id: str) -> bytes:
     """The digest of a message id, of which :func:`name_of_id` makes a name: ids may be long, and there is one a
-    message. Cached, since it is asked for when the message is decided on, and again when it is registered.
+    message.
     """
     return blake2b(topic.encode() + b"\0" + id.encode(), digest_size=16).digest()
 
@@ -70,7 +72,12 @@ def name_of_id(digest: bytes, born_ms: int, window_ms: int) -> bytes:
     """The name that is an id: in the slice of time, a window long, in which its message was accepted. So the ids of a
     slice are forgotten together, and one is looked for in two.
     """
-    return ID + _MOMENT.pack(born_ms // window_ms * window_ms + _SIGN) + digest
+    return slice_of_ids(born_ms, window_ms) + digest
+
+
+def slice_of_ids(born_ms: int, window_ms: int) -> bytes:
+    """What all names of :func:`name_of_id` in a slice of time begin with."""
+    return ID + _MOMENT.pack(born_ms // window_ms * window_ms + _SIGN)
 
 
 def slice_start_ms(name: bytes) -> int:

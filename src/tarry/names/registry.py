@@ -21,7 +21,7 @@ from tarry.base.errors import CorruptError
 from tarry.base.message import Kind, cancelled_seqs, kinds_of
 from tarry.base.placement import ANY_CORE, Placement
 from tarry.base.properties import has_none
-from tarry.base.reserved import DEAD_ID
+from tarry.base.reserved import DEAD, DEAD_ID, ONLY
 from tarry.base.types import Int64s, Mask
 from tarry.log.files import Files
 from tarry.names import encoding
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 GETS_MAX = 1024
 """Beyond so many rows, the cancelled ones among them are found by reading a range rather than one by one."""
-_COPIED = ("tarry.dead.", "tarry.only")
+_COPIED = (DEAD, ONLY)
 """Properties of dead letters and of what was respawned."""
 _KNOWN_FROM = encoding.META + b"known_from_ms"
 _LONG_AGO_MS = -(1 << 62)
@@ -143,6 +143,21 @@ class Registry:
             _put(changes, entries)
         self._write(changes)
 
+    def register(self, names: Mapping[bytes, Entry], ids: Mapping[bytes, tuple[int, int, int]]) -> None:
+        """Take up what was decided of names and of ids, by their digests (the fields of their entries): the same as to
+        :meth:`apply` the rows that it was decided for.
+        """
+        changes = new_batch()
+        _put(changes, names.items())
+        born_ms, prefix = None, b""
+        for digest, entry in ids.items():
+            if entry[2] != born_ms:
+                born_ms = entry[2]
+                self._latest_ms = max(self._latest_ms, born_ms)
+                prefix = encoding.slice_of_ids(born_ms, self._dedupe_ms)
+            changes.put(prefix + digest, encoding.entry_bytes(*entry))
+        self._write(changes)
+
     def put(self, entries: Mapping[bytes, Entry]) -> None:
         """Register names that are in no row of the intake. They are durable after :meth:`sync`."""
         changes = new_batch()
@@ -200,20 +215,22 @@ class Registry:
         """The entries of names (:func:`tarry.names.encoding.name_of_key` and its like)."""
         return [None if raw is None else Entry.of_bytes(raw) for raw in self._database.get(list(names))]
 
-    def accepted_ids(self, digests: Sequence[bytes], now_ms: int) -> list[Entry | None]:
-        """The messages of ids, by their :func:`tarry.names.encoding.digest_of_id`, that were accepted within the dedupe
-        window.
+    def accepted_ids(self, digests: Sequence[bytes], now_ms: int) -> dict[bytes, Entry]:
+        """The messages of those ids, by their :func:`tarry.names.encoding.digest_of_id`, that were accepted within the
+        dedupe window.
         """
         window = self._dedupe_ms
-        if not window:
-            return [None] * len(digests)
+        if not window or not self.exists:
+            return {}
         # This slice and the one before; and later ones, where the clock was set back.
         latest = max(now_ms, min(self._latest_ms, now_ms + 2 * window))
-        latest_entries: list[Entry | None] = [None] * len(digests)
+        found: dict[bytes, Entry] = {}
         for start in range((now_ms - window) // window, latest // window + 1):
-            entries = self.get([encoding.name_of_id(d, start * window, window) for d in digests])
-            latest_entries = [one or other for one, other in zip(entries, latest_entries, strict=True)]
-        return [e if e is not None and e.born_ms > now_ms - window else None for e in latest_entries]
+            prefix = encoding.slice_of_ids(start * window, window)
+            values = self._database.get([prefix + digest for digest in digests])
+            if values.count(None) < len(values):  # seldom
+                found |= {d: Entry.of_bytes(v) for d, v in zip(digests, values, strict=True) if v is not None}
+        return {digest: entry for digest, entry in found.items() if entry.born_ms > now_ms - window}
 
     def cancelled_mask(self, due_ms: Int64s, seq: Int64s) -> Mask:
         """Which of the messages with these due times and seqs are cancelled."""

@@ -117,6 +117,8 @@ def read_frames(log_path: Path) -> list[FrameEntry] | None:
         with when_free(lambda: pa.OSFile(str(log_path.with_suffix(SUFFIX)))) as file:
             table = pa.ipc.open_file(file).read_all()
         table.validate(full=True)  # damaged offsets would have texts read from outside of the file
+        if not table.schema.equals(SCHEMA) or any(column.null_count for column in table.columns):
+            return None
         columns = [table[name].to_pylist() for name in SCHEMA.names]
         frames = [FrameEntry(*row) for row in zip(*columns, strict=True)]
         if (table.schema.metadata or {}).get(_SEAL) == _seal(log_path, frames):

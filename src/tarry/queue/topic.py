@@ -202,7 +202,9 @@ class Topic:
         for place in range(at, len(self.tails)):
             tail = self.tails[place]
             skip = offset + rows - tail.base
-            part = tail.batch.slice(skip, min(rows_max - rows, tail.batch.num_rows - skip))
+            part = tail.batch
+            if skip or part.num_rows > rows_max - rows:
+                part = part.slice(skip, min(rows_max - rows, part.num_rows - skip))
             parts.append(part)
             rows += part.num_rows
             size += tail.size

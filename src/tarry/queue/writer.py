@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tarry.base.message import concat
+from tarry.base.types import extremes
 from tarry.log import frame
 from tarry.log.files import Buffer, Files
 from tarry.log.frame import LogKind
@@ -112,9 +113,9 @@ class SegmentsWriter:
         """A frame of these parts, to be written at ``position``."""
         name, base = parts[0].topic.name, parts[0].tail.base
         batch = concat(part.tail.batch for part in parts)
-        due = batch.column("due_ms").to_numpy()
+        due_min_ms, due_max_ms = extremes(batch.column("due_ms").to_numpy())
         stored_rows = sum(part.stored_rows for part in parts)
-        entry = FrameEntry(name, base, batch.num_rows, position, int(due.min()), int(due.max()), stored_rows)
+        entry = FrameEntry(name, base, batch.num_rows, position, due_min_ms, due_max_ms, stored_rows)
         encoded = frame.encode(
             batch,
             base=base,

@@ -100,8 +100,10 @@ def consumer(settings: RelaySettings, group: str, **options: Any) -> Any:
         # An offset that is not there any more must be an error, not a silent jump.
         "auto.offset.reset": "error",
         "allow.auto.create.topics": False,
-        # A request that waits at the end of a log holds up the next range's.
-        "fetch.wait.max.ms": 10,
+        # Reading goes on between the ranges (``reading``): not a request for each few records that come, and none that
+        # holds up the end of a range.
+        "fetch.wait.max.ms": 50,
+        "fetch.min.bytes": 65_536,
     }
     with errors("the consumer's options"):
         return Consumer(config | options)

@@ -2,12 +2,16 @@
 
 Offsets have holes: markers of transactions, what was aborted, what compaction has removed. So a record at or behind the
 end of a range shows that it was read, or the end of the partition does, never a count.
+
+What a consumer has fetched beyond a range is what the next one begins with. So it reads on from batch to batch: to
+begin anew at each range would throw that away, and fetch it twice.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from confluent_kafka import KafkaError, TopicPartition
@@ -17,66 +21,120 @@ from tarry.relay.clients import errors, translated
 from tarry.relay.positions import OffsetRange, Partition
 
 READ_ROWS = 10_000
+KEPT_ROWS_MAX = 50_000
+"""So many records behind the end of a range are kept for the next one. A partition that brings more, while another one
+is waited for, is read anew.
+"""
 WAIT_S = 0.05
 STALL_S = 60.0
 """How long a read waits for the next record. Longer than brokers take to elect a leader."""
 
 
-def read(
-    consumer: Any, some: Iterable[OffsetRange], *, stall_s: float = STALL_S
-) -> Iterator[tuple[OffsetRange, list[Any]]]:
-    """Ranges, each with some of its records, until all were read.
+@dataclass(slots=True)
+class _Place:
+    """Up to where a partition was read, and what came behind that: records, and ends of the partition."""
 
-    ``consumer`` must report ends of partitions (``enable.partition.eof``).
+    number: int
+    offset: int
+    kept: list[Any] = field(default_factory=list)
 
-    Raises:
-        CorruptError: the first records of a range were deleted: retention was shorter than the relay's pause.
-        UnavailableError: nothing came for ``stall_s``.
+
+class RangeReader:
+    """Reads by a consumer of its own, which reports ends of partitions (``enable.partition.eof``). After an error
+    neither is used any more.
     """
-    left: dict[Partition, OffsetRange] = {(r.topic, r.partition): r for r in some if r.start < r.end}
-    with errors("the source cannot be read"):
-        consumer.assign([TopicPartition(r.topic, r.partition, r.start) for r in left.values()])
-    try:
-        last, missing = time.monotonic(), sum(r.end - r.start for r in left.values())
-        while left:
+
+    def __init__(self, consumer: Any) -> None:
+        self._consumer = consumer
+        self._places: dict[Partition, _Place] = {}
+        """The partitions that are assigned."""
+        self._left: dict[Partition, OffsetRange] = {}
+
+    def read(self, some: Iterable[OffsetRange], *, stall_s: float = STALL_S) -> Iterator[tuple[OffsetRange, list[Any]]]:
+        """Ranges, each with some of its records, until all were read.
+
+        Raises:
+            CorruptError: the first records of a range were deleted: retention was shorter than the relay's pause.
+            UnavailableError: nothing came for ``stall_s``.
+        """
+        self._left = {(r.topic, r.partition): r for r in some if r.start < r.end}
+        yield from self._by_range(self._begin())
+        last = time.monotonic()
+        while self._left:
             # It waits for so many records, or for the time-out: so for no more than may come, and not for long, since
             # offsets have holes.
+            missing = sum(whole.end - self._places[at].offset for at, whole in self._left.items())
             with errors("the source cannot be read"):
-                batch = consumer.consume(max(1, min(READ_ROWS, missing)), timeout=WAIT_S)
+                batch = self._consumer.consume(min(READ_ROWS, missing), timeout=WAIT_S)
             if batch:
                 last = time.monotonic()
-                missing -= len(batch)
             elif time.monotonic() - last > stall_s:
-                raise UnavailableError(f"nothing came of {_named(left.values())} for {stall_s:g} s")
-            yield from _by_range(consumer, batch, left)
-    finally:
-        with errors("the source cannot be let go"):
-            consumer.unassign()
+                raise UnavailableError(f"nothing came of {_named(self._left.values())} for {stall_s:g} s")
+            yield from self._by_range(batch)
 
+    def rest(self) -> None:
+        """Ask Kafka for nothing until the next ranges."""
+        self._let_go(list(self._places))
 
-def _by_range(
-    consumer: Any, batch: list[Any], left: dict[Partition, OffsetRange]
-) -> Iterator[tuple[OffsetRange, list[Any]]]:
-    records_of: dict[Partition, list[Any]] = {}
-    done = []
-    for message in batch:
-        at = (message.topic(), message.partition())
-        error = message.error()
-        if at not in left:
-            if error is not None and error.code() in _DELETED:
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _begin(self) -> list[Any]:
+        """Begin with the ranges; what there is of them already."""
+        kept, anew = [], []
+        for at, whole in self._left.items():
+            place = self._places.get(at)
+            if place is not None and (place.number, place.offset) == (whole.number, whole.start):
+                kept += place.kept
+                place.kept = []
+            else:
+                anew.append(at)
+        self._let_go([at for at in anew if at in self._places])
+        if anew:
+            with errors("the source cannot be read"):
+                self._consumer.incremental_assign([TopicPartition(*at, self._left[at].start) for at in anew])
+        for at in anew:
+            self._places[at] = _Place(self._left[at].number, self._left[at].start)
+        return kept
+
+    def _let_go(self, some: Sequence[Partition]) -> None:
+        if some:
+            with errors("the source cannot be let go"):
+                self._consumer.incremental_unassign([TopicPartition(*at) for at in some])
+            for at in some:
+                del self._places[at]
+
+    def _by_range(self, batch: list[Any]) -> Iterator[tuple[OffsetRange, list[Any]]]:
+        left, places = self._left, self._places
+        records_of: dict[Partition, list[Any]] = {}
+        done = []
+        for message in batch:
+            at = (message.topic(), message.partition())
+            error = message.error()
+            whole = left.get(at)
+            if whole is None:
+                if at in places:
+                    places[at].kept.append(message)
+                elif error is not None and error.code() in _DELETED:
+                    _raise(error, left)
+                continue
+            offset = message.offset()
+            if error is None:
+                if offset < whole.end:
+                    records_of.setdefault(at, []).append(message)
+                    places[at].offset = offset + 1
+                else:
+                    places[at].kept.append(message)
+            elif error.code() == KafkaError._PARTITION_EOF:
+                if offset > whole.end:
+                    places[at].kept.append(message)
+            else:
                 _raise(error, left)
-            continue
-        if error is None and message.offset() < left[at].end:
-            records_of.setdefault(at, []).append(message)
-        if error is not None and error.code() != KafkaError._PARTITION_EOF:
-            _raise(error, left)
-        if message.offset() >= left[at].end - (error is None):
-            done.append((at, left.pop(at), records_of.pop(at, [])))
-    if done and left:
-        with errors("the source cannot be let go"):
-            consumer.incremental_unassign([TopicPartition(*at) for at, _, _ in done])
-    yield from ((whole, records) for _, whole, records in done)
-    yield from ((left[at], records) for at, records in records_of.items())
+            if offset >= whole.end - (error is None):
+                places[at].offset = whole.end
+                done.append((left.pop(at), records_of.pop(at, [])))
+        self._let_go([at for at, place in places.items() if len(place.kept) > KEPT_ROWS_MAX])
+        yield from done
+        yield from ((left[at], records) for at, records in records_of.items())
 
 
 _DELETED = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)

@@ -65,15 +65,13 @@ class Rows:
 
     def __init__(self) -> None:
         self.bytes = 0
-        self._columns: dict[str, list[object]] = {name: [] for name in _GATHERED}
-        self._headers: list[str | None] = []
+        self._rows: list[tuple[object, ...]] = []
 
     def __len__(self) -> int:
-        return len(self._headers)
+        return len(self._rows)
 
     def add(
         self,
-        *,
         seq: int,
         topic: str,
         due_ms: int,
@@ -85,26 +83,26 @@ class Rows:
         kind: int,
     ) -> None:
         """Another row."""
-        for column, value in zip(
-            self._columns.values(), (seq, topic, due_ms, id, key, body, born_ms, kind), strict=True
-        ):
-            column.append(value)
-        self._headers.append(headers)
+        self._rows.append((seq, topic, due_ms, id, key, headers, body, born_ms, kind))
         self.bytes += (len(body) if body else 0) + (len(headers) if headers else 0) + 128
 
     def table(self) -> pa.Table:
         """All of them."""
         rows = len(self)
-        columns = {name: pa.array(values, SCHEMA.field(name).type) for name, values in self._columns.items()}
-        columns["properties"] = _properties(self._headers)
+        gathered = dict(zip(_GATHERED, zip(*self._rows, strict=True), strict=False))  # nothing at all of no rows
+        headers = gathered.pop("headers", ())
+        columns = {name: pa.array(values, SCHEMA.field(name).type) for name, values in gathered.items()}
+        columns["properties"] = _properties(headers)
         arrays = [columns.get(field.name, pa.nulls(rows, field.type)) for field in SCHEMA]
         return pa.Table.from_arrays(arrays, schema=SCHEMA)
 
 
-_GATHERED = ("seq", "topic", "due_ms", "id", "key", "body", "born_ms", "kind")
+_GATHERED = ("seq", "topic", "due_ms", "id", "key", "headers", "body", "born_ms", "kind")
 
 
-def _properties(headers: list[str | None]) -> pa.Array:
+def _properties(headers: Sequence[str | None]) -> pa.Array:
+    if not any(headers):
+        return pa.nulls(len(headers), PROPERTIES)
     return pa.array([None if text is None else [(HEADERS, text)] for text in headers], PROPERTIES)
 
 

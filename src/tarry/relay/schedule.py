@@ -27,7 +27,6 @@ from tarry.base.message import Kind
 from tarry.relay.headers import Action, decide
 from tarry.relay.markers import Marker
 from tarry.relay.positions import OffsetRange, Partition, number_of, seq_of
-from tarry.relay.reading import read
 from tarry.relay.record import Rows, headers_text, key_text
 from tarry.relay.rules import Rules
 from tarry.relay.sending import Sender, record_to_send, retry_while_refused
@@ -87,6 +86,11 @@ class Cuts:
         return next(cut for upto, cut in self._cuts if offset < upto)
 
     @property
+    def only(self) -> int | None:
+        """The cut for all records, where it is one: an earlier attempt of the batch has sent none on."""
+        return self._cuts[0][1] if len(self._cuts) == 1 else None
+
+    @property
     def all(self) -> list[tuple[int, int]]:
         """What the marker is to hold when the range is done."""
         return list(self._cuts)
@@ -130,10 +134,8 @@ class _Shard:
         self._cuts = {(r.topic, r.partition): Cuts(markers[r.topic, r.partition], r, plan.cut_ms) for r in plan.ranges}
 
     def run(self) -> ShardResult:
-        for whole, messages in read(self._writer.reader, self._plan.ranges):
-            cuts, rule = self._cuts[whole.topic, whole.partition], self._rules.of(whole.topic)
-            for message in messages:
-                self._add(whole, cuts, rule, message)
+        for whole, messages in self._writer.source.read(self._plan.ranges):
+            self._add(whole, messages)
             if self._rows.bytes >= CHUNK_BYTES or len(self._now) >= NOW_ROWS_MAX:
                 self._flush()
         self._flush()
@@ -141,44 +143,36 @@ class _Shard:
         self._commit()
         return self._done
 
-    def _add(self, whole: OffsetRange, cuts: Cuts, rule: Any, message: Any) -> None:
-        offset, key, value = message.offset(), message.key(), message.value()
-        kind, stamp = message.timestamp()
-        timestamp_ms = None if kind == TIMESTAMP_NOT_AVAILABLE or stamp < 0 else stamp
-        cut_ms = cuts.of(offset)
-        decision = decide(
-            rule,
-            message.headers(),
-            key=key,
-            tombstone=value is None,
-            timestamp_ms=timestamp_ms,
-            now_ms=cut_ms,
-            delay_ms_max=self._settings.delay_ms_max,
-        )
-        self._done.counts["read"] += 1
-        self._done.counts[_COUNTED[decision.action]] += 1
-        source, seq = f"{whole.topic}/{whole.partition}/{offset}", seq_of(whole.number, offset)
-        if decision.action == Action.CANCEL:
-            self._cancel(seq, whole.topic, source, decision.key, timestamp_ms, cut_ms)
-        elif decision.action == Action.AT and decision.due_ms > cut_ms:
-            self._rows.add(
-                seq=seq,
-                topic=decision.target,
-                due_ms=decision.due_ms,
-                id=source,
-                key=key_text(key),
-                headers=headers_text(decision.headers),
-                body=value,
-                born_ms=-1 if timestamp_ms is None else timestamp_ms,
-                kind=Kind.MESSAGE,
-            )
-        elif offset >= cuts.done_to:
-            due_ms = decision.due_ms if decision.action == Action.AT else None
-            record = record_to_send(self._settings, source, key, value, timestamp_ms, decision)
-            if due_ms is not None and due_ms > self._clock.now_ms():
-                self._near.append((due_ms, seq, record, key))
-            else:
-                self._now.append((due_ms or 0, seq, record))
+    def _add(self, whole: OffsetRange, messages: Sequence[Any]) -> None:
+        """Decide for each record; what is to be stored, which most are, goes there from here."""
+        rule, cuts, add = self._rules.of(whole.topic), self._cuts[whole.topic, whole.partition], self._rows.add
+        only_cut, delay_ms_max = cuts.only, self._settings.delay_ms_max
+        place, number, actions = f"{whole.topic}/{whole.partition}/", whole.number, [0] * len(Action)
+        for message in messages:
+            offset, key, value = message.offset(), message.key(), message.value()
+            kind, stamp = message.timestamp()
+            timestamp_ms = None if kind == TIMESTAMP_NOT_AVAILABLE or stamp < 0 else stamp
+            cut_ms = cuts.of(offset) if only_cut is None else only_cut
+            decision = decide(rule, message.headers(), key, value is None, timestamp_ms, cut_ms, delay_ms_max)
+            action, own, target, due_ms, _, _ = decision
+            actions[action] += 1
+            source, seq = f"{place}{offset}", seq_of(number, offset)
+            if action is Action.AT and due_ms > cut_ms:
+                born_ms = -1 if timestamp_ms is None else timestamp_ms
+                add(seq, target, due_ms, source, key_text(key), headers_text(own), value, born_ms, Kind.MESSAGE)
+            elif action is Action.CANCEL:
+                self._cancel(seq, whole.topic, source, decision.key, timestamp_ms, cut_ms)
+            elif offset >= cuts.done_to:
+                record = record_to_send(self._settings, source, key, value, timestamp_ms, decision)
+                self._send_on(seq, due_ms if action is Action.AT else None, record, key)
+        self._done.counts["read"] += len(messages)
+        self._done.counts.update({_COUNTED[action]: n for action, n in zip(Action, actions, strict=True) if n})
+
+    def _send_on(self, seq: int, due_ms: int | None, record: KafkaRecord, key: bytes | None) -> None:
+        if due_ms is not None and due_ms > self._clock.now_ms():
+            self._near.append((due_ms, seq, record, key))
+        else:
+            self._now.append((due_ms or 0, seq, record))
 
     def _cancel(self, seq: int, topic: str, source: str, key: bytes, timestamp_ms: int | None, cut_ms: int) -> None:
         # A record that is near and was read before it is not sent on yet, and can still be cancelled.

@@ -15,6 +15,7 @@ from tarry.base.errors import TarryError
 from tarry.base.types import Int64s
 from tarry.relay import headers as names
 from tarry.relay.headers import Action, Decision, Header
+from tarry.relay.positions import OFFSET_BITS, OFFSET_MAX
 from tarry.relay.record import headers_column, headers_of, key_bytes
 from tarry.relay.settings import RelaySettings
 from tarry.relay.writer import KafkaRecord, KafkaWriter, KafkaWriters, TooLargeError
@@ -54,27 +55,37 @@ def _with_source(
 ) -> tuple[Header, ...]:
     # Tuples, not lists: the garbage collector stops tracking them, and there may be hundreds of thousands waiting.
     place, _, offset = source.rpartition("/")
-    extended = (*headers, *_source_headers(place), (names.SOURCE_OFFSET, offset.encode()))
-    if timestamp_ms is not None:
-        extended = (*extended, (names.SOURCE_TIMESTAMP, b"%d" % timestamp_ms))
-    return extended if due_ms is None else (*extended, (names.DUE_AT, b"%d" % due_ms))
+    return (*headers, *_place_headers(place), (names.SOURCE_OFFSET, offset.encode()), *_times(timestamp_ms, due_ms))
+
+
+def _times(timestamp_ms: int | None, due_ms: int | None) -> tuple[Header, ...]:
+    born = () if timestamp_ms is None else ((names.SOURCE_TIMESTAMP, b"%d" % timestamp_ms),)
+    return born if due_ms is None else (*born, (names.DUE_AT, b"%d" % due_ms))
 
 
 @lru_cache(maxsize=1024)
-def _source_headers(place: str) -> tuple[Header, Header]:
+def _place_headers(place: str) -> tuple[Header, Header]:
     topic, _, partition = place.rpartition("/")
     return (names.SOURCE_TOPIC, topic.encode()), (names.SOURCE_PARTITION, partition.encode())
 
 
+_NOWHERE: tuple[Header, ...] = ()
+
+
 def of_rows(settings: RelaySettings, batch: pa.RecordBatch) -> list[KafkaRecord]:
     """Rows of the store as records."""
-    wanted = ("topic", "due_ms", "id", "key", "body", "born_ms")
+    wanted = ("seq", "topic", "due_ms", "id", "key", "body", "born_ms")
     columns = [batch.column(name).to_pylist() for name in wanted]
     stamp, records = _STAMPS[settings.timestamp], []
-    for topic, due_ms, source, key, body, born_ms, headers in zip(*columns, headers_column(batch), strict=True):
+    place, place_number = _NOWHERE, -1
+    for seq, topic, due_ms, source, key, body, born_ms, text in zip(*columns, headers_column(batch), strict=True):
+        if (number := seq >> OFFSET_BITS) != place_number:  # which stands for one source partition, for ever
+            place, place_number = _place_headers(source.rpartition("/")[0]), number
         timestamp_ms = None if born_ms < 0 else born_ms
-        extended = _with_source(headers_of(headers) if headers else (), source, timestamp_ms, due_ms)
-        records.append(KafkaRecord(source, topic, key_bytes(key), body, extended, stamp(timestamp_ms, due_ms)))
+        headers = (*place, (names.SOURCE_OFFSET, b"%d" % (seq & OFFSET_MAX)), *_times(timestamp_ms, due_ms))
+        if text:
+            headers = (*headers_of(text), *headers)
+        records.append(KafkaRecord(source, topic, key_bytes(key), body, headers, stamp(timestamp_ms, due_ms)))
     return records
 
 

@@ -114,6 +114,7 @@ class ShardTask:
                 if not line.waits(max(0.0, min(left, LOOK_S))):
                     if left <= 0:
                         return
+                    writers.rest()
                     continue
                 plan = line.receive()
                 if plan is None:

@@ -25,6 +25,7 @@ from tarry.relay.clients import CALL_TIMEOUT_S, bounded, consumer, errors, produ
 from tarry.relay.headers import Header
 from tarry.relay.markers import Marker, read_markers
 from tarry.relay.positions import Partition
+from tarry.relay.reading import RangeReader
 from tarry.relay.settings import RelaySettings
 
 log = logging.getLogger(__name__)
@@ -84,6 +85,7 @@ class KafkaWriter:
         self._exact = settings.exactly_once
         self.reader = consumer(settings, group, **{"enable.partition.eof": True})
         """A consumer of the same group, also for reading: it is connected already."""
+        self.source = RangeReader(self.reader)
         self._group = self.reader.consumer_group_metadata()
         self._producer = producer(settings, transactional_id if self._exact else None, self._on_error)
         self._exists_until: dict[str, float] = {}
@@ -195,12 +197,9 @@ class KafkaWriter:
 
     def _produce(self, records: Sequence[KafkaRecord]) -> None:
         produce, failed, alone = self._producer.produce, self._fail, self.alone
-        for number, record in enumerate(records):
-            if self._failed and self._exact:
-                return  # the transaction is spoilt
-            source, topic, key, value, headers, timestamp_ms = record
+        for number, (source, topic, key, value, headers, timestamp_ms) in enumerate(records):
             on_delivery = partial(failed, source, topic)
-            if topic in alone:
+            if alone and topic in alone:
                 self._producer.flush()
             while True:
                 try:
@@ -212,10 +211,12 @@ class KafkaWriter:
                 except KafkaException as error:
                     self._failed[source] = (topic, error.args[0])
                     break
-            if topic in alone:
+            if alone and topic in alone:
                 self._producer.flush()
             elif not number & 1023:
                 self._producer.poll(0)
+            if self._failed and self._exact:
+                return  # the transaction is spoilt
 
     @contextmanager
     def _errors(self, what: str) -> Iterator[None]:
@@ -291,6 +292,11 @@ class KafkaWriters:
         if kept is None:
             kept = self._kept[shard] = KafkaWriter(self._settings, f"{self._group}-{shard}", self._group, self._alone)
         return kept
+
+    def rest(self) -> None:
+        """Ask Kafka for no records for now: nothing is to be read."""
+        for kept in self._kept.values():
+            kept.source.rest()
 
     def drop(self, shard: int) -> None:
         """Close a shard's writer, after an error or because a task will take its id over."""

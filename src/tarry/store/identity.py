@@ -9,7 +9,7 @@ import socket
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from tarry.base.errors import InvalidArgumentError
+from tarry.base.errors import InvalidArgumentError, UnavailableError
 from tarry.store.place import Place
 
 
@@ -26,12 +26,14 @@ def check_same_table(uri: str, table_id: str) -> None:
     URI is the same place everywhere.
 
     Raises:
-        InvalidArgumentError: names the place, this machine, and both tables.
+        InvalidArgumentError: it is another table; names the place, this machine, and both. UnavailableError: there is
+        none, which a directory that is away for a while looks like, too.
     """
     place = Place.of(uri)
     if place.local is None or (found := table_id_at(place)) == table_id:
         return
-    raise InvalidArgumentError(
+    error = UnavailableError if found is None else InvalidArgumentError
+    raise error(
         f"the store is the table {table_id} at {uri}, but there {socket.gethostname()} sees "
         f"{'no table' if found is None else f'the table {found}'}; allowed: a directory that all machines of the "
         "cluster share, or object storage"

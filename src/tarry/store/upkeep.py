@@ -32,7 +32,9 @@ import numpy as np
 
 from tarry.base.bulk import first_seq
 from tarry.base.types import at_or_after
+from tarry.store.choice import FILES_MAX, WORK_BYTES_MAX, Chosen, portions
 from tarry.store.layout import HOUR_MS, buckets_between, label
+from tarry.store.older import choose_older
 from tarry.store.rewrite import Rewritten, Work
 from tarry.store.run import FILE_BYTES_MAX
 from tarry.store.snapshot import FileColumns, Snapshot
@@ -46,15 +48,8 @@ BUCKETS_MIN = 3
 PURGE_SHARE = 0.25
 LEFT_BEHIND_ROWS_MIN = 8192
 """Fewer cancellations than this are not worth a look; they go when they are merged."""
-FILES_MAX = 16
-"""Most files that are merged at once where they are small: a row group of each is in memory."""
-WORK_BYTES_MAX = 2 << 30
-"""About the most that one Work reads: a task takes as long as that takes."""
 WORKS_MAX = 64
 
-
-Chosen = tuple[str, list[int], bool]
-"""Why some files are rewritten, which ones by their places in the snapshot, and whether they are of cancellations."""
 Cancelled = Sequence[Sequence[int]]
 """``[number, due_ms, seq]`` of each bulk job that is cancelled: its messages from that place on."""
 
@@ -139,12 +134,17 @@ def plan(
     cancelled_jobs: Cancelled = (),
     file_bytes_max: int = FILE_BYTES_MAX,
     memory: Memory | None = None,
+    older: bool = False,
 ) -> list[Work]:
     """What is worth rewriting, the most urgent first; no file is in two.
 
     Args:
         floor_ms: messages due before it have fired durably. cancelled_jobs: as the broker tells them. memory:
-        kept by the caller from plan to plan.
+        kept by the caller from plan to plan. older: where nothing else is, all files that lack a column
+        (:func:`tarry.store.older.choose_older`).
+
+    Raises:
+        CorruptError: with ``older``, a file is missing or its footer is damaged.
     """
     unneeded = set(expired(snapshot, floor_ms, cancelled_jobs))
     memory = memory or Memory()
@@ -154,28 +154,8 @@ def plan(
         *planner.messages(snapshot.cancellations, frozenset(number for number, _, _ in cancelled_jobs)),
         *other.cancellations(snapshot.files),
     ]
-    return as_works(
-        chosen,
-        snapshot,
-        now_ms,
-        shard=shard,
-        floor_ms=floor_ms,
-        cancelled_jobs=cancelled_jobs,
-        file_bytes_max=file_bytes_max,
-    )
-
-
-def as_works(
-    chosen: Sequence[Chosen],
-    snapshot: Snapshot,
-    now_ms: int,
-    *,
-    shard: int,
-    floor_ms: int,
-    cancelled_jobs: Cancelled,
-    file_bytes_max: int,
-) -> list[Work]:
-    """The rewriting of the files that were chosen, of the first :data:`WORKS_MAX` choices."""
+    if older and not chosen:
+        chosen = choose_older(snapshot)
     works = []
     for reason, rows, cancellations in chosen[:WORKS_MAX]:
         own, others = snapshot.files, snapshot.cancellations
@@ -200,19 +180,6 @@ def as_works(
             )
         )
     return works
-
-
-def portions(files: FileColumns, rows: Sequence[int]) -> Iterator[list[int]]:
-    """Divide some of the files, by due time, into what one task may read."""
-    portion: list[int] = []
-    for i in sorted(rows, key=lambda i: (files.due_min_ms[i], files.seq_min[i])):
-        total = int(files.size[portion].sum()) + int(files.size[i])
-        if portion and (len(portion) == FILES_MAX or total > WORK_BYTES_MAX):
-            yield portion
-            portion = []
-        portion.append(i)
-    if portion:
-        yield portion
 
 
 _Key = tuple[int, int]

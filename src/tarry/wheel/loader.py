@@ -170,6 +170,8 @@ class Loader:
 
     def is_late(self, due_ms: int, seq: int) -> bool:
         """Whether a message that is due below ``loaded`` is one that a bulk job brought, and is still to come."""
+        if self.excludes(seq):
+            return False  # what the job brought is read again after a crash, without what had fired of it
         number, key = number_of(seq), Key(due_ms, seq)
         return number in self.untaken or any(number in x.numbers and x.position <= key < x.bound for x in self._late)
 

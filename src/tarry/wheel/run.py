@@ -36,8 +36,8 @@ class Run:
         elif len(due) > 1:
             # A steady stream comes in frames of a few rows, for which plain Python is several times as quick.
             keys = list(zip(due.tolist(), seq.tolist(), strict=True))
-            places = sorted(range(len(keys)), key=keys.__getitem__)
-            if places != list(range(len(keys))):
+            if keys != sorted(keys):
+                places = sorted(range(len(keys)), key=keys.__getitem__)
                 batch = pa.concat_batches([batch.slice(place, 1) for place in places])
                 due, seq = due[places], seq[places]
         return cls(batch, due, seq, stored, row_bytes)
@@ -70,6 +70,30 @@ def cut(run: Run, slot_ms: int) -> list[tuple[int, Run]]:
         parts.append((number, run if high - low == run.rows else run.slice(low, high)))
         low = high
     return parts
+
+
+def cut_arrival(batch: pa.RecordBatch, size: int, slot_ms: int) -> list[tuple[int, Run]]:
+    """The rows of a batch of ``size`` bytes from the intake, as they arrived, as runs by slot, ascending by their first
+    rows.
+    """
+    rows = batch.num_rows
+    if not 1 < rows <= FEW_ROWS:
+        return cut(Run.of(batch, stored=False, size=size), slot_ms)
+    due, seq = batch.column("due_ms").to_numpy(), batch.column("seq").to_numpy()
+    # To put a handful of rows in order costs far more than to have some runs more, as they fall apart by slot anyway:
+    # each run ends where the next row is due before the one before it, or in another slot. Seqs ascend in the intake.
+    moments, low, parts = due.tolist(), 0, []
+    whole = Run(batch, due, seq, False, size / rows)
+    for row in range(1, rows + 1):
+        number = moments[low] // slot_ms
+        if row == rows or moments[row] < moments[row - 1] or moments[row] // slot_ms != number:
+            parts.append((number, whole if row - low == rows else whole.slice(low, row)))
+            low = row
+    return sorted(parts, key=_first_due)
+
+
+def _first_due(part: tuple[int, Run]) -> int:
+    return int(part[1].due_ms[0])
 
 
 def join(runs: list[Run], *, copy: bool = False) -> list[Run]:

@@ -15,9 +15,9 @@ import numpy as np
 import pyarrow as pa
 
 from tarry.base.bulk import CancelledJobs
-from tarry.base.types import Key, Rows
+from tarry.base.types import Key, Rows, extremes
 from tarry.wheel.due import Due
-from tarry.wheel.run import Run, cut, join, merge
+from tarry.wheel.run import Run, cut, cut_arrival, join, merge
 from tarry.wheel.tombstones import Tombstones
 
 _HIGHEST = np.iinfo(np.int64).max
@@ -30,7 +30,7 @@ RUNS_MAX = 64
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """What came in, and of that the rows below ``limit``, by slot."""
+    """What came in, and of that the rows below ``limit``, by slot; the first of ``parts`` has the lowest due time."""
 
     batch: pa.RecordBatch
     size: int
@@ -83,6 +83,8 @@ class Wheel:
         on from the cut, would never bring it.
         """
         limit, due = self.loaded, batch.column("due_ms").to_numpy()
+        if extremes(due)[1] < limit.due_ms:
+            return Arrival(batch, size, limit, cut_arrival(batch, size, SLOT_MS))
         is_below = due < limit.due_ms
         if limit.seq:  # seldom: else the due time alone decides
             is_below |= (due == limit.due_ms) & (batch.column("seq").to_numpy() < limit.seq)
@@ -241,7 +243,7 @@ class Wheel:
         heads: list[Run] = []
         for run, count in zip(runs, counts, strict=True):
             if count:
-                heads.append(run.slice(0, count))
+                heads.append(run if count == run.rows else run.slice(0, count))
             if count < run.rows:
                 self._push(run.slice(count, run.rows))
         if not heads:

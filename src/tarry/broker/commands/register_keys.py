@@ -27,6 +27,7 @@ class RegisterKeys:
         self._registry = registry
         self._done = done
         self._entries: dict[bytes, Entry] = {}
+        self._names: dict[bytes, Entry] = {}
 
     def decide(self, batch: WriteBatch) -> pa.RecordBatch | None:
         """The cancellations of what is replaced."""
@@ -49,6 +50,7 @@ class RegisterKeys:
                 replaced.append((former, topic))
             self._entries[name] = entry
         batch.names.update(self._entries)
+        self._names = batch.names
         return self._cancel_replaced(batch, replaced)
 
     def _cancel_replaced(self, batch: WriteBatch, replaced: list[tuple[Entry, str]]) -> pa.RecordBatch | None:
@@ -61,7 +63,8 @@ class RegisterKeys:
 
     def on_durable(self, first_seq: int) -> None:
         # The registry itself is made durable at the end of the job; a crash before that begins the job anew.
-        self._registry.put(self._entries)
+        # What another command of the same commit has put in their place stays.
+        self._registry.put({name: entry for name, entry in self._entries.items() if self._names[name] is entry})
         self._done(None)
 
     def on_refused(self, error: TarryError) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from tarry.api.admission import OnKey
@@ -18,6 +19,7 @@ from tarry.api.receipt import OUTCOMES, PLACED, Accepted
 from tarry.base import handle
 from tarry.base.columns import shown
 from tarry.base.errors import KeyExistsError, TarryError
+from tarry.base.properties import has_none
 from tarry.broker.commands.write_batch import WriteBatch, places
 from tarry.names import Entry, digest_of_id, name_of_key
 
@@ -37,12 +39,12 @@ class ScheduleNamed:
         dedupe: bool,
     ) -> None:
         self._batch = batch
-        self._policies = policies or [OnKey.REPLACE] * batch.num_rows
+        self._policies = policies
         self._done = done
         self._secret = secret
         self._dedupe = dedupe
         self._entries: list[Entry] = []
-        self._outcomes = np.full(batch.num_rows, SCHEDULED, np.uint8)
+        self._outcomes: npt.NDArray[np.uint8] | None = None  # None: all are scheduled
 
     def decide(self, batch: WriteBatch) -> pa.RecordBatch | None:
         """The rows to write.
@@ -51,29 +53,27 @@ class ScheduleNamed:
             KeyExistsError: a row's key is pending, and its policy is to be refused then; nothing was decided.
         """
         keys = self._names("key", name_of_key)
-        ids = self._names("id", digest_of_id) if self._dedupe else [None] * len(keys)
+        ids = self._names("id", digest_of_id) if self._dedupe else None
         remembered = self._remembered(batch, keys, ids)
-        seqs, replaced, registered = self._judge(batch, keys, ids, remembered)
-        stored = np.array(seqs) >= 0
-        batch.names.update(registered)
-        batch.new.update(s for s in seqs if s >= 0)
-        kept = self._batch if stored.all() else self._batch.filter(pa.array(stored))
-        if replaced:
-            kept = pa.concat_batches([kept, self._withdraw(batch, replaced)])
-        return kept if kept.num_rows else None
+        if keys is None and ids is not None and not remembered and _all_differ(ids):
+            self._take_all(batch, ids)
+            return self._batch
+        return self._take_some(batch, keys, ids, remembered)
 
-    def _names(self, column: str, of: Callable[[str, str], bytes]) -> list[bytes | None]:
+    def _names(self, column: str, of: Callable[[str, str], bytes]) -> list[bytes | None] | None:
+        """The name of each row; None where no row has one."""
         values = self._batch.column(column)
         if values.null_count == len(values):
-            return [None] * len(values)
+            return None
         topics = self._batch.column("topic").to_pylist()
         return [None if v is None else of(t, v) for t, v in zip(topics, values.to_pylist(), strict=True)]
 
-    def _remembered(self, batch: WriteBatch, keys: list[Any], ids: list[Any]) -> dict[bytes, Entry]:
+    def _remembered(
+        self, batch: WriteBatch, keys: list[bytes | None] | None, ids: list[bytes | None] | None
+    ) -> dict[bytes, Entry]:
         """The ids within their window, and the keys whose message is pending."""
-        wanted = [n for n in ids if n is not None]
-        remembered = {n: e for n, e in zip(wanted, batch.accepted_ids(wanted), strict=True) if e is not None}
-        wanted = [n for n in keys if n is not None]
+        remembered = {} if ids is None else batch.accepted_ids([n for n in ids if n is not None])
+        wanted = [] if keys is None else [n for n in keys if n is not None]
         keyed = [(n, e) for n, e in zip(wanted, batch.entries(wanted), strict=True) if e is not None]
         if not keyed:
             return remembered
@@ -81,54 +81,99 @@ class ScheduleNamed:
         remembered |= {n: e for (n, e), here in zip(keyed, pending, strict=True) if here}
         return remembered
 
+    def _take_all(self, batch: WriteBatch, ids: list[bytes | None]) -> None:
+        """Nothing was here before, as nearly always: all rows are stored, one after the other."""
+        seqs = range(batch.next_seq, batch.next_seq + len(ids))
+        due, born = (self._batch.column(name).to_pylist() for name in ("due_ms", "born_ms"))
+        for id, entry in zip(ids, zip(seqs, due, born, strict=True), strict=True):
+            if id is not None:
+                batch.ids[id] = entry
+        batch.new.update(seqs)
+        self._note_known(batch, self._batch)
+
+    def _note_known(self, batch: WriteBatch, rows: pa.RecordBatch) -> None:
+        # Copies have no names, and a series has one more, which only the rows tell of.
+        if rows.column("repeat").null_count == rows.num_rows and has_none(rows.column("properties")):
+            batch.known_rows += rows.num_rows
+
+    def _take_some(
+        self,
+        batch: WriteBatch,
+        keys: list[bytes | None] | None,
+        ids: list[bytes | None] | None,
+        remembered: dict[bytes, Entry],
+    ) -> pa.RecordBatch | None:
+        seqs, replaced, names, new_ids = self._judge(batch, keys, ids, remembered)
+        stored = np.array(seqs) >= 0
+        batch.names.update(names)
+        batch.ids.update(new_ids)
+        batch.new.update(s for s in seqs if s >= 0)
+        kept = self._batch if stored.all() else self._batch.filter(pa.array(stored))
+        self._note_known(batch, kept)
+        if replaced:
+            kept = pa.concat_batches([kept, self._withdraw(batch, replaced)])
+        return kept if kept.num_rows else None
+
     def _judge(
-        self, batch: WriteBatch, keys: list[Any], ids: list[Any], remembered: dict[bytes, Entry]
-    ) -> tuple[list[int], list[tuple[int, Entry]], dict[bytes, Entry]]:
-        """For each row its seq, or -1 where it is not stored; the rows that replace others; what to register."""
+        self,
+        batch: WriteBatch,
+        keys: list[bytes | None] | None,
+        ids: list[bytes | None] | None,
+        remembered: dict[bytes, Entry],
+    ) -> tuple[list[int], list[tuple[int, Entry]], dict[bytes, Entry], dict[bytes, Entry]]:
+        """For each row its seq, or -1 where it is not stored; the rows that replace others; what to register: keys and
+        ids.
+        """
+        rows = self._batch.num_rows
+        none: list[Any] = [None] * rows
+        policies = self._policies or [OnKey.REPLACE] * rows
+        outcomes = self._outcomes = np.full(rows, SCHEDULED, np.uint8)
         seqs: list[int] = []
-        entries: list[Entry] = []
         replaced: list[tuple[int, Entry]] = []
-        registered: dict[bytes, Entry] = {}
+        names: dict[bytes, Entry] = {}
+        new_ids: dict[bytes, Entry] = {}
         next_seq = batch.next_seq
-        dues = self._batch.column("due_ms").to_pylist()
-        for row, (key, id, policy, due) in enumerate(zip(keys, ids, self._policies, dues, strict=True)):
-            if id is not None and (first := registered.get(id) or remembered.get(id)) is not None:
-                self._outcomes[row] = DUPLICATE
-                entries.append(first)
+        fields = zip(*(self._batch.column(name).to_pylist() for name in ("due_ms", "born_ms")), strict=True)
+        for row, (key, id, policy, due_and_born) in enumerate(
+            zip(keys or none, ids or none, policies, fields, strict=True)
+        ):
+            if id is not None and (first := new_ids.get(id) or remembered.get(id)) is not None:
+                outcomes[row] = DUPLICATE
+                self._entries.append(first)
                 seqs.append(-1)
                 continue
-            if key is not None and (former := registered.get(key) or remembered.get(key)) is not None:
+            if key is not None and (former := names.get(key) or remembered.get(key)) is not None:
                 if policy is OnKey.REFUSE:
                     text = f"key {shown(self._batch.column('key')[row].as_py())} is pending in its topic"
                     raise KeyExistsError(f'{text}; allowed with on_key "replace" or "keep"', row=row)
                 if policy is OnKey.KEEP:
-                    self._outcomes[row] = KEPT
-                    entries.append(former)
+                    outcomes[row] = KEPT
+                    self._entries.append(former)
                     seqs.append(-1)
                     continue
                 replaced.append((row, former))
-            entry = Entry(next_seq, due, batch.now_ms)
+            entry = Entry(next_seq, *due_and_born)
             if key is not None:
-                registered[key] = entry
+                names[key] = entry
             if id is not None:
-                registered[id] = entry
-            entries.append(entry)
+                new_ids[id] = entry
+            self._entries.append(entry)
             seqs.append(next_seq)
             next_seq += 1
-        self._entries = entries
-        return seqs, replaced, registered
+        return seqs, replaced, names, new_ids
 
     def _withdraw(self, batch: WriteBatch, replaced: list[tuple[int, Entry]]) -> pa.RecordBatch:
         due, seq = places([e for _, e in replaced])
         done = np.array([o is Outcome.DONE for o in batch.withdraw(due, seq, alive=True)], np.bool_)
         rows = np.array([row for row, _ in replaced], np.int64)
+        assert self._outcomes is not None
         # What fell due at the last moment was delivered, and is not replaced: this message comes besides.
         self._outcomes[rows[done]] = REPLACED
         topics = self._batch.column("topic").take(pa.array(rows[done], pa.int64()))
         return batch.cancellations(due[done], seq[done], topics)
 
     def on_durable(self, first_seq: int) -> None:
-        if not self._outcomes.any():
+        if self._outcomes is None or not self._outcomes.any():
             # As nearly always: all are stored, one after the other, and need one token.
             due = self._batch.column("due_ms").to_numpy()
             self._done(Accepted(first_seq, due, handle.sign(self._secret, first_seq, len(due))))
@@ -144,3 +189,8 @@ class ScheduleNamed:
 
     def on_refused(self, error: TarryError) -> None:
         self._done(error)
+
+
+def _all_differ(ids: list[bytes | None]) -> bool:
+    given = [id for id in ids if id is not None]
+    return len(set(given)) == len(given)

@@ -40,16 +40,23 @@ class WriteBatch:
     next_seq: int
     known_from_ms: int
     names: dict[bytes, Entry] = field(default_factory=dict)
+    """What is registered in this commit, but for ids."""
+    ids: dict[bytes, tuple[int, int, int]] = field(default_factory=dict)
+    """The fields of the entries of the ids of this commit, by their digests."""
     new: set[int] = field(default_factory=set)
+    known_rows: int = 0
+    """So many of its rows are messages of which :attr:`names` and :attr:`ids` have every name."""
 
     def entries(self, names: Sequence[bytes]) -> list[Entry | None]:
         """What is registered under names, by this commit or before it."""
         return [self.names.get(n, e) for n, e in zip(names, self.registry.get(names), strict=True)]
 
-    def accepted_ids(self, digests: Sequence[bytes]) -> list[Entry | None]:
+    def accepted_ids(self, digests: Sequence[bytes]) -> dict[bytes, Entry]:
         """The messages of ids that were accepted within the dedupe window."""
         entries = self.registry.accepted_ids(digests, self.now_ms)
-        return [self.names.get(d, e) for d, e in zip(digests, entries, strict=True)]
+        if self.ids:
+            entries |= {digest: Entry(*self.ids[digest]) for digest in digests if digest in self.ids}
+        return entries
 
     def pending(self, due_ms: Int64s, seq: Int64s) -> Mask:
         """Which of these messages are pending now; the dispatcher may take them before the caller acts on it."""
@@ -109,6 +116,15 @@ class WriteBatch:
             [pa.array(seq), pa.array(due_ms), topics], names=["seq", "due_ms", "topic"]
         )
         return cancellations(targets, self.now_ms)
+
+    def register(self, rows: int) -> bool:
+        """The ``rows`` of this commit's commands are durable. Whether the registry has now what they say of names, and
+        all are messages; else it is to be told of each.
+        """
+        if rows != self.known_rows:
+            return False
+        self.registry.register(self.names, self.ids)
+        return True
 
     def on_durable(self) -> None:
         """All of it is durable, and the registry has it."""

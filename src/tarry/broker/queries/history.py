@@ -26,7 +26,7 @@ from tarry.base.criteria import derived_seq
 from tarry.base.dead_topics import dead_topic, is_dead_topic
 from tarry.base.errors import ForgedHandleError, InvalidArgumentError
 from tarry.base.message import SCHEMA, Kind, check_topic
-from tarry.base.reserved import ONLY, texts_of
+from tarry.base.reserved import DEAD_AT_MS, DEAD_ATTEMPTS, DEAD_CAUSE, DEAD_SEQ, ONLY, texts_of
 from tarry.base.types import Key, Mask
 from tarry.broker.queries.cut import Places
 from tarry.broker.queries.listing import Listing, list_pending
@@ -139,8 +139,7 @@ class _Timeline:
         for entry in pending:
             self.describe(entry, None)
         if topic is not None:
-            [recent] = self._registry.accepted_ids([digest_of_id(topic, id)], self._now_ms)
-            if recent is not None:
+            for recent in self._registry.accepted_ids([digest_of_id(topic, id)], self._now_ms).values():
                 self.describe(recent, None)
         seq = derived_seq(id)
         if seq is not None and self._intake.first_seq <= seq < self._intake.published_seq:
@@ -292,7 +291,7 @@ class _Timeline:
         text = str(entry.seq)
 
         def wanted(batch: pa.RecordBatch) -> Mask:
-            return np.array([t == text for t in texts_of(batch.column("properties"), "tarry.dead.seq")], np.bool_)
+            return np.array([t == text for t in texts_of(batch.column("properties"), DEAD_SEQ)], np.bool_)
 
         name = dead_topic(place.topic.name, group)
         copies, complete = finding.find(self._ready, wanted, topic=name, deadline_s=time.monotonic() + LOOK_S)
@@ -300,9 +299,9 @@ class _Timeline:
             self.unknown.append(f"Not all dead letters of group {group!r} were looked through.")
         for copy in copies:
             properties = dict(copy.row.column("properties")[0].as_py())
-            details = {n: properties.get(f"tarry.dead.{n}") for n in ("cause", "attempts")}
+            details = {"cause": properties.get(DEAD_CAUSE), "attempts": properties.get(DEAD_ATTEMPTS)}
             settled = not self._dead_letters.has(place.topic.name, group, copy.offset)
-            at_ms = int(properties.get("tarry.dead.at_ms", copy.row.column("due_ms")[0].as_py()))
+            at_ms = int(properties.get(DEAD_AT_MS, copy.row.column("due_ms")[0].as_py()))
             self._add(
                 at_ms, "dead", entry.seq, group=group, **details, offset=copy.offset, kept="no" if settled else "yes"
             )

@@ -2,30 +2,16 @@
 
 from __future__ import annotations
 
-import socket
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
-from dataclasses import dataclass
 from typing import ClassVar, Self, TypeAlias
 
 from tarry.api.local import LocalBroker
-from tarry.base.config import parse_address
 from tarry.base.descriptors import ConnectionLimits
+from tarry.base.endpoint import parse_address
 from tarry.base.errors import UnavailableError
 from tarry.base.placement import ANY_CORE, Placement
 from tarry.fronts.common.loop_thread import LoopThread, OnStarted
-
-
-@dataclass(frozen=True, slots=True)
-class SharedPort:
-    """The port of a front that has several processes."""
-
-    listening: socket.socket
-    """It listens already."""
-    connect: Callable[[], Awaitable[None]]
-    """Connects to the broker, on the front's loop, before anything is served."""
-
 
 OnListening: TypeAlias = OnStarted[int]
 """Called once, with the port that is listened on; see :data:`tarry.fronts.common.loop_thread.OnStarted`."""
@@ -43,14 +29,12 @@ class LoopFront(ABC):
         address: str,
         placement: Placement,
         connections: ConnectionLimits,
-        shared: SharedPort | None = None,
     ) -> None:
-        self._shared = shared
         self._broker = broker
         self._placement = placement
         self._connections = connections
         self._host, self._asked_port = parse_address(address)
-        self._thread: LoopThread[int] = LoopThread(self.THREAD, placement, self._prepare)
+        self._thread: LoopThread[int] = LoopThread(self.THREAD, placement, self._serve)
         try:
             self.port = self._thread.started()
         except OSError as error:
@@ -63,18 +47,15 @@ class LoopFront(ABC):
         address: str,
         placement: Placement = ANY_CORE,
         connections: ConnectionLimits | None = None,
-        shared: SharedPort | None = None,
     ) -> Self:
         """Serve a broker on ``"HOST:PORT"``; port 0 takes a free one, see :attr:`port`.
 
-        ``placement`` says where its threads run, ``connections`` how many it takes; with ``shared``, its port is one
-        that several processes listen on.
+        ``placement`` says where its threads run, ``connections`` how many it takes.
 
         Raises:
             InvalidArgumentError: no address, or a setting that cannot be. UnavailableError: it cannot be listened on.
         """
-        more = {} if shared is None else {"shared": shared}
-        return cls(broker, address, placement, connections or ConnectionLimits(), **more)
+        return cls(broker, address, placement, connections or ConnectionLimits())
 
     @property
     def address(self) -> str:
@@ -90,11 +71,6 @@ class LoopFront(ABC):
 
     def __exit__(self, *_: object) -> None:
         self.stop()
-
-    async def _prepare(self, pool: Executor, on_listening: OnListening) -> None:
-        if self._shared is not None:
-            await self._shared.connect()
-        await self._serve(pool, on_listening)
 
     @abstractmethod
     async def _serve(self, pool: Executor, on_listening: OnListening) -> None:

@@ -15,8 +15,8 @@ import threading
 import pyarrow as pa
 
 from tarry.api.local import LocalBroker
-from tarry.api.wire import parse_address
 from tarry.base.descriptors import ConnectionLimits
+from tarry.base.endpoint import parse_address
 from tarry.base.errors import UnavailableError
 from tarry.base.placement import ANY_CORE, Placement
 from tarry.fronts.flight.calls import CALLS_MAX, CallLimits

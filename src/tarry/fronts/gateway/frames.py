@@ -47,6 +47,7 @@ class Kind(IntEnum):
     GROUP = 15
     FIND_KEYED = 16
     REPLACE = 17
+    PROOF = 18
     # Of the broker.
     WELCOME = 64
     ACCEPTED = 65
@@ -60,6 +61,7 @@ class Kind(IntEnum):
     MESSAGE = 73
     RESULT = 74
     ROWS = 75
+    CHALLENGE = 76
 
 
 class Op(IntEnum):
@@ -217,7 +219,7 @@ def split_number(raw: memoryview) -> tuple[int, memoryview]:
     return _U32.unpack_from(raw)[0], raw[_U32.size :]
 
 
-def encode_batch(batch: pa.RecordBatch) -> pa.Buffer:
+def encode_batch(batch: pa.RecordBatch) -> memoryview:
     """A batch whose schema the other side knows."""
     return memoryview(batch.serialize())
 
@@ -232,18 +234,8 @@ def decode_batch(raw: memoryview, schema: pa.Schema) -> pa.RecordBatch:
     return batch
 
 
-def encode_rows(schema: pa.Schema, batches: Any) -> bytes:
-    """Batches with their schema."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, schema) as writer:
-        for batch in batches:
-            writer.write_batch(batch)
-    rows: bytes = sink.getvalue().to_pybytes()
-    return rows
-
-
 def decode_rows(raw: memoryview) -> pa.Table:
-    """The inverse of :func:`encode_rows`."""
+    """Rows of an Arrow stream; their memory is checked."""
     try:
         table = pa.ipc.open_stream(pa.py_buffer(raw)).read_all()
         table.validate(full=True)

@@ -8,15 +8,19 @@ import socket
 import tempfile
 from concurrent.futures import Executor
 from contextlib import suppress
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 
-from tarry.base.config import SOCKET, SOCKET_BYTES_MAX, parse_address, socket_path
+from tarry.base.endpoint import SOCKET, SOCKET_BYTES_MAX, parse_address, socket_path
 from tarry.base.errors import UnavailableError
 from tarry.base.placement import ANY_CORE, Placement
+from tarry.fronts.common.listening import listen_on
 from tarry.fronts.common.loop_thread import LoopThread, OnStarted
-from tarry.fronts.gateway.served import Broker, ServedConnection, Shared
-from tarry.fronts.gateway.served_groups import GroupTable
+from tarry.fronts.gateway.served.connection import HELLO_S, ServedConnection
+from tarry.fronts.gateway.served.group_table import GroupTable
+from tarry.fronts.gateway.served.shared import Broker, Shared
+from tarry.fronts.gateway.trust import Trust
 
 BACKLOG = 128
 
@@ -36,6 +40,8 @@ class GatewayFront:
     def __init__(self, broker: Broker, address: str, placement: Placement = ANY_CORE) -> None:
         self._broker = broker
         self._asked = address
+        # A socket of this machine is its user's alone.
+        self._trust = Trust.of_broker(broker.config) if socket_path(address) is None else Trust()
         self._thread: LoopThread[str] = LoopThread("tarry-gateway", placement, self._serve)
         try:
             self.address = self._thread.started()
@@ -48,9 +54,9 @@ class GatewayFront:
         """Listen on ``HOST:PORT`` or ``unix:PATH``; ``placement`` says where its threads run.
 
         Raises:
-            InvalidArgumentError: no address. UnavailableError: it cannot be listened on.
+            InvalidArgumentError: no address, or a file of its settings is not what it should be. UnavailableError: it
+            cannot be listened on.
         """
-        socket_path(address)
         return cls(broker, address, placement)
 
     def stop(self, grace_s: float = 0.0) -> None:
@@ -60,17 +66,17 @@ class GatewayFront:
     async def _serve(self, pool: Executor, on_started: OnStarted[str]) -> None:
         loop = asyncio.get_running_loop()
         path = socket_path(self._asked)
-        listening = _listen_at(path) if path is not None else _listen(*parse_address(self._asked))
-        shared = Shared(
-            self._broker,
-            loop,
-            GroupTable(loop),
-            lambda work, *arguments: loop.run_in_executor(pool, work, *arguments),
-            set(),
-            {},
-        )
+        listening = _listen_at(path) if path is not None else listen_on(*parse_address(self._asked), backlog=BACKLOG)
+        run_in_thread = partial(loop.run_in_executor, pool)
+        shared = Shared(self._broker, loop, GroupTable(loop), run_in_thread, self._trust)
         make = loop.create_unix_server if path is not None else loop.create_server
-        server = await make(lambda: ServedConnection(shared), sock=listening, backlog=BACKLOG)
+        server = await make(
+            lambda: ServedConnection(shared),
+            sock=listening,
+            backlog=BACKLOG,
+            ssl=self._trust.tls,
+            ssl_handshake_timeout=None if self._trust.tls is None else HELLO_S,
+        )
         try:
             host = self._asked.rpartition(":")[0]
             await on_started(self._asked if path is not None else f"{host}:{listening.getsockname()[1]}")
@@ -82,10 +88,6 @@ class GatewayFront:
             if path is not None:
                 with suppress(OSError):
                     Path(path).unlink()
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    return socket.create_server((host.strip("[]"), port), backlog=BACKLOG)
 
 
 def _listen_at(path: str) -> socket.socket:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import socket
 import subprocess
 import threading
 import time
@@ -18,8 +17,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tarry.base.config import parse_address
+from tarry.base.endpoint import parse_address
 from tarry.base.errors import UnavailableError
+from tarry.fronts.common.listening import listen_on
 
 log = logging.getLogger(__name__)
 
@@ -69,9 +69,8 @@ class Supervisor:
         """
         self._command = command
         self._host, port = parse_address(address)
-        family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
         try:
-            self._listening = socket.create_server((self._host.strip("[]"), port), family=family, backlog=BACKLOG)
+            self._listening = listen_on(self._host, port, backlog=BACKLOG)
         except OSError as error:
             raise UnavailableError(f"cannot listen on {address}: {error.strerror or error}") from error
         self._alive, self._ours = os.pipe()

@@ -18,7 +18,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from tarry.api.access import EVERYTHING, AccessToken, digest_of
 from tarry.api.local import LocalBroker
-from tarry.base.config import parse_address
+from tarry.base.endpoint import parse_address
 from tarry.fronts.http.app import Scope
 
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from concurrent.futures import Executor
 
 from tarry.api.local import LocalBroker
-from tarry.base.config import parse_address
 from tarry.base.descriptors import ConnectionLimits
+from tarry.base.endpoint import parse_address
 from tarry.base.errors import UnavailableError
 from tarry.base.placement import ANY_CORE, Placement
+from tarry.fronts.common.listening import listen_on
 from tarry.fronts.common.loop_front import LoopFront, OnListening
 from tarry.fronts.http.access import Access, mode_of
 from tarry.fronts.http.app import App, Apps
@@ -56,7 +56,7 @@ class HttpFront(LoopFront):
             loop, Apps(applications(services, access)), {PREFIX: Lmstfy(services, access, access_log).handler}
         )
         servers = [server]
-        with listen_on(self._host, self._asked_port) as listening:
+        with listen_on(self._host, self._asked_port, backlog=BACKLOG) as listening:
             if self._admin is not None:
                 servers.append(await self._serve_admin(loop, services, setting, access_log, *self._admin))
             await server.listen(listening)
@@ -79,7 +79,7 @@ class HttpFront(LoopFront):
         admin = DirectHandler(Admin(services, access, access_log))
         server = self._server(loop, admin, {})
         try:
-            listening = listen_on(host, port)
+            listening = listen_on(host, port, backlog=BACKLOG)
         except OSError as error:
             raise UnavailableError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
         await server.listen(listening)
@@ -97,8 +97,3 @@ def applications(services: Services, access: Access) -> dict[str, App]:
     rest = rest_app(services, access)
     console = console_app(services, access)
     return {"/v1/": rest, "/openapi.json": rest, "/docs": rest, "/": console}
-
-
-def listen_on(host: str, port: int) -> socket.socket:
-    """A socket for :meth:`HttpServer.listen`."""
-    return socket.create_server((host.strip("[]"), port), backlog=BACKLOG)

@@ -21,8 +21,8 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, choose_encoder, generate_latest
 
 from tarry.api.operation import Caller
-from tarry.base.config import parse_address
 from tarry.base.descriptors import lacks_descriptor
+from tarry.base.endpoint import parse_address
 from tarry.base.errors import UnavailableError
 from tarry.base.version import VERSION
 from tarry.fronts.metrics.collector import BrokerCollector

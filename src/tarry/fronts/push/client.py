@@ -53,31 +53,31 @@ class HttpClient:
 
     async def post(self, url: URL, headers: Mapping[str, str], body: bytes, timeout_s: float) -> Answer:
         """Send a request, and wait up to ``timeout_s`` for its answer. Never raises but when it is cancelled."""
-        heard: list[Answer] = []
+        answers: list[Answer] = []
         try:
             async with asyncio.timeout(timeout_s):
-                made: list[bool] = []
-                made_connection.set(made)
+                connected: list[bool] = []
+                made_connection.set(connected)
                 try:
-                    return await self._post(url, headers, body, heard)
+                    return await self._post(url, headers, body, answers)
                 except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
-                    if made or heard or isinstance(error, aiohttp.ClientConnectorError):
+                    if connected or answers or isinstance(error, aiohttp.ClientConnectorError):
                         raise
                 # The connection was an old one, and the receiver had closed it as we wrote: that is no failure yet.
-                return await self._post(url, headers, body, heard)
+                return await self._post(url, headers, body, answers)
         except TimeoutError:
             answer = Answer(None, f"no answer within {timeout_s:g} s")
         except (aiohttp.ClientError, OSError, ValueError) as error:
             answer = Answer(None, _text(error))
         # Where the status has come, that decides, whatever became of the body.
-        return heard[0] if heard else answer
+        return answers[0] if answers else answer
 
-    async def _post(self, url: URL, headers: Mapping[str, str], body: bytes, heard: list[Answer]) -> Answer:
+    async def _post(self, url: URL, headers: Mapping[str, str], body: bytes, answers: list[Answer]) -> Answer:
         async with self._session.post(
             url, data=body, headers=headers, allow_redirects=False, timeout=_NO_TIMEOUT
         ) as response:
             answer = Answer(response.status, retry_after=response.headers.get("Retry-After"))
-            heard.append(answer)
+            answers.append(answer)
             return replace(answer, content=await _beginning(response))
 
     async def close(self) -> None:

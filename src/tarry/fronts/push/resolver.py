@@ -116,6 +116,6 @@ class SocketGate:
             raise AddressRefusedError(refusal)
         if (noted := made_connection.get(None)) is not None:
             noted.append(True)
-        made = socket.socket(family, kind, protocol)
-        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return made
+        connection = socket.socket(family, kind, protocol)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return connection

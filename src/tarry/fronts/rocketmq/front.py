@@ -6,8 +6,11 @@ import asyncio
 from concurrent.futures import Executor
 
 from loopgrpc import GrpcServer, Limits
+from tarry.api.local import LocalBroker
 from tarry.base.config import Config
 from tarry.base.descriptors import ConnectionLimits
+from tarry.base.placement import ANY_CORE, Placement
+from tarry.fronts.common.listening import SharedPort
 from tarry.fronts.common.loop_front import LoopFront, OnListening
 from tarry.fronts.rocketmq.common.certificate import tls_context
 from tarry.fronts.rocketmq.common.threads import RunInThread
@@ -27,6 +30,18 @@ class RocketMQFront(LoopFront):
     _components: Components
     _server: GrpcServer
 
+    def __init__(
+        self,
+        broker: LocalBroker,
+        address: str,
+        placement: Placement = ANY_CORE,
+        connections: ConnectionLimits | None = None,
+        shared: SharedPort | None = None,
+    ) -> None:
+        """``shared``: its port is one that several processes listen on. The rest as in :meth:`start`."""
+        self._shared = shared
+        super().__init__(broker, address, placement, connections or ConnectionLimits())
+
     def waiting_receives(self, topic: str, group: str) -> int:
         """How many receives of clients wait for messages of a group; names are the broker's."""
         return self._components.groups.waiting_receives(topic, group)
@@ -36,6 +51,8 @@ class RocketMQFront(LoopFront):
         return {"connections": self._server.connections, "clients": self._components.clients}
 
     async def _serve(self, pool: Executor, on_listening: OnListening) -> None:
+        if self._shared is not None:
+            await self._shared.connect()
         loop, config = asyncio.get_running_loop(), self._broker.config
         run_in_thread = RunInThread(loop, pool)
         tls = tls_context(config, self._broker.clock.now_ms())

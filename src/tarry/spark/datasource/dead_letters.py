@@ -11,7 +11,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from tarry.base.message import concat
-from tarry.base.reserved import rewritten, texts_of
+from tarry.base.reserved import DEAD, rewritten, texts_of
 from tarry.spark.broker_client import BrokerClient
 from tarry.spark.datasource.filters import EmptyPartition, ReadBounds
 from tarry.spark.datasource.options import ReadOptions
@@ -75,9 +75,7 @@ def as_messages(copies: pa.RecordBatch) -> pa.RecordBatch:
     """Topic, due time and seq of the messages that died, and why they did, out of the properties of their copies."""
     columns = by_name(copies)
     properties = columns["properties"]
-    texts = {
-        name: texts_of(properties, f"tarry.dead.{name}") for name in ("topic", "group", "cause", *_NUMBERS.values())
-    }
+    texts = {name: texts_of(properties, f"{DEAD}{name}") for name in ("topic", "group", "cause", *_NUMBERS.values())}
     for name, own in _TEXTS.items():
         values = pa.array(texts[own], pa.string())
         columns[name] = pc.coalesce(values, columns[name]) if name in columns else values

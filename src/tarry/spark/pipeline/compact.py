@@ -30,7 +30,6 @@ from tarry.spark.runtime.conf import user_conf
 from tarry.spark.runtime.session import build_session, one_line
 from tarry.store import Rewritten, Store, Work
 from tarry.store import rewrite as rewrite_files
-from tarry.store.older import plan_older
 from tarry.store.run import FILE_BYTES_MAX
 from tarry.store.upkeep import expired, plan
 
@@ -100,17 +99,17 @@ class Upkeep:
         if not self._settings.compact:
             return []
         snapshot = self._store.snapshot()
-        situation: dict[str, Any] = {
-            "shard": self._store.shard,
+        return plan(
+            snapshot,
+            state.now_ms,
+            shard=self._store.shard,
             # Anew: this snapshot may have messages that came after the broker's answer.
-            "floor_ms": safe_floor(state, snapshot.committed_seq),
-            "cancelled_jobs": state.cancelled_jobs,
-            "file_bytes_max": self._settings.file_bytes_max,
-        }
-        works = plan(snapshot, state.now_ms, memory=self._rewriter.memory, **situation)
-        if works or not self._settings.older:
-            return works
-        return plan_older(snapshot, state.now_ms, **situation)
+            floor_ms=safe_floor(state, snapshot.committed_seq),
+            cancelled_jobs=state.cancelled_jobs,
+            file_bytes_max=self._settings.file_bytes_max,
+            memory=self._rewriter.memory,
+            older=self._settings.older,
+        )
 
     def _notify(self) -> None:
         try:

@@ -8,7 +8,6 @@ import argparse
 import logging
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from typing import Any
 
 from tarry.base.clock import SystemClock
 from tarry.base.errors import NotFoundError, TarryError, UnavailableError
+from tarry.base.logs import log_to_stderr
 from tarry.spark.broker_client import BrokerClient, IntakeState
 from tarry.spark.runtime import conf
 from tarry.spark.runtime.process import follow_parent, kill_session
@@ -71,7 +71,7 @@ def run_job(run: Callable[[threading.Event], None], parent_pid: int | None) -> i
     """Run a job until it ends by itself, or SIGTERM, SIGINT or the parent's end set the event; then end this process,
     with exit code 0, or 1 after a failure.
     """
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    log_to_stderr()
     logging.getLogger("py4j").setLevel(logging.WARNING)
     stop = threading.Event()
 

@@ -10,7 +10,7 @@ import (
 var (
 	Host      = os.Getenv("LMSTFY_HOST")
 	Port      int
-	Namespace = "client-ns"
+	Namespace = os.Getenv("LMSTFY_NAMESPACE")
 	Token     = os.Getenv("LMSTFY_TOKEN")
 )
 

@@ -52,6 +52,7 @@ CHANGES: dict[str, Page] = {
     "/console/dead": dead.change,
     "/console/schedule": compose.schedule,
     "/console/jobs/cancel": compose.cancel_job,
+    "/console/push": push.change,
     LOGIN: login.log_in,
     "/console/logout": login.log_out,
 }

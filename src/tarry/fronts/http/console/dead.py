@@ -8,6 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from tarry.api.receipt import id_of
+from tarry.base import reserved
 from tarry.base.errors import InvalidArgumentError, TarryError
 from tarry.fronts.http.console.page import Console, done, field, link, plural
 
@@ -44,7 +45,7 @@ async def _show_group(console: Console, request: Request, topic: str, group: str
 
 def _letter(row: dict[str, Any]) -> dict[str, Any]:
     properties = dict(row["properties"] or [])
-    dead = {name.removeprefix("tarry.dead."): text for name, text in properties.items() if name.startswith("tarry.")}
+    dead = {name.removeprefix(reserved.DEAD): text for name, text in properties.items() if name.startswith("tarry.")}
     return {
         **row,
         "id": row["id"] or id_of(row["seq"]),

@@ -15,7 +15,7 @@ from tarry.base.errors import InvalidArgumentError, NotFoundError, TarryError
 from tarry.fronts.http.console.page import Console, done, field, link, plural
 from tarry.fronts.http.console.shown import Body
 
-PENDING, MESSAGE, HISTORY = "/console/pending", "/console/message", "/console/history"
+PENDING, MESSAGE = "/console/pending", "/console/message"
 PAGE_ROWS = 50
 LOOKS_MAX = 3
 """Each takes up to half a second; then the page says that there is more to look through."""

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
+import re
 
 from tarry.fronts.http.exchange import Request, Response
 
 log = logging.getLogger(__name__)
 
 MS = 1000
+_TOKEN = re.compile("(/token/[^/]*/)[^/]+")
+"""Of the admin port: the token, or its id, that is looked at or deleted."""
 
 
 class AccessLog:
@@ -23,8 +26,10 @@ class AccessLog:
         return "enabled" if self.enabled else "disabled"
 
     def note(self, request: Request, response: Response, spent_s: float) -> None:
-        """Write a request's line. The query may have a token, and is left out then."""
+        """Write a request's line. Query and path may have a token, which is left out then."""
         query = b"" if b"token=" in request.query or not request.query else b"?" + request.query
-        target = request.path.encode(errors="replace") + query
+        target = _TOKEN.sub(r"\1…", request.path).encode(errors="replace") + query
         spent_ms = spent_s * MS
-        log.warning("%s %r: %d after %.1f ms", request.method, target.decode("latin-1"), response.status, spent_ms)
+        log.warning(
+            "%s %r: %d after %.1f ms", request.method, target.decode(errors="replace"), response.status, spent_ms
+        )

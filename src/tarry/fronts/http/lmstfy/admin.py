@@ -135,8 +135,8 @@ class Admin:
         secret = rest if colon else secret
         if secret and any(token.id == token_id(namespace, secret) for token in self._services.broker.access_tokens):
             raise RefusalError(400, "the token has already existed")
-        made = await self._services.call(CreateToken(namespace, description, secret or None))
-        return indented(201, {"token": made.secret})
+        created = await self._services.call(CreateToken(namespace, description, secret or None))
+        return indented(201, {"token": created.secret})
 
     async def _delete(self, request: Request, namespace: str, named: str) -> Response:
         token = self._find(namespace, named)

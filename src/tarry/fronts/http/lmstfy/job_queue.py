@@ -23,7 +23,7 @@ from tarry.base.event_loop import post
 from tarry.fronts.http.lmstfy.landing import Landing
 from tarry.fronts.http.lmstfy.names import job_ids
 
-ROWS_BESIDE_MIN = 16
+ROWS_BESIDE_MIN = 48
 """So many jobs make a batch that goes while another one waits for the disk."""
 
 BATCH_BYTES = 16 << 20

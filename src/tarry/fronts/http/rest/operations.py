@@ -42,7 +42,6 @@ class OperationEndpoint:
 
     def __init__(self, services: Services, resource: Resource) -> None:
         self._services = services
-        self._resource = resource
         self._kind = resource.kind
         self._offered = (JSON,) if isinstance(self._kind.wire, Action) else (JSON, ARROW)
 

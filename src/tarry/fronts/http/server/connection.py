@@ -12,6 +12,7 @@ import httptools
 
 from tarry.fronts.http.app import App
 from tarry.fronts.http.exchange import DirectHandler, DisconnectedError, Headers, Response
+from tarry.fronts.http.server.known_heads import Head, KnownHeads
 from tarry.fronts.http.server.limits import HttpLimits
 from tarry.fronts.http.server.message import Message
 
@@ -33,6 +34,7 @@ class Owner(Protocol):
     loop: asyncio.AbstractEventLoop
     date: bytes
     """A header line with the time."""
+    heads: KnownHeads
 
     def admit(self, connection: Connection) -> bool: ...
     def forget(self, connection: Connection) -> None: ...
@@ -71,6 +73,8 @@ class Connection(asyncio.Protocol):
         """What the headers say of the body; -1: they do not say how long it is."""
         self._receiving: Message | None = None
         """Whose body comes."""
+        self._parsed: list[Message] | None = None
+        """Where a first piece of data is being parsed: the requests in it."""
         self._current: Message | None = None
         """Who is being answered."""
         self._unbegun: DirectHandler | None = None
@@ -78,7 +82,6 @@ class Connection(asyncio.Protocol):
         self._waiting: deque[Message] = deque()
         self._paused_writing: asyncio.Future[None] | None = None
         self._paused_reading = False
-        self._reading_on = False
         self._began_s = 0.0
         self._doing = Doing.HEADERS
         self._blocked_s: float | None = None
@@ -110,14 +113,42 @@ class Connection(asyncio.Protocol):
             if self._thrown_away > self._owner.limits.linger_bytes_max:
                 self.pause_reading()
             return
-        if self._doing is Doing.REQUEST:
-            self._wait_for(Doing.HEADERS)
+        if self._doing is not Doing.REQUEST:
+            self._parse(data)
+            return
+        # Nothing is under way, and the parser is between two requests.
+        head = self._owner.heads.find(data)
+        if head is not None:
+            self._take(head, data)
+            return
+        self._wait_for(Doing.HEADERS)
+        self._parsed = []
+        self._parse(data)
+        parsed, self._parsed = self._parsed, None
+        if len(parsed) == 1:
+            self._learn(data, parsed[0])
+
+    def _parse(self, data: bytes) -> None:
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
             self._last_request()
         except httptools.HttpParserError:
             self._refuse(BAD_REQUEST)
+
+    def _take(self, head: Head, data: bytes) -> None:
+        """A whole request that needs no parser."""
+        message = Message(self, head.method, head.target, head.headers, keep_alive=True)
+        message.take(data[head.body_at :])
+        self._wait_for(Doing.ANSWER)
+        self._start(message)
+
+    def _learn(self, data: bytes, message: Message) -> None:
+        """Remember what a request's headers meant, where the next one like it may go past the parser."""
+        # A handler without ASGI changes nothing in the list of headers, which will be others' too.
+        whole = message.complete and message.keep_alive and self._body_bytes == message.received
+        if whole and not self._expects and self._owner.handler_for(message.path).__class__ is DirectHandler:
+            self._owner.heads.learn(data, message.headers, self._body_bytes)
 
     def pause_writing(self) -> None:
         self._paused_writing = self.loop.create_future()
@@ -164,6 +195,8 @@ class Connection(asyncio.Protocol):
         if self._expects:
             message.expect_continue()
         self._receiving = message
+        if self._parsed is not None:
+            self._parsed.append(message)
         if self._current is None:
             self._start(message)
         else:

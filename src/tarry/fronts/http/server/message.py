@@ -111,6 +111,13 @@ class Message:
             self._wire.pause_reading()
         self._wake()
 
+    def take(self, body: bytes) -> None:
+        """All of the body at once, before anybody has looked."""
+        if body:
+            self._body.append(body)
+            self._size = len(body)
+        self._complete = True
+
     def on_complete(self) -> None:
         self._complete = True
         self._wake()
@@ -201,7 +208,7 @@ class Message:
             "raw_path": self.raw_path,
             "query_string": self.query,
             "root_path": "",
-            "headers": self.headers,
+            "headers": list(self.headers),
             "client": self._wire.peer,
             "server": self._wire.local,
             "state": {},

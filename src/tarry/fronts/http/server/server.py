@@ -13,6 +13,7 @@ from tarry.base.descriptors import ConnectionLimits
 from tarry.fronts.http.app import App
 from tarry.fronts.http.exchange import DirectHandler
 from tarry.fronts.http.server.connection import Connection
+from tarry.fronts.http.server.known_heads import KnownHeads
 from tarry.fronts.http.server.limits import LOOK_S, HttpLimits
 
 BACKLOG = 1024
@@ -35,6 +36,7 @@ class HttpServer:
         self.limits = limits or HttpLimits()
         self.date = b""
         """The header with the broker's time, of the last look."""
+        self.heads = KnownHeads()
         self._clock = clock
         self._app = app
         self._handlers = list(handlers.items())

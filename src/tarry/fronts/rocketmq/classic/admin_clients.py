@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from tarry.api.local import LocalBroker
@@ -15,13 +16,13 @@ from tarry.fronts.rocketmq.classic.routes import BROKER
 from tarry.fronts.rocketmq.classic.service import Handler
 
 
+@dataclass(eq=False)
 class ClientAdmin:
     """On the loop's thread."""
 
-    def __init__(self, broker: LocalBroker, clients: ClientRegistry, lookup: Lookup) -> None:
-        self._broker = broker
-        self._clients = clients
-        self._lookup = lookup
+    _broker: LocalBroker
+    _clients: ClientRegistry
+    _lookup: Lookup
 
     def handlers(self) -> dict[int, Handler]:
         """What answers each request."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from tarry.api.groups import GroupInfo
@@ -29,26 +30,17 @@ _LATEST = -1
 _INTERNAL = "tarry."
 
 
+@dataclass(eq=False)
 class GroupAdmin:
     """On the loop's thread."""
 
-    def __init__(
-        self,
-        broker: LocalBroker,
-        clients: ClientRegistry,
-        queues: TopicQueues,
-        dead_queues: DeadQueues,
-        offsets: Offsets,
-        positions: Positions,
-        run_in_thread: RunInThread,
-    ) -> None:
-        self._broker = broker
-        self._clients = clients
-        self._queues = queues
-        self._dead_queues = dead_queues
-        self._offsets = offsets
-        self._positions = positions
-        self._run_in_thread = run_in_thread
+    _broker: LocalBroker
+    _clients: ClientRegistry
+    _queues: TopicQueues
+    _dead_queues: DeadQueues
+    _offsets: Offsets
+    _positions: Positions
+    _run_in_thread: RunInThread
 
     def handlers(self) -> dict[int, Handler]:
         """What answers each request."""

@@ -11,6 +11,7 @@ import json
 import logging
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -67,24 +68,16 @@ class RequestModes:
             return True
 
 
+@dataclass(eq=False)
 class Assigner:
     """On the loop's thread."""
 
-    def __init__(
-        self,
-        clients: ClientRegistry,
-        topics: TopicRegistry,
-        queues: TopicQueues,
-        positions: Positions,
-        modes: RequestModes,
-        run_in_thread: RunInThread,
-    ) -> None:
-        self._clients = clients
-        self._topics = topics
-        self._queues = queues
-        self._positions = positions
-        self._modes = modes
-        self._run_in_thread = run_in_thread
+    _clients: ClientRegistry
+    _topics: TopicRegistry
+    _queues: TopicQueues
+    _positions: Positions
+    _modes: RequestModes
+    _run_in_thread: RunInThread
 
     def query(self, request: Request) -> Answer:
         """QUERY_ASSIGNMENT. Who pops, pops all queues. Queues to pull are shared out among a group's consumers; an

@@ -25,17 +25,17 @@ class _Gathered:
     """By queue: from where to where nothing of it was found."""
 
 
+@dataclass(eq=False)
 class Commits:
     """On the loop's thread."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, positions: Positions, run_in_thread: RunInThread) -> None:
-        self._loop = loop
-        self._positions = positions
-        self._run_in_thread = run_in_thread
-        self._gathered: dict[tuple[str, str], _Gathered] = {}
-        """By topic and group."""
-        self._writing: asyncio.Future[None] | None = None
-        self._timer: asyncio.TimerHandle | None = None
+    _loop: asyncio.AbstractEventLoop
+    _positions: Positions
+    _run_in_thread: RunInThread
+    _gathered: dict[tuple[str, str], _Gathered] = field(default_factory=dict, init=False)
+    """By topic and group."""
+    _writing: asyncio.Future[None] | None = field(default=None, init=False)
+    _timer: asyncio.TimerHandle | None = field(default=None, init=False)
 
     def commit(self, topic: str, group: str, queue: int, offset: int) -> None:
         """All below is done with in that queue."""

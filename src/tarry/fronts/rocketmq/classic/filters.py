@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from tarry.api.local import LocalBroker
 from tarry.api.operations import GetGroup
 from tarry.base.errors import NotFoundError
@@ -11,16 +13,14 @@ from tarry.fronts.rocketmq.classic.dead_queues import DeadQueues
 from tarry.fronts.rocketmq.common.threads import RunInThread
 
 
+@dataclass(eq=False)
 class GroupFilters:
     """On the loop's thread."""
 
-    def __init__(
-        self, broker: LocalBroker, clients: ClientRegistry, dead_queues: DeadQueues, run_in_thread: RunInThread
-    ) -> None:
-        self._broker = broker
-        self._clients = clients
-        self._dead_queues = dead_queues
-        self._run_in_thread = run_in_thread
+    _broker: LocalBroker
+    _clients: ClientRegistry
+    _dead_queues: DeadQueues
+    _run_in_thread: RunInThread
 
     async def find(self, topic: str, group: str, given: tuple[str, str] | None) -> str:
         """A filter as the broker writes it. ``given``: the expression and its type that the request has, if it has one.

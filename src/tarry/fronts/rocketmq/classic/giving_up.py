@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -48,13 +49,13 @@ class Tried(NamedTuple):
         return cls(numbers[0], *numbers[1:]) if len(numbers) == 3 else cls(numbers[0], numbers[0], 0)
 
 
+@dataclass(eq=False)
 class DeadLetterWriter:
     """On the loop's thread."""
 
-    def __init__(self, broker: LocalBroker, positions: Positions, run_in_thread: RunInThread) -> None:
-        self._broker = broker
-        self._positions = positions
-        self._run_in_thread = run_in_thread
+    _broker: LocalBroker
+    _positions: Positions
+    _run_in_thread: RunInThread
 
     def copy_id(self, group: str, tried: Tried) -> str:
         """The id of the one copy that is made of a message that a group's consumers could not handle, whether for the

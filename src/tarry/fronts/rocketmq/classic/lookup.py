@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from itertools import islice
 
 import pyarrow as pa
@@ -40,16 +41,14 @@ Matches = Callable[[pa.RecordBatch], list[int]]
 """Which rows of a batch are looked for."""
 
 
+@dataclass(eq=False)
 class Lookup:
     """On the loop's thread."""
 
-    def __init__(
-        self, broker: LocalBroker, queues: TopicQueues, dead_queues: DeadQueues, run_in_thread: RunInThread
-    ) -> None:
-        self._broker = broker
-        self._queues = queues
-        self._dead_queues = dead_queues
-        self._run_in_thread = run_in_thread
+    _broker: LocalBroker
+    _queues: TopicQueues
+    _dead_queues: DeadQueues
+    _run_in_thread: RunInThread
 
     async def query(self, request: Request) -> Answer:
         """QUERY_MESSAGE: those of a topic that have a key, or an id, and fell due within a span of time.

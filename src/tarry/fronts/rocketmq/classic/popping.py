@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -56,28 +56,19 @@ class _Pop(NamedTuple):
     wait_s: float
 
 
+@dataclass(eq=False)
 class Popper:
     """On the loop's thread."""
 
-    def __init__(
-        self,
-        broker: LocalBroker,
-        loop: asyncio.AbstractEventLoop,
-        groups: GroupRegistry,
-        topics: TopicRegistry,
-        queues: TopicQueues,
-        filters: GroupFilters,
-        run_in_thread: RunInThread,
-    ) -> None:
-        self._broker = broker
-        self._loop = loop
-        self._groups = groups
-        self._topics = topics
-        self._queues = queues
-        self._filters = filters
-        self._run_in_thread = run_in_thread
-        self._largest: Counter[tuple[str, str]] = Counter()
-        """By topic and group, the bytes of its largest message of late: so many fit into an answer."""
+    _broker: LocalBroker
+    _loop: asyncio.AbstractEventLoop
+    _groups: GroupRegistry
+    _topics: TopicRegistry
+    _queues: TopicQueues
+    _filters: GroupFilters
+    _run_in_thread: RunInThread
+    _largest: Counter[tuple[str, str]] = field(default_factory=Counter, init=False)
+    """By topic and group, the bytes of its largest message of late: so many fit into an answer."""
 
     async def pop(self, request: Request) -> Answer:
         """Whatever queue is asked for, messages of all are handed out: a group's consumers share the topic.

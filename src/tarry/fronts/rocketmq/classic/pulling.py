@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
+from dataclasses import dataclass, field
 
 from tarry.api.consuming import ConsumerGroup
 from tarry.api.local import LocalBroker
@@ -25,32 +26,21 @@ MESSAGES_MAX = 1024
 WAIT_S_MAX = 60.0
 
 
+@dataclass(eq=False)
 class Puller:
     """On the loop's thread, until :meth:`close`."""
 
-    def __init__(
-        self,
-        broker: LocalBroker,
-        loop: asyncio.AbstractEventLoop,
-        groups: GroupRegistry,
-        topics: TopicRegistry,
-        queues: TopicQueues,
-        filters: GroupFilters,
-        offsets: Offsets,
-        dead_queues: DeadQueues,
-        run_in_thread: RunInThread,
-    ) -> None:
-        self._broker = broker
-        self._loop = loop
-        self._groups = groups
-        self._topics = topics
-        self._queues = queues
-        self._filters = filters
-        self._offsets = offsets
-        self._dead_queues = dead_queues
-        self._run_in_thread = run_in_thread
-        self._chunks = ChunkCache()
-        self._readers: dict[str, QueueReader] = {}
+    _broker: LocalBroker
+    _loop: asyncio.AbstractEventLoop
+    _groups: GroupRegistry
+    _topics: TopicRegistry
+    _queues: TopicQueues
+    _filters: GroupFilters
+    _offsets: Offsets
+    _dead_queues: DeadQueues
+    _run_in_thread: RunInThread
+    _chunks: ChunkCache = field(default_factory=ChunkCache, init=False)
+    _readers: dict[str, QueueReader] = field(default_factory=dict, init=False)
 
     def close(self) -> None:
         for reader in self._readers.values():

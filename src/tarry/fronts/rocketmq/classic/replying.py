@@ -6,6 +6,8 @@ A reply is not stored: nobody would read it once its request's time is up, and t
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from tarry.base.clock import Clock
 from tarry.fronts.rocketmq.classic.clients import ClientRegistry
 from tarry.fronts.rocketmq.classic.codes import RequestRefused, ResponseCode, ToClient
@@ -21,13 +23,13 @@ _HANDED_ON = (
 )  # fmt: skip
 
 
+@dataclass(eq=False)
 class Replier:
     """On the loop's thread."""
 
-    def __init__(self, clock: Clock, clients: ClientRegistry, rules: Rules) -> None:
-        self._clock = clock
-        self._clients = clients
-        self._rules = rules
+    _clock: Clock
+    _clients: ClientRegistry
+    _rules: Rules
 
     async def reply(self, request: Request) -> Answer:
         """SUCCESS: the producer has it.

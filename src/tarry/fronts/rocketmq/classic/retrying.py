@@ -6,6 +6,7 @@ the group's dead letters. Source: ``AbstractSendMessageProcessor.consumerSendMsg
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from typing import Any
 
 from tarry.api.local import LocalBroker
@@ -38,24 +39,16 @@ from tarry.fronts.rocketmq.common.threads import RunInThread
 FIRST_LEVEL = 3
 
 
+@dataclass(eq=False)
 class Retrier:
     """On the loop's thread."""
 
-    def __init__(
-        self,
-        broker: LocalBroker,
-        rules: Rules,
-        send_queue: SendQueue,
-        dead_letters: DeadLetterWriter,
-        dead_queues: DeadQueues,
-        run_in_thread: RunInThread,
-    ) -> None:
-        self._broker = broker
-        self._dead_letters = dead_letters
-        self._dead_queues = dead_queues
-        self._rules = rules
-        self._send_queue = send_queue
-        self._run_in_thread = run_in_thread
+    _broker: LocalBroker
+    _rules: Rules
+    _send_queue: SendQueue
+    _dead_letters: DeadLetterWriter
+    _dead_queues: DeadQueues
+    _run_in_thread: RunInThread
 
     async def send_back(self, request: Request) -> Answer:
         """SUCCESS: the copy for the next try, or the dead letter, is durable. There is one, however often it is asked

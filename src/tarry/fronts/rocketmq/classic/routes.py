@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
+from dataclasses import dataclass
 from typing import Any
 
 from tarry.fronts.rocketmq.classic.connection import Answer, Request
@@ -30,16 +31,14 @@ cluster: tools ask for the cluster's, to make a topic on all of its brokers. Sou
 """
 
 
+@dataclass(eq=False)
 class Routes:
     """On the loop's thread."""
 
-    def __init__(
-        self, topics: TopicRegistry, queues: TopicQueues, dead_queues: DeadQueues, run_in_thread: RunInThread
-    ) -> None:
-        self._topics = topics
-        self._queues = queues
-        self._dead_queues = dead_queues
-        self._run_in_thread = run_in_thread
+    _topics: TopicRegistry
+    _queues: TopicQueues
+    _dead_queues: DeadQueues
+    _run_in_thread: RunInThread
 
     def route(self, request: Request) -> Answer | Awaitable[Answer]:
         """The broker is where the client found it, which may be behind a proxy."""

@@ -22,38 +22,28 @@ from cryptography.x509.oid import NameOID
 
 from tarry.base.config import Config
 from tarry.base.errors import InvalidArgumentError
+from tarry.fronts.common.tls import server_context
 
 YEARS = 20
 
 
 def tls_context(config: Config, now_ms: int) -> ssl.SSLContext | None:
-    """TLS for a server as the settings say; None: off. Raises as :func:`server_context` does."""
-    if config.rocketmq_tls == "off":
-        return None
-    return server_context(config.rocketmq_tls_certificate, config.rocketmq_tls_key, config.data, now_ms)
-
-
-def server_context(certificate: str | None, key: str | None, data: Path, now_ms: int) -> ssl.SSLContext:
-    """TLS for a server. Without a certificate, with that in the directory ``data``, which is made when there is none.
+    """TLS for a server as the settings say; None: off. Without a certificate, with that in the data directory, which is
+    made when there is none.
 
     Raises:
         InvalidArgumentError: the files are no certificate and its key.
     """
+    if config.rocketmq_tls == "off":
+        return None
+    certificate, key = config.rocketmq_tls_certificate, config.rocketmq_tls_key
     if (certificate is None) != (key is None):
         raise InvalidArgumentError(
             f"rocketmq_tls_certificate is {certificate!r}, rocketmq_tls_key {key!r}; allowed: both or neither"
         )
     if certificate is None or key is None:
-        certificate, key = _own_certificate(data / "rocketmq", now_ms)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    try:
-        context.load_cert_chain(certificate, key)
-    except (OSError, ssl.SSLError) as error:
-        raise InvalidArgumentError(
-            f"{certificate!r} and {key!r} are no certificate and its private key, in PEM: {error}"
-        ) from error
-    return context
+        certificate, key = _own_certificate(config.data / "rocketmq", now_ms)
+    return server_context(certificate, key)
 
 
 def _own_certificate(directory: Path, now_ms: int) -> tuple[str, str]:

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from tarry.api.board import Member
 from tarry.api.local import LocalBroker
+from tarry.base.columns import stream_bytes
 from tarry.base.event_loop import post
 
 log = logging.getLogger(__name__)
@@ -93,7 +94,9 @@ class Colleagues:
         """
         for number, said in self._member.others(_TOPICS).items():
             if topic in said["topics"]:
-                self._member.send({"question": base64.b64encode(_packed(half)).decode("ascii")}, number)
+                self._member.send(
+                    {"question": base64.b64encode(stream_bytes(half.schema, [half])).decode("ascii")}, number
+                )
                 return True
         return False
 
@@ -109,11 +112,3 @@ class Colleagues:
 
 def _key(namespace: str, id: str) -> str:
     return f"client {namespace}\0{id}"
-
-
-def _packed(batch: pa.RecordBatch) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema) as writer:
-        writer.write_batch(batch)
-    packed: bytes = sink.getvalue().to_pybytes()
-    return packed

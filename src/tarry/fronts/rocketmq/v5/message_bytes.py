@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from tarry.api.receipt import id_of
 from tarry.base.message import ORDER_KEY
+from tarry.base.reserved import DEAD_TOPIC
 from tarry.fronts.rocketmq.common.properties import (
     BORN_HOST,
     KEYS,
@@ -38,8 +39,6 @@ from tarry.fronts.rocketmq.v5.resources import copy_of
 _TYPE = definition.MessageType
 _NORMAL, _FIFO, _DELAY, _TRANSACTION = int(_TYPE.NORMAL), int(_TYPE.FIFO), int(_TYPE.DELAY), int(_TYPE.TRANSACTION)
 _COLUMNS = ("seq", "due_ms", "id", "tag", "properties", "body", "born_ms", "offset")
-DEAD_TOPIC = "tarry.dead.topic"
-"""The property of a dead letter that names its topic."""
 
 
 def answers_of(

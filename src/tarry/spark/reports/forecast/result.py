@@ -142,7 +142,7 @@ def _fullest_days(days: Sequence[DayLoad], count: int) -> tuple[int, int | None]
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """The result of :func:`tarry.spark.reports.forecast.forecast`."""
+    """The result of :func:`tarry.spark.reports.forecast.count.forecast`."""
 
     now_ms: int
     until_ms: int

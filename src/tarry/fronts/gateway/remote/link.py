@@ -1,7 +1,7 @@
 """The stream of a worker to its broker: on the loop of the worker's front, so that nothing is handed between threads.
 
 What is sent in one turn of the loop leaves in one write. Answers find whoever waits by their numbers. When the link is
-lost, everybody who waits is told so, and the worker ends: see :mod:`tarry.fronts.gateway.worker`.
+lost, everybody who waits is told so, and the worker ends: see :mod:`tarry.cli.gateway_worker`.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from tarry.api.coalescing import EndOfTurn
 from tarry.api.wire import decode_error, decode_json
 from tarry.base.errors import TarryError, UnavailableError
 from tarry.base.event_loop import post
-from tarry.fronts.gateway.control import connect, hello
-from tarry.fronts.gateway.frames import LINK, FrameReader, Kind, frame, split_number
+from tarry.fronts.gateway.frames import FrameReader, Kind, frame, split_number
+from tarry.fronts.gateway.remote.control import connect, host_of
+from tarry.fronts.gateway.trust import Trust
 
 log = logging.getLogger(__name__)
 
@@ -37,11 +38,16 @@ class Receiver(Protocol):
         ...
 
 
-class Listener(Protocol):
-    """Who hears what was not asked for. On the loop's thread."""
+class GroupListener(Protocol):
+    """Who hears of groups. On the loop's thread."""
 
-    def on_state(self, group: int, state: Mapping[str, Any]) -> None: ...
-    def on_news(self, group: int) -> None: ...
+    def on_state(self, number: int, state: Mapping[str, Any]) -> None: ...
+    def on_news(self, number: int) -> None: ...
+
+
+class BoardListener(Protocol):
+    """Who hears what the front's other processes say. On the loop's thread."""
+
     def on_said(self, member: int, key: str, value: Mapping[str, Any] | None) -> None: ...
     def on_message(self, member: int, message: Mapping[str, Any]) -> None: ...
 
@@ -49,9 +55,16 @@ class Listener(Protocol):
 class Link(asyncio.Protocol):
     """Made by :meth:`open`. Its methods may be called from any thread until it is lost, and do nothing afterwards."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, listener: Listener, on_lost: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        trust: Trust,
+        groups: GroupListener,
+        board: BoardListener,
+        on_lost: Callable[[], None],
+    ) -> None:
         self._loop = loop
-        self._listener = listener
+        self._trust, self._groups, self._board = trust, groups, board
         self._on_lost = on_lost
         self._reader = FrameReader()
         self._out: list[Any] = []
@@ -67,20 +80,31 @@ class Link(asyncio.Protocol):
 
     @classmethod
     async def open(
-        cls, address: str, worker: str, front: str, name: str, listener: Listener, on_lost: Callable[[], None]
+        cls,
+        address: str,
+        greeting: bytes,
+        trust: Trust,
+        groups: GroupListener,
+        board: BoardListener,
+        on_lost: Callable[[], None],
     ) -> Link:
-        """Connect on the running loop. ``on_lost`` is called once, on it.
+        """Connect on the running loop, and begin with ``greeting``. ``on_lost`` is called once, on the loop.
 
         Raises:
-            UnavailableError: there is no broker.
+            UnavailableError: there is no broker. InvalidArgumentError: it does not take this gateway.
         """
         loop = asyncio.get_running_loop()
         connection = connect(address)
         connection.setblocking(False)
-        link = cls(loop, listener, on_lost)
+        link = cls(loop, trust, groups, board, on_lost)
         is_near = connection.family == socket.AF_UNIX
-        await (loop.create_unix_connection if is_near else loop.create_connection)(lambda: link, sock=connection)
-        link._transport.write(hello(LINK, worker, front, name))
+        begin = loop.create_unix_connection if is_near else loop.create_connection
+        host = None if trust.tls is None else host_of(address)
+        try:
+            await begin(lambda: link, sock=connection, ssl=trust.tls, server_hostname=host)
+        except OSError as error:
+            raise UnavailableError(f"no link to the broker at {address}: {error}") from error
+        link._transport.write(greeting)
         await link._welcome
         return link
 
@@ -186,13 +210,15 @@ class Link(asyncio.Protocol):
                 if receiver is not None:
                     receiver.on_polled(decode_error(bytes(payload)))
             case Kind.STATE:
-                self._listener.on_state(number, decode_json(bytes(payload)))
+                self._groups.on_state(number, decode_json(bytes(payload)))
             case Kind.NEWS:
-                self._listener.on_news(number)
+                self._groups.on_news(number)
             case Kind.SAID:
-                self._listener.on_said(number, *decode_json(bytes(payload)))
+                self._board.on_said(number, *decode_json(bytes(payload)))
             case Kind.MESSAGE:
-                self._listener.on_message(number, decode_json(bytes(payload)))
+                self._board.on_message(number, decode_json(bytes(payload)))
+            case Kind.CHALLENGE:
+                self.send(Kind.PROOF, 0, self._trust.proof(bytes(payload)))
             case Kind.WELCOME:
                 if not self._welcome.done():
                     self._welcome.set_result(None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from tarry.api.consuming import ConsumerGroup
 from tarry.api.groups import GroupSettings
@@ -16,8 +16,19 @@ from tarry.fronts.common.receive_queue import ReceiveQueue
 LOOK_S = 0.25
 """How often is looked whether the settings of a group have changed."""
 
-OnState = Callable[["ServedGroup", dict[str, Any]], None]
 _State = tuple[GroupSettings, bool, bool, bool, bool]
+
+
+class Listener(Protocol):
+    """Who hears of groups."""
+
+    def on_state(self, served: ServedGroup, state: dict[str, Any]) -> None:
+        """Something of a group has changed."""
+        ...
+
+    def on_news(self, number: int) -> None:
+        """The group of this number may have more messages."""
+        ...
 
 
 @dataclass(slots=True, eq=False)
@@ -27,14 +38,14 @@ class ServedGroup:
     number: int
     group: ConsumerGroup
     queue: ReceiveQueue
-    listeners: dict[object, OnState] = field(default_factory=dict)
-    followers: dict[object, Callable[[int], None]] = field(default_factory=dict)
+    listeners: set[Listener] = field(default_factory=set)
+    followers: set[Listener] = field(default_factory=set)
     last: _State | None = None
     stop_following: Callable[[], None] | None = None
     news_planned: bool = False
 
     def state(self) -> dict[str, Any]:
-        """What a gateway is told of it."""
+        """What a gateway gets to know of it."""
         settings, ordered, waits_for_acks, deleted, closed = _state_of(self.group)
         return {
             "topic": self.group.topic_name,
@@ -82,17 +93,17 @@ class GroupTable:
             raise NotFoundError(f"group number {number} is not there any more: it was deleted")
         return served
 
-    def follow(self, served: ServedGroup, who: object, on_news: Callable[[int], None]) -> None:
+    def follow(self, served: ServedGroup, who: Listener) -> None:
         """Tell ``who`` from now on that there may be more messages; several at once are one."""
-        served.followers[who] = on_news
+        served.followers.add(who)
         if served.stop_following is None:
             served.stop_following = served.group.listen(lambda: post(self._loop, self._on_news, served))
 
-    def forget(self, who: object) -> None:
+    def forget(self, who: Listener) -> None:
         """Somebody is not there any more."""
         for served in self._by_number.values():
-            served.listeners.pop(who, None)
-            served.followers.pop(who, None)
+            served.listeners.discard(who)
+            served.followers.discard(who)
             if not served.followers and served.stop_following is not None:
                 served.stop_following()
                 served.stop_following = None
@@ -110,8 +121,8 @@ class GroupTable:
 
     def _announce_news(self, served: ServedGroup) -> None:
         served.news_planned = False
-        for on_news in list(served.followers.values()):
-            on_news(served.number)
+        for follower in list(served.followers):
+            follower.on_news(served.number)
 
     def _look(self) -> None:
         self._timer = self._loop.call_later(LOOK_S, self._look)
@@ -123,8 +134,8 @@ class GroupTable:
             state = _state_of(served.group)
             if state != served.last:
                 served.last = state
-                for listener in list(served.listeners.values()):
-                    listener(served, served.state())
+                for listener in list(served.listeners):
+                    listener.on_state(served, served.state())
             if served.group.closed:
                 self._remove(served)
 

@@ -1,8 +1,8 @@
 """A broker elsewhere, as a front of this process sees it: a :class:`tarry.api.local.LocalBroker` behind a link.
 
 Columns, polls and settlements go over the link; operations, and what is rare, are asked for on connections of their
-own (:mod:`tarry.fronts.gateway.control`). The worker's clock is the broker's: on the same machine it is the same one,
-else it is set by what the broker says of its own.
+own (:mod:`tarry.fronts.gateway.remote.control`). The worker's clock is the broker's: on the same machine it is the same
+one, else it is set by what the broker says of its own.
 """
 
 from __future__ import annotations
@@ -27,28 +27,36 @@ from tarry.api.pushing import PushSubscriptions
 from tarry.api.receipt import Accepted
 from tarry.api.wire import AcceptedAnswer, PlacedAnswer, decode_answer, decode_json, encode_json
 from tarry.base.clock import Clock, SystemClock
-from tarry.base.config import Config, load, socket_path
+from tarry.base.columns import stream_bytes
+from tarry.base.config import Config, load
+from tarry.base.endpoint import socket_path
 from tarry.base.errors import InvalidArgumentError, StaleCommitError, TarryError
 from tarry.base.message import SCHEMA
-from tarry.fronts.gateway.control import Control
 from tarry.fronts.gateway.frames import (
+    LINK,
     Kind,
     decode_batch,
     decode_rows,
     encode_batch,
-    encode_rows,
     numbered,
     split_number,
 )
-from tarry.fronts.gateway.link import Link
-from tarry.fronts.gateway.remote_board import RemoteMember
-from tarry.fronts.gateway.remote_group import RemoteGroup, RemoteSubscription
+from tarry.fronts.gateway.remote.board import RemoteMember
+from tarry.fronts.gateway.remote.control import Control, hello
+from tarry.fronts.gateway.remote.group import RemoteGroup, RemoteSubscription
+from tarry.fronts.gateway.remote.groups import RemoteGroups
+from tarry.fronts.gateway.remote.link import Link
+from tarry.fronts.gateway.trust import Trust
 
 log = logging.getLogger(__name__)
 
 R = TypeVar("R")
 
-OWN_SETTINGS = ("data", "rocketmq_keys", "rocketmq_tls", "rocketmq_tls_certificate", "rocketmq_tls_key")
+OWN_SETTINGS = (
+    "data",
+    *("rocketmq_keys", "rocketmq_tls", "rocketmq_tls_certificate", "rocketmq_tls_key"),
+    *("gateway_secret", "gateway_tls_ca"),
+)
 """Settings about files: those of the gateway's machine, where it is another one than the broker's."""
 TOPICS_MAX = 100_000
 """Topics that are known to be there."""
@@ -88,23 +96,24 @@ class RemoteBroker:
         """``own``: settings in the place of the broker's, of :data:`OWN_SETTINGS`.
 
         Raises:
-            InvalidArgumentError: no address. UnavailableError: there is no broker.
+            InvalidArgumentError: no address, or the broker does not take this gateway. UnavailableError: there is no
+            broker.
         """
         self._address = address
         self._worker, self._front, self._name = worker, front, name
         self._is_near = socket_path(address) is not None
-        self._control = Control(address, worker)
+        self._trust = Trust() if self._is_near else Trust.of_gateway(own or {})
+        self._control = Control(address, worker, self._trust)
         self._clock = BrokerClock(SystemClock())
         self._member = RemoteMember()
-        self._groups: dict[tuple[str, str], RemoteGroup] = {}
-        self._by_number: dict[int, RemoteGroup] = {}
+        self._groups = RemoteGroups(self._control)
         self._topics: set[str] = set()
         self._link: Link | None = None
         settings = self._control.greet()["config"]
         if not self._is_near:
             self.measure_clock()
-        known = {name: value for name, value in settings.items() if name in Config.model_fields}
-        self._config = load(None, {**known, **(own or {})}, {}).config
+        shared = {name: value for name, value in settings.items() if name in Config.model_fields}
+        self._config = load(None, {**shared, **(own or {})}, {}).config
 
     async def connect(self, on_lost: Callable[[], None]) -> None:
         """Open the link, on the running loop; ``on_lost`` is called there when it has ended.
@@ -112,8 +121,9 @@ class RemoteBroker:
         Raises:
             UnavailableError: there is no broker.
         """
-        self._link = await Link.open(self._address, self._worker, self._front, self._name, self, on_lost)
-        self._member.link = self._link
+        greeting = hello(LINK, self._worker, self._front, self._name)
+        self._link = await Link.open(self._address, greeting, self._trust, self._groups, self._member, on_lost)
+        self._groups.link = self._member.link = self._link
 
     def close(self) -> None:
         """Let go of the connections for questions; the link ends with its loop."""
@@ -187,28 +197,15 @@ class RemoteBroker:
         if isinstance(operation, HasTopic) and result and len(self._topics) < TOPICS_MAX:
             self._topics.add(operation.topic)
         if isinstance(operation, SetGroup | DeleteGroup):
-            # Who changed it sees the change at once; what others change is told of soon.
-            self._refresh(operation.topic, operation.group)
+            self._groups.refresh(operation.topic, operation.group)
         elif isinstance(operation, SetTopic):
-            for topic, group in list(self._groups):
-                if topic == operation.topic:
-                    self._refresh(topic, group)
-
-    def _refresh(self, topic: str, name: str) -> None:
-        group = self._groups.get((topic, name))
-        if group is not None:
-            try:
-                told = self._ask_group({"topic": topic, "group": name})
-            except TarryError:
-                return  # it is told of
-            if told["number"] == group.number:
-                group.update(told)
+            self._groups.refresh_topic(operation.topic)
 
     # -- scheduling ----------------------------------------------------------------------------------------------------
 
     def submit(self, data: pa.RecordBatch | pa.Table, on_result: OnAccepted, *, lead: bool = False) -> None:
         batches = data.to_batches() if isinstance(data, pa.Table) else [data]
-        self._submit(Kind.SUBMIT, encode_rows(data.schema, batches), data.num_rows, on_result)
+        self._submit(Kind.SUBMIT, stream_bytes(data.schema, batches), data.num_rows, on_result)
 
     def submit_checked(self, batch: pa.RecordBatch, on_result: OnAccepted) -> None:
         self._submit(Kind.SUBMIT_CHECKED, encode_batch(batch), batch.num_rows, on_result)
@@ -255,68 +252,11 @@ class RemoteBroker:
         )
 
     def group(self, topic: str, name: str, *, start: str | None = None, broadcast: str | None = None) -> RemoteGroup:
-        asked = {"topic": topic, "group": name, "create": True, "start": start, "broadcast": broadcast}
-        return self._known(topic, name) if broadcast is None and self._is_known(topic, name) else self._add(asked)
+        group = self._groups.find(topic, name) if broadcast is None else None
+        return group or self._groups.ask(topic, name, create=True, start=start, broadcast=broadcast)
 
     def find_group(self, topic: str, name: str) -> RemoteGroup:
-        if self._is_known(topic, name):
-            return self._known(topic, name)
-        return self._add({"topic": topic, "group": name})
-
-    def _is_known(self, topic: str, name: str) -> bool:
-        group = self._groups.get((topic, name))
-        return group is not None and not group.closed
-
-    def _known(self, topic: str, name: str) -> RemoteGroup:
-        return self._groups[topic, name]
-
-    def _add(self, asked: Mapping[str, Any]) -> RemoteGroup:
-        told = self._ask_group(asked)
-        known = self._by_number.get(told["number"])
-        if known is not None:
-            return known
-        group = RemoteGroup(self.link, told, self._read_ends)
-        self._groups[group.topic_name, group.name] = self._by_number[group.number] = group
-        return group
-
-    def _ask_group(self, asked: Mapping[str, Any]) -> dict[str, Any]:
-        _, answer = self._control.ask(Kind.GROUP, encode_json(asked))
-        told: dict[str, Any] = decode_json(bytes(answer))
-        return told
-
-    def _read_ends(self, group: RemoteGroup) -> tuple[int, int]:
-        told = self._ask_group({"topic": group.topic_name, "group": group.name, "follow": True})
-        first, end = told["ends"]
-        return first, end
-
-    # -- called by the link --------------------------------------------------------------------------------------------
-
-    def on_state(self, group: int, state: Mapping[str, Any]) -> None:
-        """See :class:`tarry.fronts.gateway.link.Listener`."""
-        known = self._by_number.get(group)
-        if known is None:
-            return
-        known.update(state)
-        if known.closed:
-            del self._by_number[group]
-            key = (known.topic_name, known.name)
-            if self._groups.get(key) is known:
-                del self._groups[key]
-        known.announce()
-
-    def on_news(self, group: int) -> None:
-        """See :class:`tarry.fronts.gateway.link.Listener`."""
-        known = self._by_number.get(group)
-        if known is not None:
-            known.announce()
-
-    def on_said(self, member: int, key: str, value: Mapping[str, Any] | None) -> None:
-        """See :class:`tarry.fronts.gateway.link.Listener`."""
-        self._member.on_said(member, key, value)
-
-    def on_message(self, member: int, message: Mapping[str, Any]) -> None:
-        """See :class:`tarry.fronts.gateway.link.Listener`."""
-        self._member.on_message(member, message)
+        return self._groups.find(topic, name) or self._groups.ask(topic, name)
 
 
 def _accepted(answer: memoryview) -> Accepted:

@@ -16,13 +16,13 @@ from tarry.api.operations import OPERATIONS
 from tarry.api.outcome import Outcome, Rescheduled
 from tarry.api.parsing import from_json
 from tarry.api.wire import decode_json, encode_json
+from tarry.base.columns import stream_bytes
 from tarry.base.errors import InvalidArgumentError, StaleCommitError, TarryError
 from tarry.base.message import SCHEMA, UNNUMBERED
 from tarry.fronts.gateway.frames import (
     Kind,
     decode_batch,
     encode_batch,
-    encode_rows,
     error_frame,
     frame,
     split_number,
@@ -60,7 +60,7 @@ def _call(broker: LocalBroker, number: int, payload: memoryview) -> list[Any]:
     if isinstance(wire, Action):
         return frame(Kind.RESULT, number, encode_json(wire.codec.encode(result)))
     assert isinstance(wire, Rows)
-    return frame(Kind.ROWS, number, encode_rows(*wire.encode(result)))
+    return frame(Kind.ROWS, number, stream_bytes(*wire.encode(result)))
 
 
 def _find_keyed(broker: LocalBroker, number: int, payload: memoryview) -> list[Any]:

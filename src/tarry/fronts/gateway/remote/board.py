@@ -9,7 +9,7 @@ from typing import Any
 from tarry.api.board import OnMessage
 from tarry.api.wire import encode_json
 from tarry.fronts.gateway.frames import Kind
-from tarry.fronts.gateway.link import Link
+from tarry.fronts.gateway.remote.link import Link
 
 
 class RemoteMember:

@@ -16,12 +16,11 @@ import numpy as np
 import pyarrow as pa
 
 from tarry.api.consuming import OnLease, OnResult, OnSettled
-from tarry.api.filter import EVERYTHING, parse_filter
+from tarry.api.filter import parse_filter, unwanted_by
 from tarry.api.groups import GroupSettings
 from tarry.api.operation import data
 from tarry.api.views import DELIVERY
 from tarry.base.errors import ClosedError, InvalidArgumentError, TarryError
-from tarry.base.reserved import ONLY, values_of
 from tarry.base.types import Int64s, Mask
 from tarry.fronts.gateway.frames import (
     Kind,
@@ -33,7 +32,7 @@ from tarry.fronts.gateway.frames import (
     decode_mask,
     encode_int,
 )
-from tarry.fronts.gateway.link import Link, OnAnswer
+from tarry.fronts.gateway.remote.link import Link, OnAnswer
 
 _SETTINGS = data(GroupSettings)
 
@@ -47,22 +46,22 @@ class RemoteGroup:
 
     gathers = True
 
-    def __init__(self, link: Link, told: Mapping[str, Any], read_ends: ReadEnds) -> None:
-        self.number: int = told["number"]
-        self.topic_name: str = told["topic"]
-        self.name: str = told["group"]
+    def __init__(self, link: Link, state: Mapping[str, Any], read_ends: ReadEnds) -> None:
+        self.number: int = state["number"]
+        self.topic_name: str = state["topic"]
+        self.name: str = state["group"]
         self._link = link
         self._read_ends = read_ends
         self._listeners: tuple[Callable[[], None], ...] = ()
-        self.update(told)
+        self.update(state)
 
-    def update(self, told: Mapping[str, Any]) -> None:
+    def update(self, state: Mapping[str, Any]) -> None:
         """Take over what the broker says of it."""
-        self.settings: GroupSettings = _SETTINGS.decode(told["settings"])
-        self.ordered: bool = told["ordered"]
-        self.waits_for_acks: bool = told["waits_for_acks"]
-        self.deleted: bool = told["deleted"]
-        self.closed: bool = told["closed"]
+        self.settings: GroupSettings = _SETTINGS.decode(state["settings"])
+        self.ordered: bool = state["ordered"]
+        self.waits_for_acks: bool = state["waits_for_acks"]
+        self.deleted: bool = state["deleted"]
+        self.closed: bool = state["closed"]
 
     def close(self) -> None:
         """It is not there any more, as far as is known here."""
@@ -74,13 +73,8 @@ class RemoteGroup:
         return self._read_ends(self)
 
     def wants(self, batch: pa.RecordBatch) -> Mask:
-        wanted = np.ones(batch.num_rows, np.bool_)
-        only = values_of(batch.column("properties"), ONLY)
-        if only is not None:
-            rows, groups = only
-            wanted[rows] = [group == self.name for group in groups.to_pylist()]
-        filter = self.settings.filter
-        return wanted if filter in ("", EVERYTHING) else wanted & np.asarray(parse_filter(filter).mask(batch))
+        wanted = parse_filter(self.settings.filter)
+        return ~unwanted_by(self.name, None if wanted.matches_all else wanted, batch)
 
     # -- consuming -----------------------------------------------------------------------------------------------------
 
@@ -254,7 +248,7 @@ class RemoteSubscription:
     # -- called by the link --------------------------------------------------------------------------------------------
 
     def on_batch(self, number: int, payload: memoryview) -> None:
-        """See :class:`tarry.fronts.gateway.link.Receiver`."""
+        """See :class:`tarry.fronts.gateway.remote.link.Receiver`."""
         if not self._asked:
             self._link.send(Kind.UNTAKEN, number)  # it was withdrawn while this was on its way
             return
@@ -263,7 +257,7 @@ class RemoteSubscription:
         self.group.announce()
 
     def on_polled(self, error: TarryError) -> None:
-        """See :class:`tarry.fronts.gateway.link.Receiver`."""
+        """See :class:`tarry.fronts.gateway.remote.link.Receiver`."""
         if isinstance(error, ClosedError):
             self.group.close()
             return

@@ -12,10 +12,11 @@ import threading
 from contextlib import suppress
 from typing import Any
 
-from tarry.api.wire import decode_error, decode_json, encode_json, parse_address
-from tarry.base.config import socket_path
+from tarry.api.wire import decode_error, decode_json, encode_json
+from tarry.base.endpoint import parse_address, socket_path
 from tarry.base.errors import ClosedError, TarryError, UnavailableError
 from tarry.fronts.gateway.frames import CONTROL, HEAD, VERSION, Kind, frame, keep_alive
+from tarry.fronts.gateway.trust import Trust
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +50,11 @@ def connect(address: str, timeout_s: float = CONNECT_S) -> socket.socket:
     return connection
 
 
+def host_of(address: str) -> str:
+    """Whom a broker's certificate is to be for."""
+    return parse_address(address)[0].strip("[]")
+
+
 def hello(kind: str, worker: str, front: str, name: str) -> bytes:
     """The frame with which a connection begins."""
     said = {"version": VERSION, "as": kind, "worker": worker, "front": front, "name": name}
@@ -58,14 +64,12 @@ def hello(kind: str, worker: str, front: str, name: str) -> bytes:
 class Control:
     """Any thread. Connections are made as they are needed, and kept."""
 
-    def __init__(self, address: str, worker: str) -> None:
+    def __init__(self, address: str, worker: str, trust: Trust) -> None:
         self._address = address
-        self._worker = worker
+        self._worker, self._trust = worker, trust
         self._lock = threading.Lock()
         self._free: list[socket.socket] = []
         self._closed = False
-        self.welcome: dict[str, Any] = {}
-        """What the broker said when it was last greeted."""
 
     def ask(self, kind: Kind, *payload: bytes) -> tuple[int, memoryview]:
         """Send a frame, and wait for its answer: its kind and payload.
@@ -94,10 +98,10 @@ class Control:
 
     def greet(self) -> dict[str, Any]:
         """Greet the broker anew; what it says of itself."""
-        connection = self._open()
+        connection, welcome = self._open()
         with self._lock:
             self._free.append(connection)
-        return self.welcome
+        return welcome
 
     def close(self) -> None:
         """Refuse what is asked from now on."""
@@ -113,17 +117,23 @@ class Control:
                 raise ClosedError("the link to the broker is closed")
             if self._free:
                 return self._free.pop()
-        return self._open()
+        return self._open()[0]
 
-    def _open(self) -> socket.socket:
+    def _open(self) -> tuple[socket.socket, dict[str, Any]]:
+        """A connection, and what the broker says of itself there."""
         connection = connect(self._address)
         try:
+            if self._trust.tls is not None:
+                connection = self._trust.tls.wrap_socket(connection, server_hostname=host_of(self._address))
             connection.settimeout(ANSWER_S)
             connection.sendall(hello(CONTROL, self._worker, "", ""))
             kind, answer = _read(connection)
+            if kind == Kind.CHALLENGE:
+                connection.sendall(b"".join(frame(Kind.PROOF, 0, self._trust.proof(bytes(answer)))))
+                kind, answer = _read(connection)
             if kind != Kind.WELCOME:
                 raise decode_error(bytes(answer)) if kind == Kind.REFUSED else TarryError(f"an answer of kind {kind}")
-            self.welcome = decode_json(bytes(answer))
+            welcome: dict[str, Any] = decode_json(bytes(answer))
         except OSError as error:
             connection.close()
             raise UnavailableError(f"no answer from the broker at {self._address}: {error}") from error
@@ -131,7 +141,7 @@ class Control:
             with suppress(OSError):
                 connection.close()
             raise
-        return connection
+        return connection, welcome
 
 
 def _read(connection: socket.socket) -> tuple[int, memoryview]:

@@ -1,0 +1,114 @@
+"""What kinds of settings there are: how each is read from a text, and what it may be.
+
+A validator raises ValueError, as pydantic has it; what is allowed is said by :func:`tarry.base.config.allowed`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from tarry.base.addresses import parse_networks, parse_ports
+from tarry.base.delay import parse_duration_ms, parse_levels
+from tarry.base.endpoint import parse_address, socket_path
+from tarry.base.errors import InvalidArgumentError
+from tarry.base.spark_conf import parse_lines
+
+T = TypeVar("T", str, str | None)
+
+DELAY_MS_LIMIT = 1000 * 366 * 86_400_000
+"""How far ``delay_ms_max`` may be raised: 1,000 years; instants stay well inside of int64 and of the calendar."""
+
+BYTES_LIMIT = 1 << 60
+"""The most that a setting in bytes may be."""
+
+COUNT_LIMIT = 1 << 31
+"""The most that a number may be."""
+
+_UNITS = {"": 1, "k": 1000, "m": 1000**2, "g": 1000**3, "t": 1000**4}
+_BINARY_UNITS = {"ki": 1 << 10, "mi": 1 << 20, "gi": 1 << 30, "ti": 1 << 40}
+_SIZE = re.compile(r"([0-9]{1,15})\s*([kmgt]i?)?b?", re.IGNORECASE)
+
+
+def parse_size(text: str) -> int:
+    """Bytes of a text such as ``"64MiB"``, ``"10MB"`` or ``"4096"``.
+
+    Raises:
+        ValueError: for anything else.
+    """
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        raise ValueError("not a size")
+    return int(match[1]) * {**_UNITS, **_BINARY_UNITS}[(match[2] or "").lower()]
+
+
+def _bytes(value: object) -> object:
+    return parse_size(value) if isinstance(value, str) else _no_bool(value)
+
+
+def _milliseconds(value: object) -> object:
+    if not isinstance(value, str) or re.fullmatch(r"\s*-?[0-9]{1,18}\s*", value):
+        return _no_bool(value)
+    try:
+        return parse_duration_ms(value)
+    except InvalidArgumentError as error:
+        raise ValueError("not a duration") from error
+
+
+def _no_bool(value: object) -> object:
+    # Pydantic would take true for 1.
+    if isinstance(value, bool):
+        raise ValueError("a truth value")  # noqa: TRY004  pydantic reports a ValueError only
+    return value
+
+
+def _empty_is_none(value: object) -> object:
+    return None if value == "" else value
+
+
+def _checked(parse: Callable[[str], object]) -> Callable[[T], T]:
+    """Refuse what ``parse`` refuses; the text stays as it is."""
+
+    def check(value: T) -> T:
+        if value is not None:
+            try:
+                parse(value)
+            except InvalidArgumentError as error:
+                raise ValueError(str(error)) from error
+        return value
+
+    return check
+
+
+def _spark_conf(value: object) -> object:
+    """A table or a list of a file is the same as lines."""
+    if isinstance(value, Mapping):
+        value = [f"{name}={text}" for name, text in value.items()]
+    if isinstance(value, list | tuple):
+        value = "\n".join(map(str, value))
+    if isinstance(value, str):
+        try:
+            parse_lines(value)
+        except InvalidArgumentError as error:
+            raise ValueError(str(error)) from error
+    return value
+
+
+ADDRESS = AfterValidator(_checked(parse_address))
+
+# The upper ends keep sums of several of them far inside of int64.
+Bytes = Annotated[int, BeforeValidator(_bytes), Field(le=BYTES_LIMIT)]
+Milliseconds = Annotated[int, BeforeValidator(_milliseconds), Field(le=DELAY_MS_LIMIT)]
+Count = Annotated[int, BeforeValidator(_no_bool), Field(le=COUNT_LIMIT)]
+Address = Annotated[str | None, BeforeValidator(_empty_is_none), ADDRESS]
+GatewayAddress = Annotated[str | None, BeforeValidator(_empty_is_none), AfterValidator(_checked(socket_path))]
+Optional = Annotated[str | None, BeforeValidator(_empty_is_none)]
+SparkConf = Annotated[str, BeforeValidator(_spark_conf)]
+Networks = Annotated[str, AfterValidator(_checked(parse_networks))]
+Ports = Annotated[str, AfterValidator(_checked(parse_ports))]
+Levels = Annotated[str, AfterValidator(_checked(parse_levels))]
+Directory = Annotated[Path, AfterValidator(Path.expanduser)]

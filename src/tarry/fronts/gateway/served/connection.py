@@ -1,0 +1,195 @@
+"""One connection of a gateway, at the broker: who it is, and which part carries out what it asks for. All of it on the
+loop's thread; nothing here waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import socket
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+from tarry.api.wire import decode_json, encode_json
+from tarry.base.errors import InvalidArgumentError, TarryError
+from tarry.base.version import VERSION as TARRY
+from tarry.fronts.gateway.frames import (
+    CONTROL,
+    FRAME_BYTES_MAX,
+    HELLO_BYTES_MAX,
+    LINK,
+    VERSION,
+    FrameReader,
+    Kind,
+    error_frame,
+    frame,
+    keep_alive,
+)
+from tarry.fronts.gateway.served.board_seat import BoardSeat
+from tarry.fronts.gateway.served.consumers import Consumers
+from tarry.fronts.gateway.served.group_calls import GroupCalls
+from tarry.fronts.gateway.served.outgoing import INTERNAL, Outgoing
+from tarry.fronts.gateway.served.questions import QUESTIONS, answer
+from tarry.fronts.gateway.served.settlements import Settlements
+from tarry.fronts.gateway.served.shared import Shared
+from tarry.fronts.gateway.served.submissions import Submissions
+from tarry.fronts.gateway.trust import NONCE_BYTES
+
+log = logging.getLogger(__name__)
+
+HELLO_S = 10.0
+"""How long a connection may take to say who it is."""
+
+Handlers = Mapping[int, Callable[[int, memoryview], None]]
+"""What carries out a frame, by its kind."""
+
+
+class ServedLink:
+    """What a connection has that is a worker's link: consumers, and a place on the board."""
+
+    def __init__(self, shared: Shared, worker: str, front: str, name: str, out: Outgoing) -> None:
+        self._shared, self._worker = shared, worker
+        self._groups = shared.links[worker] = GroupCalls(shared, worker, out)
+        self._consumers = Consumers(shared.groups, out)
+        self._seat = BoardSeat(shared.broker.board, front, name, out)
+        submissions = Submissions(shared.broker, out)
+        self.handlers: Handlers = {
+            Kind.SUBMIT: submissions.submit,
+            Kind.SUBMIT_CHECKED: submissions.submit_checked,
+            Kind.POLL: self._consumers.poll,
+            Kind.WITHDRAW: self._consumers.withdraw,
+            Kind.TAKEN: self._consumers.taken,
+            Kind.UNTAKEN: self._consumers.untaken,
+            Kind.RENEW: self._consumers.renew,
+            Kind.CLOSE: self._consumers.close,
+            Kind.DROP: self._consumers.drop,
+            Kind.SETTLE: Settlements(shared.groups, out).settle,
+            Kind.POST: self._seat.post,
+            Kind.SEND: self._seat.send,
+            Kind.GROUP: self._groups.answer,
+        }
+        log.info("gateway %s (%s) has connected", name, worker)
+
+    def stop(self) -> None:
+        """The connection has ended."""
+        if self._shared.links.get(self._worker) is self._groups:
+            del self._shared.links[self._worker]
+        self._seat.leave()
+        self._shared.groups.forget(self._groups)
+        self._consumers.stop()
+        log.info("gateway %s is gone", self._worker)
+
+
+class ServedConnection(asyncio.Protocol):
+    """See the module. A connection that is no link is for questions alone."""
+
+    def __init__(self, shared: Shared) -> None:
+        self._shared = shared
+        self._reader = FrameReader(HELLO_BYTES_MAX)
+        self._out = Outgoing(shared.loop)
+        self._handlers: Handlers | None = None
+        """None: it has not said who it is, or not shown it."""
+        self._challenged: tuple[dict[str, Any], bytes] | None = None
+        """What it said of itself, and what it was sent to show the secret for."""
+        self._link: ServedLink | None = None
+        self._hello_timer: asyncio.TimerHandle
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._out.transport = cast(asyncio.Transport, transport)
+        self._shared.connections.add(self)
+        connection = transport.get_extra_info("socket")
+        if connection.family != socket.AF_UNIX:
+            keep_alive(connection)
+        self._hello_timer = self._shared.loop.call_later(HELLO_S, self._out.transport.abort)
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            for kind, number, payload in self._reader.feed(data):
+                if self._handlers is None:
+                    self._handlers = self._begin(kind, payload)
+                elif kind in QUESTIONS:
+                    self._ask(kind, number, payload)
+                else:
+                    self._handle(self._handlers.get(kind), kind, number, payload)
+        except TarryError as error:
+            log.warning("a gateway is cut off: %s", error)
+            self._out.write(error_frame(0, error))
+            self._out.flush()
+            self._out.transport.close()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._hello_timer.cancel()
+        self._shared.connections.discard(self)
+        if self._link is not None:
+            self._link.stop()
+
+    def stop(self) -> None:
+        """Cut it off: the broker stops."""
+        self._out.flush()
+        self._out.transport.abort()
+
+    def _begin(self, kind: int, payload: memoryview) -> Handlers | None:
+        """Hear who it is, and have that be shown if need be; what it may send from now on, beside questions."""
+        trust = self._shared.trust
+        if self._challenged is not None:
+            said, nonce = self._challenged
+            if kind != Kind.PROOF:
+                raise InvalidArgumentError(f"frame of kind {kind}; allowed: the answer to a challenge")
+            trust.check(nonce, bytes(payload))
+            return self._admit(said)
+        said = self._greeting(kind, payload)
+        if trust.secret is None:
+            return self._admit(said)
+        nonce = secrets.token_bytes(NONCE_BYTES)
+        self._challenged = said, nonce
+        self._out.write(frame(Kind.CHALLENGE, 0, nonce))
+        return None
+
+    def _greeting(self, kind: int, payload: memoryview) -> dict[str, Any]:
+        said = decode_json(bytes(payload)) if kind == Kind.HELLO else None
+        if not isinstance(said, dict) or said.get("version") != VERSION or said.get("as") not in (LINK, CONTROL):
+            raise InvalidArgumentError(
+                f"a gateway began with {bytes(payload[:80])!r}; allowed: a greeting of version {VERSION}, "
+                f"of Tarry {TARRY}"
+            )
+        return said
+
+    def _admit(self, said: dict[str, Any]) -> Handlers:
+        self._hello_timer.cancel()
+        self._reader.bytes_max = FRAME_BYTES_MAX
+        worker, front, name = (str(said.get(key, "")) for key in ("worker", "front", "name"))
+        if said["as"] == LINK:
+            self._link = ServedLink(self._shared, worker, front, name, self._out)
+        broker = self._shared.broker
+        config = broker.config.model_dump(mode="json")
+        welcome = {"version": VERSION, "tarry": TARRY, "now_ms": broker.clock.now_ms(), "config": config}
+        self._out.write(frame(Kind.WELCOME, 0, encode_json(welcome)))
+        if self._link is not None:
+            return self._link.handlers
+        return {Kind.GROUP: GroupCalls(self._shared, worker, self._out).answer}
+
+    def _handle(
+        self, handler: Callable[[int, memoryview], None] | None, kind: int, number: int, payload: memoryview
+    ) -> None:
+        if handler is None:
+            raise InvalidArgumentError(f"frame of kind {kind}; allowed: those of docs/formats-gateway.md")
+        try:
+            handler(number, payload)
+        except TarryError as error:
+            self._out.refuse(number, error)
+        except Exception:
+            log.exception("a gateway's frame of kind %d failed", kind)
+            self._out.refuse(number, INTERNAL)
+
+    def _ask(self, kind: int, number: int, payload: memoryview) -> None:
+        def done(answered: asyncio.Future[list[Any]]) -> None:
+            if not answered.cancelled():
+                if kind == Kind.CALL:
+                    self._shared.groups.look()  # what it changed is said to all gateways before it is answered
+                self._out.write(answered.result())
+
+        # A copy: the frames that came with it need not stay in memory for as long.
+        self._shared.run_in_thread(
+            answer, self._shared.broker, kind, number, memoryview(bytes(payload))
+        ).add_done_callback(done)

@@ -1,0 +1,63 @@
+"""What is written to a gateway: in one write what comes in one turn of the loop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from tarry.api.coalescing import EndOfTurn
+from tarry.base.errors import TarryError
+from tarry.base.event_loop import post
+from tarry.fronts.gateway.frames import Kind, error_frame, frame
+
+log = logging.getLogger(__name__)
+
+INTERNAL = TarryError("internal error; see the broker's log")
+
+
+class Outgoing:
+    """On the loop's thread, but for what says otherwise."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._parts: list[Any] = []
+        self._end_of_turn = EndOfTurn(loop, self.flush)
+        self.transport: asyncio.Transport
+        """Set before anything is written."""
+
+    def write(self, parts: list[Any]) -> None:
+        """Write a frame at the end of this turn."""
+        self._parts += parts
+        self._end_of_turn.plan()
+
+    def write_from_anywhere(self, parts: list[Any]) -> None:
+        """:meth:`write`, from any thread."""
+        post(self._loop, self.write, parts)
+
+    def answer(self, kind: Kind, number: int, encode: Callable[[Any], list[Any]]) -> Callable[[Any], None]:
+        """A call-back for any thread: it answers question ``number`` with what ``encode`` makes of its argument, on the
+        loop's thread, or refuses where that is an error.
+        """
+
+        def on_result(result: Any) -> None:
+            if isinstance(result, TarryError):
+                self.write(error_frame(number, result))
+            else:
+                self.write(frame(kind, number, *encode(result)))
+
+        return lambda result: post(self._loop, on_result, result)
+
+    def refuse(self, number: int, error: TarryError) -> None:
+        """Refuse what a frame asked for; where its number is 0, nobody waits for the answer."""
+        if number:
+            self.write(error_frame(number, error))
+        else:
+            log.warning("a gateway asked for what is refused: %s", error)
+
+    def flush(self) -> None:
+        """Write now."""
+        parts, self._parts = self._parts, []
+        if parts and not self.transport.is_closing():
+            self.transport.write(b"".join(parts))

@@ -1,0 +1,40 @@
+"""What the connections of one gateway front share."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from tarry.api.board import Board
+from tarry.api.local import LocalBroker
+from tarry.fronts.gateway.served.group_table import GroupTable, Listener
+from tarry.fronts.gateway.trust import Trust
+
+
+class Broker(LocalBroker, Protocol):
+    """What a gateway is served by."""
+
+    @property
+    def board(self) -> Board: ...
+
+
+class Stoppable(Protocol):
+    """A connection."""
+
+    def stop(self) -> None: ...
+
+
+@dataclass(slots=True)
+class Shared:
+    """On the loop's thread."""
+
+    broker: Broker
+    loop: asyncio.AbstractEventLoop
+    groups: GroupTable
+    run_in_thread: Callable[..., asyncio.Future[Any]]
+    trust: Trust
+    connections: set[Stoppable] = field(default_factory=set)
+    links: dict[str, Listener] = field(default_factory=dict)
+    """Who hears of groups, by the names that workers gave themselves."""

@@ -1,0 +1,24 @@
+"""All official clients against Tarry: ``python -m tests.compat [--language NAME] …``; see each protocol's ``run``.
+
+A language whose name begins with ``lmstfy-`` is one of lmstfy's clients, any other one RocketMQ's; none: all of both.
+"""
+
+from __future__ import annotations
+
+import sys
+from itertools import pairwise
+
+from tests.compat.lmstfy import run as lmstfy
+from tests.compat.rocketmq import run as rocketmq
+
+
+def main(words: list[str]) -> int:
+    """Hand the words over to whom they are for."""
+    named = [following for word, following in pairwise(words) if word == "--language"]
+    if named and all(name.startswith(lmstfy.PREFIX) for name in named):
+        return lmstfy.main(words)
+    return rocketmq.main(words) or (0 if words else lmstfy.main([]))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

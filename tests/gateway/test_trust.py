@@ -1,0 +1,161 @@
+"""A link by TCP: a gateway shows the broker's secret, and sees its certificate; who cannot is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tarry.base.errors import InvalidArgumentError, TarryError, UnavailableError
+from tarry.fronts.gateway.frames import CONTROL, LINK, Kind, frame
+from tarry.fronts.gateway.front import GatewayFront
+from tarry.fronts.gateway.remote.broker import RemoteBroker
+from tarry.fronts.gateway.remote.control import hello
+from tarry.fronts.gateway.trust import Trust, read_secret
+from tests.gateway.places import GatewayPlace, Worker
+from tests.gateway.raw_link import RawLink
+from tests.loopgrpc.certificates import Certificate, make_certificate
+from tests.rocketmq.rpc import Code, Rpc
+
+WAIT_S = 15
+
+Serve = Callable[..., GatewayPlace]
+
+
+@pytest.fixture
+def secret(tmp_path: Path) -> str:
+    path = tmp_path / "secret"
+    path.write_text("0123456789abcdef0123456789abcdef\n")
+    return str(path)
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> Certificate:
+    (tmp_path / "tls").mkdir()
+    return make_certificate(tmp_path / "tls")
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+def far(place: GatewayPlace, stack: ExitStack, host: str = "127.0.0.1") -> str:
+    """A TCP address of a broker for gateways."""
+    front = GatewayFront.start(place.broker, f"{host}:0")
+    stack.callback(front.stop)
+    return front.address
+
+
+def asked(address: str, own: dict[str, Any]) -> dict[str, Any]:
+    """What a broker says to who has these settings."""
+    remote = RemoteBroker(address, "w", "rocketmq", LINK, own)
+    try:
+        return remote.config.model_dump()
+    finally:
+        remote.close()
+
+
+def passes(address: str, own: dict[str, Any], stack: ExitStack) -> None:
+    """A worker with these settings serves clients."""
+    worker = Worker(address, "far", own=own)
+    stack.callback(worker.stop)
+    client = Rpc(worker.front.port, shared=False)
+    stack.callback(client.close)
+    assert client.send("orders").status.code == Code.OK
+    [got] = client.receive("orders", "g", wait_s=WAIT_S)
+    assert client.ack("orders", "g", got).status.code == Code.OK
+
+
+def test_with_a_secret_and_tls(serve: Serve, secret: str, certificate: Certificate, stack: ExitStack) -> None:
+    place = serve(
+        gateway_secret=secret,
+        gateway_tls_certificate=str(certificate.certificate),
+        gateway_tls_key=str(certificate.key),
+    )
+    own = {"gateway_secret": secret, "gateway_tls_ca": str(certificate.certificate)}
+    passes(far(place, stack, "localhost"), own, stack)
+    assert place.client().send("orders").status.code == Code.OK, "a socket of this machine asks for neither"
+
+
+def test_who_has_no_secret_or_another_is_refused(serve: Serve, secret: str, tmp_path: Path, stack: ExitStack) -> None:
+    address = far(serve(gateway_secret=secret), stack)
+    assert asked(address, {"gateway_secret": secret})
+    with pytest.raises(InvalidArgumentError, match="needed: --set gateway_secret=FILE"):
+        asked(address, {})
+    other = tmp_path / "other"
+    other.write_text("x" * 32)
+    with pytest.raises(InvalidArgumentError, match="has another secret"):
+        asked(address, {"gateway_secret": str(other)})
+
+
+@pytest.mark.parametrize("kind", [LINK, CONTROL])
+def test_nothing_is_taken_before_the_secret_is_shown(serve: Serve, secret: str, stack: ExitStack, kind: str) -> None:
+    place = serve(gateway_secret=secret)
+    address, trust = far(place, stack), Trust(read_secret(secret))
+    call = frame(Kind.CALL, 1, b'{"op": "set-topic", "topic": "made"}')
+    greeting = hello(kind, "w", "rocketmq", "raw")
+    with RawLink(address, hello=False) as link:
+        link.send(greeting)
+        nonce = link.read_until(Kind.CHALLENGE)
+        link.send(*call)
+        assert b"a challenge" in link.read_until(Kind.REFUSED)
+        link.wait_closed()
+    with RawLink(address, hello=False) as link:  # what was shown on one connection is worth nothing on another
+        link.send(greeting)
+        assert link.read_until(Kind.CHALLENGE) != nonce
+        link.send(*frame(Kind.PROOF, 0, trust.proof(nonce)), *call)
+        assert b"another secret" in link.read_until(Kind.REFUSED)
+        link.wait_closed()
+    with RawLink(address, hello=False) as link:
+        link.send(*frame(Kind.PROOF, 0, trust.proof(nonce)))
+        link.wait_closed()
+    assert not place.broker.has_topic("made")
+    with RawLink(address, hello=False) as link:
+        link.send(greeting)
+        link.send(*frame(Kind.PROOF, 0, trust.proof(link.read_until(Kind.CHALLENGE))), *call)
+        link.read_until(Kind.RESULT)
+    assert place.broker.has_topic("made")
+
+
+def test_a_broker_in_tls_is_believed_by_its_certificate_alone(
+    serve: Serve, certificate: Certificate, tmp_path: Path, stack: ExitStack
+) -> None:
+    place = serve(gateway_tls_certificate=str(certificate.certificate), gateway_tls_key=str(certificate.key))
+    address, authority = far(place, stack), str(certificate.certificate)
+    assert asked(address, {"gateway_tls_ca": authority})
+    with pytest.raises(UnavailableError, match="no answer"):
+        asked(address, {})
+    (tmp_path / "elsewhere").mkdir()
+    other = make_certificate(tmp_path / "elsewhere")
+    with pytest.raises(UnavailableError, match="CERTIFICATE_VERIFY_FAILED"):
+        asked(address, {"gateway_tls_ca": str(other.certificate)})
+    plain = far(serve(), stack)
+    with pytest.raises(UnavailableError, match="no answer"):
+        asked(plain, {"gateway_tls_ca": authority})
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"gateway_secret": "{tmp}/absent"}, "No such file"),
+        ({"gateway_secret": "{tmp}/short"}, "has 5 bytes; allowed: 16 or more"),
+        ({"gateway_tls_certificate": "{tmp}/short"}, "allowed: both or neither"),
+        ({"gateway_tls_certificate": "{tmp}/short", "gateway_tls_key": "{tmp}/short"}, "no certificate"),
+    ],
+)
+def test_files_that_are_none_are_refused(serve: Serve, tmp_path: Path, settings: dict[str, str], text: str) -> None:
+    (tmp_path / "short").write_text(" 12345\n")
+    place = serve(**{name: value.format(tmp=tmp_path) for name, value in settings.items()})
+    with pytest.raises(InvalidArgumentError, match=text):
+        GatewayFront.start(place.broker, "127.0.0.1:0")
+
+
+def test_authorities_that_are_none_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "none.pem").write_text("none")
+    with pytest.raises(TarryError, match="has no certificates"):
+        Trust.of_gateway({"gateway_tls_ca": str(tmp_path / "none.pem")})
