@@ -43,7 +43,7 @@ def test_what_means_that_no_descriptor_is_free() -> None:
 
 def test_a_file_is_opened_as_soon_as_a_descriptor_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
-    monkeypatch.setattr(descriptors.time, "sleep", slept.append)
+    monkeypatch.setattr(descriptors, "sleep", slept.append)
     outcomes = iter([OSError(errno.EMFILE, "x"), OSError(errno.ENFILE, "x"), 5])
 
     def open_file() -> int:
@@ -58,7 +58,7 @@ def test_a_file_is_opened_as_soon_as_a_descriptor_is_free(monkeypatch: pytest.Mo
 
 def test_other_errors_and_a_lack_that_does_not_end_are_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
-    monkeypatch.setattr(descriptors.time, "sleep", slept.append)
+    monkeypatch.setattr(descriptors, "sleep", slept.append)
 
     def fail_with(number: int) -> Any:
         raise OSError(number, "x")

@@ -13,10 +13,10 @@ from __future__ import annotations
 import errno
 import logging
 import resource
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from time import sleep
 from typing import TypeVar
 
 log = logging.getLogger(__name__)
@@ -114,7 +114,7 @@ def when_free(open_file: Callable[[], T]) -> T:
             raise failure
         if not waited_s:
             log.warning("no file can be opened, trying again: %s", failure)
-        time.sleep(wait_s)
+        sleep(wait_s)
         waited_s, wait_s = waited_s + wait_s, min(1.0, 2 * wait_s)
 
 
