@@ -161,8 +161,8 @@ def soak(server: Server, given: argparse.Namespace, former: Former, again: Calla
         thread.start()
     end, kills = time.monotonic() + 60 * given.minutes, former.kills
     rng = random.Random(8)
-    while time.monotonic() < end:
-        time.sleep(rng.uniform(0.2, 2) * given.kill_every)
+    while (left_s := end - time.monotonic()) > 0:
+        time.sleep(min(left_s, rng.uniform(0.2, 2) * given.kill_every))
         server.kill()
         server = again(server.address)
         kills += 1
