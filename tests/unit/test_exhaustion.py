@@ -41,6 +41,16 @@ def test_what_means_that_no_descriptor_is_free() -> None:
     assert not lacks_descriptor(OSError(errno.EIO, "Input/output error"))
 
 
+@pytest.fixture
+def other_limit() -> Iterator[None]:
+    """A limit that ``raise_limit`` has not set, though a command in another test of this process may have called it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft - 1, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.usefixtures("other_limit")
 def test_a_file_is_opened_as_soon_as_a_descriptor_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
     monkeypatch.setattr(descriptors, "sleep", slept.append)
@@ -56,6 +66,7 @@ def test_a_file_is_opened_as_soon_as_a_descriptor_is_free(monkeypatch: pytest.Mo
     assert len(slept) == 2
 
 
+@pytest.mark.usefixtures("other_limit")
 def test_other_errors_and_a_lack_that_does_not_end_are_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
     monkeypatch.setattr(descriptors, "sleep", slept.append)
