@@ -6,6 +6,7 @@ import json
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -295,10 +296,11 @@ def workers_connected_to(port: int) -> set[int]:
     """Python workers, descendants of this process, that have a connection to ``port``."""
     pids = set()
     for process in psutil.Process().children(recursive=True):
-        if "python" in process.name():
-            for connection in process.net_connections("tcp"):
-                if connection.raddr and connection.raddr.port == port:
-                    pids.add(process.pid)
+        with suppress(psutil.NoSuchProcess):  # a worker that ends meanwhile: not the one that waits for an answer
+            if "python" in process.name():
+                for connection in process.net_connections("tcp"):
+                    if connection.raddr and connection.raddr.port == port:
+                        pids.add(process.pid)
     return pids
 
 
