@@ -42,6 +42,8 @@ LEASE_SPARE_MS = 10_000
 """A lease is for two time-outs, one of waiting in the buffer and one of the request, and so much more."""
 FIRST_ROWS = 16
 """So many are leased at once until it is known how large messages are."""
+ACKS_WAIT_S = 0.005
+"""Acknowledgements go together: nobody waits for one, and each hand-over is a round of the journal's."""
 AGAIN_S = 1.0
 """After an error of the broker's it is asked again."""
 
@@ -93,7 +95,7 @@ class Delivery:
         self._maker = RequestMaker(subscription)
         self._timeout_s = subscription.timeout_ms / 1000
         self._lease_ms = 2 * subscription.timeout_ms + LEASE_SPARE_MS
-        self._consumer: Subscription = group.subscribe(prefetch=2 * subscription.concurrency, lease_ms=self._lease_ms)
+        self._consumer: Subscription = group.subscribe(prefetch=3 * subscription.concurrency, lease_ms=self._lease_ms)
         self._queue = ReceiveQueue(self._loop, group)
         self._bucket = TokenBucket(subscription.per_second, time.monotonic())
         self._buffer: deque[Message] = deque()
@@ -103,6 +105,7 @@ class Delivery:
         self._waiter: Waiter | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._acks: list[Message] = []
+        self._acks_timer: asyncio.TimerHandle | None = None
         self._ending = False
         self._ended = self._loop.create_future()
         self._pump()
@@ -305,12 +308,17 @@ class Delivery:
     # -- settling ----------------------------------------------------------------------------------------------------
 
     def _acknowledge(self, message: Message) -> None:
-        """Together with what else is answered in this turn of the loop."""
-        if not self._acks:
-            self._loop.call_soon(self._flush_acks)
+        """Together with what else is answered within a few milliseconds; at most as many as are sent at a time."""
         self._acks.append(message)
+        if len(self._acks) >= self.subscription.concurrency:
+            self._flush_acks()
+        elif self._acks_timer is None:
+            self._acks_timer = self._loop.call_later(ACKS_WAIT_S, self._flush_acks)
 
     def _flush_acks(self) -> None:
+        if self._acks_timer is not None:
+            self._acks_timer.cancel()
+            self._acks_timer = None
         acks, self._acks = self._acks, []
         if acks:
             self._settle(self._consumer.ack, acks)
