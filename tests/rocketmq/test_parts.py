@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 import tarry
 from tarry.api.admission import Limits, admit
 from tarry.api.views import DELIVERY, QUEUED
+from tarry.base.clock import TestClock
 from tarry.base.delay import ROCKETMQ_LEVELS, parse_levels
 from tarry.base.errors import DiskFullError, InvalidArgumentError, OverloadedError, StaleLeaseError, TarryError
 from tarry.base.message import PROPERTIES
@@ -185,7 +186,7 @@ def test_what_this_front_lets_in_the_broker_would(messages: list[Any]) -> None:
     drafts = []
     for message in messages:
         with suppress(Refusal):
-            drafts.append(draft_of(message, "orders", NOW_MS, RULES, "here:1"))
+            drafts.append(draft_of(message, "orders", TestClock(NOW_MS), RULES, "here:1"))
     if not drafts:
         return
     texts = {name: [getattr(d, name) for d in drafts] for name in ("topic", "id", "tag", "order_key")}

@@ -29,6 +29,9 @@ class SteppedClock:
     def now_ms(self) -> int:
         return self._clock.now_ms() + self.step_ms
 
+    def start_ms(self) -> int:
+        return self._clock.start_ms() + self.step_ms
+
     def seconds_until(self, due_ms: int) -> float:
         return self._clock.seconds_until(due_ms - self.step_ms)
 

@@ -35,6 +35,9 @@ class SteppedClock(SystemClock):
         self.highest_ms = max(self.highest_ms, now)
         return now
 
+    def start_ms(self) -> int:
+        return super().start_ms() + self.offset_ms
+
     def seconds_until(self, due_ms: int) -> float:
         return super().seconds_until(due_ms - self.offset_ms)
 

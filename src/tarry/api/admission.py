@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -40,6 +41,13 @@ from tarry.base.properties import check_properties, with_property
 from tarry.repeat import Repeat, first_due, parse, to_json
 
 
+class _Now(NamedTuple):
+    """A reading of the clock, rounded down and up."""
+
+    ms: int
+    start_ms: int
+
+
 class OnKey(IntEnum):
     """What to do with a message whose key is pending in its topic already; names as a producer writes them."""
 
@@ -63,7 +71,12 @@ class Limits:
 
 
 def admit(
-    data: pa.RecordBatch | pa.Table, now_ms: int, limits: Limits = Limits(), *, again: bool = False
+    data: pa.RecordBatch | pa.Table,
+    now_ms: int,
+    limits: Limits = Limits(),
+    *,
+    start_ms: int | None = None,
+    again: bool = False,
 ) -> pa.RecordBatch:
     """Check a producer's batch and bring it to :data:`UNNUMBERED`; all of it is admitted or none.
 
@@ -74,12 +87,14 @@ def admit(
     (integer), ``repeat`` (string: :mod:`tarry.repeat`), ``order_key`` and ``late`` (string), and ``on_key``, which
     :func:`key_policies` reads. Texts may be large, view or dictionary types. Unknown columns are refused, so that a
     misspelt one is not silently dropped. Nothing about the memory behind the columns is taken on trust: they may have
-    come over a wire. ``again``: another process has admitted them already, and so they may have the properties that
-    stand for ``order_key`` and ``late``.
+    come over a wire. ``start_ms``: what delays, and the limit of due times, are counted from, the clock's reading
+    rounded up (None: ``now_ms``). ``again``: another process has admitted them already, and so they may have the
+    properties that stand for ``order_key`` and ``late``.
 
     Raises:
         InvalidMessageError: names the column, or the first offending row, its value and what is allowed.
     """
+    now = _Now(now_ms, now_ms if start_ms is None else start_ms)
     rows = _count_rows(data, limits)
     check_memory(data, limits.batch_bytes_max)
     given = _named_columns(data, limits.batch_bytes_max)
@@ -87,14 +102,14 @@ def admit(
     _check_topics(topic)
     body = _required(given, "body", pa.binary())
     check_lengths(body, "body", limits.body_bytes_max)
-    due = _due(given, now_ms, limits)
+    due = _due(given, now, limits)
     columns: dict[str, pa.Array] = {"topic": topic, "due_ms": due, "body": body}
     for name in ("id", "key", "tag"):
         if name in given:
             columns[name] = cast(given[name], name, pa.string())
             check_lengths(columns[name], name, limits.name_bytes_max)
     if "repeat" in given and given["repeat"].null_count < rows:
-        columns["repeat"], due = _repeats(given["repeat"], due, now_ms, limits)
+        columns["repeat"], due = _repeats(given["repeat"], due, now, limits)
         columns["due_ms"] = due
     if "properties" in given:
         columns["properties"] = check_properties(
@@ -177,7 +192,7 @@ def _check_topics(topic: pa.Array) -> None:
             raise InvalidMessageError(f"topic {shown(name)} is not a topic name; allowed: {TOPIC_ALLOWED}", row=row)
 
 
-def _repeats(column: pa.Array, due: pa.Array, now_ms: int, limits: Limits) -> tuple[pa.Array, pa.Array]:
+def _repeats(column: pa.Array, due: pa.Array, now: _Now, limits: Limits) -> tuple[pa.Array, pa.Array]:
     """The rules in their canonical form, and the due time of each row's first occurrence."""
     given = cast(column, "repeat", pa.string())
     rules: dict[str, tuple[Repeat, str]] = {}
@@ -191,8 +206,8 @@ def _repeats(column: pa.Array, due: pa.Array, now_ms: int, limits: Limits) -> tu
                 rules[text] = rule, to_json(rule)
             rule, texts[row] = rules[text]
             # A cron rule begins now at the earliest: its instants before were no occurrences.
-            start = moments[row] if rule.expression is None else max(moments[row], now_ms)
-            moments[row] = check_due(first_due(rule, start), now_ms, limits.delay_ms_max)
+            start = moments[row] if rule.expression is None else max(moments[row], now.ms)
+            moments[row] = check_due(first_due(rule, start), now.start_ms, limits.delay_ms_max)
         except InvalidArgumentError as error:
             raise InvalidMessageError(str(error), row=row) from error
     return pa.array(texts, pa.string()), pa.array(moments, pa.int64())
@@ -222,17 +237,17 @@ def _check_late(column: pa.Array) -> None:
             raise InvalidMessageError(f"late is {shown(text)}; allowed: {', '.join(LATE_WAYS)}", row=row)
 
 
-def _due(given: dict[str, pa.Array], now_ms: int, limits: Limits) -> pa.Array:
+def _due(given: dict[str, pa.Array], now: _Now, limits: Limits) -> pa.Array:
     ways = [way for way in _DUE_WAYS if way in given]
     if ways == ["delay_level"] or (len(ways) > 1 and _MIXED_WAYS.issuperset(ways)):
-        due = _one_of(given, ways, now_ms, limits)
+        due = _one_of(given, ways, now, limits)
     elif len(ways) != 1:
         given_ways = ", ".join(ways) or "none"
         raise InvalidMessageError(f"exactly one of {', '.join(_DUE_WAYS)} is needed; given: {given_ways}")
     elif ways == ["due_ms"]:
         due = no_nulls(integers(given["due_ms"], "due_ms", pa.int64(), 0), "due_ms")
     elif ways == ["delay_ms"]:
-        due = _later(no_nulls(integers(given["delay_ms"], "delay_ms", pa.int64(), 0), "delay_ms"), now_ms)
+        due = _later(no_nulls(integers(given["delay_ms"], "delay_ms", pa.int64(), 0), "delay_ms"), now)
     elif ways == ["due"]:
         kind = given["due"].type
         if not pa.types.is_timestamp(kind) or kind.tz is None:
@@ -243,30 +258,30 @@ def _due(given: dict[str, pa.Array], now_ms: int, limits: Limits) -> pa.Array:
         if not pa.types.is_duration(given["delay"].type):
             text = f"column 'delay' has type {given['delay'].type}; allowed: an Arrow duration, or use 'delay_ms'"
             raise InvalidMessageError(text)
-        due = _later(in_ms(given["delay"], "delay"), now_ms)
-    _check_limit(due, now_ms, limits)
+        due = _later(in_ms(given["delay"], "delay"), now)
+    _check_limit(due, now.start_ms, limits)
     return due
 
 
-def _check_limit(due: pa.Array, now_ms: int, limits: Limits) -> None:
+def _check_limit(due: pa.Array, start_ms: int, limits: Limits) -> None:
     values = due.to_numpy(zero_copy_only=False)
-    if int(values.max()) > now_ms + limits.delay_ms_max:
-        row = int(np.argmax(values > now_ms + limits.delay_ms_max))
+    if int(values.max()) > start_ms + limits.delay_ms_max:
+        row = int(np.argmax(values > start_ms + limits.delay_ms_max))
         try:
-            check_due(int(values[row]), now_ms, limits.delay_ms_max)
+            check_due(int(values[row]), start_ms, limits.delay_ms_max)
         except InvalidMessageError as error:
             raise type(error)(str(error), row=row) from None
 
 
-def _one_of(given: dict[str, pa.Array], ways: list[str], now_ms: int, limits: Limits) -> pa.Array:
+def _one_of(given: dict[str, pa.Array], ways: list[str], now: _Now, limits: Limits) -> pa.Array:
     columns = []
     for way in ways:
         column = integers(given[way], way, pa.int64(), -(1 << 31) if way == "delay_level" else 0)
         if way == "delay_ms":
-            column = _later(column, now_ms)
+            column = _later(column, now)
         elif way == "delay_level":
             levels = {
-                x: due_from_delay(DelayLevel(x), now_ms, limits.levels)
+                x: due_from_delay(DelayLevel(x), now.ms, limits.levels, start_ms=now.start_ms)
                 for x in pc.unique(column.drop_null()).to_pylist()
             }
             column = pa.array([None if x is None else levels[x] for x in column.to_pylist()], pa.int64())
@@ -278,19 +293,21 @@ def _one_of(given: dict[str, pa.Array], ways: list[str], now_ms: int, limits: Li
     return pc.coalesce(*columns)
 
 
-def _later(delay_ms: pa.Array, now_ms: int) -> pa.Array:
-    """``now_ms`` plus each delay, or the greatest int64 where that overflows: beyond every limit, so refused by it."""
+def _later(delay_ms: pa.Array, now: _Now) -> pa.Array:
+    """See :func:`due_after`; the greatest int64 where that overflows: beyond every limit, so refused by it."""
+    delay_ms_max = INT64_MAX - max(now.start_ms, 0)
     if delay_ms.null_count:
-        capped = pc.min_element_wise(delay_ms, INT64_MAX - max(now_ms, 0), skip_nulls=False)
-        return pc.add(capped, now_ms)
-    return pa.array(np.minimum(delay_ms.to_numpy(), INT64_MAX - max(now_ms, 0)) + now_ms)
+        capped = pc.min_element_wise(delay_ms, delay_ms_max, skip_nulls=False)
+        return pc.add(capped, pc.if_else(pc.greater(capped, 0), now.start_ms, now.ms))
+    delays_ms = np.minimum(delay_ms.to_numpy(), delay_ms_max)
+    return pa.array(delays_ms + np.where(delays_ms > 0, now.start_ms, now.ms))
 
 
 def _expiry(given: dict[str, pa.Array], now_ms: int, due: pa.Array) -> pa.Array | None:
     if "ttl_ms" in given and "expire_ms" in given:
         raise InvalidMessageError("ttl_ms and expire_ms are both given; allowed: one of them")
     if "ttl_ms" in given:
-        expire = _later(integers(given["ttl_ms"], "ttl_ms", pa.int64(), 1), now_ms)
+        expire = _later(integers(given["ttl_ms"], "ttl_ms", pa.int64(), 1), _Now(now_ms, now_ms))
     elif "expire_ms" in given:
         expire = integers(given["expire_ms"], "expire_ms", pa.int64(), 0)
     else:

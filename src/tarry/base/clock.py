@@ -19,6 +19,10 @@ class Clock(Protocol):
         """Milliseconds since the Unix epoch, UTC, rounded down: never ahead of the true time."""
         ...
 
+    def start_ms(self) -> int:
+        """The same rounded up: what is counted from here is never shorter than was asked for."""
+        ...
+
     def seconds_until(self, due_ms: int) -> float:
         """How long until :meth:`now_ms` reaches ``due_ms``, finer than a millisecond; negative when it has."""
         ...
@@ -33,6 +37,9 @@ class SystemClock:
 
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000
+
+    def start_ms(self) -> int:
+        return -(-time.time_ns() // 1_000_000)
 
     def seconds_until(self, due_ms: int) -> float:
         return due_ms / 1000 - time.time()
@@ -54,6 +61,9 @@ class TestClock:
         self._now_ms = now_ms
 
     def now_ms(self) -> int:
+        return self._now_ms
+
+    def start_ms(self) -> int:
         return self._now_ms
 
     def set_ms(self, now_ms: int) -> None:

@@ -81,14 +81,31 @@ def datetime_ms(when: datetime) -> int:
     return -((_EPOCH - when) // timedelta(milliseconds=1))
 
 
-def due_from_delay(delay: Delay, now_ms: int, levels: tuple[int, ...] = parse_levels(ROCKETMQ_LEVELS)) -> int:
-    """The due time in UTC milliseconds that ``delay`` means at ``now_ms``.
+def due_after(delay_ms: int, now_ms: int, start_ms: int) -> int:
+    """When a message of this delay is due: ``now_ms`` where there is none, and else counted from ``start_ms``, the
+    clock's reading rounded up, for the delay of a message that comes in the midst of a millisecond is over in the midst
+    of one.
+    """
+    return start_ms + delay_ms if delay_ms > 0 else now_ms
+
+
+def due_from_delay(
+    delay: Delay,
+    now_ms: int,
+    levels: tuple[int, ...] = parse_levels(ROCKETMQ_LEVELS),
+    *,
+    start_ms: int | None = None,
+) -> int:
+    """The due time in UTC milliseconds that ``delay`` means at ``now_ms``; ``start_ms``: see :func:`due_after` (None:
+    ``now_ms``).
 
     Raises:
         InvalidArgumentError: a type or text that means no delay, NaN, infinity, or a negative duration; a naive
             datetime.
         DelayTooLongError: more than 2**63 ms, which is beyond every limit.
     """
+    if start_ms is None:
+        start_ms = now_ms
     match delay:
         case bool():
             raise InvalidArgumentError(f"delay {delay!r} is a truth value; allowed: {_ALLOWED}")
@@ -106,21 +123,21 @@ def due_from_delay(delay: Delay, now_ms: int, levels: tuple[int, ...] = parse_le
         case datetime():
             return datetime_ms(delay)
         case DelayLevel():
-            return now_ms + _level_ms(delay.level, levels)
+            return due_after(_level_ms(delay.level, levels), now_ms, start_ms)
         case str():
             if "T" in delay or re.match(r"\d{4}-", delay):
                 return datetime_ms(_parse_instant(delay))
             delay_ms = parse_duration_ms(delay)
         case Integral():  # NumPy's integers, which are no int
-            return due_from_delay(int(delay), now_ms, levels)
+            return due_from_delay(int(delay), now_ms, levels, start_ms=start_ms)
         case _:
             raise InvalidArgumentError(f"delay of type {type(delay).__name__}: {delay!r}; allowed: {_ALLOWED}")
-    if delay_ms > INT64_MAX - max(now_ms, 0):
+    if delay_ms > INT64_MAX - max(start_ms, 0):
         raise DelayTooLongError("delay is more than 64 bits of milliseconds; the limit is delay_ms_max")
     if delay_ms < 0:
         given = f"{delay} " if delay_ms > -INT64_MAX else ""  # Python writes out no number of thousands of digits
         raise InvalidArgumentError(f"delay {given}is negative; allowed: 0 (at once) or more")
-    return now_ms + delay_ms
+    return due_after(delay_ms, now_ms, start_ms)
 
 
 def check_due(due_ms: int, now_ms: int, delay_ms_max: int) -> int:

@@ -107,7 +107,7 @@ class Bulk:
         if "repeat" in names and batch.column("repeat").null_count < batch.num_rows:
             raise InvalidMessageError("repeat is not for bulk jobs: a series has one message pending at a time")
         given = batch.select([n for n in STAGED_COLUMNS if n in names])
-        return admit(given, self._clock.now_ms(), self.limits, again=True)
+        return admit(given, self._clock.now_ms(), self.limits, start_ms=self._clock.start_ms(), again=True)
 
     def _staged(self, number: int, chunk: Sequence[pa.RecordBatch], topics: Counter[str]) -> list[StagedFile]:
         table = pa.Table.from_batches(chunk)

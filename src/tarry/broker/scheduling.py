@@ -38,7 +38,7 @@ class Scheduling:
     def submit(self, data: pa.RecordBatch | pa.Table, on_result: OnAccepted, *, lead: bool = False) -> None:
         """Schedule a batch, all of it or nothing; see :meth:`tarry.api.local.LocalBroker.submit`."""
         self._acceptance.check()
-        batch = admit(data, self._clock.now_ms(), self._limits)
+        batch = admit(data, self._clock.now_ms(), self._limits, start_ms=self._clock.start_ms())
         self._submit(batch, key_policies(data) if self._has_names(batch) else None, on_result, lead=lead)
 
     def submit_checked(self, batch: pa.RecordBatch, on_result: OnAccepted) -> None:
@@ -91,14 +91,14 @@ class Scheduling:
         """
         if (delay is None) == (due is None):
             raise InvalidArgumentError(f"delay is {delay!r} and due {due!r}; allowed: one of them")
-        now_ms = self._clock.now_ms()
+        now_ms, start_ms = self._clock.now_ms(), self._clock.start_ms()
         if due is None:
-            due_ms = due_from_delay(0 if delay is None else delay, now_ms, self._limits.levels)
+            due_ms = due_from_delay(0 if delay is None else delay, now_ms, self._limits.levels, start_ms=start_ms)
         else:
             due_ms = datetime_ms(due) if isinstance(due, datetime) else int(due)
         if due_ms < 0:
             raise InvalidArgumentError(f"due is {due_ms}; allowed: 0 or more (milliseconds since 1970)")
-        return check_due(due_ms, now_ms, self._limits.delay_ms_max)
+        return check_due(due_ms, start_ms, self._limits.delay_ms_max)
 
 
 def _size(batch: pa.RecordBatch) -> int:

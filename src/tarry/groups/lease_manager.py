@@ -13,6 +13,7 @@ from functools import partial
 import numpy as np
 
 from tarry.api.consuming import OnLease, OnResult, OnSettled
+from tarry.base.delay import due_after
 from tarry.base.errors import StaleLeaseError, TarryError
 from tarry.base.types import Int64s, Mask
 from tarry.groups.copier import DeadLetterCopier
@@ -219,12 +220,14 @@ class LeaseManager:
             self._state.lose(offsets[:deleted])
             offsets, attempts = offsets[deleted:], attempts[deleted:]
         if delay_ms is None:
-            moments = now_ms + self._policy.retry.delays_ms(attempts, self._random)
+            delays_ms = self._policy.retry.delays_ms(attempts, self._random)
+            moments = delays_ms + np.where(delays_ms > 0, self._services.clock.start_ms(), now_ms)
             self._state.upcoming.push_each(moments, offsets, attempts + 1, State.WAITING)
             distinct = np.unique(moments).tolist()
         else:
-            moments, distinct = np.full(len(offsets), now_ms + delay_ms, np.int64), [now_ms + delay_ms]
-            self._state.upcoming.push(now_ms + delay_ms, offsets, attempts + 1, State.WAITING)
+            moment = due_after(delay_ms, now_ms, self._services.clock.start_ms())
+            moments, distinct = np.full(len(offsets), moment, np.int64), [moment]
+            self._state.upcoming.push(moment, offsets, attempts + 1, State.WAITING)
         entries: list[Entry] = []
         for moment in distinct:
             rows = moments == moment

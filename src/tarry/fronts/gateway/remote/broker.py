@@ -72,6 +72,9 @@ class BrokerClock:
     def now_ms(self) -> int:
         return self._clock.now_ms() + self._ahead_ms
 
+    def start_ms(self) -> int:
+        return self._clock.start_ms() + self._ahead_ms
+
     def seconds_until(self, due_ms: int) -> float:
         return self._clock.seconds_until(due_ms - self._ahead_ms)
 

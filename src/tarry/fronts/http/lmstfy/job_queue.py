@@ -11,13 +11,14 @@ from collections.abc import Callable
 from itertools import groupby
 from typing import NamedTuple
 
-import numpy as np
 import pyarrow as pa
 
 from tarry.api.admission import assembled
 from tarry.api.coalescing import Batch, Coalescer, EndOfTurn
 from tarry.api.local import LocalBroker
 from tarry.api.receipt import Accepted
+from tarry.base.clock import Clock
+from tarry.base.delay import due_after
 from tarry.base.errors import TarryError
 from tarry.base.event_loop import post
 from tarry.fronts.http.lmstfy.landing import Landing
@@ -81,7 +82,7 @@ class JobQueue:
         def on_result(result: Accepted | TarryError) -> None:
             post(self._loop, self._on_result, batch, result)
 
-        self._broker.submit_checked(_rows_of(batch.entries, self._broker.clock.now_ms()), on_result)
+        self._broker.submit_checked(_rows_of(batch.entries, self._broker.clock), on_result)
 
     def _on_result(self, batch: Batch[Entry], result: Accepted | TarryError) -> None:
         if isinstance(result, TarryError):
@@ -115,13 +116,14 @@ def _refuse(entries: list[Entry], error: TarryError) -> None:
         entry.on_error(error)
 
 
-def _rows_of(entries: list[Entry], now_ms: int) -> pa.RecordBatch:
+def _rows_of(entries: list[Entry], clock: Clock) -> pa.RecordBatch:
+    now_ms, start_ms = clock.now_ms(), clock.start_ms()
     kinds = [entry.kind for entry in entries for _ in entry.bodies]
     topics, delays_ms, ttls_ms, tries = zip(*kinds, strict=True)
     bodies = [body for entry in entries for body in entry.bodies]
     columns = {
         "topic": pa.array(topics, pa.string()),
-        "due_ms": pa.array(np.array(delays_ms, np.int64) + now_ms),
+        "due_ms": pa.array([due_after(delay_ms, now_ms, start_ms) for delay_ms in delays_ms], pa.int64()),
         "body": pa.array(bodies, pa.binary()),
         "tries": pa.array(tries, pa.int32()),
     }

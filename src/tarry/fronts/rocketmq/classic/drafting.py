@@ -6,6 +6,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 
+from tarry.base.clock import Clock
 from tarry.base.message import RESERVED
 from tarry.fronts.rocketmq.classic.batches import BatchEntry
 from tarry.fronts.rocketmq.classic.codes import RequestRefused, ResponseCode
@@ -55,9 +56,10 @@ class Draftsman:
     that of the topic that they go to, None where the topic has only one, or it is all the same to the producer.
     """
 
-    def __init__(self, topic: str, queue: int | None, fields: Fields, peer: str, now_ms: int, rules: Rules) -> None:
+    def __init__(self, topic: str, queue: int | None, fields: Fields, peer: str, clock: Clock, rules: Rules) -> None:
         self._topic = topic
-        self._now_ms = now_ms
+        self._clock = clock
+        self._now_ms = now_ms = clock.now_ms()
         self._rules = rules
         self._system_flag = fields.whole("sysFlag", 0)
         self._from_header: list[tuple[str, str]] = [
@@ -78,7 +80,7 @@ class Draftsman:
         body = self._plain_body(entry.body)
         check_body(body, rules.body_bytes_max)
         _check_properties(given, rules.properties_bytes_max)
-        due_ms = due_ms_of(given, None, self._now_ms, rules)
+        due_ms = due_ms_of(given, None, self._clock, rules)
         order_key = given.get(SHARDING_KEY) or None
         if order_key is not None:
             check_order_key(order_key)

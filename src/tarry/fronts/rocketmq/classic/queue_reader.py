@@ -271,11 +271,17 @@ class QueueReader:
         if read.early_ms is not None:
             early_s = max(EARLY_S, self._broker.clock.seconds_until(read.early_ms))
             self._not_before_s = self._loop.time() + early_s
-            self._loop.call_later(early_s, self._serve_all)
+            self._loop.call_later(early_s, self._on_due)
         if pull in self._hungry and (not first <= pull.at <= end or (read.chunk is None and pull.at < end)):
             pull.at = end if pull.at > end else first
             self._answer(pull, ResponseCode.PULL_OFFSET_MOVED)
         self._serve_each([*self._hungry, *self._waiting] if is_news else self._hungry)
+
+    def _on_due(self) -> None:
+        """What lay ahead is due."""
+        # Loops round: by the loop's time it may be a part of a millisecond too early still, and nobody comes again.
+        self._not_before_s = 0.0
+        self._serve_all()
 
     def _read(self, pull: Pull, next_first: int | None) -> _Read:
         """In a thread: where the queue begins and ends, and what it has from a pull's offset on, up to the next chunk

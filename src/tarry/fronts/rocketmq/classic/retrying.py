@@ -90,10 +90,11 @@ class Retrier:
     def _draft(self, row: dict[str, Any], topic: str, group: str, level: int, is_dead: bool) -> Draft:
         stored, tried = dict(row["properties"] or ()), _tried(row)
         times = _times(stored)
-        now_ms = self._broker.clock.now_ms()
-        due_ms = now_ms
+        clock = self._broker.clock
+        now_ms = due_ms = clock.now_ms()
         if not is_dead:
-            due_ms = due_from_delay(DelayLevel(level or FIRST_LEVEL + times), now_ms, self._rules.levels)
+            delay = DelayLevel(level or FIRST_LEVEL + times)
+            due_ms = due_from_delay(delay, now_ms, self._rules.levels, start_ms=clock.start_ms())
         id = stored.get(MESSAGE_ID) or row["id"] or id_of(row["seq"])
         properties = {name: value for name, value in stored.items() if not name.startswith(RESERVED) and name != QUEUE}
         if ORDER_KEY in stored:

@@ -74,7 +74,7 @@ class Sender:
         batch = request.code == RequestCode.SEND_BATCH_MESSAGE or fields.truth("batch")
         topic = _topic_of(name, fields, batch)
         queue = self._queue_of(topic, fields)
-        draftsman = Draftsman(topic, queue, fields, request.connection.peer, self._clock.now_ms(), self._rules)
+        draftsman = Draftsman(topic, queue, fields, request.connection.peer, self._clock, self._rules)
         entries = decode_batch(body) if batch else [_entry(fields, body)]
         drafts = [draftsman.draft(entry) for entry in entries]
         if name.startswith(RETRY_PREFIX) and (tried := Tried.read(entries[0].properties.get(NUMBER, ""))) is not None:

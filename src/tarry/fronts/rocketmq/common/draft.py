@@ -16,8 +16,9 @@ import zlib
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from tarry.base.clock import Clock
 from tarry.base.config import Config
-from tarry.base.delay import DelayLevel, check_due, due_from_delay, parse_levels
+from tarry.base.delay import DelayLevel, check_due, due_after, due_from_delay, parse_levels
 from tarry.base.errors import DelayTooLongError, InvalidArgumentError
 from tarry.base.message import RESERVED
 from tarry.fronts.rocketmq.common.properties import DELAYS, RESERVED_NAMES
@@ -131,29 +132,30 @@ def check_order_key(group: str) -> None:
         )
 
 
-def due_ms_of(user: Mapping[str, str], timestamp_ms: int | None, now_ms: int, rules: Rules) -> int | None:
+def due_ms_of(user: Mapping[str, str], timestamp_ms: int | None, clock: Clock, rules: Rules) -> int | None:
     """When a message is due by its properties, or else at ``timestamp_ms``; None: no delay is asked for."""
     names = [name for name in DELAYS if name in user] if user else []
     if not names and timestamp_ms is None:
         return None
+    now_ms, start_ms = clock.now_ms(), clock.start_ms()
     try:
         if "DELAY" in names:
             if (level := _number("DELAY", user)) > 0:
-                return due_from_delay(DelayLevel(level), now_ms, rules.levels)
+                return due_from_delay(DelayLevel(level), now_ms, rules.levels, start_ms=start_ms)
             names = names[1:]
         named = names[0] if names else None
-        due_ms = _moment(named, user, now_ms) if named else timestamp_ms or 0
-        return check_due(max(due_ms, 0), now_ms, rules.delay_ms_max)
+        due_ms = _moment(named, user, now_ms, start_ms) if named else timestamp_ms or 0
+        return check_due(max(due_ms, 0), start_ms, rules.delay_ms_max)
     except (DelayTooLongError, InvalidArgumentError) as error:
         raise Refusal(Code.ILLEGAL_DELIVERY_TIME, str(error)) from error
 
 
-def _moment(name: str, user: Mapping[str, str], now_ms: int) -> int:
+def _moment(name: str, user: Mapping[str, str], now_ms: int, start_ms: int) -> int:
     """The due time that a property other than DELAY asks for."""
     number = _number(name, user)
     if name == "TIMER_DELIVER_MS":
         return number
-    return now_ms + max(0, number * 1000 if name == "TIMER_DELAY_SEC" else number)
+    return due_after(number * 1000 if name == "TIMER_DELAY_SEC" else number, now_ms, start_ms)
 
 
 def _number(name: str, user: Mapping[str, str]) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from itertools import chain
 from typing import Any
 
+from tarry.base.clock import Clock
 from tarry.fronts.rocketmq.common.draft import (
     ID_BYTES_MAX,
     PROPERTIES_BYTES_MAX,
@@ -48,12 +49,13 @@ _FREE_TYPES = frozenset((_UNSPECIFIED, _NORMAL, _TRANSACTION))
 _TYPES = frozenset((_UNSPECIFIED, _NORMAL, _FIFO, _DELAY, _TRANSACTION))
 
 
-def draft_of(message: Any, topic: str, now_ms: int, rules: Rules, peer: str) -> Draft:
+def draft_of(message: Any, topic: str, clock: Clock, rules: Rules, peer: str) -> Draft:
     """Check a ``Message``. ``topic``: its topic's name in the broker. ``peer``: the caller's address.
 
     Raises:
         Refusal: with the code that RocketMQ gives.
     """
+    now_ms = clock.now_ms()
     system = message.system_properties
     body = message.body
     if system.body_encoding == _GZIP:
@@ -78,7 +80,7 @@ def draft_of(message: Any, topic: str, now_ms: int, rules: Rules, peer: str) -> 
         raise Refusal(Code.ILLEGAL_MESSAGE_ID, f"message_id {id!r:.300}; allowed: 1 to {ID_BYTES_MAX} bytes, not blank")
     kind = system.message_type
     timestamp_ms = ceil_ms(system.delivery_timestamp) if system.HasField("delivery_timestamp") else None
-    due_ms = due_ms_of(user, timestamp_ms, now_ms, rules)
+    due_ms = due_ms_of(user, timestamp_ms, clock, rules)
     order_key = system.message_group or None
     if order_key is not None:
         check_order_key(order_key)

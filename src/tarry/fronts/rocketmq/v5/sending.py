@@ -90,8 +90,8 @@ class Sender:
             raise Refusal(
                 Code.MESSAGE_CORRUPTED, f"the request has {len(messages)} messages; allowed: 1 to {MESSAGES_MAX}"
             )
-        now_ms, rules, space = self._clock.now_ms(), self._rules, caller.namespace
-        drafts = [draft_of(m, topic_of(m.topic, space), now_ms, rules, peer) for m in messages]
+        rules, space = self._rules, caller.namespace
+        drafts = [draft_of(m, topic_of(m.topic, space), self._clock, rules, peer) for m in messages]
         topic, ordered = drafts[0].topic, drafts[0].order_key is not None
         if len(drafts) > 1:
             if any(draft.topic != topic for draft in drafts):
