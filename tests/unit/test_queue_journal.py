@@ -17,7 +17,7 @@ from tests.faults import FaultyFiles
 from tarry.base.errors import CorruptError, DiskFullError, FatalError, OverloadedError, TarryError
 from tarry.log.segment import list_segments, segment_path
 from tarry.queue import journal as journal_module
-from tarry.queue.entries import Entry, Op, encode_one, to_batch
+from tarry.queue.entries import Entry, Op, serialized_one, to_batch
 from tarry.queue.journal import Journal
 
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
@@ -369,4 +369,4 @@ def test_a_file_that_died_while_rolling_does_not_count(box: Box) -> None:
     )
 )
 def test_one_entry_is_the_same_bytes_without_arrow(entry: Entry) -> None:
-    assert encode_one(entry) == bytes(memoryview(to_batch([entry]).serialize()))
+    assert serialized_one(entry) == (bytes(memoryview(to_batch([entry]).serialize())), 1)

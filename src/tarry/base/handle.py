@@ -21,6 +21,7 @@ import zlib
 from dataclasses import dataclass
 from hashlib import blake2b
 
+from tarry.base.base64url import base64url
 from tarry.base.errors import InvalidArgumentError
 
 VERSION = 1
@@ -29,7 +30,6 @@ TOKEN_BYTES = 8
 _BODY = struct.Struct("<BqqII8s")
 _CRC = struct.Struct("<I")
 _BATCH = struct.Struct("<qq")
-_URLSAFE = bytes.maketrans(b"+/", b"-_")
 _ALLOWED = "a handle as schedule() returned it, 50 characters of A-Z a-z 0-9 - _"
 
 
@@ -52,9 +52,7 @@ def sign(secret: bytes, first_seq: int, rows: int) -> bytes:
 def encode(seq: int, due_ms: int, first_seq: int, rows: int, token: bytes) -> str:
     """The handle of message ``seq``, one of the ``rows`` messages from ``first_seq`` on."""
     body = _BODY.pack(VERSION, seq, due_ms, seq - first_seq, rows, token)
-    # What base64.urlsafe_b64encode does in three calls: this is once a message.
-    packed = binascii.b2a_base64(body + _CRC.pack(zlib.crc32(body)), newline=False)
-    return packed.translate(_URLSAFE, b"=").decode("ascii")
+    return base64url(body + _CRC.pack(zlib.crc32(body))).rstrip("=")
 
 
 def decode(text: str) -> Handle:

@@ -6,6 +6,7 @@ import struct
 import zlib
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -59,8 +60,15 @@ def padded(size: int) -> int:
     return (size + 7) & ~7
 
 
+class Serialized(NamedTuple):
+    """Rows that are in Arrow's form already."""
+
+    content: bytes
+    num_rows: int
+
+
 def encode(
-    batch: pa.RecordBatch,
+    batch: pa.RecordBatch | Serialized,
     *,
     base: int,
     durable_to: int,
@@ -71,37 +79,12 @@ def encode(
     stored_rows: int = 0,
 ) -> list[bytes | memoryview]:
     """The buffers of one frame, ready for a gathered write; the columns are not copied more than once."""
-    return encode_content(
-        memoryview(batch.serialize()),
-        rows=batch.num_rows,
-        base=base,
-        durable_to=durable_to,
-        topic=topic,
-        kind=kind,
-        due_min_ms=due_min_ms,
-        due_max_ms=due_max_ms,
-        stored_rows=stored_rows,
-    )
-
-
-def encode_content(
-    content: bytes | memoryview,
-    *,
-    rows: int,
-    base: int,
-    durable_to: int,
-    topic: str = "",
-    kind: int = 0,
-    due_min_ms: int = 0,
-    due_max_ms: int = 0,
-    stored_rows: int = 0,
-) -> list[bytes | memoryview]:
-    """:func:`encode` for rows that are serialized already."""
+    content = batch.content if isinstance(batch, Serialized) else memoryview(batch.serialize())
     name = topic.encode()
     prelude = name + bytes(padded(len(name)) - len(name))
     crc = zlib.crc32(content, zlib.crc32(prelude))
     size = len(prelude) + len(content)
-    tail = _TAIL.pack(size, crc, rows, len(name), kind, base, due_min_ms, due_max_ms, stored_rows, durable_to)
+    tail = _TAIL.pack(size, crc, batch.num_rows, len(name), kind, base, due_min_ms, due_max_ms, stored_rows, durable_to)
     head = struct.pack("<II", MAGIC, zlib.crc32(tail)) + tail
     return [head + prelude, content, bytes(padded(size) - size)]
 

@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from tarry.log.frame import Serialized
+
 SCHEMA = pa.schema(
     [
         ("topic", pa.string()),
@@ -71,13 +73,13 @@ def _column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(array(code, values))])
 
 
-def encode_one(entry: Entry) -> bytes:
+def serialized_one(entry: Entry) -> Serialized:
     """What :func:`to_batch` of this entry alone serializes to: nearly all commits of a steady stream have one."""
     template = _template(entry.topic, entry.group)
     content = bytearray(template.content)
     for code, position, value in zip(_NUMBERS, template.positions, entry[2:], strict=True):
         pack_into(code, content, position, value)
-    return bytes(content)
+    return Serialized(bytes(content), 1)
 
 
 _NUMBERS = ("<b", "<q", "<q", "<i", "<q")

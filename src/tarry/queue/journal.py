@@ -17,7 +17,7 @@ from tarry.log.commit import GroupCommit, as_tarry_error
 from tarry.log.files import TRY_AGAIN, Files, not_now, sync_directory
 from tarry.log.frame import LogKind
 from tarry.log.segment import SegmentReader, SegmentWriter, list_segments, segment_path
-from tarry.queue.entries import SCHEMA, Entry, encode_one, from_batch, to_batch
+from tarry.queue.entries import SCHEMA, Entry, from_batch, serialized_one, to_batch
 from tarry.queue.journal_recovery import SNAPSHOT_BEGINS, SNAPSHOT_ENDS, recover_journal
 
 ENTRIES_MAX = 1 << 18
@@ -191,9 +191,9 @@ class Journal:
         return not_now(failure, self._directory, "the acknowledgement is not durable yet")
 
     def _append(self, entries: list[Entry], kind: int = 0) -> None:
-        content = encode_one(entries[0]) if len(entries) == 1 else memoryview(to_batch(entries).serialize())
+        rows = serialized_one(entries[0]) if len(entries) == 1 else to_batch(entries)
         durable = self._writer.durable
-        self._writer.append(frame.encode_content(content, rows=len(entries), base=0, kind=kind, durable_to=durable))
+        self._writer.append(frame.encode(rows, base=0, kind=kind, durable_to=durable))
 
     def _roll(self) -> OSError | None:
         """Begin a new file with what is true now; why it cannot be now, where the disk is too full for that or no

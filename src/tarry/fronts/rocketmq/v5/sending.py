@@ -92,12 +92,11 @@ class Sender:
             )
         rules, space = self._rules, caller.namespace
         drafts = [draft_of(m, topic_of(m.topic, space), self._clock, rules, peer) for m in messages]
-        topic, ordered = drafts[0].topic, drafts[0].order_key is not None
-        if len(drafts) > 1:
-            if any(draft.topic != topic for draft in drafts):
-                several = "the messages of a request are for one topic; these are for several"
-                raise Refusal(Code.MESSAGE_CORRUPTED, several)
-            ordered = any(draft.order_key is not None for draft in drafts)
+        topic = drafts[0].topic
+        if len(drafts) > 1 and any(draft.topic != topic for draft in drafts):
+            several = "the messages of a request are for one topic; these are for several"
+            raise Refusal(Code.MESSAGE_CORRUPTED, several)
+        ordered = any(draft.order_key is not None for draft in drafts)
         preparation = self._topics.prepare(topic, ordered=ordered)
         if preparation is not None:
             return self._send_after(preparation, drafts)
