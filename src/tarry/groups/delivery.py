@@ -184,7 +184,7 @@ class Delivery:
                 if not is_first:
                     return None, _Why.UNFINISHED  # what is chosen and not leased yet would be counted as lost
                 state.forget(base)
-            if selective or not is_plain(batch):
+            if selective or not is_plain(batch, now):
                 batch, offsets = self._selection.choose_new(batch, base, room, now)
             else:
                 batch, offsets = self._choose_plain(batch, base, now)

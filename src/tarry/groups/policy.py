@@ -8,6 +8,7 @@ import pyarrow as pa
 from tarry.api.filter import parse_filter
 from tarry.api.groups import GroupSettings, TopicSettings
 from tarry.api.retry import RetryPolicy, parse_retry
+from tarry.base.columns import without_nulls
 from tarry.base.dead_topics import is_dead_topic
 from tarry.base.types import Int32s, Mask
 
@@ -53,7 +54,7 @@ class Policy:
         """Each message's own limit of tries, 0 where it has none; None where none of them has one."""
         if column.null_count == len(column) or self._is_dead_topic:
             return None
-        tries: Int32s = column.fill_null(0).to_numpy()
+        tries: Int32s = without_nulls(column, 0)
         return tries
 
     def exhausted(self, attempts: Int32s, own_tries: Int32s | None) -> Mask:

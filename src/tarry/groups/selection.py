@@ -10,14 +10,16 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tarry.api.filter import unwanted_by
 from tarry.api.groups import TopicSettings
+from tarry.base.columns import without_nulls
 from tarry.base.delay import INT64_MAX
 from tarry.base.message import LATE, LATE_WAYS, ORDER_KEY, SCHEMA
 from tarry.base.properties import has_none
 from tarry.base.reserved import texts_of, values_of
-from tarry.base.types import Int64s, Mask
+from tarry.base.types import Int64s, Mask, extremes
 from tarry.groups import dead_letter_rows
 from tarry.groups.group_state import GroupState
 from tarry.groups.policy import Policy
@@ -157,9 +159,16 @@ class Selection:
         return blocked, len(offsets)
 
 
-def is_plain(batch: pa.RecordBatch) -> bool:
-    """Whether these rows need no choice: none has an expiry, or properties, where other wishes are."""
-    return bool(batch.column(_EXPIRE).null_count == batch.num_rows) and has_none(batch.column(_PROPERTIES))
+def is_plain(batch: pa.RecordBatch, now_ms: int) -> bool:
+    """Whether these rows need no choice: none has expired, or properties of Tarry's own, where other wishes are."""
+    return not _has_expired(batch.column(_EXPIRE), now_ms) and has_none(batch.column(_PROPERTIES))
+
+
+def _has_expired(expire_ms: pa.Array, now_ms: int) -> bool:
+    if expire_ms.null_count == len(expire_ms):
+        return False
+    first_ms = pc.min(expire_ms).as_py() if expire_ms.null_count else extremes(expire_ms.to_numpy())[0]
+    return bool(first_ms <= now_ms)
 
 
 def first_tries(offsets: Int64s) -> Rows:
@@ -176,7 +185,7 @@ def _late_rows(batch: pa.RecordBatch, now_ms: int, settings: TopicSettings | Non
     own = batch.column(_EXPIRE)
     if own.null_count == batch.num_rows and limit < 0:
         return None
-    expire = own.fill_null(INT64_MAX).to_numpy()
+    expire = without_nulls(own, INT64_MAX)
     if limit >= 0:
         # Beyond the limit: a message that is late by just that much is delivered.
         by_topic = batch.column("due_ms").to_numpy() + (limit + 1)

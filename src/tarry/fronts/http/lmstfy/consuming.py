@@ -1,8 +1,8 @@
 """Consume: jobs of one queue, or of several by priority, now or when there are some.
 
 Requests that come in one turn of the event loop for the same queue are served by one poll of its group, whose rows are
-shared out among them: a poll costs nearly the same for one message as for many. Who finds nothing and may wait does so
-in the queue's receive queue, without a thread.
+shared out among them: a poll costs nearly the same for one message as for many. Who finds nothing may wait
+(:mod:`.waiting`).
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from tarry.fronts.http.lmstfy.jobs import Job, jobs_of, listed, remaining, value
 from tarry.fronts.http.lmstfy.landing import Landing
 from tarry.fronts.http.lmstfy.names import GROUP, topic_of
 from tarry.fronts.http.lmstfy.publishing import UINT32_MAX
+from tarry.fronts.http.lmstfy.waiting import OnJobs, Receive, Waiting
 from tarry.fronts.http.services import Services
 
 TTR_S, TIMEOUT_S, COUNT = 120, 0, 1
@@ -34,20 +35,6 @@ QUEUES_MAX = 1000
 NONE = (404, json_bytes({"msg": "no job available"}))
 
 Messages = tuple[ReceiveQueue, pa.RecordBatch]
-OnJobs = Callable[[list[Job] | TarryError], None]
-"""Called with the jobs that there are, maybe none; on the loop's thread."""
-
-
-@dataclass(frozen=True, slots=True)
-class Receive:
-    """What requests for jobs of one queue have in common."""
-
-    queue: ReceiveQueue
-    names: tuple[str, str]
-    """Namespace and queue."""
-    count: int
-    lease_ms: int
-    timeout_s: int
 
 
 @dataclass(slots=True, eq=False)
@@ -69,6 +56,7 @@ class Consuming:
         self._landing = landing
         self._asking: dict[tuple[ReceiveQueue, int], list[_Asking]] = {}
         self._end_of_turn = EndOfTurn(services.loop, self._poll)
+        self._waiting = Waiting(services.loop, self._jobs)
 
     async def consume(self, request: Request, namespace: str, names: str) -> Response:
         """Jobs of the queues ``names`` (with commas between), the first one's before all others'."""
@@ -97,7 +85,7 @@ class Consuming:
                 return
             wait_s = max(receive.timeout_s, self._landing.left_s(receive.queue.group.topic_name))
             if wait_s:
-                _Wait(self._services.loop, request, receive, self._jobs, answer).begin(wait_s)
+                self._waiting.add(request, receive, wait_s, answer)
             else:
                 answer(jobs)
 
@@ -178,45 +166,6 @@ class Consuming:
         for job, lease, offset in zip(jobs, values_of(batch, "lease"), values_of(batch, "offset"), strict=True):
             self._acknowledging.hold(job.id, Held(topic, group, lease, offset, until_s))
         return jobs
-
-
-@dataclass(slots=True, eq=False)
-class _Wait:
-    """A request that waits for the first job of a queue."""
-
-    loop: asyncio.AbstractEventLoop
-    request: WholeRequest
-    receive: Receive
-    jobs_of: Callable[[Receive, pa.RecordBatch], list[Job]]
-    answer: OnJobs
-    _waiter: Waiter | None = None
-    _timer: asyncio.TimerHandle | None = None
-
-    def begin(self, wait_s: float) -> None:
-        """Wait so long at most."""
-        receive = self.receive
-        subscription = receive.queue.group.subscribe(prefetch=receive.count, lease_ms=receive.lease_ms)
-        self._waiter = Waiter(subscription, receive.count, self._on_received)
-        self._timer = self.loop.call_later(wait_s, self._on_time)
-        self.request.on_disconnect(self._leave)
-        receive.queue.add(self._waiter)
-
-    def _on_received(self, received: Received) -> None:
-        assert self._timer is not None
-        self._timer.cancel()
-        if isinstance(received, TarryError):
-            self.answer(received)
-        else:
-            self.answer([] if received is None else self.jobs_of(self.receive, received))
-
-    def _on_time(self) -> None:
-        self._leave()
-        self.answer([])
-
-    def _leave(self) -> None:
-        assert self._timer is not None and self._waiter is not None
-        self._timer.cancel()
-        self.receive.queue.remove(self._waiter)
 
 
 def options_of(query: Query) -> tuple[int, int, int]:

@@ -20,12 +20,13 @@ from tarry.fronts.http.lmstfy.access_log import AccessLog
 from tarry.fronts.http.lmstfy.acknowledging import Acknowledging
 from tarry.fronts.http.lmstfy.answering import Answering
 from tarry.fronts.http.lmstfy.answers import JSON_LINE, Query, RefusalError
-from tarry.fronts.http.lmstfy.consuming import Consuming, Receive, answer_of, options_of
+from tarry.fronts.http.lmstfy.consuming import Consuming, answer_of, options_of
 from tarry.fronts.http.lmstfy.job_queue import Entry, JobQueue, Plain
 from tarry.fronts.http.lmstfy.jobs import Job
 from tarry.fronts.http.lmstfy.names import GROUP, NAME, NAME_CHARS_MAX, topic_of
 from tarry.fronts.http.lmstfy.publishing import BODY_BYTES_MAX, bodies_of
 from tarry.fronts.http.lmstfy.publishing import options_of as publish_options_of
+from tarry.fronts.http.lmstfy.waiting import Receive
 from tarry.fronts.http.services import Services
 
 TARGETS_MAX = 4096

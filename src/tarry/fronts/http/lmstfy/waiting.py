@@ -1,0 +1,143 @@
+"""Requests that wait for jobs of a queue, without a thread or a task.
+
+Those that wait for the same queue, with leases of the same length, wait as one: a poll costs nearly the same for one
+message as for many, and in a steady stream each of them would poll for the one that has just become due.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from tarry.base.errors import TarryError
+from tarry.fronts.common.receive_queue import Received, ReceiveQueue, Waiter
+from tarry.fronts.http.exchange import WholeRequest
+from tarry.fronts.http.lmstfy.jobs import Job
+
+ROWS_MAX = 1000
+"""Messages that are taken at once for all of them."""
+
+OnJobs = Callable[[list[Job] | TarryError], None]
+"""Called with the jobs that there are, maybe none; on the loop's thread."""
+
+
+@dataclass(frozen=True, slots=True)
+class Receive:
+    """What requests for jobs of one queue have in common."""
+
+    queue: ReceiveQueue
+    names: tuple[str, str]
+    """Namespace and queue."""
+    count: int
+    lease_ms: int
+    timeout_s: int
+
+
+JobsOf = Callable[[Receive, pa.RecordBatch], list[Job]]
+"""The messages of a batch as jobs in a consumer's hands."""
+
+
+@dataclass(slots=True, eq=False)
+class _Wait:
+    request: WholeRequest
+    receive: Receive
+    answer: OnJobs
+    timer: asyncio.TimerHandle
+
+
+class Waiting:
+    """All that wait. On the loop's thread."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, jobs_of: JobsOf) -> None:
+        self._loop = loop
+        self._jobs_of = jobs_of
+        self._lines: dict[tuple[ReceiveQueue, int], _Line] = {}
+
+    def add(self, request: WholeRequest, receive: Receive, wait_s: float, answer: OnJobs) -> None:
+        """Wait for jobs, so long at most; ``answer`` is called once, unless the client goes first."""
+        key = receive.queue, receive.lease_ms
+        line = self._lines.get(key)
+        if line is None:
+            line = self._lines[key] = _Line(self._loop, receive, self._jobs_of, self._on_empty)
+        line.add(request, receive, wait_s, answer)
+
+    def _on_empty(self, line: _Line) -> None:
+        key = line.receive.queue, line.receive.lease_ms
+        if self._lines.get(key) is line:  # it may have a successor already
+            del self._lines[key]
+
+
+class _Line:
+    """Those that wait as one: first come, first served."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, receive: Receive, jobs_of: JobsOf, on_empty: Callable[[_Line], None]
+    ) -> None:
+        self._loop = loop
+        self.receive = receive
+        """What they have in common; its count is that of one of them."""
+        self._jobs_of = jobs_of
+        self._on_empty = on_empty
+        self._waits: dict[_Wait, None] = {}
+        self._wanted = 0
+        """Jobs that they want in all."""
+        self._waiter: Waiter | None = None
+
+    def add(self, request: WholeRequest, receive: Receive, wait_s: float, answer: OnJobs) -> None:
+        def on_time() -> None:
+            self._leave(wait)
+            answer([])
+
+        wait = _Wait(request, receive, answer, self._loop.call_later(wait_s, on_time))
+        self._waits[wait] = None
+        self._wanted += receive.count
+        request.on_disconnect(lambda: self._leave(wait))
+        self._look()
+
+    def _leave(self, wait: _Wait) -> None:
+        if wait in self._waits:
+            self._remove(wait)
+            self._look()
+
+    def _remove(self, wait: _Wait) -> None:
+        del self._waits[wait]
+        self._wanted -= wait.receive.count
+        wait.timer.cancel()
+
+    def _look(self) -> None:
+        """Wait for as many messages as are wanted now."""
+        queue = self.receive.queue
+        if not self._waits:
+            if self._waiter is not None:
+                queue.remove(self._waiter)
+                self._waiter = None
+            self._on_empty(self)
+        elif self._waiter is not None:
+            self._waiter.rows_max = min(self._wanted, ROWS_MAX)
+        else:
+            subscription = queue.group.subscribe(prefetch=ROWS_MAX, lease_ms=self.receive.lease_ms)
+            self._waiter = Waiter(subscription, min(self._wanted, ROWS_MAX), self._on_received)
+            queue.add(self._waiter)
+
+    def _on_received(self, received: Received) -> None:
+        self._waiter = None
+        if received is None or isinstance(received, TarryError):
+            for wait in list(self._waits):
+                self._remove(wait)
+                wait.answer([] if received is None else received)
+        else:
+            self._share_out(self._jobs_of(self.receive, received))
+        # Not from here: the queue is in the midst of serving.
+        self._loop.call_soon(self._look)
+
+    def _share_out(self, jobs: list[Job]) -> None:
+        at = 0
+        for wait in list(self._waits):
+            if at >= len(jobs):
+                break
+            self._remove(wait)
+            wait.answer(jobs[at : at + wait.receive.count])
+            at += wait.receive.count
