@@ -12,13 +12,21 @@ from tarry.base.types import Int64s, Key, Rows, count_before, is_in_order
 from tarry.wheel.due import Due
 
 FEW_ROWS = 8
+ARRIVAL_ROWS = 32
+"""Up to so many rows of an arrival are put in order by their places; more are moved."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Rows sorted by (due time, seq), all from the intake or all from the store."""
+    """Rows sorted by (due time, seq), all from the intake or all from the store.
 
-    batch: pa.RecordBatch
+    They are rows of ``source``, which nobody moves or slices before they are needed: a slice of a batch looks at each
+    of its columns, and most rows are cut off, cut again and put together before they fire.
+    """
+
+    source: pa.RecordBatch
+    places: int | Int64s
+    """Where the rows stand in ``source``: each one's place, or the first one's where they stand in a row."""
     due_ms: Int64s
     seq: Int64s
     stored: bool
@@ -37,15 +45,24 @@ class Run:
             # A steady stream comes in frames of a few rows, for which plain Python is several times as quick.
             keys = list(zip(due.tolist(), seq.tolist(), strict=True))
             if keys != sorted(keys):
-                places = sorted(range(len(keys)), key=keys.__getitem__)
-                batch = pa.concat_batches([batch.slice(place, 1) for place in places])
-                due, seq = due[places], seq[places]
-        return cls(batch, due, seq, stored, row_bytes)
+                places = np.array(sorted(range(len(keys)), key=keys.__getitem__), np.int64)
+                return cls(batch, places, due[places], seq[places], stored, row_bytes)
+        return cls(batch, 0, due, seq, stored, row_bytes)
 
     def slice(self, low: int, high: int) -> Run:
-        return Run(
-            self.batch.slice(low, high - low), self.due_ms[low:high], self.seq[low:high], self.stored, self.row_bytes
-        )
+        places = self.places + low if isinstance(self.places, int) else self.places[low:high]
+        return Run(self.source, places, self.due_ms[low:high], self.seq[low:high], self.stored, self.row_bytes)
+
+    @property
+    def batch(self) -> pa.RecordBatch:
+        """The rows themselves, made anew each time."""
+        return concat(self.pieces())
+
+    def pieces(self) -> list[pa.RecordBatch]:
+        """The rows themselves, in batches one behind the other."""
+        if isinstance(self.places, int):
+            return [self.source if self.rows == self.source.num_rows else self.source.slice(self.places, self.rows)]
+        return pieces_at(self.source, self.places)
 
     def below(self, key: Key) -> int:
         """How many rows come before ``key``."""
@@ -58,6 +75,14 @@ class Run:
     @property
     def bytes(self) -> float:
         return self.row_bytes * self.rows
+
+
+def pieces_at(batch: pa.RecordBatch, places: Rows) -> list[pa.RecordBatch]:
+    """The rows of a batch at some places, in batches one behind the other."""
+    if len(places) > FEW_ROWS:
+        return [batch.take(pa.array(places, pa.int64()))]
+    # To take a handful of rows costs twice as much as to put them one behind the other.
+    return [batch.slice(place, 1) for place in places.tolist()]
 
 
 def cut(run: Run, slot_ms: int) -> list[tuple[int, Run]]:
@@ -73,27 +98,25 @@ def cut(run: Run, slot_ms: int) -> list[tuple[int, Run]]:
 
 
 def cut_arrival(batch: pa.RecordBatch, size: int, slot_ms: int) -> list[tuple[int, Run]]:
-    """The rows of a batch of ``size`` bytes from the intake, as they arrived, as runs by slot, ascending by their first
-    rows.
-    """
+    """The rows of a batch of ``size`` bytes from the intake, as they arrived, as runs by slot, ascending."""
     rows = batch.num_rows
-    if not 1 < rows <= FEW_ROWS:
+    if not 1 < rows <= ARRIVAL_ROWS:
         return cut(Run.of(batch, stored=False, size=size), slot_ms)
     due, seq = batch.column("due_ms").to_numpy(), batch.column("seq").to_numpy()
-    # To put a handful of rows in order costs far more than to have some runs more, as they fall apart by slot anyway:
-    # each run ends where the next row is due before the one before it, or in another slot. Seqs ascend in the intake.
-    moments, low, parts = due.tolist(), 0, []
-    whole = Run(batch, due, seq, False, size / rows)
-    for row in range(1, rows + 1):
-        number = moments[low] // slot_ms
-        if row == rows or moments[row] < moments[row - 1] or moments[row] // slot_ms != number:
-            parts.append((number, whole if row - low == rows else whole.slice(low, row)))
-            low = row
-    return sorted(parts, key=_first_due)
-
-
-def _first_due(part: tuple[int, Run]) -> int:
-    return int(part[1].due_ms[0])
+    # Seqs ascend in the intake, and a sort keeps the order of what is due at once.
+    moments = due.tolist()
+    order = sorted(range(rows), key=moments.__getitem__)
+    places = np.array(order, np.int64)
+    run = Run(batch, places, due[places], seq[places], False, size / rows)
+    parts, low = [], 0
+    while low < rows:
+        number = moments[order[low]] // slot_ms
+        high = low + 1
+        while high < rows and moments[order[high]] // slot_ms == number:
+            high += 1
+        parts.append((number, run.slice(low, high)))
+        low = high
+    return parts
 
 
 def join(runs: list[Run], *, copy: bool = False) -> list[Run]:
@@ -108,7 +131,8 @@ def join(runs: list[Run], *, copy: bool = False) -> list[Run]:
         elif parts:
             # They weigh what they weighed: the wheel's sum counts on it.
             size = sum(run.bytes for run in parts)
-            joined.append(Run.of(pa.concat_batches([run.batch for run in parts]), stored=stored, size=size))
+            batch = pa.concat_batches([piece for run in parts for piece in run.pieces()])
+            joined.append(Run.of(batch, stored=stored, size=size))
     return joined
 
 
@@ -118,17 +142,10 @@ def merge(runs: list[Run], order: Rows | None) -> Due:
     size = int(sum(run.bytes for run in runs))
     if len(runs) == 1:
         return Due(runs[0].batch, runs[0].due_ms, stored, size)
-    batch = concat(run.batch for run in runs)
+    batch = concat(piece for run in runs for piece in run.pieces())
     due = np.concatenate([run.due_ms for run in runs])
     if order is None:
         order = np.lexsort((np.concatenate([run.seq for run in runs]), due))
     if (order[1:] > order[:-1]).all():
         return Due(batch, due, stored, size)  # sorted already, as small batches often are
-    return Due(_arranged(batch, order), due[order], stored, size)
-
-
-def _arranged(batch: pa.RecordBatch, order: Rows) -> pa.RecordBatch:
-    if len(order) > FEW_ROWS:
-        return batch.take(pa.array(order, pa.int64()))
-    # To take a handful of rows costs twice as much as to put them one behind the other.
-    return pa.concat_batches([batch.slice(place, 1) for place in order.tolist()])
+    return Due(concat(pieces_at(batch, order)), due[order], stored, size)
