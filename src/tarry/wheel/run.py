@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import repeat
 
 import numpy as np
 import pyarrow as pa
@@ -12,13 +13,13 @@ from tarry.base.types import Int64s, Key, Rows, count_before, is_in_order
 from tarry.wheel.due import Due
 
 FEW_ROWS = 8
-ARRIVAL_ROWS = 32
-"""Up to so many rows of an arrival are put in order by their places; more are moved."""
+SOME_ROWS = 32
+"""Up to so many rows are put in order by their places, in plain Python; more are moved."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Run:
-    """Rows sorted by (due time, seq), all from the intake or all from the store.
+    """Rows sorted by (due time, seq), all from the intake or all from the store. Nobody changes it.
 
     They are rows of ``source``, which nobody moves or slices before they are needed: a slice of a batch looks at each
     of its columns, and most rows are cut off, cut again and put together before they fire.
@@ -100,7 +101,7 @@ def cut(run: Run, slot_ms: int) -> list[tuple[int, Run]]:
 def cut_arrival(batch: pa.RecordBatch, size: int, slot_ms: int) -> list[tuple[int, Run]]:
     """The rows of a batch of ``size`` bytes from the intake, as they arrived, as runs by slot, ascending."""
     rows = batch.num_rows
-    if not 1 < rows <= ARRIVAL_ROWS:
+    if not 1 < rows <= SOME_ROWS:
         return cut(Run.of(batch, stored=False, size=size), slot_ms)
     due, seq = batch.column("due_ms").to_numpy(), batch.column("seq").to_numpy()
     # Seqs ascend in the intake, and a sort keeps the order of what is due at once.
@@ -142,6 +143,8 @@ def merge(runs: list[Run], order: Rows | None) -> Due:
     size = int(sum(run.bytes for run in runs))
     if len(runs) == 1:
         return Due(runs[0].batch, runs[0].due_ms, stored, size)
+    if order is None and sum(run.rows for run in runs) <= SOME_ROWS:
+        return Due(*_merged(runs), stored, size)
     batch = concat(piece for run in runs for piece in run.pieces())
     due = np.concatenate([run.due_ms for run in runs])
     if order is None:
@@ -149,3 +152,25 @@ def merge(runs: list[Run], order: Rows | None) -> Due:
     if (order[1:] > order[:-1]).all():
         return Due(batch, due, stored, size)  # sorted already, as small batches often are
     return Due(concat(pieces_at(batch, order)), due[order], stored, size)
+
+
+def _merged(runs: list[Run]) -> tuple[pa.RecordBatch, Int64s]:
+    """The rows of some runs in order, and when each is due. Of a few, as in a steady stream, the slices that make them
+    cost the most: so each is cut once, in its place.
+    """
+    rows: list[tuple[int, int, int, int]] = []
+    for number, run in enumerate(runs):
+        places = run.places
+        at = range(places, places + run.rows) if isinstance(places, int) else places.tolist()
+        rows += zip(run.due_ms.tolist(), run.seq.tolist(), repeat(number), at, strict=False)
+    rows.sort()
+    pieces = []
+    low = 0
+    while low < len(rows):
+        _, _, number, place = rows[low]
+        high = low + 1
+        while high < len(rows) and rows[high][2:] == (number, place + high - low):
+            high += 1
+        pieces.append(runs[number].source.slice(place, high - low))
+        low = high
+    return concat(pieces), np.array([row[0] for row in rows], np.int64)

@@ -17,7 +17,7 @@ import pyarrow as pa
 from tarry.base.bulk import CancelledJobs
 from tarry.base.types import Key, Rows, extremes
 from tarry.wheel.due import Due
-from tarry.wheel.run import Run, cut, cut_arrival, join, merge
+from tarry.wheel.run import SOME_ROWS, Run, cut, cut_arrival, join, merge
 from tarry.wheel.tombstones import Tombstones
 
 _HIGHEST = np.iinfo(np.int64).max
@@ -62,6 +62,8 @@ class Wheel:
         self.bytes = 0.0
         self.rows = 0
         self._slots: dict[int, _Slot] = {}
+        self._first = 0
+        """The lowest slot; where it is none of them, the lowest is to be looked for."""
         self._near: list[tuple[int, int, int, Run]] = []  # heap of (due, seq, tie, the run's rest)
         self._crowded: set[int] = set()
         self._near_slot = loaded.due_ms // SLOT_MS
@@ -129,6 +131,7 @@ class Wheel:
         slot = self._slots.get(number)
         if slot is None:
             slot = self._slots[number] = _Slot()
+            self._first = min(self._first, number)
         slot.runs.append(run)
         slot.due_min_ms = min(slot.due_min_ms, int(run.due_ms[0]))
         if len(slot.runs) % RUNS_MAX == 0:
@@ -146,7 +149,16 @@ class Wheel:
         return min(run, slot)
 
     def _next_in_slots(self) -> int | None:
-        return self._slots[min(self._slots)].due_min_ms if self._slots else None
+        slot = self._first_slot()
+        return None if slot is None else slot.due_min_ms
+
+    def _first_slot(self) -> _Slot | None:
+        slot = self._slots.get(self._first)
+        if slot is None and self._slots:
+            # An hour has thousands of slots, and this is asked several times a millisecond.
+            self._first = min(self._slots)
+            slot = self._slots[self._first]
+        return slot
 
     def next_fireable(self) -> int | None:
         """The lowest due time here that need not wait for the loader; None when there is none."""
@@ -239,6 +251,8 @@ class Wheel:
 
     def _take_due(self, now_ms: int, rows_max: int) -> Due | None:
         runs = self._pop_due_runs(now_ms)
+        if not runs:
+            return None
         counts, order = _first_rows(runs, min(Key(now_ms + 1, 0), self.safe), rows_max)
         heads: list[Run] = []
         for run, count in zip(runs, counts, strict=True):
@@ -257,7 +271,7 @@ class Wheel:
     def _pop_due_runs(self, now_ms: int) -> list[Run]:
         """Take out the runs of which the first row is due."""
         while (soonest := self._next_in_slots()) is not None and soonest <= now_ms:
-            for run in self._slots.pop(min(self._slots)).runs:
+            for run in self._slots.pop(self._first).runs:
                 self._push(run)
         runs: list[Run] = []
         while self._near and self._near[0][0] <= now_ms:
@@ -322,6 +336,8 @@ def _first_rows(runs: list[Run], until: Key, rows_max: int) -> tuple[list[int], 
     counts = [run.below(until) for run in runs]
     if len(runs) < 2:
         return [min(count, rows_max) for count in counts], None
+    if sum(counts) <= min(SOME_ROWS, rows_max):
+        return counts, None
     due = np.concatenate([run.due_ms[:n] for run, n in zip(runs, counts, strict=True)])
     seq = np.concatenate([run.seq[:n] for run, n in zip(runs, counts, strict=True)])
     order = np.lexsort((seq, due))
