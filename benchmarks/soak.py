@@ -5,7 +5,8 @@ descriptors, threads or files grow (``resources``). Messages whose answer was lo
 handed out and not durably acknowledged may come twice. Both are counted. ``--record`` keeps all figures as JSON.
 
 ``--directory`` keeps the broker's data and what was seen, and a run in a directory that is there goes on with both: a
-machine that cannot be had for a night gives a run of several parts, judged and recorded as one.
+machine that cannot be had for a night gives a run of several parts, recorded as one. Whether anything grows is judged
+by the last part, once it has run for longer than the store keeps files.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import os
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -33,6 +34,8 @@ from tarry import Client
 from tarry.base.errors import TarryError
 
 DELAY_MS_MAX = 45_000
+SETTLE_S = 4200.0
+"""The store keeps files for an hour (below): until then, and some minutes, a run comes to hold more."""
 SETTINGS = {
     "horizon_ms": 10_000,
     "schedule_interval_ms": 10_000,
@@ -182,7 +185,7 @@ def soak(server: Server, given: argparse.Namespace, former: Former, again: Calla
     minutes = [*former.minutes, given.minutes]
     former.write(Former(None, minutes, kills, producer.unknown, resources.samples, now))
     record = figures(now, producer.unknown, kills)
-    grown = growing(resources.samples)
+    grown = growing(settled(resources.samples, minutes))
     if given.record is not None:
         machine = {
             "cpus": os.cpu_count(),
@@ -194,6 +197,16 @@ def soak(server: Server, given: argparse.Namespace, former: Former, again: Calla
         samples = {"growing": grown, "samples": resources.plain()}
         given.record.write_text(json.dumps({**machine, **record, **samples}, indent=1) + "\n")
     return report(record, grown, resources)
+
+
+def settled(samples: Sequence[Sample], minutes: Sequence[float]) -> Sequence[Sample]:
+    """The samples that tell whether something grows. Of a run in parts of so many minutes: those of the last one from
+    :data:`SETTLE_S` on, as between two parts the store lets go all that it kept, and each begins with less.
+    """
+    if len(minutes) == 1:
+        return samples
+    begin_s = samples[-1].at_s - 60 * minutes[-1] + SETTLE_S
+    return [each for each in samples if each.at_s >= begin_s]
 
 
 def write_ledgers(directory: Path, producer: Producer, consumer: Consumer) -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from benchmarks.resources import Sample, growing
+from benchmarks.soak import settled
 
 FLAT = Sample(0, 1000, 100, 50, 30, 200, 10, 500, 900)
 
@@ -29,3 +30,11 @@ def test_a_figure_that_grows(name: str, by: float) -> None:
 def test_what_has_just_started_does_not_count() -> None:
     young = [replace(each, age_s=5, rss_mb=1 + i) for i, each in enumerate(run())]
     assert growing(young) == {}
+
+
+def test_a_part_is_judged_when_it_holds_what_it_comes_to_hold() -> None:
+    first = [replace(FLAT, at_s=60 * i, files=4 * i) for i in range(60)]
+    second = [replace(FLAT, at_s=60 * (60 + i), files=min(4 * i, 250)) for i in range(121)]
+    assert growing(first + second)
+    assert growing(settled(first + second, [60, 120])) == {}
+    assert settled(first + second, [180]) == first + second
