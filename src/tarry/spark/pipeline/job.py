@@ -75,14 +75,21 @@ def run_job(run: Callable[[threading.Event], None], parent_pid: int | None) -> i
     logging.getLogger("py4j").setLevel(logging.WARNING)
     stop = threading.Event()
 
-    def stop_soon(*_: object) -> None:
-        if not stop.is_set():
-            stop.set()
-            # Spark may be starting, or a task may hang: there is an end to waiting.
-            deadline = threading.Timer(STOP_WAIT_S, _end_now, (1,))
-            deadline.daemon = True
-            deadline.start()
+    asked, ask = os.pipe()
 
+    def stop_soon(*_: object) -> None:
+        # No more than this: a signal's handler runs between two steps of the main thread, which may have the event's
+        # lock, or that of threads that start, and would wait for itself for ever.
+        os.write(ask, b"!")
+
+    def stop_when_asked() -> None:
+        os.read(asked, 1)
+        stop.set()
+        # Spark may be starting, or a task may hang: there is an end to waiting.
+        time.sleep(STOP_WAIT_S)
+        _end_now(1)
+
+    threading.Thread(target=stop_when_asked, name="tarry-stop", daemon=True).start()
     signal.signal(signal.SIGTERM, stop_soon)
     signal.signal(signal.SIGINT, stop_soon)
     if parent_pid is not None:
