@@ -42,8 +42,7 @@ JobsOf = Callable[[Receive, pa.RecordBatch], list[Job]]
 
 @dataclass(slots=True, eq=False)
 class _Wait:
-    request: WholeRequest
-    receive: Receive
+    count: int
     answer: OnJobs
     timer: asyncio.TimerHandle
 
@@ -91,7 +90,7 @@ class _Line:
             self._leave(wait)
             answer([])
 
-        wait = _Wait(request, receive, answer, self._loop.call_later(wait_s, on_time))
+        wait = _Wait(receive.count, answer, self._loop.call_later(wait_s, on_time))
         self._waits[wait] = None
         self._wanted += receive.count
         request.on_disconnect(lambda: self._leave(wait))
@@ -104,7 +103,7 @@ class _Line:
 
     def _remove(self, wait: _Wait) -> None:
         del self._waits[wait]
-        self._wanted -= wait.receive.count
+        self._wanted -= wait.count
         wait.timer.cancel()
 
     def _look(self) -> None:
@@ -139,5 +138,5 @@ class _Line:
             if at >= len(jobs):
                 break
             self._remove(wait)
-            wait.answer(jobs[at : at + wait.receive.count])
-            at += wait.receive.count
+            wait.answer(jobs[at : at + wait.count])
+            at += wait.count
