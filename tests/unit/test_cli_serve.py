@@ -16,9 +16,9 @@ import pytest
 from tests.crash.tools import World
 
 from tarry.base.clock import SystemClock, TestClock
+from tarry.base.stop_signals import StopSignals
 from tarry.cli.exits import ExitCode
 from tarry.cli.server import pipeline_status, reachable
-from tarry.cli.stop_signals import StopSignals
 
 Process = subprocess.Popen[str]
 

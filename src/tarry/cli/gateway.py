@@ -12,11 +12,11 @@ from tarry.base.descriptors import raise_limit
 from tarry.base.endpoint import socket_path
 from tarry.base.errors import InvalidArgumentError
 from tarry.base.logs import log_to_stderr
+from tarry.base.stop_signals import StopSignals
 from tarry.base.version import VERSION
 from tarry.cli import front_modules, output
 from tarry.cli.gateway_worker import Settings
 from tarry.cli.serve import pairs
-from tarry.cli.stop_signals import StopSignals
 
 FRONT = "rocketmq"
 LOOK_S = 0.5

@@ -23,8 +23,9 @@ from tarry.base.errors import TarryError, UnavailableError
 from tarry.base.logs import log_to_stderr
 from tarry.base.memory import Trimmer, resident_bytes
 from tarry.base.placement import ANY_CORE, settle_memory, shorten_turns
+from tarry.base.stop_signals import StopSignals
 from tarry.cli.exits import ExitCode, exit_code
-from tarry.cli.stop_signals import UMASK, StopSignals
+from tarry.cli.umask import UMASK
 from tarry.fronts.gateway.supervisor import Start
 
 log = logging.getLogger("tarry.gateway")

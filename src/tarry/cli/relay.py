@@ -166,7 +166,7 @@ def _pair(option: str, text: str) -> tuple[str, str]:
 def _run(settings: RelaySettings, running: RunOptions, metrics: str | None, parent_pid: int | None) -> int:
     from tarry.base.logs import log_to_stderr
     from tarry.base.placement import settle_memory
-    from tarry.cli.stop_signals import StopSignals
+    from tarry.base.stop_signals import StopSignals
     from tarry.relay.job import Relay
     from tarry.spark.runtime.process import follow_parent, kill_session
     from tarry.spark.runtime.session import end_jvm

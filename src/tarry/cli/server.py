@@ -16,10 +16,11 @@ from tarry.base.errors import CorruptError, FatalError, InvalidArgumentError, Ta
 from tarry.base.logs import log_to_stderr
 from tarry.base.memory import Trimmer
 from tarry.base.placement import ANY_CORE, Placement, SharedCore, settle_memory, shorten_turns
+from tarry.base.stop_signals import StopSignals
 from tarry.base.version import VERSION
 from tarry.cli import front_modules, output
 from tarry.cli.exits import ExitCode, exit_code
-from tarry.cli.stop_signals import UMASK, StopSignals
+from tarry.cli.umask import UMASK
 
 if TYPE_CHECKING:
     from tarry.broker import Broker

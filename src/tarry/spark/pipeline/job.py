@@ -7,7 +7,6 @@ from __future__ import annotations
 import argparse
 import logging
 import os
-import signal
 import threading
 import time
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from typing import Any
 from tarry.base.clock import SystemClock
 from tarry.base.errors import NotFoundError, TarryError, UnavailableError
 from tarry.base.logs import log_to_stderr
+from tarry.base.stop_signals import StopSignals
 from tarry.spark.broker_client import BrokerClient, IntakeState
 from tarry.spark.runtime import conf
 from tarry.spark.runtime.process import follow_parent, kill_session
@@ -28,6 +28,7 @@ EXIT_NOT_INSTALLED = 78
 
 BROKER_WAIT_S = 30.0
 STOP_WAIT_S = 15.0
+SIGNAL_WAIT_S = 3600.0
 
 
 class Reporter:
@@ -75,38 +76,41 @@ def run_job(run: Callable[[threading.Event], None], parent_pid: int | None) -> i
     logging.getLogger("py4j").setLevel(logging.WARNING)
     stop = threading.Event()
 
-    asked, ask = os.pipe()
-
-    def stop_soon(*_: object) -> None:
-        # No more than this: a signal's handler runs between two steps of the main thread, which may have the event's
-        # lock, or that of threads that start, and would wait for itself for ever.
-        os.write(ask, b"!")
-
-    def stop_when_asked() -> None:
-        os.read(asked, 1)
+    def stop_soon() -> None:
         stop.set()
         # Spark may be starting, or a task may hang: there is an end to waiting.
         time.sleep(STOP_WAIT_S)
         _end_now(1)
 
-    threading.Thread(target=stop_when_asked, name="tarry-stop", daemon=True).start()
-    signal.signal(signal.SIGTERM, stop_soon)
-    signal.signal(signal.SIGINT, stop_soon)
-    if parent_pid is not None:
-        follow_parent(parent_pid, stop_soon)
+    # A supervisor's signal may follow that of the parent's end.
+    with StopSignals(patient=True) as signals:
+
+        def stop_on_signal() -> None:
+            while not signals.wait(SIGNAL_WAIT_S):
+                pass
+            stop_soon()
+
+        threading.Thread(target=stop_on_signal, name="tarry-stop", daemon=True).start()
+        if parent_pid is not None:
+            follow_parent(parent_pid, stop_soon)
+        code = _run(run, stop)
+        _end_now(code)
+    return code
+
+
+def _run(run: Callable[[threading.Event], None], stop: threading.Event) -> int:
+    """The exit code."""
     try:
         run(stop)
-        code = 0
     except NotFoundError as error:
         log.error("%s", error)
-        code = EXIT_NOT_INSTALLED
+        return EXIT_NOT_INSTALLED
     except Exception as error:  # noqa: BLE001 - the last stop: whatever it is, it goes to the log and the exit code
         if not stop.is_set():  # a query that is being stopped may fail on the way
             log.error("%s", error)
             log.error("%s: %s", type(error).__name__, one_line(error))
-        code = 0 if stop.is_set() else 1
-    _end_now(code)
-    return code
+        return 0 if stop.is_set() else 1
+    return 0
 
 
 def job_parser(module: str, description: str, *, masters: str = "") -> argparse.ArgumentParser:

@@ -11,18 +11,14 @@ import select
 import signal
 from typing import Any
 
-from tarry.cli.exits import ExitCode
-
-UMASK = 0o027
-"""Of a process that serves, whatever it was before: directories 0750 and files 0640, those of the embedded databases,
-too.
-"""
-
 
 class StopSignals:
-    """SIGTERM and SIGINT, as something to wait for. The second one ends the process on the spot."""
+    """SIGTERM and SIGINT, as something to wait for. The second one ends the process on the spot, with exit code 1,
+    unless ``patient``: then it is as the first.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, *, patient: bool = False) -> None:
+        self._patient = patient
         self._read, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._seen = False
         self._before: dict[signal.Signals, Any] = {}
@@ -45,7 +41,8 @@ class StopSignals:
         return bool(poll.poll(timeout_s * 1000))
 
     def _handle(self, number: int, _: object) -> None:
-        if self._seen:
-            os._exit(ExitCode.FAILED)
-        self._seen = True
-        os.write(self._write, b"x")
+        if not self._seen:
+            self._seen = True
+            os.write(self._write, b"x")
+        elif not self._patient:
+            os._exit(1)

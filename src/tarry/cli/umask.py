@@ -1,0 +1,6 @@
+"""Who may read what a process that serves writes."""
+
+from __future__ import annotations
+
+UMASK = 0o027
+"""Whatever it was before: directories 0750 and files 0640, those of the embedded databases, too."""
