@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections import Counter
 from pathlib import Path
 
 import pytest
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
+from tarry.api.consuming import ConsumerGroup
 from tarry.base.errors import InvalidArgumentError, NotFoundError
 from tarry.broker import Broker
 from tests.push.conftest import MakeBroker
@@ -161,6 +163,7 @@ def test_each_subscription_gets_all_messages_that_it_wants(broker: Broker) -> No
         broker.set_push("two", topic="t", url=two.url, filter="a")
         for n in range(40):
             broker.schedule("t", str(n).encode(), tag="a" if n % 2 else "b")
+        wait_until(lambda: len(one.got) >= 40 and len(two.got) >= 20)
         wait_until(lambda: settled(broker, "one") and settled(broker, "two"))
         assert Counter(one.bodies) == Counter(str(n).encode() for n in range(40))
         assert Counter(two.bodies) == Counter(str(n).encode() for n in range(1, 40, 2))
@@ -198,6 +201,30 @@ def test_secrets_are_shown_once_and_rotate(broker: Broker) -> None:
         assert got.path == "/hook?token=hidden"
         for secret in (first, rotated.secret):
             Webhook(str(secret)).verify(got.body, got.headers)
+
+
+def test_what_comes_after_a_change_is_pushed_as_changed(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A delivery begins with what was read before it waited for its group: a change may come in the meantime.
+    begun, may_begin = threading.Event(), threading.Event()
+    group = broker.group
+
+    def slow_group(topic: str, name: str) -> ConsumerGroup:
+        begun.set()
+        assert may_begin.wait(30)
+        return group(topic, name)
+
+    with Receiver() as former, Receiver() as receiver:
+        monkeypatch.setattr(broker, "group", slow_group)
+        broker.set_push("s", topic="t", url=former.url, secrets=[SECRET])
+        assert begun.wait(30)
+        broker.set_push("s", url=receiver.url, secrets=[OTHER])
+        broker.schedule("t", b"{}")
+        wait_until(lambda: broker.group_info("t", "push-s").lag == 1)
+        may_begin.set()
+        wait_until(lambda: settled(broker) and receiver.got)
+        [got] = receiver.got
+        Webhook(OTHER).verify(got.body, got.headers)
+        assert former.got == []
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -51,7 +52,7 @@ class Push:
 
     def all(self) -> Mapping[str, PushSubscription]:
         """See :meth:`tarry.api.pushing.PushSubscriptions.all`."""
-        return dict(self._subscriptions)  # it is replaced, never changed
+        return MappingProxyType(self._subscriptions)  # it is replaced, never changed
 
     def attach(self, pusher: Pusher) -> Callable[[], None]:
         """See :meth:`tarry.api.pushing.PushSubscriptions.attach`."""

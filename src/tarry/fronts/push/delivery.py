@@ -50,14 +50,15 @@ AGAIN_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What deliveries are made with. ``on_gone``: the receiver wants nothing more. ``on_stopped``: messages cannot be
-    taken any more, and why.
+    """What deliveries are made with. ``is_current``: whether a subscription is still as it was. ``on_gone``: the
+    receiver wants nothing more. ``on_stopped``: messages cannot be taken any more, and why.
     """
 
     loop: asyncio.AbstractEventLoop
     clock: Clock
     client: HttpClient
     attempts: AttemptLog
+    is_current: Callable[[PushSubscription], bool]
     on_gone: Callable[[PushSubscription, str], None]
     on_stopped: Callable[[PushSubscription, str], None]
 
@@ -139,7 +140,9 @@ class Delivery:
 
     def _pump(self) -> None:
         """Send what may be sent, and wait for as many messages as may be taken."""
-        if self._ending:
+        # Whoever changed the subscription has had the answer before we are told: a message that came after it is not
+        # to be sent to the former URL, or signed with the former secrets. We are ended soon.
+        if self._ending or not self._around.is_current(self.subscription):
             return
         now_s = time.monotonic()
         self.breaker.look(now_s)

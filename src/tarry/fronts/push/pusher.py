@@ -51,7 +51,9 @@ class SubscriptionPusher:
         self._client = HttpClient(
             AddressPolicy.of(config.push_private_addresses, config.push_ports), config.push_ca_file
         )
-        self._around = Surroundings(self._loop, broker.clock, self._client, attempts, self._on_gone, self._on_stopped)
+        self._around = Surroundings(
+            self._loop, broker.clock, self._client, attempts, self._is_current, self._on_gone, self._on_stopped
+        )
         self._share = Share(connections_max, BYTES_MAX)
         self._figures: dict[str, Figures] = {}
         self._breakers: dict[str, CircuitBreaker] = {}
@@ -117,6 +119,9 @@ class SubscriptionPusher:
         self._ending.add(delivery)
         delivery.end().add_done_callback(lambda _: self._ending.discard(delivery))
 
+    def _is_current(self, subscription: PushSubscription) -> bool:
+        return self._broker.push.all().get(subscription.name) == subscription
+
     def _on_gone(self, subscription: PushSubscription, reason: str) -> None:
         self._pause(subscription, reason)
 
@@ -131,7 +136,7 @@ class SubscriptionPusher:
     async def _pause_durably(self, subscription: PushSubscription, reason: str) -> None:
         request = PausePushSubscription(subscription.name, reason[:REASON_MAX])
         try:
-            while self._broker.push.all().get(subscription.name) == subscription:  # else somebody has changed it
+            while self._is_current(subscription):  # else somebody has changed it
                 try:
                     await self._loop.run_in_executor(self._pool, self._broker.call, request)
                     return
