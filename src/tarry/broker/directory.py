@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
 import secrets
 import struct
 import zlib
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from tarry.base.errors import CorruptError, LockedError
+from tarry.base.errors import CorruptError
+from tarry.base.lock_file import LockFile
 from tarry.log.files import Files
 from tarry.log.json_file import read_json, write_json
 
@@ -29,22 +28,11 @@ class DirectoryLock:
 
     def __init__(self, directory: Path) -> None:
         directory.mkdir(mode=0o750, parents=True, exist_ok=True)
-        self._fd = os.open(directory / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o640)
-        try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            holder = os.pread(self._fd, 32, 0).decode(errors="replace").strip()
-            os.close(self._fd)
-            raise LockedError(
-                f"{directory} is in use by another broker (process {holder or 'unknown'}); one is allowed"
-            ) from error
-        os.ftruncate(self._fd, 0)
-        os.pwrite(self._fd, f"{os.getpid()}\n".encode(), 0)
+        self._file = LockFile(directory / "lock", held=directory, user="broker")
 
     def release(self) -> None:
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            os.close(fd)
+        """Let go of it."""
+        self._file.release()
 
 
 def read_secret(files: Files, directory: Path) -> bytes:

@@ -32,6 +32,7 @@ from tarry.relay.table import RelayStore
 from tarry.relay.tasks import Query
 from tarry.spark.runtime.conf import user_conf
 from tarry.spark.runtime.session import build_session, one_line
+from tarry.spark.runtime.sole_user import sole_user
 from tarry.store import StaleCommitError
 from tarry.store.place import Place
 
@@ -69,6 +70,10 @@ class Relay:
         Raises:
             TarryError: it cannot start, or another relay of this name has taken over.
         """
+        with sole_user(self.running.checkpoint, stop):
+            self._run(stop, on_status)
+
+    def _run(self, stop: threading.Event, on_status: Callable[[dict[str, Any]], None]) -> None:
         store = RelayStore.open_relay(self.settings.store, shard=self.settings.store_shard)
         threading.Thread(
             target=self._watch, args=(stop, on_status, store), name="tarry-relay-status", daemon=True

@@ -27,6 +27,7 @@ from tarry.spark.pipeline.plan import Trigger
 from tarry.spark.pipeline.stage_task import RESULT_SCHEMA, RangeResult, StageTask, decode
 from tarry.spark.runtime.conf import user_conf
 from tarry.spark.runtime.session import build_session, one_line
+from tarry.spark.runtime.sole_user import sole_user
 from tarry.store import Store, remove_orphans
 from tarry.store.orphans import ORPHAN_AGE_HOURS
 
@@ -151,7 +152,8 @@ def run(options: argparse.Namespace, stop: threading.Event) -> None:
         if state is None:
             return
         try:
-            _run_query(options, stop, client, reporter, state)
+            with sole_user(options.checkpoint, stop):
+                _run_query(options, stop, client, reporter, state)
         except Exception as error:
             reporter.update(state="failed", error=one_line(error))
             raise
