@@ -1,8 +1,7 @@
-"""Sends requests over HTTP/1.1, on connections that are kept for the next; aiohttp, which took 110 µs of processor a
-request where httpx took 2,700.
+"""Sends requests on connections that are kept for the next ones.
 
-No redirects, cookies, proxies or decompression. Of an answer's body only the beginning is read: the status is what
-counts.
+On httptools, as the HTTP front's server is: a request is one write, and an answer one call of the parser's. No
+redirects, cookies, proxies or decompression.
 """
 
 from __future__ import annotations
@@ -10,102 +9,143 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Mapping
-from dataclasses import replace
 
-import aiohttp
-from yarl import URL
+from aiohappyeyeballs import start_connection
 
 from tarry.base.addresses import AddressPolicy
 from tarry.base.errors import InvalidArgumentError
-from tarry.fronts.push.resolver import AddressRefusedError, CheckedResolver, SocketGate, made_connection
+from tarry.fronts.push.connection import HttpConnection, LostError, Target
+from tarry.fronts.push.resolver import AddressRefusedError, CheckedResolver, SocketGate
 from tarry.fronts.push.verdict import Answer
 
-CONTENT_BYTES_MAX = 2048
-"""So much of an answer's body is kept."""
-READ_BYTES_MAX = 64 << 10
-"""So much is read, for the sake of the connection; of a longer one the connection is closed."""
 IDLE_S = 30.0
 """How long a connection is kept that nothing is sent on."""
-NAMES_S = 10
-"""How long a name's addresses are kept."""
+NEXT_ADDRESS_S = 0.25
+"""How long an address has to answer before the next one of its name is tried beside it (RFC 8305)."""
 ERROR_MAX = 300
+
+_Place = tuple[bool, str, int]
 
 
 class HttpClient:
     """Made and used on an event loop."""
 
     def __init__(self, policy: AddressPolicy, ca_file: str | None) -> None:
-        connector = aiohttp.TCPConnector(
-            limit=0,  # the deliveries have limits of their own, so that none waits for another
-            resolver=CheckedResolver(policy),
-            socket_factory=SocketGate(policy),
-            ssl=_tls(ca_file),
-            ttl_dns_cache=NAMES_S,
-            keepalive_timeout=IDLE_S,
-        )
-        self._session = aiohttp.ClientSession(
-            connector=connector,
-            cookie_jar=aiohttp.DummyCookieJar(),
-            auto_decompress=False,
-            trust_env=False,
-            skip_auto_headers=("accept", "accept-encoding"),
-        )
+        self._loop = asyncio.get_running_loop()
+        self._resolver = CheckedResolver(policy)
+        self._gate = SocketGate(policy)
+        self._tls = _tls(ca_file)
+        self._kept: dict[_Place, list[HttpConnection]] = {}
+        self._sweeper: asyncio.TimerHandle | None = None
+        self._closed = False
 
-    async def post(self, url: URL, headers: Mapping[str, str], body: bytes, timeout_s: float) -> Answer:
+    async def post(self, target: Target, headers: Mapping[str, str], body: bytes, timeout_s: float) -> Answer:
         """Send a request, and wait up to ``timeout_s`` for its answer. Never raises but when it is cancelled."""
-        answers: list[Answer] = []
+        connection: HttpConnection | None = None
         try:
+            request = _request(target, headers, body)
             async with asyncio.timeout(timeout_s):
-                connected: list[bool] = []
-                made_connection.set(connected)
-                try:
-                    return await self._post(url, headers, body, answers)
-                except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
-                    if connected or answers or isinstance(error, aiohttp.ClientConnectorError):
-                        raise
-                # The connection was an old one, and the receiver had closed it as we wrote: that is no failure yet.
-                return await self._post(url, headers, body, answers)
+                connection = self._take(target)
+                if connection is not None:
+                    try:
+                        return await self._exchange(target, connection, request)
+                    except LostError:
+                        if connection.heard:
+                            raise
+                        # It was an old one, and the receiver had closed it as we wrote: that is no failure yet.
+                connection = await self._connect(target)
+                return await self._exchange(target, connection, request)
         except TimeoutError:
-            answer = Answer(None, f"no answer within {timeout_s:g} s")
-        except (aiohttp.ClientError, OSError, ValueError) as error:
-            answer = Answer(None, _text(error))
-        # Where the status has come, that decides, whatever became of the body.
-        return answers[0] if answers else answer
-
-    async def _post(self, url: URL, headers: Mapping[str, str], body: bytes, answers: list[Answer]) -> Answer:
-        async with self._session.post(
-            url, data=body, headers=headers, allow_redirects=False, timeout=_NO_TIMEOUT
-        ) as response:
-            answer = Answer(response.status, retry_after=response.headers.get("Retry-After"))
-            answers.append(answer)
-            return replace(answer, content=await _beginning(response))
+            # Where the status has come, that decides, whatever became of the body.
+            answer = connection.answer() if connection is not None and connection.heard else None
+            return answer or Answer(None, f"no answer within {timeout_s:g} s")
+        except (OSError, ValueError) as error:
+            return Answer(None, str(error)[:ERROR_MAX])
 
     async def close(self) -> None:
-        """Close all connections."""
-        await self._session.close()
+        """Close all connections that nothing is sent on, and keep no other."""
+        self._closed = True
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        for connections in self._kept.values():
+            for connection in connections:
+                connection.close()
+        self._kept.clear()
+
+    # -- connections -------------------------------------------------------------------------------------------------
+
+    async def _exchange(self, target: Target, connection: HttpConnection, request: bytes) -> Answer:
+        answer = await connection.send(request)
+        if connection.usable:
+            self._keep(target, connection)
+        return answer
+
+    def _take(self, target: Target) -> HttpConnection | None:
+        kept = self._kept.get(_place(target), [])
+        while kept:
+            connection = kept.pop()
+            if connection.usable:
+                return connection
+        return None
+
+    def _keep(self, target: Target, connection: HttpConnection) -> None:
+        if self._closed:
+            connection.close()
+            return
+        self._kept.setdefault(_place(target), []).append(connection)
+        if self._sweeper is None:
+            self._sweeper = self._loop.call_later(IDLE_S / 2, self._sweep)
+
+    def _sweep(self) -> None:
+        """Close what has been idle for long."""
+        until_s = self._loop.time() - IDLE_S
+        for place, connections in list(self._kept.items()):
+            for connection in connections:
+                if connection.used_s <= until_s:
+                    connection.close()
+            connections[:] = [connection for connection in connections if connection.usable]
+            if not connections:
+                del self._kept[place]
+        self._sweeper = self._loop.call_later(IDLE_S / 2, self._sweep) if self._kept else None
+
+    async def _connect(self, target: Target) -> HttpConnection:
+        """
+        Raises:
+            OSError: no connection; says where to, and why, without the URL, which may have a password in its query.
+        """
+        try:
+            places = await self._resolver.resolve(target.host, target.port)
+            connected = await start_connection(
+                places, happy_eyeballs_delay=NEXT_ADDRESS_S, interleave=1, socket_factory=self._gate
+            )
+            _, connection = await self._loop.create_connection(
+                lambda: HttpConnection(self._loop),
+                sock=connected,
+                ssl=self._tls if target.tls else None,
+                server_hostname=target.host if target.tls else None,
+            )
+        except AddressRefusedError:
+            raise
+        except (OSError, ValueError) as error:  # ValueError: a host that can be no name in a certificate
+            raise OSError(f"cannot connect to {target.host}:{target.port}: {error}") from error
+        return connection
 
 
-_NO_TIMEOUT = aiohttp.ClientTimeout(total=None, connect=None, sock_connect=None, sock_read=None)
-"""The one of the whole request is ours: aiohttp rounds long ones up to a second."""
+def _place(target: Target) -> _Place:
+    return target.tls, target.host, target.port
 
 
-async def _beginning(response: aiohttp.ClientResponse) -> bytes:
-    parts: list[bytes] = []
-    size = 0
-    while size < READ_BYTES_MAX:
-        part = await response.content.read(READ_BYTES_MAX - size)
-        if not part:
-            break
-        if size < CONTENT_BYTES_MAX:
-            parts.append(part)
-        size += len(part)
-    else:
-        response.close()
-    return b"".join(parts)[:CONTENT_BYTES_MAX]
+def _request(target: Target, headers: Mapping[str, str], body: bytes) -> bytes:
+    lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
+    if not lines.count("\n") == lines.count("\r") == len(headers):
+        # Who makes the headers lets nothing through that ends a line: this is the last gate.
+        raise ValueError("a header has more than one line")
+    return f"{target.head}{lines}content-length: {len(body)}\r\n\r\n".encode("ascii") + body
 
 
 def _tls(ca_file: str | None) -> ssl.SSLContext:
     context = ssl.create_default_context()
+    context.set_alpn_protocols(["http/1.1"])
     if ca_file is not None:
         try:
             context.load_verify_locations(ca_file)
@@ -114,19 +154,3 @@ def _tls(ca_file: str | None) -> ssl.SSLContext:
                 f"push_ca_file {ca_file}: {error.strerror or error}; allowed: a PEM file of certificates"
             ) from error
     return context
-
-
-def _text(error: BaseException) -> str:
-    """What went wrong; URLs are not in it, which may have a password in their query."""
-    if isinstance(error, aiohttp.ServerDisconnectedError):
-        return "the connection was closed before an answer"
-    if isinstance(error, aiohttp.InvalidURL):
-        return "the URL cannot be used"
-    cause: BaseException = error
-    if isinstance(error, aiohttp.ClientConnectorError):
-        cause = error.os_error
-    if isinstance(cause, AddressRefusedError):
-        return str(cause)
-    if isinstance(error, aiohttp.ClientConnectorError):
-        return f"cannot connect to {error.host}:{error.port}: {cause}"[:ERROR_MAX]
-    return f"{type(error).__name__}: {error}"[:ERROR_MAX]

@@ -20,7 +20,6 @@ from functools import partial
 
 import numpy as np
 import pyarrow as pa
-from yarl import URL
 
 from tarry.api.consuming import ConsumerGroup, Subscription
 from tarry.api.push import PushAttempt, PushSubscription
@@ -31,6 +30,7 @@ from tarry.base.types import Int64s
 from tarry.fronts.common.receive_queue import Received, ReceiveQueue, Waiter
 from tarry.fronts.push.breaker import CircuitBreaker
 from tarry.fronts.push.client import HttpClient
+from tarry.fronts.push.connection import Target
 from tarry.fronts.push.figures import AttemptLog, Figures
 from tarry.fronts.push.rate import TokenBucket
 from tarry.fronts.push.request import Message, RequestMaker, messages_of
@@ -92,7 +92,7 @@ class Delivery:
         self._around = around
         self._figures = figures
         self._loop = around.loop
-        self._url = URL(subscription.url, encoded=True)
+        self._target = Target(subscription.url)
         self._maker = RequestMaker(subscription)
         self._timeout_s = subscription.timeout_ms / 1000
         self._lease_ms = 2 * subscription.timeout_ms + LEASE_SPARE_MS
@@ -248,7 +248,7 @@ class Delivery:
     async def _push(self, message: Message) -> None:
         began_s, at_ms = time.monotonic(), self._around.clock.now_ms()
         headers = self._maker.headers(message, at_ms)
-        answer = await self._around.client.post(self._url, headers, message.body, self._timeout_s)
+        answer = await self._around.client.post(self._target, headers, message.body, self._timeout_s)
         spent_s = time.monotonic() - began_s
         now_ms = self._around.clock.now_ms()
         verdict = verdict_of(answer, now_ms)

@@ -12,8 +12,6 @@ from collections.abc import Coroutine, Iterable
 from concurrent.futures import Executor
 from typing import Any
 
-from yarl import URL
-
 from tarry.api.local import LocalBroker
 from tarry.api.operations import PausePushSubscription
 from tarry.api.push import REASON_MAX, PushAttempt, PushProgress, PushSubscription
@@ -21,6 +19,7 @@ from tarry.base.addresses import AddressPolicy
 from tarry.base.errors import TarryError
 from tarry.fronts.push.breaker import CircuitBreaker
 from tarry.fronts.push.client import HttpClient
+from tarry.fronts.push.connection import Target
 from tarry.fronts.push.delivery import Delivery, Share, Surroundings, attempt_of
 from tarry.fronts.push.figures import AttemptLog, Figures
 from tarry.fronts.push.request import RequestMaker, trial_message
@@ -182,8 +181,8 @@ class SubscriptionPusher:
         now_ms, began_s = self._broker.clock.now_ms(), time.monotonic()
         message = trial_message(subscription.topic, now_ms, next(self._tests))
         headers = RequestMaker(subscription).headers(message, now_ms)
-        url = URL(subscription.url, encoded=True)
-        answer = await self._client.post(url, headers, message.body, subscription.timeout_ms / 1000)
+        target = Target(subscription.url)
+        answer = await self._client.post(target, headers, message.body, subscription.timeout_ms / 1000)
         verdict = verdict_of(answer, self._broker.clock.now_ms())
         spent_s = time.monotonic() - began_s
         attempt = attempt_of(subscription, message, headers["webhook-id"], verdict, answer, now_ms, spent_s)

@@ -7,12 +7,10 @@ address is judged where its socket is made: whatever way it came, a literal in t
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import socket
 import threading
+import time
 from typing import Any
-
-from aiohttp.abc import AbstractResolver, ResolveResult
 
 from tarry.base.addresses import AddressPolicy
 from tarry.base.event_loop import post
@@ -20,63 +18,63 @@ from tarry.base.event_loop import post
 LOOKUPS_MAX = 64
 """Look-ups at a time: each has a thread, for as long as the name servers let it wait."""
 
-made_connection: contextvars.ContextVar[list[bool]] = contextvars.ContextVar("made_connection")
-"""Set for a request: a list that a connection made for it is noted in."""
+NAMES_S = 10.0
+"""How long a name's addresses are kept."""
+
+AddressInfo = tuple[int, int, int, str, tuple[Any, ...]]
+"""A row of ``socket.getaddrinfo``."""
 
 
 class AddressRefusedError(OSError):
     """Nothing may be connected to there."""
 
 
-class CheckedResolver(AbstractResolver):
+class CheckedResolver:
     """Looks names up in threads of their own, so that name servers that do not answer hold up nobody else, nor the
-    end of the process.
+    end of the process. Who asks for the same name at a time waits for one look.
     """
 
     def __init__(self, policy: AddressPolicy) -> None:
         self._policy = policy
         self._under_way = 0
+        self._known: dict[tuple[str, int], tuple[asyncio.Future[list[AddressInfo]], float]] = {}
 
-    async def resolve(
-        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
-    ) -> list[ResolveResult]:
-        """
+    async def resolve(self, host: str, port: int) -> list[AddressInfo]:
+        """The addresses of a name or of a literal that may be connected to.
+
         Raises:
             OSError: it is not known. AddressRefusedError: it has no address that may be connected to.
         """
-        found: list[ResolveResult] = []
-        refusal = ""
-        for kind, _, protocol, _, place in await self._look_up(host, port, family):
-            address = str(place[0])
-            reason = self._policy.refusal(address)
-            if reason is not None:
-                refusal = reason
-                continue
-            found.append(
-                ResolveResult(
-                    hostname=host,
-                    host=address,
-                    port=port,
-                    family=kind,
-                    proto=protocol,
-                    flags=socket.AI_NUMERICHOST | socket.AI_NUMERICSERV,
-                )
-            )
-        if not found:
-            raise AddressRefusedError(refusal or "it has no address")
-        return found
+        now_s = time.monotonic()
+        look, until_s = self._known.get((host, port), (None, 0.0))
+        if look is None or until_s <= now_s:
+            self._known = {place: known for place, known in self._known.items() if known[1] > now_s}
+            look = asyncio.ensure_future(self._look_up(host, port))
+            self._known[host, port] = look, now_s + NAMES_S
+            look.add_done_callback(lambda look: self._forget_failure((host, port), look))
+        # Who gives up waiting does not end it for the others.
+        return self._allowed(await asyncio.shield(look))
 
-    async def close(self) -> None:
-        pass
+    def _forget_failure(self, place: tuple[str, int], look: asyncio.Future[list[AddressInfo]]) -> None:
+        failed = look.cancelled() or look.exception() is not None
+        if failed and self._known.get(place, (None, 0.0))[0] is look:
+            del self._known[place]
 
-    async def _look_up(self, host: str, port: int, family: socket.AddressFamily) -> list[Any]:
+    def _allowed(self, places: list[AddressInfo]) -> list[AddressInfo]:
+        refusals = [self._policy.refusal(str(place[4][0])) for place in places]
+        allowed = [place for place, refusal in zip(places, refusals, strict=True) if refusal is None]
+        if not allowed:
+            raise AddressRefusedError(next((r for r in reversed(refusals) if r is not None), "it has no address"))
+        return allowed
+
+    async def _look_up(self, host: str, port: int) -> list[AddressInfo]:
         if self._under_way >= LOOKUPS_MAX:
             raise OSError(f"{LOOKUPS_MAX} names are being looked up already")
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[list[Any]] = loop.create_future()
+        future: asyncio.Future[list[AddressInfo]] = loop.create_future()
         self._under_way += 1
 
-        def done(result: list[Any] | OSError) -> None:
+        def done(result: list[AddressInfo] | OSError) -> None:
             self._under_way -= 1
             if future.done():
                 return
@@ -86,9 +84,9 @@ class CheckedResolver(AbstractResolver):
                 future.set_result(result)
 
         def look_up() -> None:
-            result: list[Any] | OSError
+            result: list[AddressInfo] | OSError
             try:
-                result = socket.getaddrinfo(host, port, family=family, type=socket.SOCK_STREAM)
+                result = [*socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
             except OSError as error:
                 result = error
             except UnicodeError as error:
@@ -114,8 +112,6 @@ class SocketGate:
         refusal = self._policy.refusal(str(address[0])) or self._policy.port_refusal(address[1])
         if refusal is not None:
             raise AddressRefusedError(refusal)
-        if (noted := made_connection.get(None)) is not None:
-            noted.append(True)
         connection = socket.socket(family, kind, protocol)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return connection

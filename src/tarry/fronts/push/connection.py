@@ -1,0 +1,168 @@
+"""One connection to a receiver: HTTP/1.1, one request at a time, answers read by httptools' parser (llhttp).
+
+The status is what counts. Of a body only the beginning is read, and where it is longer, has an end that is not known,
+or where anything comes that was not asked for, the connection is not used again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import cast
+from urllib.parse import urlsplit
+
+import httptools
+
+from tarry.fronts.push.verdict import Answer
+
+CONTENT_BYTES_MAX = 2048
+"""So much of an answer's body is kept."""
+READ_BYTES_MAX = 64 << 10
+"""So much of an answer is read, for the sake of the connection; where it is longer, the connection is closed."""
+HEAD_BYTES_MAX = 64 << 10
+"""An answer's headers may be no longer, together."""
+SWITCHING_PROTOCOLS = 101
+_LINE_BYTES = 4
+"""Of a header, beside its name and its value."""
+
+
+class LostError(ConnectionError):
+    """There is no answer; the connection is closed."""
+
+
+class Target:
+    """Where requests go: what of them is the same each time."""
+
+    def __init__(self, url: str) -> None:
+        """``url`` as :func:`tarry.api.push.check_url` lets it through."""
+        parts = urlsplit(url)
+        self.tls = parts.scheme == "https"
+        self.host = parts.hostname or ""
+        self.port = parts.port or (443 if self.tls else 80)
+        path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        self.head = f"POST {path} HTTP/1.1\r\nhost: {parts.netloc}\r\n"
+
+
+class HttpConnection(asyncio.Protocol):
+    """On the loop's thread. Closed for good once :attr:`usable` is false."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.usable = True
+        """Whether another request may be sent, when there is none on its way."""
+        self.used_s = 0.0
+        """When the last answer came, as the loop's time."""
+        self.heard = False
+        """Whether anything of an answer to the last request has come."""
+        self._loop = loop
+        self._transport: asyncio.Transport | None = None
+        self._parser = httptools.HttpResponseParser(self)
+        self._waiter: asyncio.Future[Answer] | None = None
+        self._begin()
+
+    def _begin(self) -> None:
+        self.heard = False
+        self._status = 0
+        self._complete = self._lasts = False
+        self._bytes = self._head_bytes = 0
+        self._content = b""
+        self._retry_after: str | None = None
+
+    async def send(self, request: bytes) -> Answer:
+        """Send a request, and wait for its answer. The connection is closed where the waiting is cancelled.
+
+        Raises:
+            LostError: there is none; says why.
+        """
+        self._begin()
+        waiter: asyncio.Future[Answer] = self._loop.create_future()
+        self._waiter = waiter
+        assert self._transport is not None
+        self._transport.write(request)
+        try:
+            return await waiter
+        except asyncio.CancelledError:
+            self.close()
+            raise
+        finally:
+            self._waiter = None
+
+    def answer(self) -> Answer | None:
+        """What has come so far, once the status has."""
+        return Answer(self._status, None, self._content, self._retry_after) if self._status else None
+
+    def close(self) -> None:
+        """At once, whatever is on its way."""
+        self.usable = False
+        if self._transport is not None:
+            self._transport.abort()
+
+    # -- asyncio.Protocol --------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        if self._waiter is None or self._waiter.done():
+            self.close()  # nobody has asked
+            return
+        self.heard = True
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            self._end("the answer switches to another protocol")
+        except httptools.HttpParserError as error:
+            self._end(f"the answer is no HTTP: {error}")
+        else:
+            # All that has come: the parser keeps a header, and a trailer, until its end.
+            self._bytes += len(data)
+            if not self._status and self._bytes > HEAD_BYTES_MAX:
+                self._end(f"the answer has more than {HEAD_BYTES_MAX} bytes of headers")
+            elif self._complete:
+                self._end("", keep=self._lasts and self.usable)
+            elif self._bytes >= READ_BYTES_MAX:
+                self._end("")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end("the connection was closed before an answer" if exc is None else f"{type(exc).__name__}: {exc}")
+
+    # -- httptools ---------------------------------------------------------------------------------------------------
+
+    def on_message_begin(self) -> None:
+        if self._complete:
+            self.usable = False  # a second answer to one request
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._head_bytes += len(name) + len(value) + _LINE_BYTES
+        if name.lower() == b"retry-after" and not self._complete:
+            self._retry_after = value.decode("latin-1")
+
+    def on_headers_complete(self) -> None:
+        status = self._parser.get_status_code()
+        if self._complete:
+            return
+        if status < 200 and status != SWITCHING_PROTOCOLS:  # only on the way to an answer
+            self._retry_after = None
+        elif self._head_bytes <= HEAD_BYTES_MAX:
+            self._status = status
+
+    def on_body(self, body: bytes) -> None:
+        if not self._complete:
+            self._content += body[: CONTENT_BYTES_MAX - len(self._content)]
+
+    def on_message_complete(self) -> None:
+        if self._status and not self._complete:
+            self._complete = True
+            self._lasts = self._parser.should_keep_alive()  # it is known only now
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _end(self, error: str, *, keep: bool = False) -> None:
+        """Answer who waits: with the status, where that has come, whatever became of the rest."""
+        if not keep:
+            self.close()
+        self.used_s = self._loop.time()
+        if self._waiter is None or self._waiter.done():
+            return
+        if (answer := self.answer()) is not None:
+            self._waiter.set_result(answer)
+        else:
+            self._waiter.set_exception(LostError(error))
