@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from tarry.base.errors import ClosedError, InvalidArgumentError, InvalidMessageError, TarryError
 
@@ -48,6 +48,16 @@ Refuse = Callable[[list[E], TarryError], None]
 """Tells the callers of some entries that these were not accepted, or may not have been. Never raises."""
 
 
+class Pacing(Protocol):
+    """Holds back what waits for a moment; see :class:`tarry.api.pacing.Pace`."""
+
+    def on_added(self, *, urgent: bool) -> None: ...
+
+    def hold_s(self, rows: int) -> float: ...
+
+    def on_sent(self) -> None: ...
+
+
 class Coalescer(Generic[E]):
     """Entries of many callers on their way, in the order in which they were added, but for what goes again. Any thread.
 
@@ -66,6 +76,7 @@ class Coalescer(Generic[E]):
         rows_beside_min: int = 1,
         size_of: Callable[[E], int] | None = None,
         bytes_max: int = 0,
+        pace: Pacing | None = None,
     ) -> None:
         """
         Args:
@@ -73,6 +84,7 @@ class Coalescer(Generic[E]):
             rows_max: how many entries a batch has at most.
             rows_beside_min: how many entries there must be for a batch to go while another one waits for its answer.
             size_of, bytes_max: the bytes of an entry, and after how many a batch ends; without them it ends by rows.
+            pace: holds entries back; then the owner pumps again after :meth:`hold_s`.
         """
         self._send = send
         self._refuse = refuse
@@ -81,6 +93,7 @@ class Coalescer(Generic[E]):
         self._rows_beside_min = rows_beside_min
         self._size_of = size_of
         self._bytes_max = bytes_max
+        self._pace = pace
         self._waiting: deque[E] = deque()
         self._again: deque[Batch[E]] = deque()
         self._sending = threading.Lock()
@@ -92,8 +105,8 @@ class Coalescer(Generic[E]):
         self._closed_why: str | None = None
         self._closed = False
 
-    def add(self, entry: E) -> None:
-        """Queue an entry; :meth:`pump` sends it.
+    def add(self, entry: E, *, urgent: bool = False) -> None:
+        """Queue an entry; :meth:`pump` sends it. An ``urgent`` one is not held back.
 
         Raises:
             ClosedError: after :meth:`close`.
@@ -101,6 +114,13 @@ class Coalescer(Generic[E]):
         if self._closed_why is not None:
             raise ClosedError(self._closed_why)
         self._waiting.append(entry)
+        if self._pace is not None:
+            self._pace.on_added(urgent=urgent)
+
+    def hold_s(self) -> float:
+        """For how many seconds what waits is still held back."""
+        rows = len(self._waiting)
+        return 0.0 if self._pace is None or not rows else self._pace.hold_s(rows)
 
     @property
     def is_ready(self) -> bool:
@@ -108,7 +128,9 @@ class Coalescer(Generic[E]):
         in_flight = self._in_flight
         if in_flight >= self._batches_max:
             return False
-        return bool(self._again) or len(self._waiting) >= (self._rows_beside_min if in_flight else 1)
+        if self._again:
+            return True
+        return len(self._waiting) >= (self._rows_beside_min if in_flight else 1) and not self.hold_s()
 
     def is_light(self, rows_max: int, bytes_max: int) -> bool:
         """Whether nothing is on its way, and what waits is no more than this."""
@@ -187,6 +209,8 @@ class Coalescer(Generic[E]):
             return None
         batch = self._take()
         if batch is not None:
+            if self._pace is not None:
+                self._pace.on_sent()
             with self._counting:
                 self._in_flight += 1
         return batch

@@ -14,6 +14,7 @@ import gc
 import os
 import sys
 import threading
+import time
 from typing import Final, Protocol
 
 SWITCH_S = 0.0005
@@ -26,6 +27,13 @@ GC_THRESHOLDS = (50_000, 20, 50)
 without cycles: so it may look seldom. Measured: a full look at what `tarry serve` imports takes 13 ms, in which no
 other thread runs, and next to nothing once that is left out.
 """
+YOUNG_S = 0.1
+"""How often the collector looks at what is new. By itself it does so once far more objects were made than let go: where
+as many go as come, as from a full cache, hardly ever, and then it looks at all that have come meanwhile: measured, for
+20 to 70 ms, in which no other thread runs. Ten times a second, it takes 3 ms each time at the most.
+"""
+OLD_S = 600.0
+"""How often it looks at all."""
 
 
 class Placement(Protocol):
@@ -93,3 +101,16 @@ def settle_memory() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
+
+
+def collect_often() -> None:
+    """Have a thread collect garbage a little at a time: :data:`YOUNG_S`. Not in a process that forks."""
+    threading.Thread(target=_collect, name="tarry-collect", daemon=True).start()
+
+
+def _collect() -> None:
+    while True:
+        for _ in range(int(OLD_S / YOUNG_S)):
+            time.sleep(YOUNG_S)
+            gc.collect(0)
+        gc.collect()

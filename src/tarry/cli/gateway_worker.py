@@ -22,7 +22,7 @@ from tarry.base.descriptors import ConnectionLimits, raise_limit
 from tarry.base.errors import TarryError, UnavailableError
 from tarry.base.logs import log_to_stderr
 from tarry.base.memory import Trimmer, resident_bytes
-from tarry.base.placement import ANY_CORE, settle_memory, shorten_turns
+from tarry.base.placement import ANY_CORE, collect_often, settle_memory, shorten_turns
 from tarry.base.stop_signals import StopSignals
 from tarry.cli.exits import ExitCode, exit_code
 from tarry.cli.umask import UMASK
@@ -83,6 +83,7 @@ def _serve(settings: Settings, connections: ConnectionLimits, stop: StopSignals)
     shared = SharedPort(socket.socket(fileno=start.listening), lambda: broker.connect(lambda: lost.append(True)))
     front = RocketMQFront(broker, settings.address, ANY_CORE, connections, shared)
     settle_memory()
+    collect_often()
     sys.stdout.write("serving\n")
     sys.stdout.flush()
     log.info("%s serves %s for the broker at %s", start.name, settings.address, settings.broker)

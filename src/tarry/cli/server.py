@@ -15,7 +15,7 @@ from tarry.base.endpoint import parse_address, socket_path
 from tarry.base.errors import CorruptError, FatalError, InvalidArgumentError, TarryError, UnavailableError
 from tarry.base.logs import log_to_stderr
 from tarry.base.memory import Trimmer
-from tarry.base.placement import ANY_CORE, Placement, SharedCore, settle_memory, shorten_turns
+from tarry.base.placement import ANY_CORE, Placement, SharedCore, collect_often, settle_memory, shorten_turns
 from tarry.base.stop_signals import StopSignals
 from tarry.base.version import VERSION
 from tarry.cli import front_modules, output
@@ -106,6 +106,7 @@ def _serve(config: Config, files_max: int, stop: StopSignals, stack: ExitStack) 
     output.line(f"tarry {VERSION} serving {', '.join(fronts)}, data {config.data}")
     supervisor = _start_pipeline(broker, config, address, stack)
     settle_memory()
+    collect_often()
     _wait(broker, supervisor, stop)
 
 

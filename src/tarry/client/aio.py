@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -21,10 +22,10 @@ from contextlib import suppress
 from typing import Any, TypeVar, Unpack
 
 from tarry.api.calls import AsyncCalls
-from tarry.api.coalescing import EndOfTurn
 from tarry.api.operation import Operation
+from tarry.api.pacing import SOON_MS, Pace, PacedTurns
 from tarry.api.receipt import Accepted, Receipt
-from tarry.api.schedule import Row
+from tarry.api.schedule import DUE_MS, Row
 from tarry.base.errors import ClosedError, TarryError
 from tarry.base.message import Message
 from tarry.client.aio_consumer import AsyncConsumer
@@ -137,16 +138,19 @@ class _Sender:
     def __init__(self, address: str) -> None:
         self.loop = asyncio.get_running_loop()
         self._connection = Connection(address)
-        self._producer: Producer[asyncio.Future[Receipt]] = Producer(self._connection, self._resolve)
+        self._producer: Producer[asyncio.Future[Receipt]] = Producer(self._connection, self._resolve, Pace())
         self._wake = threading.Event()
-        self._end_of_turn = EndOfTurn(self.loop, self._pump)
+        self._turns = PacedTurns(self.loop, self._producer.coalescer, self._pump)
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="tarry-aio-send", daemon=True)
         self._thread.start()
 
     def add(self, row: Any, future: asyncio.Future[Receipt]) -> None:
-        self._producer.add(row, future)
-        self._end_of_turn.plan()
+        due_ms = row[DUE_MS]
+        # A relative delay begins when the broker has it.
+        urgent = due_ms is None or due_ms < time.time() * 1000 + SOON_MS
+        self._producer.add(row, future, urgent=urgent)
+        self._turns.plan()
 
     def close(self) -> None:
         self._producer.close()
@@ -171,7 +175,12 @@ class _Sender:
 
     def _resolve(self, answers: list[tuple[asyncio.Future[Receipt], Receipt | TarryError]]) -> None:
         with suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            self.loop.call_soon_threadsafe(_resolve, answers)
+            self.loop.call_soon_threadsafe(self._set_results, answers)
+
+    def _set_results(self, answers: list[tuple[asyncio.Future[Receipt], Receipt | TarryError]]) -> None:
+        _resolve(answers)
+        # What waits may be held back by a batch that the answer's thread has sent.
+        self._turns.plan()
 
 
 def _resolve(answers: list[tuple[asyncio.Future[Receipt], Receipt | TarryError]]) -> None:

@@ -15,7 +15,7 @@ from typing import Generic, TypeVar
 import pyarrow as pa
 import pyarrow.flight as fl
 
-from tarry.api.coalescing import Batch, Coalescer, copy_of
+from tarry.api.coalescing import Batch, Coalescer, Pacing, copy_of
 from tarry.api.receipt import Receipt, id_of, placed_receipt
 from tarry.api.schedule import BODY, COLUMNS, DUE_MS, ID, Row, to_batch
 from tarry.api.wire import SCHEDULE_PATH, AcceptedAnswer, Goodbye, PlacedAnswer, as_bytes, decode_answer
@@ -40,40 +40,40 @@ Resolve = Callable[[list[tuple[W, Receipt | TarryError]]], None]
 class Producer(Generic[W]):
     """``resolve`` gets, in any thread, what became of each waiter's row. Any thread."""
 
-    def __init__(self, connection: Connection, resolve: Resolve[W]) -> None:
+    def __init__(self, connection: Connection, resolve: Resolve[W], pace: Pacing | None = None) -> None:
         self._connection = connection
         self._resolve = resolve
-        self._coalescer: Coalescer[Entry[W]] = Coalescer(
-            self._send, self._refuse, size_of=lambda entry: len(entry[0][BODY]), bytes_max=BYTES_MAX
+        self.coalescer: Coalescer[Entry[W]] = Coalescer(
+            self._send, self._refuse, size_of=lambda entry: len(entry[0][BODY]), bytes_max=BYTES_MAX, pace=pace
         )
-        self.pump = self._coalescer.pump
+        self.pump = self.coalescer.pump
         """Send what waits, as far as there is room."""
         self._streams: dict[tuple[str, ...], _Stream[W]] = {}
         """By their columns. Added to by who sends, one thread at a time."""
 
-    def add(self, row: Row, waiter: W) -> None:
+    def add(self, row: Row, waiter: W, *, urgent: bool = False) -> None:
         """Queue a row; :attr:`pump` sends it.
 
         Raises:
             ClosedError: after :meth:`close`.
         """
-        self._coalescer.add((row, waiter))
+        self.coalescer.add((row, waiter), urgent=urgent)
 
     @property
     def is_ready(self) -> bool:
         """Whether :attr:`pump` would send now. When not, the next answer does."""
-        return self._coalescer.is_ready
+        return self.coalescer.is_ready
 
     @property
     def is_quick(self) -> bool:
         """Whether :attr:`pump` would neither connect nor wait for the network: nothing is under way, and what it sends
         is small.
         """
-        return bool(self._streams) and self._coalescer.is_light(QUICK_ROWS, QUICK_BYTES)
+        return bool(self._streams) and self.coalescer.is_light(QUICK_ROWS, QUICK_BYTES)
 
     def close(self) -> None:
         """Wait for the answers under way, for some seconds; who has none by then gets an error."""
-        self._coalescer.close("the client is closed", CLOSE_S)
+        self.coalescer.close("the client is closed", CLOSE_S)
         streams = list(self._streams.values())
         self._streams.clear()
         for stream in streams:
@@ -119,17 +119,17 @@ class Producer(Generic[W]):
         """Tell the callers of a batch its answer, which has come."""
         rows = len(batch.entries)
         if isinstance(answer, TarryError):
-            self._coalescer.on_refused(batch, answer)
+            self.coalescer.on_refused(batch, answer)
         elif answer.rows != rows:
             self.on_lost(batch, TarryError(f"the broker answered {answer.rows} rows to a batch of {rows}"))
         else:
             self._resolve(_receipts(batch.entries, answer))
-            self._coalescer.on_accepted(batch)
+            self.coalescer.on_accepted(batch)
         self.pump()
 
     def on_lost(self, batch: Batch[Entry[W]], why: TarryError) -> None:
         """Tell the callers of a batch that its answer will not come, or cannot be read: it may have been accepted."""
-        self._coalescer.on_failed(batch, why)
+        self.coalescer.on_failed(batch, why)
         self.pump()
 
     def on_end(self, stream: _Stream[W]) -> None:

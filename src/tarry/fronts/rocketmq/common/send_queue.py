@@ -14,8 +14,9 @@ from typing import Protocol
 import pyarrow as pa
 
 from tarry.api.admission import assembled
-from tarry.api.coalescing import Batch, Coalescer, EndOfTurn
+from tarry.api.coalescing import Batch, Coalescer
 from tarry.api.local import LocalBroker
+from tarry.api.pacing import SOON_MS, Pace, PacedTurns
 from tarry.api.receipt import Accepted
 from tarry.base.errors import TarryError
 from tarry.base.event_loop import post
@@ -53,23 +54,28 @@ class SendQueue:
 
     def __init__(self, broker: LocalBroker, loop: asyncio.AbstractEventLoop, half_messages: HalfMessages) -> None:
         self._loop = loop
+        self._clock = broker.clock
         self._messages = self._coalescer(
-            lambda drafts, on_result: broker.submit_checked(rows_of(drafts, broker.clock.now_ms()), on_result)
+            lambda drafts, on_result: broker.submit_checked(rows_of(drafts, broker.clock.now_ms()), on_result), Pace()
         )
         self._halves = self._coalescer(lambda drafts, on_result: broker.submit(half_messages.rows(drafts), on_result))
-        self._end_of_turn = EndOfTurn(loop, self._pump)
+        self._turns = PacedTurns(loop, self._messages, self._pump)
 
     def add(self, drafts: Sequence[Draft], request: SendRequest) -> None:
         """Send these with the next batch; ``request`` has the answers later, never before this returns."""
+        soon_ms = self._clock.now_ms() + SOON_MS
         for place, draft in enumerate(drafts):
-            (self._halves if draft.half else self._messages).add((draft, request, place))
-        self._end_of_turn.plan()
+            urgent = draft.due_ms < soon_ms
+            (self._halves if draft.half else self._messages).add((draft, request, place), urgent=urgent)
+        self._turns.plan()
 
     def _pump(self) -> None:
         self._messages.pump()
         self._halves.pump()
 
-    def _coalescer(self, submit: Callable[[list[Draft], OnAccepted], None]) -> Coalescer[Entry]:
+    def _coalescer(
+        self, submit: Callable[[list[Draft], OnAccepted], None], pace: Pace | None = None
+    ) -> Coalescer[Entry]:
         """What gathers messages of one kind, and gives each batch of them to ``submit``."""
 
         def send(batch: Batch[Entry]) -> None:
@@ -78,7 +84,7 @@ class SendQueue:
 
             submit([draft for draft, _, _ in batch.entries], on_result)
 
-        coalescer: Coalescer[Entry] = Coalescer(send, _refuse, rows_beside_min=ROWS_BESIDE_MIN)
+        coalescer: Coalescer[Entry] = Coalescer(send, _refuse, rows_beside_min=ROWS_BESIDE_MIN, pace=pace)
         return coalescer
 
     def _on_result(self, coalescer: Coalescer[Entry], batch: Batch[Entry], result: Accepted | TarryError) -> None:
@@ -87,8 +93,7 @@ class SendQueue:
         else:
             coalescer.on_accepted(batch)
             _accept(batch.entries, result)
-        if coalescer.is_ready:
-            self._end_of_turn.plan()
+        self._turns.plan()
 
 
 def _accept(entries: list[Entry], result: Accepted) -> None:
