@@ -147,6 +147,20 @@ def test_of_those_who_stop_waiting_it_is_noticed() -> None:
     assert sum(at_s > loop.now_s - 11 for at_s in sender.sent_s) < 20_000 / 6
 
 
+@pytest.mark.parametrize("look", range(6))
+def test_what_is_not_held_back_any_more_from_one_look_to_the_next_goes(look: int) -> None:
+    """Between what finds it held back and what plans when it goes, the time for which it is may run out."""
+    ticks: list[float] = []
+    sender = Sender(Loop(ticks.pop() if ticks else 0.0 for _ in count()))
+    stream(sender, per_s=2000, seconds=1)
+    sender.add(2000)
+    sender.loop.run(sender.loop.now_s + 2 * ROUND_S)  # its answer would take along what waits
+    sender.add(2001)
+    ticks.extend([HOLD_S, *[0.0] * look])
+    sender.loop.run(sender.loop.now_s + 1)
+    assert sender.batches[-1][-1] == 2001, "it waits, and nobody comes for it"
+
+
 @given(
     data=st.data(),
     added_ms=st.lists(st.floats(0, 3), min_size=1, max_size=60),
