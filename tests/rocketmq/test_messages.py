@@ -80,7 +80,8 @@ def test_a_due_time_between_two_milliseconds_is_rounded_up(rpc: Rpc, place: Plac
         ({"DELAY": "999"}, 7_200_000),
         ({"DELAY": "0", "TIMER_DELAY_SEC": "2", "TIMER_DELAY_MS": "1"}, 2000),
         ({"TIMER_DELAY_MS": "700", "TIMER_DELIVER_MS": "1"}, 700),
-        ({"TIMER_DELIVER_MS": "{now+900}"}, 900),
+        ({"TIMER_DELIVER_MS": "{now+900}", "__STARTDELIVERTIME": "1"}, 900),
+        ({"__STARTDELIVERTIME": "{now+900}"}, 900),
     ],
 )
 def test_delays_as_properties_in_the_originals_order(

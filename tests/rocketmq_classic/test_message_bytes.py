@@ -30,18 +30,23 @@ PLAIN = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_
 PROPERTIES = st.dictionaries(PLAIN, PLAIN, max_size=4)
 TOPIC = st.text("abc%-_/", min_size=1, max_size=127)
 OFFSET = st.integers(0, (1 << 40) - 1)
+EXACT_IN_JAVASCRIPT = (1 << 53) - 1
 
 
-@given(TOPIC, OFFSET, st.binary(max_size=50), PROPERTIES, INT, st.sampled_from(["1.2.3.4:5", "[::1]:5", "", "x"]))
+@given(
+    TOPIC, OFFSET, st.binary(max_size=50), PROPERTIES, INT, st.sampled_from(["1.2.3.4:5", "[::1]:5", "", "x"]),
+    st.integers(1, 1 << 32),
+)  # fmt: skip
 def test_a_message_is_read_as_it_was_written(
-    topic: str, offset: int, body: bytes, properties: dict[str, str], flag: int, host: str
+    topic: str, offset: int, body: bytes, properties: dict[str, str], flag: int, host: str, behind: int
 ) -> None:
     message = StoredMessage(topic, offset, body, properties, flag, 8, 11, host, 12, 3, 2)
     [read] = messages_of(encode_message(message, HOST))
     assert (read["topic"], read["offset"], read["body"], read["flag"]) == (topic, offset, body, flag)
     assert (read["properties"], read["born_ms"], read["stored_ms"], read["times"]) == (properties, 11, 12, 3)
     assert read["queue"] == 2
-    assert queue_offset(topic, read["physical"]) == offset
+    assert queue_offset(topic, read["physical"], offset + behind) == offset
+    assert 0 <= read["physical"] <= EXACT_IN_JAVASCRIPT
 
 
 def test_a_message_is_byte_exact() -> None:
@@ -50,7 +55,7 @@ def test_a_message_is_byte_exact() -> None:
         b"\x0a\0\0\x01" + struct.pack(">i", 80) + struct.pack(">q", 3) + b"\x7f\0\0\x01" + struct.pack(">i", 10911)
         + struct.pack(">iqi", 4, 0, 2) + b"hi" + b"\x01T" + b"\0\x04" + b"a\x01b\x02"
     )  # fmt: skip
-    physical = (zlib.crc32(b"T") & 0x7FFFFF) << 40 | 5
+    physical = (zlib.crc32(b"T") & 0x1FFFFF) << 32 | 5
     front = struct.pack(
         ">iIiiiqqiq", 48 + len(rest), 0xDAA320A7, zlib.crc32(b"hi") & 0x7FFFFFFF, 0, 1, 5, physical, 0, 2
     )
@@ -75,8 +80,13 @@ def test_properties_that_the_format_cannot_hold_are_left_out() -> None:
 
 
 def test_an_offset_of_another_topic_is_told_apart() -> None:
-    assert queue_offset("other", physical_offset("topic", 7)) is None
-    assert queue_offset("topic", -1) is None
+    assert queue_offset("other", physical_offset("topic", 7), 9) is None
+    assert queue_offset("topic", -1, 9) is None
+
+
+def test_an_offset_that_the_queue_has_not_reached_is_none() -> None:
+    assert queue_offset("topic", physical_offset("topic", 7), 7) is None
+    assert queue_offset("topic", physical_offset("topic", 7), 8) == 7
 
 
 def test_an_offset_id_is_address_and_place() -> None:

@@ -74,9 +74,10 @@ def test_delays_are_kept_and_in_order(place: Place, client: Remoting) -> None:
     client.send("orders", b"level", DELAY="1")
     client.send("orders", b"ms", TIMER_DELAY_MS="700")
     client.send("orders", b"at", TIMER_DELIVER_MS=str(now_ms + 400))
+    client.send("orders", b"start", __STARTDELIVERTIME=str(now_ms + 550))
     client.send("orders", b"level 0", DELAY="0")
-    messages = client.pull_until(4, "orders", "g")
-    assert [m["body"] for m in messages] == [b"level 0", b"at", b"ms", b"level"]
+    messages = client.pull_until(5, "orders", "g")
+    assert [m["body"] for m in messages] == [b"level 0", b"at", b"start", b"ms", b"level"]
     assert all("DELAY" not in m["properties"] and "TIMER_DELAY_MS" not in m["properties"] for m in messages)
 
 

@@ -91,6 +91,7 @@ LANGUAGES: dict[str, Callable[[Path], list[str]]] = {
     "go": _go,
     "rust": _rust,
     "classic-go": _go,
+    "classic-node": _node,
     "classic-java": _classic_java("classic.Main"),
     "classic-java-4.9": _classic_java("classic.Main", "-Drocketmq.version=4.9.8"),
     "classic-admin": _classic_java("admin.Main", "-Drocketmq.version=5.3.3"),

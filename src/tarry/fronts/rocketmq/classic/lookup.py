@@ -101,7 +101,7 @@ class Lookup:
             for name, (first, end) in queues.items():
                 if place < 0:
                     rows = self._look(name, first, end, _with_seq(place - NUMBER_BASE))
-                elif (offset := queue_offset(name, place)) is not None and first <= offset < end:
+                elif (offset := queue_offset(name, place, end)) is not None and first <= offset:
                     rows = self._broker.call(ReadQueue(name, offset, offset + 1))
                 else:
                     continue

@@ -49,9 +49,9 @@ COMMITTED, _BORN_V6, _STORED_V6 = 8, 1 << 4, 1 << 5
 _FRONT = struct.Struct(">iiiiiqqiq")
 _LONG, _WHOLE = struct.Struct(">q"), struct.Struct(">i")
 _TRIES = struct.Struct(">iqi")
-_OFFSET_BITS = 40
+_OFFSET_BITS = 32
 _OFFSET_MASK = (1 << _OFFSET_BITS) - 1
-_TOPIC_MASK = (1 << 23) - 1
+_TOPIC_MASK = (1 << 21) - 1
 _FIXED_BYTES = _FRONT.size + _LONG.size + _TRIES.size + 2
 _COLUMNS = ("seq", "due_ms", "id", "tag", "properties", "body", "born_ms", "offset")
 _IN_COLUMNS = frozenset({BORN_HOST, BORN_TIMESTAMP, FLAG, NUMBER, QUEUE, RECONSUME_TIMES})
@@ -268,17 +268,22 @@ def address_bytes(host_port: str) -> bytes:
 
 
 def physical_offset(topic: str, offset: int) -> int:
-    """A number that tells where a message is: 23 bits of the topic's CRC-32, and 40 of the offset in its queue. Clients
-    give it back with the topic's name, or to be looked for in all topics.
+    """A number that tells where a message is: 21 bits of the topic's CRC-32, and 32 of the offset in its queue. Clients
+    give it back with the topic's name, or to be looked for in all topics; and as JSON's numbers, which are no more than
+    53 bits to a client in JavaScript.
     """
     return _topic_mark(topic) << _OFFSET_BITS | offset & _OFFSET_MASK
 
 
-def queue_offset(topic: str, physical: int) -> int | None:
-    """Where in a topic's queue :func:`physical_offset` means; None: it is of another topic."""
+def queue_offset(topic: str, physical: int, end: int) -> int | None:
+    """Where in a topic's queue, which ends at ``end``, :func:`physical_offset` means: the last offset with these bits,
+    as none has 2³² messages at a time. None: it is of another topic, or there is none.
+    """
     if physical < 0 or physical >> _OFFSET_BITS != _topic_mark(topic):
         return None
-    return physical & _OFFSET_MASK
+    low = physical & _OFFSET_MASK
+    offset = (end - 1 - low >> _OFFSET_BITS << _OFFSET_BITS) + low
+    return None if offset < 0 else offset
 
 
 @lru_cache(maxsize=4096)

@@ -18,8 +18,7 @@ from tarry.fronts.rocketmq.classic.codes import RequestRefused, ResponseCode, co
 from tarry.fronts.rocketmq.classic.connection import Answer, Request
 from tarry.fronts.rocketmq.classic.dead_queues import DeadQueues
 from tarry.fronts.rocketmq.classic.giving_up import DeadLetterWriter, Tried
-from tarry.fronts.rocketmq.classic.message_bytes import queue_offset
-from tarry.fronts.rocketmq.classic.rows import find_row
+from tarry.fronts.rocketmq.classic.rows import find_row_at
 from tarry.fronts.rocketmq.classic.sending import RETRIES
 from tarry.fronts.rocketmq.common.dead_letters import is_alias
 from tarry.fronts.rocketmq.common.draft import Draft, Rules
@@ -82,8 +81,7 @@ class Retrier:
     def _find(self, topics: list[str], physical: int) -> tuple[str, dict[str, Any]]:
         """In a thread: the message at a physical offset, and its topic."""
         for topic in filter(None, topics):
-            offset = queue_offset(topic, physical)
-            if offset is not None and (row := find_row(self._broker, topic, offset)) is not None:
+            if (row := find_row_at(self._broker, topic, physical)) is not None:
                 return topic, row
         raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"there is no message at physical offset {physical}")
 

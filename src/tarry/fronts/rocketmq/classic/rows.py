@@ -6,6 +6,7 @@ from typing import Any
 
 from tarry.api.local import LocalBroker
 from tarry.api.operations import GetQueues, ReadQueue
+from tarry.fronts.rocketmq.classic.message_bytes import queue_offset
 
 
 def find_row(broker: LocalBroker, topic: str, offset: int) -> dict[str, Any] | None:
@@ -13,7 +14,16 @@ def find_row(broker: LocalBroker, topic: str, offset: int) -> dict[str, Any] | N
     disk.
     """
     first, end = broker.call(GetQueues([topic]))[topic]
-    if not first <= offset < end:
-        return None
+    return _read(broker, topic, offset) if first <= offset < end else None
+
+
+def find_row_at(broker: LocalBroker, topic: str, physical: int) -> dict[str, Any] | None:
+    """As :func:`find_row`, the message at a physical offset; None also where that is of another topic."""
+    first, end = broker.call(GetQueues([topic]))[topic]
+    offset = queue_offset(topic, physical, end)
+    return None if offset is None or offset < first else _read(broker, topic, offset)
+
+
+def _read(broker: LocalBroker, topic: str, offset: int) -> dict[str, Any] | None:
     rows = [row for batch in broker.call(ReadQueue(topic, offset, offset + 1)) for row in batch.to_pylist()]
     return rows[0] if rows else None

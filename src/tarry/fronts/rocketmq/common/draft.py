@@ -21,7 +21,7 @@ from tarry.base.config import Config
 from tarry.base.delay import DelayLevel, check_due, due_after, due_from_delay, parse_levels
 from tarry.base.errors import DelayTooLongError, InvalidArgumentError
 from tarry.base.message import RESERVED
-from tarry.fronts.rocketmq.common.properties import DELAYS, RESERVED_NAMES
+from tarry.fronts.rocketmq.common.properties import DELAYS, DELIVER_MS, RESERVED_NAMES, START_DELIVER
 from tarry.fronts.rocketmq.common.refusal import Code, Refusal
 
 PROPERTIES_MAX = 128
@@ -153,7 +153,7 @@ def due_ms_of(user: Mapping[str, str], timestamp_ms: int | None, clock: Clock, r
 def _moment(name: str, user: Mapping[str, str], now_ms: int, start_ms: int) -> int:
     """The due time that a property other than DELAY asks for."""
     number = _number(name, user)
-    if name == "TIMER_DELIVER_MS":
+    if name in (DELIVER_MS, START_DELIVER):
         return number
     return due_after(number * 1000 if name == "TIMER_DELAY_SEC" else number, now_ms, start_ms)
 

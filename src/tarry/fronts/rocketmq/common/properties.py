@@ -38,7 +38,11 @@ REAL_TOPIC, MESSAGE_ID, SHARDING_KEY, DELIVER_MS = "REAL_TOPIC", "UNIQ_KEY", "__
 message that was sent after the time at which it was to be delivered: its column says no more than that it is due.
 """
 
-DELAYS = ("DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
+START_DELIVER = "__STARTDELIVERTIME"
+"""What clients of cloud providers' RocketMQ name the time at which a message is to be delivered: that of
+``setStartDeliverTime`` in ONS clients. RocketMQ's own client takes it for a delay too, and its broker for none.
+"""
+DELAYS = ("DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", DELIVER_MS, START_DELIVER)
 """What a producer may ask a delay with, in the order in which they count."""
 
 RESERVED_NAMES = frozenset(
