@@ -45,7 +45,7 @@ def test_a_message_is_read_as_it_was_written(
     assert (read["topic"], read["offset"], read["body"], read["flag"]) == (topic, offset, body, flag)
     assert (read["properties"], read["born_ms"], read["stored_ms"], read["times"]) == (properties, 11, 12, 3)
     assert read["queue"] == 2
-    assert queue_offset(topic, read["physical"], offset + behind) == offset
+    assert queue_offset(topic, read["physical"], (0, offset + behind)) == offset
     assert 0 <= read["physical"] <= EXACT_IN_JAVASCRIPT
 
 
@@ -80,13 +80,14 @@ def test_properties_that_the_format_cannot_hold_are_left_out() -> None:
 
 
 def test_an_offset_of_another_topic_is_told_apart() -> None:
-    assert queue_offset("other", physical_offset("topic", 7), 9) is None
-    assert queue_offset("topic", -1, 9) is None
+    assert queue_offset("other", physical_offset("topic", 7), (0, 9)) is None
+    assert queue_offset("topic", -1, (0, 9)) is None
 
 
-def test_an_offset_that_the_queue_has_not_reached_is_none() -> None:
-    assert queue_offset("topic", physical_offset("topic", 7), 7) is None
-    assert queue_offset("topic", physical_offset("topic", 7), 8) == 7
+def test_an_offset_that_the_queue_has_not_reached_or_holds_no_more_is_none() -> None:
+    physical = physical_offset("topic", 7)
+    found = [queue_offset("topic", physical, ends) for ends in ((0, 7), (0, 8), (7, 8), (8, 9))]
+    assert found == [None, 7, 7, None]
 
 
 def test_an_offset_id_is_address_and_place() -> None:

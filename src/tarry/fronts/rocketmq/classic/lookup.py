@@ -98,10 +98,10 @@ class Lookup:
 
         def look() -> bytes:
             queues = self._broker.call(GetQueues(self._dead_queues.topics(topic) if topic else None))
-            for name, (first, end) in queues.items():
+            for name, ends in queues.items():
                 if place < 0:
-                    rows = self._look(name, first, end, _with_seq(place - NUMBER_BASE))
-                elif (offset := queue_offset(name, place, end)) is not None and first <= offset:
+                    rows = self._look(name, *ends, _with_seq(place - NUMBER_BASE))
+                elif (offset := queue_offset(name, place, ends)) is not None:
                     rows = self._broker.call(ReadQueue(name, offset, offset + 1))
                 else:
                     continue

@@ -275,15 +275,17 @@ def physical_offset(topic: str, offset: int) -> int:
     return _topic_mark(topic) << _OFFSET_BITS | offset & _OFFSET_MASK
 
 
-def queue_offset(topic: str, physical: int, end: int) -> int | None:
-    """Where in a topic's queue, which ends at ``end``, :func:`physical_offset` means: the last offset with these bits,
-    as none has 2³² messages at a time. None: it is of another topic, or there is none.
+def queue_offset(topic: str, physical: int, ends: tuple[int, int]) -> int | None:
+    """Which offset of a topic's queue :func:`physical_offset` means: the last one with these bits, as no queue holds
+    2³² messages at a time. ``ends``: the queue's first offset, and that behind its last. None: it is of another topic,
+    or not between these.
     """
     if physical < 0 or physical >> _OFFSET_BITS != _topic_mark(topic):
         return None
     low = physical & _OFFSET_MASK
+    first, end = ends
     offset = (end - 1 - low >> _OFFSET_BITS << _OFFSET_BITS) + low
-    return None if offset < 0 else offset
+    return offset if first <= offset else None
 
 
 @lru_cache(maxsize=4096)

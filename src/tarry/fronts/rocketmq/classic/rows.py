@@ -19,9 +19,8 @@ def find_row(broker: LocalBroker, topic: str, offset: int) -> dict[str, Any] | N
 
 def find_row_at(broker: LocalBroker, topic: str, physical: int) -> dict[str, Any] | None:
     """As :func:`find_row`, the message at a physical offset; None also where that is of another topic."""
-    first, end = broker.call(GetQueues([topic]))[topic]
-    offset = queue_offset(topic, physical, end)
-    return None if offset is None or offset < first else _read(broker, topic, offset)
+    offset = queue_offset(topic, physical, broker.call(GetQueues([topic]))[topic])
+    return None if offset is None else _read(broker, topic, offset)
 
 
 def _read(broker: LocalBroker, topic: str, offset: int) -> dict[str, Any] | None:
