@@ -8,6 +8,7 @@ import httpclient from 'urllib';
 const client = `ali-ons ${createRequire(import.meta.url)('ali-ons/package.json').version}`;
 const [endpoint, scenario, topic, group, ...extra] = process.argv.slice(2);
 const WAIT_MS = 60_000;
+const RUN_MS = 25_000;
 const logger = { info() {}, debug() {}, warn: console.error, error: console.error };
 const REFUSED = 'refused by the program';
 const problems = [];
@@ -42,8 +43,9 @@ async function inbox({ of = topic, as = group, selector = '*', refuses = () => f
   const consumer = watched('consumer', new ons.Consumer(options({ ...names, ...more })));
   const received = [];
   consumer.subscribe(of, selector, async (got) => {
-    received.push({ text: got.body.toString(), atMs: Date.now(), got });
-    if (!refuses(got)) return undefined;
+    const refused = refuses(got);
+    received.push({ text: got.body.toString(), atMs: Date.now(), got, refused });
+    if (!refused) return undefined;
     // Of what comes again, the client takes no notice of what is returned.
     if (got.reconsumeTimes > 0) throw new Error(REFUSED);
     return ons.Consumer.ACTION_RETRY;
@@ -157,9 +159,45 @@ async function signed() {
   return { refused: refused.name };
 }
 
+// The broker is killed three times meanwhile: what was acknowledged comes, and nothing comes early.
+async function restarts() {
+  const from = await producer();
+  const box = await inbox({ refuses: (got) => got.reconsumeTimes === 0 && got.body.toString().endsWith('7') });
+  const due = {};
+  const acknowledged = new Set();
+  let failed = 0;
+  console.error('ready');
+  const end = Date.now() + RUN_MS;
+  for (let i = 0; Date.now() < end; i++) {
+    const one = message(String(i));
+    due[i] = Date.now() + [0, 1_000, 5_000][i % 3];
+    if (i % 3) one.setStartDeliverTime(due[i]);
+    try {
+      await from.send(one);
+      acknowledged.add(String(i));
+    } catch {
+      failed++;
+      await pause(100);
+    }
+    await pause(10);
+  }
+  const handled = () => box.received.filter((one) => !one.refused).map((one) => one.text);
+  const missing = () => {
+    const came = new Set(handled());
+    return [...acknowledged].filter((text) => !came.has(text)).length;
+  };
+  for (const limit = Date.now() + 2 * WAIT_MS; missing(); await pause(200)) {
+    if (Date.now() > limit) throw new Error(`${missing()} of ${acknowledged.size} did not come`);
+  }
+  const early = box.received.filter(({ text, atMs }) => atMs < due[text]);
+  same('early', early.map((one) => one.text), []);
+  problems.length = 0; // of connections, while the broker was away
+  return { sent: acknowledged.size, failed, again: handled().length - new Set(handled()).size };
+}
+
 const scenarios = {
   'classic-send': send, 'classic-large': large, 'classic-delay': delay, 'classic-retry': retry, 'classic-filter': filter,
-  'classic-broadcast': broadcast, 'classic-signed': signed,
+  'classic-broadcast': broadcast, 'classic-signed': signed, 'classic-restarts': restarts,
 };
 
 async function run() {
