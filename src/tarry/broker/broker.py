@@ -214,7 +214,7 @@ class Broker(Calls):
         try:
             parts.journal.close()
             if health.fatal is None:
-                parts.loops.try_disk(parts.progress.checkpoint)
+                parts.loops.try_disk(parts.progress.end)
         finally:
             parts.close()
 
