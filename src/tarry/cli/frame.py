@@ -160,6 +160,8 @@ def _parts(now: Figures) -> Iterable[Text]:
     failed = state in ("waiting", "stopped") or bool(pipeline.get("error"))
     error = f": {pipeline['error']}" if pipeline.get("error") else ""
     yield Text(f"pipeline  {state}{restarts}{error}", style="red" if failed else "")
+    for listener, address in (now.get("insecure_open") or {}).items():
+        yield Text(f"open      {listener} on {address} asks nobody who they are", style="red")
     low = disk["free_bytes"] < disk["free_bytes_min"]
     limit = f"producers are refused below {size(disk['free_bytes_min'])}"
     yield Text(f"disk      {size(disk['free_bytes'])} free, {limit}", style="bold red" if low else "")

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import base64
 import hmac
-import ipaddress
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from urllib.parse import parse_qsl, urlsplit
@@ -19,6 +18,7 @@ from urllib.parse import parse_qsl, urlsplit
 from tarry.api.access import EVERYTHING, AccessToken, digest_of
 from tarry.api.local import LocalBroker
 from tarry.base.endpoint import parse_address
+from tarry.base.exposure import is_loopback
 from tarry.fronts.http.app import Scope
 
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
@@ -103,7 +103,7 @@ def mode_of(setting: str, address: str) -> str:
     """The mode that the setting ``http_access`` means for a front at an address: "auto" is "open" on an address that
     only this machine reaches, and "tokens" elsewhere.
     """
-    return setting if setting != "auto" else ("open" if _is_loopback(parse_address(address)[0]) else "tokens")
+    return setting if setting != "auto" else ("open" if is_loopback(parse_address(address)[0]) else "tokens")
 
 
 def secret_of(scope: Scope) -> str | None:
@@ -130,7 +130,7 @@ def _password(basic: bytes) -> bytes:
 def _refusal_of_foreigners(scope: Scope) -> Refusal | None:
     headers = _texts(scope["headers"], (b"host", b"origin", b"sec-fetch-site"))
     host = headers.get(b"host", "")
-    if not _is_loopback(_name_of(host)):
+    if not is_loopback(_name_of(host)):
         return Refusal(403, f"Host is {host!r:.80}; allowed without access tokens: a name or address of this machine")
     if scope["method"] in SAFE_METHODS:
         return None
@@ -149,12 +149,3 @@ def _texts(headers: Iterable[tuple[bytes, bytes]], names: tuple[bytes, ...]) -> 
 def _name_of(host: str) -> str:
     # "name", "name:port", "[::1]:port"
     return host.partition("]")[0].lstrip("[") if host.startswith("[") else host.partition(":")[0]
-
-
-def _is_loopback(name: str) -> bool:
-    if name.lower() == "localhost" or name.lower().endswith(".localhost"):
-        return True
-    try:
-        return ipaddress.ip_address(name.strip("[]")).is_loopback
-    except ValueError:
-        return False
