@@ -55,8 +55,8 @@ class FlightFront:
         takes. ``insecure_open``: the setting; it must name this port where other machines reach the address.
 
         Raises:
-            InvalidArgumentError: no address, or one that others reach. UnavailableError: it cannot be listened on; the text
-            says why.
+            InvalidArgumentError: no address, or one that others reach. UnavailableError: it cannot be listened on; the
+            text says why.
         """
         host, port = parse_address(address)
         exposed = check_exposure(FLIGHT, address, insecure_open)
