@@ -3,7 +3,8 @@
 A secret comes in ``Authorization: Bearer …``, in ``X-Token``, as the password of Basic authentication,
 or (lmstfy's way) as the query's ``token``. In the mode
 "open" no token is needed by what asks :meth:`Access.refusal`; there a browser is the danger, since any page that
-somebody looks at may have it send requests to this machine. So the ``Host`` must be a name of this machine (else a
+somebody looks at may have it send requests to this machine; and a proxy, through which everybody would come from this
+machine. So what a proxy says that it passes on is refused, the ``Host`` must be a name of this machine (else a
 name server of the page's could point to it), and what changes something may only come from a page of this front.
 """
 
@@ -21,6 +22,10 @@ from tarry.base.endpoint import parse_address
 from tarry.base.exposure import is_loopback
 from tarry.fronts.http.app import Scope
 
+_FORWARDED = b"x-forwarded-"
+_FORWARDING = frozenset(
+    (b"forwarded", b"via", b"x-real-ip", b"x-client-ip", b"true-client-ip", b"cf-connecting-ip", b"x-original-host")
+)
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 
 
@@ -128,6 +133,12 @@ def _password(basic: bytes) -> bytes:
 
 
 def _refusal_of_foreigners(scope: Scope) -> Refusal | None:
+    if (forwarding := _forwarding(scope["headers"])) is not None:
+        return Refusal(
+            403,
+            f"the request was forwarded ({forwarding}), so whoever reaches the proxy would be taken for this machine; "
+            "allowed: requests without it, or the setting http_access=tokens, and an access token",
+        )
     headers = _texts(scope["headers"], (b"host", b"origin", b"sec-fetch-site"))
     host = headers.get(b"host", "")
     if not is_loopback(_name_of(host)):
@@ -139,6 +150,14 @@ def _refusal_of_foreigners(scope: Scope) -> Refusal | None:
         return Refusal(403, f"Origin is {origin!r:.80}; allowed without access tokens: pages of this front")
     if origin is None and headers.get(b"sec-fetch-site", "same-origin") not in ("same-origin", "none"):
         return Refusal(403, "the request comes from a foreign page; allowed without access tokens: pages of this front")
+    return None
+
+
+def _forwarding(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
+    """The header by which a proxy says that it passes on what somebody else asks; None: there is none."""
+    for name, _ in headers:
+        if name in _FORWARDING or name.startswith(_FORWARDED):
+            return name.decode("latin-1")
     return None
 
 
