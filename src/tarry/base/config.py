@@ -116,7 +116,7 @@ class Config(BaseSettings):
         description="HOST:PORT or unix:PATH where gateways connect; empty: a socket in DATA if there are workers.",
     )
     gateway_secret: Optional = Field(
-        None, description="File of a secret of 16 bytes or more that gateways by TCP must have, too; empty: none."
+        None, description="File of a secret of 16 bytes or more that gateways by TCP must have, too; needed there."
     )
     gateway_tls_certificate: Optional = Field(
         None, description="PEM file of the certificate chain that gateways by TCP see; empty: no TLS."

@@ -67,6 +67,10 @@ def _serve(config: Config, files_max: int, stop: StopSignals, stack: ExitStack) 
 
     if config.flight is not None:
         check_exposure(FLIGHT, config.flight, config.insecure_open)  # before anything is made or opened
+    if config.gateway is not None and socket_path(config.gateway) is None:
+        from tarry.fronts.gateway.trust import Trust
+
+        Trust.of_broker(config, config.gateway)
     placement = SharedCore() if config.share_core == "on" else ANY_CORE
     broker = stack.enter_context(Broker.open(config, placement=placement))
     ports = sum(address is not None for address in (config.flight, config.rocketmq, config.remoting, config.http))
