@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import threading
 from typing import Any
@@ -146,6 +147,24 @@ def test_queries(calls: Calls, client: Client) -> None:
     assert calls.action("pipeline-status", {"state": "running"}) == {}
     assert calls.action("status")["pipeline"]["state"] == "running"
     assert {a.type for a in calls.flight.list_actions()} >= {"ack", "nack", "extend", "ping", "status", "pending"}
+
+
+@pytest.mark.parametrize(
+    ("status", "why"),
+    [
+        (b'{"note": "' + b"x" * 70_000 + b'"}', "bytes of JSON"),
+        (json.dumps({f"n{n}": n for n in range(70)}).encode(), "70 names|71 names|72 names"),
+        (b'{"a": NaN}', "cannot be shown"),
+        (b'{"ui": "javascript:alert(1)"}', "ui is 'javascript:"),
+        (b'{"ui": ["http://x"]}', "ui is"),
+    ],
+)
+def test_what_the_pipeline_says_is_bounded(calls: Calls, status: bytes, why: str) -> None:
+    assert calls.action("pipeline-status", {"state": "running", "ui": "http://127.0.0.1:4040"}) == {}
+    error = refused(calls.action, "pipeline-status", status)
+    assert error.code == "invalid_argument"
+    assert re.search(why, str(error))
+    assert calls.action("status")["pipeline"] == {"state": "running", "ui": "http://127.0.0.1:4040"}
 
 
 def test_a_port_in_use_is_a_clear_error(served: Any) -> None:
