@@ -20,6 +20,8 @@ from tarry.fronts.http.app import App, Receive, Scope, Send
 from tarry.fronts.http.console.sessions import Session, Sessions
 
 COOKIE = "tarry_console"
+VISITOR = "tarry_console_visitor"
+"""The cookie of who has not logged in."""
 FORM_TOKEN = "form_token"
 LOGIN = "/console/login"
 STATIC = "/static/"
@@ -62,7 +64,7 @@ class Guard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         is_static = scope["path"].startswith(STATIC)
-        new: list[Session] = []
+        new: list[tuple[str, str]] = []
 
         async def send_guarded(message: MutableMapping[str, Any]) -> None:
             if message["type"] == "http.response.start":
@@ -73,20 +75,25 @@ class Guard:
         refusal = None if is_static else await self._check(request, new)
         await (refusal or self._app)(scope, receive, send_guarded)
 
-    async def _check(self, request: Request, new: list[Session]) -> Response | None:
+    async def _check(self, request: Request, new: list[tuple[str, str]]) -> Response | None:
         """An answer instead of the page; None: the request may pass."""
         now_ms = self._clock.now_ms()
         if self._access.mode == "open" and (refused := self._access.refusal(request.scope)) is not None:
             return PlainTextResponse(refused.text, refused.status)
         session = self._sessions.find(request.cookies.get(COOKIE), now_ms)
-        if session is not None and self._access.mode == "tokens" and not self._is_let_in(session):
-            session.secret = None
-        if session is None:
-            session = self._sessions.begin(now_ms)
-            new.append(session)
+        if self._access.mode == "open":
+            if session is None:
+                session = self._sessions.begin(now_ms)
+                new.append((COOKIE, session.id))
+        elif session is None or not self._is_let_in(session):
+            if session is not None:
+                self._sessions.end(session)
+            if request.url.path != LOGIN:
+                return _to_login(request)
+            session = self._sessions.visit(request.cookies.get(VISITOR), now_ms)
+            if session.id != request.cookies.get(VISITOR):
+                new.append((VISITOR, session.id))
         request.state.session = session
-        if self._access.mode == "tokens" and session.secret is None and request.url.path != LOGIN:
-            return _to_login(request)
         return None if request.method in SAFE_METHODS else await self._check_form(request, session)
 
     def _is_let_in(self, session: Session) -> bool:
@@ -111,10 +118,10 @@ class Guard:
         return None
 
 
-def _headers(is_static: bool, new: list[Session]) -> list[tuple[bytes, bytes]]:
+def _headers(is_static: bool, new: list[tuple[str, str]]) -> list[tuple[bytes, bytes]]:
     # A file's address has the hash of its content.
     kept = b"public, max-age=31536000, immutable" if is_static else b"no-store"
-    cookies = [f"{COOKIE}={s.id}; Path=/; HttpOnly; SameSite=Strict".encode() for s in new]
+    cookies = [f"{name}={value}; Path=/; HttpOnly; SameSite=Strict".encode() for name, value in new]
     return [(b"cache-control", kept), *((b"set-cookie", cookie) for cookie in cookies)]
 
 
