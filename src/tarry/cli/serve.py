@@ -67,7 +67,7 @@ def serve(
     }
     loaded = load(config, flags)
     if print_config:
-        output.line(loaded.to_toml().rstrip())
+        output.lines(loaded.to_toml().rstrip())
         return
     from tarry.cli.server import run
 
