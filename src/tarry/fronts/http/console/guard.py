@@ -20,8 +20,6 @@ from tarry.fronts.http.app import App, Receive, Scope, Send
 from tarry.fronts.http.console.sessions import Session, Sessions
 
 COOKIE = "tarry_console"
-VISITOR = "tarry_console_visitor"
-"""The cookie of who has not logged in."""
 FORM_TOKEN = "form_token"
 LOGIN = "/console/login"
 STATIC = "/static/"
@@ -64,7 +62,7 @@ class Guard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         is_static = scope["path"].startswith(STATIC)
-        new: list[tuple[str, str]] = []
+        new: list[Session] = []
 
         async def send_guarded(message: MutableMapping[str, Any]) -> None:
             if message["type"] == "http.response.start":
@@ -75,7 +73,7 @@ class Guard:
         refusal = None if is_static else await self._check(request, new)
         await (refusal or self._app)(scope, receive, send_guarded)
 
-    async def _check(self, request: Request, new: list[tuple[str, str]]) -> Response | None:
+    async def _check(self, request: Request, new: list[Session]) -> Response | None:
         """An answer instead of the page; None: the request may pass."""
         now_ms = self._clock.now_ms()
         if self._access.mode == "open" and (refused := self._access.refusal(request.scope)) is not None:
@@ -84,15 +82,15 @@ class Guard:
         if self._access.mode == "open":
             if session is None:
                 session = self._sessions.begin(now_ms)
-                new.append((COOKIE, session.id))
+                new.append(session)
         elif session is None or not self._is_let_in(session):
             if session is not None:
                 self._sessions.end(session)
             if request.url.path != LOGIN:
                 return _to_login(request)
-            session = self._sessions.visit(request.cookies.get(VISITOR), now_ms)
-            if session.id != request.cookies.get(VISITOR):
-                new.append((VISITOR, session.id))
+            session = self._sessions.visit(request.cookies.get(COOKIE), now_ms)
+            if session.id != request.cookies.get(COOKIE):
+                new.append(session)
         request.state.session = session
         return None if request.method in SAFE_METHODS else await self._check_form(request, session)
 
@@ -118,10 +116,10 @@ class Guard:
         return None
 
 
-def _headers(is_static: bool, new: list[tuple[str, str]]) -> list[tuple[bytes, bytes]]:
+def _headers(is_static: bool, new: list[Session]) -> list[tuple[bytes, bytes]]:
     # A file's address has the hash of its content.
     kept = b"public, max-age=31536000, immutable" if is_static else b"no-store"
-    cookies = [f"{name}={value}; Path=/; HttpOnly; SameSite=Strict".encode() for name, value in new]
+    cookies = [f"{COOKIE}={s.id}; Path=/; HttpOnly; SameSite=Strict".encode() for s in new]
     return [(b"cache-control", kept), *((b"set-cookie", cookie) for cookie in cookies)]
 
 
