@@ -543,8 +543,11 @@ def test_files_of_others_are_refused(bench: Bench) -> None:
         bulk.commit(other, [file], topics)
     with pytest.raises(InvalidArgumentError, match="2 messages by topic, but 1 in files"):
         bulk.commit(number, [file], {"a": 2})
-    with pytest.raises(InvalidArgumentError, match="path below shard=0/"):
-        bulk.commit(number, [StagedFile(**{**_fields(file), "path": "shard=0/../../x"})], topics)
+    inside = f"shard=0/bucket={file.bucket}/"
+    strays = ["../../x", "%2e%2e/%2E%2E/x", "%2e%2e%2fx", "a%2fb", ".", "./x", "/x", "a//b", ""]
+    for path in ("shard=0/../../x", *(f"{inside}{stray}" for stray in strays)):
+        with pytest.raises(InvalidArgumentError, match="path below shard=0/"):
+            bulk.commit(number, [StagedFile(**{**_fields(file), "path": path})], topics)
     with pytest.raises(StaleCommitError, match="missing"):
         bulk.commit(number, [StagedFile(**{**_fields(file), "path": f"shard=0/bucket={file.bucket}/x"})], topics)
     with pytest.raises(InvalidArgumentError, match=r"bucket 'cancelled'; allowed: .* of a bucket of messages"):

@@ -33,6 +33,7 @@ from tarry.base.setting_types import (
     Directory,
     GatewayAddress,
     Levels,
+    Listeners,
     Milliseconds,
     Networks,
     Optional,
@@ -69,6 +70,9 @@ class Config(BaseSettings):
     )
     flight_calls_max: Count = Field(
         1_000, ge=2, description="Most calls of Flight clients at a time; one peer address has half of it."
+    )
+    insecure_open: Listeners = Field(
+        "", description='Ports without authentication that may be open to other machines: "flight".'
     )
     rocketmq: Address = Field(None, description="HOST:PORT of the RocketMQ front (gRPC, v5 clients); empty: off.")
     remoting: Address = Field(
@@ -112,7 +116,7 @@ class Config(BaseSettings):
         description="HOST:PORT or unix:PATH where gateways connect; empty: a socket in DATA if there are workers.",
     )
     gateway_secret: Optional = Field(
-        None, description="File of a secret of 16 bytes or more that gateways by TCP must have, too; empty: none."
+        None, description="File of a secret of 16 bytes or more that gateways by TCP must have, too; needed there."
     )
     gateway_tls_certificate: Optional = Field(
         None, description="PEM file of the certificate chain that gateways by TCP see; empty: no TLS."
@@ -292,6 +296,7 @@ def allowed(name: str) -> str:
         return 'HOST:PORT, or "" for none'
     return {
         "gateway": 'HOST:PORT or unix:PATH, or "" for the default',
+        "insecure_open": '"flight", or "" for none',
         "push_private_addresses": 'networks, as in "10.0.0.0/8 fd00::/8", "on" or "off"',
         "push_ports": 'ports and ranges, as in "80 443 8000-9000", or "all"',
         "delay_levels": 'durations, as in "1s 5s 1m"',

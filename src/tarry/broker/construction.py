@@ -160,6 +160,7 @@ def _make_queries(
     changes = Changes(opened.registry, finder, decisions, accepting.scheduling, clock, opened.secret)
     placed = PlacedMessages(finder, decisions.state_of, changes, ready, groups)
     status = Status(
+        around.config,
         clock,
         around.health,
         opened.intake,

@@ -11,8 +11,8 @@ import pyarrow.flight as fl
 from tarry.api.operation import Action, Operation, Rows
 from tarry.api.operations import OPERATIONS
 from tarry.api.parsing import from_json
-from tarry.api.wire import CONSUME_PATH, STREAM_ERRORS, as_bytes, decode_json
-from tarry.base.errors import InvalidArgumentError, NotFoundError
+from tarry.api.wire import CONSUME_PATH, STREAM_ERRORS, as_bytes, decode_request
+from tarry.base.errors import InvalidArgumentError, MessageTooLargeError, NotFoundError
 from tarry.fronts.flight.guard import ConnectionGuard
 
 ACTIONS = {o.wire.name: o for o in OPERATIONS if isinstance(o.wire, Action)}
@@ -73,24 +73,26 @@ def consume_command(descriptor: fl.FlightDescriptor, reader: CountedReader) -> b
 def put_command(command: Any) -> Any:
     """A descriptor's command; None where it is no JSON: then it is none that we know."""
     try:
-        return decode_json(bytes(command or b""))
+        return decode_request(command or b"")
+    except MessageTooLargeError:
+        raise
     except InvalidArgumentError:
         return None
 
 
-def action_request(kind: type[Operation[Any]], body: bytes) -> Operation[Any]:
+def action_request(kind: type[Operation[Any]], body: bytes | memoryview) -> Operation[Any]:
     """The operation of a DoAction. Where an operation has no fields, its body is not read; without a body, all fields
     are at their defaults.
     """
     if kind.wire_fields() == {}:
         return kind()
-    values = decode_json(body) if body else None
+    values = decode_request(body) if body else None
     return from_json(kind, {} if values is None else values)
 
 
 def ticket_request(raw: bytes) -> Operation[Any]:
     """The operation of a DoGet."""
-    values = decode_json(raw)
+    values = decode_request(raw)
     op = values.pop("op", None) if isinstance(values, dict) else None
     if not isinstance(op, str) or op not in TICKETS:
         raise InvalidArgumentError(f"op of a ticket is {op!r}; allowed: {', '.join(TICKETS)}")
@@ -112,6 +114,6 @@ def batches_of(reader: CountedReader) -> Iterator[pa.RecordBatch]:
 
 def shown(descriptor: fl.FlightDescriptor) -> str:
     """A descriptor in an error's text."""
-    return repr(
-        descriptor.command if descriptor.path is None else [p.decode("utf-8", "replace") for p in descriptor.path]
-    )
+    if descriptor.path is None:
+        return f"{bytes(descriptor.command or b'')[:80]!r}"
+    return f"{[p[:80].decode('utf-8', 'replace') for p in descriptor.path[:8]]!r:.300}"

@@ -29,8 +29,7 @@ from tarry.api.wire import (
     CONSUME,
     SCHEDULE_PATH,
     STAGE,
-    as_bytes,
-    decode_json,
+    decode_request,
     encode_error,
     encode_json,
 )
@@ -156,7 +155,7 @@ class Service(fl.FlightServerBase):  # type: ignore[misc]
     ) -> None:
         """Consume."""
         reader = CountedReader(reader, self._guard, context.peer())
-        command = decode_json(consume_command(descriptor, reader))
+        command = decode_request(consume_command(descriptor, reader))
         if isinstance(command, dict) and command.get("op", CONSUME) == CONSUME:
             command.pop("op", None)
         request = from_json(Subscribe, command)
@@ -219,7 +218,7 @@ class Service(fl.FlightServerBase):  # type: ignore[misc]
         self._check_serving()
         wire = kind.wire
         assert isinstance(wire, Action)
-        request = action_request(kind, as_bytes(action.body))
+        request = action_request(kind, memoryview(action.body) if action.body is not None else b"")
         result = wire.codec.encode(self._broker.call(request))
         return [fl.Result(pa.py_buffer(encode_json(result)))]
 
