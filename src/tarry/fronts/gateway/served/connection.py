@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from tarry.api.wire import decode_json, encode_json
 from tarry.base.errors import InvalidArgumentError, TarryError
+from tarry.base.log_limiter import LogLimiter
 from tarry.base.version import VERSION as TARRY
 from tarry.fronts.gateway.frames import (
     CONTROL,
@@ -37,6 +38,8 @@ from tarry.fronts.gateway.served.submissions import Submissions
 from tarry.fronts.gateway.trust import NONCE_BYTES
 
 log = logging.getLogger(__name__)
+_cut = LogLimiter(log, logging.WARNING)
+"""Of connections that are cut: strangers can cause thousands a second."""
 
 HELLO_S = 10.0
 """How long a connection may take to say who it is."""
@@ -113,7 +116,7 @@ class ServedConnection(asyncio.Protocol):
                 else:
                     self._handle(self._handlers.get(kind), kind, number, payload)
         except TarryError as error:
-            log.warning("a gateway is cut off: %s", error)
+            _cut.say("a gateway is cut off: %s", error)
             self._out.write(error_frame(0, error))
             self._out.flush()
             self._out.transport.close()

@@ -11,11 +11,14 @@ import logging
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, NamedTuple, TypeVar, cast
 
+from tarry.base.log_limiter import LogLimiter
 from tarry.fronts.rocketmq.classic.codes import ResponseCode
 from tarry.fronts.rocketmq.classic.fields import Fields
 from tarry.fronts.rocketmq.classic.frames import BadFrame, Command, decode, encode, frame_length
 
 log = logging.getLogger(__name__)
+_closed = LogLimiter(log, logging.INFO)
+"""Of connections that are cut: strangers can cause thousands a second."""
 
 OPEN_REQUESTS_MAX = 2_048
 """A consumer has one for each queue that it reads."""
@@ -200,7 +203,7 @@ class Connection(asyncio.Protocol):
     def abort(self, reason: str) -> None:
         """Close at once."""
         if self._transport is not None:
-            log.info("the connection from %s is closed: %s", self.peer, reason)
+            _closed.say("the connection from %s is closed: %s", self.peer, reason)
             self._transport.abort()
 
     def close(self) -> None:
