@@ -44,7 +44,7 @@ class Answer(NamedTuple):
 class Request:
     """One that came, until it is answered."""
 
-    __slots__ = ("_is_open", "bytes", "code", "command", "connection", "fields")
+    __slots__ = ("_is_open", "bytes", "code", "command", "connection", "fields", "on_answered")
 
     def __init__(self, command: Command, connection: Connection, bytes: int) -> None:
         self.command = command
@@ -52,12 +52,16 @@ class Request:
         self.fields = Fields(command.fields)
         self.connection = connection
         self.bytes = bytes
+        self.on_answered: Callable[[], None] | None = None
+        """Called once it is, also where the connection is gone."""
         self._is_open = True
 
     def answer(self, answer: Answer) -> None:
         """Only the first answer counts. Nothing is sent where nobody waits for one."""
         if self._is_open:
             self._is_open = False
+            if self.on_answered is not None:
+                self.on_answered()
             self.connection.on_answered(self, answer)
 
 
