@@ -89,6 +89,9 @@ class Config(BaseSettings):
         le=1024,
         description="Queues of a topic, to classic RocketMQ clients: so many consumers of a group share it.",
     )
+    remoting_vip: Literal["on", "off"] = Field(
+        "on", description="Listen on the port below `remoting` by 2, too, where it is free, for clients before 4.5."
+    )
     rocketmq_keys: Optional = Field(
         None, description="File of ACCESS_KEY SECRET lines; with it, RocketMQ clients must sign. Empty: all may."
     )

@@ -67,6 +67,7 @@ LATE_WAYS = ("deliver", "drop", "dead")
 
 TOPIC_PATTERN = r"^[A-Za-z0-9._%|/-]{1,255}$"
 TOPIC_ALLOWED = "1 to 255 of A-Z a-z 0-9 . _ % | / -"
+INTERNAL_TOPIC = f"names that begin with {RESERVED!r} are Tarry's own; allowed: other names"
 _TOPIC = re.compile(TOPIC_PATTERN)
 
 
@@ -93,6 +94,11 @@ class Message:
 def is_topic(name: str) -> bool:
     """Whether a topic may have this name."""
     return bool(_TOPIC.match(name)) and not name.endswith("\n")
+
+
+def is_internal(topic: str) -> bool:
+    """Whether a topic is Tarry's own: its messages are made and consumed by fronts, never by their clients."""
+    return topic.startswith(RESERVED)
 
 
 def check_topic(topic: str) -> str:

@@ -101,9 +101,11 @@ class Broker(Calls):
         """
         return self.components.scheduling.schedule_batch(data)
 
-    def submit(self, data: pa.RecordBatch | pa.Table, on_result: OnAccepted, *, lead: bool = False) -> None:
+    def submit(
+        self, data: pa.RecordBatch | pa.Table, on_result: OnAccepted, *, lead: bool = False, internal: bool = False
+    ) -> None:
         """See :meth:`tarry.api.local.LocalBroker.submit`."""
-        self.components.scheduling.submit(data, on_result, lead=lead)
+        self.components.scheduling.submit(data, on_result, lead=lead, internal=internal)
 
     def submit_checked(self, batch: pa.RecordBatch, on_result: OnAccepted) -> None:
         """See :meth:`tarry.api.local.LocalBroker.submit_checked`."""

@@ -166,7 +166,9 @@ def _make_delivery(around: Surroundings, opened: OpenedFiles, window: Window, ac
     )
     around.undo.callback(journal.close)
     on_handout = around.lateness.on_handed_out
-    groups = ConsumerGroups.open(config, clock, files, ready, journal, registry, on_handout, scheduling.put)
+    groups = ConsumerGroups.open(
+        config, clock, files, ready, journal, registry, on_handout, scheduling.put, threaded=around.threaded
+    )
     return Delivery(series, dispatcher, journal, groups)
 
 

@@ -13,6 +13,8 @@ from tarry.base.clock import Clock
 from tarry.base.types import Int64s
 from tarry.queue.journal import Journal
 
+RunApart: TypeAlias = Callable[[Callable[[], None]], object]
+"""Calls a function in another thread, soon."""
 ScheduleRows: TypeAlias = Callable[[pa.RecordBatch, Callable[[Any], None]], None]
 """Schedules messages (:data:`tarry.base.message.UNNUMBERED`), as ``Broker.put`` does. The call-back gets a TarryError
 where they were refused, anything else when they are durable; from any thread, and perhaps before the call returns. The
@@ -35,3 +37,5 @@ class Services:
     """
     retry: RetryPolicy
     """Back-off of the groups that have none of their own."""
+    run_apart: RunApart | None = None
+    """Where filters are evaluated that take their time; None: where they are asked."""
