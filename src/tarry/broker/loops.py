@@ -30,6 +30,8 @@ FLUSH_S = 0.05
 """How long due rows wait to share a frame of the ready log; nobody waits for them."""
 LOOK_S = 0.25
 """How often the loader looks at the clock."""
+WARN_S = 10.0
+"""How often it is said that the disk is full, while several parts try again several times a second."""
 STORE_POLL_S = 5.0
 """How often the store is looked at without news of it."""
 
@@ -52,6 +54,7 @@ class Loops:
     _bulk: Bulk
     _scrub: Scrub
     _threads: list[threading.Thread] = field(default_factory=list)
+    _warned_s: float = -1e9
 
     def start(self) -> None:
         """Begin to do what is due."""
@@ -128,7 +131,9 @@ class Loops:
         except OSError as error:
             if error.errno not in TRY_AGAIN:
                 raise
-            log.warning("writing failed for now: %s; trying again", error)
+            if time.monotonic() - self._warned_s > WARN_S:
+                self._warned_s = time.monotonic()
+                log.warning("writing failed for now: %s; trying again", error)
             self._health.ending.wait(LOOK_S)
             return False
 
