@@ -36,6 +36,8 @@ QUIET_S = 60.0
 """After so long with nothing in the wheel and nothing handed out, the bound of hand-outs is not kept ahead: an idle
 broker does not write.
 """
+WARN_S = 10.0
+"""How often it is said that the disk is full, while several parts try again several times a second."""
 STORE_POLL_S = 5.0
 """How often the store is looked at without news of it."""
 
@@ -61,6 +63,7 @@ class Loops:
     _threads: list[threading.Thread] = field(default_factory=list)
     _fired: Key | None = None
     _busy_s: float = 0.0
+    _warned_s: float = -1e9
 
     def start(self) -> None:
         """Begin to do what is due."""
@@ -150,7 +153,9 @@ class Loops:
         except OSError as error:
             if error.errno not in TRY_AGAIN:
                 raise
-            log.warning("writing failed for now: %s; trying again", error)
+            if time.monotonic() - self._warned_s > WARN_S:
+                self._warned_s = time.monotonic()
+                log.warning("writing failed for now: %s; trying again", error)
             self._health.ending.wait(LOOK_S)
             return False
 

@@ -121,7 +121,7 @@ def _opened(place: Place, relative: str) -> Iterator[Any]:
             yield file
     except FileNotFoundError as error:
         raise CorruptError(f"{path} is missing, though the store's log names it") from error
-    except pa.ArrowInvalid as error:
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:  # a changed header asks for what nobody has written
         raise CorruptError(f"{path} is damaged: {error}") from error
     except OSError as error:
         if error.errno is not None:

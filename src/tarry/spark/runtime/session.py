@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tarry.base.errors import NotFoundError
+from tarry.base.extras import missing_extra
 from tarry.spark.runtime.conf import machine_conf, merged, set_python
 from tarry.spark.runtime.java import find_java_home
 
@@ -48,9 +49,7 @@ def build_session(
     try:
         from pyspark.sql import SparkSession
     except ImportError as error:
-        raise NotFoundError(
-            f"the pipeline needs PySpark, which is not installed ({error}); pip install 'tarry[spark]'"
-        ) from error
+        raise NotFoundError(missing_extra("the pipeline", "spark", error)) from error
     os.environ["JAVA_HOME"] = str(find_java_home(work.parent))
     set_python(chosen)
     if master.startswith("local"):
