@@ -24,7 +24,7 @@ from . import e2e_go
 from .programs import HERE, cache
 from .servers import tarry_server
 
-CLUSTER = "tarry"
+CLUSTER = "DefaultCluster"
 """What the front for classic clients calls it."""
 PACKAGES = "org.apache.rocketmq.broker"
 EXPECTED = {
