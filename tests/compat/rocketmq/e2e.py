@@ -33,6 +33,8 @@ CHECKOUT = "ROCKETMQ_E2E"
 """An environment variable: a checkout of the tests."""
 ORIGINAL = {"enablePropertyFilter": "true", "autoCreateSubscriptionGroup": "true"}
 """Settings of the original's broker: the tests of classic clients do not make their groups."""
+CLUSTER = "DefaultCluster"
+"""What both call it where no setting says otherwise."""
 AGAIN_JOBS = 2
 
 
@@ -122,10 +124,10 @@ def _checkout(given: Path | None, fresh: Path) -> Path:
 def _server(directory: Path, settings: Sequence[str], *, original: bool) -> Iterator[Place]:
     if original:
         with rocketmq_server(broker=ORIGINAL) as theirs:
-            yield Place(theirs.endpoint, theirs.name_server, "DefaultCluster")
+            yield Place(theirs.endpoint, theirs.name_server, CLUSTER)
     else:
         with tarry_server(directory, *settings) as ours:
-            yield Place(ours.endpoint, str(ours.classic_endpoint), "tarry")
+            yield Place(ours.endpoint, str(ours.classic_endpoint), CLUSTER)
 
 
 def _run(part: str, checkout: Path, place: Place, directory: Path, options: argparse.Namespace) -> Iterator[Outcome]:

@@ -33,7 +33,7 @@ import org.apache.rocketmq.tools.command.MQAdminStartup;
 
 public final class Main {
     private static final long WAIT_MS = 60_000;
-    private static final String CLUSTER = "tarry";
+    private static final String CLUSTER = "DefaultCluster";
     private static int commands;
 
     private Main() {
