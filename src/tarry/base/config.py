@@ -38,6 +38,7 @@ from tarry.base.setting_types import (
     Networks,
     Optional,
     Ports,
+    RocketMQName,
     SparkConf,
 )
 
@@ -91,6 +92,18 @@ class Config(BaseSettings):
     )
     remoting_vip: Literal["on", "off"] = Field(
         "on", description="Listen on the port below `remoting` by 2, too, where it is free, for clients before 4.5."
+    )
+    remoting_pull_max: Count = Field(
+        32,
+        ge=1,
+        le=1024,
+        description="Messages of one pull of a classic RocketMQ client, at most; it asks for up to so many.",
+    )
+    rocketmq_cluster: RocketMQName = Field(
+        "DefaultCluster", description="What the cluster is called to RocketMQ's clients and tools (mqadmin -c)."
+    )
+    rocketmq_broker: RocketMQName = Field(
+        "tarry", description="What the broker is called to them; clients keep it with offsets and handles."
     )
     rocketmq_keys: Optional = Field(
         None, description="File of ACCESS_KEY SECRET lines; with it, RocketMQ clients must sign. Empty: all may."
@@ -303,6 +316,8 @@ def allowed(name: str) -> str:
         "push_private_addresses": 'networks, as in "10.0.0.0/8 fd00::/8", "on" or "off"',
         "push_ports": 'ports and ranges, as in "80 443 8000-9000", or "all"',
         "delay_levels": 'durations, as in "1s 5s 1m"',
+        "rocketmq_cluster": "1 to 100 of A-Z a-z 0-9 _ -",
+        "rocketmq_broker": "1 to 100 of A-Z a-z 0-9 _ -",
         "spark_memory": 'a number with k, m, g or t, as in "2g"',
         "spark_conf": 'lines such as "spark.ui.enabled=true", without spark.master and spark.sql.session.timeZone',
         "spark_conf_file": 'a path, or "" for none',

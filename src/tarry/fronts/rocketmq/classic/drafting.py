@@ -11,7 +11,6 @@ from tarry.fronts.rocketmq.classic.batches import BatchEntry
 from tarry.fronts.rocketmq.classic.codes import RequestRefused, ResponseCode
 from tarry.fronts.rocketmq.classic.fields import Fields
 from tarry.fronts.rocketmq.classic.message_bytes import PROPERTIES_BYTES_MAX
-from tarry.fronts.rocketmq.classic.routes import CLUSTER
 from tarry.fronts.rocketmq.common.draft import (
     ID_BYTES_MAX,
     Draft,
@@ -55,11 +54,14 @@ class Draftsman:
     that of the topic that they go to, None where the topic has only one, or it is all the same to the producer.
     """
 
-    def __init__(self, topic: str, queue: int | None, fields: Fields, peer: str, clock: Clock, rules: Rules) -> None:
+    def __init__(
+        self, topic: str, queue: int | None, fields: Fields, peer: str, clock: Clock, rules: Rules, cluster: str
+    ) -> None:
         self._topic = topic
         self._clock = clock
         self._now_ms = now_ms = clock.now_ms()
         self._rules = rules
+        self._cluster = cluster
         self._system_flag = fields.whole("sysFlag", 0)
         self._from_header: list[tuple[str, str]] = [
             (BORN_HOST, peer), (BORN_TIMESTAMP, str(max(0, fields.whole("bornTimestamp", now_ms)))),
@@ -89,7 +91,7 @@ class Draftsman:
         half = given.get(TRANSACTION, "").lower() == "true"
         properties = [(name, value) for name, value in given.items() if name not in _NOT_KEPT]
         if REPLY_TO in given:
-            properties.append((CLUSTER_NAME, CLUSTER))
+            properties.append((CLUSTER_NAME, self._cluster))
         if entry.flag:
             properties.append((FLAG, str(entry.flag)))
         return Draft(
