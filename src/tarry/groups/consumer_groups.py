@@ -59,7 +59,7 @@ class ConsumerGroups:
         ready: ReadyLog,
         journal: Journal,
         registry: GroupRegistry,
-        on_handout: Callable[[Int64s, int, str, int | None], None],
+        on_handout: Callable[[Int64s, Int64s, int, str, int], None],
         schedule: ScheduleRows,
     ) -> ConsumerGroups:
         """Bring back what the journal, just opened, and the file of settings have.
