@@ -57,6 +57,11 @@ class Tombstones:
         return np.fromiter(seqs, np.int64, len(seqs))
 
     @property
+    def latest_ms(self) -> int:
+        """The latest due time of these."""
+        return max((*self._durable.values(), *self._undecided.values()), default=int(np.iinfo(np.int64).min))
+
+    @property
     def holds_rows(self) -> bool:
         """Whether rows are held back: neither in the wheel nor fired, so that no checkpoint may be taken."""
         return bool(self._held or self._held_of_jobs)
