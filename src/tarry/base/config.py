@@ -41,6 +41,7 @@ from tarry.base.setting_types import (
     RocketMQName,
     SparkConf,
 )
+from tarry.base.spark_conf import without_secrets
 
 ENV_PREFIX = "TARRY_"
 NOT_SETTINGS = frozenset({"TARRY_CONFIG", "TARRY_ENDPOINT"})
@@ -245,14 +246,20 @@ class Loaded:
     """``TARRY_…`` in the environment that is no setting. Not refused: others put variables there, too."""
 
     def to_toml(self) -> str:
-        """All settings as a configuration file, which gives the same settings when it is used as one."""
+        """All settings as a configuration file, which gives the same settings when it is used as one; but for secrets
+        among those for Spark, which are named instead.
+        """
         return "\n\n".join(self._entries()) + "\n"
 
     def _entries(self) -> Iterator[str]:
         yield "# Every setting of Tarry. Precedence: command line, environment (TARRY_NAME), this file, default."
         for name, field in Config.model_fields.items():
             about = f"# {field.description}\n# Allowed: {allowed(name)}. From: {self.origins[name]}."
-            yield f"{about}\n{name} = {_toml(getattr(self.config, name))}"
+            value = getattr(self.config, name)
+            if name == "spark_conf":
+                value, hidden = without_secrets(value)
+                about += f"\n# Not shown; give them where this file is used: {', '.join(hidden)}." if hidden else ""
+            yield f"{about}\n{name} = {_toml(value)}"
 
 
 def load(
@@ -359,6 +366,8 @@ def _refusal(error: ValidationError, origins: Mapping[str, str] | None = None) -
     if name not in Config.model_fields:
         return InvalidArgumentError(_unknown(name))
     origin = f" ({origins[name]})" if origins else ""
+    if name == "spark_conf":  # it may have secrets in it, so it is not shown as a whole
+        return InvalidArgumentError(f"{name} is refused{origin}: {first.get('ctx', {}).get('error', first['msg'])}")
     return InvalidArgumentError(f"{name} is {first['input']!r}{origin}; allowed: {allowed(name)}")
 
 
