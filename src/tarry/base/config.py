@@ -169,7 +169,12 @@ class Config(BaseSettings):
     compact_interval_ms: Milliseconds = Field(
         60_000, ge=0, description="How often the store's files are looked after (merged, cut, expired); 0: never."
     )
-    compact_tasks: Count = Field(1, ge=1, le=1024, description="Most tasks at once that rewrite files of the store.")
+    compact_tasks: Count = Field(
+        0,
+        ge=0,
+        le=1024,
+        description="Most tasks at once that rewrite files of the store; 0: half of the executors' cores.",
+    )
     compact_file_bytes: Bytes = Field(
         256 << 20, ge=1 << 20, le=1 << 30, description="Largest file that is made of others; a task needs twice that."
     )
