@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from deltalake import DeltaTable
+from tests.unit.test_store_upkeep import NOW_MS, messages
 
 from tarry.store import Store, stage
-from tests.unit.test_store_upkeep import NOW_MS, messages
 
 
 def test_each_commit_says_what_it_was(tmp_path: Path) -> None:
