@@ -61,6 +61,8 @@ class Cut:
     first_seq: int
     dead: Int64s
     doubtful_until_ms: int
+    fired: Key
+    """Above all that was taken to be delivered."""
 
     @classmethod
     def of(cls, places: Places) -> Cut:
@@ -79,7 +81,7 @@ class Cut:
             doubtful_until_ms = max(places.loader.excluded_until_ms, wheel.tombstones.latest_ms)
             return cls(
                 *(intake, places.registry, wheel.safe, wheel.runs(), snapshot, intake.published_seq, first_seq),
-                *(dead, doubtful_until_ms),
+                *(dead, doubtful_until_ms, wheel.fired),
             )
 
     @property
