@@ -162,6 +162,7 @@ def test_what_could_not_be_handled_comes_again_and_is_dead_in_the_end(client: Re
     assert again["properties"].pop("__SEQ").partition(":")[2] == f"{first}:{message['stored_ms']}"
     assert again["properties"] == {
         "UNIQ_KEY": "ID", "TAGS": "t", "p": "v", "RETRY_TOPIC": "orders", "ORIGIN_MESSAGE_ID": "ID",
+        "DELAY": "1", "REAL_TOPIC": "%RETRY%g", "REAL_QID": "0",
     }  # fmt: skip
     assert again["stored_ms"] >= message["stored_ms"] + 1000
     assert client.pull("%RETRY%g", "g", 1, wait_s=0).code == ResponseCode.PULL_NOT_FOUND
@@ -192,3 +193,13 @@ def test_a_client_may_send_the_retry_itself(client: Remoting) -> None:
         assert client.ask(RequestCode.SEND_MESSAGE_V2, fields, b"x").code == ResponseCode.SUCCESS
         [message] = client.pull_until(1, topic, "readers")
         assert message["times"] == times
+
+
+def test_a_pull_brings_no_more_than_the_originals_unless_a_setting_says_so(serve: Callable[..., Place]) -> None:
+    cases: list[tuple[dict[str, int], int]] = [({}, 32), ({"remoting_pull_max": 40}, 40)]
+    for settings, most in cases:
+        client = serve(remoting_queues=1, **settings).client()
+        for _ in range(50):
+            client.send("orders")
+        client.pull_until(50, "orders", "g")
+        assert len(messages_of(client.pull("orders", "g", 0, maxMsgNums=50).body)) == most

@@ -25,7 +25,9 @@ from tarry.fronts.rocketmq.common.properties import (
     BORN_TIMESTAMP,
     CLUSTER_NAME,
     DELAYS,
+    DELIVER_MS,
     FLAG,
+    MADE_BY_BROKER,
     MESSAGE_ID,
     NUMBER,
     QUEUE,
@@ -34,6 +36,7 @@ from tarry.fronts.rocketmq.common.properties import (
     SHARDING_KEY,
     TAGS,
     TRANSACTION,
+    asked_delay,
 )
 from tarry.fronts.rocketmq.common.unpacking import GZIP, LZ4, ZSTD, Unpacker
 
@@ -44,8 +47,11 @@ _IMMUNITY = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 _IMMUNITY_S_MAX = 3_600
 _CHARACTER_BYTES_MAX = 4
 _NOT_KEPT = frozenset(
-    (*DELAYS, TAGS, SHARDING_KEY, "WAIT", BORN_HOST, BORN_TIMESTAMP, FLAG, QUEUE, RECONSUME_TIMES, CLUSTER_NAME, NUMBER)
-)
+    (
+        *DELAYS, *MADE_BY_BROKER, TAGS, SHARDING_KEY, "WAIT", BORN_HOST, BORN_TIMESTAMP, FLAG, QUEUE, RECONSUME_TIMES,
+        CLUSTER_NAME, NUMBER,
+    )
+)  # fmt: skip
 """What becomes a column, is written anew, or says nothing once a message is stored."""
 
 
@@ -90,6 +96,9 @@ class Draftsman:
             check_order_key(order_key)
         half = given.get(TRANSACTION, "").lower() == "true"
         properties = [(name, value) for name, value in given.items() if name not in _NOT_KEPT]
+        asked = asked_delay(given, due_ms, self._now_ms, len(rules.levels))
+        # A half message keeps its time of delivery in any case.
+        properties += [pair for pair in asked if not half or pair[0] != DELIVER_MS]
         if REPLY_TO in given:
             properties.append((CLUSTER_NAME, self._cluster))
         if entry.flag:

@@ -132,6 +132,8 @@ def due_ms_of(user: Mapping[str, str], timestamp_ms: int | None, clock: Clock, r
             if (level := _number("DELAY", user)) > 0:
                 return due_from_delay(DelayLevel(level), now_ms, rules.levels, start_ms=start_ms)
             names = names[1:]
+            if not names and timestamp_ms is None:
+                return None
         named = names[0] if names else None
         due_ms = _moment(named, user, now_ms, start_ms) if named else timestamp_ms or 0
         if due_ms < SECONDS_MIN:

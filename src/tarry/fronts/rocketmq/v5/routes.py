@@ -47,7 +47,7 @@ class ListeningAddress:
 
 @dataclass(slots=True)
 class Routes:
-    """On the loop's thread. ``name``: what the broker is called. ``address``: for clients that name no other."""
+    """On the loop's thread. ``name``: the broker's. ``address``: for clients that do not say how they came."""
 
     _name: str
     _broker: LocalBroker

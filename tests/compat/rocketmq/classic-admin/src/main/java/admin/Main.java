@@ -34,6 +34,7 @@ import org.apache.rocketmq.tools.command.MQAdminStartup;
 public final class Main {
     private static final long WAIT_MS = 60_000;
     private static final String CLUSTER = "DefaultCluster";
+    private static final String BROKER = "tarry";
     private static int commands;
 
     private Main() {
@@ -74,8 +75,8 @@ public final class Main {
         SendResult sent = producer.send(new Message(topic, "tag", "key-7", "looked for".getBytes(StandardCharsets.UTF_8)));
         await("the message", () -> received.size() == 1);
 
-        says("topicStatus " + names + " -t " + topic, CLUSTER);
-        says("brokerStatus " + names + " -b " + endpoint, "brokerVersionDesc", "tarry");
+        says("topicStatus " + names + " -t " + topic, BROKER);
+        says("brokerStatus " + names + " -b " + endpoint, "brokerVersionDesc", BROKER);
         says("queryMsgById " + names + " -i " + sent.getOffsetMsgId() + " -t " + topic, "key-7", topic);
         says("queryMsgByKey " + names + " -t " + topic + " -k key-7", sent.getMsgId());
         says("queryMsgByUniqueKey " + names + " -t " + topic + " -i " + sent.getMsgId(), "key-7", topic);
@@ -94,7 +95,7 @@ public final class Main {
         says("updateSubGroup " + names + " -c " + CLUSTER + " -g " + group + " -r 3", "success");
         says("setConsumeMode " + names + " -c " + CLUSTER + " -t " + topic + " -g " + group + " -m POP", "success");
         says("setConsumeMode " + names + " -c " + CLUSTER + " -t " + topic + " -g " + group + " -m PULL", "success");
-        says("resetOffsetByTime " + names + " -g " + group + " -t " + topic + " -s " + (beforeMs - 1), topic, "tarry");
+        says("resetOffsetByTime " + names + " -g " + group + " -t " + topic + " -s " + (beforeMs - 1), topic, BROKER);
         await("the message after a reset", () -> received.size() == 3);
         consumer.shutdown();
         says("deleteSubGroup " + names + " -c " + CLUSTER + " -g " + group, "success");
@@ -124,7 +125,7 @@ public final class Main {
         says("statsAll " + names, topic, group);
         says("statsAll " + names + " -a", "#Topic");
         says("brokerStatus " + names + " -b " + endpoint, "scheduleMessageOffset_1", "putMessageDistributeTime", "bootTimestamp");
-        says("topicStatus " + names + " -t SCHEDULE_TOPIC_XXXX", CLUSTER);
+        says("topicStatus " + names + " -t SCHEDULE_TOPIC_XXXX", BROKER);
         says("topicRoute " + names + " -t SCHEDULE_TOPIC_XXXX", endpoint);
     }
 
