@@ -405,7 +405,8 @@ def test_a_job_is_cancelled_before_the_loader_has_come_to_what_fired(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, aside: bool
 ) -> None:
     """A kill between two checkpoints. What had fired by then is not counted as cancelled. What fell due while the job
-    was being cancelled before, and was kept aside, had not fired, though later messages had; it is cancelled, too.
+    was being cancelled before, and was kept aside, had not fired; but later messages had, so after the kill nobody can
+    tell: it is delivered.
     """
 
     class Killed(BaseException):
@@ -431,12 +432,12 @@ def test_a_job_is_cancelled_before_the_loader_has_come_to_what_fired(
         bench.run(T0 + 1000, step_ms=100)
     bench.kill()
     assert bench.pending() == (2 if aside else 1)
-    assert bench.broker.cancel_job("j").cancelled == (2 if aside else 1)
-    assert bench.pending() == 0
+    assert bench.broker.cancel_job("j").cancelled == 1
+    assert bench.pending() == (1 if aside else 0)
     for _ in range(2):
         bench.run(bench.clock.now_ms() + 2 * HOUR)
         bench.kill()
-    assert set(bench.got) == set(names("j", 0, 1) if aside else names("j", 0, 1, 2)) | {b"single"}
+    assert set(bench.got) == {*names("j", 0, 1, 2), b"single"}
     assert bench.pending() == 0
 
 

@@ -38,8 +38,10 @@ from tarry.base.setting_types import (
     Networks,
     Optional,
     Ports,
+    RocketMQName,
     SparkConf,
 )
+from tarry.base.spark_conf import without_secrets
 
 ENV_PREFIX = "TARRY_"
 NOT_SETTINGS = frozenset({"TARRY_CONFIG", "TARRY_ENDPOINT"})
@@ -88,6 +90,21 @@ class Config(BaseSettings):
         ge=1,
         le=1024,
         description="Queues of a topic, to classic RocketMQ clients: so many consumers of a group share it.",
+    )
+    remoting_vip: Literal["on", "off"] = Field(
+        "on", description="Listen on the port below `remoting` by 2, too, where it is free, for clients before 4.5."
+    )
+    remoting_pull_max: Count = Field(
+        32,
+        ge=1,
+        le=1024,
+        description="Messages of one pull of a classic RocketMQ client, at most; it asks for up to so many.",
+    )
+    rocketmq_cluster: RocketMQName = Field(
+        "DefaultCluster", description="What the cluster is called to RocketMQ's clients and tools (mqadmin -c)."
+    )
+    rocketmq_broker: RocketMQName = Field(
+        "tarry", description="What the broker is called to them; clients keep it with offsets and handles."
     )
     rocketmq_keys: Optional = Field(
         None, description="File of ACCESS_KEY SECRET lines; with it, RocketMQ clients must sign. Empty: all may."
@@ -229,14 +246,20 @@ class Loaded:
     """``TARRY_…`` in the environment that is no setting. Not refused: others put variables there, too."""
 
     def to_toml(self) -> str:
-        """All settings as a configuration file, which gives the same settings when it is used as one."""
+        """All settings as a configuration file, which gives the same settings when it is used as one; but for secrets
+        among those for Spark, which are named instead.
+        """
         return "\n\n".join(self._entries()) + "\n"
 
     def _entries(self) -> Iterator[str]:
         yield "# Every setting of Tarry. Precedence: command line, environment (TARRY_NAME), this file, default."
         for name, field in Config.model_fields.items():
             about = f"# {field.description}\n# Allowed: {allowed(name)}. From: {self.origins[name]}."
-            yield f"{about}\n{name} = {_toml(getattr(self.config, name))}"
+            value = getattr(self.config, name)
+            if name == "spark_conf":
+                value, hidden = without_secrets(value)
+                about += f"\n# Not shown; give them where this file is used: {', '.join(hidden)}." if hidden else ""
+            yield f"{about}\n{name} = {_toml(value)}"
 
 
 def load(
@@ -300,6 +323,8 @@ def allowed(name: str) -> str:
         "push_private_addresses": 'networks, as in "10.0.0.0/8 fd00::/8", "on" or "off"',
         "push_ports": 'ports and ranges, as in "80 443 8000-9000", or "all"',
         "delay_levels": 'durations, as in "1s 5s 1m"',
+        "rocketmq_cluster": "1 to 100 of A-Z a-z 0-9 _ -",
+        "rocketmq_broker": "1 to 100 of A-Z a-z 0-9 _ -",
         "spark_memory": 'a number with k, m, g or t, as in "2g"',
         "spark_conf": 'lines such as "spark.ui.enabled=true", without spark.master and spark.sql.session.timeZone',
         "spark_conf_file": 'a path, or "" for none',
@@ -341,6 +366,8 @@ def _refusal(error: ValidationError, origins: Mapping[str, str] | None = None) -
     if name not in Config.model_fields:
         return InvalidArgumentError(_unknown(name))
     origin = f" ({origins[name]})" if origins else ""
+    if name == "spark_conf":  # it may have secrets in it, so it is not shown as a whole
+        return InvalidArgumentError(f"{name} is refused{origin}: {first.get('ctx', {}).get('error', first['msg'])}")
     return InvalidArgumentError(f"{name} is {first['input']!r}{origin}; allowed: {allowed(name)}")
 
 

@@ -22,7 +22,7 @@ from tarry.api.outcome import Outcome
 from tarry.base.bulk import first_seq, job_rows, number_of, prefix_of
 from tarry.base.clock import Clock
 from tarry.base.errors import DiskFullError, InvalidArgumentError, InvalidMessageError, TarryError
-from tarry.base.message import Kind, check_topic, chunks, count_topics, numbered
+from tarry.base.message import INTERNAL_TOPIC, Kind, check_topic, chunks, count_topics, is_internal, numbered
 from tarry.base.waiting import wait_for
 from tarry.broker.acceptance import Acceptance
 from tarry.broker.commands.append_rows import AppendRows
@@ -296,7 +296,8 @@ def _checked(
     if len({file.path for file in files}) < len(files):
         raise InvalidArgumentError("a file is named twice; allowed: each once")
     for topic, rows in topics.items():
-        check_topic(topic)
+        if is_internal(check_topic(topic)):
+            raise InvalidArgumentError(f"topic {topic!r}: {INTERNAL_TOPIC}")
         if rows < 1:
             raise InvalidArgumentError(f"{rows} messages of topic {topic!r}; allowed: 1 or more")
     if sum(topics.values()) != sum(file.rows for file in files):

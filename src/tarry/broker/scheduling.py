@@ -35,10 +35,12 @@ class Scheduling:
     _: KW_ONLY
     dedupe: bool
 
-    def submit(self, data: pa.RecordBatch | pa.Table, on_result: OnAccepted, *, lead: bool = False) -> None:
+    def submit(
+        self, data: pa.RecordBatch | pa.Table, on_result: OnAccepted, *, lead: bool = False, internal: bool = False
+    ) -> None:
         """Schedule a batch, all of it or nothing; see :meth:`tarry.api.local.LocalBroker.submit`."""
         self._acceptance.check()
-        batch = admit(data, self._clock.now_ms(), self._limits, start_ms=self._clock.start_ms())
+        batch = admit(data, self._clock.now_ms(), self._limits, start_ms=self._clock.start_ms(), internal=internal)
         self._submit(batch, key_policies(data) if self._has_names(batch) else None, on_result, lead=lead)
 
     def submit_checked(self, batch: pa.RecordBatch, on_result: OnAccepted) -> None:

@@ -68,6 +68,7 @@ class Status:
             "fired": sum(self._ready.ends().values()),
             "fired_from_store": self._ready.stored_rows,
             "handed_out": self._lateness.handed_out,
+            "overdue": self._lateness.overdue(),
             "lateness_ms": self._lateness.delivered().summary(),
             "queue_lateness_ms": self._lateness.queued().summary(),
             "wheel": {"rows": wheel.rows, "bytes": int(wheel.bytes), "loaded_until_ms": wheel.loaded.due_ms},

@@ -42,7 +42,8 @@ MEANINGS = {
     ExitCode.CORRUPT: "a file of the data directory is damaged: refused unchanged at the start, or met while serving",
     ExitCode.UNAVAILABLE: "no answer: the broker is out of reach, starting or stopping; or an address cannot be used",
     ExitCode.REFUSED: "refused for now (overloaded, disk full): the same command may succeed later",
-    ExitCode.FATAL: "the broker stopped because a disk failed it (a write or fsync did not succeed)",
+    ExitCode.FATAL: "the broker stopped, or did not start, because a disk failed it (a write or fsync did not succeed) "
+    "or is mounted read-only",
     ExitCode.NOT_DONE: "not done: what to cancel or move was delivered, cancelled or not known; or a key was taken",
     ExitCode.INTERRUPTED: "interrupted from the keyboard",
 }

@@ -88,6 +88,8 @@ def _totals(now: Figures, before: Figures | None) -> Text:
     rates.append(per_second("handed out", now["handed_out"], None if before is None else before["handed_out"]))
     counts = f"pending {sums['pending']:,}  ready {sums['ready']:,}"
     late = [f"{name} {late_text(now, before, *path)}" for name, path in _LATENESS.items()]
+    overdue = now["lateness"].get("overdue", 0) - (0 if before is None else before["lateness"].get("overdue", 0))
+    late += [f"came overdue {overdue:,}"] if overdue > 0 else []
     return Text("  ".join([*rates, counts, *late]))
 
 

@@ -97,6 +97,8 @@ def _serve(config: Config, files_max: int, stop: StopSignals, stack: ExitStack) 
         remoting = front_modules.remoting_front().start(broker, config.remoting, placement, connections)
         stack.callback(remoting.stop)
         fronts.append(f"remoting on {remoting.address}")
+        if remoting.vip_address is not None:
+            fronts.append(f"remoting vip on {remoting.vip_address}")
     if config.http is not None:
         http = front_modules.http_front()(broker, config.http, placement, connections, config.http_admin)
         stack.callback(http.stop)

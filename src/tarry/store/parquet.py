@@ -22,6 +22,8 @@ from tarry.base.arrow_memory import when_memory
 from tarry.base.descriptors import when_free
 from tarry.base.errors import CorruptError
 from tarry.base.message import SCHEMA
+from tarry.store import due_counts
+from tarry.store.due_counts import DueCounts
 from tarry.store.footers import FOOTERS
 from tarry.store.place import Place
 
@@ -50,6 +52,26 @@ def groups(place: Place, relative: str) -> list[Group]:
     """
     with _opened(place, relative) as file:
         return groups_in(file.metadata)
+
+
+def due_counts_of(place: Place, relative: str) -> DueCounts | None:
+    """How many messages of a file fall due when, as it says itself; None where it does not.
+
+    Raises:
+        CorruptError: the file is missing or its footer is damaged.
+    """
+    path = place.path(relative)
+    raw = FOOTERS.counts.get(path)
+    if raw is None:
+        with _opened(place, relative) as file:
+            footer = file.metadata
+        raw = (footer.metadata or {}).get(due_counts.KEY, b"")
+        counts = DueCounts.of_bytes(raw) if raw else None
+        if counts is None or counts.rows != footer.num_rows:  # another writer took it over with other rows
+            raw, counts = b"", None
+        FOOTERS.counts.put(path, raw)
+        return counts
+    return DueCounts.of_bytes(raw) if raw else None
 
 
 def groups_in(footer: Any) -> list[Group]:
@@ -124,7 +146,7 @@ def _opened(place: Place, relative: str) -> Iterator[Any]:
             yield file
     except FileNotFoundError as error:
         raise CorruptError(f"{path} is missing, though the store's log names it") from error
-    except pa.ArrowInvalid as error:
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:  # a changed header asks for what nobody has written
         raise CorruptError(f"{path} is damaged: {error}") from error
     except OSError as error:
         if error.errno is not None:

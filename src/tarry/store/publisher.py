@@ -23,6 +23,7 @@ from tarry.api.jobs import StagedFile
 from tarry.base.clock import Clock, SystemClock
 from tarry.base.errors import CorruptError, InvalidArgumentError, UnavailableError
 from tarry.base.message import SCHEMA
+from tarry.log.files import not_now, passing_error
 from tarry.store.claims import check_present
 from tarry.store.columns import FOR_QUERIES, PARTITION_COLUMNS, TABLE, instant_text
 from tarry.store.locallog import FILES_KEY, REMOVED_KEY, mend, remove_lone_records, sync_checkpoint, sync_entries
@@ -99,6 +100,8 @@ class Publisher:
         except TableNotFoundError as error:
             raise UnavailableError(f"there is no store at {self._place.uri}, as this machine sees it") from error
         except (DeltaError, OSError) as error:
+            if self._place.local is not None and (passing := passing_error(error, self._place.local)) is not None:
+                raise not_now(passing, self._place.local, "the store cannot be opened") from error
             raise _wrapped(f"cannot open the store at {self._place.uri}", error) from error
         self.table_id = str(self._table.metadata().id)
         """Which table it is, wherever it is: the id in the Delta log, which stays as long as the table."""
@@ -335,8 +338,11 @@ def _create(place: Place) -> DeltaTable:
             partition_by=PARTITION_COLUMNS,
             configuration=_PROPERTIES,
         )
-    except (DeltaError, OSError):
-        table = DeltaTable(place.uri)
+    except (DeltaError, OSError) as error:
+        try:
+            table = DeltaTable(place.uri)
+        except TableNotFoundError:
+            raise error from None  # nobody else made it: why it cannot be made is the answer
     if place.local is not None:
         sync_entries(place.local, 0, 0)
         sync_up(place.local, place.local.parent)

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.flight as fl
 
-from tarry.api.operation import Action, Operation, Rows
+from tarry.api.internal_topics import check_open
+from tarry.api.operation import Action, Operation, Request, Rows
 from tarry.api.operations import OPERATIONS
+from tarry.api.operations.delivery import Subscribe
 from tarry.api.parsing import from_json
-from tarry.api.wire import CONSUME_PATH, STREAM_ERRORS, as_bytes, decode_request
+from tarry.api.wire import CONSUME, CONSUME_PATH, STREAM_ERRORS, as_bytes, decode_request
 from tarry.base.errors import InvalidArgumentError, MessageTooLargeError, NotFoundError
 from tarry.fronts.flight.guard import ConnectionGuard
 
+Q = TypeVar("Q", bound=Request)
 ACTIONS = {o.wire.name: o for o in OPERATIONS if isinstance(o.wire, Action)}
 TICKETS = {o.wire.name: o for o in OPERATIONS if isinstance(o.wire, Rows)}
 
@@ -94,7 +97,7 @@ def action_request(kind: type[Operation[Any]], body: bytes | memoryview) -> Oper
     if kind.wire_fields() == {}:
         return kind()
     values = decode_request(body) if body else None
-    return from_json(kind, {} if values is None else values)
+    return _opened(from_json(kind, {} if values is None else values))
 
 
 def ticket_request(raw: bytes) -> Operation[Any]:
@@ -103,7 +106,20 @@ def ticket_request(raw: bytes) -> Operation[Any]:
     op = values.pop("op", None) if isinstance(values, dict) else None
     if not isinstance(op, str) or op not in TICKETS:
         raise InvalidArgumentError(f"op of a ticket is {op!r}; allowed: {', '.join(TICKETS)}")
-    return from_json(TICKETS[op], values)
+    return _opened(from_json(TICKETS[op], values))
+
+
+def subscribe_request(raw: bytes) -> Subscribe:
+    """The consumer of a DoExchange."""
+    command = decode_request(raw)
+    if isinstance(command, dict) and command.get("op", CONSUME) == CONSUME:
+        command.pop("op", None)
+    return _opened(from_json(Subscribe, command))
+
+
+def _opened(request: Q) -> Q:
+    check_open(request)
+    return request
 
 
 def batches_of(reader: CountedReader) -> Iterator[pa.RecordBatch]:

@@ -27,7 +27,8 @@ from tarry.spark.broker_store import open_store
 from tarry.spark.pipeline.job import Reporter, job_parser, run_job, wait_for_broker
 from tarry.spark.pipeline.upkeep import Rewrite, StoreRewriter, UpkeepSettings, in_thread, loop, on_spark
 from tarry.spark.runtime.conf import user_conf
-from tarry.spark.runtime.session import build_session, one_line
+from tarry.spark.runtime.failures import one_line
+from tarry.spark.runtime.session import build_session
 from tarry.store import Rewritten, Store, Work
 from tarry.store import rewrite as rewrite_files
 from tarry.store.run import FILE_BYTES_MAX
@@ -190,7 +191,7 @@ def _rewrite(options: argparse.Namespace, shard: int) -> Iterator[Rewrite]:
             master=options.master,
             memory=options.memory,
             work=Path(work) / "spark",
-            conf=user_conf(options.spark_conf, options.spark_conf_file),
+            conf=user_conf(options.spark_conf, *options.spark_conf_file),
         )
         try:
             yield on_spark(spark)

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from tarry.api.access import AccessToken
 from tarry.api.board import Member, OnMessage
+from tarry.api.internal_topics import check_rows
 from tarry.api.jobs import StagedFile
 from tarry.api.local import OnAccepted
 from tarry.api.operation import Action, Operation, Rows, decoded
@@ -207,7 +208,11 @@ class RemoteBroker:
 
     # -- scheduling ----------------------------------------------------------------------------------------------------
 
-    def submit(self, data: pa.RecordBatch | pa.Table, on_result: OnAccepted, *, lead: bool = False) -> None:
+    def submit(
+        self, data: pa.RecordBatch | pa.Table, on_result: OnAccepted, *, lead: bool = False, internal: bool = False
+    ) -> None:
+        if not internal:
+            check_rows(data)  # the broker takes what comes over the link for the front's own
         batches = data.to_batches() if isinstance(data, pa.Table) else [data]
         self._submit(Kind.SUBMIT, stream_bytes(data.schema, batches), data.num_rows, on_result)
 

@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from tarry.api.wire import decode_json, encode_json
 from tarry.base.errors import InvalidArgumentError, OverloadedError, TarryError
+from tarry.base.log_limiter import LogLimiter
 from tarry.base.version import VERSION as TARRY
 from tarry.fronts.gateway.frames import (
     ASKED_BYTES_MAX,
@@ -37,6 +38,8 @@ from tarry.fronts.gateway.served.submissions import Submissions
 from tarry.fronts.gateway.trust import NONCE_BYTES
 
 log = logging.getLogger(__name__)
+_cut = LogLimiter(log, logging.WARNING)
+"""Of connections that are cut: strangers can cause thousands a second."""
 
 HELLO_S = 10.0
 """How long a connection may take to say who it is."""
@@ -142,7 +145,7 @@ class ServedConnection(asyncio.Protocol):
 
     def refuse(self, error: TarryError) -> None:
         """Say why, and cut it off."""
-        log.warning("a gateway is cut off: %s", error)
+        _cut.say("a gateway is cut off: %s", error)
         self._shared.half_frames.forget(self)
         self._reader = FrameReader(0)  # lets go of what came
         self._out.write(error_frame(0, error))

@@ -57,6 +57,7 @@ async def _live(console: Console) -> dict[str, Any]:
         "delivered": figures.delivered,
         "bars": charts.lateness_bars(figures.delivered),
         "queued": figures.queued,
+        "overdue": figures.overdue,
         "topics": topics[:ROWS_MAX],
         "groups": groups[:ROWS_MAX],
         "dead": sum(group["dead"] for group in overview["groups"]["listed"]),

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, cast
 
 from pydantic import TypeAdapter
 
+from tarry.api.internal_topics import check_open
 from tarry.api.operation import NOTHING, PLAIN, Action, Operation
 from tarry.api.parsing import from_json, from_texts, model_of
 from tarry.api.wire import JSON_BYTES_MAX, decode_request
@@ -45,7 +46,9 @@ class OperationEndpoint:
 
     async def _read(self, request: Request, names: Names) -> Operation[Any]:
         values, are_texts = await read_fields(request, names, (*lists_of(cast(Any, self._kind)), *self.LISTS))
-        return (from_texts if are_texts else from_json)(self._kind, self.adapt(values))
+        operation = (from_texts if are_texts else from_json)(self._kind, self.adapt(values))
+        check_open(operation)
+        return operation
 
     async def __call__(self, request: Request, names: Names) -> Answer:
         # Before it is carried out: a receive whose result nobody accepts would lease in vain.

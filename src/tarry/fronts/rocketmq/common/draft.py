@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import re
 import sys
-import zlib
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -73,20 +72,6 @@ def check_body(body: bytes, bytes_max: int) -> None:
         raise Refusal(Code.MESSAGE_BODY_EMPTY, "the message's body is empty; allowed: 1 byte and more")
     if len(body) > bytes_max:
         raise Refusal(Code.MESSAGE_BODY_TOO_LARGE, f"the message's body has {len(body)} bytes; allowed: {bytes_max}")
-
-
-def unpack_body(body: bytes, bytes_max: int) -> bytes:
-    """Unpack a body of gzip, or of zlib, which some clients send under gzip's name. It may have a byte more than
-    ``bytes_max``, which :func:`check_body` refuses; not more, for a bomb says nothing of its size.
-    """
-    unpack = zlib.decompressobj(zlib.MAX_WBITS | 32)
-    try:
-        plain = unpack.decompress(body, bytes_max + 1)
-    except zlib.error as error:
-        raise Refusal(Code.MESSAGE_CORRUPTED, f"the body's encoding is GZIP, and it is none: {error}") from error
-    if len(plain) <= bytes_max and not unpack.eof:
-        raise Refusal(Code.MESSAGE_CORRUPTED, f"the body is {len(body)} bytes of gzip that ends too early")
-    return plain
 
 
 def check_properties(user: Mapping[str, str]) -> int:
