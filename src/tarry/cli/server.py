@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
+from tarry.base.arrow_memory import bound_default_pool
 from tarry.base.config import Config
 from tarry.base.descriptors import ConnectionLimits, raise_limit
 from tarry.base.endpoint import parse_address, socket_path
@@ -46,8 +47,9 @@ def run(config: Config, *, unknown_variables: Sequence[str] = (), verbose: bool 
         TarryError: it could not start. FatalError: a disk failed it while it ran. CorruptError: a damaged file did.
     """
     log_to_stderr(verbose=verbose)
-    # Arrow's own allocators keep what was freed; the system's gives it back. Read when pyarrow is first imported.
-    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
+    # Beside that bound: Arrow's own allocators keep what was freed; the system's gives it back.
+    if bound_default_pool(config.body_bytes_max) is None:
+        log.warning("what compressed batches unpack to is not bounded: see ARROW_DEFAULT_MEMORY_POOL in the manual")
     for variable in unknown_variables:
         log.warning("%s in the environment is no setting, and is ignored; see tarry serve --print-config", variable)
     os.umask(UMASK)

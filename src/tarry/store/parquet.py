@@ -11,12 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tarry.base.arrow_memory import when_memory
 from tarry.base.descriptors import when_free
 from tarry.base.errors import CorruptError
 from tarry.base.message import SCHEMA
@@ -93,7 +95,8 @@ def read_group(place: Place, relative: str, number: int, columns: Sequence[str] 
     """
     wanted = pa.schema([SCHEMA.field(name) for name in columns])
     with _opened(place, relative) as file:
-        table = file.read_row_group(number, columns=list(columns), use_threads=False).select(list(columns))
+        table = when_memory(partial(file.read_row_group, number, columns=list(columns), use_threads=False))
+        table = table.select(list(columns))
         if table.schema != wanted:
             table = table.cast(wanted)
         batches = table.combine_chunks().to_batches()
@@ -107,7 +110,7 @@ def check_group(place: Place, relative: str, number: int) -> None:
         CorruptError: the file is missing, or a page does not match its checksum.
     """
     with _opened(place, relative) as file:
-        file.read_row_group(number, use_threads=False)
+        when_memory(partial(file.read_row_group, number, use_threads=False))
 
 
 def column_names(place: Place, relative: str) -> set[str]:

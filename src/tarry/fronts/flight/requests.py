@@ -28,6 +28,7 @@ class CountedReader:
 
     Raises:
         InvalidArgumentError: by :attr:`schema` and :meth:`read_chunk`, for a name that is not UTF-8.
+        MessageTooLargeError: by :meth:`read_chunk`, for what is compressed and too large.
     """
 
     def __init__(self, reader: fl.MetadataRecordBatchReader, guard: ConnectionGuard, peer: str) -> None:
@@ -43,7 +44,13 @@ class CountedReader:
         return schema
 
     def read_chunk(self) -> fl.FlightStreamChunk:
-        chunk = self._reader.read_chunk()
+        try:
+            chunk = self._reader.read_chunk()
+        except pa.ArrowMemoryError as error:
+            raise MessageTooLargeError(
+                f"a compressed batch cannot be unpacked ({error}): all that are being read share some memory, and no "
+                "larger ones are; allowed: batches without compression, or smaller ones"
+            ) from None
         self._guard.on_message(self._peer)
         if chunk.data is not None and not self._is_checked:
             self._check_names(chunk.data.schema)
