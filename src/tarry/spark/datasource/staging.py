@@ -12,12 +12,13 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import pyarrow as pa
 
 from tarry.api.jobs import StagedFile
 from tarry.base.bulk import prefix_of
-from tarry.base.errors import InvalidArgumentError, TarryError
+from tarry.base.errors import InvalidArgumentError, NotFoundError, TarryError
 from tarry.base.message import chunks, count_topics, numbered
 from tarry.spark.broker_client import BrokerClient, BulkAttempt, Staged
 from tarry.spark.datasource.rows import RowChecker
@@ -53,7 +54,6 @@ class Load:
             self._send(admitted)
         else:
             self._write(admitted, partition)
-        pa.default_memory_pool().release_unused()  # the worker stays, idle, for a minute
         return Staged(tuple(self.files), dict(self.topics), self.keys)
 
     # -- the task writes -----------------------------------------------------------------------------------------------
@@ -105,9 +105,20 @@ class Load:
 def can_reach(job: BulkAttempt) -> bool:
     """Whether this process can write into the job's store: a directory of that name may be another machine's own."""
     try:
-        place = Place.of(job.store_uri)
-        if place.local is not None:
-            return os.access(place.local, os.W_OK) and table_id_at(place) == job.table_id
-        return bool(place.filesystem.get_file_info(f"{place.base}/_delta_log").type.name != "NotFound")
+        _check_reached(job.number, job.store_uri, job.table_id)
     except (OSError, pa.ArrowException, TarryError):
-        return False
+        return False  # and the next task looks again: what is mounted late is seen
+    return True
+
+
+@lru_cache(maxsize=1)
+def _check_reached(number: int, store_uri: str, table_id: str) -> None:
+    # Of many tasks of a job (``number``), a worker looks once: to open a table takes as long as to stage some
+    # thousand rows.
+    place = Place.of(store_uri)
+    if place.local is not None:
+        reached = os.access(place.local, os.W_OK) and table_id_at(place) == table_id
+    else:
+        reached = place.filesystem.get_file_info(f"{place.base}/_delta_log").type.name != "NotFound"
+    if not reached:
+        raise NotFoundError(f"the table {table_id} is not at {store_uri}, as this machine sees it")

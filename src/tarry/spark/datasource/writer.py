@@ -26,6 +26,7 @@ from tarry.spark.datasource.columns import check_columns
 from tarry.spark.datasource.options import WriteOptions
 from tarry.spark.datasource.rows import RowChecker
 from tarry.spark.datasource.staging import Load
+from tarry.spark.runtime.worker import rest
 
 log = logging.getLogger(__name__)
 
@@ -90,7 +91,9 @@ def staged_partition(
     context = TaskContext.get()
     partition = context.partitionId() if context is not None else 0
     checker = RowChecker(job.now_ms, job.limits, options.defaults)
-    return Load(client, job).run(batches, checker, partition, options.way)
+    staged = Load(client, job).run(batches, checker, partition, options.way)
+    rest()
+    return staged
 
 
 def check_same_job(job: str, topics: Mapping[str, int], schema: StructType, options: WriteOptions) -> None:

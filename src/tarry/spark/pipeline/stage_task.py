@@ -20,6 +20,7 @@ from tarry.api.jobs import StagedFile
 from tarry.base.errors import CorruptError, TarryError
 from tarry.base.message import SCHEMA
 from tarry.spark.broker_client import BrokerClient, IntakeState
+from tarry.spark.runtime.worker import rest
 from tarry.store import check_same_table, stage
 
 CHUNK_BYTES = 128 << 20
@@ -56,6 +57,7 @@ class StageTask:
                 for start, end in zip(batch["start_seq"].to_pylist(), batch["end_seq"].to_pylist(), strict=True):
                     result = pickle.dumps(self.stage_range(client, start, end))
                     yield pa.RecordBatch.from_pydict({"result": [result]}, schema=_RESULT)
+        rest()
 
     def stage_range(self, client: BrokerClient, start_seq: int, end_seq: int) -> RangeResult:
         """Fetch and stage ``[start_seq, end_seq)``."""
@@ -78,7 +80,6 @@ class StageTask:
             if chunk_bytes >= CHUNK_BYTES:
                 stage_chunk()
         stage_chunk()
-        pa.default_memory_pool().release_unused()  # the worker stays, idle, for a minute
         return RangeResult(start_seq, end_seq, rows_read, tuple(files))
 
 
