@@ -84,6 +84,7 @@ def _make_background(around: Surroundings, opened: OpenedFiles, path: MessagePat
         clock,
         files,
         opened.checkpoint,
+        opened.topic_counts,
         delivery.dispatcher,
         opened.intake,
         opened.ready,
@@ -93,6 +94,7 @@ def _make_background(around: Surroundings, opened: OpenedFiles, path: MessagePat
         follower,
         jobs,
         window.announcements,
+        window.wheel.lock,
     )
     key_backfill = KeyBackfill(
         jobs, follower, opened.registry, accepting.scheduling.carry_out, threaded=around.threaded
@@ -126,6 +128,7 @@ def _make_background(around: Surroundings, opened: OpenedFiles, path: MessagePat
         cancelling,
         clock,
         accepting.limits,
+        accepting.bound,
         take_up_news,
     )
     pipeline = Pipeline(config, clock, opened.intake, follower, jobs, progress, around.damage, follower.announce)
