@@ -313,5 +313,6 @@ def test_with_keys_half_a_request_of_a_stranger_is_short(serve: Callable[..., Pl
             stranger.sendall(frame(DATA, 0, 1, bytes(16_000)))
         got = b""
         while b"waits for handlers" not in got:
-            assert (part := stranger.recv(65_536))
+            part = stranger.recv(65_536)
+            assert part
             got += part
