@@ -134,8 +134,10 @@ sys.exit(run(sys.argv[1:]))
 """
     code, log = end(servers.start("--data", "data", "--rocketmq", "127.0.0.1:0", code=without))
     assert code == ExitCode.FAILED
-    assert log.splitlines()[-1].startswith("tarry: not_found: the RocketMQ front needs the module 'uvloop'")
-    assert "pip install 'tarry[rocketmq]'" in log
+    assert log.splitlines()[-1].startswith(
+        "tarry: not_found: the RocketMQ front needs the extra 'rocketmq': the module 'uvloop'"
+    )
+    assert "pip install '.[rocketmq]' in a checkout of Tarry" in log
     assert "Traceback" not in log
 
 

@@ -27,6 +27,7 @@ from tarry.base.columns import (
 )
 from tarry.base.delay import (
     DELAY_MS_MAX,
+    DUE_MS_MIN,
     INT64_MAX,
     ROCKETMQ_LEVELS,
     DelayLevel,
@@ -48,6 +49,7 @@ from tarry.base.message import (
     is_topic,
 )
 from tarry.base.properties import check_properties, with_property
+from tarry.base.types import extremes
 from tarry.repeat import Repeat, first_due, parse, to_json
 
 
@@ -279,8 +281,10 @@ def _due(given: dict[str, pa.Array], now: _Now, limits: Limits) -> pa.Array:
 
 def _check_limit(due: pa.Array, start_ms: int, limits: Limits) -> None:
     values = due.to_numpy(zero_copy_only=False)
-    if int(values.max()) > start_ms + limits.delay_ms_max:
-        row = int(np.argmax(values > start_ms + limits.delay_ms_max))
+    latest_ms = start_ms + limits.delay_ms_max
+    least, most = extremes(values)
+    if most > latest_ms or least < DUE_MS_MIN <= start_ms:
+        row = int(np.argmax((values > latest_ms) | (values < DUE_MS_MIN)))
         try:
             check_due(int(values[row]), start_ms, limits.delay_ms_max)
         except InvalidMessageError as error:

@@ -284,10 +284,12 @@ def _checked(
                 f"{file.shard}; allowed: 1 or more, {first} to {end - 1}, {shard}"
             )
         place = f"shard={shard}/bucket={file.bucket}/"
-        if not file.path.startswith(place) or ".." in file.path.split("/") or file.bucket == CANCELLED:
+        # Names are decoded as those of a Delta log are, where %2e is a dot: stages make none with a %.
+        strays = "%" in file.path or not {"", ".", ".."}.isdisjoint(file.path.split("/"))
+        if strays or not file.path.startswith(place) or file.bucket == CANCELLED:
             raise InvalidArgumentError(
                 f"file {file.path!r} of bucket {file.bucket!r}; allowed: a path below shard={shard}/bucket=… of a "
-                f"bucket of messages"
+                "bucket of messages, without %, empty parts, . and .."
             )
         for topic in (file.topic_min, file.topic_max):
             if topic not in topics:

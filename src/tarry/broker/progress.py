@@ -11,6 +11,7 @@ from tarry.base.config import Config
 from tarry.broker.directory import Checkpoint
 from tarry.broker.dispatcher import Dispatcher
 from tarry.broker.dispatcher import Progress as Cut
+from tarry.broker.hand_out_bound import HandOutBound
 from tarry.broker.job_announcements import JobAnnouncements
 from tarry.broker.jobs import Jobs
 from tarry.broker.store_view import StoreFollower
@@ -36,6 +37,7 @@ class Progress:
     _files: Files
     last: Checkpoint
     _counts: TopicCounts
+    _bound: HandOutBound
     _dispatcher: Dispatcher
     _intake: Intake
     _ready: ReadyLog
@@ -87,6 +89,7 @@ class Progress:
             self._registry.sync()
             checkpoint.write(self._files, self._config.data, self._counts)
             self.last = checkpoint
+            self._bound.release(checkpoint.fired_until_ms)
             self._announcements.forget_below(checkpoint.fired_seq)
         if idle:
             # Only now: where the checkpoint on disk had their numbers, what comes to them would get offsets twice.
@@ -130,6 +133,12 @@ class Progress:
             self._jobs.sweep(fired_until_ms, now_ms - retention_ms)
         self._groups.retry_copies()
         self._ready.delete_consumed(now_ms, retention_ms, self._groups.retention_guard)
+
+    def end(self) -> None:
+        """The last of it, when nothing is handed out any more: then the ready log has all that was."""
+        self.checkpoint()
+        self._ready.sync(self._ready.ticket())
+        self._bound.close(is_durable=True)
 
     def delete_stored(self) -> None:
         """Delete the segments of the intake that nobody needs, as the checkpoint on disk says."""

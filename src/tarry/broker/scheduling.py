@@ -79,7 +79,8 @@ class Scheduling:
     def _has_names(self, batch: pa.RecordBatch) -> bool:
         rows = batch.num_rows
         has_ids = self.dedupe and batch.column("id").null_count < rows
-        return bool(has_ids or batch.column("key").null_count < rows)
+        # A series has one, too: its first occurrence's seq.
+        return bool(has_ids or batch.column("key").null_count < rows or batch.column("repeat").null_count < rows)
 
     def schedule_batch(self, data: pa.RecordBatch | pa.Table) -> Accepted:
         """:meth:`submit`, and wait until it is durable."""

@@ -63,7 +63,7 @@ class ConsumerGroups:
         ready: ReadyLog,
         journal: Journal,
         registry: GroupRegistry,
-        on_handout: Callable[[Int64s, int, str, int | None], None],
+        on_handout: Callable[[Int64s, Int64s, int, str, int], None],
         schedule: ScheduleRows,
         check_topics: Callable[[Collection[str]], None] = lambda _: None,
         *,

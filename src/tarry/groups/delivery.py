@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from tarry.api.views import DELIVERY
-from tarry.base.message import SCHEMA, concat
+from tarry.base.message import SCHEMA, accepted_ms, concat
 from tarry.base.types import Int32s, Int64s, extremes
 from tarry.groups.copier import DeadLetterCopier
 from tarry.groups.group_state import GroupState
@@ -62,6 +62,11 @@ class _Chosen:
     offsets: Int64s
     attempts: Int32s
     states: State | States
+
+    @property
+    def is_new(self) -> bool:
+        """Whether all of them come out of the queue for the first time."""
+        return self.states is State.READY
 
 
 @dataclass(eq=False)
@@ -123,6 +128,7 @@ class Delivery:
         """What there is for ``holder``; or None, and why."""
         settings = self._policy.settings
         if settings.paused:
+            holder.was_full = True  # what falls due meanwhile does not wait for the broker
             return None, _Why.PAUSED
         if self._services.journal.is_full:
             # What is handed out may come back by itself, and the journal must be told of that.
@@ -265,7 +271,12 @@ class Delivery:
         since = holder.on_handout(now)
         for part in chosen:
             due = part.batch.column(DUE).to_numpy()
-            self._services.on_handout(due, now, self._state.topic.name, since if part.attempts[0] == 1 else None)
+            from_ms = np.maximum(due, accepted_ms(part.batch))
+            if not part.is_new or part.offsets[0] < self._state.again_below:
+                # Another try, what waited for the one before of its key, or what a seek brings again is late by that.
+                is_first = (part.attempts == 1) & (np.asarray(part.states) == State.READY)
+                from_ms = from_ms[is_first & (part.offsets >= self._state.again_below)]
+            self._services.on_handout(due, from_ms, now, self._state.topic.name, since)
         # Column by column: to make a batch of all of them would look at each of the message's own first. With its type
         # given, pa.array() does not look for what pandas might have to say.
         batch = together.batch

@@ -31,9 +31,9 @@ class Services:
     ticket: Callable[[], int]
     """See :meth:`tarry.queue.log.ReadyLog.ticket`."""
     lease_numbers: Iterator[int]
-    on_handout: Callable[[Int64s, int, str, int | None], None]
-    """Called, with the group's lock held, for what is handed out: its due times, now, the topic, and since when the
-    consumer had been waiting for more (None for what it gets again).
+    on_handout: Callable[[Int64s, Int64s, int, str, int], None]
+    """Called, with the group's lock held, for what is handed out: its due times; of those that nobody had before, since
+    when they could be had; now, the topic, and since when the consumer had been waiting for more.
     """
     retry: RetryPolicy
     """Back-off of the groups that have none of their own."""

@@ -24,7 +24,7 @@ from tarry.api.operations import Receive
 from tarry.api.operations.jobs import StageJob
 from tarry.api.parsing import from_json
 from tarry.api.views import DELIVERY
-from tarry.api.wire import SCHEDULE_PATH, STAGE, as_bytes, encode_error, encode_json
+from tarry.api.wire import SCHEDULE_PATH, STAGE, encode_error, encode_json
 from tarry.base.errors import InvalidArgumentError, NotFoundError, TarryError, UnavailableError
 from tarry.base.message import UNNUMBERED
 from tarry.base.placement import Placement
@@ -214,7 +214,7 @@ class Service(fl.FlightServerBase):  # type: ignore[misc]
         self._check_serving()
         wire = kind.wire
         assert isinstance(wire, Action)
-        request = action_request(kind, as_bytes(action.body))
+        request = action_request(kind, memoryview(action.body) if action.body is not None else b"")
         result = wire.codec.encode(self._broker.call(request))
         return [fl.Result(pa.py_buffer(encode_json(result)))]
 

@@ -31,9 +31,10 @@ from tarry.base.clock import Clock, SystemClock
 from tarry.base.columns import stream_bytes
 from tarry.base.config import Config, load
 from tarry.base.endpoint import socket_path
-from tarry.base.errors import InvalidArgumentError, StaleCommitError, TarryError
+from tarry.base.errors import InvalidArgumentError, MessageTooLargeError, StaleCommitError, TarryError
 from tarry.base.message import SCHEMA
 from tarry.fronts.gateway.frames import (
+    ASKED_BYTES_MAX,
     LINK,
     Kind,
     decode_batch,
@@ -222,6 +223,9 @@ class RemoteBroker:
         def on_answer(answer: memoryview | TarryError) -> None:
             on_result(answer if isinstance(answer, TarryError) else _accepted(answer))
 
+        if len(payload) > ASKED_BYTES_MAX:
+            on_result(MessageTooLargeError(f"a batch of {len(payload)} bytes; allowed: {ASKED_BYTES_MAX}"))
+            return
         link = self.link
         link.ask(kind, on_answer, payload)
         link.rows_in += rows

@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 from tarry.api.internal_topics import check_open
 from tarry.api.operation import NOTHING, PLAIN, Action, Operation
 from tarry.api.parsing import from_json, from_texts, model_of
-from tarry.api.wire import decode_json
+from tarry.api.wire import JSON_BYTES_MAX, decode_request
 from tarry.base.errors import InvalidArgumentError
 from tarry.fronts.http.errors import HttpError
 from tarry.fronts.http.rest import rows
@@ -27,8 +27,6 @@ from tarry.fronts.http.rest.routes import Names
 from tarry.fronts.http.rest.table import Kind, Resource
 from tarry.fronts.http.services import Services
 
-JSON_BYTES_MAX = 8 << 20
-"""Fields of an operation as JSON: 65,536 handles take half of it."""
 REF = "#/components/schemas/{model}"
 ENCODING = Parameter(
     "encoding", "query", {"type": "string", "enum": ["text", "base64"], "default": "text"},
@@ -82,7 +80,7 @@ async def read_fields(request: Request, names: Names, lists: Collection[str]) ->
         check_json(request)
         if request.query:
             raise InvalidArgumentError("fields are in the query and in the body; allowed: one of them")
-        values = decode_json(body)
+        values = decode_request(body)
         if not isinstance(values, dict):
             raise InvalidArgumentError(f"the body is {body[:60]!r}; allowed: a JSON object")
     if twice := next((name for name in names if name in values), None):

@@ -11,7 +11,6 @@ from tarry.fronts.rocketmq.classic.batches import BatchEntry
 from tarry.fronts.rocketmq.classic.codes import RequestRefused, ResponseCode
 from tarry.fronts.rocketmq.classic.fields import Fields
 from tarry.fronts.rocketmq.classic.message_bytes import PROPERTIES_BYTES_MAX
-from tarry.fronts.rocketmq.classic.routes import CLUSTER
 from tarry.fronts.rocketmq.common.draft import (
     ID_BYTES_MAX,
     Draft,
@@ -26,7 +25,9 @@ from tarry.fronts.rocketmq.common.properties import (
     BORN_TIMESTAMP,
     CLUSTER_NAME,
     DELAYS,
+    DELIVER_MS,
     FLAG,
+    MADE_BY_BROKER,
     MESSAGE_ID,
     NUMBER,
     QUEUE,
@@ -35,6 +36,7 @@ from tarry.fronts.rocketmq.common.properties import (
     SHARDING_KEY,
     TAGS,
     TRANSACTION,
+    asked_delay,
 )
 from tarry.fronts.rocketmq.common.unpacking import GZIP, LZ4, ZSTD, Unpacker
 
@@ -45,8 +47,11 @@ _IMMUNITY = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 _IMMUNITY_S_MAX = 3_600
 _CHARACTER_BYTES_MAX = 4
 _NOT_KEPT = frozenset(
-    (*DELAYS, TAGS, SHARDING_KEY, "WAIT", BORN_HOST, BORN_TIMESTAMP, FLAG, QUEUE, RECONSUME_TIMES, CLUSTER_NAME, NUMBER)
-)
+    (
+        *DELAYS, *MADE_BY_BROKER, TAGS, SHARDING_KEY, "WAIT", BORN_HOST, BORN_TIMESTAMP, FLAG, QUEUE, RECONSUME_TIMES,
+        CLUSTER_NAME, NUMBER,
+    )
+)  # fmt: skip
 """What becomes a column, is written anew, or says nothing once a message is stored."""
 
 
@@ -55,11 +60,14 @@ class Draftsman:
     that of the topic that they go to, None where the topic has only one, or it is all the same to the producer.
     """
 
-    def __init__(self, topic: str, queue: int | None, fields: Fields, peer: str, clock: Clock, rules: Rules) -> None:
+    def __init__(
+        self, topic: str, queue: int | None, fields: Fields, peer: str, clock: Clock, rules: Rules, cluster: str
+    ) -> None:
         self._topic = topic
         self._clock = clock
         self._now_ms = now_ms = clock.now_ms()
         self._rules = rules
+        self._cluster = cluster
         self._system_flag = fields.whole("sysFlag", 0)
         self._from_header: list[tuple[str, str]] = [
             (BORN_HOST, peer), (BORN_TIMESTAMP, str(max(0, fields.whole("bornTimestamp", now_ms)))),
@@ -88,8 +96,11 @@ class Draftsman:
             check_order_key(order_key)
         half = given.get(TRANSACTION, "").lower() == "true"
         properties = [(name, value) for name, value in given.items() if name not in _NOT_KEPT]
+        asked = asked_delay(given, due_ms, self._now_ms, len(rules.levels))
+        # A half message keeps its time of delivery in any case.
+        properties += [pair for pair in asked if not half or pair[0] != DELIVER_MS]
         if REPLY_TO in given:
-            properties.append((CLUSTER_NAME, CLUSTER))
+            properties.append((CLUSTER_NAME, self._cluster))
         if entry.flag:
             properties.append((FLAG, str(entry.flag)))
         return Draft(

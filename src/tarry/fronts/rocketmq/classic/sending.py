@@ -18,7 +18,7 @@ from tarry.fronts.rocketmq.classic.lost_answers import Content, LostAnswers
 from tarry.fronts.rocketmq.classic.message_bytes import address_bytes, decode_properties, offset_id
 from tarry.fronts.rocketmq.classic.queues import TopicQueues
 from tarry.fronts.rocketmq.classic.recalling import recall_handle
-from tarry.fronts.rocketmq.classic.routes import TRACE
+from tarry.fronts.rocketmq.common.broker_names import TRACE, BrokerNames
 from tarry.fronts.rocketmq.common.draft import Draft, Rules
 from tarry.fronts.rocketmq.common.half_messages import HalfMessages
 from tarry.fronts.rocketmq.common.names import DEAD_PREFIX, RETRY_PREFIX, topic_name
@@ -46,6 +46,7 @@ class Sender:
     def __init__(
         self,
         broker: LocalBroker,
+        names: BrokerNames,
         rules: Rules,
         topics: TopicRegistry,
         queues: TopicQueues,
@@ -54,6 +55,7 @@ class Sender:
         dead_letters: DeadLetterWriter,
         run_in_thread: RunInThread,
     ) -> None:
+        self._names = names
         self._lost_answers = lost_answers
         self._dead_letters = dead_letters
         self._run_in_thread = run_in_thread
@@ -77,7 +79,9 @@ class Sender:
         batch = request.code == RequestCode.SEND_BATCH_MESSAGE or fields.truth("batch")
         topic = _topic_of(name, fields, batch)
         queue = self._queue_of(topic, fields)
-        draftsman = Draftsman(topic, queue, fields, request.connection.peer, self._clock, self._rules)
+        draftsman = Draftsman(
+            topic, queue, fields, request.connection.peer, self._clock, self._rules, self._names.cluster
+        )
         entries = decode_batch(body) if batch else [_entry(fields, body)]
         make = partial(draftsman.drafts, entries)
         drafts = self._unpacking.try_here(make)
@@ -130,7 +134,7 @@ class Sender:
         flags = f"{fields.whole('flag', 0)} {fields.whole('sysFlag', 0)}"
         content = Content(topic, fields.text("properties", " "), flags, request.command.body)
         if (answer := self._lost_answers.begin(content, request)) is not None:
-            self._send_queue.add(drafts, _Answers(request, queue, len(drafts), answer))
+            self._send_queue.add(drafts, _Answers(self._names.broker, request, queue, len(drafts), answer))
 
     async def _send_when(
         self, preparation: Awaitable[None], drafts: Sequence[Draft], request: Request, queue: int | None
@@ -145,7 +149,7 @@ class Sender:
             if not result.done():
                 result.set_result(answer)
 
-        self._send_queue.add(drafts, _Answers(request, queue, len(drafts), answer))
+        self._send_queue.add(drafts, _Answers(self._names.broker, request, queue, len(drafts), answer))
         return await result
 
     async def _give_up(self, draft: Draft, group: str, tried: Tried, request: Request) -> Answer:
@@ -168,7 +172,10 @@ class Sender:
 class _Answers:
     """The answers to one request's messages, of which its own is made, and given to ``answer``."""
 
-    def __init__(self, request: Request, queue: int | None, count: int, answer: Callable[[Answer], None]) -> None:
+    def __init__(
+        self, broker: str, request: Request, queue: int | None, count: int, answer: Callable[[Answer], None]
+    ) -> None:
+        self._broker = broker
         self._request = request
         self._queue = queue
         self._answer = answer
@@ -182,7 +189,9 @@ class _Answers:
         if draft.half:
             self._last["transactionId"] = HalfMessages.transaction_id(draft)
         if handle:
-            self._last["recallHandle"] = recall_handle(draft.topic, handle, dict(draft.properties).get(MESSAGE_ID, ""))
+            self._last["recallHandle"] = recall_handle(
+                self._broker, draft.topic, handle, dict(draft.properties).get(MESSAGE_ID, "")
+            )
         self._on_one()
 
     def on_refused(self, place: int, draft: Draft, refusal: Refusal) -> None:

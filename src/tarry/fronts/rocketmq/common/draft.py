@@ -18,7 +18,7 @@ from typing import NamedTuple
 from tarry.base.clock import Clock
 from tarry.base.config import Config
 from tarry.base.delay import DelayLevel, check_due, due_after, due_from_delay, parse_levels
-from tarry.base.errors import DelayTooLongError, InvalidArgumentError
+from tarry.base.errors import InvalidArgumentError
 from tarry.base.message import RESERVED
 from tarry.fronts.rocketmq.common.properties import DELAYS, DELIVER_MS, RESERVED_NAMES, START_DELIVER
 from tarry.fronts.rocketmq.common.refusal import Code, Refusal
@@ -117,6 +117,10 @@ def check_order_key(group: str) -> None:
         )
 
 
+SECONDS_MIN = 10**9
+"""As seconds, from 2001 on: what names an instant of 1970 in milliseconds from here on is one of today in seconds."""
+
+
 def due_ms_of(user: Mapping[str, str], timestamp_ms: int | None, clock: Clock, rules: Rules) -> int | None:
     """When a message is due by its properties, or else at ``timestamp_ms``; None: no delay is asked for."""
     names = [name for name in DELAYS if name in user] if user else []
@@ -128,10 +132,14 @@ def due_ms_of(user: Mapping[str, str], timestamp_ms: int | None, clock: Clock, r
             if (level := _number("DELAY", user)) > 0:
                 return due_from_delay(DelayLevel(level), now_ms, rules.levels, start_ms=start_ms)
             names = names[1:]
+            if not names and timestamp_ms is None:
+                return None
         named = names[0] if names else None
         due_ms = _moment(named, user, now_ms, start_ms) if named else timestamp_ms or 0
-        return check_due(max(due_ms, 0), start_ms, rules.delay_ms_max)
-    except (DelayTooLongError, InvalidArgumentError) as error:
+        if due_ms < SECONDS_MIN:
+            return max(due_ms, 0)  # as the original, which delivers at once: 0 and the like stand for "now"
+        return check_due(due_ms, start_ms, rules.delay_ms_max)
+    except InvalidArgumentError as error:
         raise Refusal(Code.ILLEGAL_DELIVERY_TIME, str(error)) from error
 
 

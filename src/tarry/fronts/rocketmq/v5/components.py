@@ -46,7 +46,7 @@ class Components:
         half_messages = HalfMessages(broker)
         self._transaction_checks = check_transactions(broker, loop, self._clients, self._colleagues, host)
         telemetry = Telemetry(self._clients, self.groups, body_bytes_max=config.body_bytes_max)
-        routes = Routes(broker, topics, run_in_thread, address)
+        routes = Routes(config.rocketmq_broker, broker, topics, run_in_thread, address)
         send_queue = SendQueue(broker, loop, half_messages)
         unpacking = Unpacking(config.body_bytes_max, run_in_thread)
         sender = Sender(clock, loop, Rules.of(config), topics, send_queue, unpacking)

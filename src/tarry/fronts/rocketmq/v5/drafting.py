@@ -28,6 +28,7 @@ from tarry.fronts.rocketmq.common.properties import (
     KEYS,
     TRACE_CONTEXT,
     TRANSACTION,
+    asked_delay,
     join_keys,
 )
 from tarry.fronts.rocketmq.common.refusal import Code, Refusal
@@ -87,8 +88,9 @@ def draft_of(message: Any, topic: str, clock: Clock, rules: Rules, peer: str, un
     if kind not in _FREE_TYPES:
         _check_type(kind, delayed=due_ms is not None, grouped=order_key is not None)
     properties = _properties(system, user, keys, peer)
-    if due_ms is not None and due_ms < now_ms and kind != _TRANSACTION:  # of which that is kept in any case
-        properties.append((DELIVER_MS, str(due_ms)))
+    asked = asked_delay(user, due_ms, now_ms, len(rules.levels)) if due_ms is not None else []
+    # A half message keeps its time of delivery in any case.
+    properties += [pair for pair in asked if kind != _TRANSACTION or pair[0] != DELIVER_MS]
     draft = Draft(
         topic,
         now_ms if due_ms is None else due_ms,
