@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol, cast
 
+from loopgrpc.byte_budget import ByteBudget
+from loopgrpc.call import Call
 from loopgrpc.control_frames import ControlFrames
 from loopgrpc.flood import FloodLimiter, WorkCounter
 from loopgrpc.frame_reader import FrameReader
@@ -71,6 +73,14 @@ class ConnectionOwner(Protocol):
     def tasks(self) -> set[asyncio.Task[Any]]:
         """Handlers that run, of all connections."""
 
+    @property
+    def budget(self) -> ByteBudget:
+        """Of requests that are not taken by handlers yet, of all connections."""
+
+    @property
+    def trusts(self) -> Callable[[Call], bool] | None:
+        """Whether a connection may be trusted, by the headers of a call; None: each may."""
+
     def on_connected(self, connection: Connection) -> str | None:
         """A connection begins; why it is refused, if it is."""
 
@@ -112,7 +122,8 @@ class Connection(asyncio.Protocol):
         flood = FloodLimiter(limits, work, loop.time)
         self._sender = sender = Sender(transport, loop, work, limits)
         self._streams = streams = Streams(
-            owner.handlers, limits, flood, work, sender, peer=self._peer, loop=loop, tasks=owner.tasks,
+            owner.handlers, limits, flood, work, sender, peer=self._peer, host=self.host, budget=owner.budget,
+            trusts=owner.trusts, loop=loop, tasks=owner.tasks,
             fail=self._fail, on_drained=self._on_drained,
         )  # fmt: skip
         self._control = ControlFrames(flood, sender, streams, self._peer, self._on_pong)

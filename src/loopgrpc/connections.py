@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from loopgrpc.byte_budget import ByteBudget
+from loopgrpc.call import Call
 from loopgrpc.connection import Connection, NewConnection
 from loopgrpc.handlers import Handler
 from loopgrpc.limits import Limits
@@ -25,8 +27,16 @@ _CANCELLED_HANDLERS_S: Final = 1.0
 class Connections:
     """Makes and keeps the connections of one server on ``loop``, until :meth:`drain`."""
 
-    def __init__(self, handlers: Mapping[bytes, Handler], limits: Limits, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        handlers: Mapping[bytes, Handler],
+        limits: Limits,
+        loop: asyncio.AbstractEventLoop,
+        trusts: Callable[[Call], bool] | None = None,
+    ) -> None:
         self.handlers = handlers
+        self.trusts = trusts
+        self.budget = ByteBudget("requests that are not whole", limits.all_buffer_bytes_max)
         self.limits = limits
         self.loop = loop
         self.tasks: set[asyncio.Task[Any]] = set()

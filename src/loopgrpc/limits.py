@@ -1,9 +1,10 @@
 """What a peer may use of this server. Every number that protects it is here, with what it protects from.
 
 The worst that one connection can hold: ``streams_max`` handlers; ``buffer_bytes_max`` of requests that no handler has
-taken yet, whole or in part; ``pending_bytes_max`` of responses that the peer gives no window for; ``write_bytes_max``
-and the responses of one turn of the event loop that it does not read. TLS handshakes that do not end have ten seconds
-and are not counted as connections; where a port takes both, there are at most a quarter of ``connections_max`` of them.
+taken yet, whole or in part, and all of them ``all_buffer_bytes_max``; ``pending_bytes_max`` of responses that the peer
+gives no window for; ``write_bytes_max`` and the responses of one turn of the event loop that it does not read. TLS
+handshakes that do not end have ten seconds and are not counted as connections; where a port takes both, there are at
+most a quarter of ``connections_max`` of them.
 """
 
 from __future__ import annotations
@@ -57,6 +58,14 @@ class Limits:
     buffer_bytes_max: int = 64 << 20
     """Requests of a connection that wait for handlers or are incomplete; the call that goes above ends with
     RESOURCE_EXHAUSTED."""
+    all_buffer_bytes_max: int = 256 << 20
+    """The same of all connections together, of which one address has half; the call that goes above ends with
+    RESOURCE_EXHAUSTED."""
+    untrusted_buffer_bytes_max: int = 64 << 10
+    """The same of a connection of which no call has shown yet that it may be trusted, where a server asks for that."""
+    request_s: float = 30.0
+    """How long a message may take to be complete, and the request of a method that takes one; then the call ends with
+    DEADLINE_EXCEEDED (Slowloris)."""
     pending_bytes_max: int = 64 << 20
     """Responses of a connection that wait for the peer's windows; above: GOAWAY (a peer that calls and opens no
     window)."""

@@ -30,7 +30,7 @@ class RequestBody:
 
     __slots__ = (
         "_context", "_counted_bytes", "_deframer", "_ended", "_held_bytes", "_message", "_stream_id",
-        "_ungranted_bytes", "messages", "received_bytes",
+        "_ungranted_bytes", "completed", "messages", "received_bytes",
     )  # fmt: skip
 
     def __init__(self, context: StreamContext, stream_id: int, deframer: Deframer | None, *, many: bool) -> None:
@@ -47,6 +47,8 @@ class RequestBody:
         """What this request has in ``context.buffered_bytes``."""
         self.received_bytes = 0
         """DATA without its padding: what content-length is about."""
+        self.completed = 0
+        """Messages that have come."""
         self.messages = RequestMessages(self._on_read) if many else None
 
     def add(self, payload: bytes, length: int) -> None:
@@ -63,6 +65,7 @@ class RequestBody:
         if self._deframer is not None:
             for message in self._deframer.feed(payload):
                 self._context.work.units += 1
+                self.completed += 1
                 if self.messages is not None:
                     self._held_bytes += len(message) + _MESSAGE_COST_BYTES
                     self.messages.put(message)
@@ -73,15 +76,22 @@ class RequestBody:
             self._count_held()
         self._widen_window()
 
+    @property
+    def is_within_message(self) -> bool:
+        """Whether a part of a message has come, and not all of it."""
+        return self._deframer is not None and self._deframer.incomplete_bytes > 0
+
     def _count_held(self) -> None:
         """Add what this request holds to the connection's. Raises GrpcError: that is too much."""
         incomplete = self._deframer.incomplete_bytes if self._deframer else 0
         held = self._held_bytes + incomplete + len(self._message or b"")
-        context = self._context
-        context.buffered_bytes += held - self._counted_bytes
-        grown, self._counted_bytes = held > self._counted_bytes, held
-        if grown and context.buffered_bytes > context.limits.buffer_bytes_max:
-            raise GrpcError(StatusCode.RESOURCE_EXHAUSTED, "too much of this connection's requests waits for handlers")
+        more = held - self._counted_bytes
+        if more > 0:
+            if (refusal := self._context.hold(more)) is not None:
+                raise GrpcError(StatusCode.RESOURCE_EXHAUSTED, refusal)
+        elif more:
+            self._context.release(-more)
+        self._counted_bytes = held
 
     def _widen_window(self) -> None:
         """Widen the peer's window by what is not held, once that is worth a frame."""
@@ -115,7 +125,7 @@ class RequestBody:
     def close(self) -> None:
         """The call has ended: what was not taken is dropped, and nothing is sent any more."""
         self._ended = True
-        self._context.buffered_bytes -= self._counted_bytes
+        self._context.release(self._counted_bytes)
         self._counted_bytes = 0
         if self.messages is not None:
             self.messages.close()

@@ -96,7 +96,11 @@ class Sender:
         parts, self._parts, self.unsent_bytes = self._parts, [], 0
         if self._transport.is_closing():
             return
-        self._transport.write(b"".join(parts) if len(parts) > 1 else parts[0])
+        try:
+            self._transport.write(b"".join(parts) if len(parts) > 1 else parts[0])
+        except RuntimeError:
+            # uvloop's, whose transport is closed by an error of the socket before it says so: connection_lost follows.
+            return
         if self.paused and self._transport.get_write_buffer_size() > self._write_bytes_max:
             self._transport.pause_reading()
 

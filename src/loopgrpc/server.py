@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
+from loopgrpc.call import Call
 from loopgrpc.connections import Connections
 from loopgrpc.handlers import Handler
 from loopgrpc.limits import Limits
@@ -23,7 +24,8 @@ class GrpcServer:
 
     ``tls`` needs a certificate; ALPN is set here. Without it clients come by prior knowledge (h2c); with
     ``tls_optional``, as they like. ``listening``: a socket that listens already, which processes may share; without it
-    one is made of host and port.
+    one is made of host and port. ``trusts`` says by the headers of a call whether its
+    connection is trusted from then on; before, it may have no more than ``untrusted_buffer_bytes_max``.
     Raises ValueError: a path that is none.
     """
 
@@ -37,6 +39,7 @@ class GrpcServer:
         tls_optional: bool = False,
         limits: Limits | None = None,
         listening: socket.socket | None = None,
+        trusts: Callable[[Call], bool] | None = None,
     ) -> None:
         for path in handlers:
             if not path.startswith("/") or path.count("/") != 2 or not path.isascii():
@@ -44,6 +47,7 @@ class GrpcServer:
         self._handlers = {path.encode("ascii"): handler for path, handler in handlers.items()}
         self._host, self._port = host, port
         self._listening = listening
+        self._trusts = trusts
         self._tls = tls
         self._tls_optional = tls_optional
         self._limits = limits or Limits()
@@ -55,7 +59,7 @@ class GrpcServer:
         """Listen. Raises OSError: the address is taken, or is none. RuntimeError: it has started before."""
         if self._connections is not None or self._stopping:
             raise RuntimeError("a gRPC server starts once")
-        connections = Connections(self._handlers, self._limits, asyncio.get_running_loop())
+        connections = Connections(self._handlers, self._limits, asyncio.get_running_loop(), self._trusts)
         if self._tls is not None:
             self._tls.set_alpn_protocols(["h2"])
         if self._tls is not None and self._tls_optional:

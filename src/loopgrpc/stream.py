@@ -34,6 +34,7 @@ _TIMER_S: Final = 2.0
 """A deadline that is nearer than this gets a timer: some ticks of the server, and less than the time-outs that clients
 have by themselves."""
 _DEADLINE_TEXT: Final = "the deadline of the call has passed"
+_HALF_TEXT: Final = "the request has not come in time"
 _CANCELLED_TEXT: Final = "the server cancelled the call"
 
 
@@ -41,8 +42,8 @@ class Stream:
     """One call. ``handler`` is None for a request that is only read to its end before it is refused."""
 
     __slots__ = (
-        "_body", "_context", "_handler", "_running", "_timer", "call", "closed", "id", "receiving", "request",
-        "response",
+        "_body", "_context", "_half", "_half_since", "_handler", "_running", "_timer", "call", "closed", "id",
+        "receiving", "request", "response",
     )  # fmt: skip
 
     def __init__(self, context: StreamContext, stream_id: int, request: Request, handler: Handler | None) -> None:
@@ -60,12 +61,16 @@ class Stream:
         self._running: asyncio.Future[Any] | Promise | None = None
         """What the response will come from."""
         self._timer: asyncio.TimerHandle | None = None
+        self._half, self._half_since = -1, 0.0
+        """Which of its messages was seen to be incomplete, and since when."""
 
     # The request.
 
     def on_headers(self) -> None:
         """The request's HEADERS have come; a handler that takes many messages begins now."""
-        handler = self._handler
+        handler, context = self._handler, self._context
+        if context.trusts is not None:
+            context.look_at(self.call)
         if handler is not None and handler.streams_requests:
             self._body = body = self._make_body(many=True)
             assert body.messages is not None
@@ -255,6 +260,17 @@ class Stream:
             self._timer = self._context.loop.call_at(deadline, self._expire)
         elif deadline <= now:
             self._expire()
+
+    def check_request(self, now: float) -> None:
+        """Once a second or so: end the call where its request, or a message of it, does not become complete."""
+        body = self._body
+        streams = self._handler is not None and self._handler.streams_requests
+        is_half = self.receiving and (not streams or (body is not None and body.is_within_message))
+        half = -1 if not is_half else 0 if body is None else body.completed
+        if half != self._half:
+            self._half, self._half_since = half, now
+        elif is_half and now - self._half_since > self._context.limits.request_s:
+            self.fail(StatusCode.DEADLINE_EXCEEDED, _HALF_TEXT)
 
     def _expire(self) -> None:
         self.fail(StatusCode.DEADLINE_EXCEEDED, _DEADLINE_TEXT)

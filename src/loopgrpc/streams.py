@@ -11,6 +11,8 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from loopgrpc.byte_budget import ByteBudget
+from loopgrpc.call import Call
 from loopgrpc.flood import FloodLimiter, WorkCounter
 from loopgrpc.frames import (
     END_STREAM,
@@ -57,6 +59,9 @@ class Streams:
         sender: Sender,
         *,
         peer: str,
+        host: str,
+        budget: ByteBudget,
+        trusts: Callable[[Call], bool] | None,
         loop: asyncio.AbstractEventLoop,
         tasks: set[asyncio.Task[Any]],
         fail: Callable[[ConnectionFault], None],
@@ -75,7 +80,7 @@ class Streams:
         """DATA, with its padding, for which the peer's window of the connection was not widened again."""
         self._context = StreamContext(
             sender=sender, ids=self._ids, work=work, limits=limits, loop=loop, tasks=tasks, peer=peer, fail=fail,
-            on_closed=self._on_closed,
+            host=host, budget=budget, trusts=trusts, on_closed=self._on_closed,
         )  # fmt: skip
 
     # What there is.
@@ -265,6 +270,7 @@ class Streams:
         """Once a second or so: deadlines, and responses that the peer gives no window for."""
         for stream in list(self._table.values()):
             stream.check_deadline(now)
+            stream.check_request(now)
             unsent_since = stream.response.unsent_since
             if not stream.closed and unsent_since and now - unsent_since > self._limits.stall_s:
                 log.debug("%s: stream %d: no window for its response", self._context.peer, stream.id)

@@ -13,8 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import pyarrow as pa
 import pyarrow.flight as fl
 import pytest
+from tests.contract.conftest import Served
+from tests.contract.test_flight_consume import Exchange
 from tests.waiting import wait_until
 
 from tarry.api.wire import decode_error
@@ -24,6 +27,7 @@ from tarry.client import Client
 from tarry.fronts.flight import FlightFront
 from tarry.fronts.flight.calls import CallLimits
 from tarry.fronts.flight.guard import ConnectionGuard
+from tarry.fronts.flight.unread import UnreadBytes
 from tarry.testing import TestBroker, open_broker
 
 SERVICE = "/arrow.flight.protocol.FlightService/"
@@ -273,3 +277,32 @@ def test_the_client_of_pyarrow_is_told_the_same(broker: TestBroker) -> None:
         pytest.raises(NotImplementedError, match="Tarry has no flights; allowed: DoPut"),
     ):
         list(client.list_flights())
+
+
+def test_streams_that_do_not_read_share_a_bound() -> None:
+    unread = UnreadBytes(100)
+    assert unread.take("a", 40, 0)
+    with unread.sending("a", 10):
+        assert not unread.take("a", 1, 0), "one address has half"
+        assert unread.take("b", 50, 0)
+        assert not unread.take("b", 1, 0)
+    assert unread.take("a", 10, 0)
+    assert unread.take("c", 200, 0), "who has nothing never waits"
+    unread.give_back("c", 200)
+    unread.give_back("a", 50)
+    assert not unread.take("b", 1, 0)
+
+
+def test_who_reads_is_served_beside_streams_that_do_not(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(served.front._service._unread, "_bytes_max", 64 << 20)  # noqa: SLF001 - a small bound
+    with Client(served.address) as client:
+        for _ in range(4):
+            rows = {"topic": ["t"] * 100, "body": [bytes(100_000)] * 100, "delay_ms": [0] * 100}
+            client.schedule_batch(pa.table(rows))
+        silent = [Exchange(served.address, group=f"g{number}") for number in range(6)]
+        held = served.front._service._unread  # noqa: SLF001
+        groups = [f"g{number}" for number in range(6)]
+        wait_until(lambda: all(served.broker.group_info("t", group).leased for group in groups))
+        assert held._held <= 40 << 20, "those that came later have a message each"  # noqa: SLF001
+        for exchange in silent:
+            assert exchange.batch().num_rows

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from loopgrpc import Handler, Limits
+from loopgrpc import ByteBudget, Call, Handler, Limits
 from loopgrpc.connection import Connection
 from loopgrpc.frames import FRAME_HEADER, FRAME_HEADER_BYTES, PREFACE, settings
 from tests.loopgrpc.wire import Frame
@@ -79,6 +79,8 @@ class Owner:
         self.limits = limits
         self.loop = loop
         self.tasks: set[asyncio.Task[Any]] = set()
+        self.budget = ByteBudget("requests", limits.all_buffer_bytes_max)
+        self.trusts: Callable[[Call], bool] | None = None
 
     def on_connected(self, connection: Connection) -> str | None: ...
 

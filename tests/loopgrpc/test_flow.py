@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from loopgrpc import Allowance, Limits
+from loopgrpc import Allowance, ByteBudget, Limits
 from loopgrpc.flood import FloodLimiter, WorkCounter
 from loopgrpc.frames import (
     DATA,
@@ -165,7 +165,8 @@ async def test_more_than_the_connections_window_at_once_is_a_fault() -> None:
     limits, work, loop = Limits(), WorkCounter(), asyncio.get_running_loop()
     streams = Streams(
         {}, limits, FloodLimiter(limits, work, loop.time), work, Sender(MemoryTransport(), loop, work, limits), peer="",
-        loop=loop, tasks=set(), fail=pytest.fail, on_drained=pytest.fail,
+        host="", budget=ByteBudget("requests", 1), trusts=None, loop=loop, tasks=set(),
+        fail=pytest.fail, on_drained=pytest.fail,
     )  # fmt: skip
     with pytest.raises(ConnectionFault) as error:
         streams.on_data(0, 1, bytes((16 << 20) + 1))

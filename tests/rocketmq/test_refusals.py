@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import gzip
+import socket
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from loopgrpc.frames import DATA, PREFACE, frame, settings
 from tarry.fronts.rocketmq.v5.service import NAME
+from tests.loopgrpc.wire import call
 from tests.rocketmq.conftest import WAIT_S, Place
 from tests.rocketmq.rpc import Code, RefusedError, Rpc, consumer, d, message, now_ms, producer, res, s, signed
 from tests.waiting import wait_until
@@ -294,3 +298,21 @@ def test_the_longest_delay_is_the_brokers(serve: Callable[..., Place]) -> None:
 def test_settings_that_say_nothing(rpc: Rpc) -> None:
     assert "40000" in str(rpc.telemetry(d.Settings()).next())
     assert str(Code.ILLEGAL_CONSUMER_GROUP) in str(rpc.telemetry(consumer("a b", "orders")).next())
+
+
+def test_with_keys_half_a_request_of_a_stranger_is_short(serve: Callable[..., Place], tmp_path: Path) -> None:
+    keys = tmp_path / "keys"
+    keys.write_text("alice S3CRETSECRET\n")
+    place = serve(rocketmq_keys=str(keys))
+    with socket.create_connection(("127.0.0.1", place.front.port), 30) as stranger:
+        stranger.sendall(
+            PREFACE + settings({}) + call(1, None, path="/apache.rocketmq.v2.MessagingService/SendMessage")
+        )
+        stranger.sendall(frame(DATA, 0, 1, (5 << 20).to_bytes(5, "big") + bytes(16_000)))
+        for _ in range(4):
+            stranger.sendall(frame(DATA, 0, 1, bytes(16_000)))
+        got = b""
+        while b"waits for handlers" not in got:
+            part = stranger.recv(65_536)
+            assert part
+            got += part

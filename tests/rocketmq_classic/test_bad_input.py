@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tarry.fronts.rocketmq.classic import components
 from tarry.fronts.rocketmq.classic import connection as connections
 from tarry.fronts.rocketmq.classic.authentication import signature_of
 from tarry.fronts.rocketmq.classic.codes import RequestCode, ResponseCode
@@ -170,3 +171,46 @@ def test_one_port_for_clients_with_and_without_tls(serve: Callable[..., Place]) 
     client = place.client(sock=context.wrap_socket(plain))
     assert client.send("orders").code == ResponseCode.SUCCESS
     assert is_served(place)
+
+
+def test_a_request_that_is_never_whole_is_cut(
+    place: Place, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    monkeypatch.setattr(connections, "HALF_S", 0.2)
+    client = place.client()
+    client.socket.sendall(struct.pack(">ii", 1000, 10) + b"{")
+    assert client.is_closed()
+    assert "has not come whole" in caplog.text
+    assert is_served(place)
+
+
+def test_half_requests_share_one_budget(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(components, "RECEIVED_BYTES_MAX", 4 << 20)
+    place.restart()
+    half = struct.pack(">ii", 4 << 20, 10) + bytes(1_100_000)
+    held = [place.client() for _ in range(3)]
+    for client in held:
+        client.socket.sendall(half)
+    assert held[1].is_closed() or held[2].is_closed()
+    for client in held:
+        client.close()
+    place.restart()
+    assert place.client().send("orders", b"x" * 1_000_000).code == ResponseCode.SUCCESS
+
+
+def test_with_keys_half_a_request_of_a_stranger_is_short(tmp_path: Path, serve: Callable[..., Place]) -> None:
+    keys = tmp_path / "keys"
+    keys.write_text("alice S3CRETSECRET\n")
+    place = serve(rocketmq_keys=str(keys))
+    stranger = place.client()
+    with pytest.raises(ConnectionError):
+        stranger.socket.sendall(struct.pack(">ii", 5 << 20, 10) + b'{"code":1}')
+        while True:
+            stranger.socket.sendall(bytes(16_384))
+    fields = {name: str(value) for name, value in send_fields("orders").items()} | {"AccessKey": "alice"}
+    command = Command(RequestCode.SEND_MESSAGE_V2, fields, b"x" * 3_000_000, 1)
+    fields["Signature"] = signature_of(command, b"S3CRETSECRET")
+    friend = place.client()
+    friend.socket.sendall(encode(command))
+    assert friend.read().code == ResponseCode.SUCCESS, "its first request may be a large one"

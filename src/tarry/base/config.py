@@ -188,6 +188,8 @@ class Config(BaseSettings):
     properties_bytes_max: Bytes = Field(
         64 << 10, ge=0, le=16 << 20, description="Largest sum of a message's properties."
     )
+    topics_max: Count = Field(10_000, ge=1, description="Most topics; messages for more new ones are refused.")
+    groups_max: Count = Field(10_000, ge=1, description="Most consumer groups of all topics together.")
 
     share_core: Literal["on", "off"] = Field("on", description="Threads that pass small batches on share a core.")
     horizon_ms: Milliseconds = Field(60_000, ge=10, description="How far ahead the wheel is filled.")

@@ -32,6 +32,7 @@ from tarry.broker.jobs import Jobs
 from tarry.broker.key_backfill import KeyBackfill
 from tarry.broker.scheduling import Scheduling
 from tarry.broker.store_view import StoreFollower
+from tarry.broker.topic_bound import TopicBound
 from tarry.intake import NO_ROWS, Command, Submission
 from tarry.store import Store, check_claims, remove_staged, stage, staging
 from tarry.store.layout import CANCELLED
@@ -60,6 +61,7 @@ class Bulk:
     _cancelling: JobCancelling
     _clock: Clock
     limits: Limits
+    _bound: TopicBound
     _on_news: Callable[[], None]
     _one: threading.Lock = field(default_factory=threading.Lock)  # one commit or cancellation of a job at a time
 
@@ -149,6 +151,7 @@ class Bulk:
             if span is None:
                 self._jobs.done(number, self._clock.now_ms())
                 return self._jobs.get(number), self._store.snapshot().version
+            self._bound.check_names(topics)
             check_claims(self._store.root, files)
             version = self._commit(attempt, files, dict(topics), span, keys)
             self.announce()

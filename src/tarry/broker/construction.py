@@ -95,6 +95,7 @@ def _make_background(around: Surroundings, opened: OpenedFiles, path: MessagePat
         clock,
         files,
         opened.checkpoint,
+        opened.topic_counts,
         opened.bound,
         delivery.dispatcher,
         opened.intake,
@@ -105,6 +106,7 @@ def _make_background(around: Surroundings, opened: OpenedFiles, path: MessagePat
         follower,
         jobs,
         window.announcements,
+        window.wheel.lock,
     )
     key_backfill = KeyBackfill(
         jobs, follower, opened.registry, accepting.scheduling.carry_out, threaded=around.threaded
@@ -138,6 +140,7 @@ def _make_background(around: Surroundings, opened: OpenedFiles, path: MessagePat
         cancelling,
         clock,
         accepting.limits,
+        accepting.bound,
         take_up_news,
     )
     pipeline = Pipeline(config, clock, opened.intake, follower, jobs, progress, around.damage, follower.announce)

@@ -5,16 +5,19 @@ from __future__ import annotations
 import secrets
 import struct
 import zlib
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from tarry.base.errors import CorruptError
 from tarry.base.lock_file import LockFile
+from tarry.broker.topic_counts import FIELDS as COUNTED
+from tarry.broker.topic_counts import TopicCounts
 from tarry.log.files import Files
 from tarry.log.json_file import make_private, read_json, write_json
 
-VERSION = 4
-VERSIONS = (1, 2, 3, 4)
+VERSION, VERSION_BESIDE = 4, 5
+"""The latter where topics' numbers are in a file beside it (:mod:`tarry.broker.topic_counts`)."""
+VERSIONS = (1, 2, 3, VERSION, VERSION_BESIDE)
 """Those that can be read: before the second there were no names and no cancellations, before the third it was not said
 how far the registry, ``jobs.db`` and the journal of the groups were durable.
 """
@@ -82,9 +85,18 @@ class Checkpoint:
     store_version: int = -1
     """The store's version when it was written: the broker acted on it, so the store has it or is damaged."""
 
-    def write(self, files: Files, directory: Path) -> None:
-        """Replace the checkpoint on disk, atomically and durably."""
-        write_json(files, directory / "checkpoint.json", VERSION, asdict(self))
+    def write(self, files: Files, directory: Path, counts: TopicCounts | None = None) -> None:
+        """Replace the checkpoint on disk, atomically and durably. ``counts``: what the former one had beside it."""
+        plain = {f.name: getattr(self, f.name) for f in fields(self)}  # not asdict, which copies each topic's numbers
+        counts = counts or TopicCounts(directory)
+        former = counts.number
+        plain |= counts.changes(files, {name: plain[name] for name in COUNTED})
+        if counts.number is None:
+            write_json(files, directory / "checkpoint.json", VERSION, plain)
+            return
+        write_json(files, directory / "checkpoint.json", VERSION_BESIDE, plain | {"topics": counts.number})
+        if counts.number != former:
+            counts.remove_others(files)
 
     @classmethod
     def read(cls, directory: Path) -> Checkpoint:
@@ -93,10 +105,16 @@ class Checkpoint:
         Raises:
             CorruptError: when it is damaged or of another version.
         """
-        fields = read_json(directory / "checkpoint.json", VERSIONS)
-        if fields is None:
-            return cls()
+        return cls.read_with_counts(directory)[0]
+
+    @classmethod
+    def read_with_counts(cls, directory: Path) -> tuple[Checkpoint, TopicCounts]:
+        """:meth:`read`, and what it has beside it, for :meth:`write`."""
+        found = read_json(directory / "checkpoint.json", VERSIONS)
+        if found is None:
+            return cls(), TopicCounts(directory)
         for name in ("ready", "intake", "acks"):
-            if fields.get(name):
-                fields[name] = tuple(fields[name])
-        return cls(**fields)
+            if found.get(name):
+                found[name] = tuple(found[name])
+        counts = TopicCounts(directory, found.pop("topics", None))
+        return cls(**found | counts.with_changes({name: found.get(name, {}) for name in COUNTED})), counts

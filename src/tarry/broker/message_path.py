@@ -23,6 +23,7 @@ from tarry.broker.publishing import Publisher
 from tarry.broker.recovery import fired_since, open_registry, take_up_arrivals
 from tarry.broker.scheduling import Scheduling
 from tarry.broker.series import Series
+from tarry.broker.topic_bound import TopicBound
 from tarry.groups import ConsumerGroups, GroupRegistry
 from tarry.intake import IntakeWriter, Submission
 from tarry.log.commit import GroupCommit, as_tarry_error
@@ -77,6 +78,7 @@ class Accepting:
     commits: GroupCommit[Submission]
     limits: Limits
     acceptance: Acceptance
+    bound: TopicBound
     scheduling: Scheduling
 
 
@@ -115,8 +117,11 @@ def _make_accepting(around: Surroundings, opened: OpenedFiles, window: Window) -
         repeat_ms_min=config.repeat_ms_min,
     )
     acceptance = Acceptance(config, around.files, around.health, window.wheel)
-    scheduling = Scheduling(acceptance, commits, around.clock, limits, opened.secret, dedupe=config.dedupe_ms > 0)
-    return Accepting(register, writer, commits, limits, acceptance, scheduling)
+    bound = TopicBound(config.topics_max, opened.intake, opened.ready)
+    scheduling = Scheduling(
+        acceptance, bound, commits, around.clock, limits, opened.secret, dedupe=config.dedupe_ms > 0
+    )
+    return Accepting(register, writer, commits, limits, acceptance, bound, scheduling)
 
 
 def _refuse_all(health: Health, error: BaseException, submissions: list[Submission]) -> None:
@@ -167,7 +172,16 @@ def _make_delivery(around: Surroundings, opened: OpenedFiles, window: Window, ac
     around.undo.callback(journal.close)
     on_handout = around.lateness.on_handed_out
     groups = ConsumerGroups.open(
-        config, clock, files, ready, journal, registry, on_handout, scheduling.put, threaded=around.threaded
+        config,
+        clock,
+        files,
+        ready,
+        journal,
+        registry,
+        on_handout,
+        scheduling.put,
+        accepting.bound.check_names,
+        threaded=around.threaded,
     )
     return Delivery(series, dispatcher, journal, groups)
 
@@ -198,7 +212,11 @@ def _recover(around: Surroundings, opened: OpenedFiles, window: Window, acceptin
     """Open the registry, and give it, the wheel and the loader what arrived since the checkpoint."""
     checkpoint, registry, jobs, view = opened.checkpoint, opened.registry, opened.jobs, opened.view
     open_registry(registry, checkpoint, jobs.registry_writes, opened.intake, view, around.clock.now_ms())
-    take_up_arrivals(checkpoint, opened.intake, registry, window.wheel, window.fired, accepting.register)
+    ready = opened.ready.topics
+    unknown_before = {name: topic.first for name, topic in ready.items() if name not in checkpoint.offsets}
+    take_up_arrivals(
+        checkpoint, opened.intake, registry, window.wheel, window.fired, accepting.register, unknown_before
+    )
     # After it: where the crash came when the log told of the job and `jobs` did not know it yet, it does now. Taken for
     # one that is still to be told of, it would stay among the untaken, and the loader would bring it a second time.
     window.announcements.find_unannounced(opened.store.bulk_number)

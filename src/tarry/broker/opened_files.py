@@ -18,6 +18,7 @@ from tarry.broker.jobs import Jobs
 from tarry.broker.queries.lateness import Lateness
 from tarry.broker.recovery import check_store
 from tarry.broker.store_view import View
+from tarry.broker.topic_counts import TopicCounts
 from tarry.intake import Intake, Segments
 from tarry.log.files import Files
 from tarry.names import Registry
@@ -50,6 +51,7 @@ class OpenedFiles:
 
     lock: DirectoryLock
     checkpoint: Checkpoint
+    topic_counts: TopicCounts
     store: Store
     view: View
     secret: bytes
@@ -70,7 +72,7 @@ def open_files(around: Surroundings) -> OpenedFiles:
     config, undo = around.config, around.undo
     lock = DirectoryLock(config.data)
     undo.callback(lock.release)
-    checkpoint = Checkpoint.read(config.data)
+    checkpoint, topic_counts = Checkpoint.read_with_counts(config.data)
     store = Store.open(config.store_uri, shard=config.shard, version_min=checkpoint.store_version)
     view = View(store.snapshot())
     secret = read_secret(around.files, config.data)
@@ -108,7 +110,19 @@ def open_files(around: Surroundings) -> OpenedFiles:
     )
     undo.callback(partial(bound.close, is_durable=False))
     return OpenedFiles(
-        lock, checkpoint, store, view, secret, access_tokens, jobs, registry, segments, intake, ready, bound
+        lock,
+        checkpoint,
+        topic_counts,
+        store,
+        view,
+        secret,
+        access_tokens,
+        jobs,
+        registry,
+        segments,
+        intake,
+        ready,
+        bound,
     )
 
 

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import time
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from tarry.base.clock import Clock
 from tarry.base.config import Config
 from tarry.broker.directory import Checkpoint
 from tarry.broker.dispatcher import Dispatcher
+from tarry.broker.dispatcher import Progress as Cut
 from tarry.broker.hand_out_bound import HandOutBound
 from tarry.broker.job_announcements import JobAnnouncements
 from tarry.broker.jobs import Jobs
 from tarry.broker.store_view import StoreFollower
+from tarry.broker.topic_counts import TopicCounts
 from tarry.groups import ConsumerGroups
 from tarry.intake import Intake
 from tarry.log.files import Files
 from tarry.names import Registry
 from tarry.queue import Journal, ReadyLog
 
+FORGET_S = 60.0
+"""How often topics are looked for that nobody needs any more."""
 JOBS_SWEEP_S = 600.0
 """How often old bulk jobs are forgotten."""
 
@@ -31,6 +36,7 @@ class Progress:
     _clock: Clock
     _files: Files
     last: Checkpoint
+    _counts: TopicCounts
     _bound: HandOutBound
     _dispatcher: Dispatcher
     _intake: Intake
@@ -41,7 +47,10 @@ class Progress:
     _store: StoreFollower
     _jobs: Jobs
     _announcements: JobAnnouncements
+    _wheel_lock: AbstractContextManager[object]
+    """What is accepted is published, and what is due is taken out of the wheel, under this lock."""
     _swept_s: float = -1e9
+    _looked_s: float = -1e9
 
     def checkpoint(self) -> bool:
         """Make progress durable and delete what it makes superfluous; False when no consistent cut could be made
@@ -52,16 +61,21 @@ class Progress:
             self._groups.retry_copies()  # these go on while damage keeps every cut away
             return False
         committed_seq = self._store.snapshot.committed_seq
+        idle = self._idle_topics(cut)
+        accepted, cancelled, offsets = (
+            {name: n for name, n in counts.items() if name not in idle} if idle else counts
+            for counts in (cut.accepted, cut.cancelled, cut.offsets)
+        )
         checkpoint = Checkpoint(
             cut.fired_until_ms,
             cut.fired_seq,
             cut.ready,
             self._intake.position,
-            cut.accepted,
-            cut.offsets,
+            accepted,
+            offsets,
             cut.stored_rows,
             committed_seq,
-            cut.cancelled,
+            cancelled,
             intake_first=self._intake.deletable_until(committed_seq, cut.fired_seq, cut.fired_until_ms),
             registry=self._registry.exists,
             # Read before they are synced; what is below the cut is in them.
@@ -73,12 +87,43 @@ class Progress:
         if checkpoint != self.last:
             self._ready.sync(cut.ticket)
             self._registry.sync()
-            checkpoint.write(self._files, self._config.data)
+            checkpoint.write(self._files, self._config.data, self._counts)
             self.last = checkpoint
             self._bound.release(checkpoint.fired_until_ms)
             self._announcements.forget_below(checkpoint.fired_seq)
+        if idle:
+            # Only now: where the checkpoint on disk had their numbers, what comes to them would get offsets twice.
+            self._groups.forget_topics(idle, self._forget)
         self._sweep(cut.fired_until_ms)
         return True
+
+    def _idle_topics(self, cut: Cut) -> set[str]:
+        """Topics of which nothing is pending and nothing is kept, and that nobody has a group or settings of. Looked
+        for now and then.
+        """
+        if time.monotonic() - self._looked_s < FORGET_S:
+            return set()
+        self._looked_s = time.monotonic()
+        names = self._ready.empty_topics() | (cut.accepted.keys() - self._ready.topics.keys())
+        return {
+            name
+            for name in names
+            if cut.accepted.get(name, 0) - cut.cancelled.get(name, 0) == cut.offsets.get(name, 0)
+            and not self._groups.uses_topic(name)
+        }
+
+    def _forget(self, names: list[str]) -> None:
+        intake = self._intake
+
+        def is_done(name: str, end: int) -> bool:
+            done = intake.accepted.get(name, 0) - intake.cancelled.get(name, 0) == end
+            if done:
+                intake.accepted.pop(name, None)
+                intake.cancelled.pop(name, None)
+            return done
+
+        with self._wheel_lock:
+            self._ready.forget(names, is_done)
 
     def _sweep(self, fired_until_ms: int) -> None:
         now_ms, retention_ms = self._clock.now_ms(), self._config.retention_ms

@@ -5,7 +5,7 @@ what arrived since then.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import pyarrow as pa
@@ -73,11 +73,15 @@ def take_up_arrivals(
     wheel: Wheel,
     fired: Int64s,
     register: Callable[[pa.RecordBatch, bool], None],
+    unknown_before: Mapping[str, int],
 ) -> None:
     """Count and register what was accepted since the checkpoint; what of it was due before the checkpoint's
     ``fired_until_ms``, and did not fire (``fired``: seqs, ascending), is late and goes into the wheel.
+    ``unknown_before``: of topics of which the checkpoint says nothing, the lowest offset in the ready log.
     """
     intake.accepted, intake.cancelled = Counter(checkpoint.accepted), Counter(checkpoint.cancelled)
+    # Of a topic that was being forgotten when the broker ended, this is how many fired before the checkpoint.
+    intake.accepted.update({name: n for name, n in unknown_before.items() if n})
     late: list[pa.RecordBatch] = []
     for batch in intake.read(max(checkpoint.fired_seq, intake.first_seq), intake.published_seq):
         register(batch, False)

@@ -17,6 +17,7 @@ from tarry.base.errors import InvalidArgumentError, TarryError
 from tarry.base.waiting import answer_of
 from tarry.broker.acceptance import Acceptance
 from tarry.broker.commands.schedule_named import ScheduleNamed
+from tarry.broker.topic_bound import TopicBound
 from tarry.intake import NO_ROWS, Command, Submission
 from tarry.log.commit import SMALL_BYTES, GroupCommit
 
@@ -28,6 +29,7 @@ class Scheduling:
     """Any thread. ``dedupe``: ids are remembered; ``secret`` signs handles."""
 
     _acceptance: Acceptance
+    _bound: TopicBound
     _commits: GroupCommit[Submission]
     _clock: Clock
     _limits: Limits
@@ -41,11 +43,13 @@ class Scheduling:
         """Schedule a batch, all of it or nothing; see :meth:`tarry.api.local.LocalBroker.submit`."""
         self._acceptance.check()
         batch = admit(data, self._clock.now_ms(), self._limits, start_ms=self._clock.start_ms(), internal=internal)
+        self._bound.check(batch.column("topic"))
         self._submit(batch, key_policies(data) if self._has_names(batch) else None, on_result, lead=lead)
 
     def submit_checked(self, batch: pa.RecordBatch, on_result: OnAccepted) -> None:
         """:meth:`submit` for a batch of :data:`tarry.base.message.UNNUMBERED` whose rows the caller has checked."""
         self._acceptance.check()
+        self._bound.check(batch.column("topic"))
         self._submit(batch, None, on_result, lead=False)
 
     def put(self, batch: pa.RecordBatch, on_result: OnAccepted) -> None:

@@ -14,21 +14,34 @@ from tarry.broker import access_tokens, directory, hand_out_bound, push_file
 from tarry.broker.directory import Checkpoint, read_secret
 from tarry.broker.hand_out_bound import check_bound
 from tarry.broker.jobs import Jobs
+from tarry.broker.topic_counts import VERSION as COUNTS_VERSION
+from tarry.broker.topic_counts import path_of
 from tarry.groups import settings_file
 from tarry.log.files import OsFiles
 from tarry.log.frame import LogKind
+from tarry.log.json_file import read_json
 from tarry.verify import Check
 from tarry.verify.logs import log_checks
 from tarry.verify.registry import registry_checks
 from tarry.verify.small_files import pipeline_checks, small_checks
 from tarry.verify.store import store_checks
 
-JSON_VERSIONS = {
+JSON_VERSIONS: dict[str, tuple[int, ...]] = {
     "checkpoint.json": directory.VERSIONS,
     settings_file.FILE: (settings_file.VERSION,),
     access_tokens.FILE: (access_tokens.VERSION,),
     push_file.FILE: (push_file.VERSION,),
 }
+
+
+def json_versions(data: Path) -> dict[str, tuple[int, ...]]:
+    """:data:`JSON_VERSIONS`, and those of the file that the checkpoint names."""
+    try:
+        found = read_json(data / "checkpoint.json", directory.VERSIONS) or {}
+    except CorruptError:
+        found = {}  # its own check tells
+    number = found.get("topics")
+    return JSON_VERSIONS if number is None else {**JSON_VERSIONS, path_of(data, number).name: (COUNTS_VERSION,)}
 
 
 @contextmanager
@@ -63,7 +76,7 @@ def plan_checks(data: Path, store_uri: str) -> Iterator[Check]:
         checkpoint = Checkpoint()  # its own check tells
     open_jobs = partial(Jobs, changes_min=checkpoint.jobs_changes)
     secret, bound = partial(read_secret, OsFiles(), data), partial(check_bound, data / hand_out_bound.FILE)
-    yield from small_checks(data, JSON_VERSIONS, secret, bound, open_jobs)
+    yield from small_checks(data, json_versions(data), secret, bound, open_jobs)
     yield from log_checks(data, LogKind.INTAKE, checkpoint.intake, checkpoint.intake_first)
     yield from log_checks(data, LogKind.READY, checkpoint.ready)
     yield from log_checks(data, LogKind.ACKS, checkpoint.acks)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -65,6 +65,7 @@ class ConsumerGroups:
         registry: GroupRegistry,
         on_handout: Callable[[Int64s, Int64s, int, str, int], None],
         schedule: ScheduleRows,
+        check_topics: Callable[[Collection[str]], None] = lambda _: None,
         *,
         threaded: bool = False,
     ) -> ConsumerGroups:
@@ -74,6 +75,7 @@ class ConsumerGroups:
             registry: the one that the journal takes its snapshots from; no group is in it yet.
             on_handout: see :class:`tarry.groups.services.Services`.
             schedule: schedules what groups send to other topics.
+            check_topics: raises where these topics are new and too many.
             threaded: filters that take their time are evaluated in threads.
 
         Raises:
@@ -87,7 +89,9 @@ class ConsumerGroups:
         filters = ThreadPoolExecutor(FILTER_THREADS, "tarry-filters") if threaded else None  # which begin when needed
         run_apart = None if filters is None else filters.submit
         services = Services(clock, journal, ready.ticket, lease_numbers, on_handout, retry, run_apart)
-        lifecycle = GroupLifecycle(ready, journal, registry, settings, services, schedule)
+        lifecycle = GroupLifecycle(
+            ready, journal, registry, settings, services, schedule, check_topics, config.groups_max
+        )
         lifecycle.recover(journal.entries())
         dead_letters = DeadLetters(registry, clock, schedule, config.delay_ms_max)
         guard = GroupRetention(registry, dead_letters)
@@ -252,6 +256,14 @@ class ConsumerGroups:
         settings = self._settings.topic(check_topic(topic)) or TopicSettings()
         latest = settings.lateness_ms_max if settings.lateness_ms_max >= 0 else None
         return TopicInfo(topic, settings.late or "drop", latest, settings.ordered, settings.declared)
+
+    def uses_topic(self, topic: str) -> bool:
+        """Whether a topic has a group or settings."""
+        return self._lifecycle.uses_topic(topic)
+
+    def forget_topics(self, topics: Collection[str], forget: Callable[[list[str]], None]) -> None:
+        """See :meth:`GroupLifecycle.forget_topics`."""
+        self._lifecycle.forget_topics(topics, forget)
 
     def unsettled(self, topic: str) -> int | None:
         """How many ready messages the group of a topic that has settled least has not; None where it has no group."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +12,8 @@ import pyarrow as pa
 from tarry.api.groups import GroupSettings, TopicSettings
 from tarry.api.settings import EARLIEST, LATEST, Start
 from tarry.base.dead_topics import DEAD_LETTER_GROUP
+from tarry.base.errors import InvalidArgumentError
+from tarry.base.message import RESERVED
 from tarry.base.waiting import wait_for
 from tarry.groups.control import GroupControl
 from tarry.groups.group_state import Beginning
@@ -26,7 +28,9 @@ from tarry.queue.topic import Topic
 
 @dataclass(eq=False)
 class GroupLifecycle:
-    """Any thread. ``schedule`` schedules what groups send to other topics."""
+    """Any thread. ``schedule`` schedules what groups send to other topics; ``check_topics`` raises where topics are new
+    and too many.
+    """
 
     _ready: ReadyLog
     _journal: Journal
@@ -34,6 +38,8 @@ class GroupLifecycle:
     _settings: SettingsFile
     _services: Services
     _schedule: ScheduleRows
+    _check_topics: Callable[[Collection[str]], None]
+    _groups_max: int
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def get_or_create(self, topic: str, name: str, start: Start = EARLIEST) -> GroupControl:
@@ -41,13 +47,16 @@ class GroupLifecycle:
         not checked.
         """
         control = self._registry.find(topic, name)
-        return control if control is not None else self._create(self._ready.topic(topic), name, start)
+        return control if control is not None else self._create(topic, name, start)
 
-    def _create(self, topic: Topic, name: str, start: Start) -> GroupControl:
+    def _create(self, topic_name: str, name: str, start: Start) -> GroupControl:
         with self._lock:
-            control = self._registry.find(topic.name, name)
+            control = self._registry.find(topic_name, name)
             if control is None:
+                self._check_bounds(topic_name, name)
                 self._journal.check_room()
+                # Under the lock: a topic that is forgotten meanwhile would be another one afterwards.
+                topic = self._ready.topic(topic_name)
                 # A crash may have come between the deletion of a group of that name and that of its settings.
                 self._settings.set_group(topic.name, name, None)
                 floor = topic.end if start == LATEST else topic.first
@@ -55,6 +64,27 @@ class GroupLifecycle:
                 # "Latest" is behind rows that may not be durable; the journal must not be ahead of them.
                 control.confirm(ticket=self._ready.ticket() if start == LATEST else 0)
             return control
+
+    def _check_bounds(self, topic: str, name: str) -> None:
+        if name.startswith(RESERVED):
+            return
+        if self._registry.count >= self._groups_max:
+            raise InvalidArgumentError(
+                f"group {name!r} of topic {topic!r} would be one more than the {self._registry.count} that there are; "
+                f"allowed: {self._groups_max} (groups_max)"
+            )
+        self._check_topics([topic])
+
+    def forget_topics(self, names: Collection[str], forget: Callable[[list[str]], None]) -> None:
+        """Have ``forget`` called with those of some topics that have neither a group nor settings; none of them gets
+        one meanwhile.
+        """
+        with self._lock:
+            forget([name for name in names if not self.uses_topic(name)])
+
+    def uses_topic(self, name: str) -> bool:
+        """Whether it has a group or settings."""
+        return self._settings.topic(name) is not None or bool(self._registry.of_topic(name))
 
     def _add(self, topic: Topic, name: str, settings: GroupSettings, beginning: Beginning) -> GroupControl:
         control = GroupControl(
@@ -88,6 +118,7 @@ class GroupLifecycle:
     def configure_topic(self, topic: str, changes: dict[str, object]) -> None:
         """Change settings of a topic (None: as it is), durably when it returns; one that is new is made."""
         with self._lock:
+            self._check_topics([topic])
             settings = (self._settings.topic(topic) or TopicSettings()).changed(**changes)
             self._settings.set_topic(topic, settings)
             self._ready.topic(topic)

@@ -19,6 +19,8 @@ class GroupRegistry:
 
     def __init__(self) -> None:
         self._by_topic: dict[str, dict[str, GroupControl]] = {}
+        self.count = 0
+        """How many there are, without the broker's own."""
 
     def find(self, topic: str, name: str) -> GroupControl | None:
         """The group of that name, if there is one."""
@@ -46,7 +48,9 @@ class GroupRegistry:
 
     def add(self, control: GroupControl) -> None:
         """Take up a group that was made."""
-        self._by_topic.setdefault(control.topic.name, {})[control.name] = control
+        groups = self._by_topic.setdefault(control.topic.name, {})
+        self.count += control.name not in groups and not control.name.startswith(RESERVED)
+        groups[control.name] = control
 
     def remove(self, control: GroupControl) -> bool:
         """Forget a group that was deleted; False where another group has its name by now."""
@@ -54,6 +58,7 @@ class GroupRegistry:
         if groups.get(control.name) is not control:
             return False
         del groups[control.name]
+        self.count -= not control.name.startswith(RESERVED)
         return True
 
     def entries(self) -> Iterator[Entry]:

@@ -8,7 +8,7 @@ or the store. So no disk is on the way of a due message.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -184,6 +184,21 @@ class ReadyLog:
     def ends(self) -> dict[str, int]:
         """The end offset of each topic."""
         return {name: topic.end for name, topic in list(self.topics.items())}
+
+    def empty_topics(self) -> set[str]:
+        """Those of which nothing is kept."""
+        return {name for name, topic in list(self.topics.items()) if topic.is_empty}
+
+    def forget(self, names: Collection[str], is_done: Callable[[str, int], bool]) -> None:
+        """Forget topics of which nothing is kept, nor was handed over by the dispatcher, which the caller keeps from
+        taking more: ``is_done``, called with a topic's end, says that nothing is on its way there. What comes to one
+        later begins at offset 0.
+        """
+        with self._append_lock, self._topics_lock:
+            for name in names:
+                topic = self.topics.get(name)
+                if (topic is None or topic.is_empty) and is_done(name, 0 if topic is None else topic.end):
+                    self.topics.pop(name, None)
 
     def first_due(self, topic: Topic, due_ms: int) -> int:
         """The lowest offset kept whose message is due at ``due_ms`` or later; the topic's end when there is none.

@@ -76,6 +76,12 @@ class Topic:
         with self.lock:
             return self._first()
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing of it is kept."""
+        with self.lock:
+            return self._first() == self.end
+
     def _first(self) -> int:
         if self.extents:
             return self.extents[0].first

@@ -50,7 +50,12 @@ def small_checks(
         "tokens.json": _TOKENS,
     }
     for name, readable in versions.items():
-        yield from _if_there(name, data / name, partial(_check_json, data / name, readable, meanings[name]))
+        meaning = meanings.get(name, _CHECKPOINT)
+        if name not in meanings and not in_use:
+            # One that the checkpoint names: it has to be there.
+            yield Check.of_file(name, data / name, partial(_check_json, data / name, readable, meaning))
+            continue
+        yield from _if_there(name, data / name, partial(_check_json, data / name, readable, meaning))
     yield from _if_there("secret.key", data / "secret.key", partial(_check_secret, data / "secret.key", read_secret))
     yield from _if_there("handed", data / "handed", partial(_check_bound, data / "handed", check_bound))
     jobs = data / "jobs.db"
@@ -64,9 +69,10 @@ def _if_there(kind: str, path: Path, run: partial[Results]) -> Iterator[Check]:
 
 
 def _check_json(path: Path, versions: Sequence[int], meaning: str, pace: Pace) -> Results:
-    pace(path.stat().st_size)
+    pace(bytes_of(path))
     try:
-        read_json(path, versions)
+        if read_json(path, versions) is None:
+            yield Finding(str(path), None, "missing", meaning, RESTORE)
     except CorruptError as error:
         yield Finding(str(path), None, _without(path, error), meaning, RESTORE)
 

@@ -43,6 +43,7 @@ from tarry.api.wire import (
 )
 from tarry.base.errors import CorruptError, InvalidArgumentError, NotFoundError, TarryError, UnavailableError
 from tarry.base.placement import Placement
+from tarry.fronts.flight.unread import MUCH_BYTES, READ_BYTES, UnreadBytes
 
 log = logging.getLogger(__name__)
 
@@ -77,7 +78,11 @@ class ConsumeStream:
         writer: fl.MetadataRecordBatchWriter,
         now_ms: Callable[[], int],
         placement: Placement,
+        unread: UnreadBytes,
+        host: str,
     ) -> None:
+        self._unread = unread
+        self._host = host
         self._subscription = subscription
         self._reader = reader
         self._writer = writer
@@ -125,13 +130,19 @@ class ConsumeStream:
     # -- out -----------------------------------------------------------------------------------------------------------
 
     def _deliver(self) -> None:
+        is_much = True
         while not self._ended:
             asked = time.monotonic()
-            batch = self._fetch(asked + ALIVE_S)
+            batch, had_room = self._fetch_within_room() if is_much else (self._fetch(asked + ALIVE_S), True)
             if batch is not None:
+                size = batch.nbytes
+                is_much = size >= MUCH_BYTES or not had_room
                 small = batch.num_rows < BULK_ROWS
                 (self._placement.together if small else self._placement.apart)()
-                self._write(partial(self._writer.write_batch, batch))
+                with self._unread.sending(self._host, size):
+                    self._write(partial(self._writer.write_batch, batch))
+            elif is_much:
+                is_much = False  # it has all that there was, and waits for more
             elif time.monotonic() - asked >= ALIVE_S * 0.9:
                 self._notify(Op.ALIVE, self._now_ms())
             elif not self._ended:
@@ -140,6 +151,17 @@ class ConsumeStream:
                     # Not to be tried again: that would make the group anew, and begin at its beginning.
                     raise NotFoundError("the group was deleted")
                 raise UnavailableError("the broker is stopping")
+
+    def _fetch_within_room(self) -> tuple[pa.RecordBatch | None, bool]:
+        """What there is now: as much as one read may give, where the peer's other streams leave room for that, else one
+        message now and then, since they may never read; and whether there was room.
+        """
+        if not self._unread.take(self._host, READ_BYTES, LOOK_S):
+            return self._subscription.fetch(1, 0.0), False
+        try:
+            return self._fetch(time.monotonic()), True
+        finally:
+            self._unread.give_back(self._host, READ_BYTES)
 
     def _fetch(self, until_s: float) -> pa.RecordBatch | None:
         while True:

@@ -44,6 +44,7 @@ from tarry.fronts.flight.requests import (
     subscribe_request,
     ticket_request,
 )
+from tarry.fronts.flight.unread import UnreadBytes
 
 log = logging.getLogger(__name__)
 
@@ -89,6 +90,7 @@ class Service(fl.FlightServerBase):  # type: ignore[misc]
         self._streams: set[PutStream | ConsumeStream] = set()
         self._stopping: UnavailableError | None = None
         self._guard = guard
+        self._unread = UnreadBytes()
         super().__init__(location, middleware={CALLS: calls})
 
     def on_call(self, context: fl.ServerCallContext) -> None:
@@ -151,7 +153,11 @@ class Service(fl.FlightServerBase):  # type: ignore[misc]
         request = subscribe_request(consume_command(descriptor, reader))
         self._check_serving()
         subscription = self._broker.open_subscription(request)
-        self._run(ConsumeStream(subscription, reader, writer, _now_ms, self._placement))
+        self._run(
+            ConsumeStream(
+                subscription, reader, writer, _now_ms, self._placement, self._unread, context.peer().rpartition(":")[0]
+            )
+        )
 
     def _run(self, stream: PutStream | ConsumeStream) -> None:
         with self._lock:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from loopgrpc import ByteBudget
 from tarry.base.errors import OverloadedError
 from tarry.fronts.http.exchange import Headers
 
@@ -12,26 +13,25 @@ BODIES_BYTES_MAX = 256 << 20
 """Bodies of all requests together that are being read or carried out."""
 
 
+_ALL = "all clients"
+
+
 class BodyBudget:
     """How many bytes of bodies may be in memory, of all requests together. On the loop's thread."""
 
     def __init__(self, bytes_max: int = BODIES_BYTES_MAX) -> None:
-        self._bytes_max = bytes_max
-        self._held = 0
+        self._budget = ByteBudget("bodies of requests", bytes_max, bytes_max)
 
     def take(self, size: int) -> None:
         """
         Raises:
             OverloadedError: there is no room for ``size`` more now.
         """
-        if self._held + size > self._bytes_max:
-            raise OverloadedError(
-                f"bodies of requests take {self._held + size} bytes; allowed: {self._bytes_max}; try again later"
-            )
-        self._held += size
+        if (refusal := self._budget.take(size, _ALL)) is not None:
+            raise OverloadedError(f"{refusal}; try again later")
 
     def give_back(self, size: int) -> None:
-        self._held -= size
+        self._budget.give_back(size, _ALL)
 
     @contextmanager
     def holding(self, headers: Headers, bytes_max: int) -> Iterator[None]:

@@ -65,6 +65,7 @@ class RocketMQFront(LoopFront):
             tls=tls,
             tls_optional=config.rocketmq_tls == "both",
             limits=_limits(config, self._connections),
+            trusts=components.service.authenticator.trusts if config.rocketmq_keys else None,
             listening=None if self._shared is None else self._shared.listening,
         )
         try:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import base64
 import hmac
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from hashlib import sha1
 
 from tarry.fronts.rocketmq.classic.codes import RequestCode, RequestRefused, ResponseCode
@@ -33,6 +33,11 @@ class Authenticator:
 
     def __init__(self, keys: Mapping[str, str]) -> None:
         self._keys = {key: secret.encode() for key, secret in keys.items()}
+
+    @property
+    def names_key(self) -> Callable[[Command], bool] | None:
+        """Whether a command, whose body may be missing, names a key that there is; None: nobody needs one."""
+        return (lambda command: command.fields.get(ACCESS_KEY, "") in self._keys) if self._keys else None
 
     def check(self, command: Command) -> None:
         """

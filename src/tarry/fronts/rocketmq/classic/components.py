@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from loopgrpc import ByteBudget
 from tarry.api.local import LocalBroker
 from tarry.base.descriptors import ConnectionLimits
 from tarry.fronts.rocketmq.classic.admin import TopicAdmin
@@ -49,6 +50,8 @@ FRAME_BYTES_MIN = 16 << 20
 FRAME_BYTES_SPARE = 1 << 20
 """Of a frame beside the largest body."""
 
+RECEIVED_BYTES_MAX = 256 << 20
+"""Of requests of all connections that are not whole; one address has half of it."""
 CLOSED_POLL_S = 0.01
 
 
@@ -65,6 +68,7 @@ class Components:
         config, names = broker.config, BrokerNames.of(broker.config)
         self._frame_bytes_max = max(FRAME_BYTES_MIN, config.body_bytes_max + FRAME_BYTES_SPARE)
         self._connections = Connections(connections)
+        self._received = ByteBudget("requests that are not whole", RECEIVED_BYTES_MAX)
         self._groups = GroupRegistry(broker, loop, run_in_thread)
         self._clients = clients = ClientRegistry(loop, self._groups)
         topics = TopicRegistry(broker, run_in_thread, create=config.rocketmq_create_topics == "on")
@@ -135,7 +139,14 @@ class Components:
 
     def new_connection(self) -> Connection:
         """For a client that has connected."""
-        return Connection(self._frame_bytes_max, self._connections.on_connected, self._service.serve, self._on_closed)
+        return Connection(
+            self._frame_bytes_max,
+            self._connections.on_connected,
+            self._service.serve,
+            self._on_closed,
+            self._received,
+            self._service.names_key,
+        )
 
     def close(self) -> None:
         """Everybody is let go, when what was written is sent."""

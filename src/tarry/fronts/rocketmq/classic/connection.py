@@ -11,10 +11,11 @@ import logging
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, NamedTuple, TypeVar, cast
 
+from loopgrpc import ByteBudget
 from tarry.base.log_limiter import LogLimiter
 from tarry.fronts.rocketmq.classic.codes import ResponseCode
 from tarry.fronts.rocketmq.classic.fields import Fields
-from tarry.fronts.rocketmq.classic.frames import BadFrame, Command, decode, encode, frame_length
+from tarry.fronts.rocketmq.classic.frames import BadFrame, Command, decode, decode_header, encode, frame_length
 
 log = logging.getLogger(__name__)
 _closed = LogLimiter(log, logging.INFO)
@@ -25,6 +26,11 @@ OPEN_REQUESTS_MAX = 2_048
 OPEN_BYTES_MAX = 32 << 20
 WRITE_BUFFER_BYTES = 1 << 20
 STALLED_S = 60.0
+HALF_S = 30.0
+"""How long a request may take to come whole."""
+UNTRUSTED_BYTES_MAX = 64 << 10
+"""Of a request of somebody of whom no signature was found good yet, unless its header names a key that there is: the
+signature covers the whole of it."""
 QUESTIONS_MAX = 1_024
 """That a client has not answered."""
 QUESTION_S = 10.0
@@ -67,7 +73,8 @@ class Request:
 
 class Connection(asyncio.Protocol):
     """On the loop's thread. ``on_connected`` says why it is refused, if it is; ``on_request`` gets each request,
-    ``on_closed`` is called once.
+    ``on_closed`` is called once. ``budget`` is of requests that are not whole, of all connections; ``names_key`` says
+    of a request's header whether it names a key that there is (None: nobody needs one).
     """
 
     def __init__(
@@ -76,6 +83,8 @@ class Connection(asyncio.Protocol):
         on_connected: Callable[[Connection], str | None],
         on_request: Callable[[Request], None],
         on_closed: Callable[[Connection], None],
+        budget: ByteBudget,
+        names_key: Callable[[Command], bool] | None = None,
     ) -> None:
         self._frame_bytes_max = frame_bytes_max
         self._on_connected = on_connected
@@ -83,6 +92,13 @@ class Connection(asyncio.Protocol):
         self._on_closed = on_closed
         self._loop = asyncio.get_running_loop()
         self._received = bytearray()
+        self._budget = budget
+        self._names_key = names_key
+        self._counted = 0
+        """What this connection has in the budget."""
+        self._frames = 0
+        """Requests that have come whole."""
+        self._half_timer: asyncio.TimerHandle | None = None
         self._outgoing: list[bytes] = []
         self._transport: asyncio.Transport | None = None
         self._open_requests = 0
@@ -133,6 +149,10 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = None
         self._received.clear()
+        self._budget.give_back(self._counted, self.peer_host)
+        self._counted = 0
+        if self._half_timer is not None:
+            self._half_timer.cancel()
         self._end_stall()
         self._writable.set()
         for task in self._tasks:
@@ -230,16 +250,61 @@ class Connection(asyncio.Protocol):
             self._transport.write(b"".join(outgoing))
 
     def _read_frames(self) -> None:
+        self._take_frames()
+        if self._received or self._counted:
+            self._count_received()
+
+    def _take_frames(self) -> None:
         try:
             while self._reading and not self.closed:
                 length = frame_length(self._received, self._frame_bytes_max)
                 if length is None or length > len(self._received):
+                    self._check_half()
                     return
                 frame = bytes(memoryview(self._received)[:length])
                 del self._received[:length]
+                self._frames += 1
                 self._on_frame(frame)
         except BadFrame as error:
             self.abort(str(error))
+
+    def on_trusted(self) -> None:
+        """A request's signature was found good."""
+        self._names_key = None
+
+    def _check_half(self) -> None:
+        """A request is not whole yet, of whose first bytes there may be none.
+
+        Raises:
+            BadFrame: it may not have become as long as it is.
+        """
+        if self._names_key is None or len(self._received) <= UNTRUSTED_BYTES_MAX:
+            return
+        command = decode_header(self._received)
+        if command is None or not self._names_key(command):
+            raise BadFrame(f"more than {UNTRUSTED_BYTES_MAX} bytes of a request, and nothing signed with a key before")
+
+    def _count_received(self) -> None:
+        """Have what is not whole in the budget, and a time in which it must become so."""
+        more = len(self._received) - self._counted
+        if more > 0:
+            if (refusal := self._budget.take(more, self.peer_host)) is not None:
+                self.abort(refusal)
+                return
+        else:
+            self._budget.give_back(-more, self.peer_host)
+        self._counted += more
+        if self._received and self._half_timer is None:
+            self._half_timer = self._loop.call_later(HALF_S, self._check_time, self._frames)
+
+    def _check_time(self, frames: int) -> None:
+        self._half_timer = None
+        if not self._received or self.closed:
+            return
+        if frames == self._frames and self._reading:
+            self.abort(f"a request has not come whole in {HALF_S:.0f} s")
+        else:
+            self._half_timer = self._loop.call_later(HALF_S, self._check_time, self._frames)
 
     def _on_frame(self, frame: bytes) -> None:
         command = decode(frame)

@@ -125,6 +125,19 @@ def decode(frame: bytes) -> Command:
     return command
 
 
+def decode_header(start: bytearray) -> Command | None:
+    """What the header of a frame says of which all of the header has come; None: it has not.
+
+    Raises:
+        BadFrame: it is none.
+    """
+    if len(start) < _LENGTHS.size:
+        return None
+    _, mark = _LENGTHS.unpack_from(start)
+    end = _LENGTHS.size + (mark & HEADER_BYTES_MAX)
+    return None if end > len(start) else decode(bytes(memoryview(start)[:end]))
+
+
 def _json_header(command: Command) -> bytes:
     values: dict[str, Any] = {
         "code": command.code,

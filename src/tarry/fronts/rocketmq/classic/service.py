@@ -10,6 +10,7 @@ from tarry.base.errors import TarryError
 from tarry.fronts.rocketmq.classic.authentication import Authenticator
 from tarry.fronts.rocketmq.classic.codes import RequestRefused, ResponseCode, code_of
 from tarry.fronts.rocketmq.classic.connection import Answer, Request
+from tarry.fronts.rocketmq.classic.frames import Command
 from tarry.fronts.rocketmq.common.refusal import Refusal
 
 log = logging.getLogger(__name__)
@@ -26,10 +27,16 @@ class Service:
         # A header of the form ROCKETMQ has room for the lower half of a code only: so the codes of pop come.
         self._handlers = {code & 0xFFFF: handler for code, handler in handlers.items()} | dict(handlers)
 
+    @property
+    def names_key(self) -> Callable[[Command], bool] | None:
+        """See :attr:`Authenticator.names_key`."""
+        return self._authenticator.names_key
+
     def serve(self, request: Request) -> None:
         """Have a request answered, now or later."""
         try:
             self._authenticator.check(request.command)
+            request.connection.on_trusted()
             handler = self._handlers.get(request.code)
             if handler is None:
                 raise RequestRefused(

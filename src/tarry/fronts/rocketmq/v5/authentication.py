@@ -51,6 +51,14 @@ class Authenticator:
         caller = self._callers.get(headers)
         return self._remember(*headers) if caller is None else caller
 
+    def trusts(self, call: Call) -> bool:
+        """Whether a call is signed with one of the keys."""
+        try:
+            self._check_signature(call.metadata)
+        except Refusal:
+            return False
+        return True
+
     def _remember(self, id: bytes, namespace: bytes) -> Caller:
         if not id:
             raise Refusal(Code.CLIENT_ID_REQUIRED, "the header x-mq-client-id is missing or empty; it is needed")
