@@ -7,6 +7,7 @@ from typing import Annotated
 
 import pyarrow as pa
 
+from tarry.api.bounds import LEASE_MS, PREFETCH
 from tarry.api.operation import Action, Int64, Natural, Operation, Request, Rows, int64s, named, one_batch
 from tarry.api.settings import Start
 from tarry.api.views import DELIVERY
@@ -36,10 +37,9 @@ class Subscribe(Request):
     broadcast: str | None = None
 
     def __post_init__(self) -> None:
-        if self.prefetch < 1:
-            raise InvalidArgumentError(f"prefetch is {self.prefetch}; allowed: 1 or more")
-        if self.lease_ms is not None and self.lease_ms < 1:
-            raise InvalidArgumentError(f"lease_ms is {self.lease_ms}; allowed: 1 or more")
+        PREFETCH.check("prefetch", self.prefetch)
+        if self.lease_ms is not None:
+            LEASE_MS.check("lease_ms", self.lease_ms)
 
 
 @dataclass(frozen=True, slots=True)
