@@ -153,7 +153,7 @@ def with_bound(schema: Schema, bound: Bound | None) -> Schema:
     if "anyOf" in schema:
         kept = [one if one.get("type") == "null" else with_bound(one, bound) for one in schema["anyOf"]]
         return {**schema, "anyOf": kept}
-    carried = ("minimum", "maximum", "exclusiveMaximum", "exclusiveMinimum")
+    carried = {"minimum", "maximum", "exclusiveMaximum", "exclusiveMinimum"}
     if isinstance(bound, Range) and bound.high is None:
-        carried = ("minimum",)
+        carried = {"minimum"}
     return {**{word: value for word, value in schema.items() if word not in carried}, **bound.schema}

@@ -66,7 +66,7 @@ def receive(
         )
     # A consumer of a broadcast is a group of its own.
     own = GROUP if group is None else group
-    show = partial(_show, json=json, group=own if broadcast is None else f"{own}@{broadcast}")
+    show: Show = partial(_show, json=json, group=own if broadcast is None else f"{own}@{broadcast}")
     if group is None:
         show = _with_note(show, "acknowledged" if ack else "leased", topic)
     with open_ledger(ledger) as rows, connect(endpoint) as client:

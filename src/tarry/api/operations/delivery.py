@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 from typing import Annotated
 
-import pyarrow as pa
-
 from tarry.api.bounds import LEASE_MS, PREFETCH
 from tarry.api.operation import Action, Int64, Natural, Operation, Request, Rows, int64s, named, one_batch
 from tarry.api.settings import Start
 from tarry.api.views import DELIVERY
 from tarry.base.errors import InvalidArgumentError
+from tarry.base.record_batch import RecordBatch
 from tarry.base.types import Int64s
 
 Column = Annotated[Int64s, int64s(list[Int64])]
@@ -43,7 +42,7 @@ class Subscribe(Request):
 
 
 @dataclass(frozen=True, slots=True)
-class Receive(Operation[pa.RecordBatch]):
+class Receive(Operation[RecordBatch]):
     """Up to ``max_messages`` ready messages (:data:`tarry.api.views.DELIVERY`), waiting up to ``wait_ms`` for the
     first; maybe none. Those of a broadcast are settled under the consumer's own group. The rest as in
     :class:`Subscribe`.
