@@ -91,6 +91,7 @@ def _check_all_are_touched(selected: list[pytest.Item], items: list[pytest.Item]
         "push/test_faults.py",
         "spark/test_datasource_kill.py",
         "spark/test_docs_spark.py",
+        "spark/test_delta_connector.py",
         "unit/test_store_month.py",
         "browser/test_console.py",
     }

@@ -95,6 +95,7 @@ def _make_background(around: Surroundings, opened: OpenedFiles, path: MessagePat
         clock,
         files,
         opened.checkpoint,
+        opened.bound,
         delivery.dispatcher,
         opened.intake,
         opened.ready,
@@ -168,8 +169,9 @@ def _make_queries(
     places = Places(opened.intake, wheel, loader, follower, opened.registry)
     finder = MessageFinder(opened.intake, wheel, loader, follower)
     changes = Changes(opened.registry, finder, decisions, accepting.scheduling, clock, opened.secret)
-    placed = PlacedMessages(finder, decisions.outcome_of, changes, ready, groups)
+    placed = PlacedMessages(finder, decisions.state_of, changes, ready, groups)
     status = Status(
+        around.config,
         clock,
         around.health,
         opened.intake,
@@ -186,7 +188,7 @@ def _make_queries(
         push,
         board,
     )
-    history = HistorySources(places, ready, groups, groups.dead_letters, finder, decisions.outcome_of, opened.secret)
+    history = HistorySources(places, ready, groups, groups.dead_letters, finder, decisions.state_of, opened.secret)
     queries = Queries(
         around.config,
         clock,
@@ -213,6 +215,7 @@ def _make_loops(around: Surroundings, opened: OpenedFiles, path: MessagePath, ba
         path.delivery.dispatcher,
         path.delivery.series,
         opened.ready,
+        opened.bound,
         background.follower,
         background.progress,
         background.bulk,
@@ -240,6 +243,7 @@ def _assemble(around: Surroundings, opened: OpenedFiles, path: MessagePath) -> C
         access_tokens=opened.access_tokens,
         registry=opened.registry,
         ready=opened.ready,
+        bound=opened.bound,
         journal=delivery.journal,
         wheel=window.wheel,
         loader=window.loader,

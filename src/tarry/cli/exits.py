@@ -16,6 +16,7 @@ from tarry.base.errors import (
     TarryError,
     UnavailableError,
 )
+from tarry.base.printable import printable
 
 
 class ExitCode(IntEnum):
@@ -66,6 +67,6 @@ def exit_code(error: TarryError) -> ExitCode:
 
 def report(code: str, text: str) -> None:
     """Say on stderr, in one line, what went wrong."""
-    line = " ".join(text.split())
+    line = printable(" ".join(text.split()))
     sys.stdout.flush()
     print(f"tarry: {code}: {line}", file=sys.stderr, flush=True)  # noqa: T201

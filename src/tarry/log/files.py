@@ -89,6 +89,18 @@ class AppendFile(Protocol):
         ...
 
 
+class OverwriteFile(Protocol):
+    """A small file of a fixed size that is written over in place. Not thread-safe: one owner."""
+
+    def write(self, at: int, content: Buffer) -> None:
+        """Write over what is at ``at``, within the file's size; durable on return. It needs no free space. Raises
+        OSError.
+        """
+        ...
+
+    def close(self) -> None: ...
+
+
 class Closeable(Protocol):
     """What is open and can be closed."""
 
@@ -104,6 +116,10 @@ class Files(Protocol):
 
     def replace(self, path: Path, content: bytes) -> None:
         """Replace a small file atomically and durably."""
+        ...
+
+    def open_overwrite(self, path: Path) -> OverwriteFile:
+        """Open a file that is there for writing in place."""
         ...
 
     def remove(self, path: Path) -> None:
@@ -170,6 +186,29 @@ class OsAppendFile:
         self.close()
 
 
+class OsOverwriteFile:
+    """An :class:`OverwriteFile` on the operating system."""
+
+    def __init__(self, path: Path) -> None:
+        self._fd = -1
+        self._fd = when_free(lambda: os.open(path, os.O_WRONLY | os.O_CLOEXEC))
+
+    def write(self, at: int, content: Buffer) -> None:
+        left = memoryview(content)
+        while left:
+            done = os.pwrite(self._fd, left, at)
+            left, at = left[done:], at + done
+        os.fdatasync(self._fd)
+
+    def close(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def __del__(self) -> None:
+        self.close()  # an opening that failed half-way leaves nobody who could
+
+
 class OsFiles:
     """:class:`Files` on the operating system."""
 
@@ -206,6 +245,9 @@ class OsFiles:
                 os.close(fd)
             temporary.replace(path)
         sync_directory(path.parent)
+
+    def open_overwrite(self, path: Path) -> OverwriteFile:
+        return OsOverwriteFile(path)
 
     def remove(self, path: Path) -> None:
         path.unlink(missing_ok=True)

@@ -43,6 +43,8 @@ _PROPERTIES = {
     FILE_RETENTION: "interval 1 days",
     _STATISTICS: "due_ms,due,seq,topic",
 }
+_USER_METADATA = "userMetadata"
+"""A field of Delta's own: Spark's DESCRIBE HISTORY has a column of it."""
 _REQUIRED = {*SCHEMA.names, *PARTITION_COLUMNS}
 # Checkpoints and the clean-up of old entries are made here, each durable before the next: see locallog.py.
 _NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
@@ -51,10 +53,11 @@ _NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_lo
 @dataclass(frozen=True, slots=True)
 class Commit:
     """What a commit changes: ``files`` come, the files ``removed`` (paths in the table) go, and the app transactions
-    get these versions. Where files are removed, what comes has nothing but their rows. ``info`` is for people who read
-    the log.
+    get these versions. Where files are removed, what comes has nothing but their rows. ``operation`` and ``info`` are
+    for people who read the log.
     """
 
+    operation: str
     files: Sequence[StagedFile] = ()
     removed: Sequence[str] = ()
     versions: Mapping[str, int] = field(default_factory=dict)
@@ -206,6 +209,7 @@ class Publisher:
         removals = self._removals(commit, now_ms)
         if removals or not commit.versions:
             info[REMOVED_KEY] = str(len(removals))
+        info[_USER_METADATA] = _described(commit, removals)
         adds = (add_action(file, now_ms, data_change=not removals) for file in commit.files)
         self._table.create_write_transaction(
             [*adds, *removals],
@@ -291,6 +295,18 @@ class Publisher:
         except (DeltaError, OSError) as error:
             # The commit itself is durable; without a checkpoint, opening only takes longer.
             log.warning("no checkpoint of the store at version %d: %s", version, error)
+
+
+def _described(commit: Commit, removals: Sequence[RemoveAction]) -> str:
+    """What an engine's history of the table shows of a commit: delta-rs calls each of them WRITE, without figures."""
+    figures = {
+        "files_added": len(commit.files),
+        "rows_added": sum(file.rows for file in commit.files),
+        "bytes_added": sum(file.size for file in commit.files),
+        "files_removed": len(removals),
+        "bytes_removed": sum(each.size for each in removals),
+    }
+    return json.dumps({"operation": f"tarry {commit.operation}", **figures})
 
 
 def intake_id(shard: int) -> str:

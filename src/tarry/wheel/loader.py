@@ -143,6 +143,11 @@ class Loader:
         """Messages that recovery found in the ready log, ascending; none once ``safe`` is beyond them."""
         return self._exclude
 
+    @property
+    def excluded_until_ms(self) -> int:
+        """None of them is due after that."""
+        return self._exclude_due_ms if len(self._exclude) else int(np.iinfo(np.int64).min)
+
     def excludes(self, seq: int) -> bool:
         """Whether recovery found this message in the ready log."""
         at = int(np.searchsorted(self._exclude, seq))
