@@ -268,7 +268,7 @@ def test_java_home_goes_first_unless_too_old(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path / "new", "21.0.1")))
     assert java.find_java_home(tmp_path) == tmp_path / "new"
     monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path / "old", "11.0.1")))
-    with pytest.raises(NotFoundError, match=r"version 11.*tarry\[spark\]"):
+    with pytest.raises(NotFoundError, match=r"version 11.*\[spark\]"):
         java.find_java_home(tmp_path)
 
 
