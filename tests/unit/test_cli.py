@@ -32,19 +32,19 @@ def test_a_message_there_and_back(broker: Broker, capsys: Captured) -> None:
     [sent] = data_of(capsys, "send", "orders", "hällo", *arguments)
     assert (sent["id"], sent["seq"]) == ("me", 0)
     assert len(sent["handle"]) == 50
-    [got] = data_of(capsys, "receive", "orders", "--wait", "10s")
+    [got] = data_of(capsys, "receive", "orders", "--group", "cli", "--wait", "10s")
     assert got["lateness_ms"] >= 0
     expected = {"body": "hällo", "id": "me", "key": "k", "tag": "t", "properties": {"a": "1", "b": "x=y"}, "attempt": 1}
     assert expected.items() <= got.items()
     assert got["due_ms"] == sent["due_ms"]
-    assert data_of(capsys, "receive", "orders") == []
+    assert data_of(capsys, "receive", "orders", "--group", "cli") == []
 
 
 def test_text_output(broker: Broker, capsys: Captured) -> None:
     assert out_of(capsys, "send", "orders", "x", "--due", "1000").startswith(
         "0000000000000000 due 1970-01-01T00:00:01.000Z scheduled AQ"
     )
-    assert out_of(capsys, "receive", "orders", "--wait", "10s").endswith(" ms  0000000000000000  x\n")
+    assert out_of(capsys, "receive", "orders", "--group", "cli", "--wait", "10s").endswith(" ms  0000000000000000  x\n")
     out_of(capsys, "send", "orders", "y", "--due", "2030-01-01T00:00:00Z")
     lines = out_of(capsys, "pending").splitlines()
     assert lines[0].split() == ["TOPIC", "PENDING", "NEXT", "DUE", "READY"]
@@ -60,7 +60,7 @@ def test_a_body_from_file_and_stdin(
     for option in ([], ["--file", "-"]):
         stdin_is(monkeypatch, b"from stdin\n")
         out_of(capsys, "send", "orders", *option)
-    got = data_of(capsys, "receive", "orders", "--max", "3", "--wait", "10s")
+    got = data_of(capsys, "receive", "orders", "--group", "cli", "--max", "3", "--wait", "10s")
     assert base64.b64decode(got[0]["body_base64"]) == b"\xff\x00 two\nlines\n"
     assert [g["body"] for g in got[1:]] == ["from stdin\n"] * 2
 
@@ -72,7 +72,7 @@ def test_each_line_a_message(broker: Broker, capsys: Captured, tmp_path: Path, m
     arguments = ("send", "orders", "--lines", "--file", str(tmp_path / "lines"), "--tag", "k")
     assert data_of(capsys, *arguments) == [{"accepted": 6, "first_seq": 0, "last_seq": 5}]
     assert out_of(capsys, *arguments) == "6 messages scheduled\n"
-    got = data_of(capsys, "receive", "orders", "--max", "6", "--wait", "10s")
+    got = data_of(capsys, "receive", "orders", "--group", "cli", "--max", "6", "--wait", "10s")
     bodies = [base64.b64decode(g["body_base64"]) if "body_base64" in g else g["body"].encode() for g in got]
     assert bodies == [b"a", b"", lines[2], b"\xff", b"crlf", b"last"]
     assert {g["tag"] for g in got} == {"k"}
@@ -104,8 +104,8 @@ def test_a_refused_message(broker: Broker, capsys: Captured) -> None:
 
 def test_without_ack_it_comes_again(broker: Broker, capsys: Captured) -> None:
     out_of(capsys, "send", "orders", "x")
-    [first] = data_of(capsys, "receive", "orders", "--no-ack", "--wait", "10s")
-    assert data_of(capsys, "receive", "orders") == []  # its lease holds
+    [first] = data_of(capsys, "receive", "orders", "--group", "cli", "--no-ack", "--wait", "10s")
+    assert data_of(capsys, "receive", "orders", "--group", "cli") == []  # its lease holds
     [other] = data_of(capsys, "receive", "orders", "--group", "other")
     assert first["seq"] == other["seq"]
 

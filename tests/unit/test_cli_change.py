@@ -45,7 +45,7 @@ def test_cancel(broker: Broker, capsys: Captured) -> None:
 
 def test_cancel_what_was_delivered(broker: Broker, capsys: Captured) -> None:
     sent = send(capsys, "x")
-    assert len(data_of(capsys, "receive", "orders", "--wait", "10s")) == 1
+    assert len(data_of(capsys, "receive", "orders", "--group", "cli", "--wait", "10s")) == 1
     assert out_of(capsys, "cancel", str(sent["handle"]), code=ExitCode.NOT_DONE).startswith("delivered  ")
 
 
@@ -141,7 +141,7 @@ def test_recurrence(broker: Broker, capsys: Captured) -> None:
     assert str(cron["due"]).endswith("-01-01T05:30:00.000Z")
     rule = json.dumps({"every": "1s", "factor": 2, "times": 2})
     send(capsys, "again", "--repeat", rule, "--delay", "100ms")
-    got = [data_of(capsys, "receive", "orders", "--wait", "20s")[0] for _ in range(2)]
+    got = [data_of(capsys, "receive", "orders", "--group", "cli", "--wait", "20s")[0] for _ in range(2)]
     assert [g["body"] for g in got] == ["again", "again"]
     assert got[1]["due_ms"] - got[0]["due_ms"] == 1000
     assert got[0]["seq"] != got[1]["seq"]

@@ -82,7 +82,7 @@ def test_list(broker: Broker, capsys: Captured) -> None:
     assert [r["id"] for r in data_of(capsys, "list", "--until", middle)] == ["i0", "i1"]
     assert [r["id"] for r in data_of(capsys, "list", "orders", "--after", middle)] == ["i2", "i3", "i4"]
     assert "body" not in data_of(capsys, "list", "--no-bodies")[0]
-    assert out_of(capsys, "list", "nothing") == ""
+    assert out_of(capsys, "list", "other", "--tag", "none") == ""
     first, *_ = out_of(capsys, "list", "orders").splitlines()
     assert first == f"{rows[0]['due']}  orders  i0  k0  -  body 0"
 

@@ -173,6 +173,7 @@ def test_a_command_is_one_that_there_is(where: str, words: list[str]) -> None:
     command.make_context(words[0], rest)  # it raises for what the command does not take
 
 
+@pytest.mark.rest
 def test_the_readmes_commands_run(served: Served, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TARRY_ENDPOINT", served.address)
     (tmp_path / "orders.txt").write_text("one\ntwo\n")

@@ -228,7 +228,7 @@ def test_a_directory_that_is_no_checkpoint_is_not_deleted(tmp_path: Path) -> Non
 
 def test_without_pyspark_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyspark.sql", None)
-    with pytest.raises(NotFoundError, match=r"pip install 'tarry\[spark\]'"):
+    with pytest.raises(NotFoundError, match=r"pip install '\.\[spark\]'"):
         build_session(name="x", master="local[1]", memory="1g", work=tmp_path / "work")
 
 
@@ -268,7 +268,7 @@ def test_java_home_goes_first_unless_too_old(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path / "new", "21.0.1")))
     assert java.find_java_home(tmp_path) == tmp_path / "new"
     monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path / "old", "11.0.1")))
-    with pytest.raises(NotFoundError, match=r"version 11.*tarry\[spark\]"):
+    with pytest.raises(NotFoundError, match=r"version 11.*\[spark\]"):
         java.find_java_home(tmp_path)
 
 
@@ -284,7 +284,7 @@ def test_the_bundled_java_runs_without_the_module_it_lacks(tmp_path: Path, monke
 
 def test_no_java_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     without_java(monkeypatch, None)
-    with pytest.raises(NotFoundError, match=r"pip install 'tarry\[spark\]'"):
+    with pytest.raises(NotFoundError, match=r"pip install '\.\[spark\]'"):
         java.find_java_home(tmp_path)
 
 

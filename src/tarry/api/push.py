@@ -12,7 +12,7 @@ import re
 import secrets as random_bytes
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from tarry.api.groups import check_number
@@ -173,7 +173,7 @@ class PushAttempt:
     duration_ms: float
     status: int | None
     """The answer's status; None: there was no answer."""
-    outcome: str
+    outcome: Literal["pushed", "failed", "throttled", "gone"]
     """pushed, failed, throttled (429 or 503 with Retry-After) or gone (410)."""
     error: str | None
     answer: str

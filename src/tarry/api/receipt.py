@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _HEX = np.array([list(f"{i:02x}".encode()) for i in range(256)], np.uint8)
 
 
-OUTCOMES = ("scheduled", "replaced", "kept", "duplicate")
+ReceiptOutcome = Literal["scheduled", "replaced", "kept", "duplicate"]
+OUTCOMES: tuple[ReceiptOutcome, ...] = ("scheduled", "replaced", "kept", "duplicate")
 """What may become of a scheduled message; see :class:`Receipt`."""
 
 PLACED = np.dtype(
@@ -54,7 +55,14 @@ class Receipt:
     __slots__ = ("_first_seq", "_rows", "_token", "due_ms", "id", "outcome", "seq")
 
     def __init__(
-        self, id: str, seq: int, due_ms: int, first_seq: int, rows: int, token: bytes, outcome: str = "scheduled"
+        self,
+        id: str,
+        seq: int,
+        due_ms: int,
+        first_seq: int,
+        rows: int,
+        token: bytes,
+        outcome: ReceiptOutcome = "scheduled",
     ) -> None:
         self.id = id
         self.seq = seq
@@ -113,7 +121,7 @@ class Accepted:
         return np.arange(self.first_seq, self.first_seq + self.count)
 
     @property
-    def outcomes(self) -> list[str]:
+    def outcomes(self) -> list[ReceiptOutcome]:
         """What became of each row; see :class:`Receipt`."""
         if self.placed is None:
             return [OUTCOMES[0]] * self.count

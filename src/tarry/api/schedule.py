@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 
 import pyarrow as pa
 
+from tarry.api.settings import LateWay, OnKeyWay
 from tarry.api.values import (
     ON_KEY,
     as_bytes,
@@ -89,10 +90,10 @@ class MessageOptions(TypedDict, total=False):
     properties: Mapping[str, str] | None
     ttl: float | str | timedelta | None
     tries: int | None
-    on_key: str | None
+    on_key: OnKeyWay | None
     repeat: RepeatLike | None
     order_key: str | None
-    late: str | None
+    late: LateWay | None
 
 
 _IN_MS = {"due_ms": "due", "delay_ms": "delay", "ttl_ms": "ttl"}
@@ -128,10 +129,10 @@ def _full_row(
     properties: Mapping[str, str] | None = None,
     ttl: float | str | timedelta | None = None,
     tries: int | None = None,
-    on_key: str | None = "replace",
+    on_key: OnKeyWay | None = "replace",
     repeat: RepeatLike | None = None,
     order_key: str | None = None,
-    late: str | None = None,
+    late: LateWay | None = None,
 ) -> Row:
     plain = id is None and key is None and tag is None and properties is None and ttl is None and tries is None
     if plain and repeat is None and order_key is None and late is None and on_key == "replace":

@@ -12,6 +12,10 @@ from typing import Any, Literal, TypedDict
 
 Start = Literal["earliest", "latest"]
 """Where a group that is new begins: at the first message that is kept, or behind the last."""
+OnKeyWay = Literal["replace", "keep", "refuse"]
+"""What to do with a message whose key is pending in its topic already."""
+LateWay = Literal["deliver", "drop", "dead"]
+"""What becomes of a message that is of no use any more."""
 EARLIEST: Start = "earliest"
 LATEST: Start = "latest"
 STARTS: tuple[Start, ...] = (EARLIEST, LATEST)

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from tarry.base.message import SCHEMA
+from tarry.base.record_batch import RecordBatch
 
 DELIVERY = pa.schema([*SCHEMA, ("offset", pa.int64()), ("lease", pa.int64()), ("attempt", pa.int32())])
 """What a consumer gets: the message, its place in the topic, the lease to settle it with, and which try it is (1 is the
@@ -44,7 +45,7 @@ class Page:
     the broker looks for about half a second a call, however much there is to look through.
     """
 
-    rows: pa.RecordBatch
+    rows: RecordBatch
     cursor: str | None
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from tarry.api import operations as ops
+from tarry.api.bounds import KEY
 from tarry.api.outcome import Outcome, Rescheduled
 from tarry.api.receipt import Receipt, id_of
 from tarry.base import handle
@@ -149,8 +150,8 @@ class Changes:
     def _keyed(self, topic: str, keys: Sequence[str]) -> list[Entry | None]:
         check_topic(topic)
         for key in keys:
-            if not isinstance(key, str) or not 1 <= len(key.encode()) <= 255:
-                raise InvalidArgumentError(f"key {key!r:.80}; allowed: a text of 1 to 255 bytes")
+            if not KEY.fits(key):
+                raise InvalidArgumentError(f"key {key!r:.80}; allowed: a text of 1 to {KEY.bytes_max} bytes")
         return self._registry.get([name_of_key(topic, key) for key in keys])
 
     def _entry(self, text: str, place: int | None) -> Entry:

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from tarry.api.bounds import JOB
 from tarry.api.jobs import Job, JobState
 from tarry.base.bulk import NUMBERS_MAX, ROWS_MAX, CancelledJobs, JobRow, first_seq
 from tarry.base.errors import InvalidArgumentError, NotFoundError, OverloadedError
@@ -23,7 +24,6 @@ from tarry.store import StaleCommitError
 
 RESERVED_ROWS = 1 << 26
 """So many seqs are taken durably at once; handing them out needs no disk."""
-NAME_BYTES_MAX = 200
 
 _COLUMNS = "number, job, state, reserved, rows, topics, due_min_ms, due_max_ms, begun_ms, committed_ms, cancelled, keys"
 
@@ -72,8 +72,8 @@ class Jobs:
         Raises:
             InvalidArgumentError: the name is empty or too long. OverloadedError: the job is being committed.
         """
-        if not 1 <= len(job.encode("utf-8", "surrogatepass")) <= NAME_BYTES_MAX:
-            raise InvalidArgumentError(f"job {job!r:.80}; allowed: a text of 1 to {NAME_BYTES_MAX} bytes")
+        if not JOB.fits(job):
+            raise InvalidArgumentError(f"job {job!r:.80}; allowed: a text of 1 to {JOB.bytes_max} bytes")
         with self._lock:
             last = self.last(job)
             if last is not None and last.state in (JobState.COMMITTED, JobState.CANCELLED):

@@ -41,8 +41,12 @@ def list_(
     tarry dead list orders billing --json | jq -r .body
     """
     with connect(endpoint) as client:
+        found = False
         for row in _rows(client, topic, group, limit, after):
+            found = True
             _show(row, json)
+        if not found:
+            client.group_info(topic, group)  # it refuses a name that there is not
 
 
 @app.command()

@@ -11,7 +11,7 @@ import typer
 from tarry.api.settings import GroupFields
 from tarry.api.settings import Start as StartName
 from tarry.cli import output
-from tarry.cli.options import DEFAULT_ENDPOINT, Endpoint, Json, Start, connect, instant_ms
+from tarry.cli.options import DEFAULT_ENDPOINT, Endpoint, Json, Start, check_topic_is_known, connect, instant_ms
 from tarry.cli.settings import with_settings
 
 if TYPE_CHECKING:
@@ -40,6 +40,8 @@ def list_(
     """
     with connect(endpoint) as client:
         infos = client.groups(topic)
+        if not infos:
+            check_topic_is_known(client, topic)
     if json:
         for info in infos:
             output.json_line(_plain(info))

@@ -16,9 +16,11 @@ from tarry.cli.options import (
     Json,
     SparkConf,
     SparkConfFile,
+    check_topic_is_known,
     connect,
     duration_ms,
     instant_ms,
+    not_empty,
 )
 
 if TYPE_CHECKING:
@@ -57,6 +59,8 @@ def list_(
     tarry list orders --within 1h --limit 20
     tarry list orders --key order-7 --json | jq -r .body
     """
+    not_empty(key, "--key")
+    not_empty(id, "--id")
     after_ms = None if after is None else instant_ms(after, "--after")
     with connect(endpoint) as client:
         until_ms = _until_ms(client, until, within)
@@ -76,6 +80,8 @@ def list_(
                 _show(row, json, bodies)
             left, cursor = left - page.rows.num_rows, page.cursor
             if cursor is None:
+                if left == limit:
+                    check_topic_is_known(client, topic)
                 return
     output.note(f"there may be more: --cursor {cursor}")
 
@@ -99,6 +105,8 @@ def peek(
     """
     with connect(endpoint) as client:
         batch = client.peek(topic, group=group, limit=limit, waiting_only=waiting_only)
+        if not batch.num_rows:
+            check_topic_is_known(client, topic)
     for row in _rows(batch.to_pylist()):
         text = f"{row['offset']}  {output.instant(row['due_ms'])}  {row['id']}  {output.body_text(row['body'])}"
         output.result(_fields(row, bodies=True), text, json=json)
@@ -170,6 +178,8 @@ def forecast(
         return
     with connect(endpoint) as client:
         forecast = client.forecast(topic=topic, unit=unit, until_ms=_until_ms(client, until, within))
+        if not forecast.rows:
+            check_topic_is_known(client, topic)
     if json:
         output.json_line(_plain(forecast))
     else:

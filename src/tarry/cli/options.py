@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tarry.base.delay import datetime_ms, due_from_delay, parse_duration_ms
-from tarry.base.errors import InvalidArgumentError
+from tarry.base.errors import InvalidArgumentError, NotFoundError
 
 if TYPE_CHECKING:
     from tarry.client import Client
@@ -36,6 +36,26 @@ def connect(endpoint: str) -> Client:
     from tarry.client import Client
 
     return Client(endpoint)
+
+
+def check_topic_is_known(client: Client, topic: str | None) -> None:
+    """For a command that found nothing in a topic: a name that is spelt wrong must not read as an empty topic.
+
+    Raises:
+        NotFoundError: no message, group or setting has ever named it.
+    """
+    if topic is not None and not client.has_topic(topic):
+        raise NotFoundError(f"there is no topic {topic!r:.300}; tarry pending and tarry group list show those that are")
+
+
+def not_empty(value: str | None, option: str) -> None:
+    """Refuse an empty name, which as a rule is a variable of a script that is not set.
+
+    Raises:
+        InvalidArgumentError: it is empty.
+    """
+    if value == "":
+        raise InvalidArgumentError(f"{option} is empty; allowed: a name, or none of it")
 
 
 Start = Annotated[str | None, typer.Option("--start", help="Where a new group begins: earliest or latest.")]

@@ -17,15 +17,23 @@ from tarry.cli.options import DEFAULT_ENDPOINT, Endpoint, Json, Start, connect, 
 if TYPE_CHECKING:
     from tarry.client import Client, Delivery
 
+GROUP = "cli"
+"""Whose the messages are where no group is named."""
 ONCE_MAX = 1000
 """Most messages asked for in one call."""
 WAIT_MS_MAX = 20_000
 """Longest wait asked for in one call; longer ones are several calls, so that a broker that is gone is noticed."""
 
+Show = Callable[..., None]
+"""Prints a message; with the ledger that it goes to."""
+
 
 def receive(
     topic: Annotated[str, typer.Argument(help="What to receive.")],
-    group: Annotated[str, typer.Option("--group", "-g", help="Consumers of one group share the messages.")] = "cli",
+    group: Annotated[
+        str | None,
+        typer.Option("--group", "-g", help=f'Consumers of one group share the messages; else the group "{GROUP}".'),
+    ] = None,
     most: Annotated[int, typer.Option("--max", "-n", min=1, help="At most so many, then end.")] = 1,
     wait: Annotated[str, typer.Option("--wait", "-w", help="How long for the next one; a number is in seconds.")] = "0",
     follow: Annotated[bool, typer.Option("--follow", help="For ever, also over restarts of the broker.")] = False,
@@ -42,8 +50,9 @@ def receive(
 ) -> None:
     """Receive messages that are due.
 
-    Each is acknowledged once it is printed. Ends after --max messages, or when none comes within --wait. Text output
-    is: due time, how late it was handed out, id, body.
+    Each is acknowledged once it is printed: the group does not get it again, other groups do. Ends after --max
+    messages, or when none comes within --wait. Text output is: due time, how late it was handed out, id, body. To look
+    without taking anything: tarry peek.
 
     \b
     tarry receive orders --group billing --wait 1m
@@ -56,13 +65,16 @@ def receive(
             "--follow with --no-ack would print the same messages for ever; allowed: one of them"
         )
     # A consumer of a broadcast is a group of its own.
-    show = partial(_show, json=json, group=group if broadcast is None else f"{group}@{broadcast}")
+    own = GROUP if group is None else group
+    show: Show = partial(_show, json=json, group=own if broadcast is None else f"{own}@{broadcast}")
+    if group is None:
+        show = _with_note(show, "acknowledged" if ack else "leased", topic)
     with open_ledger(ledger) as rows, connect(endpoint) as client:
         if follow:
-            _follow(client, topic, partial(show, ledger=rows), group=group, start=start, broadcast=broadcast)
+            _follow(client, topic, partial(show, ledger=rows), group=own, start=start, broadcast=broadcast)
             return
         count = 0
-        for message in _messages(client, topic, most, wait_ms, group=group, start=start, broadcast=broadcast):
+        for message in _messages(client, topic, most, wait_ms, group=own, start=start, broadcast=broadcast):
             show(message, ledger=rows)
             count += 1
             if ack:
@@ -70,6 +82,20 @@ def receive(
         client.flush()
     if not count and not json and sys.stderr.isatty():
         output.note("no message is due")
+
+
+def _with_note(show: Show, done: str, topic: str) -> Show:
+    """Say, before the first message, whose it is now: nobody has named a group."""
+    said = False
+
+    def noted(message: Delivery, *, ledger: Ledger) -> None:
+        nonlocal said
+        if not said:
+            said = True
+            output.note(f"no --group: messages are {done} as group {GROUP!r}; tarry peek {topic} looks without taking")
+        show(message, ledger=ledger)
+
+    return noted
 
 
 def _messages(client: Client, topic: str, most: int, wait_ms: int, **source: Any) -> Iterator[Delivery]:

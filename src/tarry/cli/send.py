@@ -22,7 +22,18 @@ from tarry.base.errors import (
 )
 from tarry.cli import output
 from tarry.cli.ledger import Ledger, LedgerFile, open_ledger
-from tarry.cli.options import DEFAULT_ENDPOINT, Delayed, Due, Endpoint, Json, Level, connect, duration_ms, when
+from tarry.cli.options import (
+    DEFAULT_ENDPOINT,
+    Delayed,
+    Due,
+    Endpoint,
+    Json,
+    Level,
+    connect,
+    duration_ms,
+    not_empty,
+    when,
+)
 from tarry.cli.recurrence import Cron, Every, Rule, Times, Until, Zone, repeat_json
 
 if TYPE_CHECKING:
@@ -57,6 +68,7 @@ def send(
     topic: Annotated[str, typer.Argument(help="Where it will be delivered.")],
     body: Annotated[str | None, typer.Argument(help="The body; without it, --file or stdin.")] = None,
     file: Annotated[Path | None, typer.Option("--file", "-f", help='Read from this file; "-" is stdin.')] = None,
+    empty: Annotated[bool, typer.Option("--empty", help="Send a message without a body, if nothing is read.")] = False,
     lines: Annotated[bool, typer.Option("--lines", help="Each line is a message.")] = False,
     delay: Delayed = None,
     due: Due = None,
@@ -119,18 +131,27 @@ def send(
         if body is not None:
             _send_one(endpoint, fields, body.encode(errors="surrogateescape"), rows, json)
         else:
-            _send_file(endpoint, fields, file, lines, rows, json)
+            _send_file(endpoint, fields, file, rows, json, lines=lines, empty=empty)
 
 
-def _send_file(endpoint: str, fields: Fields, file: Path | None, lines: bool, ledger: Ledger, json: bool) -> None:
+def _send_file(
+    endpoint: str, fields: Fields, file: Path | None, ledger: Ledger, json: bool, *, lines: bool, empty: bool
+) -> None:
     with _open(file) as source:
         if lines:
             _send_lines(endpoint, fields, source, ledger, json)
-        else:
-            _send_one(endpoint, fields, source.read(), ledger, json)
+            return
+        body = source.read()
+        if not body and not empty:
+            # As a rule it is a pipe whose other end has failed.
+            where = "stdin" if file is None or str(file) == "-" else str(file)
+            raise InvalidArgumentError(f"{where} is empty, so there is no body; allowed: one, or --empty")
+        _send_one(endpoint, fields, body, ledger, json)
 
 
 def _check_names(fields: Fields, lines: bool) -> None:
+    for name in ("id", "key", "order_key"):
+        not_empty(fields[name], f"--{name.replace('_', '-')}")
     if fields["key"] is None and fields["on_key"] is not None:
         raise InvalidArgumentError(f"--on-key {fields['on_key']} without --key; allowed: with it")
     for name in ("id", "key"):

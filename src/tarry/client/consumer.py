@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, TypedDict, Unpack
 
+from tarry.api.settings import Start
 from tarry.base.delay import Delay
 from tarry.base.errors import InvalidArgumentError, TarryError
 from tarry.client.delivery import Delivery, DeliveryBatch, duration_ms
@@ -30,7 +31,7 @@ class HoldOptions(TypedDict, total=False):
     """
 
     lease: Delay | None
-    start: str | None
+    start: Start | None
     broadcast: str | None
 
 
@@ -65,7 +66,7 @@ class Consuming:
     lease: Delay | None = None
     timeout: float | None = None
     auto_ack: bool = False
-    start: str | None = None
+    start: Start | None = None
     broadcast: str | None = None
 
     def __post_init__(self) -> None:
@@ -88,7 +89,7 @@ class Consuming:
         }
 
 
-def held_by(lease: Delay | None, start: str | None, broadcast: str | None) -> dict[str, Any]:
+def held_by(lease: Delay | None, start: Start | None, broadcast: str | None) -> dict[str, Any]:
     """:class:`HoldOptions` on the wire."""
     return {"lease_ms": None if lease is None else duration_ms(lease, 1), "start": start, "broadcast": broadcast}
 

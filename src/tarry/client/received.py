@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from tarry.api.settings import Start
 from tarry.api.wire import Op
 from tarry.base.delay import Delay
 from tarry.base.types import Int64s
@@ -30,7 +31,7 @@ class Receiver:
         max_messages: int = 1,
         wait: float = 0.0,
         lease: Delay | None = None,
-        start: str | None = None,
+        start: Start | None = None,
         broadcast: str | None = None,
     ) -> list[Delivery]:
         """See :meth:`tarry.client.Client.receive`."""

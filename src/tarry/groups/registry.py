@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tarry.api.bounds import GROUP
 from tarry.base.errors import InvalidArgumentError, NotFoundError
 from tarry.base.message import RESERVED
 from tarry.groups.control import GroupControl
 from tarry.queue.entries import Entry
-
-NAME_BYTES_MAX = 255
 
 
 class GroupRegistry:
@@ -73,8 +72,8 @@ def check_group(name: str) -> str:
     Raises:
         InvalidArgumentError: otherwise.
     """
-    if not isinstance(name, str) or not name or len(name.encode(errors="replace")) > NAME_BYTES_MAX:
-        raise InvalidArgumentError(f"group {name!r} is not a group name; allowed: 1 to {NAME_BYTES_MAX} bytes")
+    if not GROUP.fits(name):
+        raise InvalidArgumentError(f"group {name!r} is not a group name; allowed: 1 to {GROUP.bytes_max} bytes")
     if name.startswith(RESERVED) or not _encodes(name):
         raise InvalidArgumentError(
             f"group {name!r} is not a group name; allowed: UTF-8 that begins without {RESERVED!r}"

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Annotated
 
-import pyarrow as pa
 from annotated_types import Ge, Le, MaxLen
 
 from tarry.api.operation import Action, Int64, Natural, Operation, Rows, int64s, named, one_batch
 from tarry.api.operations.messages import HANDLES_MAX
 from tarry.api.views import DEAD_LETTER
+from tarry.base.record_batch import RecordBatch
 from tarry.base.types import Int64s
 
 PAGE_ROWS_MAX = 10_000
@@ -21,7 +21,7 @@ Offsets = Annotated[Sequence[int] | Int64s | None, int64s(Annotated[list[Int64],
 
 
 @dataclass(frozen=True, slots=True)
-class ListDeadLetters(Operation[pa.RecordBatch]):
+class ListDeadLetters(Operation[RecordBatch]):
     """Up to ``limit`` (at most 10,000) dead letters of a group, oldest first, behind the one at offset ``after``: to
     turn the page, give the last one's.
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 from typing import Annotated
 
-import pyarrow as pa
-
+from tarry.api.bounds import LEASE_MS, PREFETCH
 from tarry.api.operation import Action, Int64, Natural, Operation, Request, Rows, int64s, named, one_batch
 from tarry.api.settings import Start
 from tarry.api.views import DELIVERY
 from tarry.base.errors import InvalidArgumentError
+from tarry.base.record_batch import RecordBatch
 from tarry.base.types import Int64s
 
 Column = Annotated[Int64s, int64s(list[Int64])]
@@ -36,14 +36,13 @@ class Subscribe(Request):
     broadcast: str | None = None
 
     def __post_init__(self) -> None:
-        if self.prefetch < 1:
-            raise InvalidArgumentError(f"prefetch is {self.prefetch}; allowed: 1 or more")
-        if self.lease_ms is not None and self.lease_ms < 1:
-            raise InvalidArgumentError(f"lease_ms is {self.lease_ms}; allowed: 1 or more")
+        PREFETCH.check("prefetch", self.prefetch)
+        if self.lease_ms is not None:
+            LEASE_MS.check("lease_ms", self.lease_ms)
 
 
 @dataclass(frozen=True, slots=True)
-class Receive(Operation[pa.RecordBatch]):
+class Receive(Operation[RecordBatch]):
     """Up to ``max_messages`` ready messages (:data:`tarry.api.views.DELIVERY`), waiting up to ``wait_ms`` for the
     first; maybe none. Those of a broadcast are settled under the consumer's own group. The rest as in
     :class:`Subscribe`.

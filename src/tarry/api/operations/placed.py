@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import pyarrow as pa
-
 from tarry.api.operation import Action, Int64, Operation, Rows, named, one_batch
 from tarry.api.views import PLACED_MESSAGE
+from tarry.base.record_batch import RecordBatch
 
 
 @dataclass(frozen=True, slots=True)
-class FindMessage(Operation[pa.RecordBatch]):
+class FindMessage(Operation[RecordBatch]):
     """The message at a place, and where it is for a group (:data:`tarry.api.views.PLACED_MESSAGE`): one row, or none
     where it was settled, cancelled, or never was.
     """

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass, field
 
+from tarry.api.bounds import PAGE
 from tarry.api.operation import NOTHING, Action, Int64, Natural, Operation, data, many
 from tarry.api.push import PushAttempt, PushInfo
 from tarry.api.settings import Start
-from tarry.base.errors import InvalidArgumentError
 
 LIMIT_MAX = 1000
 
@@ -115,8 +115,7 @@ class ListPushAttempts(Operation[list[PushAttempt]]):
     limit: Natural = 100
 
     def __post_init__(self) -> None:
-        if not 1 <= self.limit <= LIMIT_MAX:
-            raise InvalidArgumentError(f"limit is {self.limit}; allowed: 1 to {LIMIT_MAX}")
+        PAGE.check("limit", self.limit)
 
 
 @dataclass(frozen=True, slots=True)

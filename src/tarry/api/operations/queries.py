@@ -29,6 +29,7 @@ from tarry.api.receipt import TopicPending
 from tarry.api.views import FOUND, PEEKED, Event, Forecast, Herd, History, Load, Page
 from tarry.base.errors import InvalidArgumentError
 from tarry.base.message import SCHEMA
+from tarry.base.record_batch import RecordBatch
 from tarry.base.types import Int64s
 
 LISTED_MAX = 1000
@@ -94,7 +95,7 @@ class ListPending(Operation[Page]):
 
 
 @dataclass(frozen=True, slots=True)
-class GetMessage(Operation[pa.RecordBatch]):
+class GetMessage(Operation[RecordBatch]):
     """The message of a number and a due time, as lists show them, with its body, and its place where it has fallen due
     (:data:`tarry.api.views.FOUND`): one row, or none where it is not kept any more. Cancelled messages may be there.
     """
@@ -125,7 +126,7 @@ class GetHandles(Operation[list[str]]):
 
 
 @dataclass(frozen=True, slots=True)
-class Peek(Operation[pa.RecordBatch]):
+class Peek(Operation[RecordBatch]):
     """What is ready, without taking it (columns: :data:`tarry.api.views.PEEKED`): the oldest messages that ``group``
     has not settled, those in its consumers' hands and those that wait for another try included.
 

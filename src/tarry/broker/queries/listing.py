@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
+from tarry.api.bounds import PAGE
 from tarry.api.operations import ListPending
-from tarry.api.operations.queries import LISTED_MAX as LIMIT_MAX
 from tarry.api.views import Page
 from tarry.base.criteria import Criteria, derived_seq
 from tarry.base.errors import InvalidArgumentError
@@ -65,8 +65,7 @@ class Listing:
         for name, moment in (("after_ms", after_ms), ("until_ms", until_ms)):
             if moment is not None and not _is_int64(moment):
                 raise InvalidArgumentError(f"{name} is {moment!r:.80}; allowed: UTC milliseconds, 64 bits")
-        if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= LIMIT_MAX:
-            raise InvalidArgumentError(f"limit is {limit!r:.80}; allowed: 1 to {LIMIT_MAX}")
+        PAGE.check("limit", limit)
         if after_ms is not None and until_ms is not None and after_ms > until_ms:
             raise InvalidArgumentError(f"after_ms is {after_ms}, until_ms {until_ms}; allowed: after_ms up to until_ms")
         first = Key(-_LAST_MS if after_ms is None else after_ms, -_LAST_MS)

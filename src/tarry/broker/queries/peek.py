@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from tarry.api.bounds import PAGE
 from tarry.api.views import PEEKED
-from tarry.base.errors import InvalidArgumentError, NotFoundError
+from tarry.base.errors import NotFoundError
 from tarry.base.message import check_topic
 from tarry.base.types import Int64s
 from tarry.groups import ConsumerGroups, Group
@@ -27,8 +28,7 @@ def peek(
         InvalidArgumentError: ``limit`` is not 1 to 1,000. NotFoundError: there is no such group.
     """
     check_topic(topic)
-    if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= LIMIT_MAX:
-        raise InvalidArgumentError(f"limit is {limit!r:.80}; allowed: 1 to {LIMIT_MAX}")
+    PAGE.check("limit", limit)
     queue = ready.topics.get(topic)
     consumer_groups = {g.name: g for g in groups.all(topic)}
     if group is not None and group not in consumer_groups:

@@ -379,7 +379,7 @@ def attempt_of(
         at_ms=at_ms,
         duration_ms=round(spent_s * 1000, 3),
         status=answer.status,
-        outcome=str(verdict.outcome),
+        outcome=verdict.outcome.value,
         error=verdict.error,
         answer="",
         again_ms=None if verdict.delay_ms is None else at_ms + int(spent_s * 1000) + verdict.delay_ms,

@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Iterator
 
+from tarry.base.extras import how_to_install
 from tarry.spark.runtime.session import lost_jvm
 
 CAUSE_CHARS_MAX = 500
@@ -60,7 +61,7 @@ def _advice(text: str) -> str | None:
     if "No module named" in text:
         return (
             f"the Python of Spark's workers is {python} (PYSPARK_PYTHON), where that is not installed; allowed: to "
-            "leave PYSPARK_PYTHON out, or pip install 'tarry[spark]' there, in the version that runs here"
+            f"leave PYSPARK_PYTHON out, or, there, {how_to_install('spark')}, in the version that runs here"
         )
     if "PYTHON_VERSION_MISMATCH" in text:
         version = ".".join(map(str, sys.version_info[:2]))

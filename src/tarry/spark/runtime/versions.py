@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tarry.base.errors import NotFoundError
+from tarry.base.extras import how_to_install
 
 PYSPARK_MIN = (4, 2)
 """What comes before lacks admission control of Python data sources, ``pyspark.sql.streaming.datasource``."""
@@ -16,4 +17,4 @@ def check_pyspark(version: str) -> None:
     """
     if tuple(int(part) for part in version.split(".")[:2]) < PYSPARK_MIN:
         least = ".".join(map(str, PYSPARK_MIN))
-        raise NotFoundError(f"PySpark {version} is too old; allowed: {least} or newer: pip install 'tarry[spark]'")
+        raise NotFoundError(f"PySpark {version} is too old; allowed: {least} or newer: {how_to_install('spark')}")

@@ -75,9 +75,9 @@ def _when(given: dict[str, str], now_ms: int) -> dict[str, Any]:
 
 def _options(given: dict[str, str]) -> MessageOptions:
     texts: Any = {name: given[name] for name in ("id", "key", "tag", "ttl", "late", "order_key") if given[name]}
+    if "key" in texts:
+        texts["on_key"] = given["on_key"]
     options: MessageOptions = texts
-    if "key" in options:
-        options["on_key"] = given["on_key"]
     if given["tries"].strip():
         options["tries"] = _whole("tries", given["tries"])
     if given["properties"].strip():

@@ -53,8 +53,10 @@ class Queues:
         """A job, wherever it is."""
         topic = topic_of(namespace, queue)
         place = place_of(topic, job)
-        batch = None if place is None else await self._services.call(FindMessage(topic, GROUP, *place))
-        if batch is None or not batch.num_rows:
+        if place is None:
+            return answer(404, {"error": "job not found"})
+        batch = await self._services.call(FindMessage(topic, GROUP, *place))
+        if not batch.num_rows:
             return answer(404, {"error": "job not found"})
         # lmstfy tells how many tries are left of the head of a queue alone.
         [found] = jobs_of(batch, topic, (namespace, queue), self._services.broker.clock.now_ms(), [0])

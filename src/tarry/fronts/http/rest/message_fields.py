@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, NoReturn
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from typing_extensions import TypedDict  # pydantic wants this one before Python 3.12
 
+from tarry.api.bounds import DELAY_MS, DUE_MS, NAME, TRIES, Bound, with_bound
 from tarry.api.schedule import Row, make_row
 from tarry.base.delay import Delay, DelayLevel
 from tarry.base.errors import InvalidArgumentError, InvalidMessageError
@@ -23,8 +24,10 @@ _DELAY_MS_MAX = 10**15
 """Beyond every limit that a broker can have, and within what a timedelta can be."""
 
 
-def _about(text: str) -> Any:
-    return Field(description=text)
+def _about(text: str, bound: Bound | None = None) -> Any:
+    # In words alone: what refuses is the broker, with a text of its own.
+    more: Any = None if bound is None else lambda schema: schema.update(with_bound(dict(schema), bound))
+    return Field(description=text, json_schema_extra=more)
 
 
 _STRICT = ConfigDict(strict=True, extra="forbid")
@@ -36,9 +39,9 @@ class Times(TypedDict, total=False):
     __pydantic_config__ = _STRICT  # type: ignore[misc]
 
     due: Annotated[str | int, _about("The instant: ISO 8601 with an offset, or UTC milliseconds.")]
-    due_ms: Annotated[int, _about("The instant in UTC milliseconds.")]
+    due_ms: Annotated[int, _about("The instant in UTC milliseconds.", DUE_MS)]
     delay: Annotated[str | float, _about('How long from now: seconds, or a text such as "1h30m" or "500ms".')]
-    delay_ms: Annotated[int, _about("How long from now, in milliseconds.")]
+    delay_ms: Annotated[int, _about("How long from now, in milliseconds.", DELAY_MS)]
     delay_level: Annotated[int, _about("RocketMQ's delay level.")]
 
 
@@ -49,21 +52,21 @@ class MessageFields(Times, total=False):
 
     body: Annotated[str, _about("The body, as a text.")]
     body_base64: Annotated[str, _about("The body instead, in base64.")]
-    id: Annotated[str | None, _about("Your name for the message: sent again within ten minutes, it is a duplicate.")]
-    key: Annotated[str | None, _about("Your name for the schedule in its topic: the same key again replaces it.")]
+    id: Annotated[str | None, _about("Your name for it: sent again within ten minutes, it is a duplicate.", NAME)]
+    key: Annotated[str | None, _about("Your name for the schedule in its topic: the same key again replaces it.", NAME)]
     on_key: Annotated[
         Literal["replace", "keep", "refuse"], _about("What happens when a message of this key is pending already.")
     ]
-    tag: Annotated[str | None, _about("A word that consumers filter by.")]
+    tag: Annotated[str | None, _about("A word that consumers filter by.", NAME)]
     properties: Annotated[dict[str, str] | None, _about("Texts by name.")]
     ttl: Annotated[str | float | None, _about('For how long from now it is of use: seconds, or "1h30m".')]
     late: Annotated[Literal["deliver", "drop", "dead"] | None, _about("What happens once that has passed.")]
-    tries: Annotated[int | None, _about("How often it is delivered at most, before it is a dead letter.")]
+    tries: Annotated[int | None, _about("How often it is delivered at most, before it is a dead letter.", TRIES)]
     repeat: Annotated[
         dict[str, Any] | str | None,
         _about('It comes again: {"every": "1m"} or {"cron": "0 9 * * *", "zone": "Europe/Berlin"}, "times", "until" …'),
     ]
-    order_key: Annotated[str | None, _about("Messages of one order key are delivered one after the other.")]
+    order_key: Annotated[str | None, _about("Messages of one order key are delivered one after the other.", NAME)]
 
 
 class TopicMessageFields(MessageFields):

@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 from pydantic import TypeAdapter
 
+from tarry.api.bounds import FIELDS, with_bound
 from tarry.api.operations import CancelKeys, FindKey, GetHistory, Reschedule
 from tarry.api.operations.messages import ReceiptJson, receipt_to_json
 from tarry.api.outcome import Outcome
@@ -153,7 +154,7 @@ def _ref(name: str) -> Schema:
 
 def in_path(path: str) -> tuple[Parameter, ...]:
     names = (part[1:-1] for part in path.split("/") if part.startswith("{"))
-    return tuple(Parameter(name, "path", {"type": "string"}, "", True) for name in names)
+    return tuple(Parameter(name, "path", with_bound({"type": "string"}, FIELDS.get(name)), "", True) for name in names)
 
 
 def _scheduling(method: str, path: str) -> Description:

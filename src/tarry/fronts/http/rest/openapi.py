@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from tarry.base.version import VERSION
-from tarry.fronts.http.rest.description import Content, Description, Parameter, plain
+from tarry.fronts.http.rest.description import Content, Description, Parameter, Schema, plain
 from tarry.fronts.http.rest.routes import Route
 
 OPENAPI = "3.1.0"
@@ -44,6 +44,31 @@ ERROR = {
     },
     "required": ["error", "message"],
 }
+
+
+EXAMPLES: dict[str, Any] = {
+    "topic": "orders",
+    "group": "billing",
+    "key": "order-7",
+    "handle": "AQ4AAAAAAAAAAQAAAZtYp8gAc1YqUQ",
+    "job": "nightly-2026-11-21",
+    "delay": "30m",
+    "tag": "vip",
+    "unit": "hour",
+    "within": "1h",
+    "limit": 20,
+    "max_messages": 10,
+    "wait_ms": 5000,
+    "prefetch": 100,
+    "deliveries": ["1045659633423745026.2"],
+    "keys": ["order-7", "order-8"],
+    "to": "earliest",
+    "name": "shop",
+    "url": "https://shop.example/hooks/tarry",
+    "body": "unpaid?",
+    "namespace": "shop",
+}
+"""Of parameters and fields, by name; values that can be sent as they are."""
 
 
 def describe(routes: Iterable[Route]) -> dict[str, Any]:
@@ -86,17 +111,31 @@ def _operation(about: Description) -> dict[str, Any]:
 def _parameter(parameter: Parameter) -> dict[str, Any]:
     schema = _spoken(parameter.schema)
     if parameter.where == "path":
-        schema = {**schema, "minLength": 1}
+        # What is in a path is there, also where the operation could do without.
+        [there] = [one for one in schema.get("anyOf", [schema]) if one.get("type") != "null"]
+        schema = {"minLength": 1, **{word: value for word, value in there.items() if word != "default"}}
     text = parameter.text or schema.pop("description", "")
     said = {"name": parameter.name, "in": parameter.where, "required": parameter.is_required, "schema": schema}
+    if parameter.name in EXAMPLES:
+        said["example"] = EXAMPLES[parameter.name]
     return {**said, "description": plain(text)} if text else said
 
 
 def _content(content: Content) -> dict[str, Any]:
     return {
         "description": content.text,
-        "content": {media_type: {"schema": _spoken(schema)} for media_type, schema in content.by_type.items()},
+        "content": {media_type: _with_example(_spoken(schema)) for media_type, schema in content.by_type.items()},
     }
+
+
+def _with_example(schema: Schema) -> dict[str, Any]:
+    """A media type; the example has what is needed, and what says the most."""
+    fields = schema.get("properties", {})
+    needed = set(schema.get("required", ()))
+    example = {name: EXAMPLES[name] for name in fields if name in EXAMPLES}
+    if not example or needed - example.keys() or "$ref" in schema:
+        return {"schema": schema}
+    return {"schema": schema, "example": example}
 
 
 def _error(text: str) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, cast
 
 from pydantic import TypeAdapter
 
+from tarry.api.bounds import bound_of, with_bound
 from tarry.api.internal_topics import check_open
 from tarry.api.operation import NOTHING, PLAIN, Action, Operation
 from tarry.api.parsing import from_json, from_texts, model_of
@@ -162,7 +163,10 @@ def describe(resource: Resource) -> Description:
     text, arguments = text_of(kind)
     schema = dict(_schema_of(kind))
     schemas = dict(schema.pop("$defs", {}))
-    fields = {name: _said(one, arguments.get(name)) for name, one in schema.get("properties", {}).items()}
+    fields = {
+        name: _said(with_bound(one, bound_of(kind.__name__, name)), arguments.get(name))
+        for name, one in schema.get("properties", {}).items()
+    }
     required = set(schema.get("required", ()))
     in_path = [part[1:-1] for part in resource.path.split("/") if part.startswith("{")]
     parameters = [Parameter(name, "path", fields.pop(name), "", True) for name in in_path]
@@ -187,7 +191,10 @@ def describe(resource: Resource) -> Description:
 
 def fields_of(kind: Any) -> dict[str, Schema]:
     """The schemas of a request's fields, by name."""
-    return {name: _said(schema, None) for name, schema in _schema_of(kind).get("properties", {}).items()}
+    return {
+        name: _said(with_bound(schema, bound_of(kind.__name__, name)), None)
+        for name, schema in _schema_of(kind).get("properties", {}).items()
+    }
 
 
 def _said(schema: Schema, text: str | None) -> Schema:

@@ -49,14 +49,18 @@ class Router:
         if method == "HEAD":
             method = "GET"
         allowed: list[str] = []
+        path = ""
         for pattern, route in self._by_length.get(len(given), ()):
             if all(part == own if own is not None else part for own, part in zip(pattern, given, strict=True)):
                 if route.method == method:
                     return route, _names(route, given)
-                allowed.append(route.method)
+                # Of a word in braces, another word without them is no value: its path has methods of its own.
+                path = path or route.path
+                if route.path == path:
+                    allowed.append(route.method)
         if not allowed:
-            path = "/".join(given)
-            raise HttpError(404, "not_found", f"no path /{path[:200]}; allowed: those of /openapi.json")
+            asked = "/".join(given)
+            raise HttpError(404, "not_found", f"no path /{asked[:200]}; allowed: those of /openapi.json")
         methods = ", ".join(sorted({*allowed, *(["HEAD"] if "GET" in allowed else [])}))
         raise HttpError(
             405, "method_not_allowed", f"the method is {request.method}; allowed: {methods}", {"allow": methods}
