@@ -203,7 +203,8 @@ def unreachable_for_executors(config: Config, flight: str) -> str | None:
         return None
     return (
         f"executors of {config.spark_master} on other machines cannot reach the broker at {flight}; set flight to an "
-        "address that they reach, or to 0.0.0.0:PORT with flight_advertised=HOST:PORT"
+        "address that they reach (with insecure_open=flight: that port asks nobody who they are), or to 0.0.0.0:PORT "
+        "with flight_advertised=HOST:PORT"
     )
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tarry.base.errors import NotFoundError
+from tarry.base.extras import missing_extra
 from tarry.spark.runtime.conf import machine_conf, merged, set_python
 from tarry.spark.runtime.java import find_java_home
 from tarry.spark.runtime.launch import start_jvm
@@ -51,9 +52,7 @@ def build_session(
         import pyspark
         from pyspark.sql import SparkSession
     except ImportError as error:
-        raise NotFoundError(
-            f"the pipeline needs PySpark, which is not installed ({error}); pip install 'tarry[spark]'"
-        ) from error
+        raise NotFoundError(missing_extra("the pipeline", "spark", error)) from error
     check_pyspark(pyspark.__version__)
     os.environ["JAVA_HOME"] = str(find_java_home(work.parent))
     set_python(chosen)
