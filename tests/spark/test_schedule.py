@@ -322,7 +322,7 @@ def test_a_python_without_tarry_is_named(intake: FakeIntake, tmp_path: Path, mon
     for told in (reported, supervisor.status()["last_error"]):
         assert "ModuleNotFoundError: No module named '" in told
         assert bare in told
-        assert "pip install 'tarry[spark]' there" in told
+        assert "pip install '.[spark]' there" in told
 
 
 @pytest.mark.rest

@@ -60,7 +60,7 @@ def _advice(text: str) -> str | None:
     if "No module named" in text:
         return (
             f"the Python of Spark's workers is {python} (PYSPARK_PYTHON), where that is not installed; allowed: to "
-            "leave PYSPARK_PYTHON out, or pip install 'tarry[spark]' there, in the version that runs here"
+            "leave PYSPARK_PYTHON out, or pip install '.[spark]' there, in a checkout of the version that runs here"
         )
     if "PYTHON_VERSION_MISMATCH" in text:
         version = ".".join(map(str, sys.version_info[:2]))

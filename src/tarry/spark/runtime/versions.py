@@ -16,4 +16,4 @@ def check_pyspark(version: str) -> None:
     """
     if tuple(int(part) for part in version.split(".")[:2]) < PYSPARK_MIN:
         least = ".".join(map(str, PYSPARK_MIN))
-        raise NotFoundError(f"PySpark {version} is too old; allowed: {least} or newer: pip install 'tarry[spark]'")
+        raise NotFoundError(f"PySpark {version} is too old; allowed: {least} or newer, as by pip install '.[spark]'")
