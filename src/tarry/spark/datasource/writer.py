@@ -64,9 +64,7 @@ class BulkWriter(DataSourceArrowWriter):  # type: ignore[misc]
             )
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskStaged:
-        """In a task. Of a job that is committed, the rows are not even asked for: what Spark pipes them from ends with
-        the task.
-        """
+        """In a task. Of a job that is committed, no row is looked at."""
         if self._job.state != "open":
             return TaskStaged(Staged((), {}))
         with BrokerClient(self._options.endpoint) as client:
