@@ -256,7 +256,9 @@ class Delivery:
         since = holder.on_handout(now)
         for part in chosen:
             due = part.batch.column(DUE).to_numpy()
-            self._services.on_handout(due, now, self._state.topic.name, since if part.attempts[0] == 1 else None)
+            # What comes again, after a try or unseen, was in time when it was handed out first.
+            is_first = part.attempts[0] == 1 and np.ravel(part.states)[0] == State.READY
+            self._services.on_handout(due, now, self._state.topic.name, since if is_first else None)
         # Column by column: to make a batch of all of them would look at each of the message's own first. With its type
         # given, pa.array() does not look for what pandas might have to say.
         batch = together.batch
