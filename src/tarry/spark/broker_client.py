@@ -17,6 +17,7 @@ import pyarrow.flight as flight
 
 from tarry.api.admission import Limits
 from tarry.api.jobs import StagedFile
+from tarry.api.operation import known
 from tarry.base.errors import CorruptError, TarryError, UnavailableError, from_wire
 from tarry.base.message import UNNUMBERED
 
@@ -223,7 +224,7 @@ class BrokerClient:
     def send(self, number: int, batches: Iterable[pa.RecordBatch]) -> Staged:
         """Send rows (:data:`tarry.base.message.UNNUMBERED`), which the broker stages."""
         answer = self._broker.put({"op": "bulk-stage", "number": number}, UNNUMBERED, batches)
-        return Staged(tuple(StagedFile(**file) for file in answer["files"]), dict(answer["topics"]), None)
+        return Staged(tuple(known(StagedFile, file) for file in answer["files"]), dict(answer["topics"]), None)
 
     # -- queues ------------------------------------------------------------------------------------------------------
 
