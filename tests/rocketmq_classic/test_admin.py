@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from collections.abc import Callable
@@ -39,6 +40,23 @@ def test_the_cluster_is_one_broker(client: Remoting) -> None:
     route = json.loads(client.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "orders"}).body)
     assert route["brokerDatas"] == [broker]
     assert [(q["readQueueNums"], q["perm"]) for q in route["queueDatas"]] == [(4, 6)]
+
+
+def test_cluster_and_broker_are_called_as_the_settings_say(serve: Callable[..., Place]) -> None:
+    plain = json.loads(serve().client().ask(RequestCode.GET_BROKER_CLUSTER_INFO).body)
+    assert plain["clusterAddrTable"] == {"DefaultCluster": ["tarry"]}, "every script says -c DefaultCluster"
+    client = serve(rocketmq_cluster="shop", rocketmq_broker="broker-a").client()
+    cluster = json.loads(client.ask(RequestCode.GET_BROKER_CLUSTER_INFO).body)
+    assert cluster["clusterAddrTable"] == {"shop": ["broker-a"]}
+    assert list(cluster["brokerAddrTable"]) == ["broker-a"]
+    route = json.loads(client.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "orders"}).body)
+    assert (route["brokerDatas"][0]["cluster"], route["queueDatas"][0]["brokerName"]) == ("shop", "broker-a")
+    handle = client.send("orders", DELAY="18").fields["recallHandle"]
+    assert base64.urlsafe_b64decode(handle).split(b" ")[2] == b"broker-a", "the broker that clients recall it at"
+    stats = client.ask(RequestCode.GET_TOPIC_STATS_INFO, {"topic": "orders"}).body
+    assert b'"brokerName": "broker-a"' in stats
+    lines = client.ask(RequestCode.GET_BROKER_CONFIG).body.decode().splitlines()
+    assert {"brokerName=broker-a", "brokerClusterName=shop"} <= set(lines)
 
 
 def test_topics_are_listed_and_made(place: Place, client: Remoting) -> None:
@@ -155,9 +173,9 @@ def test_all_topics_and_groups_at_once(client: Remoting) -> None:
     assert read == {"topicList": ["orders"]}
     system = json.loads(client.ask(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS).body)["topicList"]
     assert "TBW102" in system
-    assert json.loads(client.ask(RequestCode.GET_TOPICS_BY_CLUSTER, {"cluster": "tarry"}).body)["topicList"] == [
-        "orders"
-    ]
+    assert json.loads(client.ask(RequestCode.GET_TOPICS_BY_CLUSTER, {"cluster": "DefaultCluster"}).body)[
+        "topicList"
+    ] == ["orders"]
 
 
 def test_who_produces_and_what_a_group_wants(client: Remoting) -> None:

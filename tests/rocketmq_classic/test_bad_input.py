@@ -131,6 +131,37 @@ def test_with_access_keys_requests_must_be_signed(serve: Callable[..., Place], t
         assert answer.code == code
 
 
+def test_where_the_broker_is_is_told_to_anybody_so_that_its_refusal_is_heard(
+    serve: Callable[..., Place], tmp_path: Path
+) -> None:
+    keys = tmp_path / "keys"
+    keys.write_text("ak secret\n")
+    client = serve(rocketmq_keys=str(keys)).client()
+    wrong = {"AccessKey": "ak", "Signature": "x"}
+    for signed in ({}, wrong):
+        route = client.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "orders", **signed})
+        assert route.code == ResponseCode.SUCCESS
+    refused = client.ask(RequestCode.SEND_MESSAGE_V2, send_fields("orders") | wrong, b"x")
+    assert (refused.code, "'ak'" in refused.remark) == (ResponseCode.NO_PERMISSION, True)
+    assert client.ask(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER).code == ResponseCode.NO_PERMISSION
+
+
+def test_a_query_by_id_may_be_signed_without_the_field_that_says_so(
+    serve: Callable[..., Place], tmp_path: Path
+) -> None:
+    keys = tmp_path / "keys"
+    keys.write_text("ak secret\n")
+    client = serve(rocketmq_keys=str(keys)).client()
+    fields = {"topic": "orders", "key": "id", "AccessKey": "ak", "maxNum": "1"}
+    signed = fields | {"Signature": signature_of(Command(0, fields), b"secret")}
+    for more, code in (
+        ({"_UNIQUE_KEY_QUERY": "true"}, ResponseCode.QUERY_NOT_FOUND),
+        ({"another": "true"}, ResponseCode.NO_PERMISSION),
+        ({"maxNum": "2"}, ResponseCode.NO_PERMISSION),
+    ):
+        assert client.ask(RequestCode.QUERY_MESSAGE, signed | more).code == code
+
+
 def test_one_port_for_clients_with_and_without_tls(serve: Callable[..., Place]) -> None:
     place = serve()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from typing import Any
 
 from tarry.fronts.rocketmq.classic.codes import RequestCode, ResponseCode, ToClient
@@ -161,6 +162,7 @@ def test_what_could_not_be_handled_comes_again_and_is_dead_in_the_end(client: Re
     assert again["properties"].pop("__SEQ").partition(":")[2] == f"{first}:{message['stored_ms']}"
     assert again["properties"] == {
         "UNIQ_KEY": "ID", "TAGS": "t", "p": "v", "RETRY_TOPIC": "orders", "ORIGIN_MESSAGE_ID": "ID",
+        "DELAY": "1", "REAL_TOPIC": "%RETRY%g", "REAL_QID": "0",
     }  # fmt: skip
     assert again["stored_ms"] >= message["stored_ms"] + 1000
     assert client.pull("%RETRY%g", "g", 1, wait_s=0).code == ResponseCode.PULL_NOT_FOUND
@@ -173,9 +175,31 @@ def test_a_message_that_is_not_there_cannot_be_sent_back(client: Remoting) -> No
     assert send_back(client, {"physical": 12345}, 1) == ResponseCode.SYSTEM_ERROR
 
 
+def test_a_group_has_its_retries_where_topics_are_not_made(serve: Callable[..., Place]) -> None:
+    """Consumers in order send there themselves what they cannot handle, and would else try it for ever."""
+    place = serve(rocketmq_create_topics="off")
+    client = place.client()
+    route = client.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "%RETRY%g"})
+    assert route.code == ResponseCode.SUCCESS, "what a consumer asks for before it listens"
+    fields = send_fields("%RETRY%g", UNIQ_KEY="A", RETRY_TOPIC="orders") | {"j": 3, "l": 16}
+    assert client.ask(RequestCode.SEND_MESSAGE_V2, fields, b"x").code == ResponseCode.SUCCESS
+    [message] = client.pull_until(1, "%RETRY%g", "g")
+    assert message["times"] == 3
+
+
 def test_a_client_may_send_the_retry_itself(client: Remoting) -> None:
     for times, topic in ((3, "%RETRY%g"), (17, "%DLQ%g")):
         fields = send_fields("%RETRY%g", UNIQ_KEY="A", RETRY_TOPIC="orders") | {"j": times, "l": 16}
         assert client.ask(RequestCode.SEND_MESSAGE_V2, fields, b"x").code == ResponseCode.SUCCESS
         [message] = client.pull_until(1, topic, "readers")
         assert message["times"] == times
+
+
+def test_a_pull_brings_no_more_than_the_originals_unless_a_setting_says_so(serve: Callable[..., Place]) -> None:
+    cases: list[tuple[dict[str, int], int]] = [({}, 32), ({"remoting_pull_max": 40}, 40)]
+    for settings, most in cases:
+        client = serve(remoting_queues=1, **settings).client()
+        for _ in range(50):
+            client.send("orders")
+        client.pull_until(50, "orders", "g")
+        assert len(messages_of(client.pull("orders", "g", 0, maxMsgNums=50).body)) == most

@@ -30,7 +30,7 @@ def test_who_handles_a_request_knows_where_its_reply_goes(client: Remoting) -> N
     client.send("orders", b"?", REPLY_TO_CLIENT="asker", CORRELATION_ID="c-1", TTL="3000", CLUSTER="theirs")
     client.send("orders", b"x")
     asked, plain = client.pull_until(2, "orders", "g")
-    assert asked["properties"]["CLUSTER"] == "tarry"
+    assert asked["properties"]["CLUSTER"] == "DefaultCluster"
     assert (asked["properties"]["CORRELATION_ID"], asked["properties"]["TTL"]) == ("c-1", "3000")
     assert "CLUSTER" not in plain["properties"]
     route = client.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "tarry_REPLY_TOPIC"})

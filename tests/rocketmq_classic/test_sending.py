@@ -13,7 +13,7 @@ from tarry.fronts.rocketmq.classic.batches import BatchEntry, encode_batch
 from tarry.fronts.rocketmq.classic.codes import RequestCode, ResponseCode
 from tarry.fronts.rocketmq.classic.frames import BINARY
 from tests.rocketmq_classic.conftest import Place
-from tests.rocketmq_classic.remoting import Remoting, messages_of, send_fields
+from tests.rocketmq_classic.remoting import Remoting, messages_of, send_back, send_fields
 
 
 def test_a_message_arrives_as_it_was_sent(client: Remoting) -> None:
@@ -78,7 +78,53 @@ def test_delays_are_kept_and_in_order(place: Place, client: Remoting) -> None:
     client.send("orders", b"level 0", DELAY="0")
     messages = client.pull_until(5, "orders", "g")
     assert [m["body"] for m in messages] == [b"level 0", b"at", b"start", b"ms", b"level"]
-    assert all("DELAY" not in m["properties"] and "TIMER_DELAY_MS" not in m["properties"] for m in messages)
+
+
+def test_a_delayed_message_says_how_as_the_original_does(place: Place, client: Remoting) -> None:
+    now_ms = place.broker.clock.now_ms()
+    at_ms = (now_ms // 1000 + 2) * 1000
+    client.send("orders", b"level", DELAY="1", REAL_TOPIC="forged", TIMER_OUT_MS="1")
+    client.send("orders", b"ms", TIMER_DELAY_MS="1100")
+    client.send("orders", b"at", TIMER_DELIVER_MS=str(at_ms))
+    client.send("orders", b"past", TIMER_DELIVER_MS=str(now_ms - 5))
+    client.send("orders", b"none", DELAY="0", TIMER_OUT_MS="1")
+    pulled = client.pull_until(5, "orders", "g")
+    fields = {"topic": "orders", "consumerGroup": "p", "queueId": -1, "maxMsgNums": 9, "invisibleTime": 9_000}
+    more = {"pollTime": 5_000, "bornTime": 0, "initMode": 0, "exp": "*", "expType": "TAG"}
+    popped = messages_of(client.ask(RequestCode.POP_MESSAGE, fields | more).body)
+    names = ("DELAY", "TIMER_DELAY_MS", "TIMER_DELIVER_MS", "TIMER_OUT_MS", "REAL_TOPIC", "REAL_QID")
+    real = {"REAL_TOPIC": "orders", "REAL_QID": "0"}
+    [ms_due] = [m["stored_ms"] for m in pulled if m["body"] == b"ms"]
+    for messages in (pulled, popped):
+        said = {m["body"]: {n: m["properties"][n] for n in names if n in m["properties"]} for m in messages}
+        assert said == {
+            b"level": {"DELAY": "1"} | real,
+            b"ms": {"TIMER_DELAY_MS": "1100", "TIMER_OUT_MS": str((ms_due - 1) // 1000 * 1000)} | real,
+            b"at": {"TIMER_DELIVER_MS": str(at_ms), "TIMER_OUT_MS": str(at_ms - 1000)} | real,
+            b"past": {"TIMER_DELIVER_MS": str(now_ms - 5)},
+            b"none": {},
+        }
+
+
+def test_a_consumer_that_sends_with_the_next_level_climbs(serve: Callable[..., Place]) -> None:
+    client = serve(delay_levels="200ms 210ms 220ms").client()
+    client.send("orders", b"x", DELAY="1")
+    levels = []
+    for count in range(1, 5):
+        message = client.pull_until(count, "orders", "g")[-1]
+        levels.append(message["properties"]["DELAY"])
+        client.send("orders", b"x", **message["properties"] | {"DELAY": str(int(levels[-1]) + 1)})
+    assert levels == ["1", "2", "3", "3"], "the last is the last"
+
+
+def test_a_retry_says_its_own_level(serve: Callable[..., Place]) -> None:
+    client = serve(delay_levels="1ms 2ms 300ms 4ms").client()
+    client.send("orders", b"x", TIMER_DELAY_SEC="0", TIMER_DELIVER_MS="5")
+    [first] = client.pull_until(1, "orders", "g")
+    assert send_back(client, first, 0) == ResponseCode.SUCCESS
+    [again] = client.pull_until(1, "%RETRY%g", "g")
+    names = ("DELAY", "TIMER_DELAY_SEC", "REAL_TOPIC", "REAL_QID")
+    assert [again["properties"].get(name) for name in names] == ["3", None, "%RETRY%g", "0"]
 
 
 def test_levels_above_the_last_are_the_last(place: Place, client: Remoting) -> None:

@@ -14,8 +14,9 @@ from tarry.fronts.rocketmq.classic.connection import Answer, Request
 from tarry.fronts.rocketmq.classic.dead_queues import DeadQueues
 from tarry.fronts.rocketmq.classic.fields import to_json
 from tarry.fronts.rocketmq.classic.queues import TopicQueues
-from tarry.fronts.rocketmq.classic.routes import BROKER, CLUSTER, READ_WRITE, REPLIES, TEMPLATE, TRACE, broker_data
+from tarry.fronts.rocketmq.classic.routes import READ_WRITE, broker_data
 from tarry.fronts.rocketmq.classic.service import Handler
+from tarry.fronts.rocketmq.common.broker_names import BrokerNames
 from tarry.fronts.rocketmq.common.dead_letters import is_alias
 from tarry.fronts.rocketmq.common.names import topic_name
 from tarry.fronts.rocketmq.common.threads import RunInThread
@@ -28,6 +29,7 @@ class TopicAdmin:
 
     def __init__(
         self,
+        names: BrokerNames,
         broker: LocalBroker,
         queues: TopicQueues,
         dead_queues: DeadQueues,
@@ -35,6 +37,7 @@ class TopicAdmin:
         run_in_thread: RunInThread,
     ) -> None:
         """``forget_group``: deletes a group of a topic; called in a thread."""
+        self._names = names
         self._broker = broker
         self._queues = queues
         self._dead_queues = dead_queues
@@ -63,14 +66,16 @@ class TopicAdmin:
 
     def cluster(self, request: Request) -> Answer:
         """GET_BROKER_CLUSTER_INFO."""
-        tables = {"brokerAddrTable": {BROKER: broker_data(request)}, "clusterAddrTable": {CLUSTER: [BROKER]}}
-        return Answer(body=to_json(tables))
+        cluster, broker = self._names
+        table = {broker: broker_data(request, self._names)}
+        return Answer(body=to_json({"brokerAddrTable": table, "clusterAddrTable": {cluster: [broker]}}))
 
     def configuration(self, request: Request) -> Answer:
         """GET_BROKER_CONFIG: what Tarry has settings for of RocketMQ's, under its names, a line each."""
         config, (host, _, port) = self._broker.config, request.connection.local.rpartition(":")
         settings = {
-            "brokerName": BROKER, "brokerClusterName": CLUSTER, "brokerId": "0", "brokerRole": "ASYNC_MASTER",
+            "brokerName": self._names.broker, "brokerClusterName": self._names.cluster,
+            "brokerId": "0", "brokerRole": "ASYNC_MASTER",
             "brokerIP1": host, "listenPort": port, "flushDiskType": "SYNC_FLUSH",
             "maxMessageSize": config.body_bytes_max, "messageDelayLevel": config.delay_levels,
             "timerMaxDelaySec": config.delay_ms_max // 1000,
@@ -121,7 +126,7 @@ class TopicAdmin:
 
     def system_topics(self, _: Request) -> Answer:
         """GET_SYSTEM_TOPIC_LIST_FROM_NS: topics that are no user's."""
-        return Answer(body=to_json({"topicList": [CLUSTER, TEMPLATE, TRACE, REPLIES]}))
+        return Answer(body=to_json({"topicList": self._names.own_topics}))
 
     async def topic_stats(self, request: Request) -> Answer:
         """GET_TOPIC_STATS_INFO: where its queue begins and ends."""
@@ -130,7 +135,11 @@ class TopicAdmin:
         if is_alias(topic):
             names = await self._run_in_thread(lambda: self._dead_queues.look(topic))
         ends = await self._run_in_thread(lambda: self._broker.call(GetQueues(list(set(names)))))
-        return Answer(body=queue_table({topic: [self._offsets(*ends[name]) for name in names]}, {"topicPutTps": 0.0}))
+        return Answer(
+            body=queue_table(
+                self._names.broker, {topic: [self._offsets(*ends[name]) for name in names]}, {"topicPutTps": 0.0}
+            )
+        )
 
     def _offsets(self, first: int, end: int) -> dict[str, int]:
         now_ms = self._broker.clock.now_ms() if end else 0

@@ -12,7 +12,6 @@ from tarry.fronts.rocketmq.classic.connection import Answer, Connection, Request
 from tarry.fronts.rocketmq.classic.fields import to_json
 from tarry.fronts.rocketmq.classic.lookup import Lookup
 from tarry.fronts.rocketmq.classic.message_bytes import read_offset_id
-from tarry.fronts.rocketmq.classic.routes import BROKER
 from tarry.fronts.rocketmq.classic.service import Handler
 
 
@@ -20,6 +19,7 @@ from tarry.fronts.rocketmq.classic.service import Handler
 class ClientAdmin:
     """On the loop's thread."""
 
+    _broker_name: str
     _broker: LocalBroker
     _clients: ClientRegistry
     _lookup: Lookup
@@ -114,7 +114,7 @@ class ClientAdmin:
                 ResponseCode.INVALID_PARAMETER, f"msgId is {asked['msgId']!r:.80}; allowed: a message's offset id"
             )
         body = await self._lookup.find(asked["topic"], place, request.connection.local)
-        return await self._ask(request, asked | {"brokerName": BROKER}, body)
+        return await self._ask(request, asked | {"brokerName": self._broker_name}, body)
 
     async def _ask(self, request: Request, asked: dict[str, str], body: bytes) -> Answer:
         """What a consumer answers to the request, which is handed on to it.

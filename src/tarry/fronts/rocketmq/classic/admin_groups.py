@@ -34,6 +34,7 @@ _INTERNAL = "tarry."
 class GroupAdmin:
     """On the loop's thread."""
 
+    _broker_name: str
     _broker: LocalBroker
     _clients: ClientRegistry
     _queues: TopicQueues
@@ -73,7 +74,7 @@ class GroupAdmin:
         progress = await self._run_in_thread(look_up)
         if not progress:
             raise RequestRefused(ResponseCode.CONSUMER_NOT_ONLINE, f"there is no consumer group {group!r:.300}")
-        return Answer(body=queue_table(progress, {"consumeTps": 0.0}))
+        return Answer(body=queue_table(self._broker_name, progress, {"consumeTps": 0.0}))
 
     async def groups_of(self, request: Request) -> Answer:
         """QUERY_TOPIC_CONSUME_BY_WHO: the groups of a topic."""
@@ -157,7 +158,9 @@ class GroupAdmin:
         at_ms, force = fields.whole("timestamp"), fields.truth("isForce")
 
         stands = [await self._reset(name, group, at_ms, force=force) for name in self._dead_queues.topics(topic)]
-        body = queue_table({topic: stands if is_alias(topic) else stands * self._queues.count(topic)})
+        body = queue_table(
+            self._broker_name, {topic: stands if is_alias(topic) else stands * self._queues.count(topic)}
+        )
         reset_fields = {"topic": topic, "group": group, "timestamp": str(at_ms), "isForce": str(force).lower()}
         members = self._clients.consumers.get(group)
         for connection in () if members is None else members.members:

@@ -6,18 +6,17 @@ import json
 from typing import Any
 
 from tarry.fronts.rocketmq.classic.queues import queue_name
-from tarry.fronts.rocketmq.classic.routes import BROKER
 
 DATA_VERSION = {"counter": 0, "stateVersion": 0, "timestamp": 0}
 """Of tables whose changes nobody counts."""
 
 
-def queue_table(by_topic: dict[str, list[Any]], more: dict[str, Any] | None = None) -> bytes:
+def queue_table(broker: str, by_topic: dict[str, list[Any]], more: dict[str, Any] | None = None) -> bytes:
     """A body with a table by queue, ``by_topic`` in the order of the queues. Its keys are objects, which is not JSON,
     but what fastjson writes and reads.
     """
     entries = ",".join(
-        f"{json.dumps(queue_name(BROKER, topic, number))}:{json.dumps(value)}"
+        f"{json.dumps(queue_name(broker, topic, number))}:{json.dumps(value)}"
         for topic, values in by_topic.items()
         for number, value in enumerate(values)
     )

@@ -21,7 +21,6 @@ from tarry.fronts.rocketmq.classic.connection import Answer, Request
 from tarry.fronts.rocketmq.classic.fields import json_object, json_text, to_json
 from tarry.fronts.rocketmq.classic.positions import Positions
 from tarry.fronts.rocketmq.classic.queues import TopicQueues, queue_name
-from tarry.fronts.rocketmq.classic.routes import BROKER
 from tarry.fronts.rocketmq.classic.state_files import replace_json
 from tarry.fronts.rocketmq.common.dead_letters import is_alias
 from tarry.fronts.rocketmq.common.names import RETRY_PREFIX, group_name, topic_name
@@ -72,6 +71,7 @@ class RequestModes:
 class Assigner:
     """On the loop's thread."""
 
+    _broker_name: str
     _clients: ClientRegistry
     _topics: TopicRegistry
     _queues: TopicQueues
@@ -102,7 +102,8 @@ class Assigner:
                 return Answer(body=to_json({}))
             numbers = share(self._queues.count(topic), members, str(data.get("clientId")))
         assignments = [
-            {"messageQueue": queue_name(BROKER, topic, number), "mode": mode, "attachments": None} for number in numbers
+            {"messageQueue": queue_name(self._broker_name, topic, number), "mode": mode, "attachments": None}
+            for number in numbers
         ]
         return Answer(body=to_json({"messageQueueAssignments": assignments}))
 

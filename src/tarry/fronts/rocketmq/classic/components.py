@@ -36,6 +36,7 @@ from tarry.fronts.rocketmq.classic.sending import Sender
 from tarry.fronts.rocketmq.classic.service import Service
 from tarry.fronts.rocketmq.classic.transactions import Transactions, check_transactions
 from tarry.fronts.rocketmq.common.access_keys import read_keys
+from tarry.fronts.rocketmq.common.broker_names import BrokerNames
 from tarry.fronts.rocketmq.common.draft import Rules
 from tarry.fronts.rocketmq.common.groups import GroupRegistry
 from tarry.fronts.rocketmq.common.half_messages import HalfMessages
@@ -61,7 +62,7 @@ class Components:
         run_in_thread: RunInThread,
         connections: ConnectionLimits,
     ) -> None:
-        config = broker.config
+        config, names = broker.config, BrokerNames.of(broker.config)
         self._frame_bytes_max = max(FRAME_BYTES_MIN, config.body_bytes_max + FRAME_BYTES_SPARE)
         self._connections = Connections(connections)
         self._groups = GroupRegistry(broker, loop, run_in_thread)
@@ -75,7 +76,7 @@ class Components:
         positions = Positions(broker, queues, config.data / "rocketmq" / "classic-positions.json")
         dead_letters = DeadLetterWriter(broker, positions, run_in_thread)
         lost_answers = LostAnswers(loop, config.dedupe_ms / 1000)
-        sender = Sender(broker, rules, topics, queues, send_queue, lost_answers, dead_letters, run_in_thread)
+        sender = Sender(broker, names, rules, topics, queues, send_queue, lost_answers, dead_letters, run_in_thread)
         retrier = Retrier(broker, rules, send_queue, dead_letters, dead_queues, run_in_thread)
         replier = Replier(broker.clock, clients, rules)
         self._offsets = offsets = Offsets(broker, loop, topics, queues, positions, run_in_thread)
@@ -83,13 +84,13 @@ class Components:
         self._puller = puller = Puller(
             broker, loop, self._groups, topics, queues, filters, offsets, dead_queues, run_in_thread
         )
-        popper = Popper(broker, loop, self._groups, topics, queues, filters, run_in_thread)
+        popper = Popper(names.broker, broker, loop, self._groups, topics, queues, filters, run_in_thread)
         pop_settler = PopSettler(broker, loop, clients)
         modes = RequestModes(config.data / "rocketmq" / "classic-request-modes.json")
-        assigner = Assigner(clients, topics, queues, positions, modes, run_in_thread)
+        assigner = Assigner(names.broker, clients, topics, queues, positions, modes, run_in_thread)
         locks, lookup = QueueLocks(loop), Lookup(broker, queues, dead_queues, run_in_thread)
-        group_admin = GroupAdmin(broker, clients, queues, dead_queues, offsets, positions, run_in_thread)
-        topic_admin = TopicAdmin(broker, queues, dead_queues, group_admin.forget, run_in_thread)
+        group_admin = GroupAdmin(names.broker, broker, clients, queues, dead_queues, offsets, positions, run_in_thread)
+        topic_admin = TopicAdmin(names, broker, queues, dead_queues, group_admin.forget, run_in_thread)
         reading = dead_queues.reading
         self._service = Service(
             Authenticator(read_keys(config.rocketmq_keys)),
@@ -125,10 +126,10 @@ class Components:
                 RequestCode.GET_EARLIEST_MSG_STORETIME: reading(offsets.earliest_time),
                 RequestCode.QUERY_MESSAGE: lookup.query,
                 RequestCode.VIEW_MESSAGE_BY_ID: lookup.view,
-                RequestCode.GET_ROUTEINFO_BY_TOPIC: Routes(topics, queues, dead_queues, run_in_thread).route,
+                RequestCode.GET_ROUTEINFO_BY_TOPIC: Routes(names, topics, queues, dead_queues, run_in_thread).route,
                 **topic_admin.handlers(),
                 **group_admin.handlers(),
-                **ClientAdmin(broker, clients, lookup).handlers(),
+                **ClientAdmin(names.broker, broker, clients, lookup).handlers(),
             },
         )
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from uuid import uuid4
-
-import pyarrow as pa
 
 from tarry.base.clock import Clock
 from tarry.base.message import RESERVED
@@ -12,7 +11,6 @@ from tarry.fronts.rocketmq.classic.batches import BatchEntry
 from tarry.fronts.rocketmq.classic.codes import RequestRefused, ResponseCode
 from tarry.fronts.rocketmq.classic.fields import Fields
 from tarry.fronts.rocketmq.classic.message_bytes import PROPERTIES_BYTES_MAX
-from tarry.fronts.rocketmq.classic.routes import CLUSTER
 from tarry.fronts.rocketmq.common.draft import (
     ID_BYTES_MAX,
     Draft,
@@ -21,14 +19,15 @@ from tarry.fronts.rocketmq.common.draft import (
     check_order_key,
     check_tag,
     due_ms_of,
-    unpack_body,
 )
 from tarry.fronts.rocketmq.common.properties import (
     BORN_HOST,
     BORN_TIMESTAMP,
     CLUSTER_NAME,
     DELAYS,
+    DELIVER_MS,
     FLAG,
+    MADE_BY_BROKER,
     MESSAGE_ID,
     NUMBER,
     QUEUE,
@@ -37,17 +36,22 @@ from tarry.fronts.rocketmq.common.properties import (
     SHARDING_KEY,
     TAGS,
     TRANSACTION,
+    asked_delay,
 )
+from tarry.fronts.rocketmq.common.unpacking import GZIP, LZ4, ZSTD, Unpacker
 
 COMPRESSED = 1
 _COMPRESSION_SHIFT, _COMPRESSION_MASK = 8, 7
-_ARROW_CODECS = {1: "lz4", 2: "zstd"}
+_CODECS = {1: LZ4, 2: ZSTD}
 _IMMUNITY = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 _IMMUNITY_S_MAX = 3_600
 _CHARACTER_BYTES_MAX = 4
 _NOT_KEPT = frozenset(
-    (*DELAYS, TAGS, SHARDING_KEY, "WAIT", BORN_HOST, BORN_TIMESTAMP, FLAG, QUEUE, RECONSUME_TIMES, CLUSTER_NAME, NUMBER)
-)
+    (
+        *DELAYS, *MADE_BY_BROKER, TAGS, SHARDING_KEY, "WAIT", BORN_HOST, BORN_TIMESTAMP, FLAG, QUEUE, RECONSUME_TIMES,
+        CLUSTER_NAME, NUMBER,
+    )
+)  # fmt: skip
 """What becomes a column, is written anew, or says nothing once a message is stored."""
 
 
@@ -56,11 +60,14 @@ class Draftsman:
     that of the topic that they go to, None where the topic has only one, or it is all the same to the producer.
     """
 
-    def __init__(self, topic: str, queue: int | None, fields: Fields, peer: str, clock: Clock, rules: Rules) -> None:
+    def __init__(
+        self, topic: str, queue: int | None, fields: Fields, peer: str, clock: Clock, rules: Rules, cluster: str
+    ) -> None:
         self._topic = topic
         self._clock = clock
         self._now_ms = now_ms = clock.now_ms()
         self._rules = rules
+        self._cluster = cluster
         self._system_flag = fields.whole("sysFlag", 0)
         self._from_header: list[tuple[str, str]] = [
             (BORN_HOST, peer), (BORN_TIMESTAMP, str(max(0, fields.whole("bornTimestamp", now_ms)))),
@@ -70,14 +77,17 @@ class Draftsman:
         if reconsume_times := fields.whole("reconsumeTimes", 0):
             self._from_header.append((RECONSUME_TIMES, str(reconsume_times)))
 
-    def draft(self, entry: BatchEntry) -> Draft:
-        """One message.
+    def drafts(self, entries: Sequence[BatchEntry], unpacker: Unpacker) -> list[Draft]:
+        """All messages of the request. Any thread.
 
         Raises:
             Refusal, RequestRefused: MESSAGE_ILLEGAL.
         """
+        return [self._draft(entry, unpacker) for entry in entries]
+
+    def _draft(self, entry: BatchEntry, unpacker: Unpacker) -> Draft:
         given, rules = entry.properties, self._rules
-        body = self._plain_body(entry.body)
+        body = self._plain_body(entry.body, unpacker)
         check_body(body, rules.body_bytes_max)
         _check_properties(given, rules.properties_bytes_max)
         due_ms = due_ms_of(given, None, self._clock, rules)
@@ -86,8 +96,11 @@ class Draftsman:
             check_order_key(order_key)
         half = given.get(TRANSACTION, "").lower() == "true"
         properties = [(name, value) for name, value in given.items() if name not in _NOT_KEPT]
+        asked = asked_delay(given, due_ms, self._now_ms, len(rules.levels))
+        # A half message keeps its time of delivery in any case.
+        properties += [pair for pair in asked if not half or pair[0] != DELIVER_MS]
         if REPLY_TO in given:
-            properties.append((CLUSTER_NAME, CLUSTER))
+            properties.append((CLUSTER_NAME, self._cluster))
         if entry.flag:
             properties.append((FLAG, str(entry.flag)))
         return Draft(
@@ -103,21 +116,10 @@ class Draftsman:
             due_ms is not None,
         )
 
-    def _plain_body(self, body: bytes) -> bytes:
+    def _plain_body(self, body: bytes, unpacker: Unpacker) -> bytes:
         if not self._system_flag & COMPRESSED:
             return body
-        codec = _ARROW_CODECS.get(self._system_flag >> _COMPRESSION_SHIFT & _COMPRESSION_MASK)
-        bytes_max = self._rules.body_bytes_max
-        return unpack_body(body, bytes_max) if codec is None else _unpack(body, codec, bytes_max)
-
-
-def _unpack(body: bytes, codec: str, bytes_max: int) -> bytes:
-    """As :func:`unpack_body`, of LZ4 frames or Zstandard."""
-    try:
-        with pa.input_stream(pa.BufferReader(body), compression=codec) as stream:
-            return bytes(stream.read(bytes_max + 1))
-    except (OSError, pa.ArrowException) as error:
-        raise RequestRefused(ResponseCode.MESSAGE_ILLEGAL, f"the body is no {codec}: {error}") from error
+        return unpacker.unpack(body, _CODECS.get(self._system_flag >> _COMPRESSION_SHIFT & _COMPRESSION_MASK, GZIP))
 
 
 def _check_properties(properties: dict[str, str], bytes_max: int) -> None:

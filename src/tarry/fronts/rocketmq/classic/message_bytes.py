@@ -38,6 +38,7 @@ from tarry.fronts.rocketmq.common.properties import (
     TRANSACTION,
     PropertyLists,
     born_ms_of,
+    delay_properties,
     plain_keys,
 )
 
@@ -88,7 +89,8 @@ def stored_messages(batch: pa.RecordBatch, topic: str, queues: Iterable[int]) ->
             topic,
             offset,
             body,
-            _visible_properties(stored, tag, id or id_of(seq), seq),
+            _visible_properties(stored, tag, id or id_of(seq), seq)
+            | delay_properties(stored, due_ms, accepted_ms, topic, int(queue)),
             _number(stored.get(FLAG)),
             _system_flag(stored),
             born_ms_of(stored, accepted_ms),
@@ -127,7 +129,8 @@ class TopicBytes:
 
     def __init__(self, topic: str, store_host: bytes, shown: str | None = None) -> None:
         """``shown``: what clients are given as the topic's name, if not that."""
-        name = (shown or topic).encode()
+        self.name = shown or topic
+        name = self.name.encode()
         short = len(name) <= SHORT_TOPIC_BYTES
         self._magic = MAGIC if short else MAGIC_LONG_TOPIC
         self._named = (bytes((len(name),)) if short else len(name).to_bytes(2, "big")) + name
@@ -193,6 +196,9 @@ class MessageRows:
         parts.append(f"{NUMBER}{NAME_END}{self._seqs[row]}{PAIR_END}{MESSAGE_ID}{NAME_END}{id}{PAIR_END}")
         if (tag := self._tags[row]) is not None:
             parts.append(f"{TAGS}{NAME_END}{tag}{PAIR_END}")
+        if (due_ms := self._due[row]) > (accepted_ms := self._born[row]):
+            more = delay_properties(names[begin:end], due_ms, accepted_ms, self._topic.name, self._queues[row])
+            parts += [f"{name}{NAME_END}{value}{PAIR_END}" for name, value in more.items()]
         text = "".join(parts)
         content = text.encode()
         if not text.count(NAME_END) == text.count(PAIR_END) == len(parts) + 1 or len(content) > PROPERTIES_BYTES_MAX:
@@ -208,6 +214,7 @@ class MessageRows:
         properties = _visible_properties(
             stored, self._tags[row], self._ids[row] or id_of(self._seqs[row]), self._seqs[row]
         )
+        properties |= delay_properties(stored, self._due[row], self._born[row], self._topic.name, self._queues[row])
         return self._topic.encode(
             self._queues[row], _number(stored.get(FLAG)), self._offsets[row], _system_flag(stored),
             born_ms_of(stored, self._born[row]), address_bytes(stored.get(BORN_HOST, "")), self._due[row],

@@ -14,7 +14,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tarry.fronts.rocketmq.classic.codes import RequestRefused, ResponseCode
-from tarry.fronts.rocketmq.classic.routes import BROKER
 
 _HALF_BITS = 31
 _HALF_MASK = (1 << _HALF_BITS) - 1
@@ -31,10 +30,10 @@ class PopHandle(NamedTuple):
     offset: int
 
 
-def pop_handle(handle: PopHandle, first_offset: int, pop_ms: int, invisible_ms: int) -> str:
+def pop_handle(broker: str, handle: PopHandle, first_offset: int, pop_ms: int, invisible_ms: int) -> str:
     """The text for a client. ``first_offset``: the lowest of those that were popped together."""
     upper, lower = split_lease(handle.lease)
-    return f"{first_offset} {pop_ms} {invisible_ms} {lower} {_ANY_TOPIC} {BROKER} {upper} {handle.offset}"
+    return f"{first_offset} {pop_ms} {invisible_ms} {lower} {_ANY_TOPIC} {broker} {upper} {handle.offset}"
 
 
 def read_pop_handle(text: str) -> PopHandle:

@@ -60,6 +60,7 @@ class _Pop(NamedTuple):
 class Popper:
     """On the loop's thread."""
 
+    _broker_name: str
     _broker: LocalBroker
     _loop: asyncio.AbstractEventLoop
     _groups: GroupRegistry
@@ -192,7 +193,9 @@ class Popper:
         first = batch.column("offset")[0].as_py()
         messages = stored_messages(batch, pop.topic, self._queues.numbers(batch, pop.topic))
         for message, lease, attempt in zip(messages, leases, attempts, strict=True):
-            handle = pop_handle(PopHandle(lease, message.queue_offset), first, pop_ms, pop.invisible_ms)
+            handle = pop_handle(
+                self._broker_name, PopHandle(lease, message.queue_offset), first, pop_ms, pop.invisible_ms
+            )
             yield replace(
                 message,
                 properties={**message.properties, POP_HANDLE: handle},

@@ -22,7 +22,6 @@ from tarry.fronts.rocketmq.common.topics import TopicRegistry
 
 COMMIT, SUSPEND, SUBSCRIPTION = 1, 2, 4
 """Flags of a pull: it says an offset to commit; it may wait; it says what it wants."""
-MESSAGES_MAX = 1024
 WAIT_S_MAX = 60.0
 
 
@@ -78,7 +77,7 @@ class Puller:
     def _begin(self, request: Request, topic: str, group: ConsumerGroup, number: int, flags: int) -> None:
         fields = request.fields
         wait_s = min(fields.whole("suspendTimeoutMillis", 0) / 1000, WAIT_S_MAX) if flags & SUSPEND else 0.0
-        rows_max = max(1, min(fields.whole("maxMsgNums", 32), MESSAGES_MAX))
+        rows_max = max(1, min(fields.whole("maxMsgNums", 32), self._broker.config.remoting_pull_max))
         reader = self._readers.get(topic)
         if reader is None:
             reader = self._readers[topic] = QueueReader(

@@ -14,7 +14,6 @@ from tarry.api.operations import Cancel
 from tarry.api.outcome import Outcome
 from tarry.fronts.rocketmq.classic.codes import RequestRefused, ResponseCode
 from tarry.fronts.rocketmq.classic.connection import Answer, Request
-from tarry.fronts.rocketmq.classic.routes import BROKER
 from tarry.fronts.rocketmq.common.threads import RunInThread
 
 _VERSION = "v1"
@@ -45,9 +44,9 @@ class Recaller:
         return Answer(fields={"msgId": id})
 
 
-def recall_handle(topic: str, handle: str, id: str) -> str:
-    """The text of a delayed message."""
-    text = " ".join((_VERSION, topic, BROKER, handle, id or "-"))
+def recall_handle(broker: str, topic: str, handle: str, id: str) -> str:
+    """The text of a delayed message; clients recall it at the broker of that name."""
+    text = " ".join((_VERSION, topic, broker, handle, id or "-"))
     return base64.urlsafe_b64encode(text.encode()).decode("ascii")
 
 

@@ -24,18 +24,23 @@ from tarry.fronts.rocketmq.common.dead_letters import is_alias
 from tarry.fronts.rocketmq.common.draft import Draft, Rules
 from tarry.fronts.rocketmq.common.names import DEAD_PREFIX, RETRY_PREFIX, group_name, topic_name
 from tarry.fronts.rocketmq.common.properties import (
+    DELAYS,
+    LEVEL,
     MESSAGE_ID,
     ORIGIN_MESSAGE_ID,
     QUEUE,
     RECONSUME_TIMES,
     RETRY_TOPIC,
     SHARDING_KEY,
+    START_DELIVER,
 )
 from tarry.fronts.rocketmq.common.refusal import Refusal
 from tarry.fronts.rocketmq.common.send_queue import SendQueue
 from tarry.fronts.rocketmq.common.threads import RunInThread
 
 FIRST_LEVEL = 3
+_NOT_COPIED = {QUEUE, *DELAYS} - {START_DELIVER}
+"""What says of a message in which queue it was, and how it was delayed: its next try has its own."""
 
 
 @dataclass(eq=False)
@@ -90,17 +95,18 @@ class Retrier:
         times = _times(stored)
         clock = self._broker.clock
         now_ms = due_ms = clock.now_ms()
+        delay = DelayLevel(level or FIRST_LEVEL + times)
         if not is_dead:
-            delay = DelayLevel(level or FIRST_LEVEL + times)
             due_ms = due_from_delay(delay, now_ms, self._rules.levels, start_ms=clock.start_ms())
         id = stored.get(MESSAGE_ID) or row["id"] or id_of(row["seq"])
-        properties = {name: value for name, value in stored.items() if not name.startswith(RESERVED) and name != QUEUE}
+        properties = {n: v for n, v in stored.items() if not n.startswith(RESERVED) and n not in _NOT_COPIED}
         if ORDER_KEY in stored:
             properties[SHARDING_KEY] = stored[ORDER_KEY]
         properties |= {MESSAGE_ID: id, RECONSUME_TIMES: str(times + 1)}
         properties.setdefault(RETRY_TOPIC, topic)
         properties.setdefault(ORIGIN_MESSAGE_ID, id)
         if not is_dead:
+            properties[LEVEL] = str(min(delay.level, len(self._rules.levels)))
             properties[FIRST] = f"{tried.first_seq}:{tried.first_due_ms}"
         target = topic_name((DEAD_PREFIX if is_dead else RETRY_PREFIX) + group, "")
         return Draft(

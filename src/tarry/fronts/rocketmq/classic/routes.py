@@ -10,31 +10,20 @@ from tarry.fronts.rocketmq.classic.connection import Answer, Request
 from tarry.fronts.rocketmq.classic.dead_queues import DeadQueues
 from tarry.fronts.rocketmq.classic.fields import to_json
 from tarry.fronts.rocketmq.classic.queues import TopicQueues
+from tarry.fronts.rocketmq.common.broker_names import BrokerNames
 from tarry.fronts.rocketmq.common.dead_letters import is_alias
 from tarry.fronts.rocketmq.common.names import topic_name
 from tarry.fronts.rocketmq.common.threads import RunInThread
 from tarry.fronts.rocketmq.common.topics import TopicRegistry
 
-BROKER, CLUSTER = "tarry", "tarry"
 READ_WRITE = 6
-TEMPLATE = "TBW102"
-"""The topic that RocketMQ makes others after: clients ask where it is, to make a topic there."""
-TRACE = "RMQ_SYS_TRACE_TOPIC"
-"""Where clients that trace messages send what they noted. It is taken, and thrown away."""
-REPLIES = f"{CLUSTER}_REPLY_TOPIC"
-"""Where replies go, which are handed on and not stored. Source: ``MixAll.getReplyTopic``."""
-
-OWN_TOPICS = frozenset({TEMPLATE, TRACE, REPLIES, BROKER, CLUSTER})
-"""Where these are is answered whatever topics there are. A broker has topics that are called as it and its
-cluster: tools ask for the cluster's, to make a topic on all of its brokers. Source: ``TopicConfigManager``,
-``MQAdminImpl``.
-"""
 
 
 @dataclass(eq=False)
 class Routes:
     """On the loop's thread."""
 
+    _names: BrokerNames
     _topics: TopicRegistry
     _queues: TopicQueues
     _dead_queues: DeadQueues
@@ -43,7 +32,7 @@ class Routes:
     def route(self, request: Request) -> Answer | Awaitable[Answer]:
         """The broker is where the client found it, which may be behind a proxy."""
         topic = request.fields.text("topic")
-        if topic not in OWN_TOPICS:
+        if topic not in self._names.own_topics:
             self._topics.check(topic_name(topic, ""))
         if is_alias(topic):
             return self._route_of_dead_letters(topic, request)
@@ -55,13 +44,13 @@ class Routes:
 
     def _answer(self, request: Request, count: int) -> Answer:
         queue = {
-            "brokerName": BROKER, "readQueueNums": count, "writeQueueNums": count, "perm": READ_WRITE,
+            "brokerName": self._names.broker, "readQueueNums": count, "writeQueueNums": count, "perm": READ_WRITE,
             "topicSysFlag": 0,
         }  # fmt: skip
-        route = {"brokerDatas": [broker_data(request)], "filterServerTable": {}, "queueDatas": [queue]}
+        route = {"brokerDatas": [broker_data(request, self._names)], "filterServerTable": {}, "queueDatas": [queue]}
         return Answer(body=to_json(route))
 
 
-def broker_data(request: Request) -> dict[str, Any]:
+def broker_data(request: Request, names: BrokerNames) -> dict[str, Any]:
     """The broker, as routes and the cluster's list have it."""
-    return {"brokerAddrs": {"0": request.connection.local}, "brokerName": BROKER, "cluster": CLUSTER}
+    return {"brokerAddrs": {"0": request.connection.local}, "brokerName": names.broker, "cluster": names.cluster}

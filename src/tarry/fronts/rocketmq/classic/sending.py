@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 
 from tarry.api.local import LocalBroker
 from tarry.base.reserved import FIRST
@@ -17,7 +18,7 @@ from tarry.fronts.rocketmq.classic.lost_answers import Content, LostAnswers
 from tarry.fronts.rocketmq.classic.message_bytes import address_bytes, decode_properties, offset_id
 from tarry.fronts.rocketmq.classic.queues import TopicQueues
 from tarry.fronts.rocketmq.classic.recalling import recall_handle
-from tarry.fronts.rocketmq.classic.routes import TRACE
+from tarry.fronts.rocketmq.common.broker_names import TRACE, BrokerNames
 from tarry.fronts.rocketmq.common.draft import Draft, Rules
 from tarry.fronts.rocketmq.common.half_messages import HalfMessages
 from tarry.fronts.rocketmq.common.names import DEAD_PREFIX, RETRY_PREFIX, topic_name
@@ -26,6 +27,7 @@ from tarry.fronts.rocketmq.common.refusal import Refusal
 from tarry.fronts.rocketmq.common.send_queue import SendQueue
 from tarry.fronts.rocketmq.common.threads import RunInThread
 from tarry.fronts.rocketmq.common.topics import TopicRegistry
+from tarry.fronts.rocketmq.common.unpacking import Unpacker, Unpacking
 
 RETRIES = 16
 """Of a group that says nothing about it."""
@@ -44,6 +46,7 @@ class Sender:
     def __init__(
         self,
         broker: LocalBroker,
+        names: BrokerNames,
         rules: Rules,
         topics: TopicRegistry,
         queues: TopicQueues,
@@ -52,16 +55,18 @@ class Sender:
         dead_letters: DeadLetterWriter,
         run_in_thread: RunInThread,
     ) -> None:
+        self._names = names
         self._lost_answers = lost_answers
         self._dead_letters = dead_letters
         self._run_in_thread = run_in_thread
+        self._unpacking = Unpacking(rules.body_bytes_max, run_in_thread)
         self._clock = broker.clock
         self._queues = queues
         self._rules = rules
         self._topics = topics
         self._send_queue = send_queue
 
-    def send(self, request: Request) -> Answer | Awaitable[Answer] | None:
+    def send(self, request: Request) -> Answer | Awaitable[Answer | None] | None:
         """Accept a request's messages, all or none; it is answered when they are durable.
 
         Raises:
@@ -74,9 +79,43 @@ class Sender:
         batch = request.code == RequestCode.SEND_BATCH_MESSAGE or fields.truth("batch")
         topic = _topic_of(name, fields, batch)
         queue = self._queue_of(topic, fields)
-        draftsman = Draftsman(topic, queue, fields, request.connection.peer, self._clock, self._rules)
+        draftsman = Draftsman(
+            topic, queue, fields, request.connection.peer, self._clock, self._rules, self._names.cluster
+        )
         entries = decode_batch(body) if batch else [_entry(fields, body)]
-        drafts = [draftsman.draft(entry) for entry in entries]
+        make = partial(draftsman.drafts, entries)
+        drafts = self._unpacking.try_here(make)
+        if drafts is None:
+            return self._send_unpacked(make, request, queue, topic, entries)
+        return self._send_drafts(drafts, request, queue, topic, entries)
+
+    async def _send_unpacked(
+        self,
+        make: Callable[[Unpacker], list[Draft]],
+        request: Request,
+        queue: int | None,
+        topic: str,
+        entries: Sequence[BatchEntry],
+    ) -> Answer | None:
+        drafts, release = await self._unpacking.in_thread(make, request.connection.peer_host)
+        request.on_answered = release
+        try:
+            answer = self._send_drafts(drafts, request, queue, topic, entries)
+            return await answer if isinstance(answer, Awaitable) else answer
+        except BaseException:
+            release()  # nobody answers it where the connection is gone
+            raise
+
+    def _send_drafts(
+        self,
+        drafts: list[Draft],
+        request: Request,
+        queue: int | None,
+        topic: str,
+        entries: Sequence[BatchEntry],
+    ) -> Answer | Awaitable[Answer] | None:
+        fields = sent_fields(request)
+        name = fields.text("topic")
         if name.startswith(RETRY_PREFIX) and (tried := Tried.read(entries[0].properties.get(NUMBER, ""))) is not None:
             group = name.removeprefix(RETRY_PREFIX)
             # It may be that it was sent back already, and only the answer was lost.
@@ -95,7 +134,7 @@ class Sender:
         flags = f"{fields.whole('flag', 0)} {fields.whole('sysFlag', 0)}"
         content = Content(topic, fields.text("properties", " "), flags, request.command.body)
         if (answer := self._lost_answers.begin(content, request)) is not None:
-            self._send_queue.add(drafts, _Answers(request, queue, len(drafts), answer))
+            self._send_queue.add(drafts, _Answers(self._names.broker, request, queue, len(drafts), answer))
 
     async def _send_when(
         self, preparation: Awaitable[None], drafts: Sequence[Draft], request: Request, queue: int | None
@@ -110,7 +149,7 @@ class Sender:
             if not result.done():
                 result.set_result(answer)
 
-        self._send_queue.add(drafts, _Answers(request, queue, len(drafts), answer))
+        self._send_queue.add(drafts, _Answers(self._names.broker, request, queue, len(drafts), answer))
         return await result
 
     async def _give_up(self, draft: Draft, group: str, tried: Tried, request: Request) -> Answer:
@@ -133,7 +172,10 @@ class Sender:
 class _Answers:
     """The answers to one request's messages, of which its own is made, and given to ``answer``."""
 
-    def __init__(self, request: Request, queue: int | None, count: int, answer: Callable[[Answer], None]) -> None:
+    def __init__(
+        self, broker: str, request: Request, queue: int | None, count: int, answer: Callable[[Answer], None]
+    ) -> None:
+        self._broker = broker
         self._request = request
         self._queue = queue
         self._answer = answer
@@ -147,7 +189,9 @@ class _Answers:
         if draft.half:
             self._last["transactionId"] = HalfMessages.transaction_id(draft)
         if handle:
-            self._last["recallHandle"] = recall_handle(draft.topic, handle, dict(draft.properties).get(MESSAGE_ID, ""))
+            self._last["recallHandle"] = recall_handle(
+                self._broker, draft.topic, handle, dict(draft.properties).get(MESSAGE_ID, "")
+            )
         self._on_one()
 
     def on_refused(self, place: int, draft: Draft, refusal: Refusal) -> None:

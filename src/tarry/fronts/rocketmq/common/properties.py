@@ -6,7 +6,7 @@ messages in another way (SQL filters, Spark, Flight) finds them under the names 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from functools import lru_cache
 from itertools import accumulate, chain
 from typing import NamedTuple
@@ -14,6 +14,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from tarry.base.properties import entries_of
+from tarry.fronts.rocketmq.common.names import DEAD_PREFIX
 
 KEYS, TRACE_CONTEXT, BORN_HOST, BORN_TIMESTAMP = "KEYS", "TRACE_CONTEXT", "__BORNHOST", "BORN_TIMESTAMP"
 TRANSACTION = "TRAN_MSG"
@@ -44,6 +45,10 @@ START_DELIVER = "__STARTDELIVERTIME"
 """
 DELAYS = ("DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", DELIVER_MS, START_DELIVER)
 """What a producer may ask a delay with, in the order in which they count."""
+LEVEL, OUT_MS, REAL_QUEUE = DELAYS[0], "TIMER_OUT_MS", "REAL_QID"
+_PRECISION_MS = 1000
+MADE_BY_BROKER = frozenset({REAL_TOPIC, REAL_QUEUE, OUT_MS})
+"""What RocketMQ's broker adds to a delayed message, and leaves there when it delivers it."""
 
 RESERVED_NAMES = frozenset(
     {
@@ -58,7 +63,7 @@ RESERVED_NAMES = frozenset(
         "TRANSACTION_CHECK_TIMES", "__FLAG", "__QUEUE", "__SEQ",
     }
 )  # fmt: skip
-_NOT_USERS = RESERVED_NAMES | {DELIVER_MS}
+_NOT_USERS = RESERVED_NAMES | {*DELAYS}
 _KEY_SEPARATOR = "\x1f"
 """No key has it: control characters are refused."""
 
@@ -133,6 +138,37 @@ def born_ms_of(properties: Mapping[str, str], accepted_ms: int) -> int:
 def deliver_ms_of(properties: Mapping[str, str]) -> int | None:
     """When a message was to be delivered that came too late for it; None: it had no such time."""
     return _ms_of(properties[DELIVER_MS]) if DELIVER_MS in properties else None
+
+
+def asked_delay(user: Mapping[str, str], due_ms: int | None, now_ms: int, levels: int) -> list[tuple[str, str]]:
+    """What is stored of how a message's delay was asked for, so that its consumers can ask for the same, or for more: a
+    level, which is one of so many ``levels``; else a span; else nothing, for its column is that moment, unless it came
+    too late for it.
+    """
+    if due_ms is None:
+        return []
+    for name in DELAYS:
+        if name in user and (name != LEVEL or int(user[name]) > 0):
+            if name == DELIVER_MS:
+                break
+            return [(name, str(min(int(user[name]), levels)) if name == LEVEL else user[name])]
+    return [(DELIVER_MS, str(due_ms))] if due_ms < now_ms else []
+
+
+def delay_properties(stored: Container[str], due_ms: int, accepted_ms: int, topic: str, queue: int) -> dict[str, str]:
+    """What RocketMQ's broker adds to a delayed message and leaves there when it delivers it, beside what is ``stored``,
+    of which the names are enough; nothing of a message that was due when it was accepted.
+
+    Source: ``HookUtils.transformTimerMessage``, ``transformDelayLevelMessage``.
+    """
+    if due_ms <= accepted_ms or topic.startswith(DEAD_PREFIX):
+        return {}
+    real = {REAL_TOPIC: topic, REAL_QUEUE: str(queue)}
+    if LEVEL in stored:
+        return real
+    out_ms = (due_ms - 1) // _PRECISION_MS * _PRECISION_MS
+    spans = any(name in stored for name in DELAYS[1:3])
+    return {**({} if spans else {DELIVER_MS: str(due_ms)}), OUT_MS: str(out_ms), **real}
 
 
 def _ms_of(text: str) -> int | None:

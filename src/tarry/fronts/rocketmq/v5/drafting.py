@@ -18,7 +18,6 @@ from tarry.fronts.rocketmq.common.draft import (
     check_properties,
     check_tag,
     due_ms_of,
-    unpack_body,
 )
 from tarry.fronts.rocketmq.common.half_messages import kept_properties
 from tarry.fronts.rocketmq.common.properties import (
@@ -29,10 +28,12 @@ from tarry.fronts.rocketmq.common.properties import (
     KEYS,
     TRACE_CONTEXT,
     TRANSACTION,
+    asked_delay,
     join_keys,
 )
 from tarry.fronts.rocketmq.common.refusal import Code, Refusal
 from tarry.fronts.rocketmq.common.stubs import definition
+from tarry.fronts.rocketmq.common.unpacking import GZIP, Unpacker
 
 RECOVERY_S_MAX = 3_600
 """The longest wait before an undecided transaction is asked about that a producer may want."""
@@ -49,7 +50,7 @@ _FREE_TYPES = frozenset((_UNSPECIFIED, _NORMAL, _TRANSACTION))
 _TYPES = frozenset((_UNSPECIFIED, _NORMAL, _FIFO, _DELAY, _TRANSACTION))
 
 
-def draft_of(message: Any, topic: str, clock: Clock, rules: Rules, peer: str) -> Draft:
+def draft_of(message: Any, topic: str, clock: Clock, rules: Rules, peer: str, unpacker: Unpacker) -> Draft:
     """Check a ``Message``. ``topic``: its topic's name in the broker. ``peer``: the caller's address.
 
     Raises:
@@ -59,7 +60,7 @@ def draft_of(message: Any, topic: str, clock: Clock, rules: Rules, peer: str) ->
     system = message.system_properties
     body = message.body
     if system.body_encoding == _GZIP:
-        body = unpack_body(body, rules.body_bytes_max)
+        body = unpacker.unpack(body, GZIP)
     check_body(body, rules.body_bytes_max)
     user: Mapping[str, str] = message.user_properties or _NONE
     size = check_properties(user) if user else 0
@@ -87,8 +88,9 @@ def draft_of(message: Any, topic: str, clock: Clock, rules: Rules, peer: str) ->
     if kind not in _FREE_TYPES:
         _check_type(kind, delayed=due_ms is not None, grouped=order_key is not None)
     properties = _properties(system, user, keys, peer)
-    if due_ms is not None and due_ms < now_ms and kind != _TRANSACTION:  # of which that is kept in any case
-        properties.append((DELIVER_MS, str(due_ms)))
+    asked = asked_delay(user, due_ms, now_ms, len(rules.levels)) if due_ms is not None else []
+    # A half message keeps its time of delivery in any case.
+    properties += [pair for pair in asked if kind != _TRANSACTION or pair[0] != DELIVER_MS]
     draft = Draft(
         topic,
         now_ms if due_ms is None else due_ms,

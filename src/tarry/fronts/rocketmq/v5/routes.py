@@ -19,7 +19,6 @@ from tarry.fronts.rocketmq.v5.authentication import Caller
 from tarry.fronts.rocketmq.v5.resources import group_of, topic_of
 from tarry.fronts.rocketmq.v5.statuses import OK
 
-BROKER = "tarry"
 _TYPES = [
     definition.MessageType.NORMAL,
     definition.MessageType.FIFO,
@@ -48,8 +47,9 @@ class ListeningAddress:
 
 @dataclass(slots=True)
 class Routes:
-    """On the loop's thread. ``address``: for clients that do not say how they came."""
+    """On the loop's thread. ``name``: the broker's. ``address``: for clients that do not say how they came."""
 
+    _name: str
     _broker: LocalBroker
     _topics: TopicRegistry
     _run_in_thread: RunInThread
@@ -76,9 +76,9 @@ class Routes:
     async def _queue_names(self, topic: str, request: Any) -> list[str]:
         """The broker names of a topic's queues."""
         if is_alias(topic):
-            return await self._run_in_thread(lambda: dead_topics_of(self._broker, topic)) or [BROKER]
+            return await self._run_in_thread(lambda: dead_topics_of(self._broker, topic)) or [self._name]
         self._topics.check(topic)
-        return [BROKER]
+        return [self._name]
 
     def _queue(self, request: Any, name: str, number: int, types: list[int]) -> Any:
         endpoints = request.endpoints if request.endpoints.addresses else self._address.endpoints()
