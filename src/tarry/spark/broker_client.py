@@ -209,10 +209,7 @@ class BrokerClient:
     def job(self, job: str) -> Job | None:
         """The last attempt of a job; None where there was none."""
         found = self._broker.answer("bulk-jobs", {"job": job}, BULK_TIMEOUT_S)["jobs"]
-        if not found:
-            return None
-        known = {field.name: found[0][field.name] for field in fields(Job)}
-        return Job(**{**known, "state": JobState(known["state"])})
+        return known(Job, found[0], state=JobState(found[0]["state"])) if found else None
 
     def reserve(self, number: int, rows: int) -> int:
         """Reserve ``rows`` seqs for the caller; the first of them."""
