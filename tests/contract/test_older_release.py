@@ -123,7 +123,7 @@ def test_todays_consumer_of_an_older_broker_keeps_its_leases(
     lease: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert set(OlderSubscribe.wire_fields() or ()) < set(Subscribe.wire_fields() or ())
-    monkeypatch.setattr("tarry.fronts.flight.server.Subscribe", OlderSubscribe)
+    monkeypatch.setattr("tarry.fronts.flight.requests.Subscribe", OlderSubscribe)
     monkeypatch.setattr("tarry.fronts.flight.consume.LEASE_MS", b"unknown")
     monkeypatch.setattr("tarry.fronts.flight.consume.decode_settle", older_settle)
     served = Served(tmp_path / "data", lease_ms=400, retry_ms=600_000)
