@@ -29,11 +29,13 @@ def test_a_frame_that_is_too_long_is_refused() -> None:
         list(FrameReader(8).feed(b"".join(frame(Kind.HELLO, 0, b"123456789"))))
 
 
-@given(st.sampled_from(Op), st.integers(-(2**63), 2**63 - 1), st.lists(st.integers(0, 2**63 - 1), max_size=5))
-def test_settlements_come_out_as_they_went_in(op: Op, argument: int, numbers: list[int]) -> None:
+@given(
+    st.sampled_from(Op), st.integers(-(2**63), 2**63 - 1), st.lists(st.integers(0, 2**63 - 1), max_size=5), st.text()
+)
+def test_settlements_come_out_as_they_went_in(op: Op, argument: int, numbers: list[int], reason: str) -> None:
     leases, offsets = np.array(numbers, np.int64), np.array(numbers[::-1], np.int64)
-    settle = Settle.decode(memoryview(Settle(op, 7, argument, leases, offsets).encode()))
-    assert (settle.op, settle.group, settle.argument) == (op, 7, argument)
+    settle = Settle.decode(memoryview(Settle(op, 7, argument, leases, offsets, reason or None).encode()))
+    assert (settle.op, settle.group, settle.argument, settle.reason or "") == (op, 7, argument, reason)
     assert (settle.leases.tolist(), settle.offsets.tolist()) == (leases.tolist(), offsets.tolist())
 
 

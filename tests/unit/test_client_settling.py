@@ -23,7 +23,7 @@ class Sent:
     def __init__(self) -> None:
         self.calls: list[tuple[Op, int, Any, list[int], list[int]]] = []
 
-    def __call__(self, op: Op, argument: int, source: Any, leases: Any, offsets: Any) -> None:
+    def __call__(self, op: Op, argument: int, source: Any, leases: Any, offsets: Any, reason: str) -> None:
         if len(leases):
             self.calls.append((op, argument, source, leases.tolist(), offsets.tolist()))
 
@@ -101,10 +101,10 @@ def test_after_the_end_nothing_is_sent(settler: Settler, sent: Sent) -> None:
 def test_a_failure_is_told_once_and_the_rest_is_sent() -> None:
     sent = Sent()
 
-    def send(op: Op, argument: int, source: Any, leases: Any, offsets: Any) -> None:
+    def send(op: Op, argument: int, source: Any, leases: Any, offsets: Any, reason: str) -> None:
         if source[0] == "bad":
             raise UnavailableError("gone")
-        sent(op, argument, source, leases, offsets)
+        sent(op, argument, source, leases, offsets, reason)
 
     settler = Settler(send, threaded=False)
     for topic in ("bad", "good"):

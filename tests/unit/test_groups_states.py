@@ -24,6 +24,7 @@ EXPECTED = {
     E.NACK: "LW",
     E.EXPIRE: "LW",
     E.RELEASE: "LW",
+    E.RETURN: "LW",
     E.EXHAUST: "RY LY WY",
     E.BLOCK: "RB WB",
     E.UNBLOCK: "BR",

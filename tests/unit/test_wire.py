@@ -103,12 +103,15 @@ def test_refused_and_goodbye() -> None:
 
 
 @given(
-    st.sampled_from([Op.ACK, Op.NACK, Op.EXTEND]), st.integers(1, (1 << 63) - 1), st.lists(st.tuples(int64s, int64s))
+    st.sampled_from([op for op in Op if op is not Op.ALIVE]),
+    st.integers(1, (1 << 63) - 1),
+    st.lists(st.tuples(int64s, int64s)),
+    st.text(max_size=wire.REASON_CHARS_MAX),
 )
-def test_settle(op: Op, argument: int, pairs: list[tuple[int, int]]) -> None:
+def test_settle(op: Op, argument: int, pairs: list[tuple[int, int]], reason: str) -> None:
     leases, offsets = (np.array([pair[i] for pair in pairs], np.int64) for i in (0, 1))
-    found = wire.decode_settle(wire.encode_settle(op, argument, leases, offsets))
-    assert (found.op, found.argument) == (op, argument)
+    found = wire.decode_settle(wire.encode_settle(op, argument, leases, offsets, reason))
+    assert (found.op, found.argument, found.reason) == (op, argument, reason if op is Op.FAIL else None)
     np.testing.assert_array_equal(found.leases, leases)
     np.testing.assert_array_equal(found.offsets, offsets)
 
@@ -123,6 +126,9 @@ def test_settle(op: Op, argument: int, pairs: list[tuple[int, int]]) -> None:
         (b"\x01" + bytes(8 + 15), "pairs"),
         (b"\x02" + (-2).to_bytes(8, "little", signed=True), "-1 or more"),
         (b"\x03" + bytes(8), "1 or more"),
+        (b"\x06" + (-1).to_bytes(8, "little", signed=True), "0 or more"),
+        (b"\x07" + bytes(8), "of fail a reason"),
+        (b"\x07" + bytes(8) + (100).to_bytes(4, "little"), "not a settling message"),
         (b"garbage" * 1000, "not a settling message"),
     ],
 )

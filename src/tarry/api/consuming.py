@@ -36,6 +36,8 @@ class Subscription(Protocol):
     @property
     def closed(self) -> bool: ...
     @property
+    def lease_ms(self) -> int: ...
+    @property
     def held(self) -> int:
         """How many messages are leased to it and not settled."""
         ...
@@ -66,9 +68,22 @@ class Subscription(Protocol):
         ...
 
     def nack(
-        self, leases: Int64s, offsets: Int64s, delay_ms: int | None = None, on_result: OnResult | None = None
+        self,
+        leases: Int64s,
+        offsets: Int64s,
+        delay_ms: int | None = None,
+        on_result: OnResult | None = None,
+        reason: str | None = None,
     ) -> int:
         """See :meth:`ConsumerGroup.nack`."""
+        ...
+
+    def give_back(self, leases: Int64s, offsets: Int64s, on_result: OnResult | None = None) -> int:
+        """Nobody has looked at these: they are ready again at once, as the same try. Counts as :meth:`ack`."""
+        ...
+
+    def resize(self, window: int) -> None:
+        """Hold up to so many unsettled messages from now on; ``prefetch`` stays the most."""
         ...
 
     def extend(self, leases: Int64s, offsets: Int64s, lease_ms: int) -> int:
@@ -162,9 +177,16 @@ class ConsumerGroup(Protocol):
         ...
 
     def nack(
-        self, leases: Int64s, offsets: Int64s, delay_ms: int | None = None, on_result: OnResult | None = None
+        self,
+        leases: Int64s,
+        offsets: Int64s,
+        delay_ms: int | None = None,
+        on_result: OnResult | None = None,
+        reason: str | None = None,
     ) -> int:
-        """Give messages back, to come again after ``delay_ms`` (None: the group's back-off); counts as :meth:`ack`."""
+        """Give messages back, to come again after ``delay_ms`` (None: the group's back-off); counts as :meth:`ack`.
+        ``reason``: why, for who looks at the message later.
+        """
         ...
 
     def reject(self, leases: Int64s, offsets: Int64s, on_result: OnResult | None = None) -> int:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from tarry.api.filter import parse_filter
 from tarry.api.retry import parse_retry
-from tarry.api.settings import GroupFields, TopicFields
+from tarry.api.settings import EARLIEST, GroupFields, TopicFields
 from tarry.base.columns import shown
 from tarry.base.dead_topics import is_dead_topic
 from tarry.base.errors import InvalidArgumentError
@@ -62,24 +62,24 @@ class GroupInfo(GroupFields):
     group: str
     filter_paused: str = ""
     """Why its filter is paused, and nothing is handed out, until it is set or a while has passed; empty: it is not."""
-    start: str
+    start: str = EARLIEST
     """Where it began: "earliest" or "latest"."""
-    ready: int
+    ready: int = 0
     """Not handed out yet, or due for another try."""
-    leased: int
-    waiting: int
+    leased: int = 0
+    waiting: int = 0
     """Until the moment of their next try."""
-    blocked: int
+    blocked: int = 0
     """Held back behind an earlier one of their ordering key."""
-    burying: int
+    burying: int = 0
     """On their way to the dead letters."""
-    dead: int
+    dead: int = 0
     """Dead letters that are neither respawned nor purged."""
-    lag: int
+    lag: int = 0
     """Ready messages that are not settled."""
-    lost: int
+    lost: int = 0
     """Messages that retention deleted before the group had settled them, ever."""
-    oldest_due_ms: int | None
+    oldest_due_ms: int | None = None
     """Due time of the first message in the queue that is not settled; None when all are."""
 
 

@@ -88,9 +88,21 @@ def named(name: str) -> Codec[Any]:
 
 
 def data(kind: type[D]) -> Codec[D]:
-    """A dataclass as an object of its fields. What a newer broker says beyond is left out."""
-    names = [f.name for f in _fields(kind)]
-    return Codec(_plain, lambda answer: kind(**{name: answer[name] for name in names}))
+    """A dataclass as an object of its fields; see :func:`known`."""
+    return Codec(_plain, lambda answer: known(kind, answer))
+
+
+def known(kind: type[D], answer: Mapping[str, Any], **read: Any) -> D:
+    """A dataclass of an object that a broker of another release may have written: what a newer one says beyond its
+    fields is left out, and what an older one does not say is at its default. So a field that is added later has one.
+    ``read``: fields that were read already.
+    """
+    given = {f.name: answer[f.name] for f in _fields(kind) if f.name in answer or _is_needed(f)}
+    return kind(**(given | read))
+
+
+def _is_needed(of: Field[Any]) -> bool:
+    return of.default is MISSING and of.default_factory is MISSING
 
 
 def _plain(value: Any) -> dict[str, Any]:

@@ -143,6 +143,9 @@ class Op(IntEnum):
     NACK = 2
     EXTEND = 3
     CLOSE = 4
+    RETURN = 5
+    WINDOW = 6
+    FAIL = 7
 
 
 SETTLED = Op.ACK
@@ -150,6 +153,14 @@ GOODBYE = Op.CLOSE
 """What two of the bytes mean when the broker sends them."""
 
 _OP = struct.Struct("<Bq")
+_REASON = struct.Struct("<I")
+REASON_CHARS_MAX = 1000
+"""What is sent of a reason; a broker may keep less."""
+LEASE_MS = b"tarry.lease_ms"
+"""In the metadata of a consumer's schema: for how long a batch is the consumer's."""
+_SETTLING = frozenset(Op) - {Op.ALIVE}
+_LEAST = {Op.NACK: -1, Op.FAIL: -1, Op.EXTEND: 1, Op.WINDOW: 0}
+"""The least argument of an op that has one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +171,8 @@ class Settle:
     argument: int
     leases: Int64s
     offsets: Int64s
+    reason: str | None = None
+    """Why a try failed, of :attr:`Op.FAIL`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,11 +184,15 @@ class Notice:
     error: TarryError | None
 
 
-def encode_settle(op: Op, argument: int, leases: Int64s, offsets: Int64s) -> bytes:
-    """Encode a settling message; both arrays are of one length."""
+def encode_settle(op: Op, argument: int, leases: Int64s, offsets: Int64s, reason: str = "") -> bytes:
+    """Encode a settling message; both arrays are of one length. ``reason``: of :attr:`Op.FAIL` alone."""
     pairs = np.empty((len(leases), 2), "<i8")
     pairs[:, 0], pairs[:, 1] = leases, offsets
-    return _OP.pack(op, argument) + pairs.tobytes()
+    said = b""
+    if op is Op.FAIL:
+        text = reason[:REASON_CHARS_MAX].encode(errors="replace")
+        said = _REASON.pack(len(text)) + text
+    return _OP.pack(op, argument) + said + pairs.tobytes()
 
 
 def decode_settle(raw: bytes) -> Settle:
@@ -184,18 +201,23 @@ def decode_settle(raw: bytes) -> Settle:
     Raises:
         InvalidArgumentError: an unknown op, a length that is no whole number of pairs, an argument out of range.
     """
-    if len(raw) < _OP.size or (len(raw) - _OP.size) % 16 or raw[0] not in (Op.ACK, Op.NACK, Op.EXTEND, Op.CLOSE):
+    begin, reason = _OP.size, None
+    if len(raw) >= begin + _REASON.size and raw[0] == Op.FAIL:
+        end = begin + _REASON.size + _REASON.unpack_from(raw, begin)[0]
+        reason = raw[begin + _REASON.size : end].decode(errors="replace")
+        begin = end
+    if len(raw) < begin or (len(raw) - begin) % 16 or raw[0] not in _SETTLING or (raw[0] == Op.FAIL and reason is None):
         raise InvalidArgumentError(
-            f"not a settling message: {_shown(raw)}; allowed: op 1 (ack), 2 (nack), 3 (extend) or 4 (close), "
-            "an int64, and pairs of int64"
+            f"not a settling message: {_shown(raw)}; allowed: op 1 (ack), 2 (nack), 3 (extend), 4 (close), 5 (return), "
+            "6 (window) or 7 (fail), an int64, of fail a reason, and pairs of int64"
         )
     code, argument = _OP.unpack_from(raw)
     op = Op(code)
-    least = {Op.NACK: -1, Op.EXTEND: 1}.get(op)
+    least = _LEAST.get(op)
     if least is not None and argument < least:
         raise InvalidArgumentError(f"argument of {op.name.lower()} is {argument}; allowed: {least} or more")
-    pairs = np.frombuffer(raw, "<i8", offset=_OP.size).reshape(-1, 2)
-    return Settle(op, argument, pairs[:, 0].astype(np.int64), pairs[:, 1].astype(np.int64))
+    pairs = np.frombuffer(raw, "<i8", offset=begin).reshape(-1, 2)
+    return Settle(op, argument, pairs[:, 0].astype(np.int64), pairs[:, 1].astype(np.int64), reason)
 
 
 def encode_notice(op: Op, number: int, error: TarryError | None = None) -> bytes:

@@ -24,6 +24,8 @@ DEAD_TOPIC, DEAD_SEQ, DEAD_DUE_MS = f"{DEAD}topic", f"{DEAD}seq", f"{DEAD}due_ms
 """Of a dead letter: those of the message that it is a copy of."""
 DEAD_GROUP, DEAD_CAUSE, DEAD_ATTEMPTS, DEAD_AT_MS = f"{DEAD}group", f"{DEAD}cause", f"{DEAD}attempts", f"{DEAD}at_ms"
 """Of a dead letter: the group that gave the message up, why, how often it was handed out, and when it died."""
+DEAD_REASON = f"{DEAD}reason"
+"""Of a dead letter: what the consumer of its last try said of it."""
 DEAD_ID = f"{DEAD}id"
 """Of a dead letter that has an id of its own, not that of the message that it is a copy of: "own"."""
 _PLACE = re.compile("(-?[0-9]{1,19}):(-?[0-9]{1,19})")
@@ -54,7 +56,7 @@ def texts_of(properties: pa.Array, name: str) -> list[str | None]:
 
 def rewritten(properties: pa.Array, *, without: str, added: Mapping[str, Any]) -> pa.Array:
     """The column without the properties that match the pattern ``without``, and with ``added`` to each row: name →
-    one text for all rows, or an array of texts.
+    one text for all rows, or an array of texts, null where a row does not get it.
     """
     rows = len(properties)
     starts, low, keys, items = entries_of(properties)
@@ -66,9 +68,10 @@ def rewritten(properties: pa.Array, *, without: str, added: Mapping[str, Any]) -
     kept = np.flatnonzero(keep)
     owners, all_keys, all_items = [owner[kept]], [keys.take(pa.array(kept))], [items.take(pa.array(kept))]
     for name, value in added.items():
-        owners.append(np.arange(rows))
-        all_keys.append(pa.array([name] * rows, pa.string()))
-        all_items.append(pa.array([value] * rows, pa.string()) if isinstance(value, str) else value)
+        items = pa.array([value] * rows, pa.string()) if isinstance(value, str) else value
+        owners.append(np.flatnonzero(items.is_valid().to_numpy(zero_copy_only=False)))
+        all_keys.append(pa.array([name] * len(owners[-1]), pa.string()))
+        all_items.append(items.drop_null())
     joined = np.concatenate(owners)
     arranged = pa.array(np.argsort(joined, kind="stable"))
     ends = np.concatenate([[0], np.cumsum(np.bincount(joined, minlength=rows))])

@@ -30,7 +30,9 @@ def handlers(parts: Components) -> Handlers:
         ops.FindKey: changes.find_key,
         ops.Receive: consumers.receive,
         ops.Ack: lambda r: wait_for(partial(groups.find(r.topic, r.group).ack, r.leases, r.offsets)),
-        ops.Nack: lambda r: wait_for(partial(groups.find(r.topic, r.group).nack, r.leases, r.offsets, r.delay_ms)),
+        ops.Nack: lambda r: wait_for(
+            partial(groups.find(r.topic, r.group).nack, r.leases, r.offsets, r.delay_ms, reason=r.reason)
+        ),
         ops.Extend: lambda r: groups.find(r.topic, r.group).extend(r.leases, r.offsets, r.lease_ms),
         ops.SetGroup: lambda r: groups.set(r.topic, r.group, r.start, **r.settings),
         ops.GetGroup: lambda r: groups.info_now(r.topic, r.group),

@@ -116,7 +116,7 @@ def _rows(client: Client, topic: str, group: str, limit: int, after: int | None)
 
 def _show(row: dict[str, Any], json: bool) -> None:
     from tarry.api.receipt import id_of
-    from tarry.base.reserved import DEAD, DEAD_CAUSE, DEAD_DUE_MS, DEAD_SEQ
+    from tarry.base.reserved import DEAD, DEAD_CAUSE, DEAD_DUE_MS, DEAD_REASON, DEAD_SEQ
 
     properties = dict(row["properties"] or [])
     end = {name: text for name, text in properties.items() if name.startswith(DEAD)}
@@ -124,7 +124,8 @@ def _show(row: dict[str, Any], json: bool) -> None:
     # Without an id of its own, it had the one that its number made.
     id = row["id"] or id_of(int(end.get(DEAD_SEQ, row["seq"])))
     if not json:
-        cells = (row["offset"], died, cause, row["attempt"], id, output.body_text(row["body"]))
+        why = cause if DEAD_REASON not in end else f"{cause} ({output.body_text(end[DEAD_REASON].encode())})"
+        cells = (row["offset"], died, why, row["attempt"], id, output.body_text(row["body"]))
         output.line("  ".join(map(str, cells)))
         return
     was_due = end.get(DEAD_DUE_MS)
@@ -132,6 +133,7 @@ def _show(row: dict[str, Any], json: bool) -> None:
         {
             "offset": row["offset"],
             "cause": cause,
+            "reason": end.get(DEAD_REASON),
             "attempt": row["attempt"],
             "died_ms": row["due_ms"],
             "died": died,

@@ -125,7 +125,10 @@ class AsyncClient(AsyncCalls):
     async def __aenter__(self) -> AsyncClient:
         return self
 
-    async def __aexit__(self, *_: object) -> None:
+    async def __aexit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if error is not None:
+            for consumer in list(self._consumers):
+                await consumer.fail(error)
         await self.close()
 
 

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
+import logging
+import time
 import weakref
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Unpack
 
 from tarry.base.errors import TarryError
-from tarry.client.consumer import ConsumeOptions, Consuming
-from tarry.client.delivery import Delivery, DeliveryBatch
+from tarry.client.consumer import ConsumeOptions, Consuming, abandon
+from tarry.client.delivery import Delivery, DeliveryBatch, reason_of
 from tarry.client.feed import Feed
+from tarry.client.holding import LEFT, Hand, Holding
+
+log = logging.getLogger(__name__)
 
 
 class AsyncConsumer:
@@ -26,30 +32,54 @@ class AsyncConsumer:
         self._calls = calls
         self._options = Consuming(**options)
         self._worked_rows = 0
+        self._iterators = 0
+        self._holding = Holding(self._options.prefetch)
         self._inbox = _Inbox(self._loop)
-        self._feed = Feed(address, self._options.command(topic, group), self._inbox.put)
+        self._feed = Feed(address, self._options.command(topic, group), self._holding, self._inbox.put)
         # The feed does not know the consumer: forgotten without close(), it gives back what it holds all the same.
-        weakref.finalize(self, self._feed.abandon)
+        weakref.finalize(self, abandon, self._feed, self._holding)
 
     async def __aiter__(self) -> AsyncIterator[Delivery]:
         """As iterating over :class:`tarry.client.Consumer`."""
-        async for batch in self.batches():
-            settler, auto_ack = batch.settler, self._options.auto_ack
-            for message in batch.messages():
-                if settler.closed:
-                    break  # the connection was lost: the broker delivers the rest of the batch again
-                yield message
-                if auto_ack:
-                    message.ack()
+        auto_ack, now = self._options.auto_ack, time.monotonic
+        message: Delivery | None = None
+        hand = self._begin()
+        try:
+            while (batch := await self._next()) is not None:
+                for message in self._holding.take(hand, batch) or ():
+                    if now() >= batch.until_s:
+                        self._holding.drop(batch)
+                        break  # the broker has given, or gives, it and the rest of the batch to somebody again
+                    yield message
+                    if auto_ack:
+                        message.ack()
+                self._on_worked(batch, self._holding.done(hand))
+        finally:
+            self._end(hand, message)
 
     async def batches(self) -> AsyncIterator[DeliveryBatch]:
         """As :meth:`tarry.client.Consumer.batches`."""
-        while (batch := await self._next()) is not None:
-            yield batch
-            self._worked_rows += len(batch)
-            if self._worked_rows >= self._options.push_rows:
-                self._worked_rows = 0
-                batch.settler.hurry()
+        hand = self._begin()
+        try:
+            while (batch := await self._next()) is not None:
+                if time.monotonic() >= batch.until_s:
+                    self._holding.drop(batch)
+                elif self._holding.take(hand, batch, whole=True) is not None:
+                    yield batch
+                    self._on_worked(batch, self._holding.done(hand))
+        finally:
+            self._end(hand, None)
+
+    async def run(self, handle: Callable[[Delivery], Awaitable[object] | object]) -> None:
+        """As :meth:`tarry.client.Consumer.run`; what ``handle`` gives is awaited where it can be."""
+        async for message in self:
+            try:
+                with message:
+                    result = handle(message)
+                    if inspect.isawaitable(result):
+                        await result
+            except Exception:
+                log.exception("message %s of topic %s could not be handled", message.id, message.topic)
 
     async def flush(self, timeout: float = 30.0) -> None:
         """As :meth:`tarry.client.Consumer.flush`."""
@@ -57,13 +87,38 @@ class AsyncConsumer:
 
     async def close(self) -> None:
         """As :meth:`tarry.client.Consumer.close`."""
+        self._holding.give_back()
         await self._loop.run_in_executor(self._calls, self._feed.close)
+
+    async def fail(self, error: BaseException) -> None:
+        """As :meth:`tarry.client.Consumer.fail`."""
+        self._holding.fail(reason_of(error))
+        await self.close()
 
     async def __aenter__(self) -> AsyncConsumer:
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
+    async def __aexit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if error is None:
+            await self.close()
+        else:
+            await self.fail(error)
+
+    def _begin(self) -> Hand:
+        self._holding.fail_left(LEFT)
+        self._iterators += 1
+        return Hand()
+
+    def _end(self, hand: Hand, message: Delivery | None) -> None:
+        self._iterators -= 1
+        if (batch := self._holding.leave(hand, message)) is not None:
+            self._inbox.put_back(batch)
+
+    def _on_worked(self, batch: DeliveryBatch, rows: int) -> None:
+        self._worked_rows += rows
+        if self._worked_rows >= self._holding.push_rows:
+            self._worked_rows = 0
+            batch.settler.hurry()
 
     async def _next(self) -> DeliveryBatch | None:
         inbox = self._inbox
@@ -71,18 +126,24 @@ class AsyncConsumer:
             while inbox.items:
                 item = inbox.items.popleft()
                 if isinstance(item, DeliveryBatch):
-                    if not item.settler.closed:
-                        return item
-                    continue  # of a connection that was lost; it comes again
+                    if not item.unstarted:
+                        continue  # others took it, or it was given back, or its connection was lost
+                    if self._iterators > 1 and item.unstarted > 1:
+                        inbox.put_back(item)  # other tasks take from it, too
+                    return item
                 inbox.items.appendleft(None)  # for who iterates again
                 if isinstance(item, TarryError):
                     raise item
                 return None
             inbox.came.clear()
+            if self._holding.begin_wait() and (settler := self._feed.settler) is not None:
+                settler.hurry()
             try:
                 await asyncio.wait_for(inbox.came.wait(), self._options.timeout)
             except TimeoutError:
                 return None
+            finally:
+                self._holding.end_wait()
 
 
 class _Inbox:
@@ -96,6 +157,11 @@ class _Inbox:
     def put(self, item: DeliveryBatch | TarryError | None) -> None:
         with suppress(RuntimeError):  # the loop is closed: nobody waits any more
             self._loop.call_soon_threadsafe(self._arrived, item)
+
+    def put_back(self, item: DeliveryBatch) -> None:
+        """In the loop: others may have it."""
+        self.items.append(item)
+        self.came.set()
 
     def _arrived(self, item: DeliveryBatch | TarryError | None) -> None:
         self.items.append(item)

@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import queue
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypedDict, Unpack
 
 from tarry.api.settings import Start
 from tarry.base.delay import Delay
 from tarry.base.errors import InvalidArgumentError, TarryError
-from tarry.client.delivery import Delivery, DeliveryBatch, duration_ms
+from tarry.client.delivery import Delivery, DeliveryBatch, duration_ms, reason_of
 from tarry.client.feed import Feed
+from tarry.client.holding import LEFT, Hand, Holding
 
-PUSH_SHARE = 4
-"""Acks are sent at once when a share of 1/4 of the prefetch has been worked through."""
+log = logging.getLogger(__name__)
 
 
 class HoldOptions(TypedDict, total=False):
     """How messages are held.
 
     - ``lease``: for how long a message is this consumer's before it goes to another; default: the group's, 30 s where
-      it has none.
+      it has none. :meth:`Client.consume` extends it while the message is worked on: then it is how long it takes until
+      others get what a consumer had that was cut off or stands still.
     - ``start``: where a group that is new begins: at the "earliest" message that is kept (the default), or the
       "latest".
     - ``broadcast``: a name of this consumer: it gets all messages, not a share, as a group of its own,
@@ -44,7 +47,8 @@ class ReceiveOptions(HoldOptions, total=False):
 
 class ConsumeOptions(HoldOptions, total=False):
     """
-    - ``prefetch``: how many unsettled messages may be here, 1000 by default. More for herds, 1 for long work.
+    - ``prefetch``: how many unsettled messages may be here at most, 1000 by default; more for herds. It begins with a
+      few, and has as many as the loop works through in half a second.
     - ``timeout``: end when no message came for so many seconds; else it goes on for ever.
     - ``auto_ack``: acknowledge each message when the loop asks for the next.
     """
@@ -73,11 +77,6 @@ class Consuming:
         check_seconds("timeout", self.timeout)
         check_count("prefetch", self.prefetch)
 
-    @property
-    def push_rows(self) -> int:
-        """Acks are sent at once when so many messages have been worked through."""
-        return max(1, self.prefetch // PUSH_SHARE)
-
     def command(self, topic: str, group: str) -> dict[str, Any]:
         """The command that a consumer's stream begins with."""
         return {
@@ -98,17 +97,23 @@ class Consumer:
     """Messages of a topic for a group, as they fall due. Iterate, and settle each message.
 
     It connects again by itself when the broker was away; what was not acknowledged comes again. Several threads may
-    iterate; each message goes to one of them. Close it, or use it in a ``with`` block: what it holds then goes to
-    others at once.
+    iterate; each message goes to one of them. Leases are extended while the loop has a message, until it asks for the
+    next; what it does not come to soon is given back, for others to have.
+
+    Close it, or use it in a ``with`` block: what it holds then goes to others at once. What the block's exception
+    leaves unsettled has failed for that reason, and comes again after the group's back-off; of a loop that is left
+    otherwise, without a ``with`` block, the reason is not known.
     """
 
     def __init__(self, address: str, topic: str, group: str, **options: Unpack[ConsumeOptions]) -> None:
         self._options = Consuming(**options)
         self._worked_rows = 0
+        self._iterators = 0
+        self._holding = Holding(self._options.prefetch)
         self._queue: queue.SimpleQueue[DeliveryBatch | TarryError | None] = queue.SimpleQueue()
-        self._feed = Feed(address, self._options.command(topic, group), self._queue.put)
+        self._feed = Feed(address, self._options.command(topic, group), self._holding, self._queue.put)
         # The feed does not know the consumer: forgotten without close(), it gives back what it holds all the same.
-        weakref.finalize(self, self._feed.abandon)
+        weakref.finalize(self, abandon, self._feed, self._holding)
 
     def __iter__(self) -> Iterator[Delivery]:
         """Messages, for ever; or until none came for ``timeout`` seconds, or :meth:`close`.
@@ -120,24 +125,46 @@ class Consumer:
             NotFoundError: the group was deleted.
             CorruptError: what comes next lies in a damaged file of the broker; names it. What came before was given.
         """
-        for batch in self.batches():
-            settler, auto_ack = batch.settler, self._options.auto_ack
-            for message in batch.messages():
-                if settler.closed:
-                    break  # the connection was lost: the broker delivers the rest of the batch again
-                yield message
-                if auto_ack:
-                    message.ack()
+        auto_ack, now = self._options.auto_ack, time.monotonic
+        message: Delivery | None = None
+        with self._iterating() as hand:
+            try:
+                while (batch := self._next()) is not None:
+                    for message in self._holding.take(hand, batch) or ():
+                        if now() >= batch.until_s:
+                            self._holding.drop(batch)
+                            break  # the broker has given, or gives, it and the rest of the batch to somebody again
+                        yield message
+                        if auto_ack:
+                            message.ack()
+                    self._on_worked(batch, self._holding.done(hand))
+            finally:
+                self._leave(hand, message)
 
     def batches(self) -> Iterator[DeliveryBatch]:
         """The same by the batch, for columnar consumers: ``batch.data`` is Arrow. ``auto_ack`` does not apply."""
-        while (batch := self._next()) is not None:
-            yield batch
-            self._worked_rows += len(batch)
-            if self._worked_rows >= self._options.push_rows:
-                # The broker may be waiting for room in the prefetch. Otherwise the settler's thread does it.
-                self._worked_rows = 0
-                batch.settler.push()
+        with self._iterating() as hand:
+            try:
+                while (batch := self._next()) is not None:
+                    if time.monotonic() >= batch.until_s:
+                        self._holding.drop(batch)
+                    elif self._holding.take(hand, batch, whole=True) is not None:
+                        yield batch
+                        self._on_worked(batch, self._holding.done(hand))
+            finally:
+                self._leave(hand, None)
+
+    def run(self, handle: Callable[[Delivery], object]) -> None:
+        """Call ``handle`` with each message, and acknowledge it when that returns. After an exception, which is logged,
+        the message is given back with its text as reason, to come again after the group's back-off. Several threads may
+        run at a time. Ends, and raises, as iterating does.
+        """
+        for message in self:
+            try:
+                with message:
+                    handle(message)
+            except Exception:
+                log.exception("message %s of topic %s could not be handled", message.id, message.topic)
 
     def flush(self, timeout: float = 30.0) -> None:
         """Wait until all acks so far are durable in the broker.
@@ -150,30 +177,79 @@ class Consumer:
 
     def close(self) -> None:
         """Send the last acks, wait until they are durable, give back the rest."""
+        self._holding.give_back()
         self._feed.close()
+
+    def fail(self, error: BaseException) -> None:
+        """Give back what was handed out and is not settled: ``error`` is why; then :meth:`close`."""
+        self._holding.fail(reason_of(error))
+        self.close()
 
     def __enter__(self) -> Consumer:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if error is None:
+            self.close()
+        else:
+            self.fail(error)
+
+    @contextlib.contextmanager
+    def _iterating(self) -> Iterator[Hand]:
+        # Of a loop that was left, and is begun again: what it was at has failed, or it would have been settled.
+        self._holding.fail_left(LEFT)
+        self._iterators += 1
+        try:
+            yield Hand()
+        finally:
+            self._iterators -= 1
+
+    def _leave(self, hand: Hand, message: Delivery | None) -> None:
+        if (batch := self._holding.leave(hand, message)) is not None:
+            self._queue.put(batch)
+
+    def _on_worked(self, batch: DeliveryBatch, rows: int) -> None:
+        self._worked_rows += rows
+        if self._worked_rows >= self._holding.push_rows:
+            # The broker may be waiting for room in the window. Otherwise the settler's thread does it.
+            self._worked_rows = 0
+            batch.settler.push()
 
     def _next(self) -> DeliveryBatch | None:
         timeout_s = self._options.timeout
         end = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
             try:
-                item = self._queue.get(timeout=None if end is None else max(0.0, end - time.monotonic()))
+                item = self._get(None if end is None else max(0.0, end - time.monotonic()))
             except queue.Empty:
                 return None
             if isinstance(item, DeliveryBatch):
-                if not item.settler.closed:
-                    return item
-                continue  # of a connection that was lost; it comes again
+                if not item.unstarted:
+                    continue  # others took it, or it was given back, or its connection was lost
+                if self._iterators > 1 and item.unstarted > 1:
+                    self._queue.put(item)  # other threads take from it, too
+                return item
             self._queue.put(None)  # for the other threads, and for who iterates again
             if isinstance(item, TarryError):
                 raise item
             return None
+
+    def _get(self, timeout_s: float | None) -> DeliveryBatch | TarryError | None:
+        with contextlib.suppress(queue.Empty):
+            return self._queue.get_nowait()
+        if self._holding.begin_wait() and (settler := self._feed.settler) is not None:
+            settler.push()
+        try:
+            return self._queue.get(timeout=timeout_s)
+        finally:
+            self._holding.end_wait()
+
+
+def abandon(feed: Feed, holding: Holding) -> None:
+    """A consumer was forgotten: give back what it has, without waiting."""
+    holding.give_back()
+    holding.fail_left(LEFT)
+    feed.abandon()
 
 
 def check_seconds(name: str, seconds: float | None) -> float | None:

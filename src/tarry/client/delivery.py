@@ -9,11 +9,13 @@ Acknowledging appends a row number to a list; everything else about it happens i
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import repeat
-from typing import Any, Protocol
+from operator import length_hint
+from typing import Any, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -68,8 +70,10 @@ class Settles(Protocol):
         """A row of the batch was acknowledged."""
         ...
 
-    def order(self, op: Op, argument: int, batch: DeliveryBatch, row: int | None) -> None:
-        """Settle a row of the batch, or all that are not settled (None)."""
+    def order(
+        self, op: Op, argument: int, batch: DeliveryBatch, rows: int | list[int] | None, reason: str = ""
+    ) -> None:
+        """Settle a row of the batch, or some, or all that are not settled (None)."""
         ...
 
     def push(self) -> None:
@@ -81,14 +85,29 @@ class Settles(Protocol):
         ...
 
 
+class Keeps(Protocol):
+    """Keeps the leases of what is in work: :class:`tarry.client.holding.Holding`. Any thread."""
+
+    def enter(self, batch: DeliveryBatch) -> None:
+        """Work at a message of the batch begins."""
+        ...
+
+    def leave_work(self, batch: DeliveryBatch) -> None:
+        """It has ended."""
+        ...
+
+
 class DeliveryBatch:
     """Messages that arrived together. For columnar consumers: :attr:`data`, then :meth:`ack`.
 
     A message is settled once: what comes first counts, and what comes later, or after the connection was lost, does
-    nothing (the message comes again then).
+    nothing (the message comes again then). In a ``with`` block, it is as with :class:`Delivery`.
     """
 
-    __slots__ = ("_acked_read", "_data", "_open", "_raw", "acked", "arrived_ms", "clean", "lists", "settler", "source")
+    __slots__ = (
+        "_acked_read", "_data", "_open", "_raw", "_rest", "acked", "arrived_ms", "busy", "came_s", "clean",
+        "extended_s", "keeper", "lists", "settler", "source", "until_s",
+    )  # fmt: skip
 
     def __init__(self, data: pa.RecordBatch, settler: Settles, source: tuple[str, str]) -> None:
         self._raw = data
@@ -101,6 +120,14 @@ class DeliveryBatch:
         self.clean = True
         self._acked_read = 0
         self._open: npt.NDArray[np.bool_] | None = None
+        self._rest: Iterator[Delivery] | None = None
+        # The following are the keeper's.
+        self.keeper: Keeps | None = None
+        self.busy = 0
+        """Messages of it that are in a ``with`` block."""
+        self.came_s = self.extended_s = 0.0
+        self.until_s = math.inf
+        """Until when, as monotonic time, what nobody has taken of it may be taken."""
 
     @property
     def data(self) -> pa.RecordBatch:
@@ -125,13 +152,48 @@ class DeliveryBatch:
         """Acknowledge all of it. Returns at once; see :meth:`Consumer.flush`."""
         self.settler.order(Op.ACK, 0, self, None)
 
-    def nack(self, delay: Delay | None = None) -> None:
-        """Deliver all of it again, after ``delay`` (default: by the group's back-off)."""
-        self.settler.order(Op.NACK, -1 if delay is None else duration_ms(delay, 0), self, None)
+    def nack(self, delay: Delay | None = None, *, reason: str = "") -> None:
+        """Deliver all of it again, after ``delay`` (default: by the group's back-off). ``reason``: as of
+        :meth:`Delivery.nack`.
+        """
+        self.settler.order(*_nacked(delay, reason), self, None, reason)
 
     def extend(self, lease: Delay) -> None:
         """Hold all of it for ``lease`` from now."""
         self.settler.order(Op.EXTEND, duration_ms(lease, 1), self, None)
+
+    def __enter__(self) -> Self:
+        if self.keeper is not None:
+            self.keeper.enter(self)
+        return self
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if error is None:
+            self.ack()
+        else:
+            self.nack(reason=reason_of(error))
+        if self.keeper is not None:
+            self.keeper.leave_work(self)
+
+    # The following are the keeper's, under its lock.
+
+    @property
+    def unstarted(self) -> int:
+        """How many messages nobody has taken."""
+        return len(self) if self._rest is None else length_hint(self._rest)
+
+    def begin(self) -> Iterator[Delivery]:
+        """What nobody has taken yet; whoever has this iterator takes from it."""
+        if self._rest is None:
+            self._rest = iter(self.messages())
+        return self._rest
+
+    def take_rest(self) -> list[int]:
+        """Take all that nobody has taken yet; the rows. One step: no other thread's iterator takes any of it, too."""
+        if self._rest is None:
+            self._rest = iter(())
+            return list(range(len(self)))
+        return [message.row for message in list(self._rest)]
 
     def mark(self) -> None:
         """There are new rows in :attr:`acked`."""
@@ -165,15 +227,23 @@ class DeliveryBatch:
             self._open[rows] = False
         return self._column("lease")[rows], self._column("offset")[rows]
 
+    def last_open(self) -> tuple[Int64s, Int64s]:
+        """Lease and offset of the last row that is not settled; nothing where all are."""
+        leases, offsets = self.take(None, settle=False)
+        return leases[-1:], offsets[-1:]
+
     def _column(self, name: str) -> Int64s:
-        column: Int64s = self._raw.column(name).to_numpy()
-        return column
+        # Not by to_numpy(): the first time, that imports pandas, for seconds on a busy machine, and leases end.
+        column = self._raw.column(name)
+        values: Int64s = np.frombuffer(column.buffers()[1], np.int64, len(column), 8 * column.offset)
+        return values
 
 
 class Delivery:
     """One message, handed out to this consumer until it is settled or its lease ends.
 
-    It is a view of the batch that it came with, and keeps that in memory.
+    It is a view of the batch that it came with, and keeps that in memory. In a ``with`` block it stays this consumer's
+    until the end of the block, and is acknowledged there; after an exception it is given back, with its text as reason.
     """
 
     __slots__ = ("_batch", "_row")
@@ -182,6 +252,24 @@ class Delivery:
         self._batch = batch
         self._row = row
 
+    @property
+    def row(self) -> int:
+        """Which of its batch it is."""
+        return self._row
+
+    def __enter__(self) -> Self:
+        if self._batch.keeper is not None:
+            self._batch.keeper.enter(self._batch)
+        return self
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if error is None:
+            self.ack()
+        else:
+            self.nack(reason=reason_of(error))
+        if self._batch.keeper is not None:
+            self._batch.keeper.leave_work(self._batch)
+
     def ack(self) -> None:
         """Done; it never comes again. Returns at once: acks travel together, within milliseconds."""
         batch = self._batch
@@ -189,16 +277,18 @@ class Delivery:
         if batch.clean:
             batch.mark()
 
-    def nack(self, delay: Delay | None = None) -> None:
-        """Not done: deliver it again, after ``delay`` (default: by the group's back-off)."""
-        self._order(Op.NACK, -1 if delay is None else duration_ms(delay, 0))
+    def nack(self, delay: Delay | None = None, *, reason: str = "") -> None:
+        """Not done: deliver it again, after ``delay`` (default: by the group's back-off). ``reason``: why, for who
+        looks at its history, or at the dead letter that it becomes.
+        """
+        self._order(*_nacked(delay, reason), reason)
 
     def extend(self, lease: Delay) -> None:
         """Hold it for ``lease`` from now, because the work takes longer. So is the batch that it came with."""
         self._order(Op.EXTEND, duration_ms(lease, 1))
 
-    def _order(self, op: Op, argument: int) -> None:
-        self._batch.settler.order(op, argument, self._batch, self._row)
+    def _order(self, op: Op, argument: int, reason: str = "") -> None:
+        self._batch.settler.order(op, argument, self._batch, self._row, reason)
 
     @property
     def topic(self) -> str:
@@ -275,6 +365,15 @@ class Delivery:
         body = self.body if len(self.body) <= 40 else self.body[:40] + b"..."
         fields = f"topic={self.topic!r}, id={self.id!r}, due_ms={self.due_ms}, attempt={self.attempt}"
         return f"Delivery({fields}, body={body!r})"
+
+
+def reason_of(error: BaseException) -> str:
+    """The text of an exception, for who asks why a message was not handled."""
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
+def _nacked(delay: Delay | None, reason: str) -> tuple[Op, int]:
+    return Op.FAIL if reason else Op.NACK, -1 if delay is None else duration_ms(delay, 0)
 
 
 def duration_ms(duration: Delay, least: int) -> int:

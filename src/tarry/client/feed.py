@@ -2,36 +2,59 @@
 
 One thread reads. It puts batches into ``sink`` and never waits for the consumer: the broker sends no more than
 ``prefetch`` unsettled messages, which bounds what can gather here. Each stream has its own settler: when a stream is
-over, the broker redelivers what it had handed out, so acks that were not sent with it are void.
+over, the broker redelivers what it had handed out, so acks that were not sent with it are void. How many that are at a
+time is the business of :class:`tarry.client.holding.Holding`, and so is what becomes of the leases.
 """
 
 from __future__ import annotations
 
+import atexit
 import logging
+import random
 import threading
+import time
+import weakref
 from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.flight as fl
 
-from tarry.api.wire import GOODBYE, SETTLED, Notice, Op, as_bytes, decode_notice, encode_json, encode_settle
+from tarry.api.wire import (
+    GOODBYE,
+    LEASE_MS,
+    SETTLED,
+    Notice,
+    Op,
+    as_bytes,
+    decode_notice,
+    encode_json,
+    encode_settle,
+)
 from tarry.base.errors import CorruptError, InvalidArgumentError, NotFoundError, TarryError, UnavailableError
 from tarry.base.types import Int64s
 from tarry.client.connection import FLIGHT_ERRORS, Connection
 from tarry.client.delivery import DeliveryBatch
+from tarry.client.holding import Holding
+from tarry.client.outages import Outage, outage_of
 from tarry.client.settling import Settler, Source
 
 log = logging.getLogger(__name__)
 
 BACKOFF_S = 0.05
-BACKOFF_MAX_S = 0.5
+BACKOFF_MAX_S = 2.0
 """Between tries to connect: the first pause, doubled up to the second."""
+STEADY_S = 1.0
+"""A stream that lasted for so long was none of those tries."""
+LEASE_MS_DEFAULT = 30_000
+"""Of a broker that does not say."""
 CLOSE_S = 5.0
 """How long closing waits for the broker to confirm the last acks."""
 
 HOPELESS = (InvalidArgumentError, NotFoundError, CorruptError)
 """What connecting again does not help."""
+
+_running: weakref.WeakSet[Feed] = weakref.WeakSet()
 
 Sink = Callable[[DeliveryBatch | TarryError | None], None]
 """Gets a batch; or the error that ends everything; or None at the end after :meth:`Feed.close`."""
@@ -40,24 +63,35 @@ Sink = Callable[[DeliveryBatch | TarryError | None], None]
 class _Stream:
     """One DoExchange stream."""
 
-    def __init__(self, connection: Connection, command: dict[str, Any]) -> None:
+    def __init__(self, connection: Connection, command: dict[str, Any], tend: Callable[[], float | None]) -> None:
         connection.check_open()
         descriptor = fl.FlightDescriptor.for_command(encode_json(command))
         try:
             self._writer, self.reader = connection.flight.do_exchange(descriptor)
         except FLIGHT_ERRORS as error:
             raise connection.translate(error) from error
-        self.settler = Settler(self._send)
+        self.settler = Settler(self._send, tend=tend)
+        self._knows_reasons = True
         self._changed = threading.Condition()
         self._sent = 0
         self._settled = 0
         self._error: TarryError | None = None
         self._ended = False
 
-    def _send(self, op: Op, argument: int, source: Source, leases: Int64s, offsets: Int64s) -> None:
-        if len(leases) and not self._ended:
+    def lease_ms(self) -> int | None:
+        """For how long a batch is the consumer's; None: the broker is an older one, which does not say, nor has a
+        window, nor hears of reasons. Waits for its first word.
+        """
+        said = (self.reader.schema.metadata or {}).get(LEASE_MS)
+        self._knows_reasons = said is not None
+        return None if said is None else int(said)
+
+    def _send(self, op: Op, argument: int, source: Source, leases: Int64s, offsets: Int64s, reason: str) -> None:
+        if op is Op.FAIL and not self._knows_reasons:
+            op = Op.NACK
+        if (len(leases) or op is Op.WINDOW) and not self._ended:
             try:
-                self._writer.write_metadata(pa.py_buffer(encode_settle(op, argument, leases, offsets)))
+                self._writer.write_metadata(pa.py_buffer(encode_settle(op, argument, leases, offsets, reason)))
             except FLIGHT_ERRORS as error:
                 raise UnavailableError(f"the connection is lost: {error}") from error
             self._sent += 1
@@ -111,7 +145,10 @@ class _Stream:
 class Feed:
     """Runs from construction until :meth:`close`, or an error that trying again does not help."""
 
-    def __init__(self, address: str, command: dict[str, Any], sink: Sink) -> None:
+    def __init__(self, address: str, command: dict[str, Any], holding: Holding, sink: Sink) -> None:
+        self._holding = holding
+        self._outage = outage_of(address)
+        self._own_trouble = Outage(address)
         self._connection = Connection(address, waiting=True)
         self._command = command
         self._source = (command["topic"], command["group"])
@@ -122,6 +159,7 @@ class Feed:
         self._backoff_s = BACKOFF_S
         self._hopeless: TarryError | None = None
         self._thread = threading.Thread(target=self._run, name="tarry-client-feed", daemon=True)
+        _running.add(self)
         self._thread.start()
 
     @property
@@ -168,8 +206,10 @@ class Feed:
                     return
                 except TarryError as error:
                     if not self._closing.is_set():
-                        log.warning("consuming %s as %s: %s; connecting again", *self._source, error)
-                self._closing.wait(self._backoff_s)
+                        outage = self._outage if isinstance(error, UnavailableError) else self._own_trouble
+                        outage.begin(error, "consuming {} as {}".format(*self._source))
+                # Not all at once, where there are many.
+                self._closing.wait(self._backoff_s * random.uniform(0.7, 1.0))
                 self._backoff_s = min(self._backoff_s * 2, BACKOFF_MAX_S)
         except Exception as error:
             log.exception("a consumer failed")
@@ -180,16 +220,27 @@ class Feed:
 
     def _serve(self) -> None:
         """Open one stream, and read it to its end."""
-        stream = _Stream(self._connection, self._command)
+        try:
+            self._read({**self._command, "window": self._holding.window})
+        except InvalidArgumentError as error:
+            if "window is not a field" not in str(error):
+                raise
+            self._read(self._command)  # an older broker
+
+    def _read(self, command: dict[str, Any]) -> None:
+        stream = _Stream(self._connection, command, self._holding.tend)
         with self._lock:
             self._stream = stream
             closing = self._closing.is_set()
         if closing:
             stream.end()
         try:
+            self._begin(stream)
+            since_s = time.monotonic()
             while True:
                 chunk = stream.reader.read_chunk()
-                self._backoff_s = BACKOFF_S
+                if time.monotonic() - since_s >= STEADY_S:
+                    self._backoff_s = BACKOFF_S
                 self._on_chunk(stream, chunk)
         except StopIteration:
             if self._hopeless is not None:
@@ -200,12 +251,37 @@ class Feed:
             raise self._connection.translate(error) from error
         finally:
             self._stream = None
+            self._holding.end_stream()
             stream.release()
+
+    def _begin(self, stream: _Stream) -> None:
+        lease_ms = stream.lease_ms()
+        self._outage.end()
+        self._own_trouble.end()
+        if lease_ms is not None:
+            self._holding.begin_stream(stream.settler, lease_ms, adapts=True)
+            return
+        own_ms = self._command["lease_ms"] or self._group_lease_ms()
+        self._holding.begin_stream(stream.settler, own_ms, adapts=False)
+
+    def _group_lease_ms(self) -> int:
+        """The lease of the group's settings."""
+        topic, group = self._source
+        broadcast = self._command["broadcast"]
+        try:
+            name = group if broadcast is None else f"{group}@{broadcast}"
+            info = self._connection.action("group-info", {"topic": topic, "group": name}, timeout_s=CLOSE_S)
+            return int(info["lease_ms"])
+        except (TarryError, KeyError, TypeError, ValueError) as error:
+            log.debug("the lease of group %s of topic %s is not known: %s", group, topic, error)
+            return LEASE_MS_DEFAULT
 
     def _on_chunk(self, stream: _Stream, chunk: fl.FlightStreamChunk) -> None:
         if chunk.data is not None:
             if chunk.data.num_rows:
-                self._sink(DeliveryBatch(chunk.data, stream.settler, self._source))
+                batch = DeliveryBatch(chunk.data, stream.settler, self._source)
+                self._holding.add(batch)
+                self._sink(batch)
             return
         notice = decode_notice(as_bytes(chunk.app_metadata))
         if notice.op is SETTLED:
@@ -215,3 +291,11 @@ class Feed:
             if isinstance(notice.error, HOPELESS):
                 self._hopeless = notice.error
             stream.end()
+
+
+@atexit.register
+def _end_all() -> None:
+    # What a consumer settled just before it was forgotten is on its way still; and a thread of ours that comes back
+    # from gRPC while the interpreter goes away would take the process down with it.
+    for feed in list(_running):
+        feed.close()

@@ -7,14 +7,15 @@ import pyarrow as pa
 from tarry.api.settings import Start
 from tarry.api.wire import Op
 from tarry.base.delay import Delay
+from tarry.base.errors import InvalidArgumentError
 from tarry.base.types import Int64s
 from tarry.client.connection import Connection
 from tarry.client.consumer import check_count, check_seconds, held_by
 from tarry.client.delivery import Delivery, DeliveryBatch
 from tarry.client.settling import Settler, Source
 
-_ACTIONS = {Op.ACK: "ack", Op.NACK: "nack", Op.EXTEND: "extend"}
-_ARGUMENTS = {Op.NACK: "delay_ms", Op.EXTEND: "lease_ms"}
+_ACTIONS = {Op.ACK: "ack", Op.NACK: "nack", Op.FAIL: "nack", Op.EXTEND: "extend"}
+_ARGUMENTS = {Op.NACK: "delay_ms", Op.FAIL: "delay_ms", Op.EXTEND: "lease_ms"}
 
 
 class Receiver:
@@ -23,6 +24,7 @@ class Receiver:
     def __init__(self, connection: Connection, timeout_s: float) -> None:
         self._connection = connection
         self._timeout_s = timeout_s
+        self._is_older = False
         self.settler = Settler(self._send)
 
     def receive(
@@ -68,8 +70,16 @@ class Receiver:
         self.settler.push()
         self.settler.close()
 
-    def _send(self, op: Op, argument: int, source: Source, leases: Int64s, offsets: Int64s) -> None:
+    def _send(self, op: Op, argument: int, source: Source, leases: Int64s, offsets: Int64s, reason: str) -> None:
         body = {"topic": source[0], "group": source[1], "leases": leases.tolist(), "offsets": offsets.tolist()}
         if op in _ARGUMENTS:
             body[_ARGUMENTS[op]] = None if argument < 0 else argument
+        if reason and not self._is_older:
+            try:
+                self._connection.action(_ACTIONS[op], {**body, "reason": reason}, timeout_s=self._timeout_s)
+                return
+            except InvalidArgumentError as error:
+                if "reason is not a field" not in str(error):
+                    raise
+                self._is_older = True  # a broker that knows of no reasons
         self._connection.action(_ACTIONS[op], body, timeout_s=self._timeout_s)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 import numpy as np
@@ -26,22 +26,30 @@ GATHER_S = 0.02
 """How long an ack may wait for others."""
 
 Source = tuple[str, str]
+_What = tuple[Op, int, Source, str]
+"""An op, its argument, what it is about, and its reason."""
+_NONE: Int64s = np.empty(0, np.int64)
 
 
 class Send(Protocol):
     """Carries a settlement of messages of one source to the broker. May raise TarryError: then they come again."""
 
-    def __call__(self, op: Op, argument: int, source: Source, leases: Int64s, offsets: Int64s) -> None: ...
+    def __call__(self, op: Op, argument: int, source: Source, leases: Int64s, offsets: Int64s, reason: str) -> None: ...
 
 
 class Settler:
     """Collects what is settled of the messages of one connection, and sends it. Thread-safe."""
 
-    def __init__(self, send: Send, *, threaded: bool = True) -> None:
+    def __init__(self, send: Send, *, tend: Callable[[], float | None] | None = None, threaded: bool = True) -> None:
+        """``tend`` is called by the thread whenever it is awake, and says in how many seconds to call it again at the
+        latest; None: when it is awake again.
+        """
         self._send = send
+        self._tend = tend
+        self._window: int | None = None
         self._lock = threading.Lock()
         self._dirty: deque[DeliveryBatch] = deque()
-        self._ready: list[tuple[Op, int, Source, tuple[Int64s, Int64s]]] = []
+        self._ready: list[tuple[_What, tuple[Int64s, Int64s]]] = []
         self._wake = threading.Event()
         self._idle = True
         self._hurry = False
@@ -59,15 +67,35 @@ class Settler:
         if self._idle:
             self._wake.set()
 
-    def order(self, op: Op, argument: int, batch: DeliveryBatch, row: int | None) -> None:
-        """Something other than the ack of one row; ``row`` None means the whole batch."""
-        rows = None if row is None else np.array([row], np.int64)
+    def order(
+        self, op: Op, argument: int, batch: DeliveryBatch, rows: int | list[int] | None, reason: str = ""
+    ) -> None:
+        """Something other than the ack of one row; ``rows`` None means the whole batch."""
+        chosen = None if rows is None else np.array([rows] if isinstance(rows, int) else rows, np.int64)
         with self._lock:
             # What was acknowledged before comes first: a message is settled once.
-            self._ready.append((Op.ACK, 0, batch.source, batch.take_acked()))
-            self._ready.append((op, argument, batch.source, batch.take(rows, settle=op is not Op.EXTEND)))
+            self._ready.append(((Op.ACK, 0, batch.source, ""), batch.take_acked()))
+            settled = batch.take(chosen, settle=op is not Op.EXTEND)
+            self._ready.append(((op, argument, batch.source, reason), settled))
         if self._idle:
             self._wake.set()
+
+    def extend(self, batch: DeliveryBatch, lease_ms: int) -> None:
+        """Hold the batch for ``lease_ms`` from now: one row of it tells the broker which it is."""
+        with self._lock:
+            self._ready.append(((Op.ACK, 0, batch.source, ""), batch.take_acked()))
+            self._ready.append(((Op.EXTEND, lease_ms, batch.source, ""), batch.last_open()))
+
+    def resize(self, window: int) -> None:
+        """Have the broker hand out up to so many messages that are not settled; sent with what is sent next, first."""
+        with self._lock:
+            self._window = window
+        if self._idle:
+            self._wake.set()
+
+    def wake(self) -> None:
+        """There is something to tend."""
+        self._wake.set()
 
     def hurry(self) -> None:
         """Have the thread send now what has gathered."""
@@ -77,11 +105,11 @@ class Settler:
     def push(self) -> None:
         """Send what has gathered, in the caller's thread."""
         with self._lock:
-            for op, argument, source, leases, offsets in self._gathered():
+            for (op, argument, source, reason), leases, offsets in self._gathered():
                 if self.closed:
                     continue
                 try:
-                    self._send(op, argument, source, leases, offsets)
+                    self._send(op, argument, source, leases, offsets, reason)
                 except TarryError as error:
                     log.warning("%d messages could not be settled and will come again: %s", len(leases), error)
                     self._error = self._error or error
@@ -104,28 +132,34 @@ class Settler:
         self._wake.set()
 
     def _run(self) -> None:
+        tend_s: float | None = None
         while not self.closed:
-            self._wake.wait()
+            woken = self._wake.wait(tend_s)
             self._wake.clear()
             self._idle = False
-            if not self._hurry:
+            if woken and not self._hurry:
                 self._stopping.wait(GATHER_S)
             self._hurry = False
             # From here on an ack wakes us again; what was appended before is gathered now. So none is missed.
             self._idle = True
+            tend_s = None if self._tend is None else self._tend()
             self.push()
 
-    def _gathered(self) -> Iterator[tuple[Op, int, Source, Int64s, Int64s]]:
+    def _gathered(self) -> Iterator[tuple[_What, Int64s, Int64s]]:
         """What to send, joined as far as it can be; under the lock."""
+        window, self._window = self._window, None
+        if window is not None:
+            # First: what is given back must not come again at once where there is less room from now on.
+            yield (Op.WINDOW, window, ("", ""), ""), _NONE, _NONE
         ready, self._ready = self._ready, []
         for _ in range(len(self._dirty)):
             batch = self._dirty.popleft()
-            ready.append((Op.ACK, 0, batch.source, batch.take_acked()))
-        joined: dict[tuple[Op, int, Source], list[tuple[Int64s, Int64s]]] = {}
-        for op, argument, source, pairs in ready:
-            joined.setdefault((op, argument, source), []).append(pairs)
-        for (op, argument, source), parts in joined.items():
+            ready.append(((Op.ACK, 0, batch.source, ""), batch.take_acked()))
+        joined: dict[_What, list[tuple[Int64s, Int64s]]] = {}
+        for what, pairs in ready:
+            joined.setdefault(what, []).append(pairs)
+        for what, parts in joined.items():
             leases, offsets = (np.concatenate(columns) for columns in zip(*parts, strict=True))
             for start in range(0, len(leases), PAIRS_MAX):
                 end = start + PAIRS_MAX
-                yield op, argument, source, leases[start:end], offsets[start:end]
+                yield what, leases[start:end], offsets[start:end]

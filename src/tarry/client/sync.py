@@ -3,14 +3,15 @@
 with Client("localhost:7611") as client:
     client.schedule("orders", b"unpaid?", delay="30m")
     for message in client.consume("orders", group="billing"):
-        handle(message.body)
-        message.ack()
+        with message:  # acknowledged at its end, given back after an exception
+            handle(message.body)
 """
 
 from __future__ import annotations
 
 import atexit
 import itertools
+import sys
 import threading
 import weakref
 from collections.abc import Iterable, Mapping
@@ -178,8 +179,15 @@ class Client(Calls):
     def __enter__(self) -> Client:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if error is not None:
+            self._fail(error)
         self.close()
+
+    def _fail(self, error: BaseException) -> None:
+        """What consumers had in hand was not settled, for this error."""
+        for consumer in list(self._consumers):
+            consumer.fail(error)
 
 
 def _resolve(answers: list[tuple[Future[Receipt], Receipt | TarryError]]) -> None:
@@ -193,5 +201,8 @@ def _resolve(answers: list[tuple[Future[Receipt], Receipt | TarryError]]) -> Non
 @atexit.register
 def _close_all() -> None:
     # A thread of ours that comes back from gRPC while the interpreter goes away would take the process down with it.
+    error = getattr(sys, "last_value", None)  # of a program that ends for it
     for client in list(_open_clients):
+        if isinstance(error, BaseException):
+            client._fail(error)  # noqa: SLF001 - one module
         client.close()

@@ -70,6 +70,7 @@ class DeadLetterCopier:
                 batch.attempts, batch.offsets = batch.attempts[kept], kept_offsets
                 move(move(State.BURYING, Event.BURY_FAILED), Event.DROP)
                 self._state.lose(deleted)
+            reasons = self._state.reasons.of(batch.offsets)
         if rows is None:
             self._on_copied(batch, None)
             return
@@ -80,6 +81,7 @@ class DeadLetterCopier:
             cause=batch.cause,
             attempts=batch.attempts - 1,
             now_ms=self._services.clock.now_ms(),
+            reasons=reasons,
         )
         self._put_copies(copies, partial(self._on_copied, batch))
 

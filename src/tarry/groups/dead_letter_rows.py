@@ -19,6 +19,7 @@ from tarry.base.reserved import (
     DEAD_DUE_MS,
     DEAD_GROUP,
     DEAD_ID,
+    DEAD_REASON,
     DEAD_SEQ,
     DEAD_TOPIC,
     FIRST,
@@ -44,11 +45,13 @@ def dead_letter_copies(
     attempts: Int32s,
     now_ms: int,
     own_ids: bool = False,
+    reasons: list[str | None] | None = None,
 ) -> pa.RecordBatch:
     """Copies of messages (:data:`tarry.base.message.SCHEMA`) for the dead letters of ``group``, due at once.
 
     ``attempts``: how many times each was handed out. Body, key, tag, id, tries, born_ms and properties are kept; expiry
-    and repetition are not. ``own_ids``: the ids are the copies', by which a second copy is known.
+    and repetition are not. ``own_ids``: the ids are the copies', by which a second copy is known. ``reasons``: why each
+    one's last try failed, where that is known.
     """
     properties = rewritten(
         batch.column("properties"),
@@ -62,6 +65,7 @@ def dead_letter_copies(
             DEAD_AT_MS: str(now_ms),
             DEAD_SEQ: _texts(batch.column("seq").to_numpy()),
             **({DEAD_ID: "own"} if own_ids else {}),
+            **({DEAD_REASON: pa.array(reasons, pa.string())} if reasons else {}),
         },
     )
     return _unnumbered(batch, dead_topic(topic, group), np.full(batch.num_rows, now_ms, np.int64), properties)

@@ -273,7 +273,8 @@ class Delivery:
             due = part.batch.column(DUE).to_numpy()
             from_ms = np.maximum(due, accepted_ms(part.batch))
             if not part.is_new or part.offsets[0] < self._state.again_below:
-                # Another try, what waited for the one before of its key, or what a seek brings again is late by that.
+                # Another try, what was given back unseen, what waited for the one before of its key, or what a seek
+                # brings again is late by that.
                 is_first = (part.attempts == 1) & (np.asarray(part.states) == State.READY)
                 from_ms = from_ms[is_first & (part.offsets >= self._state.again_below)]
             self._services.on_handout(due, from_ms, now, self._state.topic.name, since)

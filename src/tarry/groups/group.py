@@ -34,6 +34,11 @@ class Subscription:
     _holder: Holder
     _delivery: Delivery
     _lease_manager: LeaseManager
+    _prefetch: int
+
+    @property
+    def lease_ms(self) -> int:
+        return self._holder.lease_ms
 
     @property
     def held(self) -> int:
@@ -57,10 +62,22 @@ class Subscription:
         return self._lease_manager.ack(leases, offsets, on_result)
 
     def nack(
-        self, leases: Int64s, offsets: Int64s, delay_ms: int | None = None, on_result: OnResult | None = None
+        self,
+        leases: Int64s,
+        offsets: Int64s,
+        delay_ms: int | None = None,
+        on_result: OnResult | None = None,
+        reason: str | None = None,
     ) -> int:
         self._check_open()
-        return self._lease_manager.nack(leases, offsets, delay_ms, on_result)
+        return self._lease_manager.nack(leases, offsets, delay_ms, on_result, reason)
+
+    def give_back(self, leases: Int64s, offsets: Int64s, on_result: OnResult | None = None) -> int:
+        self._check_open()
+        return self._lease_manager.give_back(leases, offsets, on_result)
+
+    def resize(self, window: int) -> None:
+        self._lease_manager.resize(self._holder, min(window, self._prefetch))
 
     def extend(self, leases: Int64s, offsets: Int64s, lease_ms: int) -> int:
         self._check_open()
@@ -141,7 +158,7 @@ class Group:
 
     def subscribe(self, *, prefetch: int, lease_ms: int) -> Subscription:
         holder = Holder(prefetch, lease_ms, since_ms=self._clock.now_ms())
-        return Subscription(self, holder, self._delivery, self._lease_manager)
+        return Subscription(self, holder, self._delivery, self._lease_manager, prefetch)
 
     def wants(self, batch: pa.RecordBatch) -> Mask:
         return self._filtering.wants(batch)
@@ -230,9 +247,12 @@ class Group:
         - ``burying``: on its way to the dead letters, for ``cause``
         - ``blocked``: behind another message of its ordering key
         - ``ready``: not handed out
+
+        and, where the last try failed for a reason that is known, ``reason``.
         """
         with self._state.lock:
-            return _state_of(self._state, offset)
+            state, reason = _state_of(self._state, offset), self._state.reasons.get(offset)
+        return state if reason is None else {**state, "reason": reason}
 
 
 def _busy_offsets(state: GroupState, now_ms: int) -> Int64s:

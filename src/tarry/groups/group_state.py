@@ -22,6 +22,7 @@ from tarry.groups.copies import CopiesUnderWay
 from tarry.groups.intervals import Intervals, runs
 from tarry.groups.leases import Leases
 from tarry.groups.order import Order
+from tarry.groups.reasons import Reasons
 from tarry.groups.services import Services
 from tarry.groups.states import Event, State, States, move, move_all
 from tarry.groups.upcoming import Upcoming
@@ -66,7 +67,7 @@ class Beginning:
 
 
 class GroupState:
-    """Guarded by ``lock``: its methods are called with it held, and so are those of its parts ``leases``,
+    """Guarded by ``lock``: its methods are called with it held, and so are those of its parts ``leases``, ``reasons``,
     ``upcoming``, ``copies`` and ``order``, which say of each offset on its way where it is.
 
     Entries go to the journal under the lock, so that they are there in the order in which they happened: an
@@ -85,6 +86,7 @@ class GroupState:
         self.leases = Leases(services.lease_numbers)
         self.upcoming = Upcoming()
         self.copies = CopiesUnderWay()
+        self.reasons = Reasons()
         self.order = Order(active=ordered)
         self.start = beginning.start
         """Where it began when it was made."""
@@ -163,6 +165,7 @@ class GroupState:
         for first, end in intervals:
             self._settled.add(first, end)
         self.floor = self._settled.drop_below(self.floor)
+        self.reasons.forget(offsets)
         if self.order.active:
             self.unblock(self.order.leave(offsets.tolist()))
         return [Entry(self.topic.name, self.name, Op.ACK, first, end) for first, end in intervals]
@@ -250,6 +253,7 @@ class GroupState:
         self.leases.void()
         self.upcoming.clear()
         self.copies.clear()
+        self.reasons.clear()
         self._settled.clear()
         self._passing.clear()
         self.passing_end = 0

@@ -99,11 +99,17 @@ class LeaseManager:
     # -- given back --------------------------------------------------------------------------------------------------
 
     def nack(
-        self, leases: Int64s, offsets: Int64s, delay_ms: int | None = None, on_result: OnResult | None = None
+        self,
+        leases: Int64s,
+        offsets: Int64s,
+        delay_ms: int | None = None,
+        on_result: OnResult | None = None,
+        reason: str | None = None,
     ) -> int:
         """See :meth:`tarry.api.consuming.ConsumerGroup.nack`; a dead letter where that was the last try."""
 
         def fail(lease: Lease, at: Places) -> list[Entry]:
+            self._state.reasons.note(lease.offsets[at], reason)
             return self._fail(lease, at, Event.NACK, self._services.clock.now_ms(), delay_ms)
 
         return self._give_back(leases, offsets, fail, on_result)
@@ -135,6 +141,30 @@ class LeaseManager:
             answer()
         self._copier.run()
         return count
+
+    def give_back(self, leases: Int64s, offsets: Int64s, on_result: OnResult | None = None) -> int:
+        """See :meth:`tarry.api.consuming.Subscription.give_back`. The journal hears nothing: what it knows of
+        these, the try that each is at, is as it was.
+        """
+        with self._state.lock:
+            now, count = self._services.clock.now_ms(), 0
+            for lease, at in self._state.leases.find(leases, offsets):
+                self._state.leases.end(lease, at, Event.RETURN)
+                self._state.upcoming.push(now, lease.offsets[at], lease.attempts[at], State.WAITING)
+                count += len(at)
+            # Whoever takes them next finds out what retention has deleted meanwhile.
+            answer = self._record([], 0, len(offsets) - count, len(offsets), on_result)
+        self._news.notify()
+        if answer is not None:
+            answer()
+        return count
+
+    def resize(self, holder: Holder, window: int) -> None:
+        """See :meth:`tarry.api.consuming.Subscription.resize`."""
+        with self._state.lock:
+            wider, holder.prefetch = window > holder.prefetch, window
+        if wider:
+            self._news.notify()
 
     def release(self, holder: Holder) -> None:
         """A consumer is gone: what it holds is delivered again at once, as the same attempt plus one (it may have seen

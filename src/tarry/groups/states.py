@@ -75,6 +75,8 @@ class Event(IntEnum):
     """The group starts again at or before it; leases are void."""
     SEEK_FORWARD = 14
     """The group goes on behind it; leases are void."""
+    RETURN = 15
+    """Its consumer gave it back without having looked at it: no try was made."""
 
 
 # A copy under way is waited for (BURYING takes no seek): its answer would find another state, or bury what is delivered
@@ -94,6 +96,7 @@ TABLE: dict[tuple[State, Event], State] = {
     (State.LEASED,  Event.NACK):           State.WAITING,
     (State.LEASED,  Event.EXPIRE):         State.WAITING,
     (State.LEASED,  Event.RELEASE):        State.WAITING,
+    (State.LEASED,  Event.RETURN):         State.WAITING,
     (State.LEASED,  Event.EXHAUST):        State.BURYING,
     (State.LEASED,  Event.SEEK_BACK):      State.READY,
     (State.LEASED,  Event.SEEK_FORWARD):   State.DROPPED,

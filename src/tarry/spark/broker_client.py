@@ -17,6 +17,7 @@ import pyarrow.flight as flight
 
 from tarry.api.admission import Limits
 from tarry.api.jobs import Job, JobState, StagedFile
+from tarry.api.operation import known
 from tarry.base.errors import CorruptError, TarryError, UnavailableError, from_wire
 from tarry.base.message import UNNUMBERED
 
@@ -208,10 +209,7 @@ class BrokerClient:
     def job(self, job: str) -> Job | None:
         """The last attempt of a job; None where there was none."""
         found = self._broker.answer("bulk-jobs", {"job": job}, BULK_TIMEOUT_S)["jobs"]
-        if not found:
-            return None
-        known = {field.name: found[0][field.name] for field in fields(Job)}
-        return Job(**{**known, "state": JobState(known["state"])})
+        return known(Job, found[0], state=JobState(found[0]["state"])) if found else None
 
     def reserve(self, number: int, rows: int) -> int:
         """Reserve ``rows`` seqs for the caller; the first of them."""
@@ -230,7 +228,7 @@ class BrokerClient:
     def send(self, number: int, batches: Iterable[pa.RecordBatch]) -> Staged:
         """Send rows (:data:`tarry.base.message.UNNUMBERED`), which the broker stages."""
         answer = self._broker.put({"op": "bulk-stage", "number": number}, UNNUMBERED, batches)
-        return Staged(tuple(StagedFile(**file) for file in answer["files"]), dict(answer["topics"]), None)
+        return Staged(tuple(known(StagedFile, file) for file in answer["files"]), dict(answer["topics"]), None)
 
     # -- queues ------------------------------------------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ class Subscribe(Request):
 
     Args:
         lease_ms: how long a message is this consumer's; None: as the group's settings say.
+        window: how many it may hold to begin with, until it says otherwise; None: ``prefetch``.
         start: where a group that is new begins; "earliest" without it.
         broadcast: this consumer's own name: it gets all messages, as a group of its own, ``group@broadcast``, which
             begins at the latest.
@@ -31,6 +32,7 @@ class Subscribe(Request):
     group: str
     _: KW_ONLY
     prefetch: Natural = 1000
+    window: Natural | None = None
     lease_ms: Natural | None = None
     start: Start | None = None
     broadcast: str | None = None
@@ -106,6 +108,9 @@ class Ack(Operation[int]):
 class Nack(Operation[int]):
     """Give messages back, to come again after ``delay_ms`` (None: the group's back-off); otherwise as :class:`Ack`.
     When that was a message's last try, it goes to the dead letters.
+
+    Args:
+        reason: why, in words for who looks at the message's history or at its dead letter.
     """
 
     wire = Action("nack", "give messages back, to come again", named("settled"))
@@ -114,6 +119,7 @@ class Nack(Operation[int]):
     leases: Column
     offsets: Column
     delay_ms: Natural | None = None
+    reason: str | None = None
 
     def __post_init__(self) -> None:
         _check_pairs(self.leases, self.offsets)

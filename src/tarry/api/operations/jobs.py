@@ -7,19 +7,32 @@ commits or aborts.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
 from annotated_types import Ge, Le
 from typing_extensions import TypedDict  # pydantic wants this one before Python 3.12
 
 from tarry.api.jobs import Job, JobCancelled, JobState, StagedFile
-from tarry.api.operation import NOTHING, PLAIN, Action, Codec, Form, Int64, Natural, Operation, Request, many, named
+from tarry.api.operation import (
+    NOTHING,
+    PLAIN,
+    Action,
+    Codec,
+    Form,
+    Int64,
+    Natural,
+    Operation,
+    Request,
+    known,
+    many,
+    named,
+)
 from tarry.api.outcome import Outcome
 
 JOB: Codec[Job] = Codec(
     asdict,
-    lambda answer: Job(**{f.name: answer[f.name] for f in fields(Job)} | {"state": JobState(answer["state"])}),
+    lambda answer: known(Job, answer, state=JobState(answer["state"])),
 )
 
 

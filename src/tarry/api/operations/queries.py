@@ -21,6 +21,7 @@ from tarry.api.operation import (
     Rows,
     data,
     int64s,
+    known,
     many,
     named,
     one_batch,
@@ -158,9 +159,9 @@ class ForecastJson(TypedDict):
 
 def _forecast(answer: Any) -> Forecast:
     herd = answer["herd"]
-    loads = [Load(*load) for load in answer["loads"]]
-    herds = [Herd(**each) for each in answer.get("herds", ())]
-    largest = None if herd is None else Herd(**herd)
+    loads = [Load(*load[:3]) for load in answer["loads"]]
+    herds = [known(Herd, each) for each in answer.get("herds", ())]
+    largest = None if herd is None else known(Herd, herd)
     return Forecast(answer["unit"], answer["now_ms"], answer["until_ms"], loads, largest, herds)
 
 
@@ -190,7 +191,7 @@ class GetForecast(Operation[Forecast]):
 
 
 def _history(answer: Any) -> History:
-    return History(answer["what"], [Event(**event) for event in answer["events"]], answer["unknown"])
+    return History(answer["what"], [known(Event, event) for event in answer["events"]], answer["unknown"])
 
 
 @dataclass(frozen=True, slots=True)

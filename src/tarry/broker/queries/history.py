@@ -26,7 +26,7 @@ from tarry.base.criteria import derived_seq
 from tarry.base.dead_topics import dead_topic, is_dead_topic
 from tarry.base.errors import ForgedHandleError, InvalidArgumentError
 from tarry.base.message import SCHEMA, Kind, check_topic
-from tarry.base.reserved import DEAD_AT_MS, DEAD_ATTEMPTS, DEAD_CAUSE, DEAD_SEQ, ONLY, texts_of
+from tarry.base.reserved import DEAD_AT_MS, DEAD_ATTEMPTS, DEAD_CAUSE, DEAD_REASON, DEAD_SEQ, ONLY, texts_of
 from tarry.base.types import Key, Mask
 from tarry.broker.queries.cut import Places
 from tarry.broker.queries.listing import Listing, list_pending
@@ -300,7 +300,8 @@ class _Timeline:
             self.unknown.append(f"Not all dead letters of group {group!r} were looked through.")
         for copy in copies:
             properties = dict(copy.row.column("properties")[0].as_py())
-            details = {"cause": properties.get(DEAD_CAUSE), "attempts": properties.get(DEAD_ATTEMPTS)}
+            names = {"cause": DEAD_CAUSE, "reason": DEAD_REASON, "attempts": DEAD_ATTEMPTS}
+            details = {name: properties.get(property) for name, property in names.items()}
             settled = not self._dead_letters.has(place.topic.name, group, copy.offset)
             at_ms = int(properties.get(DEAD_AT_MS, copy.row.column("due_ms")[0].as_py()))
             self._add(

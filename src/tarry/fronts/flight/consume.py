@@ -33,6 +33,7 @@ from tarry.api.views import DELIVERY
 from tarry.api.wire import (
     ALIVE_S,
     GOODBYE,
+    LEASE_MS,
     SETTLED,
     STREAM_ERRORS,
     Op,
@@ -103,7 +104,7 @@ class ConsumeStream:
             threading.Thread(target=self._settle_all, name="tarry-flight-settle", daemon=True),
         ]
         try:
-            self._writer.begin(DELIVERY)
+            self._writer.begin(DELIVERY.with_metadata({LEASE_MS: str(self._subscription.lease_ms)}))
         except STREAM_ERRORS:
             self._subscription.close()
             return
@@ -275,15 +276,21 @@ class ConsumeStream:
             if isinstance(settle, TarryError):
                 raise settle
             leases, offsets, argument = settle.leases, settle.offsets, settle.argument
-            if not len(leases):
+            if settle.op is Op.WINDOW:
+                self._subscription.resize(argument)
+                done(None)
+            elif not len(leases):
                 done(None)
             elif settle.op is Op.ACK:
                 self._subscription.ack(leases, offsets, done)
-            elif settle.op is Op.NACK:
-                self._subscription.nack(leases, offsets, None if argument < 0 else argument, done)
-            else:
+            elif settle.op is Op.RETURN:
+                self._subscription.give_back(leases, offsets, done)
+            elif settle.op is Op.EXTEND:
                 self._subscription.extend(leases, offsets, argument)
                 done(None)
+            else:
+                delay_ms = None if argument < 0 else argument
+                self._subscription.nack(leases, offsets, delay_ms, done, settle.reason)
         except TarryError as error:
             done(error)
         except Exception:

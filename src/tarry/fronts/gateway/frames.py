@@ -81,7 +81,7 @@ class Op(IntEnum):
 HEAD = struct.Struct("<IBI")
 """How many bytes follow these nine, the kind, and the number."""
 _POLL = struct.Struct("<IIqI")
-_SETTLE = struct.Struct("<BIq")
+_SETTLE = struct.Struct("<BIqI")
 _INT = struct.Struct("<q")
 _U32 = struct.Struct("<I")
 
@@ -178,21 +178,26 @@ class Settle(NamedTuple):
     argument: int
     leases: Int64s
     offsets: Int64s
+    reason: str | None = None
+    """Why a try failed, of NACK."""
 
     def encode(self) -> bytes:
+        reason = b"" if self.reason is None else self.reason.encode(errors="replace")
         return (
-            _SETTLE.pack(self.op, self.group, self.argument)
+            _SETTLE.pack(self.op, self.group, self.argument, len(reason))
             + np.concatenate((self.leases.astype("<i8", copy=False), self.offsets.astype("<i8", copy=False))).tobytes()
+            + reason
         )
 
     @classmethod
     def decode(cls, raw: memoryview) -> Settle:
-        pairs, rest = divmod(len(raw) - _SETTLE.size, 16)
-        if pairs < 0 or rest or raw[0] not in set(Op):
+        op, group, argument, said = _SETTLE.unpack_from(raw) if len(raw) >= _SETTLE.size else (-1, 0, 0, 0)
+        pairs, rest = divmod(len(raw) - _SETTLE.size - said, 16)
+        if pairs < 0 or rest or op not in set(Op):
             raise InvalidArgumentError(f"not a settlement: {bytes(raw[:40])!r} ({len(raw)} bytes)")
-        op, group, argument = _SETTLE.unpack_from(raw)
-        columns = np.frombuffer(raw, "<i8", offset=_SETTLE.size).astype(np.int64, copy=False)
-        return cls(Op(op), group, argument, columns[:pairs], columns[pairs:])
+        columns = np.frombuffer(raw, "<i8", 2 * pairs, _SETTLE.size).astype(np.int64, copy=False)
+        reason = bytes(raw[len(raw) - said :]).decode(errors="replace") if said else None
+        return cls(Op(op), group, argument, columns[:pairs], columns[pairs:], reason)
 
 
 def encode_mask(mask: Mask) -> bytes:

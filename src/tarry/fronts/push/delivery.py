@@ -277,7 +277,7 @@ class Delivery:
                 self._keep_buffered(self.breaker.open_until_s or 0.0)
                 failures = self.breaker.failures_in_a_row
                 log.warning("push subscription %s: %d failures in a row, the last: %s", name, failures, verdict.error)
-        self._settle(self._consumer.nack, [message], verdict.delay_ms)
+        self._settle(partial(self._consumer.nack, reason=verdict.error), [message], verdict.delay_ms)
         if verdict.outcome is Outcome.GONE and not self._ending:
             # Not where it ends: then somebody has changed it since this was sent.
             self.end()

@@ -113,9 +113,14 @@ class RemoteGroup:
         self._ask(Settle(Op.ACK_EACH, self.number, 0, leases, offsets), on_answer)
 
     def nack(
-        self, leases: Int64s, offsets: Int64s, delay_ms: int | None = None, on_result: OnResult | None = None
+        self,
+        leases: Int64s,
+        offsets: Int64s,
+        delay_ms: int | None = None,
+        on_result: OnResult | None = None,
+        reason: str | None = None,
     ) -> int:
-        return self._settle(Op.NACK, -1 if delay_ms is None else delay_ms, leases, offsets, on_result)
+        return self._settle(Op.NACK, -1 if delay_ms is None else delay_ms, leases, offsets, on_result, reason)
 
     def reject(self, leases: Int64s, offsets: Int64s, on_result: OnResult | None = None) -> int:
         return self._settle(Op.REJECT, 0, leases, offsets, on_result)
@@ -133,8 +138,16 @@ class RemoteGroup:
         one = np.array([lease], np.int64), np.array([offset], np.int64)
         self._ask(Settle(Op.CHANGE, self.number, lease_ms, *one), on_answer)
 
-    def _settle(self, op: Op, argument: int, leases: Int64s, offsets: Int64s, on_result: OnResult | None) -> int:
-        settle = Settle(op, self.number, argument, leases, offsets)
+    def _settle(
+        self,
+        op: Op,
+        argument: int,
+        leases: Int64s,
+        offsets: Int64s,
+        on_result: OnResult | None,
+        reason: str | None = None,
+    ) -> int:
+        settle = Settle(op, self.number, argument, leases, offsets, reason)
         if on_result is None:
             self._link.send(Kind.SETTLE, 0, settle.encode())
             return len(leases)
@@ -226,14 +239,29 @@ class RemoteSubscription:
         return self.group.ack(leases, offsets, on_result)
 
     def nack(
-        self, leases: Int64s, offsets: Int64s, delay_ms: int | None = None, on_result: OnResult | None = None
+        self,
+        leases: Int64s,
+        offsets: Int64s,
+        delay_ms: int | None = None,
+        on_result: OnResult | None = None,
+        reason: str | None = None,
     ) -> int:
         self._check_open()
-        return self.group.nack(leases, offsets, delay_ms, on_result)
+        return self.group.nack(leases, offsets, delay_ms, on_result, reason)
 
     def extend(self, leases: Int64s, offsets: Int64s, lease_ms: int) -> int:
         self._check_open()
         return self.group.extend(leases, offsets, lease_ms)
+
+    @property
+    def lease_ms(self) -> int:
+        return self._lease_ms
+
+    def resize(self, window: int) -> None:
+        self._prefetch = window
+
+    def give_back(self, leases: Int64s, offsets: Int64s, on_result: OnResult | None = None) -> int:
+        raise InvalidArgumentError("what was polled behind a gateway is given back by nack; allowed: nack")
 
     @property
     def held(self) -> int:

@@ -27,7 +27,7 @@ class Settlements:
             case Op.ACK:
                 group.ack(leases, offsets, on_result)
             case Op.NACK:
-                group.nack(leases, offsets, None if argument < 0 else argument, on_result)
+                group.nack(leases, offsets, None if argument < 0 else argument, on_result, settle.reason)
             case Op.REJECT:
                 group.reject(leases, offsets, on_result)
             case Op.EXTEND:

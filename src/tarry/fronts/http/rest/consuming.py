@@ -93,7 +93,7 @@ class SettleEndpoint(OperationEndpoint):
         if isinstance(operation, Ack):
             settled = group.ack(operation.leases, operation.offsets, on_result)
         else:
-            settled = group.nack(operation.leases, operation.offsets, operation.delay_ms, on_result)
+            settled = group.nack(operation.leases, operation.offsets, operation.delay_ms, on_result, operation.reason)
         await done
         return settled
 

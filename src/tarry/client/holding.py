@@ -1,0 +1,323 @@
+"""What a consumer holds, so that no lease of it ends by itself: extended while it is worked on, given back where the
+work would begin too late, and asked for as fast as it is worked through.
+
+Iterators take messages out of batches; the settler's thread looks at what they leave (:meth:`Holding.tend`). Both have
+the lock when a batch is begun or taken back, not for each message: to take one out of a list's iterator is one step,
+and so is to take all that is left.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Iterator
+
+from tarry.api.wire import Op
+from tarry.client.delivery import Delivery, DeliveryBatch
+from tarry.client.settling import Settler
+
+log = logging.getLogger(__name__)
+
+START_ROWS = 4
+"""What may be here before it is known how fast the consumer is."""
+AHEAD_S = 0.5
+"""What waits here is so much work at most: far more than the way to the broker and back, far less than others may have
+to wait for it."""
+JUDGE_S = 0.1
+"""Work of so long says how fast the consumer is; a shorter piece of it only that it is faster than was thought."""
+TEND_S = 0.25
+SUSPECT_S = 0.5
+"""After the process had stood still, what comes within so long may have been handed out long before."""
+HELD_S_MAX = 12 * 3600.0
+"""A handler that has one batch for longer hangs: its leases end."""
+PUSH_SHARE = 4
+"""Acks are sent at once when a share of 1/4 of the window has been worked through."""
+LEFT = "its consumer's loop was left before it was settled"
+GONE_S = -math.inf
+
+
+class Hand:
+    """What one iterator is at."""
+
+    __slots__ = ("batch", "since_s", "unstarted")
+
+    def __init__(self) -> None:
+        self.batch: DeliveryBatch | None = None
+        self.since_s = 0.0
+        self.unstarted = 0
+
+
+class Holding:
+    """Of one consumer, over all of its streams. Any thread."""
+
+    def __init__(self, prefetch: int) -> None:
+        self.window = min(START_ROWS, prefetch)
+        """How many unsettled messages the broker may let it have."""
+        self._prefetch = prefetch
+        # Reentrant: a consumer in a circle of references may be collected by whoever is in here.
+        self._lock = threading.RLock()
+        self._settler: Settler | None = None
+        self._lease_s = math.inf
+        self._adapts = False
+        self._batches: dict[DeliveryBatch, None] = {}
+        """In the order of arrival: what has messages that nobody took yet, or is in somebody's hand."""
+        self._hands: set[Hand] = set()
+        self._left: list[tuple[DeliveryBatch, Delivery | None]] = []
+        """What iterators had in hand when they were closed."""
+        self._resting = True
+        self._target = self.window
+        self._rows, self._busy_s = 0, 0.0
+        self._waiting = 0
+        self._tended_s = self._suspect_until_s = 0.0
+        self._came_rows = 0
+        """Without those that were lost or given back."""
+        self._mark = (0.0, 0)
+
+    @property
+    def push_rows(self) -> int:
+        """Acks are sent at once when so many messages have been worked through."""
+        return max(1, self.window // PUSH_SHARE)
+
+    # -- the feed's --------------------------------------------------------------------------------------------------
+
+    def begin_stream(self, settler: Settler, lease_ms: int, *, adapts: bool) -> None:
+        """A stream is there. ``adapts``: its broker has a window, and takes back what nobody saw."""
+        with self._lock:
+            self._settler, self._lease_s, self._adapts = settler, lease_ms / 1000, adapts
+            self._resting = True
+
+    def end_stream(self) -> None:
+        """The stream is over: the broker hands out again what was not settled."""
+        with self._lock:
+            for batch in self._batches:
+                batch.until_s = GONE_S
+            self._batches.clear()
+            self._left.clear()
+            self._settler = None
+            self._target = max(1, self._target)
+            self.window = min(self._prefetch, max(START_ROWS, self._target))
+
+    def add(self, batch: DeliveryBatch) -> None:
+        """A batch has come."""
+        now = time.monotonic()
+        batch.keeper = self
+        batch.came_s, batch.extended_s, batch.until_s = now, now, self._until_s(now)
+        with self._lock:
+            self._look_for_gap(now)
+            if now < self._suspect_until_s:
+                batch.until_s = GONE_S  # its lease ends, if it has not, and it comes again
+                return
+            self._came_rows += len(batch)
+            self._hold(batch)
+
+    def _hold(self, batch: DeliveryBatch) -> None:
+        self._batches[batch] = None
+        resting, self._resting = self._resting, False
+        if resting:
+            self._tended_s = time.monotonic()
+        if resting and self._settler is not None:
+            self._settler.wake()
+
+    def _look_for_gap(self, now: float) -> None:
+        if not self._resting and now - self._tended_s > TEND_S + self._lease_s / 2:
+            self._suspect_until_s = now + SUSPECT_S
+
+    def _until_s(self, now: float) -> float:
+        # The broker's lease began before the batch came here.
+        return now + self._lease_s - min(1.0, self._lease_s / 10)
+
+    # -- iterators' --------------------------------------------------------------------------------------------------
+
+    def take(self, hand: Hand, batch: DeliveryBatch, *, whole: bool = False) -> Iterator[Delivery] | None:
+        """What nobody took of a batch yet, which others may take from, too; ``whole``: all of it, or None."""
+        with self._lock:
+            unstarted = batch.unstarted
+            if whole and unstarted < len(batch):
+                return None
+            if whole:
+                batch.take_rest()
+            rest = batch.begin()
+            hand.batch, hand.since_s, hand.unstarted = batch, time.monotonic(), unstarted
+            self._hands.add(hand)
+        return rest
+
+    def done(self, hand: Hand) -> int:
+        """The iterator is asked for what comes next; how many messages were worked through of its batch."""
+        with self._lock:
+            batch, hand.batch = hand.batch, None
+            if batch is None:
+                return 0
+            rows = hand.unstarted - batch.unstarted
+            self._hands.discard(hand)
+            self._forget_done(batch)
+            self._on_work(rows, time.monotonic() - hand.since_s)
+            return rows
+
+    def leave(self, hand: Hand, message: Delivery | None) -> DeliveryBatch | None:
+        """The iterator is closed; ``message`` (None: its batch) is the last that it gave, unless it was asked for the
+        next. The batch, where there is something left in it for the next iterator.
+        """
+        with self._lock:
+            batch, hand.batch = hand.batch, None
+            self._hands.discard(hand)
+            if batch is None:
+                return None
+            self._left.append((batch, message))
+            self._forget_done(batch)
+            return batch if batch.unstarted else None
+
+    def begin_wait(self) -> bool:
+        """Somebody asks for messages; whether the broker has to hear of that."""
+        with self._lock:
+            self._waiting += 1
+            if self.window or not self._adapts:
+                return False
+            self._resize(max(1, self._target))
+            return True
+
+    def end_wait(self) -> None:
+        """Somebody has got some, or gave up."""
+        with self._lock:
+            self._waiting -= 1
+
+    def drop(self, batch: DeliveryBatch) -> None:
+        """Its lease is over, or its connection: others get what nobody took of it here."""
+        with self._lock:
+            self._take_rest(batch)
+            self._forget_done(batch)
+
+    # -- what keeps a message of a batch in work: see Delivery.__enter__ ---------------------------------------------
+
+    def enter(self, batch: DeliveryBatch) -> None:
+        """Work at a message begins."""
+        with self._lock:
+            batch.busy += 1
+            if batch.until_s != GONE_S:
+                self._hold(batch)
+
+    def leave_work(self, batch: DeliveryBatch) -> None:
+        """It has ended."""
+        with self._lock:
+            batch.busy -= 1
+            self._forget_done(batch)
+
+    # -- giving up ---------------------------------------------------------------------------------------------------
+
+    def give_back(self) -> None:
+        """At the end: give back all that nobody has taken."""
+        with self._lock:
+            self._resize(0)  # or it would come to this consumer again
+            self._return_down_to(0)
+
+    def fail_left(self, reason: str) -> None:
+        """What iterators had when they were closed, and is not settled, has failed."""
+        with self._lock:
+            left, self._left = self._left, []
+        for batch, message in left:
+            batch.settler.order(Op.FAIL, -1, batch, None if message is None else message.row, reason)
+
+    def fail(self, reason: str) -> None:
+        """All that was taken and is not settled has failed; what was not taken is given back."""
+        self.give_back()
+        self.fail_left(reason)
+        with self._lock:
+            in_hand = {hand.batch: None for hand in self._hands if hand.batch is not None}
+        for batch in in_hand:
+            batch.settler.order(Op.FAIL, -1, batch, None, reason)
+
+    # -- the settler's thread ----------------------------------------------------------------------------------------
+
+    def tend(self) -> float | None:
+        """Extend what is held, give back what waits for too long; in how many seconds to look again (None: when there
+        is something).
+        """
+        with self._lock:
+            settler = self._settler
+            for batch in list(self._batches):
+                self._forget_done(batch)
+            if settler is None or not self._batches:
+                self._resting = True
+                return None
+            now = time.monotonic()
+            self._look_for_gap(now)
+            self._tended_s = now
+            for batch in list(self._batches):
+                self._tend(settler, batch, now)
+            if self._adapts:
+                self._judge(now)
+            return max(0.005, min(TEND_S, self._lease_s / 6))
+
+    def _tend(self, settler: Settler, batch: DeliveryBatch, now: float) -> None:
+        if now >= batch.until_s:
+            # The process had stood still: who takes the message now would be the second.
+            self.drop(batch)
+        elif now - batch.extended_s >= self._lease_s / 3 and now - batch.came_s < HELD_S_MAX:
+            settler.extend(batch, round(self._lease_s * 1000))
+            batch.extended_s, batch.until_s = now, self._until_s(now)
+
+    def _forget_done(self, batch: DeliveryBatch) -> None:
+        is_done = not batch.unstarted and not batch.busy and all(hand.batch is not batch for hand in self._hands)
+        if is_done:
+            self._batches.pop(batch, None)
+
+    def _take_rest(self, batch: DeliveryBatch) -> list[int]:
+        """Take what nobody took, for nobody here to have; the rows."""
+        rest = batch.take_rest()
+        self._came_rows -= len(rest)
+        for hand in self._hands:
+            if hand.batch is batch:
+                hand.unstarted -= len(rest)  # that was not work
+        return rest
+
+    # -- the window --------------------------------------------------------------------------------------------------
+
+    def _on_work(self, rows: int, seconds: float) -> None:
+        self._rows += rows
+        self._busy_s += seconds
+        bound = self._bound(self._rows, self._busy_s)
+        if self._busy_s >= JUDGE_S or bound >= 2 * self.window:
+            self._target, self._rows, self._busy_s = max(1, bound), 0, 0.0
+            if bound >= 2 * self.window or 2 * bound <= self.window or bound == self._prefetch:
+                self._resize(self._target)
+
+    def _bound(self, rows: int, seconds: float) -> int:
+        """How many messages are work for :data:`AHEAD_S`, as so many took so long."""
+        ahead_s = min(AHEAD_S, self._lease_s / 4)
+        return min(self._prefetch, math.ceil(ahead_s * rows / max(seconds, 1e-9)))
+
+    def _judge(self, now: float) -> None:
+        """Shrink the window where what waits is more work than was thought: a handler is slow, or nobody iterates."""
+        unstarted = sum(batch.unstarted for batch in self._batches)
+        taken = self._came_rows - unstarted
+        since_s, before = self._mark
+        if not unstarted or since_s == 0.0:
+            self._mark = (now, taken)
+            return
+        if now - since_s < min(AHEAD_S, self._lease_s / 4):
+            return
+        self._mark = (now, taken)
+        # Who waits at this moment must be sent something.
+        bound = max(self._bound(max(0, taken - before), now - since_s), min(1, self._waiting))
+        if unstarted > 2 * bound:
+            self._rows, self._busy_s, self._target = 0, 0.0, max(1, bound)
+            self._resize(bound)
+            self._return_down_to(bound)
+
+    def _resize(self, window: int) -> None:
+        if self._adapts and self._settler is not None and window != self.window:
+            self.window = window
+            self._settler.resize(window)
+
+    def _return_down_to(self, keep: int) -> None:
+        """Give back what nobody took, the last that came first, until no more than ``keep`` wait; whole batches."""
+        unstarted = sum(batch.unstarted for batch in self._batches)
+        for batch in reversed(list(self._batches)):
+            if unstarted <= keep:
+                return
+            rest = self._take_rest(batch)
+            unstarted -= len(rest)
+            if rest and self._adapts:
+                batch.settler.order(Op.RETURN, 0, batch, rest)
+            self._forget_done(batch)

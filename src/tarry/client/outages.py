@@ -1,0 +1,55 @@
+"""Says that a broker is away once for all who miss it, now and then while it lasts, and when it is back."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from functools import cache
+
+log = logging.getLogger(__name__)
+
+SAY_AGAIN_S = 60.0
+"""While a broker is away, that is said so often."""
+SAY_NEXT_S = 5.0
+"""And of one that comes and goes, so often."""
+
+
+class Outage:
+    """Of one broker, or of one consumer's trouble with it. Any thread."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self._lock = threading.Lock()
+        self._since_s: float | None = None
+        self._silent_until_s = 0.0
+        self._is_said = False
+
+    def begin(self, error: Exception, what: str) -> None:
+        """``what`` could not go on, for this error; or cannot still."""
+        now = time.monotonic()
+        with self._lock:
+            if self._since_s is None:
+                self._since_s, self._is_said = now, False
+            if now < self._silent_until_s:
+                return
+            self._silent_until_s, self._is_said = now + SAY_AGAIN_S, True
+        log.warning("%s: %s; connecting again and again", what, error)
+
+    def end(self) -> None:
+        """It goes on."""
+        if self._since_s is None:  # as nearly always
+            return
+        now = time.monotonic()
+        with self._lock:
+            since_s, self._since_s = self._since_s, None
+            if since_s is None or not self._is_said:
+                return
+            self._silent_until_s = now + SAY_NEXT_S
+        log.warning("the broker at %s is back after %.1f s", self._address, now - since_s)
+
+
+@cache
+def outage_of(address: str) -> Outage:
+    """The outage that all consumers of a broker share."""
+    return Outage(address)
