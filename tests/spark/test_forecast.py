@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,12 +12,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from tarry.base.criteria import Criteria
 from tarry.base.errors import InvalidArgumentError, NotFoundError
 from tarry.base.message import SCHEMA, UNNUMBERED, cancellations
+from tarry.base.types import Key
 from tarry.cli.exits import ExitCode
 from tarry.cli.main import run
 from tarry.spark.reports.forecast.result import Outlook, Sources
 from tarry.store import Store, stage
+from tarry.store.spread import Dead, StoreSpread
+from tarry.store.tally import Tally
 
 from .conftest import NOW_MS, FakeIntake, messages
 
@@ -49,6 +54,20 @@ def count(spark: SparkSession, uri: str, *, from_ms: int = NOW_MS, **asked: obje
     return forecast(rows, NOTHING, now_ms=from_ms, **{**settings, **asked})  # type: ignore[arg-type]
 
 
+def broker_counts(store: Store, dead: pa.RecordBatch) -> dict[int, int]:
+    """What a broker's forecast makes of the same files, by hour; exactly."""
+    order = np.lexsort((dead["seq"].to_numpy(), dead["due_ms"].to_numpy()))
+    due, seq = dead["due_ms"].to_numpy()[order], dead["seq"].to_numpy()[order]
+    start = NOW_MS // HOUR * HOUR
+    tally = Tally(Key(NOW_MS, 0), start + 48 * HOUR, start, HOUR)
+    cancelled = Dead(due, seq, lambda _, of: np.isin(of, seq, invert=True), -1, [])
+    end_s = time.monotonic() + 60
+    StoreSpread(store.snapshot(), tally, Criteria(), lambda *_: 1.0, cancelled, end_s, end_s).run()
+    low, _, high = tally.bounds()
+    assert (low == high).all()
+    return {start + at * HOUR: rows for at, rows in enumerate(low.tolist()) if rows}
+
+
 @pytest.mark.rest
 def test_what_the_store_has_less_what_is_cancelled(spark: SparkSession, tmp_path: Path) -> None:
     store = Store.open(str(tmp_path / "store"))
@@ -65,6 +84,7 @@ def test_what_the_store_has_less_what_is_cancelled(spark: SparkSession, tmp_path
     hours = Counter(d // HOUR * HOUR for d in alive.elements())
     start = NOW_MS // HOUR * HOUR
     assert {u.from_ms: u.rows for u in outlook.units} == {start + i * HOUR: hours[start + i * HOUR] for i in range(48)}
+    assert broker_counts(store, dead) == {at: rows for at, rows in hours.items() if rows}
     seconds = Counter(d // 1000 * 1000 for d in alive.elements())
     assert outlook.herds["second"][0].rows == max(seconds.values())
     assert [h.rows for h in outlook.herds["instant"]] == sorted(alive.values(), reverse=True)[:10]

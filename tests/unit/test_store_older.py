@@ -29,16 +29,24 @@ def older(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     root = str(tmp_path / "store")
     DeltaTable.create(root, schema=Schema.from_arrow(BEFORE), partition_by=["shard", "bucket"])
 
-    def writer(content: pa.BufferOutputStream) -> pq.ParquetWriter:
-        return pq.ParquetWriter(content, SCHEMA, write_statistics=["due_ms", "seq", "topic"], write_page_checksum=True)
+    class OlderWriter:
+        """A file without the columns for queries, and without counts."""
 
-    def group(writer: pq.ParquetWriter, rows: pa.RecordBatch, *, cancelled: bool) -> None:
-        writer.write_batch(rows)
+        def __init__(self, *, cancelled: bool) -> None:
+            self.content = pa.BufferOutputStream()
+            statistics = ["due_ms", "seq", "topic"]
+            self.writer = pq.ParquetWriter(self.content, SCHEMA, write_statistics=statistics, write_page_checksum=True)
+
+        def write_group(self, rows: pa.RecordBatch) -> None:
+            self.writer.write_batch(rows)
+
+        def finish(self) -> pa.Buffer:
+            self.writer.close()
+            return self.content.getvalue()
 
     with monkeypatch.context() as patch:
         module = sys.modules["tarry.store.stage"]  # the package's own name is its function
-        patch.setattr(module, "parquet_writer", writer)
-        patch.setattr(module, "write_group", group)
+        patch.setattr(module, "FileWriter", OlderWriter)
         store = Store.open(root, create=False)
         for start in (0, 250):
             rows = messages(DUE[start : start + 250], range(start, start + 250))

@@ -25,8 +25,7 @@ SPANS_MS = (MINUTE_MS, HOUR_MS, DAY_MS, 32 * DAY_MS)
 CELLS_MAX = 8192
 """Most counts of a file: about 30 KB of its footer."""
 CELLS_FREE = 256
-ROWS_A_CELL = 4
-"""Beyond so many counts there is at most one for so many rows: a small file's footer stays small."""
+"""Beyond so many counts there are at most as many as rows: a small file's footer stays small."""
 TOPICS_MAX = 256
 """Topics with counts of their own; those that come later in a file share one."""
 OTHERS = -1
@@ -63,6 +62,11 @@ class DueCounts:
             return np.column_stack([spans, _summed(at, self.cells[:, 2], len(spans))]), True
         number = self._number(topic)
         return self.cells[self.cells[:, 0] == number, 1:], number != OTHERS
+
+    def may_have(self, topic: str | None, due_ms: int) -> bool:
+        """Whether the span of that instant has a message of a topic, or of any."""
+        is_there = self.cells[:, 1] == due_ms // self.span_ms
+        return bool(is_there.any() if topic is None else (is_there & (self.cells[:, 0] == self._number(topic))).any())
 
     def herds_of(self, topic: str | None) -> Int64s:
         """Instants and messages (rows of two) of a topic, or of all."""
@@ -131,7 +135,7 @@ class DueCounter:
         """Of all rows; None where there are none, or due times lie too far apart for few counts."""
         if not self._rows:
             return None
-        self._fit(min(CELLS_MAX, max(CELLS_FREE, self._rows // ROWS_A_CELL)))
+        self._fit(min(CELLS_MAX, max(CELLS_FREE, self._rows)))
         [cells] = self._cells
         if len(cells) > CELLS_MAX:
             return None
@@ -152,7 +156,7 @@ class DueCounter:
         """Whether neighbours seldom share a cell: then there will be too many, and to sort them is dear."""
         middle = slice(start := (len(due) - SAMPLE_ROWS) // 2, start + SAMPLE_ROWS)
         cells = set(zip((due[middle] // SPANS_MS[self._level]).tolist(), codes[middle].tolist(), strict=True))
-        return len(cells) > SAMPLE_ROWS // 2
+        return len(cells) > SAMPLE_ROWS * 4 // 5
 
     def _fit(self, cells_max: int) -> None:
         """Put the cells together, with longer spans until there are so few."""

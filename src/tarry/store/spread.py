@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from tarry.base.bulk import first_seq
 from tarry.base.criteria import Criteria
+from tarry.base.delay import INT64_MAX
 from tarry.base.types import Int64s, Mask
 from tarry.store.parquet import Group, due_counts_of, groups, read_group
 from tarry.store.place import Place
@@ -35,8 +36,8 @@ Share = Callable[[str | None, str | None], float]
 @dataclass(frozen=True, slots=True)
 class Dead:
     """What is not pending though files have it. ``due_ms`` and ``seq``, in that order: messages that were cancelled,
-    which files may have or not. ``alive`` knows these and all others. Up to ``doubtful_until_ms`` there may be others;
-    ``jobs`` are bulk jobs that were cancelled as a whole.
+    which files may have or not; of what is due from ``listed_until_ms`` on they are not all. ``alive`` knows these and
+    all others. Up to ``doubtful_until_ms`` there may be others; ``jobs`` are bulk jobs that were cancelled as a whole.
     """
 
     due_ms: Int64s
@@ -44,6 +45,7 @@ class Dead:
     alive: Alive
     doubtful_until_ms: int
     jobs: list[int]
+    listed_until_ms: int = INT64_MAX
 
 
 @dataclass(slots=True)
@@ -107,6 +109,8 @@ class StoreSpread:
         self.found = np.zeros(len(self.dead.seq), np.bool_)
         self.unknown = np.zeros(len(self.dead.seq), np.bool_)
         self._place = Place.of(self.snapshot.root)
+        # By file: kept, for to decode all that it counts takes longer than to look an instant up.
+        self._herds: dict[int, Int64s] = {}
         self._columns = ["due_ms", "seq", *self.wanted.columns]
         self._dead_seq = np.sort(self.dead.seq)
         self._order = np.argsort(self.dead.seq)
@@ -149,7 +153,7 @@ class StoreSpread:
             cells, is_topic = counts.cells_of(self.wanted.topic)
             starts = cells[:, 0] * counts.span_ms
             low, high, rows = np.maximum(starts, due_min), np.minimum(starts + counts.span_ms - 1, due_max), cells[:, 1]
-            listed = counts.herds_of(self.wanted.topic)
+            listed = self._herds[i] = counts.herds_of(self.wanted.topic).copy()
             within = (listed[:, 0] >= self.tally.after.due_ms) & (listed[:, 0] < self.tally.until_ms)
             self.may_be_herds.update(dict(listed[within].tolist()))
         sure = self.tally.is_one_unit(low, high, int(files.seq_min[i])) & is_topic & (not is_doubtful)
@@ -263,19 +267,20 @@ class StoreSpread:
     def _rows_at(self, i: int, due_ms: int) -> int:
         """Messages of an instant in a file, as far as there is time to look."""
         files, tally = self.snapshot.files, self.tally
-        if self._topics_rule_out(files.topic_min[i], files.topic_max[i]) or time.monotonic() >= self.rows_s:
+        if self._topics_rule_out(files.topic_min[i], files.topic_max[i]):
             return 0
         dead = self._dead_in(i, due_ms, due_ms)
         has_doubts = due_ms <= max(tally.after.due_ms, self.dead.doubtful_until_ms) or self._has_cancelled_jobs(i)
+        has_doubts |= due_ms >= self.dead.listed_until_ms
+        listed = self._herds.get(i)
+        if listed is not None and not has_doubts and (rows := int(listed[listed[:, 0] == due_ms, 1].sum())):
+            perhaps = int((self.unknown & ~self.found)[dead].sum())
+            return max(0, rows - self.dead_at[i, due_ms] - perhaps)
+        if time.monotonic() >= self.rows_s:
+            return 0
         counts = due_counts_of(self._place, files.path[i])
-        if counts is not None:
-            cells, _ = counts.cells_of(self.wanted.topic)
-            if not (cells[:, 0] == due_ms // counts.span_ms).any():
-                return 0
-            listed = counts.herds_of(self.wanted.topic)
-            if not has_doubts and (rows := int(listed[listed[:, 0] == due_ms, 1].sum())):
-                perhaps = int((self.unknown & ~self.found)[dead].sum())
-                return max(0, rows - self.dead_at[i, due_ms] - perhaps)
+        if counts is not None and not counts.may_have(self.wanted.topic, due_ms):
+            return 0
         return self._read_rows_at(i, due_ms, may_lack=has_doubts or len(dead) > 0)
 
     def _read_rows_at(self, i: int, due_ms: int, *, may_lack: bool) -> int:

@@ -41,8 +41,8 @@ INTAKE_BYTES_MAX = 256 << 20
 INTAKE_ROWS = 1 << 20
 DEAD_ROWS_MAX = 200_000
 """Where there are more cancelled messages than this, it is not looked up when they were due."""
-FOOTERS_S = 0.5
-ROWS_S = 0.5
+FOOTERS_S = 1.0
+ROWS_S = 1.0
 """How long footers of the store's files are read, and then rows of what they leave open."""
 HERDS_LOOKED_AT = 64
 """Of so many instants that may be herds it is found out how many messages they have."""
@@ -109,14 +109,15 @@ def _count(cut: Cut, pending: Mapping[str, int], topic: str | None, tally: Tally
     # A message of the intake that is cancelled was left out above; of the others, files may have each or not.
     in_store = (dead_seq < cut.snapshot.committed_seq) | (dead_seq >= SEQ_MIN)
     jobs = cut.registry.cancelled_jobs.numbers()
-    dead = Dead(dead_due[in_store], dead_seq[in_store], cut.alive, cut.doubtful_until_ms, jobs)
+    listed_until_ms = int(dead_due[-1]) if len(dead_due) >= DEAD_ROWS_MAX else INT64_MAX
+    dead = Dead(dead_due[in_store], dead_seq[in_store], cut.alive, cut.doubtful_until_ms, jobs, listed_until_ms)
     footers_s = time.monotonic() + FOOTERS_S
     spread = StoreSpread(cut.snapshot, tally, wanted, share, dead, footers_s, footers_s + ROWS_S)
     spread.run()
     herds = _herds(spread, counted)
     _leave_out_dead(cut, spread, rest)
-    if len(dead_due) >= DEAD_ROWS_MAX:
-        _leave_out_unlisted(cut, spread, rest, int(dead_due[-1]), certain)
+    if listed_until_ms < INT64_MAX:
+        _leave_out_unlisted(cut, spread, rest, listed_until_ms, certain)
     return _Counted(tally, herds)
 
 
