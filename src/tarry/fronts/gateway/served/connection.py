@@ -49,7 +49,7 @@ TOLD_SETTINGS = (
     *("data", "lease_ms", "dedupe_ms", "retry_ms"),
     *("body_bytes_max", "properties_bytes_max", "delay_ms_max", "delay_levels"),
     *("rocketmq_keys", "rocketmq_tls", "rocketmq_tls_certificate", "rocketmq_tls_key", "rocketmq_create_topics"),
-    *("rocketmq_check_first_ms", "rocketmq_check_ms", "rocketmq_checks_max"),
+    *("rocketmq_check_first_ms", "rocketmq_check_ms", "rocketmq_checks_max", "rocketmq_cluster", "rocketmq_broker"),
 )
 """What a front needs of the broker's settings; a gateway learns no others, which may have secrets in them."""
 
