@@ -8,11 +8,14 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from tarry.api.operations import GetGroup, HasTopic, SetTopic
+from tarry.fronts.rocketmq.classic import queue_lag
 from tarry.fronts.rocketmq.classic.codes import RequestCode, ResponseCode, ToClient
 from tarry.fronts.rocketmq.classic.frames import Command, encode
 from tests.rocketmq_classic.conftest import Place
-from tests.rocketmq_classic.remoting import Remoting, messages_of
+from tests.rocketmq_classic.remoting import Remoting, messages_of, queue_count, send_fields
 
 QUEUE = re.compile(rb'\{"brokerName": "tarry", "queueId": (\d), "topic": "orders"\}')
 GROUP = {"topic": "orders", "consumerGroup": "g"}
@@ -101,6 +104,76 @@ def test_how_far_a_group_is_and_its_consumers(client: Remoting) -> None:
     there = json.loads(client.ask(RequestCode.GET_CONSUMER_CONNECTION_LIST, GROUP).body)
     assert [c["clientId"] for c in there["connectionSet"]] == ["c1"]
     assert there["subscriptionTable"]["orders"]["subString"] == "a"
+
+
+def lags(answer: Command) -> list[int]:
+    """Of each queue of the topic."""
+    entries = json.loads(QUEUE.sub(rb'"\1"', answer.body))["offsetTable"]
+    return [entries[queue]["brokerOffset"] - entries[queue]["consumerOffset"] for queue in sorted(entries)]
+
+
+def test_lag_is_of_the_messages_of_each_queue_alone(client: Remoting) -> None:
+    for number in range(100):
+        fields = send_fields("orders") | {"e": number % 4 if number < 40 else 3}
+        client.ask(RequestCode.SEND_MESSAGE_V2, fields, b"x")
+    client.pull_until(10, "orders", "g")
+    assert lags(client.ask(RequestCode.GET_CONSUME_STATS, GROUP)) == [10, 10, 10, 70]
+    for queue, offset in ((0, 100), (1, 100), (3, 60)):
+        client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, GROUP | {"queueId": queue, "commitOffset": offset})
+    stats = client.ask(RequestCode.GET_CONSUME_STATS, GROUP)
+    assert lags(stats) == [0, 0, 10, 40]
+    everything = json.loads(QUEUE.sub(rb'"\1"', client.ask(RequestCode.GET_BROKER_CONSUME_STATS).body))
+    assert everything["totalDiff"] == 50
+    [groups] = everything["consumeStatsList"]
+    assert [list(stats["offsetTable"]) for stats in groups["g"]] == [["0", "1", "2", "3"]]
+
+
+def test_what_is_far_behind_is_shared_out_among_the_queues(client: Remoting, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue_lag, "ROWS_MAX", 8)
+    for _ in range(50):
+        client.ask(RequestCode.SEND_MESSAGE_V2, send_fields("orders") | {"e": 1}, b"x")
+    client.ask(RequestCode.SEND_MESSAGE_V2, send_fields("orders") | {"e": 0}, b"x")
+    client.pull_until(1, "orders", "g")
+    found = lags(client.ask(RequestCode.GET_CONSUME_STATS, GROUP))
+    assert (sum(found), found[1]) == (51, 8 + 11), "the sum is exact"
+
+
+def test_a_topic_has_as_many_queues_as_are_asked_for(place: Place, client: Remoting) -> None:
+    made = {"topic": "wide", "readQueueNums": 8, "writeQueueNums": 8, "perm": 6}
+    assert client.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, made).code == ResponseCode.SUCCESS
+    several = [{"topicName": "six", "readQueueNums": 6, "writeQueueNums": 6}, {"topicName": "plain"}]
+    body = json.dumps({"topicConfigList": several}).encode()
+    assert client.ask(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, body=body).code == ResponseCode.SUCCESS
+    assert [queue_count(client, topic) for topic in ("wide", "six", "plain")] == [8, 6, 4]
+    for queue in range(8):
+        answer = client.ask(RequestCode.SEND_MESSAGE_V2, send_fields("wide") | {"e": queue}, str(queue).encode())
+        assert (answer.code, answer.fields["queueId"]) == (ResponseCode.SUCCESS, str(queue))
+    for queue in range(8):
+        [message] = messages_of(client.pull("wide", "g", 0, queueId=queue).body)
+        assert (message["queue"], message["body"]) == (queue, str(queue).encode())
+    # Another number divides anew what is there.
+    assert client.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, made | {"readQueueNums": 2, "writeQueueNums": 2}).code == 0
+    found = [m["body"] for queue in (0, 1) for m in messages_of(client.pull("wide", "g", 0, queueId=queue).body)]
+    assert found == [b"0", b"2", b"4", b"6", b"1", b"3", b"5", b"7"]
+    assert client.pull("wide", "g", 0, queueId=2).code == ResponseCode.INVALID_PARAMETER
+    place.restart()
+    again = place.client()
+    assert [queue_count(again, topic) for topic in ("wide", "six")] == [2, 6]
+    refused = again.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, {"topic": "wide", "readQueueNums": 1025})
+    assert (refused.code, "1025" in refused.remark) == (ResponseCode.INVALID_PARAMETER, True)
+
+
+def test_several_topics_and_groups_are_made_all_or_none(place: Place, client: Remoting) -> None:
+    fill(client, 1)
+    bad = {"topicConfigList": [{"topicName": "made"}, {"topicName": "no name"}]}
+    answer = client.ask(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, body=json.dumps(bad).encode())
+    assert answer.code == ResponseCode.INVALID_PARAMETER
+    assert not place.broker.call(HasTopic("made"))
+    groups = [{"groupName": "g", "retryMaxTimes": 2}, {"groupName": "h", "retryMaxTimes": -1}]
+    for number, code in ((2, ResponseCode.INVALID_PARAMETER), (1, ResponseCode.SUCCESS)):
+        body = json.dumps({"groupConfigList": groups[:number]}).encode()
+        assert client.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, body=body).code == code
+        assert place.broker.call(GetGroup("orders", "g")).tries == (17 if number == 2 else 3)
 
 
 def test_how_often_a_group_tries(place: Place, client: Remoting) -> None:

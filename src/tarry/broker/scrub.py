@@ -22,7 +22,7 @@ from tarry.base.errors import CorruptError
 from tarry.broker.directory import read_secret
 from tarry.broker.jobs import Jobs
 from tarry.broker.store_view import StoreFollower
-from tarry.broker.verification import JSON_VERSIONS
+from tarry.broker.verification import JSON_VERSIONS, own_front_state_checks
 from tarry.log.files import Files
 from tarry.log.frame import LogKind
 from tarry.log.segment import list_segments
@@ -106,6 +106,7 @@ class Scrub:
         """The checks of all files that are not being written."""
         data, snapshot = self._config.data, self._store.snapshot
         yield from small_checks(data, JSON_VERSIONS, partial(read_secret, self._files, data), Jobs, in_use=True)
+        yield from own_front_state_checks(data)
         for log_kind in (LogKind.INTAKE, LogKind.READY):
             directory = data / DIRECTORIES[log_kind]
             bases = list_segments(directory)

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from tarry.base.errors import CorruptError, LockedError, NotFoundError
-from tarry.broker import access_tokens, directory, push_file
+from tarry.broker import access_tokens, directory, front_state, push_file
 from tarry.broker.directory import Checkpoint, read_secret
 from tarry.broker.jobs import Jobs
 from tarry.groups import settings_file
@@ -19,7 +19,7 @@ from tarry.log.frame import LogKind
 from tarry.verify import Check
 from tarry.verify.logs import log_checks
 from tarry.verify.registry import registry_checks
-from tarry.verify.small_files import pipeline_checks, small_checks
+from tarry.verify.small_files import front_state_checks, pipeline_checks, small_checks
 from tarry.verify.store import store_checks
 
 JSON_VERSIONS = {
@@ -28,6 +28,12 @@ JSON_VERSIONS = {
     access_tokens.FILE: (access_tokens.VERSION,),
     push_file.FILE: (push_file.VERSION,),
 }
+
+
+def own_front_state_checks(data: Path) -> Iterator[Check]:
+    """The checks of the small files that fronts have in a data directory."""
+    paths = sorted((data / front_state.DIRECTORY).glob(front_state.PATTERN))
+    yield from front_state_checks(paths, (front_state.VERSION,), (front_state.BARE_VERSION,))
 
 
 @contextmanager
@@ -62,6 +68,7 @@ def plan_checks(data: Path, store_uri: str) -> Iterator[Check]:
         checkpoint = Checkpoint()  # its own check tells
     open_jobs = partial(Jobs, changes_min=checkpoint.jobs_changes)
     yield from small_checks(data, JSON_VERSIONS, partial(read_secret, OsFiles(), data), open_jobs)
+    yield from own_front_state_checks(data)
     yield from log_checks(data, LogKind.INTAKE, checkpoint.intake, checkpoint.intake_first)
     yield from log_checks(data, LogKind.READY, checkpoint.ready)
     yield from log_checks(data, LogKind.ACKS, checkpoint.acks)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from tarry.api.groups import QUEUES_MAX
 from tarry.api.local import LocalBroker
 from tarry.api.operations import GetOverview, GetPending, GetQueues, GetTopic, HasTopic, ListGroups, SetTopic
 from tarry.base.version import VERSION
@@ -12,7 +13,7 @@ from tarry.fronts.rocketmq.classic.admin_tables import DATA_VERSION, queue_table
 from tarry.fronts.rocketmq.classic.codes import RequestCode, RequestRefused, ResponseCode
 from tarry.fronts.rocketmq.classic.connection import Answer, Request
 from tarry.fronts.rocketmq.classic.dead_queues import DeadQueues
-from tarry.fronts.rocketmq.classic.fields import to_json
+from tarry.fronts.rocketmq.classic.fields import json_list, json_object, json_text, json_whole, to_json
 from tarry.fronts.rocketmq.classic.queues import TopicQueues
 from tarry.fronts.rocketmq.classic.routes import READ_WRITE, broker_data
 from tarry.fronts.rocketmq.classic.service import Handler
@@ -58,6 +59,7 @@ class TopicAdmin:
             RequestCode.GET_TOPIC_CONFIG: self.topic_config,
             RequestCode.GET_ALL_TOPIC_CONFIG: self.topic_configs,
             RequestCode.UPDATE_AND_CREATE_TOPIC: self.make_topic,
+            RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: self.make_topics,
             RequestCode.DELETE_TOPIC_IN_BROKER: self.delete_topic,
             RequestCode.DELETE_TOPIC_IN_NAMESRV: self.nothing_to_do,
             RequestCode.DELETE_KV_CONFIG: self.nothing_to_do,
@@ -146,9 +148,38 @@ class TopicAdmin:
         return {"lastUpdateTimestamp": now_ms, "maxOffset": end, "minOffset": first}
 
     async def make_topic(self, request: Request) -> Answer:
-        """UPDATE_AND_CREATE_TOPIC. It has as many queues as all, whatever number is asked for."""
-        topic = topic_name(request.fields.text("topic"), "")
-        await self._run_in_thread(lambda: self._broker.call(SetTopic.of(topic, declared=True)))
+        """UPDATE_AND_CREATE_TOPIC, with as many queues as are asked for; where no number is given, with as many as it
+        has, or as others have. Consumers have to read each: so it is the larger of two numbers.
+        """
+        fields = request.fields
+        asked = max(fields.whole("readQueueNums", 0), fields.whole("writeQueueNums", 0))
+        return await self._make({topic_name(fields.text("topic"), ""): asked})
+
+    async def make_topics(self, request: Request) -> Answer:
+        """UPDATE_AND_CREATE_TOPIC_LIST: the same of several; none where one is not allowed."""
+        configs = json_list(json_object(request.command.body).get("topicConfigList"), "topicConfigList")
+        return await self._make(
+            {
+                topic_name(json_text(config, "topicName"), ""): max(
+                    json_whole(config, "readQueueNums", 0), json_whole(config, "writeQueueNums", 0)
+                )
+                for config in configs
+            }
+        )
+
+    async def _make(self, queues: dict[str, int]) -> Answer:
+        for topic, asked in queues.items():
+            if not 0 <= asked <= QUEUES_MAX:
+                raise RequestRefused(
+                    ResponseCode.INVALID_PARAMETER, f"topic {topic!r:.300}: {asked} queues; allowed: 1 to {QUEUES_MAX}"
+                )
+
+        def make() -> None:
+            for topic, asked in queues.items():
+                self._broker.call(SetTopic.of(topic, declared=True, queues=asked or None))
+                self._queues.look_again(topic)
+
+        await self._run_in_thread(make)
         return Answer()
 
     async def delete_topic(self, request: Request) -> Answer:
@@ -163,7 +194,8 @@ class TopicAdmin:
             for info in self._broker.call(ListGroups(topic)):
                 if not info.group.startswith(_INTERNAL):
                     self._forget_group(topic, info.group)
-            self._broker.call(SetTopic.of(topic, declared=False))
+            self._broker.call(SetTopic.of(topic, declared=False, queues=0))
+            self._queues.look_again(topic)
 
         await self._run_in_thread(delete)
         return Answer()

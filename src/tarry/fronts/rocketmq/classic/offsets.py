@@ -66,15 +66,23 @@ class Offsets:
         await self._run_in_thread(lambda: self._positions.meet(topic, group))
 
     async def update(self, request: Request) -> Answer:
-        """UPDATE_CONSUMER_OFFSET: all below is done with, durably.
+        """UPDATE_CONSUMER_OFFSET: all below is done with, durably where somebody waits for the answer; else the queues
+        that are ahead of others are written down with the next ones.
 
         Raises:
             Refusal: INVALID_PARAMETER: the queue does not reach that far.
         """
         topic, group, queue = self._names(request)
         offset = request.fields.whole("commitOffset")
+
+        def commit() -> None:
+            self._positions.commit(topic, group, queue, max(0, offset))
+            if not request.command.is_oneway:
+                # Those that come meanwhile wait for this one, and are then written together.
+                self._positions.save()
+
         if not self._is_outdated(topic, group, queue, offset):
-            await self._run_in_thread(lambda: self._positions.commit(topic, group, queue, max(0, offset)))
+            await self._run_in_thread(commit)
         return Answer()
 
     def commit_later(self, topic: str, group: str, queue: int, offset: int) -> None:
