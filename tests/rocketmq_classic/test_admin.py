@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
-from tarry.api.operations import GetGroup, HasTopic, SetTopic
+from tarry.api.operations import GetGroup, HasTopic, ListGroups, SetTopic
 from tarry.fronts.rocketmq.classic import queue_lag
 from tarry.fronts.rocketmq.classic.codes import RequestCode, ResponseCode, ToClient
 from tarry.fronts.rocketmq.classic.frames import Command, encode
 from tests.rocketmq_classic.conftest import Place
 from tests.rocketmq_classic.remoting import Remoting, messages_of, queue_count, send_fields
+from tests.waiting import wait_until
 
 QUEUE = re.compile(rb'\{"brokerName": "tarry", "queueId": (\d), "topic": "orders"\}')
 GROUP = {"topic": "orders", "consumerGroup": "g"}
@@ -107,7 +108,7 @@ def test_how_far_a_group_is_and_its_consumers(client: Remoting) -> None:
 
 
 def lags(answer: Command) -> list[int]:
-    """Of each queue of the topic."""
+    """The lag of each queue of the topic."""
     entries = json.loads(QUEUE.sub(rb'"\1"', answer.body))["offsetTable"]
     return [entries[queue]["brokerOffset"] - entries[queue]["consumerOffset"] for queue in sorted(entries)]
 
@@ -322,3 +323,44 @@ def test_the_settings_of_the_broker_have_the_names_of_the_original(serve: Callab
     assert (settings["messageDelayLevel"], settings["defaultTopicQueueNums"]) == ("1s 2s", "2")
     assert (settings["brokerName"], settings["autoCreateTopicEnable"]) == ("tarry", "false")
     assert settings["listenPort"].isdecimal()
+
+
+def test_the_status_has_what_exporters_read(client: Remoting) -> None:
+    table = json.loads(client.ask(RequestCode.GET_BROKER_RUNTIME_INFO).body)["table"]
+    assert all(isinstance(value, str) for value in table.values())
+    for name in ("bootTimestamp", "queryThreadPoolQueueSize", "sendThreadPoolQueueCapacity", "commitLogMaxOffset"):
+        assert table[name].isdecimal(), name
+    assert all(len(table[f"scheduleMessageOffset_{level}"].split(",")) == 2 for level in range(1, 19))
+    assert all(part.split(":")[1].isdecimal() for part in table["putMessageDistributeTime"].split(" "))
+    # Read by places, as BrokerRuntimeStats.loadCommitLogDirCapacity does.
+    words = table["commitLogDirCapacity"].split(" ")
+    assert (float(words[2]) >= float(words[6]) or words[3] != words[7]) and words[7].endswith("B.")
+    assert table["remainHowManyDataToFlush"].split(" ")[0] == "0"
+
+
+def test_the_originals_topics_of_delayed_messages_can_be_looked_at_only(client: Remoting) -> None:
+    client.send("orders", DELAY="18")
+    for topic, count, pending in (("SCHEDULE_TOPIC_XXXX", 18, 0), ("rmq_sys_wheel_timer", 1, 1)):
+        assert queue_count(client, topic) == count
+        stats = client.ask(RequestCode.GET_TOPIC_STATS_INFO, {"topic": topic})
+        assert stats.code == ResponseCode.SUCCESS
+        assert stats.body.count(b'"maxOffset": %d' % pending) == count
+        config = json.loads(client.ask(RequestCode.GET_TOPIC_CONFIG, {"topic": topic}).body)
+        assert config["readQueueNums"] == count
+        assert client.pull(topic, "g", 0, 0).code == ResponseCode.PULL_NOT_FOUND
+        assert client.ask(RequestCode.GET_MAX_OFFSET, {"topic": topic, "queueId": 0}).fields["offset"] == "0"
+        refused = client.send(topic)
+        assert (refused.code, "looked at only" in refused.remark) == (ResponseCode.INVALID_PARAMETER, True)
+
+
+def test_a_tool_that_has_looked_leaves_no_group_behind(place: Place, client: Remoting) -> None:
+    fill(client, 2)
+    first, second = place.client(), place.client()
+    for tool in (first, second):
+        assert len(messages_of(tool.pull("orders", "TOOLS_CONSUMER", 0).body)) == 2
+    listed = client.ask(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, {"topic": "orders"})
+    assert json.loads(listed.body) == {"groupList": ["g"]}
+    first.close()
+    assert len(messages_of(second.pull("orders", "TOOLS_CONSUMER", 0).body)) == 2
+    second.close()
+    wait_until(lambda: [info.group for info in place.broker.call(ListGroups("orders"))] == ["g"])

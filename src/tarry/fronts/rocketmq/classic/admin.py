@@ -8,7 +8,7 @@ from typing import Any
 from tarry.api.groups import QUEUES_MAX
 from tarry.api.local import LocalBroker
 from tarry.api.operations import GetOverview, GetPending, GetQueues, GetTopic, HasTopic, ListGroups, SetTopic
-from tarry.base.version import VERSION
+from tarry.base.delay import parse_levels
 from tarry.fronts.rocketmq.classic.admin_tables import DATA_VERSION, queue_table
 from tarry.fronts.rocketmq.classic.codes import RequestCode, RequestRefused, ResponseCode
 from tarry.fronts.rocketmq.classic.connection import Answer, Request
@@ -16,9 +16,11 @@ from tarry.fronts.rocketmq.classic.dead_queues import DeadQueues
 from tarry.fronts.rocketmq.classic.fields import json_list, json_object, json_text, json_whole, to_json
 from tarry.fronts.rocketmq.classic.queues import TopicQueues
 from tarry.fronts.rocketmq.classic.routes import READ_WRITE, broker_data
+from tarry.fronts.rocketmq.classic.runtime_table import runtime_table
 from tarry.fronts.rocketmq.classic.service import Handler
 from tarry.fronts.rocketmq.common.broker_names import BrokerNames
 from tarry.fronts.rocketmq.common.dead_letters import is_alias
+from tarry.fronts.rocketmq.common.delay_topics import LEVELS_TOPIC, WHEEL_TOPIC, delay_queues
 from tarry.fronts.rocketmq.common.names import topic_name
 from tarry.fronts.rocketmq.common.threads import RunInThread
 
@@ -40,6 +42,7 @@ class TopicAdmin:
         """``forget_group``: deletes a group of a topic; called in a thread."""
         self._names = names
         self._broker = broker
+        self._started_ms = broker.clock.now_ms()
         self._queues = queues
         self._dead_queues = dead_queues
         self._forget_group = forget_group
@@ -95,21 +98,8 @@ class TopicAdmin:
             return self._broker.call(GetOverview(most=0))
 
         overview = await self._run_in_thread(look_up)
-        still = "0.0 0.0 0.0"
-        table = {
-            "brokerActive": "true", "brokerVersionDesc": f"tarry {VERSION}", "brokerVersion": "479", "putTps": still,
-            "getTransferredTps": still, "getFoundTps": still, "getMissTps": still, "getTotalTps": still,
-            "sendThreadPoolQueueSize": "0", "pullThreadPoolQueueSize": "0", "ackThreadPoolQueueSize": "0",
-            "sendThreadPoolQueueHeadWaitTimeMills": "0", "pullThreadPoolQueueHeadWaitTimeMills": "0",
-            "ackThreadPoolQueueHeadWaitTimeMills": "0", "pageCacheLockTimeMills": "0",
-            "earliestMessageTimeStamp": str(overview["now_ms"]), "commitLogDiskRatio": "0.0", "timerReadBehind": "0",
-            "timerOffsetBehind": "0", "timerCongestNum": "0", "timerEnqueueTps": "0.0", "timerDequeueTps": "0.0",
-            "msgPutTotalTodayMorning": "0", "msgPutTotalTodayNow": "0", "msgPutTotalYesterdayMorning": "0",
-            "msgGetTotalTodayMorning": "0", "msgGetTotalTodayNow": "0", "msgGetTotalYesterdayMorning": "0",
-            "accepted": str(overview["accepted"]), "fired": str(overview["fired"]),
-            "diskFreeBytes": str(overview["disk"]["free_bytes"]),
-        }  # fmt: skip
-        return Answer(body=to_json({"table": table}))
+        levels = len(parse_levels(self._broker.config.delay_levels))
+        return Answer(body=to_json({"table": runtime_table(overview, self._started_ms, levels)}))
 
     async def topics(self, _: Request) -> Answer:
         """GET_ALL_TOPIC_LIST_FROM_NAMESERVER, GET_TOPICS_BY_CLUSTER."""
@@ -128,10 +118,15 @@ class TopicAdmin:
 
     def system_topics(self, _: Request) -> Answer:
         """GET_SYSTEM_TOPIC_LIST_FROM_NS: topics that are no user's."""
-        return Answer(body=to_json({"topicList": self._names.own_topics}))
+        return Answer(body=to_json({"topicList": [*self._names.own_topics, LEVELS_TOPIC, WHEEL_TOPIC]}))
 
     async def topic_stats(self, request: Request) -> Answer:
         """GET_TOPIC_STATS_INFO: where its queue begins and ends."""
+        name = request.fields.text("topic")
+        if (count := delay_queues(name, self._broker.config)) is not None:
+            pending = await self._pending(name)
+            stands = [self._offsets(0, pending)] * count
+            return Answer(body=queue_table(self._names.broker, {name: stands}, {"topicPutTps": 0.0}))
         topic = topic_name(request.fields.text("topic"), "")
         names = [topic] * self._queues.count(topic)
         if is_alias(topic):
@@ -142,6 +137,18 @@ class TopicAdmin:
                 self._names.broker, {topic: [self._offsets(*ends[name]) for name in names]}, {"topicPutTps": 0.0}
             )
         )
+
+    async def _pending(self, topic: str) -> int:
+        """Count what RocketMQ would hold in its topic of delayed messages. Its topic of levels is left at 0: the level
+        that a pending message was sent with is not counted.
+        """
+        if topic != WHEEL_TOPIC:
+            return 0
+
+        def look_up() -> int:
+            return sum(found.pending for found in self._broker.call(GetPending(next_due=False)))
+
+        return await self._run_in_thread(look_up)
 
     def _offsets(self, first: int, end: int) -> dict[str, int]:
         now_ms = self._broker.clock.now_ms() if end else 0
@@ -214,7 +221,9 @@ class TopicAdmin:
 
     def topic_config(self, request: Request) -> Answer:
         """GET_TOPIC_CONFIG."""
-        return Answer(body=to_json(self._config(topic_name(request.fields.text("topic"), ""))))
+        name = request.fields.text("topic")
+        count = delay_queues(name, self._broker.config)
+        return Answer(body=to_json(self._config(name if count is not None else topic_name(name, ""), count)))
 
     async def topic_configs(self, _: Request) -> Answer:
         """GET_ALL_TOPIC_CONFIG: of all topics in one answer."""
@@ -222,8 +231,8 @@ class TopicAdmin:
         table = {"topicConfigTable": {topic: self._config(topic) for topic in topics}, "dataVersion": DATA_VERSION}
         return Answer(body=to_json(table))
 
-    def _config(self, topic: str) -> dict[str, Any]:
-        count = self._queues.count(topic)
+    def _config(self, topic: str, count: int | None = None) -> dict[str, Any]:
+        count = self._queues.count(topic) if count is None else count
         return {
             "topicName": topic, "readQueueNums": count, "writeQueueNums": count, "perm": READ_WRITE,
             "topicSysFlag": 0, "topicFilterType": "SINGLE_TAG", "order": False, "attributes": {},

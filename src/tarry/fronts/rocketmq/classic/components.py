@@ -98,6 +98,7 @@ class Components:
         )
         topic_admin = TopicAdmin(names, broker, queues, dead_queues, group_admin.forget, run_in_thread)
         reading = dead_queues.reading
+        routes = Routes(config, names, topics, queues, dead_queues, run_in_thread)
         self._service = Service(
             Authenticator(read_keys(config.rocketmq_keys)),
             {
@@ -132,7 +133,7 @@ class Components:
                 RequestCode.GET_EARLIEST_MSG_STORETIME: reading(offsets.earliest_time),
                 RequestCode.QUERY_MESSAGE: lookup.query,
                 RequestCode.VIEW_MESSAGE_BY_ID: lookup.view,
-                RequestCode.GET_ROUTEINFO_BY_TOPIC: Routes(names, topics, queues, dead_queues, run_in_thread).route,
+                RequestCode.GET_ROUTEINFO_BY_TOPIC: routes.route,
                 **topic_admin.handlers(),
                 **group_admin.handlers(),
                 **stats.handlers(),

@@ -1,4 +1,4 @@
-"""How far groups are: GET_CONSUME_STATS of one, GET_BROKER_CONSUME_STATS of all.
+"""Progress of groups: GET_CONSUME_STATS of one, GET_BROKER_CONSUME_STATS of all.
 
 A queue's ``consumerOffset`` is the one that its consumers commit, and ``brokerOffset`` lies as far ahead of it as there
 are messages of that queue that the group has not read: so the difference is what RocketMQ's would be, and a tool that

@@ -1,4 +1,4 @@
-"""How many messages of each of a topic's queues a group has not read, as RocketMQ counts them: a queue's own alone.
+"""The messages of each of a topic's queues that a group has not read, as RocketMQ counts them: a queue's own alone.
 
 A topic's queues share the topic's offsets here, so the way from a group's offset to the end has the messages of all
 queues. Which are a queue's own is looked at, for the first :data:`ROWS_MAX` behind the group that is furthest back; of
@@ -33,7 +33,7 @@ class QueueLag:
         """By topic, number of queues, and place: the queue of each offset of a block that is complete; -1: not kept."""
 
     def unread(self, topic: str, offsets: Sequence[int], ends: tuple[int, int]) -> list[int]:
-        """Of each queue, what lies at its offset of these or behind."""
+        """Count, for each queue, the messages that lie at its offset of these or behind."""
         first, end = ends
         begins = [min(max(offset, first), end) for offset in offsets]
         count = len(begins)
@@ -68,5 +68,5 @@ class QueueLag:
 
 
 def _share(begin: int, end: int, queue: int, count: int) -> int:
-    """A queue's share of the offsets from ``begin`` to before ``end``: all shares together are all of them."""
+    """Count a queue's share of the offsets from ``begin`` to before ``end``: all shares together are all of them."""
     return len(range(begin + (queue - begin) % count, end, count))

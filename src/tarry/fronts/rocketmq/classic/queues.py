@@ -47,7 +47,7 @@ class TopicQueues:
         """By topic, the number that it was made with, and when that was looked up."""
 
     def count(self, topic: str) -> int:
-        """How many a topic has. A change by others is noticed within :data:`KNOWN_S`."""
+        """Count a topic's queues. A change by others is noticed within :data:`KNOWN_S`."""
         if is_alias(topic):
             return len(self._dead_topics(topic))
         return 1 if topic.startswith((RETRY_PREFIX, DEAD_PREFIX)) else self._of_topic(topic)

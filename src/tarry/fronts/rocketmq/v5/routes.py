@@ -82,7 +82,7 @@ class Routes:
         return service.QueryAssignmentResponse(status=OK, assignments=assignments)
 
     async def _made_with(self, topic: str) -> int:
-        """How many queues the topic was made with; 0: it says nothing of it."""
+        """Look up the number of queues that the topic was made with; 0: it says nothing of it."""
         return (await self._run_in_thread(lambda: self._broker.call(GetTopic(topic)))).queues
 
     async def _queue_names(self, topic: str, request: Any) -> list[str]:
