@@ -10,7 +10,7 @@ PYTEST := $(BIN)/pytest -n 2 --dist loadgroup --no-loadscope-reorder
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 
-.PHONY: help setup demo test test-core test-rest test-all lint types unit spark-cluster bench soak simulate fuzz month kafka kafka-jars h2spec compat browser clean
+.PHONY: help setup demo test test-core test-rest test-all lint types unit spark-cluster spark-matrix bench soak simulate fuzz kills month kafka kafka-jars h2spec compat browser clean
 
 help:
 	@echo 'make demo               a year of flight departures through a broker that is killed on the way'
@@ -20,15 +20,17 @@ help:
 	@echo 'make test-all           both'
 	@echo 'make unit [ARGS=...]    pytest alone, with arguments: make unit ARGS="tests/unit -k delay"'
 	@echo 'make spark-cluster      pipeline, relay and format("tarry") on clusters: executors, workers and drivers killed; YARN, Spark Connect (minutes)'
+	@echo 'make spark-matrix       the tests of Spark with each PySpark that pyproject.toml allows: ARGS="--only 4.3" (minutes each)'
 	@echo 'make bench [ONLY=name]  measure; writes benchmarks/results/latest.json'
 	@echo 'make soak [ARGS=...]    load with kills, and whether memory, descriptors and files stay: ARGS="--hours 3"; in parts: --directory'
 	@echo 'make simulate [ARGS=...] thousands of simulated crashes: ARGS="--crashes 10000"; a seed that failed: ARGS="--seed N"'
+	@echo 'make kills [ARGS=...]   brokers killed amid hand-outs: "done" is never said of what was handed out: ARGS="--open 200 --serve 50"'
 	@echo 'make fuzz [ARGS=...]    nearly valid calls on every front: ARGS="--seconds 600", ARGS="--seed N"'
 	@echo 'make month              a simulated month of commits to the store, one a minute; about an hour'
 	@echo 'make kafka              the relay with a real Kafka: kill -9 of either, a herd (needs Java and Maven; minutes)'
 	@echo 'make kafka-jars         fetch what a Kafka for the tests needs into ~/.cache/tarry'
 	@echo 'make h2spec             HTTP/2 conformance of the gRPC server, strict, in the clear and over TLS (needs Go)'
-	@echo 'make compat [ARGS=...]  official clients: RocketMQ in Python, Java, Node, Go and Rust; lmstfy: ARGS="--language go", "--language lmstfy-php" (what is installed of them)'
+	@echo 'make compat [ARGS=...]  official clients: RocketMQ in Python, Java, Node, Go and Rust; lmstfy: ARGS="--language go", "--language lmstfy-php", "--language e2e" (what is installed of them)'
 	@echo 'make browser            the console in headless Chromium (Debian: apt-get install chromium)'
 	@echo 'make clean              remove what was made, the virtual environment too'
 	@echo
@@ -72,6 +74,9 @@ spark-cluster: $(STAMP)
 	SPARK_CLUSTER_TEST=1 $(BIN)/pytest $(wildcard tests/spark/test_cluster_*.py) tests/spark/test_datasource_cluster.py \
 		tests/spark/test_datasource_connect.py tests/spark/test_datasource_kill.py $(ARGS)
 
+spark-matrix: $(STAMP)
+	$(BIN)/python -m tests.spark.matrix $(ARGS)
+
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks $(if $(ONLY),--only $(ONLY))
 
@@ -83,6 +88,9 @@ simulate: $(STAMP)
 
 fuzz: $(STAMP)
 	$(BIN)/python -m tests.fuzz.fuzz $(ARGS)
+
+kills: $(STAMP)
+	$(BIN)/python -m tests.crash.kills $(ARGS)
 
 month: $(STAMP)
 	TARRY_MONTH_STEP_MS=60000 $(BIN)/pytest -s --timeout 0 tests/unit/test_store_month.py $(ARGS)

@@ -28,7 +28,7 @@ MODULES = (
         "grpc_server",
         "http_lmstfy",
     ),
-    *("intake", "memory", "pipeline", "push", "relay", "rocketmq", "rocketmq_classic"),
+    *("intake", "memory", "pipeline", "push", "relay", "rocketmq", "rocketmq_classic", "rocketmq_disk"),
 )
 """To import them is what registers their benchmarks."""
 for module in MODULES:

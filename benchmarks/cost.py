@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import threading
 from collections import Counter
@@ -25,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.cost_clients import TOPIC
-from benchmarks.harness import Result, Server, benchmark, child, server
+from benchmarks.harness import Result, Server, benchmark, child, free_endpoint, server
 from benchmarks.loop import loop_s
 from benchmarks.peers.rocketmq import client as java
 from tarry import Client
@@ -176,18 +175,12 @@ def workloads() -> Iterator[tuple[str, dict[str, Any], Work]]:
     yield "native, sends, 64 in flight", {}, _native_sends
     for rate in RATES:
         yield f"native, {rate:,}/s", {}, _native_paced(rate)
-    endpoint = _free_endpoint()
+    endpoint = free_endpoint()
     settings = {"rocketmq": endpoint}
     yield "Java v5, sends, 64 in flight", settings, _java_sends(endpoint)
     yield "Java v5, herd", settings, _java_herd(endpoint)
     for rate in RATES:
         yield f"Java v5, {rate:,}/s", settings, _java_paced(endpoint, rate)
-
-
-def _free_endpoint() -> str:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{probe.getsockname()[1]}"
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -138,6 +139,13 @@ def messages(rows: int, due_ms: np.ndarray | int, topic: str = "bench", seed: in
     due = np.full(rows, due_ms, np.int64) if isinstance(due_ms, int) else due_ms.astype(np.int64)
     topics = pa.DictionaryArray.from_arrays(np.zeros(rows, np.int32), [topic]).cast(pa.string())
     return pa.RecordBatch.from_arrays([topics, pa.array(due), body], names=["topic", "due_ms", "body"])
+
+
+def free_endpoint() -> str:
+    """An address of the loopback interface that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{probe.getsockname()[1]}"
 
 
 def now_ms() -> int:

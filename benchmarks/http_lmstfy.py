@@ -34,11 +34,10 @@ PATIENCE_S = 60
 
 def _run(mode: str, count: int, **options: float) -> Work:
     def work(server: Server, scale: float) -> Found:
-        cpu_s = server.cpu_s()
         rows = int(count * scale)
-        found = run(mode, server.place, f"bench-{mode}", count=rows, **options)
-        calls = found.get("calls", rows)
-        return {**found, "cpu_us": (server.cpu_s() - cpu_s) / calls * 1e6}
+        found = run(mode, server.place, f"bench-{mode}", meter=server.cpu_s, count=rows, **options)
+        cpu_s = found.pop("spent")
+        return {**found, "cpu_us": cpu_s / found.get("calls", rows) * 1e6}
 
     return work
 

@@ -11,7 +11,6 @@ import asyncio
 import statistics
 import subprocess
 import sys
-import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -92,12 +91,13 @@ def measure(kind: str, count: int) -> tuple[float, float]:
     process = subprocess.Popen([sys.executable, "-m", "benchmarks.http_server", "--serve", kind, "--port", str(port)])
     try:
         wait_for_port(port)
-        time.sleep(0.5)
-        before = psutil.Process(process.pid).cpu_times()
-        found = run("publish", Place("127.0.0.1", port, NAMESPACE, "t" * 32), "q", count=count)
-        after = psutil.Process(process.pid).cpu_times()
-        spent_s = after.user + after.system - before.user - before.system
-        return found["per_s"], spent_s / found["calls"] * 1e6
+
+        def cpu_s() -> float:
+            times = psutil.Process(process.pid).cpu_times()
+            return times.user + times.system
+
+        found = run("publish", Place("127.0.0.1", port, NAMESPACE, "t" * 32), "q", meter=cpu_s, count=count)
+        return found["per_s"], found["spent"] / found["calls"] * 1e6
     finally:
         process.kill()
         process.wait()

@@ -3,17 +3,18 @@
 RocketMQ is 5.5.0 from its Maven jars, name server and broker: with SYNC_FLUSH, which says as much of a send as ours,
 and its sends with ASYNC_FLUSH, too. Delays are by ``setDeliverTimeMs``. Ratios are of one run. It needs Java and Maven:
 ``python -m benchmarks --only rocketmq_classic``; ``rocketmq_classic_ours`` is our half alone, with the CPU time of the
-broker for each message, which is steadier than rates where other things run.
+broker for each message, from the first that is sent to the last answer or receipt, which is steadier than rates where
+other things run.
 """
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from benchmarks.harness import Result, Server, benchmark, server
+from benchmarks.harness import Result, Server, benchmark, free_endpoint, server
+from benchmarks.marks import Meter
 from benchmarks.peers.rocketmq.client import herd, paced, send
 from benchmarks.peers.rocketmq.server import rocketmq_server
 
@@ -25,20 +26,21 @@ WARM_S = 15.0
 COUNTS = ("early", "lost", "duplicates")
 
 OURS, THEIRS, ASYNC = "classic front", "RocketMQ 5.5.0, classic client", "RocketMQ 5.5.0, ASYNC_FLUSH, classic client"
-WORK: dict[str, Callable[[str], dict[str, Any]]] = {
-    "send": lambda endpoint: send(endpoint, "bench-send", count=SENDS, warm_s=WARM_S, classic=1),
-    "paced": lambda endpoint: paced(
-        endpoint, "bench-paced", "bench-paced-group", rate=RATE, seconds=PACED_S, warm_s=WARM_S, classic=1
+Work = Callable[[str, Meter | None], dict[str, Any]]
+"""Of an endpoint, and what the server has spent."""
+QUIET: dict[str, float] = {"warm_s": WARM_S, "classic": 1}
+WORK: dict[str, Work] = {
+    "send": lambda endpoint, meter: send(endpoint, "bench-send", count=SENDS, meter=meter, **QUIET),
+    "paced": lambda endpoint, meter: paced(
+        endpoint, "bench-paced", "bench-paced-group", rate=RATE, seconds=PACED_S, meter=meter, **QUIET
     ),
-    "herd": lambda endpoint: herd(endpoint, "bench-herd", "bench-herd-group", count=HERD, warm_s=WARM_S, classic=1),
+    "herd": lambda endpoint, meter: herd(endpoint, "bench-herd", "bench-herd-group", count=HERD, meter=meter, **QUIET),
 }
 
 
 @contextmanager
 def _ours() -> Iterator[tuple[str, Server]]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        endpoint = f"127.0.0.1:{probe.getsockname()[1]}"
+    endpoint = free_endpoint()
     with server(remoting=endpoint) as started:
         yield endpoint, started
 
@@ -49,7 +51,7 @@ def _of_theirs(*names: str, sync_flush: bool) -> dict[str, dict[str, Any]]:
         for name in names:
             rocketmq.create_topic(f"bench-{name}")
             rocketmq.create_group(f"bench-{name}-group")
-            found[name] = WORK[name](rocketmq.name_server)
+            found[name] = WORK[name](rocketmq.name_server, None)
             print(f"  {THEIRS if sync_flush else ASYNC}, {name}: {found[name]}", flush=True)
     return found
 
@@ -58,10 +60,8 @@ def _of_ours() -> dict[str, dict[str, Any]]:
     found = {}
     with _ours() as (endpoint, started):
         for name, measure in WORK.items():
-            before_s = started.cpu_s()
-            found[name] = measure(endpoint)
-            # What warms up costs, too: the less of it, the nearer is this to the cost of a message.
-            found[name]["cpu_us"] = (started.cpu_s() - before_s) * 1e6 / found[name]["count"]
+            found[name] = measure(endpoint, started.cpu_s)
+            found[name]["cpu_us"] = found[name]["spent"] * 1e6 / found[name]["count"]
             print(f"  {OURS}, {name}: {found[name]}", flush=True)
     return found
 

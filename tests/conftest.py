@@ -90,6 +90,7 @@ def _check_all_are_touched(selected: list[pytest.Item], items: list[pytest.Item]
         "http/test_rest_schema.py",
         "push/test_faults.py",
         "spark/test_datasource_kill.py",
+        "spark/test_delta_connector.py",
         "unit/test_store_month.py",
         "browser/test_console.py",
     }

@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from tarry.log.files import AppendFile, Buffer, Closeable, OsAppendFile, OsFiles
+from tarry.log.files import AppendFile, Buffer, Closeable, OsAppendFile, OsFiles, OsOverwriteFile, OverwriteFile
 
 MEMORY = Path("/dev/shm")
 
@@ -46,8 +46,10 @@ class FaultyFiles(OsFiles):
         self.full_directory = ""
         self.broken_sync = False
         self.durable: dict[Path, int] = {}
+        self.overwritten: dict[Path, tuple[int, bytes]] = {}
+        """What was written over and is not synced: where, and the former bytes."""
         self.done: list[str] = []
-        self._open: list[FaultyAppendFile] = []
+        self._open: list[FaultyAppendFile | FaultyOverwriteFile] = []
         self._databases: list[Closeable] = []
         self._directories: set[Path] = set()
 
@@ -61,6 +63,11 @@ class FaultyFiles(OsFiles):
     def open_append(self, path: Path) -> AppendFile:
         file = FaultyAppendFile(self, path, super().open_append(path))
         self.durable.setdefault(path, file.size)
+        self._open.append(file)
+        return file
+
+    def open_overwrite(self, path: Path) -> OverwriteFile:
+        file = FaultyOverwriteFile(self, path)
         self._open.append(file)
         return file
 
@@ -94,6 +101,12 @@ class FaultyFiles(OsFiles):
         for directory in self._directories:
             if rng.choice([True, False]):
                 shutil.rmtree(directory, ignore_errors=True)
+        for path, (at, former) in self.overwritten.items():
+            if rng.choice([True, False]):
+                with path.open("r+b") as file:
+                    file.seek(at)
+                    file.write(former)
+        self.overwritten.clear()
         for path, size in self.durable.items():
             if path.exists() and path.stat().st_size > size:
                 written = path.stat().st_size
@@ -134,6 +147,33 @@ class FaultyAppendFile:
     def truncate(self, size: int) -> None:
         self._inner.truncate(size)
         self._files.durable[self._path] = min(self._files.durable.get(self._path, 0), size)
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+class FaultyOverwriteFile:
+    """See :class:`FaultyFiles`. What is written lies within one sector, which a disk writes as a whole: a power failure
+    before the sync leaves the former bytes or the new ones.
+    """
+
+    def __init__(self, files: FaultyFiles, path: Path) -> None:
+        self._files, self._path, self._inner = files, path, OsOverwriteFile(path)
+
+    def write(self, at: int, content: Buffer) -> None:
+        self._files.step(f"before write over {self._path.name}")
+        if self._files.broken_sync:
+            raise OSError(errno.EIO, "input/output error (injected)")
+        with self._path.open("r+b") as file:
+            file.seek(at)
+            former = file.read(len(content))
+            self._files.overwritten[self._path] = (at, former)
+            file.seek(at)
+            file.write(bytes(content))
+        self._files.step(f"before sync {self._path.name}")
+        self._inner.write(at, content)
+        del self._files.overwritten[self._path]
+        self._files.step(f"after write over {self._path.name}")
 
     def close(self) -> None:
         self._inner.close()

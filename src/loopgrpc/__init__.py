@@ -16,11 +16,13 @@ From the outside in; a module imports only from those below it::
     responses       header blocks and frames of responses; request: header fields to a request, or why not
     framing         gRPC's messages inside DATA; frames: their layout
     hpack_decoder   header compression, with header_table and huffman
-    limits          what a peer may cost; flood: token buckets against floods; status: how calls end
+    limits          what a peer may cost; byte_budget: what is held for all peers; flood: token buckets against floods
+    status          how calls end
 
 Sources: RFC 9113 (HTTP/2), RFC 7541 (HPACK), and gRPC's PROTOCOL-HTTP2.md. ``README.md`` shows how to use it.
 """
 
+from loopgrpc.byte_budget import ByteBudget
 from loopgrpc.call import Call
 from loopgrpc.framing import Framed, framed
 from loopgrpc.handlers import Bidi, ClientStream, Handler, ServerStream, Unary
@@ -34,6 +36,7 @@ from loopgrpc.usage import ConnectionUsage
 __all__ = [
     "Allowance",
     "Bidi",
+    "ByteBudget",
     "Call",
     "ClientStream",
     "ConnectionUsage",

@@ -1,5 +1,11 @@
 """Makes ``format("tarry")`` known to PySpark, which looks for ``DefaultSource`` in modules named ``pyspark_*``."""
 
-from tarry.spark.datasource.source import TarryDataSource as DefaultSource
+import pyspark
+
+from tarry.spark.runtime.versions import check_pyspark
+
+check_pyspark(pyspark.__version__)  # else it would say that a module of its own is missing
+
+from tarry.spark.datasource.source import TarryDataSource as DefaultSource  # noqa: E402
 
 __all__ = ["DefaultSource"]

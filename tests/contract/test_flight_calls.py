@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import threading
 from typing import Any
@@ -148,6 +149,24 @@ def test_queries(calls: Calls, client: Client) -> None:
     assert {a.type for a in calls.flight.list_actions()} >= {"ack", "nack", "extend", "ping", "status", "pending"}
 
 
+@pytest.mark.parametrize(
+    ("status", "why"),
+    [
+        (b'{"note": "' + b"x" * 70_000 + b'"}', "bytes of JSON"),
+        (json.dumps({f"n{n}": n for n in range(70)}).encode(), "70 names|71 names|72 names"),
+        (b'{"a": NaN}', "cannot be shown"),
+        (b'{"ui": "javascript:alert(1)"}', "ui is 'javascript:"),
+        (b'{"ui": ["http://x"]}', "ui is"),
+    ],
+)
+def test_what_the_pipeline_says_is_bounded(calls: Calls, status: bytes, why: str) -> None:
+    assert calls.action("pipeline-status", {"state": "running", "ui": "http://127.0.0.1:4040"}) == {}
+    error = refused(calls.action, "pipeline-status", status)
+    assert error.code == "invalid_argument"
+    assert re.search(why, str(error))
+    assert calls.action("status")["pipeline"] == {"state": "running", "ui": "http://127.0.0.1:4040"}
+
+
 def test_a_port_in_use_is_a_clear_error(served: Any) -> None:
     with pytest.raises(UnavailableError, match=f"cannot listen on {served.address}: Address already in use"):
         FlightFront.start(served.broker, served.address)
@@ -155,7 +174,7 @@ def test_a_port_in_use_is_a_clear_error(served: Any) -> None:
 
 def test_addresses_that_cannot_be_listened_on(served: Any) -> None:
     with pytest.raises(UnavailableError, match="cannot listen on"):
-        FlightFront.start(served.broker, "203.0.113.1:7611")
+        FlightFront.start(served.broker, "203.0.113.1:7611", insecure_open="flight")
     with pytest.raises(InvalidArgumentError, match="HOST:PORT"):
         FlightFront.start(served.broker, "7611")
 

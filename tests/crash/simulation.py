@@ -6,6 +6,7 @@ fault is one of :data:`FAULTS`. Behind each the broker is opened again, crashing
 then has is compared with what its callers were told (``tools.World``):
 
 - nothing that was acknowledged is lost, and nothing comes early, after its acknowledgement or after its cancellation;
+- nothing that a consumer was handed is cancelled, moved or replaced with the answer "done";
 - the list of what is pending, and the counts, have exactly that;
 - damage is reported as such (``CorruptError``, exit code 4), or it harms nothing.
 """
@@ -99,6 +100,9 @@ class Life:
         while crash_at(self.world.open, self.disk, self.rng.choice([None, None, self.rng.randint(1, 20)])):
             self.note("crash in recovery")
             self.world.crashed(losses)
+        for _ in range(self.rng.randint(0, 6)):
+            # At once: what was handed out and is not in the ready log is loaded in the first step.
+            self.note(f"a due message is changed after a crash: {self.world.change_due(self.rng)}")
 
     def failing_read(self) -> None:
         """A read of the disk fails, in recovery or later: an error, and the next start goes on as if nothing was."""
@@ -206,6 +210,15 @@ class Life:
             self.world.ack(topic, batch.slice(0, settled))
         if settled < batch.num_rows and self.rng.random() < 0.5:
             self.world.nack(topic, batch.slice(settled), self.rng.choice([0, 1_000, 20_000]))
+
+    def receive_unwritten(self) -> None:
+        """What has just fallen due, handed out before the ready log has it on disk."""
+        self.world.clock.advance_ms(self.rng.choice([50, 500, 3_000]))
+        parts = self.world.b.components
+        parts.loader.step()
+        while parts.dispatcher.step():
+            pass
+        self.receive()
 
     def advance(self) -> None:
         self.world.b.advance(self.rng.choice(ADVANCES_S))
@@ -336,6 +349,7 @@ WORK: Weighted = {
     "replace": (2, Life.replace_key),
     "cancel": (3, Life.cancel),
     "receive": (6, Life.receive),
+    "receive unwritten": (3, Life.receive_unwritten),
     "advance": (5, Life.advance),
     "pipeline": (2, Life.pipeline),
     "upkeep": (1, Life.upkeep),

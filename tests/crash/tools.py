@@ -71,12 +71,15 @@ class World:
     due_ms: dict[str, int] = field(default_factory=dict)
     accepted: set[str] = field(default_factory=set)
     perhaps: list[list[str]] = field(default_factory=list)
+    handed: set[str] = field(default_factory=set)
+    keys: dict[str, str] = field(default_factory=dict)
     settled: set[str] = field(default_factory=set)
     perhaps_settled: set[str] = field(default_factory=set)
     topics: set[str] = field(default_factory=set)
     handles: dict[str, str] = field(default_factory=dict)
     cancelled: set[str] = field(default_factory=set)
     perhaps_cancelled: set[str] = field(default_factory=set)
+    outcomes: Sequence[str] = ()
     broker: TestBroker | None = None
 
     def __post_init__(self) -> None:
@@ -100,6 +103,7 @@ class World:
         self.due_ms.update({i: now + d for i, d in zip(ids, delays, strict=True)})
         self.topics.add(topic)
         self.perhaps.append(ids)
+        self.keys.update({} if key is None else dict.fromkeys(ids, key))
         accepted = self.b.schedule_batch(
             pa.record_batch(
                 {
@@ -112,6 +116,7 @@ class World:
             )
         )
         self.perhaps.pop()
+        self.outcomes = accepted.outcomes
         self.handles.update(zip(ids, accepted.handles(), strict=True))
         self.accepted.update(ids)
         return ids
@@ -130,9 +135,52 @@ class World:
         self.cancelled.add(former)
         return new
 
+    def change_due(self, rng: random.Random) -> str:
+        """Cancel, move or replace one message that is due, of which nobody knows whether a consumer had it but who was
+        handed it: of what was handed out, "done" is never said. The outcome.
+        """
+        now = self.clock.now_ms()
+        due = sorted(i for i in self.accepted - self.perhaps_cancelled if self.due_ms[i] <= now)
+        if not due:
+            return "nothing is due"
+        chosen, change = rng.choice(due), rng.choice([self._cancel_due, self._move_due, self._replace_due])
+        self.perhaps_cancelled.add(chosen)
+        outcome = change(chosen)
+        assert outcome != "done" or chosen not in self.handed, f"{chosen} was handed out, and its change is done"
+        if outcome != "done":
+            self.perhaps_cancelled.discard(chosen)
+        return outcome
+
+    def _cancel_due(self, chosen: str) -> str:
+        outcome = self.b.cancel(self.handles[chosen])
+        if outcome == "done":
+            self.cancelled.add(chosen)
+        return outcome
+
+    def _move_due(self, chosen: str) -> str:
+        moved = self.b.reschedule(self.handles[chosen], delay=30)
+        if moved.outcome != "done":
+            return str(moved.outcome)
+        assert chosen not in self.handed, f"{chosen} was handed out, and is moved"
+        # It is another message from now on, under the same id.
+        self.due_ms[chosen], self.handles[chosen] = moved.receipt.due_ms, moved.receipt.handle
+        self.perhaps_cancelled.discard(chosen)
+        return "moved"
+
+    def _replace_due(self, chosen: str) -> str:
+        key, topic = self.keys.get(chosen), chosen.rstrip("0123456789")
+        if key is None or list(self.keys.values()).count(key) > 1:
+            return self._cancel_due(chosen)  # who holds the key is not known
+        self.schedule(topic, [60_000], key=key)
+        if self.outcomes[-1] != "replaced":
+            return "delivered"
+        self.cancelled.add(chosen)
+        return "done"
+
     def receive(self, topic: str, limit: int = 1000) -> pa.RecordBatch:
         batch = self.b.receive(topic, "g", max_messages=limit)
         now = self.clock.now_ms()
+        self.handed.update(batch["id"].to_pylist())
         for i, due in zip(batch["id"].to_pylist(), batch["due_ms"].to_pylist(), strict=True):
             assert due == self.due_ms[i]
             assert due <= now, f"{i} is early"

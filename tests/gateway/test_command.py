@@ -17,6 +17,7 @@ from tarry.cli.main import run
         (["serve", "--data", "{tmp}", "--workers", "-1"], "workers is"),
         (["serve", "--data", "{tmp}", "--set", "gateway=unix:"], "gateway is 'unix:'"),
         (["serve", "--data", "{tmp}", "--set", "gateway=nowhere"], "unix:PATH"),
+        (["serve", "--data", "{tmp}", "--set", "gateway=127.0.0.1:0"], "gateway_secret is not given"),
         (["gateway", "--broker", "nowhere", "--rocketmq", "127.0.0.1:0"], "nowhere"),
         (
             ["gateway", "--broker", "unix:/x", "--rocketmq", "127.0.0.1:0", "--set", "lease_ms=1"],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -9,11 +11,15 @@ from typing import Any
 
 import pytest
 
+import tarry.fronts.rocketmq
+from tarry.base.config import Config
 from tarry.base.errors import InvalidArgumentError, TarryError, UnavailableError
-from tarry.fronts.gateway.frames import CONTROL, LINK, Kind, frame
+from tarry.fronts.gateway.frames import ASKED_BYTES_MAX, CONTROL, HEAD, LINK, Kind, frame
 from tarry.fronts.gateway.front import GatewayFront
 from tarry.fronts.gateway.remote.broker import RemoteBroker
 from tarry.fronts.gateway.remote.control import hello
+from tarry.fronts.gateway.served.connection import TOLD_SETTINGS
+from tarry.fronts.gateway.served.half_frames import HalfFrames
 from tarry.fronts.gateway.trust import Trust, read_secret
 from tests.gateway.places import GatewayPlace, Worker
 from tests.gateway.raw_link import RawLink
@@ -123,20 +129,81 @@ def test_nothing_is_taken_before_the_secret_is_shown(serve: Serve, secret: str, 
 
 
 def test_a_broker_in_tls_is_believed_by_its_certificate_alone(
-    serve: Serve, certificate: Certificate, tmp_path: Path, stack: ExitStack
+    serve: Serve, secret: str, certificate: Certificate, tmp_path: Path, stack: ExitStack
 ) -> None:
-    place = serve(gateway_tls_certificate=str(certificate.certificate), gateway_tls_key=str(certificate.key))
+    tls = {"gateway_tls_certificate": str(certificate.certificate), "gateway_tls_key": str(certificate.key)}
+    place = serve(gateway_secret=secret, **tls)
     address, authority = far(place, stack), str(certificate.certificate)
-    assert asked(address, {"gateway_tls_ca": authority})
+    assert asked(address, {"gateway_secret": secret, "gateway_tls_ca": authority})
     with pytest.raises(UnavailableError, match="no answer"):
-        asked(address, {})
+        asked(address, {"gateway_secret": secret})
     (tmp_path / "elsewhere").mkdir()
     other = make_certificate(tmp_path / "elsewhere")
     with pytest.raises(UnavailableError, match="CERTIFICATE_VERIFY_FAILED"):
-        asked(address, {"gateway_tls_ca": str(other.certificate)})
-    plain = far(serve(), stack)
+        asked(address, {"gateway_secret": secret, "gateway_tls_ca": str(other.certificate)})
+    plain = far(serve(gateway_secret=secret), stack)
     with pytest.raises(UnavailableError, match="no answer"):
-        asked(plain, {"gateway_tls_ca": authority})
+        asked(plain, {"gateway_secret": secret, "gateway_tls_ca": authority})
+
+
+def test_an_address_by_tcp_needs_a_secret(serve: Serve, certificate: Certificate) -> None:
+    tls = {"gateway_tls_certificate": str(certificate.certificate), "gateway_tls_key": str(certificate.key)}
+    for place in (serve(), serve(**tls)):
+        with pytest.raises(InvalidArgumentError, match="gateway_secret is not given"):
+            GatewayFront.start(place.broker, "127.0.0.1:0")
+
+
+def test_a_gateway_learns_only_what_a_front_needs(serve: Serve, secret: str, stack: ExitStack) -> None:
+    place = serve(gateway_secret=secret, spark_conf="spark.a.secret=SECRET", body_bytes_max=1 << 20)
+    for address in (far(place, stack), place.gateway.address):
+        with RawLink(address, hello=False) as link:
+            link.send(hello(CONTROL, "w", "rocketmq", "raw"))
+            if address is not place.gateway.address:
+                nonce = link.read_until(Kind.CHALLENGE)
+                link.send(*frame(Kind.PROOF, 0, Trust(read_secret(secret)).proof(nonce)))
+            told = link.read_until(Kind.WELCOME)
+        assert json.loads(told)["config"].keys() == set(TOLD_SETTINGS)
+        assert b"SECRET" not in told
+    config = asked(place.gateway.address, {})
+    assert (config["body_bytes_max"], config["spark_conf"]) == (1 << 20, "")
+
+
+def test_what_a_front_reads_of_the_settings_is_told() -> None:
+    front = Path(tarry.fronts.rocketmq.__file__).parent
+    parts = [*front.glob("*.py"), *(front / "v5").glob("*.py"), *(front / "common").glob("*.py")]
+    parts += (front.parent / "common").glob("*.py")
+    read = {name for part in parts for name in re.findall(r"config\.([a-z_]+)", part.read_text())}
+    assert len(read) > 5
+    assert read & Config.model_fields.keys() <= set(TOLD_SETTINGS)
+
+
+def test_halves_of_frames_are_bounded(serve: Serve) -> None:
+    place = serve()
+    with RawLink(place.gateway.address) as link:
+        link.send(HEAD.pack(ASKED_BYTES_MAX + 1, Kind.SUBMIT, 1))
+        assert b"allowed" in link.read_until(Kind.REFUSED)
+        link.wait_closed()
+    assert place.client().send("orders").status.code == Code.OK
+
+
+def test_of_all_halves_the_largest_is_cut_off() -> None:
+    halves: HalfFrames[str] = HalfFrames(100)
+    assert halves.note("a", 60) is None
+    assert halves.note("b", 40) is None
+    assert halves.note("b", 41) == "a"
+    halves.forget("a")
+    assert halves.note("b", 100) is None
+    assert halves.note("b", 0) is None
+    assert halves.note("c", 101) == "c"
+
+
+def test_who_says_nothing_makes_room_for_others(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tarry.fronts.gateway.served.connection.GREETING_MAX", 3)
+    place = serve()
+    with ExitStack() as stack:
+        first, *_ = [stack.enter_context(RawLink(place.gateway.address, hello=False)) for _ in range(4)]
+        first.wait_closed()
+        stack.enter_context(RawLink(place.gateway.address))
 
 
 @pytest.mark.parametrize(

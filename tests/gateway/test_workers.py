@@ -215,11 +215,14 @@ def test_broken_frames_harm_nobody_else(place: GatewayPlace) -> None:
     assert place.client().send("orders").status.code == Code.OK
 
 
-def test_a_gateway_by_tcp(place: GatewayPlace) -> None:
+def test_a_gateway_by_tcp(serve: Callable[..., GatewayPlace], tmp_path: Path) -> None:
+    secret = tmp_path / "gateway.secret"
+    secret.write_text("x" * 32)
+    place = serve(gateway_secret=str(secret))
     with ExitStack() as stack:
         front = GatewayFront.start(place.broker, "127.0.0.1:0")
         stack.callback(front.stop)
-        worker = Worker(front.address, "far")
+        worker = Worker(front.address, "far", own={"gateway_secret": str(secret)})
         stack.callback(worker.stop)
         client = Rpc(worker.front.port, shared=False)
         stack.callback(client.close)

@@ -111,6 +111,21 @@ def test_an_open_front(method: str, headers: dict[str, str], allowed: bool, brok
         assert refusal.status == 403
 
 
+@pytest.mark.parametrize(
+    "header", ["forwarded", "x_forwarded_for", "x_forwarded_proto", "x_forwarded_host", "x_real_ip", "via"]
+)
+def test_an_open_front_lets_no_proxy_in(header: str, broker: Broker) -> None:
+    given = request(host="127.0.0.1:7777", **{header: "203.0.113.7"})
+    refusal = Access(broker, "open").refusal(given)
+    assert refusal is not None
+    assert refusal.status == 403
+    assert header.replace("_", "-") in refusal.text
+    assert "http_access=tokens" in refusal.text
+    token = broker.create_token()
+    given = request(host="127.0.0.1:7777", x_token=token.secret, **{header: "203.0.113.7"})
+    assert Access(broker, "tokens").refusal(given) is None
+
+
 def test_the_mode() -> None:
     assert mode_of("auto", "127.0.0.1:0") == mode_of("auto", "[::1]:1") == mode_of("auto", "localhost:1") == "open"
     assert mode_of("auto", "0.0.0.0:1") == mode_of("auto", "10.0.0.1:1") == mode_of("auto", "[::]:1") == "tokens"

@@ -12,6 +12,7 @@ from typing import Any
 
 import httpx
 import pytest
+from starlette.requests import Request
 
 from tarry.api.operation import Operation
 from tarry.api.operations import GetOverview
@@ -23,6 +24,7 @@ from tarry.fronts.http.console import app as app_module
 from tarry.fronts.http.console import shown
 from tarry.fronts.http.console.app import console_app
 from tarry.fronts.http.console.charts import lateness_bars
+from tarry.fronts.http.console.guesses import peer_of
 from tarry.fronts.http.console.messages import instant_ms
 from tarry.fronts.http.services import Services
 from tarry.repeat import Repeat
@@ -351,6 +353,81 @@ async def test_in_tokens_mode_one_logs_in_and_a_deleted_token_ends_it(tmp_path: 
         assert "Log out" in page and SECRET not in page
         console.broker.delete_token(made.id)
         assert (await console.http.get("/console/pending")).status_code == 303
+
+
+@pytest.mark.asyncio
+async def test_strangers_push_out_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tarry.fronts.http.console.sessions.SESSIONS_MAX", 2)
+    async with opened(tmp_path, mode="tokens") as console:
+        console.broker.create_token("*", secret=SECRET)
+        page = await console.page("/console/login")
+        token = TOKEN.search(page)
+        assert token is not None
+        answer = await console.http.post("/console/login", data={"form_token": token[1], "secret": SECRET})
+        assert answer.status_code == 303
+        name = console.http.cookies["tarry_console"]
+        console.http.cookies.clear()
+        for path in ["/console/system", "/console/live", "/console/login", "/console/nowhere"] * 3:
+            console.http.cookies.clear()
+            assert (await console.http.get(path)).status_code in (200, 303, 401)
+        console.http.cookies.clear()
+        console.http.cookies.set("tarry_console", name)
+        assert "Log out" in await console.page("/console/system")
+
+
+@pytest.mark.asyncio
+async def test_the_login_form_is_of_the_visitor(tmp_path: Path) -> None:
+    async with opened(tmp_path, mode="tokens") as console:
+        console.broker.create_token("*", secret=SECRET)
+        first = TOKEN.search(await console.page("/console/login"))
+        again = TOKEN.search(await console.page("/console/login"))
+        console.http.cookies.clear()
+        other = TOKEN.search(await console.page("/console/login"))
+        assert first is not None and again is not None and other is not None
+        assert first[1] == again[1] != other[1]
+        for wrong in (first[1], "", "x" * 64):
+            answer = await console.http.post("/console/login", data={"form_token": wrong, "secret": SECRET})
+            assert answer.status_code == 403
+        assert (await console.http.get("/")).status_code == 303
+
+
+@pytest.mark.asyncio
+async def test_guesses_at_the_login_are_few_and_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with opened(tmp_path, mode="tokens") as console:
+        console.broker.create_token("*", secret=SECRET)
+        token = TOKEN.search(await console.page("/console/login"))
+        assert token is not None
+        visitor = console.http.cookies["tarry_console"]
+
+        async def guess(secret: str, peer: str) -> httpx.Response:
+            console.http.cookies.clear()
+            console.http.cookies.set("tarry_console", visitor)
+            fields = {"form_token": token[1], "secret": secret}
+            return await console.http.post("/console/login", data=fields, headers={"x-forwarded-for": f"x, {peer}"})
+
+        assert [(await guess(f"wrong{n}", "203.0.113.7")).status_code for n in range(12)] == [403] * 10 + [429] * 2
+        late = await guess(SECRET, "203.0.113.7")
+        assert late.status_code == 429
+        assert 0 < int(late.headers["retry-after"]) <= 60
+        said = [r.getMessage() for r in caplog.records if "203.0.113.7" in r.getMessage()]
+        assert len(said) == 11
+        assert not [text for text in said if "wrong1" in text]
+        assert (await guess(SECRET, "203.0.113.8")).status_code == 303
+        console.broker.advance("60s")
+        assert (await guess("wrong", "203.0.113.7")).status_code == 403
+        assert (await guess(SECRET, "203.0.113.7")).status_code == 303
+
+
+def test_peers_of_the_login() -> None:
+    def peer(host: str, *forwarded: str) -> str:
+        headers = [(b"x-forwarded-for", each.encode()) for each in forwarded]
+        return peer_of(Request({"type": "http", "client": (host, 1), "headers": headers}))
+
+    assert peer("203.0.113.7", "198.51.100.1") == "203.0.113.7", "whoever comes from elsewhere may write what it likes"
+    assert peer("127.0.0.1") == "127.0.0.1"
+    assert peer("127.0.0.1", "10.1.1.1, 198.51.100.1") == "198.51.100.1"
+    assert peer("2001:db8:0:1::5") == peer("2001:db8:0:1::6") == "2001:db8:0:1::/64"
+    assert peer("127.0.0.1", "\x1b[2J") == repr("\x1b[2J")
 
 
 @pytest.mark.asyncio

@@ -338,7 +338,7 @@ def test_token_limits(place: Lmstfy) -> None:
     assert place.ask("GET", "ns/limited", x_token=made.secret).status_code == 200
     answer = place.ask("GET", "ns/limited", x_token=made.secret)
     assert answer.status_code == 429
-    assert answer.json() == {"msg": f"token({made.secret}) consume reach the limit rate, please retry later"}
+    assert answer.json() == {"msg": f"token({made.id}) consume reach the limit rate, please retry later"}
     place.broker.limit_token(made.id)
     assert place.ask("GET", "ns/limited", x_token=made.secret).status_code == 200
 

@@ -193,3 +193,19 @@ def test_any_name_and_body_come_back_as_they_were(rest: Rest, topic: str, key: s
     assert (message["topic"], message["key"]) == (topic, key)
     assert base64.b64decode(message["body_base64"]) == body
     assert rest.http.delete(path).json() == {"outcome": "done"}
+
+
+def test_a_filter_that_takes_too_long_stops_no_one_else(rest: Rest) -> None:
+    condition = "sql: " + " OR ".join([f"p CONTAINS '{'a' * 700}b'"] * 20)
+    rest.http.patch("/v1/topics/slow/groups/g", json={"filter": condition})
+    for _ in range(30):
+        message = {"body": "x", "properties": {"p": "a" * 60_000}}
+        assert rest.http.post("/v1/topics/slow/messages", json=message).status_code < 300
+    wait_until(lambda: rest.broker.group("slow", "g").queue_ends[1] == 30)
+    answer = rest.http.post("/v1/topics/slow/groups/g/receive?wait_ms=60000")
+    assert (answer.status_code, answer.json()["error"]) == (503, "filter_paused")
+    assert answer.headers["retry-after"]
+    assert "CPU time" in rest.http.get("/v1/topics/slow/groups/g").json()["filter_paused"]
+    page = rest.http.get("/console/group?topic=slow&group=g").text
+    assert "filter paused" in page
+    assert "CPU time" in page

@@ -231,3 +231,23 @@ def test_requests_whose_headers_came_before(place: tuple[HttpFront, str]) -> Non
             assert b" 201 " in sock.recv(65536)
         sock.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nA: \x00b\r\n\r\n")
         assert b" 400 " in all_of(sock)
+
+
+@pytest.mark.parametrize(
+    ("target", "hosts", "status"),
+    [
+        ("/api/ns/q", ["localhost", "localhost"], b"400"),
+        ("/api/ns/q", ["evil.example", "localhost"], b"400"),
+        ("http://evil.example/api/ns/q", ["localhost"], b"400"),
+        ("http://localhost:1/api/ns/q", ["localhost"], b"400"),
+        ("http://localhost@evil.example/api/ns/q", ["localhost"], b"400"),
+        ("http://evil.example/api/ns/q", [], b"400"),
+        ("http://localhost/api/ns/q", ["LocalHost"], b"201"),
+        ("http://LOCALHOST:7/api/ns/q", ["localhost:7"], b"201"),
+    ],
+)
+def test_a_request_is_for_one_host(target: str, hosts: list[str], status: bytes, tmp_path: Path) -> None:
+    with serving(tmp_path) as (front, secret), connect(front) as sock:
+        head = [f"PUT {target} HTTP/1.1", *(f"Host: {host}" for host in hosts), f"X-Token: {secret}"]
+        sock.sendall("\r\n".join([*head, "Content-Length: 1", "Connection: close", "", "x"]).encode())
+        assert all_of(sock).split(b" ", 2)[1] == status

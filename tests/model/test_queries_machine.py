@@ -110,7 +110,7 @@ class QueriesMachine(ChangesMachine):
         sure = sum(m.due_ms < found.until_ms for m in self.must_be_pending().values())
         unsure = sum(load.unsure for load in found.loads)
         assert all(load.rows >= 0 and load.unsure >= 0 for load in found.loads)
-        assert sure <= found.rows + unsure + 8, "of two files, a row group each may be partly in the wheel"
+        assert sure <= found.rows + unsure
         assert sum(load.rows for load in found.loads) == found.rows
 
 

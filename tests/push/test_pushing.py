@@ -11,6 +11,7 @@ import pytest
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
 from tarry.api.consuming import ConsumerGroup
+from tarry.api.push import origin_of
 from tarry.base.errors import InvalidArgumentError, NotFoundError
 from tarry.broker import Broker
 from tests.push.conftest import MakeBroker
@@ -201,6 +202,41 @@ def test_secrets_are_shown_once_and_rotate(broker: Broker) -> None:
         assert got.path == "/hook?token=hidden"
         for secret in (first, rotated.secret):
             Webhook(str(secret)).verify(got.body, got.headers)
+
+
+def test_another_receiver_is_not_shown_what_the_former_one_was(broker: Broker) -> None:
+    with Receiver() as former, Receiver() as other:
+        kept = {"secrets": [SECRET], "headers": {"Authorization": "Bearer PASSWORD"}}
+        broker.set_push("s", topic="t", url=former.url, **kept)  # type: ignore[arg-type]
+        same = broker.set_push("s", url=former.url + "/elsewhere?a=b")
+        assert (same.secrets, same.headers, same.secret) == (1, ["Authorization"], None)
+        moved = broker.set_push("s", url=other.url)
+        assert (moved.secrets, moved.headers) == (1, [])
+        assert moved.secret not in (None, SECRET)
+        broker.test_push("s")
+        [got] = other.got
+        assert "authorization" not in {name.lower() for name in got.headers}
+        Webhook(str(moved.secret)).verify(got.body, got.headers)
+        with pytest.raises(WebhookVerificationError):
+            Webhook(SECRET).verify(got.body, got.headers)
+        turned = broker.set_push("s", url=former.url, rotate=True)
+        assert turned.secrets == 1
+        assert turned.secret not in (None, moved.secret)
+        given = broker.set_push("s", url=other.url, **kept)  # type: ignore[arg-type]
+        assert (given.secrets, given.headers, given.secret) == (1, ["Authorization"], None)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("https://a.example/x", "https://A.example:443/y?z", True),
+        ("https://a.example/x", "http://a.example/x", False),
+        ("http://a.example/x", "http://a.example:8080/x", False),
+        ("http://a.example/", "http://b.example/", False),
+    ],
+)
+def test_who_receives_is_scheme_host_and_port(one: str, other: str, same: bool) -> None:
+    assert (origin_of(one) == origin_of(other)) is same
 
 
 def test_what_comes_after_a_change_is_pushed_as_changed(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -175,6 +175,18 @@ def test_a_message_that_is_not_there_cannot_be_sent_back(client: Remoting) -> No
     assert send_back(client, {"physical": 12345}, 1) == ResponseCode.SYSTEM_ERROR
 
 
+def test_a_group_has_its_retries_where_topics_are_not_made(serve: Callable[..., Place]) -> None:
+    """Consumers in order send there themselves what they cannot handle, and would else try it for ever."""
+    place = serve(rocketmq_create_topics="off")
+    client = place.client()
+    route = client.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "%RETRY%g"})
+    assert route.code == ResponseCode.SUCCESS, "what a consumer asks for before it listens"
+    fields = send_fields("%RETRY%g", UNIQ_KEY="A", RETRY_TOPIC="orders") | {"j": 3, "l": 16}
+    assert client.ask(RequestCode.SEND_MESSAGE_V2, fields, b"x").code == ResponseCode.SUCCESS
+    [message] = client.pull_until(1, "%RETRY%g", "g")
+    assert message["times"] == 3
+
+
 def test_a_client_may_send_the_retry_itself(client: Remoting) -> None:
     for times, topic in ((3, "%RETRY%g"), (17, "%DLQ%g")):
         fields = send_fields("%RETRY%g", UNIQ_KEY="A", RETRY_TOPIC="orders") | {"j": times, "l": 16}

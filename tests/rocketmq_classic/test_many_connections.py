@@ -7,10 +7,15 @@ import socket
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 import pytest
 
+from tarry.base.config import Config
+from tarry.broker import Broker
 from tarry.fronts.rocketmq.classic.codes import RequestCode, ResponseCode
+from tarry.fronts.rocketmq.classic.front import RemotingFront
+from tests.ports import pair_of_ports
 from tests.rocketmq_classic.conftest import Place
 from tests.rocketmq_classic.remoting import Remoting, messages_of
 from tests.waiting import wait_until
@@ -67,3 +72,17 @@ def test_consumers_of_one_group_that_wait(place: Place) -> None:
     observer = place.client()
     wait_until(lambda: observer.ask(RequestCode.GET_CONSUMER_LIST_BY_GROUP, nobody).code == ResponseCode.SYSTEM_ERROR)
     assert works(place, "others")
+
+
+@pytest.mark.parametrize("vip", ["on", "off"])
+def test_the_port_for_old_clients_is_a_setting(tmp_path: Path, vip: str) -> None:
+    port = pair_of_ports()
+    config = Config(data=tmp_path, pipeline="off", remoting_vip=vip)
+    with Broker.open(config) as broker, RemotingFront.start(broker, f"127.0.0.1:{port}") as front:
+        if vip == "on":
+            assert front.vip_address == f"127.0.0.1:{port - 2}"
+            _connect(port - 2).close()
+        else:
+            assert front.vip_address is None
+            with pytest.raises(ConnectionRefusedError):
+                _connect(port - 2)

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from typing import Any
 
+import pyarrow as pa
+import pytest
+
+from tarry.base.waiting import answer_of
+from tarry.fronts.common.receive_queue import ReceiveQueue
 from tarry.fronts.rocketmq.classic.codes import RequestCode, ResponseCode, ToClient
-from tarry.fronts.rocketmq.classic.transactions import COMMIT, ROLLBACK, UNKNOWN
+from tarry.fronts.rocketmq.classic.transactions import CHECKS_GROUP, COMMIT, ROLLBACK, UNKNOWN
+from tarry.fronts.rocketmq.common import transaction_checks
+from tarry.fronts.rocketmq.common.names import HALF_MESSAGES
 from tests.rocketmq_classic.conftest import Place
 from tests.rocketmq_classic.remoting import Remoting, messages_of
+from tests.waiting import wait_until
 
 
 def begin(client: Remoting, id: str) -> dict[str, str]:
@@ -52,3 +61,40 @@ def test_a_producer_of_the_group_is_asked_and_its_word_counts(serve: Callable[..
     assert asked["properties"]["__transactionId__"] == transaction["transactionId"]
     assert end(other, transaction, COMMIT) == ResponseCode.SUCCESS
     assert [m["body"] for m in client.pull_until(1, "orders", "g")] == [b"ID"]
+
+
+def test_a_broken_half_message_keeps_no_other_from_being_asked_about(
+    serve: Callable[..., Place], caplog: pytest.LogCaptureFixture
+) -> None:
+    place = serve(rocketmq_check_first_ms=1, rocketmq_check_ms=1000)
+    client, other = place.client(), place.client()
+    heartbeat = {"clientID": "p1", "producerDataSet": [{"groupName": "producers"}], "consumerDataSet": []}
+    other.ask(RequestCode.HEART_BEAT, body=json.dumps(heartbeat).encode())
+    columns: dict[str, Any] = {"topic": [HALF_MESSAGES], "due_ms": [0], "body": [b"broken"]}
+    properties = pa.array([[("PGROUP", "producers")]], pa.map_(pa.string(), pa.string()))
+    broken = pa.table({**columns, "properties": properties})
+    answer_of(lambda on_result: place.broker.submit(broken, on_result, internal=True))
+    wait_until(lambda: place.broker.dead_letters(HALF_MESSAGES, CHECKS_GROUP).num_rows == 1)
+    assert "is broken" in caplog.text
+    begin(client, "ID")
+    assert other.next_question().fields["msgId"] == "ID"
+
+
+def test_asking_goes_on_after_a_fault(
+    serve: Callable[..., Place], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    receive, faults = ReceiveQueue.receive, [RuntimeError("a bug")]
+
+    def failing(queue: ReceiveQueue, *args: Any) -> Any:
+        if faults and queue.group.name == CHECKS_GROUP:
+            raise faults.pop()
+        return receive(queue, *args)
+
+    monkeypatch.setattr(transaction_checks, "RETRY_S", 0.01)
+    monkeypatch.setattr(ReceiveQueue, "receive", failing)
+    client = serve(rocketmq_check_first_ms=1).client()
+    heartbeat = {"clientID": "p1", "producerDataSet": [{"groupName": "producers"}], "consumerDataSet": []}
+    client.ask(RequestCode.HEART_BEAT, body=json.dumps(heartbeat).encode())
+    begin(client, "ID")
+    assert client.next_question().fields["msgId"] == "ID"
+    assert "asking about transactions failed" in caplog.text

@@ -105,6 +105,14 @@ class FakeBulk(flight.FlightServerBase):  # type: ignore[misc]
         place = {"store_uri": self.store_uri, "table_id": self.table_id, "shard": 0}
         return {**answer, **place, "now_ms": NOW_MS, "limits": limits}
 
+    def on_bulk_jobs(self, body: dict[str, Any]) -> dict[str, Any]:
+        job = self.jobs.get(body["job"])
+        if job is None:
+            return {"jobs": []}
+        unused: dict[str, Any] = {"reserved": 0, "due_min_ms": None, "due_max_ms": None, "begun_ms": NOW_MS}
+        known = {name: job[name] for name in ("number", "state", "rows", "topics")}
+        return {"jobs": [{**unused, **known, "job": body["job"], "committed_ms": NOW_MS, "cancelled": 0, "keys": 0}]}
+
     def on_bulk_reserve(self, body: dict[str, Any]) -> dict[str, Any]:
         attempt = self._attempt(body["number"])
         if attempt["aborted"]:

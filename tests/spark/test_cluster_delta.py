@@ -1,64 +1,35 @@
 """The table followed by Delta's own streaming reader, through compactions and expiry: each row comes once. Run by
-``make spark-cluster``, which makes an environment with versions that go together, once; Delta has none for Spark 4.3.
+``make spark-cluster``.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
-import tempfile
 import threading
-import warnings
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tarry.base.errors import NotFoundError
 from tarry.spark.runtime.java import find_java_home
-from tests.jars import fetched
 from tests.unit.test_store_month import Month
 
+from .delta_jars import delta_jars
 from .exactness import LONG
 
 pytestmark = [pytest.mark.spark, pytest.mark.rest, LONG, pytest.mark.timeout(1800)]
 
 HERE = Path(__file__).with_name("delta")
-SPARK, DELTA = "4.1.1", "4.1.0"
 STEPS = 24
-
-
-def python() -> Path:
-    """Of an environment with that Spark.
-
-    Raises:
-        NotFoundError: it is not there, and cannot be made.
-    """
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    place = cache / "tarry" / f"pyspark-{SPARK}"
-    if not place.exists():
-        place.parent.mkdir(parents=True, exist_ok=True)
-        fresh = Path(tempfile.mkdtemp(prefix=f"{place.name}-", dir=place.parent))
-        for command in (["venv", fresh], ["pip", "install", "--quiet", f"pyspark=={SPARK}"]):
-            interpreter = sys.executable if command[0] == "venv" else fresh / "bin" / "python"
-            if subprocess.run([interpreter, "-m", *command], timeout=900, check=False).returncode:
-                raise NotFoundError(f"no pyspark {SPARK} can be installed into {fresh}")
-        fresh.rename(place)
-    return place / "bin" / "python"
 
 
 @pytest.fixture
 def reader(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     """It follows the table at ``tmp_path / "store"``."""
-    try:
-        command = [python(), HERE / "reader.py", tmp_path / "store", tmp_path / "checkpoint"]
-        command.append(fetched(HERE / "pom.xml", f"delta-{DELTA}", "delta-spark_*.jar"))
-    except NotFoundError as error:
-        warnings.warn(f"DELTA'S STREAMING READER IS NOT TESTED: {error}", stacklevel=1)
-        pytest.skip(str(error))
+    command = [sys.executable, HERE / "reader.py", tmp_path / "store", tmp_path / "checkpoint", delta_jars()]
     variables = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "JAVA_HOME": str(find_java_home(tmp_path))}
     variables |= {"PYSPARK_PYTHON": str(command[0]), "SPARK_LOCAL_IP": "127.0.0.1"}
     month = Month(tmp_path / "store")  # a table must be there

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tarry import Client
+from tarry.spark import write_once
 from tarry.spark.broker_client import BrokerClient, Staged
 from tarry.store import StaleCommitError
 
@@ -56,8 +58,10 @@ def test_a_dataframe_is_scheduled_once_and_delivered(spark: SparkSession, served
     df = spark.range(0, 2000, 1, 2).selectExpr(
         "'t' AS topic", f"if(id < 100, {soon}, {later} + id) AS due_ms", "cast(id AS string) AS body"
     )
-    for _ in range(2):
-        write(df, served, mode=mode, job="load")
+    first = write_once(df, "load", endpoint=served.address, mode=mode)
+    assert (first.rows, first.topics, first.already) == (2000, {"t": 2000}, False)
+    assert write_once(df, "load", endpoint=served.address) == replace(first, already=True)
+    write(df, served, mode=mode, job="load")
     assert {int(body) for body in received(served, "t", 100)} == set(range(100))
     rest = pending(spark, served).where("due_ms > unix_millis(now()) + 60000").collect()
     assert {int(bytes(row["body"])) for row in rest} == set(range(100, 2000))
@@ -66,6 +70,17 @@ def test_a_dataframe_is_scheduled_once_and_delivered(spark: SparkSession, served
     assert pending(spark, served).where("due_ms > unix_millis(now()) + 60000").collect() == []
     with pytest.raises(Exception, match="job 'load' was cancelled; allowed: another job id"):
         write(df, served, mode=mode, job="load")
+
+
+def test_a_table_of_sql_is_read(spark: SparkSession, served: Served) -> None:
+    write(spark.sql("SELECT 't' AS topic, 3600000 AS delay_ms, 'x' AS body"), served)
+    options = f"('endpoint' = '{served.address}', 'columns' = 'topic,body')"
+    spark.sql(f"CREATE TABLE sql_pending USING tarry OPTIONS {options}")
+    try:
+        (row,) = spark.sql(f"SELECT * FROM sql_pending WITH {options}").collect()
+        assert (row["topic"], bytes(row["body"])) == ("t", b"x")
+    finally:
+        spark.sql("DROP TABLE sql_pending")
 
 
 def test_no_rows(spark: SparkSession, served: Served) -> None:

@@ -222,3 +222,12 @@ def test_what_a_stream_cannot_do(spark: SparkSession, bulk: FakeBulk, tmp_path: 
         with pytest.raises(Exception, match=words):
             query.awaitTermination(60)
     assert bulk.calls == []
+
+
+def test_a_stream_that_its_options_do_not_allow_says_why(spark: SparkSession, tmp_path: Path) -> None:
+    """Without a group it looks like a batch when it is loaded, so the query's first answer has to say so."""
+    df = spark.readStream.format("tarry").option("endpoint", "127.0.0.1:1").option("topic", "a").load()
+    query = df.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "c")).start()
+    with pytest.raises(Exception, match="option 'group' is missing; a stream is read of a topic, by a group") as raised:
+        query.awaitTermination(60)
+    assert "UnboundLocalError" not in str(raised.value)

@@ -7,14 +7,15 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
 
-from tarry.base.errors import UnavailableError
-from tarry.spark import sorted_by_due
+from tarry.base.errors import InvalidArgumentError, InvalidMessageError, UnavailableError
+from tarry.spark import sorted_by_due, write_once
 from tarry.store import table_id_at
 from tarry.store.place import Place
 
@@ -141,6 +142,25 @@ def test_one_due_time_and_an_order_by_due(spark: SparkSession, bulk: FakeBulk) -
     assert len(bulk.rows()) == 40_000
 
 
+def test_a_table_of_sql(spark: SparkSession, bulk: FakeBulk) -> None:
+    """Spark puts properties of its own among the options when it makes a table, and passes none on when it is used."""
+    spark.sql(f"CREATE TABLE sql_table USING tarry OPTIONS (endpoint '{bulk.address}') COMMENT 'reminders'")
+    spark.sql("CREATE TABLE sql_orders (topic string, due_ms bigint, body string) USING tarry")
+    try:
+        assert "due_ms" in spark.table("sql_table").columns
+        row = f"SELECT 'orders' AS topic, {NOW_MS + 5}L AS due_ms, 'x' AS body"
+        spark.sql(f"INSERT INTO sql_orders WITH ('endpoint' = '{bulk.address}') {row}")
+        spark.sql(row).writeTo("sql_orders").option("endpoint", bulk.address).append()
+        assert [(row["topic"], row["body"]) for row in bulk.rows()] == [("orders", b"x")] * 2
+        with pytest.raises(Exception, match=r"WITH \('endpoint' = '127\.0\.0\.1:7611'\) behind its name"):
+            spark.sql(f"INSERT INTO sql_orders {row}")
+        with pytest.raises(Exception, match="unknown option 'team'; allowed here: endpoint, what"):
+            spark.sql(f"CREATE TABLE t USING tarry OPTIONS (endpoint '{bulk.address}') TBLPROPERTIES ('team' = 'b')")
+    finally:
+        spark.sql("DROP TABLE sql_table")
+        spark.sql("DROP TABLE sql_orders")
+
+
 # -- refused -----------------------------------------------------------------------------------------------------------
 
 
@@ -223,6 +243,31 @@ def test_a_committed_job_is_not_loaded_again(spark: SparkSession, bulk: FakeBulk
     write(some(spark, 10), bulk)
     write(some(spark, 10), bulk)
     assert len(bulk.rows()) == 50_020
+
+
+def test_a_committed_job_is_not_computed_again(spark: SparkSession, bulk: FakeBulk) -> None:
+    first = write_once(some(spark, 100), "once", endpoint=bulk.address, mode="bulk")
+    assert (first.rows, first.topics, first.already) == (100, {"orders": 100}, False)
+    jobs = spark.sparkContext.statusTracker().getJobIdsForGroup(None)
+    assert write_once(some(spark, 10**9).repartition(3), "once", endpoint=bulk.address) == replace(first, already=True)
+    assert spark.sparkContext.statusTracker().getJobIdsForGroup(None) == jobs, "Spark had nothing to do"
+    assert len(bulk.rows()) == 100
+
+
+def test_another_topic_under_the_name_of_a_committed_job(spark: SparkSession, bulk: FakeBulk) -> None:
+    df = spark.sql("SELECT 'x' AS body, 5 AS delay_ms")
+    assert write_once(df, "j", endpoint=bulk.address, topic="orders").rows == 1
+    text = r"job 'j' is committed with messages of topic 'orders', and these are of 'mails'; allowed: another job id"
+    with pytest.raises(InvalidArgumentError, match=text):
+        write_once(df, "j", endpoint=bulk.address, topic="mails")
+    with pytest.raises(Exception, match=text):
+        write(df, bulk, job="j", topic="mails")
+    with pytest.raises(InvalidMessageError, match="column 'body' is missing"):
+        write_once(df.drop("body"), "j", endpoint=bulk.address, topic="orders")
+    bulk.jobs["gone"] = {"state": "cancelled", "number": 1, "rows": 5, "topics": {"orders": 5}}
+    with pytest.raises(InvalidArgumentError, match="job 'gone' was cancelled"):
+        write_once(df, "gone", endpoint=bulk.address, topic="orders")
+    assert len(bulk.rows()) == 1
 
 
 def test_a_cancelled_job_is_not_loaded_again_in_silence(spark: SparkSession, bulk: FakeBulk) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -309,10 +310,24 @@ def test_kill_9_of_the_driver_at_each_step(intake: FakeIntake, tmp_path: Path) -
 
 
 @pytest.mark.rest
+def test_a_python_without_tarry_is_named(intake: FakeIntake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mistake of a first day: what is missing, where, and what to do, in the status as in the log's last line."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "bare"], check=True)
+    bare = str(tmp_path / "bare" / "bin" / "python")
+    monkeypatch.setenv("PYSPARK_PYTHON", bare)
+    with supervised(intake, tmp_path) as supervisor:
+        intake.wait_until(lambda: any(report["error"] for report in intake.reports))
+        wait_until(lambda: supervisor.status()["last_error"])
+    reported = next(report["error"] for report in intake.reports if report["error"])
+    for told in (reported, supervisor.status()["last_error"]):
+        assert "ModuleNotFoundError: No module named '" in told
+        assert bare in told
+        assert "pip install 'tarry[spark]' there" in told
+
+
+@pytest.mark.rest
 def test_the_job_ends_with_its_broker(intake: FakeIntake, tmp_path: Path) -> None:
     """The broker is killed: driver, JVM and workers go, without being told."""
-    import subprocess
-
     code = (
         "import sys, time\nfrom pathlib import Path\nfrom tarry.spark.pipeline.supervisor import Supervisor\n"
         "Supervisor(sys.argv[2:], Path(sys.argv[1])).start()\ntime.sleep(600)\n"

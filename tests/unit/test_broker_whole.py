@@ -279,6 +279,18 @@ def test_an_opening_that_fails_lets_go_of_the_directory(tmp_path: Path) -> None:
         pass
 
 
+def test_a_secret_is_never_for_others(tmp_path: Path) -> None:
+    seen: list[int] = []
+
+    class Watched(OsFiles):
+        def replace(self, path: Path, content: bytes) -> None:
+            super().replace(path, content)
+            seen.append(path.stat().st_mode & 0o777)
+
+    read_secret(Watched(), tmp_path)
+    assert seen == [0o600]
+
+
 def test_a_secret_with_a_flipped_bit_is_refused_and_one_without_a_checksum_is_read(tmp_path: Path) -> None:
     with open_broker(tmp_path) as broker:
         receipt = broker.schedule("a", b"x", delay="1h")

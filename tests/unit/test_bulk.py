@@ -405,7 +405,8 @@ def test_a_job_is_cancelled_before_the_loader_has_come_to_what_fired(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, aside: bool
 ) -> None:
     """A kill between two checkpoints. What had fired by then is not counted as cancelled. What fell due while the job
-    was being cancelled before, and was kept aside, had not fired, though later messages had; it is cancelled, too.
+    was being cancelled before, and was kept aside, had not fired; but later messages had, so after the kill nobody can
+    tell: it is delivered.
     """
 
     class Killed(BaseException):
@@ -431,12 +432,12 @@ def test_a_job_is_cancelled_before_the_loader_has_come_to_what_fired(
         bench.run(T0 + 1000, step_ms=100)
     bench.kill()
     assert bench.pending() == (2 if aside else 1)
-    assert bench.broker.cancel_job("j").cancelled == (2 if aside else 1)
-    assert bench.pending() == 0
+    assert bench.broker.cancel_job("j").cancelled == 1
+    assert bench.pending() == (1 if aside else 0)
     for _ in range(2):
         bench.run(bench.clock.now_ms() + 2 * HOUR)
         bench.kill()
-    assert set(bench.got) == set(names("j", 0, 1) if aside else names("j", 0, 1, 2)) | {b"single"}
+    assert set(bench.got) == {*names("j", 0, 1, 2), b"single"}
     assert bench.pending() == 0
 
 
@@ -542,8 +543,11 @@ def test_files_of_others_are_refused(bench: Bench) -> None:
         bulk.commit(other, [file], topics)
     with pytest.raises(InvalidArgumentError, match="2 messages by topic, but 1 in files"):
         bulk.commit(number, [file], {"a": 2})
-    with pytest.raises(InvalidArgumentError, match="path below shard=0/"):
-        bulk.commit(number, [StagedFile(**{**_fields(file), "path": "shard=0/../../x"})], topics)
+    inside = f"shard=0/bucket={file.bucket}/"
+    strays = ["../../x", "%2e%2e/%2E%2E/x", "%2e%2e%2fx", "a%2fb", ".", "./x", "/x", "a//b", ""]
+    for path in ("shard=0/../../x", *(f"{inside}{stray}" for stray in strays)):
+        with pytest.raises(InvalidArgumentError, match="path below shard=0/"):
+            bulk.commit(number, [StagedFile(**{**_fields(file), "path": path})], topics)
     with pytest.raises(StaleCommitError, match="missing"):
         bulk.commit(number, [StagedFile(**{**_fields(file), "path": f"shard=0/bucket={file.bucket}/x"})], topics)
     with pytest.raises(InvalidArgumentError, match=r"bucket 'cancelled'; allowed: .* of a bucket of messages"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import urllib.error
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from tests.crash.tools import World
+from tests.ports import pair_of_ports
 
 from tarry.base.clock import SystemClock, TestClock
 from tarry.base.stop_signals import StopSignals
@@ -132,8 +134,10 @@ sys.exit(run(sys.argv[1:]))
 """
     code, log = end(servers.start("--data", "data", "--rocketmq", "127.0.0.1:0", code=without))
     assert code == ExitCode.FAILED
-    assert log.splitlines()[-1].startswith("tarry: not_found: the RocketMQ front needs the module 'uvloop'")
-    assert "pip install 'tarry[rocketmq]'" in log
+    assert log.splitlines()[-1].startswith(
+        "tarry: not_found: the RocketMQ front needs the extra 'rocketmq': the module 'uvloop'"
+    )
+    assert "pip install '.[rocketmq]' in a checkout of Tarry" in log
     assert "Traceback" not in log
 
 
@@ -273,3 +277,14 @@ def test_where_the_pipeline_reaches_the_broker(listening: str, address: str) -> 
 def test_the_pipeline_that_does_not_run_is_not_shown_as_running() -> None:
     assert pipeline_status({"state": "running", "pid": 5}) == {"supervisor": {"state": "running", "pid": 5}}
     assert pipeline_status({"state": "waiting"}) == {"supervisor": {"state": "waiting"}, "state": "waiting"}
+
+
+def test_the_port_for_old_clients_is_said(servers: Servers) -> None:
+    port = pair_of_ports()
+    process = servers.start("--data", "data", "--remoting", f"127.0.0.1:{port}")
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    assert f"remoting on 127.0.0.1:{port}, remoting vip on 127.0.0.1:{port - 2}, data data" in line
+    socket.create_connection(("127.0.0.1", port - 2), 30).close()
+    process.send_signal(signal.SIGTERM)
+    assert end(process)[0] == ExitCode.OK

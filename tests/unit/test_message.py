@@ -293,6 +293,14 @@ def test_the_kinds_of_refusal_are_told_apart() -> None:
 # -- what is hostile -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("spare", [1, 3, 4, 15])
+@pytest.mark.parametrize("kind", [pa.binary_view(), pa.string_view()], ids=str)
+def test_views_with_spare_bytes_behind_them(kind: pa.DataType, spare: int) -> None:
+    views = typed(["a", "bc"], kind).buffers()[1].to_pybytes() + bytes(spare)
+    column = pa.Array.from_buffers(kind, 2, [None, pa.py_buffer(views)])
+    assert admit(batch(body=column), NOW).column("body").to_pylist() == [b"a", b"bc"]
+
+
 @pytest.mark.parametrize("kind", [TEXTS[3], pa.binary_view(), pa.string_view()], ids=str)
 def test_a_batch_that_is_small_until_it_is_written_out(kind: pa.DataType) -> None:
     once = typed(["x" * (1 << 20)], kind)

@@ -8,16 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from tests.crash.tools import World
 
 from tarry.api.views import UNITS_MS, Forecast, Herd
 from tarry.base.errors import InvalidArgumentError
 from tarry.broker.queries import forecast as module
-from tarry.store.spread import Bounds, Spread
+from tarry.store.due_counts import DueCounter
 from tarry.testing import open_broker
 
 MINUTE_MS, HOUR_MS = 60_000, 3_600_000
@@ -64,14 +62,9 @@ def everywhere(w: World, delays: list[int]) -> None:
 def test_it_adds_up_and_counts_what_lies_within_one_unit(w: World, unit: str) -> None:
     everywhere(w, [*range(500, 4000, 500), *(k * UNITS_MS[unit] + 7 * n for k in range(1, 20) for n in range(8))])
     found = w.b.forecast(unit=unit)
-    expected = truth(w, found)
-    # Of a row group that is partly in the wheel, nobody knows how much is.
-    assert abs(found.rows - sum(expected.values())) <= 3
+    assert is_exact(w, found)
     assert len(found.loads) == {"minute": 60, "hour": 48, "day": 31}[unit]
     assert [load.from_ms for load in found.loads] == list(range(found.loads[0].from_ms, found.until_ms, UNITS_MS[unit]))
-    for load in found.loads:
-        assert abs(load.rows - expected[load.from_ms]) <= 8, "two groups of four rows may span its ends"
-    assert sum(load.unsure for load in found.loads) <= 0.3 * found.rows, "groups of four rows lie within a unit, mostly"
 
 
 def test_the_wheel_and_a_small_intake_are_exact(w: World) -> None:
@@ -92,28 +85,49 @@ def test_what_is_overdue_falls_into_the_first_unit(w: World) -> None:
     assert found.rows == 2
 
 
-def test_what_the_store_has_together_is_spread_evenly_and_unsure(w: World) -> None:
+@pytest.fixture
+def without_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files as they were before they had counts, or as a foreign writer makes them."""
+    monkeypatch.setattr(DueCounter, "counts", lambda _: None)
+
+
+def is_bound(w: World, found: Forecast, topic: str = "") -> bool:
+    expected = truth(w, found, topic)
+    return all(abs(load.rows - expected[load.from_ms]) <= load.unsure for load in found.loads)
+
+
+def is_exact(w: World, found: Forecast, topic: str = "") -> bool:
+    return told(found) == truth(w, found, topic) and not any(load.unsure for load in found.loads)
+
+
+def in_one_row_group(w: World) -> None:
     w.schedule("a", [HOUR_MS + MINUTE_MS * k for k in range(60)])
-    w.pipeline_commits()
-    w.b.step()
-    found = w.b.forecast(unit="minute", until_ms=w.clock.now_ms() + 3 * HOUR_MS)
-    hour = [load for load in found.loads if load.rows or load.unsure]
-    assert found.rows == 60
-    assert len(hour) in (59, 60), "the last one is due when the sixtieth minute begins"
-    assert all(load.rows == load.unsure and load.rows <= 2 for load in hour)
-    by_hour = w.b.forecast(unit="day")
-    assert (by_hour.loads[0].rows, by_hour.loads[0].unsure) == (60, 0)
-
-
-def test_topics_share_what_cannot_be_told_apart(w: World) -> None:
-    w.schedule("a", [HOUR_MS] * 30)
-    w.schedule("b", [HOUR_MS] * 10)
+    w.schedule("b", [HOUR_MS + 7] * 10)
     w.schedule("z", [HOUR_MS + 1])
     w.pipeline_commits()
     w.b.step()
-    loads = {t: w.b.forecast(topic=t).loads[1] for t in ("a", "b", "z", "none")}
-    assert {t: load.rows for t, load in loads.items()} == {"a": 30, "b": 10, "z": 1, "none": 0}
-    assert loads["a"].unsure == 30
+
+
+@pytest.mark.parametrize("unit", ["minute", "hour", "day"])
+@pytest.mark.parametrize("topic", [None, "a", "b", "z", "none"])
+def test_what_shares_a_row_group_is_counted_by_unit_and_topic(w: World, unit: str, topic: str | None) -> None:
+    in_one_row_group(w)
+    found = w.b.forecast(unit=unit, topic=topic, until_ms=w.clock.now_ms() + 3 * HOUR_MS)
+    assert is_exact(w, found, topic or "")
+
+
+@pytest.mark.usefixtures("without_counts")
+@pytest.mark.parametrize("topic", [None, "a", "b"])
+def test_without_counts_rows_are_read_and_without_time_the_bound_is_one(
+    w: World, topic: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_one_row_group(w)
+    asked: dict[str, Any] = {"unit": "minute", "topic": topic, "until_ms": w.clock.now_ms() + 3 * HOUR_MS}
+    assert is_exact(w, w.b.forecast(**asked), topic or "")
+    monkeypatch.setattr(module, "ROWS_S", -10.0)
+    hasty = w.b.forecast(**asked)
+    assert is_bound(w, hasty, topic or "")
+    assert sum(load.unsure for load in hasty.loads) > 0
 
 
 def test_without_time_for_footers_the_log_of_the_table_must_do(
@@ -121,10 +135,13 @@ def test_without_time_for_footers_the_log_of_the_table_must_do(
 ) -> None:
     everywhere(w, [k * MINUTE_MS for k in range(1, 50)])
     patient = w.b.forecast(unit="minute")
+    assert is_exact(w, patient)
     monkeypatch.setattr(module, "FOOTERS_S", -1.0)
+    monkeypatch.setattr(module, "ROWS_S", -1.0)
     hasty = w.b.forecast(unit="minute")
     assert abs(hasty.rows - patient.rows) <= 3
-    assert sum(load.unsure for load in hasty.loads) > sum(load.unsure for load in patient.loads)
+    assert is_bound(w, hasty)
+    assert sum(load.unsure for load in hasty.loads) > 0
 
 
 def test_a_large_intake_is_told_from_its_index(w: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,7 +154,8 @@ def test_a_large_intake_is_told_from_its_index(w: World, monkeypatch: pytest.Mon
     assert not any(load.unsure for load in found.loads)
     mixed = w.b.forecast(unit="minute", topic="a")
     assert abs(mixed.rows - 39) <= 5
-    assert sum(load.unsure for load in mixed.loads) == mixed.rows
+    assert is_bound(w, mixed, "a")
+    assert any(load.unsure for load in mixed.loads)
 
 
 @pytest.mark.parametrize("where", ["wheel", "intake", "store"])
@@ -151,9 +169,7 @@ def test_the_largest_herd(w: World, where: str, small_groups: None) -> None:
         w.pipeline_commits()
         w.b.step()
     herd = w.b.forecast().herd
-    assert herd is not None
-    assert herd.due_ms == w.clock.now_ms() + delay + 1
-    assert 140 <= herd.rows <= 150
+    assert herd == Herd(w.clock.now_ms() + delay + 1, 150)
     assert w.b.forecast(topic="b").herd is None
 
 
@@ -202,24 +218,33 @@ def test_what_is_not_allowed_is_refused(asked: dict[str, Any], tmp_path: Path) -
         broker.forecast(**asked)
 
 
-@given(
-    rows=st.integers(1, 10_000),
-    due=st.tuples(st.integers(-100, 5000), st.integers(0, 3000)),
-    seqs=st.tuples(st.integers(0, 50), st.integers(0, 50)),
-    after=st.tuples(st.integers(0, 1000), st.integers(0, 60)),
-    share=st.sampled_from([0.0, 0.25, 1.0]),
-)
-def test_no_more_is_spread_than_there_is(
-    rows: int, due: tuple[int, int], seqs: tuple[int, int], after: tuple[int, int], share: float
-) -> None:
-    spread = Spread(after, 3001, 0, 1000)
-    bounds = Bounds(due[0], due[0] + due[1], seqs[0], seqs[0] + seqs[1])
-    spread.add(rows, bounds, share)
-    total = spread.counted.sum() + spread.guessed.sum()
-    assert -1e-6 <= total <= rows * share + 1e-6
-    assert (spread.guessed >= -1e-9).all()
-    assert np.allclose(spread.unsure, spread.guessed)
-    if spread.holds(bounds):
-        assert np.isclose(total, rows * share)
-    if not spread.overlaps(bounds):
-        assert total == 0
+TOPICS = [f"t{n}" for n in range(8)]
+
+
+@pytest.mark.parametrize("scale", [1000, pytest.param(10_000, marks=pytest.mark.rest)])
+def test_herds_of_one_topic_among_others_have_their_true_size(w: World, scale: int) -> None:
+    """Eight files that each have a part of three herds, in row groups that have other messages and topics as well."""
+    now = w.clock.now_ms()
+    herds = {now + 5 * HOUR_MS + 11: 3 * scale, now + 5 * HOUR_MS + 12: 4 * scale, now + 20 * 24 * HOUR_MS: scale}
+    rows = 100 * scale // 8
+    expected: Counter[int] = Counter()
+    for part in range(8):
+        herd = [due for due, count in herds.items() for _ in range(count // 8)]
+        others = [now + HOUR_MS + (n * 2_654_435_761 + part) % (25 * 24 * HOUR_MS) for n in range(rows - len(herd))]
+        topics = ["t3"] * len(herd) + [TOPICS[n % 8] for n in range(len(others))]
+        due = herd + others
+        expected.update(d for d, t in zip(due, topics, strict=True) if t == "t3")
+        w.b.schedule_batch(pa.record_batch({"topic": topics, "due_ms": due, "body": [b""] * rows}))
+        w.pipeline_commits()
+        w.b.step()
+    for unit in ("hour", "day"):
+        found = w.b.forecast(unit=unit, topic="t3", until_ms=now + 30 * 24 * HOUR_MS)
+        by_unit: Counter[int] = Counter()
+        for moment, count in expected.items():
+            by_unit[moment // UNITS_MS[unit] * UNITS_MS[unit]] += count
+        assert told(found) == by_unit
+        assert not any(load.unsure for load in found.loads)
+        assert [(herd.due_ms, herd.rows) for herd in found.herds] == sorted(herds.items())
+    everything = w.b.forecast(unit="day", until_ms=now + 30 * 24 * HOUR_MS)
+    assert everything.rows == sum(entry.pending for entry in w.b.pending()) == 8 * rows
+    assert {herd.due_ms: herd.rows for herd in everything.herds}.items() >= herds.items()

@@ -85,9 +85,69 @@ def test_histograms_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "WAITING_MAX", 7)
     found = Lateness(TestClock(0))
     for n in range(100):
-        found.on_handed_out(np.array([1000 - n], np.int64), 1000, f"t{n % 10}", 0)
+        moments = np.array([1000 - n], np.int64)
+        found.on_handed_out(moments, moments, 1000, f"t{n % 10}", 0)
     by_topic = found.by_topic()
     assert list(by_topic) == ["t0", "t1", "t2", OTHERS]
     assert [h.count for h in by_topic.values()] == [10, 10, 10, 70]
     assert found.delivered().count == 100
     assert (found.delivered().min, found.delivered().max) == (0, 99)
+
+
+def test_what_comes_overdue_is_late_from_when_it_came_and_counted_by_itself(tmp_path: Path) -> None:
+    with open_broker(tmp_path) as broker:
+        waiting = broker.subscribe("a", "g", prefetch=10)
+        broker.clock.advance_ms(2 * 3_600_000)
+        broker.schedule("a", b"x", due=broker.clock.now_ms() - 3_600_000)
+        broker.schedule("a", b"x")
+        broker.clock.advance_ms(3)
+        broker.step()
+        assert broker.status()["queue_lateness_ms"]["max"] == 3
+        broker.clock.advance_ms(4)
+        batch = waiting.fetch(10, 0)
+        assert batch is not None
+        assert batch.num_rows == 2
+        assert delivered(broker) == [7, 7]
+        assert broker.status()["overdue"] == 1, "what is due at once is not overdue"
+        assert broker.overview()["lateness"]["overdue"] == 1
+
+
+def test_what_a_seek_or_a_pause_makes_late_does_not_count(tmp_path: Path) -> None:
+    with open_broker(tmp_path) as broker:
+        consumer = broker.subscribe("a", "g", prefetch=10)
+        broker.schedule("a", b"x", delay=3600)
+        broker.advance(3600)
+        assert consumer.fetch(10, 0) is not None
+        broker.clock.advance_ms(3_600_000)
+        broker.set_group("a", "g", paused=True)
+        broker.schedule("a", b"y")
+        broker.step()
+        assert consumer.fetch(10, 0) is None
+        broker.clock.advance_ms(1000)
+        broker.set_group("a", "g", paused=False)
+        assert consumer.fetch(10, 0) is not None
+        assert delivered(broker) == [0]
+        broker.seek("a", "g", "earliest")
+        again = consumer.fetch(10, 0)
+        assert again is not None
+        assert again["attempt"].to_pylist() == [1, 1]
+        assert delivered(broker) == [0]
+
+
+def test_of_what_comes_in_one_batch_only_first_tries_count(tmp_path: Path) -> None:
+    with open_broker(tmp_path) as broker:
+        consumer = broker.subscribe("a", "g", prefetch=10)
+        first = broker.subscribe("a", "g", prefetch=10)
+        for _ in range(2):
+            broker.schedule("a", b"x")
+        broker.step()
+        batch = first.fetch(10, 0)
+        assert batch is not None
+        consumer.nack(batch["lease"].to_numpy(), batch["offset"].to_numpy(), 5000)
+        first.nack(batch["lease"].to_numpy(), batch["offset"].to_numpy(), 5000)
+        broker.schedule("a", b"y", delay=5)
+        broker.advance(5)
+        again = consumer.fetch(10, 0)
+        assert again is not None
+        assert sorted(again["attempt"].to_pylist()) == [1, 2, 2]
+        assert delivered(broker) == [0, 0, 0]

@@ -48,7 +48,7 @@ def decided(headers: list[Header], *, delay_ms: int | None = None, **more: objec
     ("headers", "due_ms"),
     [
         ([(DUE_MS, b"1795264001000")], 1_795_264_001_000),
-        ([(DUE_MS, b" 0 ")], 0),
+        ([(DUE_MS, b" 946684800000 ")], 946_684_800_000),
         ([(DELAY_MS, b"1500")], BORN_MS + 1_500),
         ([(DELAY, b"1h30m")], BORN_MS + 5_400_000),
         ([(DELAY, b"0s")], BORN_MS),
@@ -93,6 +93,7 @@ def test_what_another_relay_has_added_is_replaced() -> None:
         ([(DELAY, None)], "not a duration: ''"),
         ([(DELAY_MS, b"-1")], "tarry-delay-ms '-1' is no number"),
         ([(DELAY_MS, b"1.5")], "tarry-delay-ms '1.5' is no number"),
+        ([(DUE_MS, b"0")], "before 2000"),
         ([(DUE_MS, b"9" * 19)], "is no number"),
         ([(DUE_MS, b"9" * 18)], "is beyond the longest delay"),
         ([(DELAY, b"15000d")], "is beyond the longest delay"),

@@ -131,6 +131,30 @@ def test_each_failure_is_in_the_verdict_and_named(name: str) -> None:
     assert "1 of 3" in text
 
 
+def test_what_counts_as_late_is_a_failure_and_how_late_the_latest_was_is_said_in_any_case() -> None:
+    good = " ".join(checked(audit_page(AUDIT)).texts)
+    assert "The latest was handed out 5,000 ms after its due time, 99 of 100 within 30 ms; no limit was said" in good
+    bad = replace(AUDIT, late_max_ms=1000, late_over=1)
+    assert not bad.good
+    assert bad.failures == {"late": 1}
+    assert bad.verdict()[0] == "1 late: handed out more than 1,000 ms after the due time."
+    text = " ".join(checked(audit_page(bad)).texts)
+    assert "Not good" in text
+    assert "over 1,000 ms" in text
+    assert replace(AUDIT, late_max_ms=5000).good
+
+
+def test_one_message_far_away_does_not_press_the_days_into_a_sliver() -> None:
+    near = [DayLoad(T + i * DAY, 1000, 1, 1) for i in range(30)]
+    html = forecast_page(replace(outlook(), days=[*near, DayLoad(T + 1500 * DAY, 1, 1, 1)]))
+    assert "1 message from" in html
+    assert html.count("1,000</title>") == 30
+    widths = [float(w) for w in re.findall(r'width="([0-9.]+)" height="[0-9.]+"><title>[^<]*: 1,000<', html)]
+    assert min(widths) > 15, "of 30 days each has its place"
+    assert "not in the plot" not in forecast_page(replace(outlook(), days=near))
+    assert "not in the plot" not in forecast_page(outlook()), "what is not few stays"
+
+
 def test_names_of_messages_are_text(tmp_path: Path) -> None:
     nasty = replace(
         AUDIT,
@@ -165,7 +189,8 @@ def test_an_audit_of_nothing_is_a_page() -> None:
 
 def test_a_forecast_says_what_it_takes() -> None:
     text = " ".join(checked(forecast_page(outlook())).texts)
-    assert "In time" in text
+    assert "In time, at 500,000 messages a second" in text
+    assert "measure yours" in text
     assert "1,000 msg/s" in text
     late = " ".join(checked(forecast_page(outlook(herd=2_000_000))).texts)
     assert "Some will be late" in late

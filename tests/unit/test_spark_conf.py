@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 import sys
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,11 @@ from tarry.cli.relay import make
 from tarry.relay import job as relay_job
 from tarry.relay.job import Relay
 from tarry.spark.pipeline import compact, schedule
-from tarry.spark.pipeline.supervisor import Supervisor, schedule_command, unreachable_for_executors
+from tarry.spark.pipeline.supervisor import Supervisor, schedule_command, unreachable_for_executors, write_conf
 from tarry.spark.reports import session as reports
 from tarry.spark.runtime import session
 from tarry.spark.runtime.conf import machine_conf, merged, set_python, user_conf
+from tarry.spark.runtime.launch import java_properties
 
 RELAY = {"kafka": "k:9092", "topics": "t", "store": "s", "checkpoint": "c"}
 
@@ -47,6 +49,8 @@ def test_a_file_like_sparks_own(tmp_path: Path) -> None:
         "spark.executor.extraJavaOptions": "-Da=1   -Db=2",
     }
     assert user_conf(["spark.a=1"], file)["spark.a"] == "1"
+    (tmp_path / "first.conf").write_text("spark.a 2\n")
+    assert user_conf([], tmp_path / "first.conf", None, file) == {**read_file(file), "spark.a": "2"}
 
 
 @pytest.mark.parametrize(
@@ -137,11 +141,41 @@ def test_on_the_command_line_of_serve(capsys: pytest.CaptureFixture[str]) -> Non
 def test_to_the_schedule_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("more.conf").write_text("spark.c 3\nspark.a 9\n")
-    config = Config(data=tmp_path, spark_conf="spark.a=1\nspark.b=-x y", spark_conf_file="more.conf")
-    options = schedule.parse(schedule_command(config, "127.0.0.1:1", tmp_path / "c")[3:])
+    lines = "spark.a=1\nspark.b=-x y\nspark.d=C:\\\nspark.s3.secret.key=S3CRET ="
+    config = Config(data=tmp_path, spark_conf=lines, spark_conf_file="more.conf")
+    command = schedule_command(config, "127.0.0.1:1", tmp_path / "pipeline" / "c")
+    assert not any("S3CRET" in text for text in command), "which each user of the machine can read"
+    write_conf(config, tmp_path / "pipeline")
+    assert stat.S_IMODE((tmp_path / "pipeline" / "spark.conf").stat().st_mode) == 0o600
+    options = schedule.parse(command[3:])
     monkeypatch.chdir("/")
-    given = user_conf(options.spark_conf, options.spark_conf_file)
-    assert given == {"spark.a": "1", "spark.b": "-x y", "spark.c": "3"}
+    given = user_conf(options.spark_conf, *options.spark_conf_file)
+    kept = {"spark.d": "C:\\", "spark.s3.secret.key": "S3CRET ="}
+    assert given == {"spark.a": "1", "spark.b": "-x y", "spark.c": "3", **kept}
+    write_conf(Config(data=tmp_path), tmp_path / "pipeline")
+    assert not (tmp_path / "pipeline" / "spark.conf").exists()
+
+
+def test_secrets_are_not_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    names = ["spark.hadoop.fs.s3a.Secret.key", "spark.ssl.keyStorePassword", "spark.x.token"]
+    environment = {"TARRY_SPARK_CONF": "\n".join(["spark.a=1", *(f"{name}=S3CRET" for name in names)])}
+    text = load(None, environment=environment).to_toml()
+    assert "S3CRET" not in text
+    assert f"Not shown; give them where this file is used: {', '.join(names)}." in text
+    assert '\nspark_conf = "spark.a=1"\n' in text
+    (tmp_path / "tarry.toml").write_text(text)
+    assert load(tmp_path / "tarry.toml", environment={}).config.spark_conf == "spark.a=1"
+    for wrong, why in (("executor.memory=1g", "names 'executor.memory'"), ("spark.a", "'spark.a' has no value")):
+        with pytest.raises(InvalidArgumentError, match=why) as raised:
+            load(None, environment={"TARRY_SPARK_CONF": f"spark.x.token=S3CRET\n{wrong}"})
+        assert "S3CRET" not in str(raised.value)
+
+
+def test_settings_as_java_reads_them() -> None:
+    settings = {"spark.a": "1", "spark.driver.extraJavaOptions": '"-Dx=a b" \\d', "spark.b": " x\ny", "spark.c:=": "é"}
+    assert java_properties(settings) == (
+        'spark.a=1\nspark.driver.extraJavaOptions="-Dx=a b" \\\\d\nspark.b=\\ x\\ny\nspark.c\\:\\==é\n'
+    )
 
 
 class SessionError(Exception):

@@ -11,7 +11,8 @@ import pytest
 
 from tarry.base.errors import TarryError
 from tarry.spark.reports import session as reports
-from tarry.spark.runtime.session import jvm_end, one_line
+from tarry.spark.runtime.failures import one_line
+from tarry.spark.runtime.session import jvm_end
 
 
 class Py4JNetworkError(Exception):

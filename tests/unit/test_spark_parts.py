@@ -152,7 +152,7 @@ def test_options() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({}, "option 'endpoint' is missing; .*INSERT INTO gives a data source no"),
+        ({}, "option 'endpoint' is missing; .*WITH \\('endpoint' = "),
         ({"endpoint": "h:99999"}, "allowed: HOST:PORT"),
         ({"endpoint": "grpc://h:1"}, "allowed: HOST:PORT"),
         ({"endpoint": "h:1", "tries": "many"}, "option 'tries' is 'many'; allowed: a whole number, 0 or more"),
@@ -319,7 +319,7 @@ class Numbers:
 def test_a_task_stages_its_partition_in_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(staging, "CHUNK_BYTES", 100_000)
     store = Store.open(str(tmp_path / "store"))
-    job = BulkAttempt("j", "open", 0, store.root, store.table_id, 0, NOW_MS, Limits())
+    job = BulkAttempt("j", "open", 0, store.root, store.table_id, 0, NOW_MS, Limits(), 0, {})
     checker = RowChecker(NOW_MS, job.limits, {"topic": "t"})
     batch = pa.RecordBatch.from_pydict({"body": [b"x" * 1000] * 50, "delay_ms": [n * 86_400_000 for n in range(50)]})
     staged = Load(Numbers(), job).run([batch] * 10, checker, 3, "bulk")  # type: ignore[arg-type]
@@ -333,7 +333,7 @@ def test_a_task_stages_its_partition_in_chunks(tmp_path: Path, monkeypatch: pyte
 def test_files_of_a_task_that_fails_are_taken_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(staging, "CHUNK_BYTES", 1000)
     store = Store.open(str(tmp_path / "store"))
-    job = BulkAttempt("j", "open", 0, store.root, store.table_id, 0, NOW_MS, Limits())
+    job = BulkAttempt("j", "open", 0, store.root, store.table_id, 0, NOW_MS, Limits(), 0, {})
     good = pa.RecordBatch.from_pydict({"body": [b"x" * 1000] * 50})
     bad = pa.RecordBatch.from_pydict({"body": [None]}, schema=good.schema)
     checker = RowChecker(NOW_MS, job.limits, {"topic": "t", "delay_ms": 1})
@@ -345,7 +345,7 @@ def test_files_of_a_task_that_fails_are_taken_away(tmp_path: Path, monkeypatch: 
 def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(staging, "CHUNK_BYTES", 1000)
     store = Store.open(str(tmp_path / "store"))
-    job = BulkAttempt("j", "open", 0, store.root, store.table_id, 0, NOW_MS, Limits())
+    job = BulkAttempt("j", "open", 0, store.root, store.table_id, 0, NOW_MS, Limits(), 0, {})
     good = pa.RecordBatch.from_pydict({"body": [b"x" * 1000] * 50})
     checker = RowChecker(NOW_MS, job.limits, {"topic": "t", "delay_ms": 1})
     times = iter([False, False, True])
@@ -367,7 +367,7 @@ def test_chunks_and_reach(tmp_path: Path) -> None:
     assert [len(held) for held in chunks([batch] * 5, 100)] == [2, 2, 1]
     assert list(chunks([], 100)) == []
     store = Store.open(str(tmp_path / "store"))
-    job = BulkAttempt("j", "open", 0, store.root, store.table_id, 0, NOW_MS, Limits())
+    job = BulkAttempt("j", "open", 0, store.root, store.table_id, 0, NOW_MS, Limits(), 0, {})
     assert can_reach(job)
     assert not can_reach(replace(job, store_uri=str(tmp_path / "none")))
     assert not can_reach(replace(job, store_uri="nonsense://x"))

@@ -99,6 +99,7 @@ KINDS = {
     "policies.json": "policies.json",
     "push.json": "push.json",
     "tokens.json": "tokens.json",
+    "handed": "handed",
     "store log": "store/_delta_log/*.json",
     "oldest store log": "store/_delta_log/*0.json",
     "store checkpoint": "store/_delta_log/*.checkpoint.parquet",

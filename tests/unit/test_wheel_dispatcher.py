@@ -10,6 +10,7 @@ from tests.unit.test_wheel_loader import NOW, FakeStore, Rig
 
 from tarry.base.types import Key
 from tarry.broker.dispatcher import Dispatcher
+from tarry.broker.hand_out_bound import HandOutBound
 from tarry.broker.series import Series
 from tarry.intake import Command
 from tarry.log.files import OsFiles
@@ -31,7 +32,8 @@ class Box(Rig):
         super().__init__(directory / "intake", FakeStore(), horizon_ms=10_000)
         self.ready = ReadyLog(OsFiles(), directory / "ready", segment_bytes_max=1 << 20, cache_bytes_max=0)
         series = no_series(self.wheel, self.ready)
-        self.dispatcher = Dispatcher(self.wheel, self.intake, self.ready, self.loader, series, self.clock)
+        self.bound = HandOutBound(OsFiles(), directory, NOW, is_new=True, ahead_ms=0)
+        self.dispatcher = Dispatcher(self.wheel, self.intake, self.ready, self.loader, series, self.clock, self.bound)
         self.loader.step()
 
     def step(self) -> None:
@@ -46,6 +48,7 @@ def box(tmp_path: Path) -> Iterator[Box]:
     yield made
     made.close()
     made.ready.close()
+    made.bound.close(is_durable=False)
 
 
 def test_what_is_due_is_in_the_cut(box: Box) -> None:
@@ -116,7 +119,8 @@ def test_rows_from_the_store_are_counted_in_the_cut(tmp_path: Path) -> None:
     box.store.keys = [Key(NOW + i, i) for i in range(5)]
     box.store.committed_seq = 5
     rig = Rig(tmp_path / "again", box.store)
-    dispatcher = Dispatcher(rig.wheel, rig.intake, box.ready, rig.loader, no_series(rig.wheel, box.ready), rig.clock)
+    series = no_series(rig.wheel, box.ready)
+    dispatcher = Dispatcher(rig.wheel, rig.intake, box.ready, rig.loader, series, rig.clock, box.bound)
     rig.loader.step()
     rig.arrive(NOW + 2)
     rig.clock.advance_ms(10)

@@ -19,6 +19,7 @@ from tarry.base.clock import TestClock
 from tarry.base.types import Key
 from tarry.intake import Intake, IntakeWriter, Segments, Submission
 from tarry.log.files import OsFiles
+from tarry.store.damaged import OnDamage
 from tarry.wheel.loader import Loader
 from tarry.wheel.wheel import Wheel
 
@@ -35,7 +36,7 @@ class FakeStore:
     body: int = 10
     meanwhile: Callable[[], None] = lambda: None
 
-    def read_window(self, after: Key, until_ms: int, batch_rows: int) -> Iterator[pa.RecordBatch]:
+    def read_window(self, after: Key, until_ms: int, batch_rows: int, on_damage: OnDamage) -> Iterator[pa.RecordBatch]:
         found = sorted(k for k in self.keys if after <= k and k.due_ms < until_ms)
         for start in range(0, len(found), min(batch_rows, 16)):
             self.meanwhile()

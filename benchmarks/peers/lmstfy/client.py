@@ -13,6 +13,7 @@ import subprocess
 import sys
 from typing import Any, NamedTuple
 
+from benchmarks.marks import Meter, watch
 from benchmarks.peers.lmstfy.source import built
 
 RUN_S_MAX = 1800
@@ -32,23 +33,34 @@ class Place(NamedTuple):
         return {f"LMSTFY_{name.upper()}": str(value) for name, value in self._asdict().items()}
 
 
-def run(mode: str, place: Place, queue: str, **options: float) -> dict[str, Any]:
+def run(mode: str, place: Place, queue: str, meter: Meter | None = None, **options: float) -> dict[str, Any]:
     """Run a mode and read its result.
+
+    Args:
+        meter: what the server has spent until now; ``spent`` in the result is by how much it went up during the calls
+            that count.
 
     Raises:
         RuntimeError: it failed; says what it wrote.
     """
-    return result_of(start(mode, place, queue, **options))
+    if meter is None:
+        return result_of(start(mode, place, queue, **options))
+    command, environment = _command(mode, place, queue, options)
+    watched = watch(command, meter, timeout_s=RUN_S_MAX, environment=environment)
+    found: dict[str, Any] = json.loads(watched.lines[-1])
+    return {**found, "spent": watched.spent}
 
 
 def start(mode: str, place: Place, queue: str, **options: float) -> subprocess.Popen[str]:
     """Begin a mode; :func:`result_of` waits for it."""
-    words = [f"{name}={value}" for name, value in options.items()]
-    environment = {**os.environ, **place.environment}
+    command, environment = _command(mode, place, queue, options)
     pipe = subprocess.PIPE
-    return subprocess.Popen(
-        [str(built() / "bench"), mode, queue, *words], env=environment, stdout=pipe, stderr=pipe, text=True
-    )
+    return subprocess.Popen(command, env=environment, stdout=pipe, stderr=pipe, text=True)
+
+
+def _command(mode: str, place: Place, queue: str, options: dict[str, float]) -> tuple[list[str], dict[str, str]]:
+    words = [f"{name}={value}" for name, value in options.items()]
+    return [str(built() / "bench"), mode, queue, *words], {**os.environ, **place.environment}
 
 
 def result_of(process: subprocess.Popen[str]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from benchmarks.marks import Meter, watch
 from benchmarks.peers.rocketmq.maven import class_path
 from tarry.spark.runtime.java import find_java_home
 
@@ -31,10 +32,11 @@ def send(
     count: int = 200_000,
     delay_s: float = 3600,
     timeout_s: float = RUN_S_MAX,
+    meter: Meter | None = None,
     **more: float,
 ) -> dict[str, Any]:
     """Single messages that are due much later: ``sends_per_s``, and ``ack_p50_ms`` to ``ack_max_ms`` of the answers."""
-    return run("send", endpoint, topic, timeout_s=timeout_s, count=count, delay_s=delay_s, **more)
+    return run("send", endpoint, topic, timeout_s=timeout_s, meter=meter, count=count, delay_s=delay_s, **more)
 
 
 def herd(
@@ -45,6 +47,7 @@ def herd(
     count: int = 200_000,
     lead_s: float = 0,
     timeout_s: float = RUN_S_MAX,
+    meter: Meter | None = None,
     **more: float,
 ) -> dict[str, Any]:
     """All due in one instant, with a consumer that waits: ``last_s`` is when the last one came after that instant.
@@ -54,7 +57,7 @@ def herd(
     is not 0, ``lead_s`` was too short. Besides: ``late_*_ms``, ``early``, ``lost``, ``duplicates``, and what
     :func:`send` tells.
     """
-    return run("herd", endpoint, topic, group, timeout_s=timeout_s, count=count, lead_s=lead_s, **more)
+    return run("herd", endpoint, topic, group, timeout_s=timeout_s, meter=meter, count=count, lead_s=lead_s, **more)
 
 
 def paced(
@@ -65,6 +68,7 @@ def paced(
     rate: float = 2000,
     seconds: float = 30,
     timeout_s: float = RUN_S_MAX,
+    meter: Meter | None = None,
     **more: float,
 ) -> dict[str, Any]:
     """Sent at a rate with delays of 1 to 10 s: ``late_p50_ms``, ``late_p99_ms``, ``late_p999_ms``, ``late_max_ms``.
@@ -72,21 +76,25 @@ def paced(
     Besides: ``early``, ``lost``, ``duplicates``, and what :func:`send` tells; where ``sends_per_s`` is below the rate,
     the server did not take it.
     """
-    return run("paced", endpoint, topic, group, timeout_s=timeout_s, rate=rate, seconds=seconds, **more)
+    return run("paced", endpoint, topic, group, timeout_s=timeout_s, meter=meter, rate=rate, seconds=seconds, **more)
 
 
-def run(mode: str, *words: str, timeout_s: float = RUN_S_MAX, **options: float) -> dict[str, Any]:
+def run(
+    mode: str, *words: str, timeout_s: float = RUN_S_MAX, meter: Meter | None = None, **options: float
+) -> dict[str, Any]:
     """Run a mode and read its result.
+
+    Args:
+        meter: what the server has spent until now; ``spent`` in the result is by how much it went up while the messages
+            were sent and received, without the start and the warm-up.
 
     Raises:
         RuntimeError: it failed; says what it wrote.
     """
     named = [f"{name}={value}" for name, value in options.items()]
-    done = subprocess.run([*command(), mode, *words, *named], capture_output=True, text=True, timeout=timeout_s)
-    if done.returncode:
-        raise RuntimeError(f"{mode} {' '.join([*words, *named])} failed: {done.stderr[-3000:]}")
-    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return result
+    found = watch([*command(), mode, *words, *named], meter or (lambda: 0.0), timeout_s=timeout_s)
+    result: dict[str, Any] = json.loads(found.lines[-1])
+    return result if meter is None else {**result, "spent": found.spent}
 
 
 def command() -> list[str]:

@@ -56,15 +56,18 @@ class RocketMQ:
         heap: str = "1g",
         broker: Mapping[str, str] | None = None,
         proxy: bool = True,
+        hour_ms: int | None = None,
     ) -> None:
         """``sync_flush``: a send is acknowledged after its fsync. ``broker``: more of its settings. ``proxy``: whether
-        there is one, for v5 clients.
+        there is one, for v5 clients. ``hour_ms``: how long the hours are at which the timer of RocksDB rewrites what is
+        pending.
         """
         self.directory = directory
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self._java = str(find_java_home(directory) / "bin" / "java")
         self._class_path = class_path(PROJECT, f"rocketmq-{VERSION}")
         self._heap = heap
+        self._hours = () if hour_ms is None else (f"-Dbench.hour.ms={hour_ms}",)
         self._topics: list[str] = []
         namesrv, proxy_port, remoting, replicas = _free_port(), _free_port(), _free_port(), _free_port()
         self._broker = _free_port(also=-2)  # the broker takes the port two below, too, for its "VIP channel"
@@ -112,7 +115,7 @@ class RocketMQ:
         }
         for name, (main, line) in self._main.items():
             if name not in self.processes:
-                own = _BROKER_JAVA if name == "broker" else ()
+                own = (*_BROKER_JAVA, *self._hours) if name == "broker" else ()
                 heap = "256m" if name == "namesrv" else self._heap
                 java = [f"-Xms{heap}", f"-Xmx{heap}", *_JAVA, *_JAVA_MORE, *own]
                 self._start(name, [*self._command(*java, *_LOOPBACK), "Loopback", main, *arguments[name]], line)
@@ -200,11 +203,16 @@ class RocketMQ:
 
 @contextmanager
 def rocketmq_server(
-    *, sync_flush: bool = True, heap: str = "1g", broker: Mapping[str, str] | None = None, proxy: bool = True
+    *,
+    sync_flush: bool = True,
+    heap: str = "1g",
+    broker: Mapping[str, str] | None = None,
+    proxy: bool = True,
+    hour_ms: int | None = None,
 ) -> Iterator[RocketMQ]:
     """A RocketMQ that runs, and is gone at the end with all its data; TARRY_BENCH_DIR chooses the disk."""
     with workspace() as directory:
-        server = RocketMQ(directory, sync_flush=sync_flush, heap=heap, broker=broker, proxy=proxy)
+        server = RocketMQ(directory, sync_flush=sync_flush, heap=heap, broker=broker, proxy=proxy, hour_ms=hour_ms)
         try:
             server.start()
             yield server

@@ -27,6 +27,7 @@ from tarry.base.columns import (
 )
 from tarry.base.delay import (
     DELAY_MS_MAX,
+    DUE_MS_MIN,
     INT64_MAX,
     ROCKETMQ_LEVELS,
     DelayLevel,
@@ -36,8 +37,19 @@ from tarry.base.delay import (
     parse_levels,
 )
 from tarry.base.errors import InvalidArgumentError, InvalidMessageError, MessageTooLargeError
-from tarry.base.message import LATE, LATE_WAYS, ORDER_KEY, TOPIC_ALLOWED, UNNUMBERED, absent, is_topic
+from tarry.base.message import (
+    INTERNAL_TOPIC,
+    LATE,
+    LATE_WAYS,
+    ORDER_KEY,
+    TOPIC_ALLOWED,
+    UNNUMBERED,
+    absent,
+    is_internal,
+    is_topic,
+)
 from tarry.base.properties import check_properties, with_property
+from tarry.base.types import extremes
 from tarry.repeat import Repeat, first_due, parse, to_json
 
 
@@ -77,6 +89,7 @@ def admit(
     *,
     start_ms: int | None = None,
     again: bool = False,
+    internal: bool = False,
 ) -> pa.RecordBatch:
     """Check a producer's batch and bring it to :data:`UNNUMBERED`; all of it is admitted or none.
 
@@ -89,7 +102,8 @@ def admit(
     misspelt one is not silently dropped. Nothing about the memory behind the columns is taken on trust: they may have
     come over a wire. ``start_ms``: what delays, and the limit of due times, are counted from, the clock's reading
     rounded up (None: ``now_ms``). ``again``: another process has admitted them already, and so they may have the
-    properties that stand for ``order_key`` and ``late``.
+    properties that stand for ``order_key`` and ``late``. ``internal``: a front's own, which may be for topics of
+    Tarry's own.
 
     Raises:
         InvalidMessageError: names the column, or the first offending row, its value and what is allowed.
@@ -99,7 +113,7 @@ def admit(
     check_memory(data, limits.batch_bytes_max)
     given = _named_columns(data, limits.batch_bytes_max)
     topic = _required(given, "topic", pa.string())
-    _check_topics(topic)
+    _check_topics(topic, internal=internal)
     body = _required(given, "body", pa.binary())
     check_lengths(body, "body", limits.body_bytes_max)
     due = _due(given, now, limits)
@@ -183,13 +197,15 @@ def _required(given: dict[str, pa.Array], name: str, kind: pa.DataType) -> pa.Ar
     return no_nulls(cast(given[name], name, kind), name)
 
 
-def _check_topics(topic: pa.Array) -> None:
+def _check_topics(topic: pa.Array, *, internal: bool) -> None:
     # Few distinct topics in a batch is the rule: check those, and look for the row only when one is refused.
     few = len(topic) <= _FEW_ROWS
     for name in dict.fromkeys(topic.to_pylist()) if few else pc.unique(topic).to_pylist():
-        if not is_topic(name):
-            row = int(pc.index(topic, name).as_py())
-            raise InvalidMessageError(f"topic {shown(name)} is not a topic name; allowed: {TOPIC_ALLOWED}", row=row)
+        is_good = is_topic(name)
+        if is_good and (internal or not is_internal(name)):
+            continue
+        wrong = f": {INTERNAL_TOPIC}" if is_good else f" is not a topic name; allowed: {TOPIC_ALLOWED}"
+        raise InvalidMessageError(f"topic {shown(name)}{wrong}", row=int(pc.index(topic, name).as_py()))
 
 
 def _repeats(column: pa.Array, due: pa.Array, now: _Now, limits: Limits) -> tuple[pa.Array, pa.Array]:
@@ -265,8 +281,10 @@ def _due(given: dict[str, pa.Array], now: _Now, limits: Limits) -> pa.Array:
 
 def _check_limit(due: pa.Array, start_ms: int, limits: Limits) -> None:
     values = due.to_numpy(zero_copy_only=False)
-    if int(values.max()) > start_ms + limits.delay_ms_max:
-        row = int(np.argmax(values > start_ms + limits.delay_ms_max))
+    latest_ms = start_ms + limits.delay_ms_max
+    least, most = extremes(values)
+    if most > latest_ms or least < DUE_MS_MIN <= start_ms:
+        row = int(np.argmax((values > latest_ms) | (values < DUE_MS_MIN)))
         try:
             check_due(int(values[row]), start_ms, limits.delay_ms_max)
         except InvalidMessageError as error:

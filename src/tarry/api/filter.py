@@ -44,7 +44,8 @@ from tarry.base.types import Mask
 TEXT_MAX = 16_384
 """Characters of a filter."""
 EVERYTHING = "*"
-_SQL = "sql:"
+CONDITION = "sql:"
+"""What a condition begins with."""
 _ALLOWED = f"'*', 'A || B', 'A && B', or 'sql:' and a condition, in up to {TEXT_MAX} characters"
 
 
@@ -77,7 +78,7 @@ def parse_filter(text: str) -> Filter:
     if not isinstance(text, str) or len(text) > TEXT_MAX or not _storable(text):
         raise InvalidArgumentError(f"filter {shown(text)}; allowed: {_ALLOWED}")
     stripped = text.strip(_BLANKS) or EVERYTHING
-    return SqlFilter(stripped, stripped[len(_SQL) :]) if stripped.startswith(_SQL) else TagFilter(stripped)
+    return SqlFilter(stripped, stripped[len(CONDITION) :]) if stripped.startswith(CONDITION) else TagFilter(stripped)
 
 
 def unwanted_by(group: str, wanted: Filter | None, batch: pa.RecordBatch) -> Mask:

@@ -1,8 +1,9 @@
 """A property filter: SQLite evaluates a condition over the properties of a batch.
 
 The connection is in memory, has one table with a column a property, and an authorizer that knows nothing but reading
-it; each evaluation is a transaction that is rolled back, so that a batch leaves nothing behind. A filter that would
-take longer than :data:`EVALUATION_S_MAX` is ended by SQLite's progress handler.
+it; each evaluation is a transaction that is rolled back, so that a batch leaves nothing behind. A filter that takes too
+long is ended by SQLite's progress handler. What counts is the CPU time of the evaluating thread: a filter is not slow
+for a machine that has other things to do.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import sqlite3
 import threading
 import time
 import weakref
-from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
@@ -24,12 +24,15 @@ from tarry.base.columns import shown
 from tarry.base.errors import InvalidArgumentError
 
 EVALUATION_S_MAX = 5.0
-"""Seconds that one batch may take."""
+"""Seconds of CPU time that a look at one batch may take."""
 TAGS = "TAGS"
 """The name under which a condition sees the message's tag, as RocketMQ has it."""
 
 _FUNCTIONS = frozenset({"instr", "substr", "lower", "glob"})
-_STEPS = 10_000  # of SQLite's machine between two looks at the clock: well below a millisecond
+_STEPS_MAX, _STEPS_MIN = 10_000, 20
+"""Of SQLite's machine between two looks at the clock: well below a millisecond..."""
+_STEP_BYTES = 50_000_000
+"""...also where one step compares a long text with a long one: about so many bytes of both, multiplied."""
 _LIMITS = {
     sqlite3.SQLITE_LIMIT_SQL_LENGTH: 1 << 20,
     sqlite3.SQLITE_LIMIT_EXPR_DEPTH: 1000,
@@ -39,6 +42,10 @@ _LIMITS = {
     sqlite3.SQLITE_LIMIT_TRIGGER_DEPTH: 0,
     sqlite3.SQLITE_LIMIT_WORKER_THREADS: 0,
 }
+
+
+class FilterTooSlowError(Exception):
+    """A condition took more time than it was given. It is for who evaluates it to say what follows."""
 
 
 class SqlFilter:
@@ -59,7 +66,7 @@ class SqlFilter:
             translated = translate(condition)
             self._names = list(dict.fromkeys(name for name, _ in translated.columns))
             # It must not refer to self, which then would never be let go.
-            self._connection = _connect(translated.columns, self._deadline.passed)
+            self._connection = _connect(translated.columns)
             weakref.finalize(self, self._connection.close)
             numbers = [self._names.index(name) + 1 for name, _ in translated.columns]
             self._insert = f"INSERT INTO m VALUES ({', '.join(f'?{n}' for n in numbers) or 'NULL'})"
@@ -77,20 +84,35 @@ class SqlFilter:
         Raises:
             InvalidArgumentError: it took longer than :data:`EVALUATION_S_MAX`.
         """
-        columns = [_values(batch, name).to_pylist() for name in self._names]
+        try:
+            return self.mask_within(batch, EVALUATION_S_MAX)
+        except FilterTooSlowError as error:
+            raise InvalidArgumentError(str(error)) from error
+
+    def mask_within(self, batch: pa.RecordBatch, cpu_s_max: float) -> npt.NDArray[np.bool_]:
+        """:meth:`mask`, in so many seconds of CPU time.
+
+        Raises:
+            FilterTooSlowError: it took longer than that.
+        """
+        arrays = [_values(batch, name) for name in self._names]
+        longest = max((pc.max(pc.binary_length(array)).as_py() or 0 for array in arrays), default=0)
+        steps = max(_STEPS_MIN, min(_STEPS_MAX, _STEP_BYTES // (longest * len(self.text) + 1)))
+        columns = [array.to_pylist() for array in arrays]
         rows = zip(*columns, strict=True) if columns else [()] * batch.num_rows
         matching = np.zeros(batch.num_rows, np.bool_)
         with self._lock:
-            self._deadline.at_s = time.monotonic() + EVALUATION_S_MAX
+            self._connection.set_progress_handler(self._deadline.passed, steps)
+            self._deadline.at_s = time.thread_time() + cpu_s_max
             try:
                 self._connection.execute("BEGIN")
                 self._connection.executemany(self._insert, rows)
                 rowids = [rowid for (rowid,) in self._connection.execute(self._select)]
             except sqlite3.Error as error:
-                reason = f"not done after {EVALUATION_S_MAX:g} s" if self._deadline.passed() else str(error)
-                raise InvalidArgumentError(
-                    f"filter {shown(self.text)} on {batch.num_rows} messages: {reason}"
-                ) from error
+                said = f"filter {shown(self.text)} on {batch.num_rows} messages"
+                if self._deadline.passed():
+                    raise FilterTooSlowError(f"{said}: not done after {cpu_s_max:g} s of CPU time") from error
+                raise InvalidArgumentError(f"{said}: {error}") from error
             finally:
                 self._deadline.at_s = math.inf
                 self._connection.rollback()
@@ -102,7 +124,7 @@ class _Deadline:
     at_s = math.inf
 
     def passed(self) -> bool:
-        return time.monotonic() >= self.at_s
+        return time.thread_time() >= self.at_s
 
 
 def _values(batch: pa.RecordBatch, name: str) -> pa.Array:
@@ -110,14 +132,13 @@ def _values(batch: pa.RecordBatch, name: str) -> pa.Array:
     return batch.column("tag") if name == TAGS else pc.map_lookup(batch.column("properties"), name, "last")
 
 
-def _connect(columns: tuple[tuple[str, str], ...], overdue: Callable[[], bool]) -> sqlite3.Connection:
+def _connect(columns: tuple[tuple[str, str], ...]) -> sqlite3.Connection:
     connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
     declared = ", ".join(f"c{number} {sql_type}" for number, (_, sql_type) in enumerate(columns))
     connection.execute(f"CREATE TABLE m ({declared or 'c0'})")
     for limit, value in _LIMITS.items():
         connection.setlimit(limit, value)
     connection.set_authorizer(_authorize)
-    connection.set_progress_handler(overdue, _STEPS)
     return connection
 
 

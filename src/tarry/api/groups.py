@@ -61,6 +61,8 @@ class GroupInfo(GroupFields):
 
     topic: str
     group: str
+    filter_paused: str = ""
+    """Why its filter is paused, and nothing is handed out, until it is set or a while has passed; empty: it is not."""
     start: str
     """Where it began: "earliest" or "latest"."""
     ready: int

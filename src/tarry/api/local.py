@@ -77,9 +77,12 @@ class LocalBroker(Protocol):
 
     # -- scheduling ----------------------------------------------------------------------------------------------------
 
-    def submit(self, data: pa.RecordBatch | pa.Table, on_result: OnAccepted, *, lead: bool = False) -> None:
+    def submit(
+        self, data: pa.RecordBatch | pa.Table, on_result: OnAccepted, *, lead: bool = False, internal: bool = False
+    ) -> None:
         """Schedule a batch, all of it or nothing (columns: :func:`tarry.api.admission.admit`). With ``lead``, the
-        caller's thread may be the one that writes, and this returns when the disk has answered.
+        caller's thread may be the one that writes, and this returns when the disk has answered. ``internal``: the rows
+        are a front's own, and may be for topics of Tarry's own.
 
         Raises:
             InvalidMessageError, OverloadedError, DiskFullError, ClosedError, FatalError: nothing was accepted, and

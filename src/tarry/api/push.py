@@ -196,6 +196,12 @@ def check_name(name: str) -> str:
     return name
 
 
+def origin_of(url: str) -> tuple[str, str, int]:
+    """Scheme, host and port of a URL that was checked: who receives what is pushed there."""
+    parts = urlsplit(url)
+    return parts.scheme, parts.hostname or "", parts.port or {"http": 80, "https": 443}[parts.scheme]
+
+
 def check_url(url: str) -> str:
     """``url`` itself, where one may push to it; its address is looked at when it is connected to.
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from tarry.base.delay import Delay, DelayLevel, datetime_ms, due_from_delay, parse_duration_ms
 from tarry.base.errors import DelayTooLongError, InvalidArgumentError, InvalidMessageError, TarryError
-from tarry.base.message import check_topic
+from tarry.base.message import INTERNAL_TOPIC, check_topic, is_internal
 
 ON_KEY = ("replace", "keep", "refuse")
 """What to do with a message whose key is pending in its topic already."""
@@ -23,7 +23,7 @@ _INT32 = 1 << 31
 
 
 def check_topic_name(name: str) -> None:
-    """Check a topic's name; names that were checked before are remembered."""
+    """Check the name of a topic that is produced to; names that were checked before are remembered."""
     if type(name) is str:
         _checked_topic(name)
     else:
@@ -32,7 +32,9 @@ def check_topic_name(name: str) -> None:
 
 @lru_cache(4096)
 def _checked_topic(name: str) -> str:
-    return check_topic(name)
+    if is_internal(check_topic(name)):
+        raise InvalidMessageError(f"topic {name!r}: {INTERNAL_TOPIC}")
+    return name
 
 
 def as_bytes(body: object) -> bytes:

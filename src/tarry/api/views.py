@@ -50,8 +50,8 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """How many messages fall due from ``from_ms`` up to the next unit. ``rows`` is the best guess; ``unsure`` of them
-    were not counted, but shared out among neighbouring units, or topics, or may have been cancelled.
+    """How many messages fall due from ``from_ms`` up to the next unit. ``rows`` is the best guess, and the truth lies
+    between ``rows - unsure`` and ``rows + unsure``: 0 where all could be counted in the time there was.
     """
 
     from_ms: int

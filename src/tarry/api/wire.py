@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tarry.api.receipt import OUTCOMES, PLACED
-from tarry.base.errors import InvalidArgumentError, TarryError, from_wire
+from tarry.base.errors import InvalidArgumentError, MessageTooLargeError, TarryError, from_wire
 from tarry.base.types import Int64s
 
 SCHEDULE_PATH = [b"schedule"]
@@ -27,6 +27,10 @@ STREAM_ERRORS = (pa.ArrowException, OSError)
 """What pyarrow raises when the other side is gone, or sent what is no Arrow stream."""
 PAIRS_MAX = 65_536
 """Most (lease, offset) pairs that our client puts into one settling message."""
+JSON_BYTES_MAX = 8 << 20
+"""Of a request in JSON: 65,536 handles take half of it."""
+JSON_VALUES_MAX = 1_000_000
+"""Of a request in JSON: a value of two bytes takes some sixty as an object."""
 ALIVE_S = 10.0
 """After so long without another message, the broker tells a consumer that it is there."""
 
@@ -233,6 +237,21 @@ def decode_json(raw: bytes) -> Any:
     except (ValueError, RecursionError) as error:
         raise InvalidArgumentError(f"not JSON: {_shown(raw)}: {error}") from error
     return value
+
+
+def decode_request(raw: bytes | memoryview) -> Any:
+    """Decode JSON of a stranger: what is too much is refused before anything is made of it.
+
+    Raises:
+        MessageTooLargeError: it has too many bytes, or values. InvalidArgumentError: see :func:`decode_json`.
+    """
+    if len(raw) > JSON_BYTES_MAX:
+        raise MessageTooLargeError(f"a request of {len(raw)} bytes of JSON; allowed: {JSON_BYTES_MAX}")
+    raw = bytes(raw)
+    # Also counts what is in texts, so that it may be too many, and never too few.
+    if len(raw) > JSON_VALUES_MAX and (values := sum(map(raw.count, (b",", b"[", b"{")))) > JSON_VALUES_MAX:
+        raise MessageTooLargeError(f"a request with about {values} values of JSON; allowed: {JSON_VALUES_MAX}")
+    return decode_json(raw)
 
 
 def encode_error(error: TarryError) -> bytes:

@@ -22,6 +22,7 @@ _UNSAFE = (
     ipaddress.ip_network("192.0.0.0/24"),  # of protocols; Oracle's metadata
     ipaddress.ip_network("192.88.99.0/24"),  # relays of 6to4
     ipaddress.ip_network("100.64.0.0/10"),  # a provider's own network; Alibaba's metadata
+    ipaddress.ip_network("3fff::/20"),  # of documentation, which Python takes for public before 3.14
 )
 PORT_MAX = 65535
 

@@ -60,7 +60,7 @@ def plain(column: pa.Array | pa.ChunkedArray, name: str, bytes_max: int) -> pa.A
         if size > bytes_max:
             raise MessageTooLargeError(f"column {name!r} has {size} bytes; allowed: {bytes_max} in a batch")
         return whole.dictionary_decode() if pa.types.is_dictionary(kind) else whole
-    except pa.ArrowException as error:
+    except (pa.ArrowException, ValueError, TypeError) as error:  # NumPy's, of a buffer that is too short or missing
         raise InvalidMessageError(f"column {name!r} of type {column.type} cannot be read: {error}") from error
 
 
@@ -72,8 +72,9 @@ def lengths_of(column: pa.Array) -> pa.Array | None:
         return None if lengths is None else lengths.take(column.indices)
     if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
         # No kernel knows views yet. A view is 16 bytes, the first four its length (Arrow columnar format).
-        first, end = 4 * column.offset, 4 * (column.offset + len(column))
-        sizes = np.frombuffer(column.buffers()[1], np.int32)[first:end:4].astype(np.int64)
+        if not len(column):
+            return pa.array([], pa.int64())
+        sizes = np.frombuffer(column.buffers()[1], np.int32, 4 * len(column), 16 * column.offset)[::4].astype(np.int64)
         return pa.array(sizes, mask=column.is_null().to_numpy(zero_copy_only=False))
     sized = (pa.types.is_string, pa.types.is_binary, pa.types.is_large_string, pa.types.is_large_binary)
     return pc.binary_length(column).cast(pa.int64()) if any(test(kind) for test in sized) else None

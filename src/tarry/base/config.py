@@ -33,6 +33,7 @@ from tarry.base.setting_types import (
     Directory,
     GatewayAddress,
     Levels,
+    Listeners,
     Milliseconds,
     Networks,
     Optional,
@@ -40,6 +41,7 @@ from tarry.base.setting_types import (
     RocketMQName,
     SparkConf,
 )
+from tarry.base.spark_conf import without_secrets
 
 ENV_PREFIX = "TARRY_"
 NOT_SETTINGS = frozenset({"TARRY_CONFIG", "TARRY_ENDPOINT"})
@@ -71,6 +73,9 @@ class Config(BaseSettings):
     flight_calls_max: Count = Field(
         1_000, ge=2, description="Most calls of Flight clients at a time; one peer address has half of it."
     )
+    insecure_open: Listeners = Field(
+        "", description='Ports without authentication that may be open to other machines: "flight".'
+    )
     rocketmq: Address = Field(None, description="HOST:PORT of the RocketMQ front (gRPC, v5 clients); empty: off.")
     remoting: Address = Field(
         None, description="HOST:PORT of the classic RocketMQ front (remoting, 4.x and 5.x clients); empty: off."
@@ -85,6 +90,9 @@ class Config(BaseSettings):
         ge=1,
         le=1024,
         description="Queues of a topic, to classic RocketMQ clients: so many consumers of a group share it.",
+    )
+    remoting_vip: Literal["on", "off"] = Field(
+        "on", description="Listen on the port below `remoting` by 2, too, where it is free, for clients before 4.5."
     )
     remoting_pull_max: Count = Field(
         32,
@@ -125,7 +133,7 @@ class Config(BaseSettings):
         description="HOST:PORT or unix:PATH where gateways connect; empty: a socket in DATA if there are workers.",
     )
     gateway_secret: Optional = Field(
-        None, description="File of a secret of 16 bytes or more that gateways by TCP must have, too; empty: none."
+        None, description="File of a secret of 16 bytes or more that gateways by TCP must have, too; needed there."
     )
     gateway_tls_certificate: Optional = Field(
         None, description="PEM file of the certificate chain that gateways by TCP see; empty: no TLS."
@@ -161,7 +169,12 @@ class Config(BaseSettings):
     compact_interval_ms: Milliseconds = Field(
         60_000, ge=0, description="How often the store's files are looked after (merged, cut, expired); 0: never."
     )
-    compact_tasks: Count = Field(1, ge=1, le=1024, description="Most tasks at once that rewrite files of the store.")
+    compact_tasks: Count = Field(
+        0,
+        ge=0,
+        le=1024,
+        description="Most tasks at once that rewrite files of the store; 0: half of the executors' cores.",
+    )
     compact_file_bytes: Bytes = Field(
         256 << 20, ge=1 << 20, le=1 << 30, description="Largest file that is made of others; a task needs twice that."
     )
@@ -238,14 +251,20 @@ class Loaded:
     """``TARRY_…`` in the environment that is no setting. Not refused: others put variables there, too."""
 
     def to_toml(self) -> str:
-        """All settings as a configuration file, which gives the same settings when it is used as one."""
+        """All settings as a configuration file, which gives the same settings when it is used as one; but for secrets
+        among those for Spark, which are named instead.
+        """
         return "\n\n".join(self._entries()) + "\n"
 
     def _entries(self) -> Iterator[str]:
         yield "# Every setting of Tarry. Precedence: command line, environment (TARRY_NAME), this file, default."
         for name, field in Config.model_fields.items():
             about = f"# {field.description}\n# Allowed: {allowed(name)}. From: {self.origins[name]}."
-            yield f"{about}\n{name} = {_toml(getattr(self.config, name))}"
+            value = getattr(self.config, name)
+            if name == "spark_conf":
+                value, hidden = without_secrets(value)
+                about += f"\n# Not shown; give them where this file is used: {', '.join(hidden)}." if hidden else ""
+            yield f"{about}\n{name} = {_toml(value)}"
 
 
 def load(
@@ -305,6 +324,7 @@ def allowed(name: str) -> str:
         return 'HOST:PORT, or "" for none'
     return {
         "gateway": 'HOST:PORT or unix:PATH, or "" for the default',
+        "insecure_open": '"flight", or "" for none',
         "push_private_addresses": 'networks, as in "10.0.0.0/8 fd00::/8", "on" or "off"',
         "push_ports": 'ports and ranges, as in "80 443 8000-9000", or "all"',
         "delay_levels": 'durations, as in "1s 5s 1m"',
@@ -351,6 +371,8 @@ def _refusal(error: ValidationError, origins: Mapping[str, str] | None = None) -
     if name not in Config.model_fields:
         return InvalidArgumentError(_unknown(name))
     origin = f" ({origins[name]})" if origins else ""
+    if name == "spark_conf":  # it may have secrets in it, so it is not shown as a whole
+        return InvalidArgumentError(f"{name} is refused{origin}: {first.get('ctx', {}).get('error', first['msg'])}")
     return InvalidArgumentError(f"{name} is {first['input']!r}{origin}; allowed: {allowed(name)}")
 
 

@@ -14,13 +14,16 @@ from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from numbers import Integral
 
-from tarry.base.errors import DelayTooLongError, InvalidArgumentError
+from tarry.base.errors import DelayTooLongError, InvalidArgumentError, InvalidMessageError
 
 DELAY_MS_MAX = 40 * 366 * 86_400_000
 """The default limit of a delay: 40 years."""
 
 ROCKETMQ_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 """RocketMQ's default ``messageDelayLevel``; levels are counted from 1."""
+
+DUE_MS_MIN = 946_684_800_000
+"""2000-01-01: who names an instant before it in milliseconds has most likely seconds, which are those of 1970."""
 
 INT64_MAX = 2**63 - 1
 
@@ -141,11 +144,17 @@ def due_from_delay(
 
 
 def check_due(due_ms: int, now_ms: int, delay_ms_max: int) -> int:
-    """``due_ms`` itself, when it is within the limit.
+    """``due_ms`` itself, when it is within the limits.
 
     Raises:
-        DelayTooLongError: when it is more than ``delay_ms_max`` after ``now_ms``.
+        DelayTooLongError: when it is more than ``delay_ms_max`` after ``now_ms``. InvalidMessageError: when it lies
+            before 2000, and the clock does not.
     """
+    if due_ms < DUE_MS_MIN <= now_ms:
+        raise InvalidMessageError(
+            f"due is {due_ms} ({format_ms(due_ms)}); allowed: milliseconds since 1970, from {DUE_MS_MIN} "
+            f"({format_ms(DUE_MS_MIN)}) on; are these seconds for milliseconds?"
+        )
     if due_ms - now_ms > delay_ms_max:
         raise DelayTooLongError(
             f"due {format_ms(due_ms)} is {_days(due_ms - now_ms)} days away; "

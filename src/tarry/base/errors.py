@@ -96,6 +96,13 @@ class OverloadedError(TarryError):
     retryable = True
 
 
+class FilterPausedError(TarryError):
+    """The group's filter takes too long, and is paused: no message is handed out until it is set again, or a while."""
+
+    code = "filter_paused"
+    retryable = True
+
+
 class DiskFullError(TarryError):
     """Free disk is below the watermark: producers are refused, consumers are served. Nothing was accepted."""
 

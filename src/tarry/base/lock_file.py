@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from tarry.base.errors import LockedError
@@ -27,8 +28,10 @@ class LockFile:
             raise LockedError(
                 f"{held} is in use by another {user} (process {holder or 'unknown'}); one is allowed"
             ) from error
-        os.ftruncate(self._fd, 0)
-        os.pwrite(self._fd, f"{os.getpid()}\n".encode(), 0)
+        # Only for the refusal above: on a full disk it holds without it.
+        with suppress(OSError):
+            os.ftruncate(self._fd, 0)
+            os.pwrite(self._fd, f"{os.getpid()}\n".encode(), 0)
 
     def release(self) -> None:
         """Let go of it; nothing happens where that was done."""

@@ -5,14 +5,21 @@ from __future__ import annotations
 import logging
 import sys
 
+from tarry.base.printable import printable
+
 
 def log_to_stderr(*, verbose: bool = False, process: str | None = None) -> None:
     """Log what is worth knowing, with ``verbose`` more; ``process``: a name in each line, where several share stderr.
     Does nothing where the log has a handler already.
     """
     name = "%(name)s" if process is None else f"%(name)s [{process}]"
-    logging.basicConfig(
-        level=logging.DEBUG if verbose else logging.INFO,
-        format=f"%(asctime)s %(levelname)s {name}: %(message)s",
-        stream=sys.stderr,
-    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Formatter(f"%(asctime)s %(levelname)s {name}: %(message)s"))
+    logging.basicConfig(level=logging.DEBUG if verbose else logging.INFO, handlers=[handler])
+
+
+class _Formatter(logging.Formatter):
+    """Lines that a terminal may be shown: what others wrote may be in them."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(super().format(record), keep="\n\t")

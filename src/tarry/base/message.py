@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tarry.base.columns import shown
+from tarry.base.columns import shown, without_nulls
 from tarry.base.errors import InvalidMessageError
 from tarry.base.types import Int64s
 
@@ -67,6 +67,7 @@ LATE_WAYS = ("deliver", "drop", "dead")
 
 TOPIC_PATTERN = r"^[A-Za-z0-9._%|/-]{1,255}$"
 TOPIC_ALLOWED = "1 to 255 of A-Z a-z 0-9 . _ % | / -"
+INTERNAL_TOPIC = f"names that begin with {RESERVED!r} are Tarry's own; allowed: other names"
 _TOPIC = re.compile(TOPIC_PATTERN)
 
 
@@ -93,6 +94,11 @@ class Message:
 def is_topic(name: str) -> bool:
     """Whether a topic may have this name."""
     return bool(_TOPIC.match(name)) and not name.endswith("\n")
+
+
+def is_internal(topic: str) -> bool:
+    """Whether a topic is Tarry's own: its messages are made and consumed by fronts, never by their clients."""
+    return topic.startswith(RESERVED)
 
 
 def check_topic(topic: str) -> str:
@@ -174,6 +180,14 @@ _absent_few = lru_cache(maxsize=_ABSENT_ROWS)(absent_columns)
 def absent(rows: int) -> dict[str, pa.Array]:
     """:func:`absent_columns`, of which those for small batches are cached: Arrow arrays never change."""
     return _absent_few(rows) if rows <= _ABSENT_ROWS else absent_columns(rows)
+
+
+_BORN = SCHEMA.get_field_index("born_ms")
+
+
+def accepted_ms(batch: pa.RecordBatch) -> Int64s:
+    """When each of these rows of :data:`SCHEMA` was accepted; long ago, where that is not known."""
+    return np.asarray(without_nulls(batch.column(_BORN), 0))
 
 
 def cancellations(targets: pa.RecordBatch, now_ms: int) -> pa.RecordBatch:

@@ -16,6 +16,7 @@ from tarry.base.addresses import parse_networks, parse_ports
 from tarry.base.delay import parse_duration_ms, parse_levels
 from tarry.base.endpoint import parse_address, socket_path
 from tarry.base.errors import InvalidArgumentError
+from tarry.base.exposure import parse_listeners
 from tarry.base.spark_conf import parse_lines
 
 T = TypeVar("T", str, str | None)
@@ -110,6 +111,7 @@ Optional = Annotated[str | None, BeforeValidator(_empty_is_none)]
 SparkConf = Annotated[str, BeforeValidator(_spark_conf)]
 Networks = Annotated[str, AfterValidator(_checked(parse_networks))]
 Ports = Annotated[str, AfterValidator(_checked(parse_ports))]
+Listeners = Annotated[str, AfterValidator(_checked(parse_listeners))]
 Levels = Annotated[str, AfterValidator(_checked(parse_levels))]
 RocketMQName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,100}\z")]
 Directory = Annotated[Path, AfterValidator(Path.expanduser)]

@@ -5,12 +5,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from tarry.base.errors import InvalidArgumentError
 
 _LINE = re.compile(r"([^\s=:]+)(?:\s*[=:]\s*|\s+)(.*)")
+_SECRET = re.compile("password|passphrase|secret|token|credential|key", re.IGNORECASE)
 _ELSEWHERE = {
     "spark.master": "a setting of its own says where Spark runs (--spark-master, of the relay --master)",
     "spark.sql.session.timeZone": "jobs reckon in UTC",
@@ -47,6 +48,25 @@ def read_file(path: Path) -> dict[str, str]:
         InvalidArgumentError: it cannot be read, or a line is not like that.
     """
     return _checked(properties(path), f"the file {path}")
+
+
+def lines_of(settings: Mapping[str, str]) -> str:
+    """A file that :func:`read_file` reads as these."""
+    # A space keeps a backslash at the end of a value from going on with the next line; it is no part of the value.
+    return "".join(f"{name}={value} \n" for name, value in settings.items())
+
+
+def is_secret(name: str) -> bool:
+    """Whether a setting's value may be a secret, by its name."""
+    return _SECRET.search(name) is not None
+
+
+def without_secrets(text: str) -> tuple[str, list[str]]:
+    """Lines of ``NAME=VALUE`` without those that may be secrets, and the names of these."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    names = {line: line.partition("=")[0].strip() for line in lines}
+    shown = "\n".join(line for line in lines if not is_secret(names[line]))
+    return shown, [names[line] for line in lines if is_secret(names[line])]
 
 
 def properties(path: Path) -> dict[str, str]:

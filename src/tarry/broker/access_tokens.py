@@ -107,7 +107,7 @@ class AccessTokens:
         raise NotFoundError(f"there is no access token {id!r:.80}; allowed: the id of one that is listed")
 
     def _change(self, tokens: tuple[AccessToken, ...]) -> None:
-        change_json(self._files, self._path, VERSION, {"tokens": [asdict(token) for token in tokens]})
+        change_json(self._files, self._path, VERSION, {"tokens": [asdict(token) for token in tokens]}, mode=0o600)
         self.snapshot = tokens
 
     def _read(self) -> tuple[AccessToken, ...]:

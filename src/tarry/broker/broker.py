@@ -76,7 +76,8 @@ class Broker(Calls):
         ``placement`` says where its threads run.
 
         Raises:
-            LockedError: another broker has it open. CorruptError: it is damaged.
+            LockedError: another broker has it open. CorruptError: it is damaged. DiskFullError: something has to be
+                written first, and there is no room for it. FatalError: its disk failed, or is read-only.
         """
         return cls(config.anchored(), clock or SystemClock(), files or OsFiles(), threads=threads, placement=placement)
 
@@ -104,9 +105,11 @@ class Broker(Calls):
         """
         return self.components.scheduling.schedule_batch(data)
 
-    def submit(self, data: pa.RecordBatch | pa.Table, on_result: OnAccepted, *, lead: bool = False) -> None:
+    def submit(
+        self, data: pa.RecordBatch | pa.Table, on_result: OnAccepted, *, lead: bool = False, internal: bool = False
+    ) -> None:
         """See :meth:`tarry.api.local.LocalBroker.submit`."""
-        self.components.scheduling.submit(data, on_result, lead=lead)
+        self.components.scheduling.submit(data, on_result, lead=lead, internal=internal)
 
     def submit_checked(self, batch: pa.RecordBatch, on_result: OnAccepted) -> None:
         """See :meth:`tarry.api.local.LocalBroker.submit_checked`."""
@@ -222,7 +225,7 @@ class Broker(Calls):
         try:
             parts.journal.close()
             if health.fatal is None:
-                parts.loops.try_disk(parts.progress.checkpoint)
+                parts.loops.try_disk(parts.progress.end)
         finally:
             parts.close()
 

@@ -22,7 +22,7 @@ from tarry.api.outcome import Outcome
 from tarry.base.bulk import first_seq, job_rows, number_of, prefix_of
 from tarry.base.clock import Clock
 from tarry.base.errors import DiskFullError, InvalidArgumentError, InvalidMessageError, TarryError
-from tarry.base.message import Kind, check_topic, chunks, count_topics, numbered
+from tarry.base.message import INTERNAL_TOPIC, Kind, check_topic, chunks, count_topics, is_internal, numbered
 from tarry.base.waiting import wait_for
 from tarry.broker.acceptance import Acceptance
 from tarry.broker.commands.append_rows import AppendRows
@@ -281,10 +281,12 @@ def _checked(
                 f"{file.shard}; allowed: 1 or more, {first} to {end - 1}, {shard}"
             )
         place = f"shard={shard}/bucket={file.bucket}/"
-        if not file.path.startswith(place) or ".." in file.path.split("/") or file.bucket == CANCELLED:
+        # Names are decoded as those of a Delta log are, where %2e is a dot: stages make none with a %.
+        strays = "%" in file.path or not {"", ".", ".."}.isdisjoint(file.path.split("/"))
+        if strays or not file.path.startswith(place) or file.bucket == CANCELLED:
             raise InvalidArgumentError(
                 f"file {file.path!r} of bucket {file.bucket!r}; allowed: a path below shard={shard}/bucket=… of a "
-                f"bucket of messages"
+                "bucket of messages, without %, empty parts, . and .."
             )
         for topic in (file.topic_min, file.topic_max):
             if topic not in topics:
@@ -294,7 +296,8 @@ def _checked(
     if len({file.path for file in files}) < len(files):
         raise InvalidArgumentError("a file is named twice; allowed: each once")
     for topic, rows in topics.items():
-        check_topic(topic)
+        if is_internal(check_topic(topic)):
+            raise InvalidArgumentError(f"topic {topic!r}: {INTERNAL_TOPIC}")
         if rows < 1:
             raise InvalidArgumentError(f"{rows} messages of topic {topic!r}; allowed: 1 or more")
     if sum(topics.values()) != sum(file.rows for file in files):

@@ -65,10 +65,13 @@ class Changes:
             targets.append(Target(entry.seq, entry.due_ms, None if topic is None else str(topic)))
         return self._cancelled(targets)
 
-    def cancel_placed(self, seq: int, due_ms: int, topic: str) -> Outcome:
-        """Cancel one message of a topic, which the caller has found, by its place; durable."""
-        [outcome] = self._cancelled([Target(seq, due_ms, topic)])
-        return outcome
+    def discard_placed(self, seq: int, due_ms: int, topic: str) -> bool:
+        """Have one message of a topic, which the caller has found, not come again, by its place; durable. False: it is
+        not pending. It may have been handed out before a crash: then this is an acknowledgement.
+        """
+        make = partial(Cancel, [Target(seq, due_ms, topic)], handed_too=True)
+        [outcome] = self._carry_out(make)
+        return bool(outcome is Outcome.DONE)
 
     def cancel_keys(self, request: ops.CancelKeys) -> list[Outcome]:
         """An outcome for each key, durable; "unknown" where no message of that key is remembered."""

@@ -12,6 +12,7 @@ from tarry.broker.changes import Changes
 from tarry.broker.consumers import Consumers
 from tarry.broker.directory import DirectoryLock
 from tarry.broker.dispatcher import Dispatcher
+from tarry.broker.hand_out_bound import HandOutBound
 from tarry.broker.health import Health
 from tarry.broker.jobs import Jobs
 from tarry.broker.key_backfill import KeyBackfill
@@ -51,6 +52,7 @@ class Components:
     access_tokens: AccessTokens
     registry: Registry
     ready: ReadyLog
+    bound: HandOutBound
     journal: Journal
     wheel: Wheel
     loader: Loader
@@ -78,6 +80,7 @@ class Components:
 
     def close(self) -> None:
         """Close the files, and let go of the directory."""
+        self.bound.close(is_durable=False)
         self.intake.close()
         self.registry.close()
         self.ready.close()

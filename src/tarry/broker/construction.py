@@ -8,8 +8,10 @@ pending. Here is what works beside them; each stage makes some parts and hands t
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from tarry.api.board import Board
 from tarry.base.clock import Clock
@@ -40,7 +42,7 @@ from tarry.broker.queues import Queues
 from tarry.broker.scrub import Scrub
 from tarry.broker.status import Status
 from tarry.broker.store_view import StoreFollower
-from tarry.log.files import Files
+from tarry.log.files import Files, start_failure
 
 
 def open_components(
@@ -49,9 +51,10 @@ def open_components(
     """Open every part of a data directory, in order; on failure nothing stays open or locked.
 
     Raises:
-        LockedError: another broker has it open. CorruptError: it is damaged.
+        LockedError: another broker has it open. CorruptError: it is damaged. DiskFullError, FatalError: something has
+            to be written first, and cannot be.
     """
-    with ExitStack() as undo:
+    with _named_failures(config.data), ExitStack() as undo:
         around = Surroundings(
             config, clock, files, health, Damage(), Lateness(clock), undo, threaded=threaded, placement=placement
         )
@@ -61,6 +64,14 @@ def open_components(
         components.bulk.announce_before_serving(components.writer.commit)
         undo.pop_all()
         return components
+
+
+@contextmanager
+def _named_failures(directory: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise start_failure(error, directory) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +95,7 @@ def _make_background(around: Surroundings, opened: OpenedFiles, path: MessagePat
         clock,
         files,
         opened.checkpoint,
+        opened.bound,
         delivery.dispatcher,
         opened.intake,
         opened.ready,
@@ -157,8 +169,9 @@ def _make_queries(
     places = Places(opened.intake, wheel, loader, follower, opened.registry)
     finder = MessageFinder(opened.intake, wheel, loader, follower)
     changes = Changes(opened.registry, finder, decisions, accepting.scheduling, clock, opened.secret)
-    placed = PlacedMessages(finder, decisions.outcome_of, changes, ready, groups)
+    placed = PlacedMessages(finder, decisions.state_of, changes, ready, groups)
     status = Status(
+        around.config,
         clock,
         around.health,
         opened.intake,
@@ -175,7 +188,7 @@ def _make_queries(
         push,
         board,
     )
-    history = HistorySources(places, ready, groups, groups.dead_letters, finder, decisions.outcome_of, opened.secret)
+    history = HistorySources(places, ready, groups, groups.dead_letters, finder, decisions.state_of, opened.secret)
     queries = Queries(
         around.config,
         clock,
@@ -202,6 +215,7 @@ def _make_loops(around: Surroundings, opened: OpenedFiles, path: MessagePath, ba
         path.delivery.dispatcher,
         path.delivery.series,
         opened.ready,
+        opened.bound,
         background.follower,
         background.progress,
         background.bulk,
@@ -229,6 +243,7 @@ def _assemble(around: Surroundings, opened: OpenedFiles, path: MessagePath) -> C
         access_tokens=opened.access_tokens,
         registry=opened.registry,
         ready=opened.ready,
+        bound=opened.bound,
         journal=delivery.journal,
         wheel=window.wheel,
         loader=window.loader,

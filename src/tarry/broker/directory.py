@@ -11,7 +11,7 @@ from pathlib import Path
 from tarry.base.errors import CorruptError
 from tarry.base.lock_file import LockFile
 from tarry.log.files import Files
-from tarry.log.json_file import read_json, write_json
+from tarry.log.json_file import make_private, read_json, write_json
 
 VERSION = 4
 VERSIONS = (1, 2, 3, 4)
@@ -45,8 +45,8 @@ def read_secret(files: Files, directory: Path) -> bytes:
     path = directory / "secret.key"
     if not path.exists():
         secret = secrets.token_bytes(SECRET_BYTES)
+        make_private(path, 0o600)
         files.replace(path, secret + _CRC.pack(zlib.crc32(secret)))
-        path.chmod(0o600)
     content = path.read_bytes()
     secret, checksum = content[:SECRET_BYTES], content[SECRET_BYTES:]
     if len(content) not in (SECRET_BYTES, SECRET_BYTES + _CRC.size):

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from tarry.base.clock import Clock
 from tarry.base.placement import ANY_CORE, Placement
+from tarry.broker.hand_out_bound import HandOutBound
 from tarry.broker.series import Series
 from tarry.intake.intake import Intake
 from tarry.log.files import TRY_AGAIN
@@ -48,12 +49,18 @@ class Dispatcher:
     _loader: Loader
     _series: Series
     _clock: Clock
+    _bound: HandOutBound
     _placement: Placement = ANY_CORE
     _fire_lock: threading.Lock = field(default_factory=threading.Lock)
     _stopped: bool = False
 
     def step(self) -> bool:
-        """Hand over one batch of due rows; whether there was one."""
+        """Hand over one batch of due rows; whether there was one.
+
+        Raises:
+            OSError: the disk does not let us move the bound of hand-outs, and something is due beyond it.
+        """
+        self._cover()
         with self._fire_lock:
             notify = self._fire()
         if notify is None:
@@ -61,9 +68,19 @@ class Dispatcher:
         notify()
         return True
 
+    def _cover(self) -> None:
+        now_ms = self._clock.now_ms()
+        if self._bound.until_ms >= now_ms:  # as nearly always: it is kept ahead
+            return
+        with self._wheel.lock:
+            due_ms = self._wheel.next_fireable()
+        if due_ms is not None and self._bound.until_ms < due_ms <= now_ms:
+            self._bound.cover(now_ms)
+
     def _fire(self) -> Callable[[], None] | None:
         with self._wheel.lock:
-            due = self._wheel.take_due(self._clock.now_ms(), ROWS_MAX)
+            # The bound is read under the lock: whoever moves it back asks there for what was handed out.
+            due = self._wheel.take_due(min(self._clock.now_ms(), self._bound.until_ms), ROWS_MAX)
         if due is None:
             return None
         topics = self._ready.append(due) if due.batch.num_rows else []
@@ -84,8 +101,14 @@ class Dispatcher:
         while not self._stopped:
             if not self._has_room():
                 continue
-            if not self.step():
-                self._sleep()
+            try:
+                if self.step():
+                    continue
+            except OSError as error:
+                if error.errno not in TRY_AGAIN:
+                    raise
+                self._wait_for_disk()
+            self._sleep()
 
     def _has_room(self) -> bool:
         """Write what is to be written, when that is much; False while a full disk does not let us."""
@@ -96,10 +119,13 @@ class Dispatcher:
                 if error.errno not in TRY_AGAIN:
                     raise
                 # Consumers have what is in memory. The rest is late, not lost, until there is space again.
-                with self._wheel.lock:
-                    self._clock.wait(self._wheel.lock, WAIT_S_MAX)
+                self._wait_for_disk()
                 return False
         return True
+
+    def _wait_for_disk(self) -> None:
+        with self._wheel.lock:
+            self._clock.wait(self._wheel.lock, WAIT_S_MAX)
 
     def _sleep(self) -> None:
         with self._wheel.lock:
@@ -120,6 +146,7 @@ class Dispatcher:
         clock that was set back; or while the loader is behind the clock, or with a bulk job. The former checkpoint then
         stays, and recovery has more to read.
         """
+        self._cover()
         self._ready.flush()  # most of the writing, before the dispatcher is kept waiting
         pending: list[Callable[[], None]] = []
         try:

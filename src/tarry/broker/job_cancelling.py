@@ -55,13 +55,17 @@ class JobCancelling:
         # From here on nothing of it fires or is cancelled alone; what falls due is kept aside. So it can be counted.
         with self._loader.still, self._wheel.lock:
             self._wheel.tombstones.add_job(number)
-            since, safe, snapshot = self._wheel.fired, self._wheel.safe, self._follower.snapshot
+            # What a consumer may have had before a crash is not cancelled: it stands before that place.
+            perhaps_handed = self._wheel.perhaps_handed
+            since = max(self._wheel.fired, perhaps_handed.end_of(number))
+            safe, snapshot = self._wheel.safe, self._follower.snapshot
             counts, late = _in_wheel(self._wheel, number, since)
             # Not all of them are in the registry: what is being cancelled alone, and what recovery found delivered.
             others = np.concatenate([self._wheel.tombstones.seqs(), self._loader.excluded])
 
         def alive(due_ms: Int64s, seq: Int64s) -> Mask:
-            return np.isin(seq, others, invert=True) & ~self._registry.cancelled_mask(due_ms, seq)
+            gone = self._registry.cancelled_mask(due_ms, seq) | perhaps_handed.mask(due_ms, seq)
+            return np.isin(seq, others, invert=True) & ~gone
 
         try:
             late = pa.concat_batches([late, *_not_loaded(snapshot, number, safe, since, alive)])
@@ -108,7 +112,7 @@ def _in_wheel(wheel: Wheel, number: int, since: Key) -> tuple[Counter[str], pa.R
         rows = piece.slice(0, piece.below(wheel.safe))
         of_job = among(rows.seq, [number])
         if of_job.any():
-            of_job &= np.isin(rows.seq, alone, invert=True)
+            of_job &= np.isin(rows.seq, alone, invert=True) & ~wheel.perhaps_handed.mask(rows.due_ms, rows.seq)
             earlier = np.arange(rows.rows) < rows.below(since)
             count_topics(rows.batch.column("topic").filter(pa.array(of_job & ~earlier)), counts)
             late.append(rows.batch.select(LATE).filter(pa.array(of_job & earlier)))

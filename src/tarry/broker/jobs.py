@@ -96,6 +96,14 @@ class Jobs:
                 )
             return self.get(number)
 
+    def next_number(self) -> int:
+        """Above the numbers of all attempts that were ever begun."""
+        if not self._file.exists:
+            return 0
+        with self._file.read() as db:
+            [[highest]] = db.execute("select coalesce(max(number), -1) from attempt")
+        return int(highest) + 1
+
     def _begun_with(self, number: int) -> str | None:
         with self._file.read() as db:
             (attempt,) = db.execute("select attempt from attempt where number = ?", (number,)).fetchone()

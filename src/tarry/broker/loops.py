@@ -12,8 +12,10 @@ from typing import Any
 from tarry.base.clock import Clock
 from tarry.base.config import Config
 from tarry.base.descriptors import lacks_descriptor
+from tarry.base.types import Key
 from tarry.broker.bulk import Bulk
 from tarry.broker.dispatcher import Dispatcher
+from tarry.broker.hand_out_bound import HandOutBound
 from tarry.broker.health import Health
 from tarry.broker.progress import Progress
 from tarry.broker.scrub import Scrub
@@ -30,6 +32,12 @@ FLUSH_S = 0.05
 """How long due rows wait to share a frame of the ready log; nobody waits for them."""
 LOOK_S = 0.25
 """How often the loader looks at the clock."""
+QUIET_S = 60.0
+"""After so long with nothing in the wheel and nothing handed out, the bound of hand-outs is not kept ahead: an idle
+broker does not write.
+"""
+WARN_S = 10.0
+"""How often it is said that the disk is full, while several parts try again several times a second."""
 STORE_POLL_S = 5.0
 """How often the store is looked at without news of it."""
 
@@ -47,11 +55,15 @@ class Loops:
     _dispatcher: Dispatcher
     _series: Series
     _ready: ReadyLog
+    _bound: HandOutBound
     _store: StoreFollower
     _progress: Progress
     _bulk: Bulk
     _scrub: Scrub
     _threads: list[threading.Thread] = field(default_factory=list)
+    _fired: Key | None = None
+    _busy_s: float = 0.0
+    _warned_s: float = -1e9
 
     def start(self) -> None:
         """Begin to do what is due."""
@@ -109,6 +121,7 @@ class Loops:
     def _keep(self) -> None:
         due_s = time.monotonic()
         while not self._health.ending.is_set():
+            self.try_disk(self._keep_ahead)
             if self._ready.dirty.wait(max(0.0, min(due_s - time.monotonic(), LOOK_S))):
                 self._health.ending.wait(FLUSH_S)
                 self.try_disk(self._ready.flush)
@@ -119,6 +132,18 @@ class Loops:
                 soon = not written and not self._loader.unreadable
                 due_s = time.monotonic() + (0.05 if soon else self._config.checkpoint_interval_ms / 1000)
 
+    def _keep_ahead(self) -> None:
+        with self._wheel.lock:
+            fired, rows = self._wheel.fired, self._wheel.rows
+        if rows or fired != self._fired:
+            self._fired, self._busy_s = fired, time.monotonic()
+        if time.monotonic() - self._busy_s < QUIET_S:
+            self._bound.keep_ahead(self._clock.now_ms(), self._handed_ms)
+
+    def _handed_ms(self) -> int:
+        with self._wheel.lock:
+            return self._wheel.fired.due_ms
+
     def try_disk(self, work: Callable[[], Any]) -> Any:
         """A full disk or a lack of descriptors stops neither hand-out nor broker: what could not be written stays
         queued for the next try.
@@ -128,7 +153,9 @@ class Loops:
         except OSError as error:
             if error.errno not in TRY_AGAIN:
                 raise
-            log.warning("writing failed for now: %s; trying again", error)
+            if time.monotonic() - self._warned_s > WARN_S:
+                self._warned_s = time.monotonic()
+                log.warning("writing failed for now: %s; trying again", error)
             self._health.ending.wait(LOOK_S)
             return False
 

@@ -27,7 +27,7 @@ from tarry.groups import ConsumerGroups, GroupRegistry
 from tarry.intake import IntakeWriter, Submission
 from tarry.log.commit import GroupCommit, as_tarry_error
 from tarry.queue import Journal
-from tarry.wheel import Loader, Wheel
+from tarry.wheel import Loader, PerhapsHanded, Wheel
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,9 @@ class Window:
 def _make_window(around: Surroundings, opened: OpenedFiles) -> Window:
     config, clock, checkpoint, registry = around.config, around.clock, opened.checkpoint, opened.registry
     fired, fired_due_ms = fired_since(opened.ready, checkpoint)
-    wheel = Wheel(Key(checkpoint.fired_until_ms, 0), Key(fired_due_ms + 1, 0), opened.jobs.cancelled)
+    wheel = Wheel(
+        Key(checkpoint.fired_until_ms, 0), Key(fired_due_ms + 1, 0), opened.jobs.cancelled, _perhaps_handed(opened)
+    )
     loader = Loader(
         wheel,
         opened.intake,
@@ -59,6 +61,11 @@ def _make_window(around: Surroundings, opened: OpenedFiles) -> Window:
     announcements = JobAnnouncements(opened.jobs, loader, clock)
     decisions = Decisions(wheel, loader, registry, clock, config.retention_ms)
     return Window(wheel, loader, announcements, decisions, fired)
+
+
+def _perhaps_handed(opened: OpenedFiles) -> PerhapsHanded:
+    number_end = max(opened.jobs.next_number(), (opened.store.bulk_number() or 0) + 1)
+    return PerhapsHanded(opened.bound.left_ms, opened.intake.published_seq, number_end)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +145,9 @@ def _make_delivery(around: Surroundings, opened: OpenedFiles, window: Window, ac
         missed_after_ms=config.missed_after_ms,
         threaded=around.threaded,
     )
-    dispatcher = Dispatcher(window.wheel, opened.intake, ready, window.loader, series, clock, around.placement)
+    dispatcher = Dispatcher(
+        window.wheel, opened.intake, ready, window.loader, series, clock, opened.bound, around.placement
+    )
     registry = GroupRegistry()
 
     def sync_ready(ticket: int | None) -> None:
@@ -157,7 +166,9 @@ def _make_delivery(around: Surroundings, opened: OpenedFiles, window: Window, ac
     )
     around.undo.callback(journal.close)
     on_handout = around.lateness.on_handed_out
-    groups = ConsumerGroups.open(config, clock, files, ready, journal, registry, on_handout, scheduling.put)
+    groups = ConsumerGroups.open(
+        config, clock, files, ready, journal, registry, on_handout, scheduling.put, threaded=around.threaded
+    )
     return Delivery(series, dispatcher, journal, groups)
 
 

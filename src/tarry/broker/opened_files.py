@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 
 from tarry.base.clock import Clock
 from tarry.base.config import Config
@@ -11,6 +12,7 @@ from tarry.base.placement import Placement
 from tarry.broker.access_tokens import AccessTokens
 from tarry.broker.damage import Damage
 from tarry.broker.directory import Checkpoint, DirectoryLock, read_secret
+from tarry.broker.hand_out_bound import AHEAD_MS, HandOutBound
 from tarry.broker.health import Health
 from tarry.broker.jobs import Jobs
 from tarry.broker.queries.lateness import Lateness
@@ -57,6 +59,7 @@ class OpenedFiles:
     segments: Segments
     intake: Intake
     ready: ReadyLog
+    bound: HandOutBound
 
 
 def open_files(around: Surroundings) -> OpenedFiles:
@@ -95,7 +98,18 @@ def open_files(around: Surroundings) -> OpenedFiles:
     check_store(checkpoint, intake, view, config)
     ready = _open_ready_log(around, checkpoint)
     undo.callback(ready.close)
-    return OpenedFiles(lock, checkpoint, store, view, secret, access_tokens, jobs, registry, segments, intake, ready)
+    bound = HandOutBound(
+        around.files,
+        config.data,
+        around.clock.now_ms(),
+        is_new=intake.published_seq == 0,
+        # Without threads the clock is moved by whoever asks, between two steps: nothing runs ahead.
+        ahead_ms=AHEAD_MS if around.threaded else 0,
+    )
+    undo.callback(partial(bound.close, is_durable=False))
+    return OpenedFiles(
+        lock, checkpoint, store, view, secret, access_tokens, jobs, registry, segments, intake, ready, bound
+    )
 
 
 def _open_ready_log(around: Surroundings, checkpoint: Checkpoint) -> ReadyLog:

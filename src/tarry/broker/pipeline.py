@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 
 from tarry.api.operations import AnnounceStore, GetIntakeState, ReadIntake, SetPipelineStatus
+from tarry.api.wire import encode_json
 from tarry.base.clock import Clock
 from tarry.base.config import Config
-from tarry.base.errors import CorruptError
+from tarry.base.errors import CorruptError, InvalidArgumentError
 from tarry.broker.damage import Damage
 from tarry.broker.jobs import Jobs
 from tarry.broker.progress import Progress
 from tarry.broker.store_view import StoreFollower
 from tarry.intake import Intake
+
+STATUS_BYTES_MAX = 64 << 10
+STATUS_NAMES_MAX = 64
+"""Of the status that the pipeline reports, as JSON; some dozens of names and a kilobyte are usual."""
 
 
 @dataclass(eq=False)
@@ -32,6 +39,7 @@ class Pipeline:
     _damage: Damage
     _on_store_news: Callable[[], None]
     status: dict[str, Any] = field(default_factory=lambda: {"state": "off"})
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def intake_state(self, _: GetIntakeState) -> dict[str, Any]:
         """What the schedule query plans with; the fields are described in ``docs/formats-flight.md``."""
@@ -77,5 +85,37 @@ class Pipeline:
         self._on_store_news()
 
     def set_status(self, request: SetPipelineStatus) -> None:
-        """Merge what the pipeline, or its supervisor, reports."""
-        self.status = {**self.status, **request.status}
+        """Merge what the pipeline, or its supervisor, reports.
+
+        Raises:
+            InvalidArgumentError: it is too much, or cannot be shown.
+        """
+        _check_page(request.status.get("ui"))
+        with self._lock:
+            status = {**self.status, **request.status}
+            _check_size(status)
+            self.status = status
+
+
+def _check_size(status: Mapping[str, Any]) -> None:
+    # It is kept, and is part of every answer about the broker: what cannot be written would spoil all of them.
+    try:
+        size = len(encode_json(status))
+    except (ValueError, TypeError, RecursionError) as error:
+        raise InvalidArgumentError(f"the pipeline's status cannot be shown: {error}; allowed: plain JSON") from None
+    if len(status) > STATUS_NAMES_MAX or size > STATUS_BYTES_MAX:
+        raise InvalidArgumentError(
+            f"the pipeline's status has {len(status)} names and {size} bytes of JSON with what was reported before; "
+            f"allowed: {STATUS_NAMES_MAX} and {STATUS_BYTES_MAX}"
+        )
+
+
+def _check_page(ui: object) -> None:
+    if ui is None:
+        return
+    try:
+        is_page = isinstance(ui, str) and urlsplit(ui).scheme in ("http", "https") and ui.isprintable()
+    except ValueError:
+        is_page = False
+    if not is_page:
+        raise InvalidArgumentError(f"ui is {ui!r:.80}; allowed: the http:// or https:// address of Spark's page")

@@ -45,10 +45,10 @@ class _Found:
 
 @dataclass(eq=False)
 class PlacedMessages:
-    """Any thread. ``outcome_of`` says what cancelling a message would come to now."""
+    """Any thread. ``state_of`` says "done" of a message that is still to be delivered."""
 
     _finder: MessageFinder
-    _outcome_of: Callable[[Entry], Outcome]
+    _state_of: Callable[[Entry], Outcome]
     _changes: Changes
     _ready: ReadyLog
     _groups: ConsumerGroups
@@ -66,10 +66,9 @@ class PlacedMessages:
         """See :class:`tarry.api.operations.DiscardMessage`."""
         check_topic(request.topic)
         # In the order of a message's way, so that one that moves on meanwhile is met later.
-        if self._pending(request) is not None:
-            outcome = self._changes.cancel_placed(request.seq, request.due_ms, request.topic)
-            if outcome is Outcome.DONE:
-                return True
+        place = (request.seq, request.due_ms, request.topic)
+        if self._pending(request) is not None and self._changes.discard_placed(*place):
+            return True
         for look in (self._due, self._respawned):
             found = look(request)
             offset = None if found is None else found.offset
@@ -85,7 +84,7 @@ class PlacedMessages:
         row = self._finder.find([entry], SCHEMA.names).get(request.seq)
         if row is None or row.column("topic")[0].as_py() != request.topic:
             return None
-        return _Found(row, "pending") if self._outcome_of(entry) is Outcome.DONE else None
+        return _Found(row, "pending") if self._state_of(entry) is Outcome.DONE else None
 
     def _due(self, request: Request) -> _Found | None:
         def wanted(batch: pa.RecordBatch) -> Mask:

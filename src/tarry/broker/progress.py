@@ -9,6 +9,7 @@ from tarry.base.clock import Clock
 from tarry.base.config import Config
 from tarry.broker.directory import Checkpoint
 from tarry.broker.dispatcher import Dispatcher
+from tarry.broker.hand_out_bound import HandOutBound
 from tarry.broker.job_announcements import JobAnnouncements
 from tarry.broker.jobs import Jobs
 from tarry.broker.store_view import StoreFollower
@@ -30,6 +31,7 @@ class Progress:
     _clock: Clock
     _files: Files
     last: Checkpoint
+    _bound: HandOutBound
     _dispatcher: Dispatcher
     _intake: Intake
     _ready: ReadyLog
@@ -73,6 +75,7 @@ class Progress:
             self._registry.sync()
             checkpoint.write(self._files, self._config.data)
             self.last = checkpoint
+            self._bound.release(checkpoint.fired_until_ms)
             self._announcements.forget_below(checkpoint.fired_seq)
         self._sweep(cut.fired_until_ms)
         return True
@@ -85,6 +88,12 @@ class Progress:
             self._jobs.sweep(fired_until_ms, now_ms - retention_ms)
         self._groups.retry_copies()
         self._ready.delete_consumed(now_ms, retention_ms, self._groups.retention_guard)
+
+    def end(self) -> None:
+        """The last of it, when nothing is handed out any more: then the ready log has all that was."""
+        self.checkpoint()
+        self._ready.sync(self._ready.ticket())
+        self._bound.close(is_durable=True)
 
     def delete_stored(self) -> None:
         """Delete the segments of the intake that nobody needs, as the checkpoint on disk says."""

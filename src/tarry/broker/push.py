@@ -5,10 +5,9 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from types import MappingProxyType
 from typing import Any
-from urllib.parse import urlsplit
 
 from tarry.api.operations import SetPushSubscription
 from tarry.api.push import (
@@ -20,6 +19,7 @@ from tarry.api.push import (
     check_name,
     check_url,
     new_secret,
+    origin_of,
     shown_url,
 )
 from tarry.api.pushing import Pusher
@@ -154,8 +154,7 @@ class Push:
 
     def _check_target(self, subscription: PushSubscription) -> None:
         """Refuse at once what would be refused at each connection, and a group that another subscription has."""
-        parts = urlsplit(subscription.url)
-        host, port = parts.hostname or "", parts.port or {"http": 80, "https": 443}[parts.scheme]
+        _, host, port = origin_of(subscription.url)
         is_literal = host.replace(".", "").isdecimal() or ":" in host
         refusal = self._addresses.port_refusal(port) or (self._addresses.refusal(host) if is_literal else None)
         if refusal is not None:
@@ -209,14 +208,18 @@ def _changed(former: PushSubscription, request: SetPushSubscription) -> tuple[Pu
                 f"{name} of subscription {former.name!r} is {getattr(former, name)!r} and cannot be changed; "
                 "allowed: another subscription"
             )
+    if request.rotate and request.secrets is not None:
+        raise InvalidArgumentError("secrets and rotate are both given; allowed: one of them")
     secrets = tuple(request.secrets) if request.secrets is not None else None
     secret = None
-    if request.rotate:
-        if secrets is not None:
-            raise InvalidArgumentError("secrets and rotate are both given; allowed: one of them")
-        # The newest of those there are stays, for receivers that do not know the new one yet.
+    moved = request.url is not None and origin_of(check_url(request.url)) != origin_of(former.url)
+    if moved:
+        # Who may say where to push need not know what the former receiver was shown.
+        former = replace(former, headers={})
+    if request.rotate or (moved and secrets is None):
         secret = new_secret()
-        secrets = (secret, former.secrets[0])
+        # The newest of those there are stays, for receivers that do not know the new one yet.
+        secrets = (secret,) if moved else (secret, former.secrets[0])
     return former.changed(secrets=secrets, **_given(request)), secret
 
 

@@ -35,10 +35,12 @@ class Scheduling:
     _: KW_ONLY
     dedupe: bool
 
-    def submit(self, data: pa.RecordBatch | pa.Table, on_result: OnAccepted, *, lead: bool = False) -> None:
+    def submit(
+        self, data: pa.RecordBatch | pa.Table, on_result: OnAccepted, *, lead: bool = False, internal: bool = False
+    ) -> None:
         """Schedule a batch, all of it or nothing; see :meth:`tarry.api.local.LocalBroker.submit`."""
         self._acceptance.check()
-        batch = admit(data, self._clock.now_ms(), self._limits, start_ms=self._clock.start_ms())
+        batch = admit(data, self._clock.now_ms(), self._limits, start_ms=self._clock.start_ms(), internal=internal)
         self._submit(batch, key_policies(data) if self._has_names(batch) else None, on_result, lead=lead)
 
     def submit_checked(self, batch: pa.RecordBatch, on_result: OnAccepted) -> None:
@@ -73,7 +75,8 @@ class Scheduling:
     def _has_names(self, batch: pa.RecordBatch) -> bool:
         rows = batch.num_rows
         has_ids = self.dedupe and batch.column("id").null_count < rows
-        return bool(has_ids or batch.column("key").null_count < rows)
+        # A series has one, too: its first occurrence's seq.
+        return bool(has_ids or batch.column("key").null_count < rows or batch.column("repeat").null_count < rows)
 
     def schedule_batch(self, data: pa.RecordBatch | pa.Table) -> Accepted:
         """:meth:`submit`, and wait until it is durable."""

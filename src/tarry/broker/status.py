@@ -7,6 +7,8 @@ from typing import Any
 
 from tarry.api.board import Board
 from tarry.base.clock import Clock
+from tarry.base.config import Config
+from tarry.base.exposure import FLIGHT, exposed
 from tarry.base.version import VERSION
 from tarry.broker.damage import Damage
 from tarry.broker.health import Health
@@ -26,6 +28,7 @@ from tarry.wheel import Loader, Wheel
 class Status:
     """Any thread."""
 
+    _config: Config
     _clock: Clock
     _health: Health
     _intake: Intake
@@ -42,9 +45,11 @@ class Status:
     _push: Push
     _board: Board
     _started_ms: int = field(init=False)
+    _exposed: dict[str, str] = field(init=False)
 
     def __post_init__(self) -> None:
         self._started_ms = self._clock.now_ms()
+        self._exposed = exposed({FLIGHT: self._config.flight})
 
     def read(self) -> dict[str, Any]:
         """Health, counters and positions as they are now."""
@@ -63,6 +68,7 @@ class Status:
             "fired": sum(self._ready.ends().values()),
             "fired_from_store": self._ready.stored_rows,
             "handed_out": self._lateness.handed_out,
+            "overdue": self._lateness.overdue(),
             "lateness_ms": self._lateness.delivered().summary(),
             "queue_lateness_ms": self._lateness.queued().summary(),
             "wheel": {"rows": wheel.rows, "bytes": int(wheel.bytes), "loaded_until_ms": wheel.loaded.due_ms},
@@ -77,6 +83,7 @@ class Status:
             "checkpoint": {"fired_until_ms": last.fired_until_ms, "fired_seq": last.fired_seq},
             "pipeline": self._pipeline.status,
             "push": self._push.states(),
+            "insecure_open": self._exposed,
             "gateways": self._board.shown("status"),
         }
 

@@ -13,7 +13,10 @@ from tarry.base.errors import UnavailableError
 from tarry.base.types import Key
 from tarry.broker.job_announcements import JobAnnouncements
 from tarry.store import Snapshot, Store, read_window
+from tarry.store.damaged import OnDamage, state_of
 from tarry.store.jobs import read_jobs
+from tarry.store.parquet import groups, read_group
+from tarry.store.place import Place
 from tarry.wheel import Loader
 
 log = logging.getLogger(__name__)
@@ -33,15 +36,29 @@ class View:
     def committed_seq(self) -> int:
         return self.snapshot.committed_seq
 
-    def read_window(self, after: Key, until_ms: int, batch_rows: int) -> Iterator[pa.RecordBatch]:
-        return read_window(self.snapshot, after, until_ms, batch_rows=batch_rows)
+    def read_window(self, after: Key, until_ms: int, batch_rows: int, on_damage: OnDamage) -> Iterator[pa.RecordBatch]:
+        return read_window(self.snapshot, after, until_ms, batch_rows=batch_rows, on_damage=on_damage)
 
-    def read_jobs(self, numbers: Sequence[int], until_ms: int, batch_rows: int) -> Iterator[pa.RecordBatch]:
-        return read_jobs(self.snapshot, numbers, until_ms, batch_rows)
+    def read_jobs(
+        self, numbers: Sequence[int], until_ms: int, batch_rows: int, on_damage: OnDamage
+    ) -> Iterator[pa.RecordBatch]:
+        return read_jobs(self.snapshot, numbers, until_ms, batch_rows, on_damage)
+
+    def state_of(self, path: str) -> tuple[int, ...]:
+        return state_of(Place.of(self.snapshot.root), path)
+
+    def groups_of(self, path: str) -> list[int]:
+        return [group.number for group in groups(Place.of(self.snapshot.root), path)]
+
+    def read_group(self, path: str, number: int) -> pa.RecordBatch:
+        return read_group(Place.of(self.snapshot.root), path, number)
 
     def first_due_ms(self, after: Key) -> int | None:
-        """The lowest due time from ``after`` on; None when nothing is left."""
-        first = next(read_window(self.snapshot, after, np.iinfo(np.int64).max, batch_rows=1), None)
+        """The lowest due time from ``after`` on; None when nothing is left. What cannot be read is met by the loader
+        when its time comes.
+        """
+        rows = read_window(self.snapshot, after, np.iinfo(np.int64).max, batch_rows=1, on_damage=lambda _: None)
+        first = next(rows, None)
         return None if first is None else int(first.column("due_ms")[0].as_py())
 
 

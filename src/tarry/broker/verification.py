@@ -10,8 +10,9 @@ from functools import partial
 from pathlib import Path
 
 from tarry.base.errors import CorruptError, LockedError, NotFoundError
-from tarry.broker import access_tokens, directory, front_state, push_file
+from tarry.broker import access_tokens, directory, front_state, hand_out_bound, push_file
 from tarry.broker.directory import Checkpoint, read_secret
+from tarry.broker.hand_out_bound import check_bound
 from tarry.broker.jobs import Jobs
 from tarry.groups import settings_file
 from tarry.log.files import OsFiles
@@ -67,7 +68,8 @@ def plan_checks(data: Path, store_uri: str) -> Iterator[Check]:
     except CorruptError:
         checkpoint = Checkpoint()  # its own check tells
     open_jobs = partial(Jobs, changes_min=checkpoint.jobs_changes)
-    yield from small_checks(data, JSON_VERSIONS, partial(read_secret, OsFiles(), data), open_jobs)
+    secret, bound = partial(read_secret, OsFiles(), data), partial(check_bound, data / hand_out_bound.FILE)
+    yield from small_checks(data, JSON_VERSIONS, secret, bound, open_jobs)
     yield from own_front_state_checks(data)
     yield from log_checks(data, LogKind.INTAKE, checkpoint.intake, checkpoint.intake_first)
     yield from log_checks(data, LogKind.READY, checkpoint.ready)

@@ -31,6 +31,10 @@ Out = Annotated[
 Until = Annotated[
     str | None, typer.Option("--until", help="End of the observation; the latest delivery where it is not said.")
 ]
+LateMax = Annotated[
+    str | None,
+    typer.Option("--late-max", help="A hand-out that is later than so long after its due time is a failure."),
+]
 EveryGroup = Annotated[
     bool, typer.Option("--every-group", help="A message that one group of its topic had must come to each.")
 ]
@@ -63,6 +67,7 @@ def audit(
     until: Until = None,
     skew: Annotated[str, typer.Option("--skew", help="How much clocks may differ: so much early is not early.")] = "0",
     grace: Annotated[str, typer.Option("--grace", help="So long after its due time a message is lost.")] = "0",
+    late_max: LateMax = None,
     every_group: EveryGroup = False,
     unit: Annotated[str | None, typer.Option("--unit", "-u", help="second, minute, hour or day.")] = None,
     examples: Annotated[int, typer.Option("--examples", min=0, max=1000, help="Messages named of each failure.")] = 10,
@@ -78,8 +83,8 @@ def audit(
 ) -> None:
     """Check what was delivered against what was accepted, from two files, without asking a broker.
 
-    Exit code 1 when a message was lost, came early, was never accepted, or was delivered though cancelled. Needs the
-    extra "spark".
+    Exit code 1 when a message was lost, came early, was never accepted, was delivered though cancelled, or later than
+    --late-max. Needs the extra "spark".
 
     \b
     tarry audit --accepted sent.jsonl --delivered got.jsonl --out audit.html
@@ -98,6 +103,7 @@ def audit(
         "until_ms": None if until is None else instant_ms(until, "--until"),
         "skew_ms": duration_ms(skew, "--skew"),
         "grace_ms": duration_ms(grace, "--grace"),
+        "late_max_ms": None if late_max is None else duration_ms(late_max, "--late-max"),
         "every_group": every_group,
         "unit": unit,
         "examples": examples,

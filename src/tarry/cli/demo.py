@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from tarry.base.errors import NotFoundError
+from tarry.base.extras import missing_extra
 from tarry.cli.options import Json
 
 
@@ -32,7 +33,7 @@ def demo(
     "demo".
 
     \b
-    pip install 'tarry[demo]'
+    pip install '.[demo]'    # in a checkout of Tarry
     tarry demo
     tarry demo --small --no-kill
     tarry demo --keep data && tarry serve --data data
@@ -40,5 +41,5 @@ def demo(
     try:
         run = import_module("tarry.demo").run
     except ModuleNotFoundError as error:
-        raise NotFoundError(f"the demo needs {error.name}; it comes with: pip install 'tarry[demo]'") from error
+        raise NotFoundError(missing_extra("the demo", "demo", error)) from error
     raise typer.Exit(run(out, small=small, json=json, rows=rows, seconds=seconds, kill=kill, keep=keep, audit=audit))

@@ -16,6 +16,7 @@ from tarry.base.errors import (
     TarryError,
     UnavailableError,
 )
+from tarry.base.printable import printable
 
 
 class ExitCode(IntEnum):
@@ -41,7 +42,8 @@ MEANINGS = {
     ExitCode.CORRUPT: "a file of the data directory is damaged: refused unchanged at the start, or met while serving",
     ExitCode.UNAVAILABLE: "no answer: the broker is out of reach, starting or stopping; or an address cannot be used",
     ExitCode.REFUSED: "refused for now (overloaded, disk full): the same command may succeed later",
-    ExitCode.FATAL: "the broker stopped because a disk failed it (a write or fsync did not succeed)",
+    ExitCode.FATAL: "the broker stopped, or did not start, because a disk failed it (a write or fsync did not succeed) "
+    "or is mounted read-only",
     ExitCode.NOT_DONE: "not done: what to cancel or move was delivered, cancelled or not known; or a key was taken",
     ExitCode.INTERRUPTED: "interrupted from the keyboard",
 }
@@ -65,6 +67,6 @@ def exit_code(error: TarryError) -> ExitCode:
 
 def report(code: str, text: str) -> None:
     """Say on stderr, in one line, what went wrong."""
-    line = " ".join(text.split())
+    line = printable(" ".join(text.split()))
     sys.stdout.flush()
     print(f"tarry: {code}: {line}", file=sys.stderr, flush=True)  # noqa: T201

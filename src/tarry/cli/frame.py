@@ -11,6 +11,7 @@ from rich.text import Text
 
 from tarry.base.delay import format_ms
 from tarry.base.histogram import Histogram
+from tarry.base.printable import printable
 
 Figures = Mapping[str, Any]
 PLACES_MAX = 5
@@ -49,12 +50,17 @@ def damage(now: Figures) -> list[Text]:
     lines += [f"          {place}" for place in places[:PLACES_MAX]]
     if len(places) > PLACES_MAX:
         lines.append(f"          and {len(places) - PLACES_MAX:,} more: tarry status")
-    return [Text(line, style="bold red") for line in lines]
+    return [_text(line, style="bold red") for line in lines]
+
+
+def _text(line: str, style: str = "") -> Text:
+    """What others wrote, as names of topics and errors are, must not steer the terminal."""
+    return Text(printable(line, keep="\n"), style=style)
 
 
 def lost(text: str) -> RenderableType:
     """In place of a frame, while the broker does not answer."""
-    return Text(f"{text}\ntrying again", style="bold red")
+    return _text(f"{text}\ntrying again", "bold red")
 
 
 def _title(now: Figures) -> Text:
@@ -63,7 +69,7 @@ def _title(now: Figures) -> Text:
     title.append(state, style="green" if state == "serving" else "bold red")
     title.append(f"  up {span(now['uptime_ms'])}  {format_ms(now['now_ms'])}")
     if now.get("fatal"):
-        title.append(f"  {now['fatal']}", style="bold red")
+        title.append(printable(f"  {now['fatal']}"), style="bold red")
     return title
 
 
@@ -82,6 +88,8 @@ def _totals(now: Figures, before: Figures | None) -> Text:
     rates.append(per_second("handed out", now["handed_out"], None if before is None else before["handed_out"]))
     counts = f"pending {sums['pending']:,}  ready {sums['ready']:,}"
     late = [f"{name} {late_text(now, before, *path)}" for name, path in _LATENESS.items()]
+    overdue = now["lateness"].get("overdue", 0) - (0 if before is None else before["lateness"].get("overdue", 0))
+    late += [f"came overdue {overdue:,}"] if overdue > 0 else []
     return Text("  ".join([*rates, counts, *late]))
 
 
@@ -117,7 +125,7 @@ def _topics(now: Figures, before: Figures | None, listed: list[Figures]) -> Tabl
         rates = ["-" if then is None else rate(row[count] - then[count], spent_ms) for count in ("accepted", "fired")]
         late = late_text(now, before, "topics", name)
         due = _due(row["next_due_ms"], now["now_ms"]) if row["pending"] else "-"
-        table.add_row(name, f"{row['pending']:,}", due, f"{row['ready']:,}", *rates, late)
+        table.add_row(_text(name), f"{row['pending']:,}", due, f"{row['ready']:,}", *rates, late)
     _more(table, now["topics"]["count"] - len(listed), "topics")
     return table
 
@@ -129,7 +137,7 @@ def _groups(now: Figures, listed: list[Figures]) -> Table:
         age = "-" if oldest is None else span(now["now_ms"] - oldest)
         name = f"{row['group']} (paused)" if row["paused"] else row["group"]
         counts = [f"{row[count]:,}" for count in ("lag", "leased", "waiting", "dead")]
-        table.add_row(name, row["topic"], *counts, age)
+        table.add_row(_text(name), _text(row["topic"]), *counts, age)
     _more(table, now["groups"]["count"] - len(listed), "groups")
     return table
 
@@ -150,19 +158,21 @@ def _more(table: Table, count: int, what: str) -> None:
 def _parts(now: Figures) -> Iterable[Text]:
     wheel, intake, store, disk, pipeline = (now[n] for n in ("wheel", "intake", "store", "disk", "pipeline"))
     ahead = span(wheel["loaded_until_ms"] - now["now_ms"]) if wheel["loaded_until_ms"] > 0 else "0s"
-    yield Text(f"wheel     {wheel['rows']:,} messages, {size(wheel['bytes'])}, {ahead} ahead")
+    yield _text(f"wheel     {wheel['rows']:,} messages, {size(wheel['bytes'])}, {ahead} ahead")
     waiting = f"{intake['waiting_rows']:,} messages ({size(intake['waiting_bytes'])}) wait for the store"
-    yield Text(f"intake    {size(intake['bytes'])}, {waiting}")
-    yield Text(f"store     version {store['version']}, {store['files']:,} files, {size(store['bytes'])}")
+    yield _text(f"intake    {size(intake['bytes'])}, {waiting}")
+    yield _text(f"store     version {store['version']}, {store['files']:,} files, {size(store['bytes'])}")
     state = pipeline.get("state", "unknown")
     supervisor = pipeline.get("supervisor") or {}
     restarts = f", restarted {supervisor['restarts']} times" if supervisor.get("restarts") else ""
     failed = state in ("waiting", "stopped") or bool(pipeline.get("error"))
     error = f": {pipeline['error']}" if pipeline.get("error") else ""
-    yield Text(f"pipeline  {state}{restarts}{error}", style="red" if failed else "")
+    yield _text(f"pipeline  {state}{restarts}{error}", style="red" if failed else "")
+    for listener, address in (now.get("insecure_open") or {}).items():
+        yield _text(f"open      {listener} on {address} asks nobody who they are", style="red")
     low = disk["free_bytes"] < disk["free_bytes_min"]
     limit = f"producers are refused below {size(disk['free_bytes_min'])}"
-    yield Text(f"disk      {size(disk['free_bytes'])} free, {limit}", style="bold red" if low else "")
+    yield _text(f"disk      {size(disk['free_bytes'])} free, {limit}", style="bold red" if low else "")
 
 
 def _due(due_ms: int | None, now_ms: int) -> str:

@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from tarry.base.errors import NotFoundError
+from tarry.base.extras import missing_extra
 
 if TYPE_CHECKING:
     from tarry.fronts.http.front import HttpFront
@@ -60,7 +61,5 @@ def _named_extra(setting: str, front: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        raise NotFoundError(
-            f"the {front} front needs the module {error.name!r}, which is not installed; "
-            f"allowed: pip install 'tarry[{front.lower()}]', or no {setting} address"
-        ) from error
+        text = missing_extra(f"the {front} front", front.lower(), error, f"no {setting} address")
+        raise NotFoundError(text) from error

@@ -41,11 +41,11 @@ def gateway(
     The workers share the port. One that ends is started again; while the broker is away, clients wait at the port.
     Settings are the broker's, but for those that name files, where they are given here: data (for a certificate of its
     own), rocketmq_keys, rocketmq_tls, rocketmq_tls_certificate, rocketmq_tls_key; and gateway_secret and
-    gateway_tls_ca, where the broker asks for its secret or speaks TLS.
+    gateway_tls_ca: the secret that a broker asks for by TCP, and who signs its certificate where it speaks TLS.
 
     \b
-    tarry serve --data data --set gateway=10.0.0.5:7612
-    tarry gateway --broker 10.0.0.5:7612 --rocketmq 0.0.0.0:8081 --workers 4
+    tarry serve --data data --set gateway=10.0.0.5:7612 --set gateway_secret=FILE
+    tarry gateway --broker 10.0.0.5:7612 --rocketmq 0.0.0.0:8081 --workers 4 --set gateway_secret=FILE
     tarry serve --data data --rocketmq 127.0.0.1:8081 --workers 2     # the same beside the broker, in one command
     """
     from tarry.fronts.gateway.remote.broker import OWN_SETTINGS

@@ -46,7 +46,7 @@ def list_(
         return
     rows = [
         (
-            *(i.topic, i.group, "paused" if i.paused else "runs"),
+            *(i.topic, i.group, _state(i)),
             *(f"{n:,}" for n in (i.lag, i.leased, i.waiting, i.dead)),
             output.instant(i.oldest_due_ms),
         )
@@ -155,6 +155,13 @@ def _show(info: GroupInfo, json: bool) -> None:
     output.result(_plain(info), _fields(info), json=json)
 
 
+_STATES = {"runs": "runs", "paused": "is paused", "filter paused": "is not served: its filter is paused"}
+
+
+def _state(info: GroupInfo) -> str:
+    return "paused" if info.paused else "filter paused" if info.filter_paused else "runs"
+
+
 def _show_state(info: GroupInfo, json: bool) -> None:
-    text = f"{info.group} of {info.topic} {'is paused' if info.paused else 'runs'}; lag {info.lag:,}"
+    text = f"{info.group} of {info.topic} {_STATES[_state(info)]}; lag {info.lag:,}"
     output.result(_plain(info), text, json=json)

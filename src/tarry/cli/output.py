@@ -1,4 +1,6 @@
-"""What commands print: data as JSON lines or as text for people, on stdout; everything else goes to stderr."""
+"""What commands print: data as JSON lines or as text for people, on stdout; everything else goes to stderr. Characters
+that cannot be printed are escaped in all of it.
+"""
 
 from __future__ import annotations
 
@@ -9,26 +11,37 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tarry.base.delay import format_ms
+from tarry.base.printable import printable
 
 if TYPE_CHECKING:
     from tarry.api.receipt import Receipt
 
 
 def line(text: str) -> None:
-    """One line on stdout, at once: what reads a pipe should not wait for a full buffer."""
-    sys.stdout.write(text + "\n")
+    """One line on stdout, at once: what reads a pipe should not wait for a full buffer. What others wrote is in it, so
+    nothing that would steer a terminal.
+    """
+    sys.stdout.write(printable(text) + "\n")
     sys.stdout.flush()
+
+
+def lines(text: str) -> None:
+    """Several of them."""
+    for each in text.split("\n"):
+        line(each)
 
 
 def note(text: str) -> None:
     """One line on stderr, for a person."""
-    sys.stderr.write(text + "\n")
+    sys.stderr.write(printable(text) + "\n")
     sys.stderr.flush()
 
 
 def json_line(value: Any) -> None:
     """One value as a line of JSON on stdout."""
-    line(json.dumps(value, ensure_ascii=False, default=_plain))
+    text = json.dumps(value, ensure_ascii=False, default=_plain)
+    # Outside of its texts all of it is printable; JSON itself escapes only some of what is not.
+    line(text if text.isprintable() else "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text))
 
 
 def result(data: Mapping[str, Any], text: str | Mapping[str, Any], *, json: bool) -> None:
@@ -73,7 +86,7 @@ def receipt(accepted: Receipt, json: bool, *, outcome: str | None = None) -> Non
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Columns in line, numbers to the right; as wide as they are, so that a pipe gets whole names."""
-    cells = [[str(c) for c in head], *([("" if c is None else str(c)) for c in row] for row in rows)]
+    cells = [[str(c) for c in head], *([("" if c is None else printable(str(c))) for c in row] for row in rows)]
     numbers = [all(row[i].replace(",", "").isdigit() for row in cells[1:] if row[i]) for i in range(len(head))]
     widths = [max(len(row[i]) for row in cells) for i in range(len(head))]
     for row in cells:

@@ -217,7 +217,10 @@ def test(name: Name, endpoint: Endpoint = DEFAULT_ENDPOINT, json: Json = False) 
     with connect(endpoint) as client:
         attempt = client.test_push(name)
     text = f"{attempt.outcome}: {attempt.error or attempt.status} after {attempt.duration_ms:,.0f} ms"
-    output.result(_as_json(attempt), f"{text}\n{attempt.answer}".rstrip(), json=json)
+    if json:
+        output.json_line(_as_json(attempt))
+    else:
+        output.lines(f"{text}\n{attempt.answer}".rstrip())
     return ExitCode.OK if attempt.outcome == "pushed" else ExitCode.NOT_DONE
 
 

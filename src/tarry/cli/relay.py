@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tarry.base.errors import InvalidArgumentError, NotFoundError
+from tarry.base.extras import missing_extra
 from tarry.cli import output
 from tarry.cli.options import SparkConf, SparkConfFile, duration_ms
 
@@ -68,7 +69,7 @@ def relay(
     log goes to stderr. Needs the extra "kafka". docs/cluster.md has all of it.
 
     \b
-    pip install 'tarry[kafka]'
+    pip install '.[kafka]'    # in a checkout of Tarry
     tarry relay --kafka localhost:9092 --topics 'orders|mails' --store store --checkpoint checkpoint
     tarry relay --config relay.toml --delay 'delay-<seconds>s' --target '{topic}-due'
     """
@@ -106,7 +107,7 @@ def _check_extra() -> None:
     try:
         import_module("confluent_kafka")
     except ModuleNotFoundError as error:
-        raise NotFoundError("the relay needs confluent-kafka; it comes with: pip install 'tarry[kafka]'") from error
+        raise NotFoundError(missing_extra("the relay", "kafka", error)) from error
 
 
 def make(given: dict[str, Any]) -> tuple[RelaySettings, RunOptions]:

@@ -50,7 +50,7 @@ def serve(
 
     \b
     tarry serve --data data
-    tarry serve --data data --flight 0.0.0.0:7611 --pipeline off
+    tarry serve --data data --flight 0.0.0.0:7611 --set insecure_open=flight --pipeline off   # in a trusted network
     tarry serve --data data --rocketmq 127.0.0.1:8081 --remoting 127.0.0.1:9876
     tarry serve --data data --rocketmq 127.0.0.1:8081 --workers 2
     tarry serve --data data --set horizon_ms=2m --set wheel_bytes_max=256MiB
@@ -67,7 +67,7 @@ def serve(
     }
     loaded = load(config, flags)
     if print_config:
-        output.line(loaded.to_toml().rstrip())
+        output.lines(loaded.to_toml().rstrip())
         return
     from tarry.cli.server import run
 

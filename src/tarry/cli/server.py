@@ -9,10 +9,12 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
+from tarry.base.arrow_memory import bound_default_pool
 from tarry.base.config import Config
 from tarry.base.descriptors import ConnectionLimits, raise_limit
 from tarry.base.endpoint import parse_address, socket_path
 from tarry.base.errors import CorruptError, FatalError, InvalidArgumentError, TarryError, UnavailableError
+from tarry.base.exposure import FLIGHT, check_exposure
 from tarry.base.logs import log_to_stderr
 from tarry.base.memory import Trimmer
 from tarry.base.placement import ANY_CORE, Placement, SharedCore, collect_often, settle_memory, shorten_turns
@@ -45,8 +47,9 @@ def run(config: Config, *, unknown_variables: Sequence[str] = (), verbose: bool 
         TarryError: it could not start. FatalError: a disk failed it while it ran. CorruptError: a damaged file did.
     """
     log_to_stderr(verbose=verbose)
-    # Arrow's own allocators keep what was freed; the system's gives it back. Read when pyarrow is first imported.
-    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
+    # Beside that bound: Arrow's own allocators keep what was freed; the system's gives it back.
+    if bound_default_pool(config.body_bytes_max) is None:
+        log.warning("what compressed batches unpack to is not bounded: see ARROW_DEFAULT_MEMORY_POOL in the manual")
     for variable in unknown_variables:
         log.warning("%s in the environment is no setting, and is ignored; see tarry serve --print-config", variable)
     os.umask(UMASK)
@@ -64,6 +67,12 @@ def run(config: Config, *, unknown_variables: Sequence[str] = (), verbose: bool 
 def _serve(config: Config, files_max: int, stop: StopSignals, stack: ExitStack) -> None:
     from tarry.broker import Broker
 
+    if config.flight is not None:
+        check_exposure(FLIGHT, config.flight, config.insecure_open)  # before anything is made or opened
+    if config.gateway is not None and socket_path(config.gateway) is None:
+        from tarry.fronts.gateway.trust import Trust
+
+        Trust.of_broker(config, config.gateway)
     placement = SharedCore() if config.share_core == "on" else ANY_CORE
     broker = stack.enter_context(Broker.open(config, placement=placement))
     ports = sum(address is not None for address in (config.flight, config.rocketmq, config.remoting, config.http))
@@ -72,7 +81,9 @@ def _serve(config: Config, files_max: int, stop: StopSignals, stack: ExitStack) 
     if config.flight is not None:
         from tarry.fronts.flight import FlightFront
 
-        front = FlightFront.start(broker, config.flight, placement, connections, config.flight_calls_max)
+        front = FlightFront.start(
+            broker, config.flight, placement, connections, config.flight_calls_max, config.insecure_open
+        )
         stack.callback(front.stop)
         address = front.address
     fronts = [] if address is None else [f"flight on {address}"]
@@ -86,6 +97,8 @@ def _serve(config: Config, files_max: int, stop: StopSignals, stack: ExitStack) 
         remoting = front_modules.remoting_front().start(broker, config.remoting, placement, connections)
         stack.callback(remoting.stop)
         fronts.append(f"remoting on {remoting.address}")
+        if remoting.vip_address is not None:
+            fronts.append(f"remoting vip on {remoting.vip_address}")
     if config.http is not None:
         http = front_modules.http_front()(broker, config.http, placement, connections, config.http_admin)
         stack.callback(http.stop)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -24,7 +25,9 @@ def compact(
         str | None, typer.Option("--spark-master", metavar="URL", help="Have it done there; without: in this process.")
     ] = None,
     spark_memory: Annotated[str, typer.Option("--spark-memory", help="With that: heap of its driver.")] = "1g",
-    tasks: Annotated[int, typer.Option("--tasks", min=1, help="With that: most tasks at once.")] = 4,
+    tasks: Annotated[
+        int, typer.Option("--tasks", min=0, help="With that: most tasks at once; 0: half of the executors' cores.")
+    ] = 0,
     spark_conf: SparkConf = None,
     spark_conf_file: SparkConfFile = None,
     json: Json = False,
@@ -47,7 +50,7 @@ def compact(
         return
     from tarry.spark.broker_client import BrokerClient
     from tarry.spark.pipeline.compact import once
-    from tarry.spark.pipeline.upkeep import UpkeepSettings, on_spark
+    from tarry.spark.pipeline.upkeep import UpkeepSettings, cores_for_upkeep, on_spark
     from tarry.spark.reports.session import report_session
     from tarry.spark.runtime.conf import user_conf
 
@@ -57,7 +60,8 @@ def compact(
         report_session("tarry-compact", master=spark_master, memory=spark_memory, conf=conf) as spark,
     ):
         settings = UpkeepSettings(tasks=tasks, older=older)
-        _show(once(client, store, settings, on_spark(spark), threading.Event()), json)
+        cores = partial(cores_for_upkeep, spark)
+        _show(once(client, store, settings, on_spark(spark), threading.Event(), cores), json)
 
 
 def expire(endpoint: Endpoint = DEFAULT_ENDPOINT, store: Store = None, json: Json = False) -> None:

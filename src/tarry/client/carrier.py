@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar, cast
 
 from tarry.api.operation import Action, Operation, decoded
 from tarry.api.operations import Cancel, CancelJob, CancelKeys
 from tarry.api.operations.messages import HANDLES_MAX
 from tarry.api.outcome import Outcome
+from tarry.api.wire import JSON_BYTES_MAX, encode_json
 from tarry.base import handle as handles
 from tarry.base.errors import InvalidArgumentError, TarryError
 from tarry.client.connection import Connection
@@ -17,6 +19,8 @@ R = TypeVar("R")
 
 JOB_TIMEOUT_S = 600.0
 """To count what is pending of a job takes a second for some ten million messages."""
+_KEYS_BYTES_MAX = JSON_BYTES_MAX - (64 << 10)
+"""Of the keys in a request; the rest of it is small."""
 _PLACE = re.compile(r"^handle (\d+): ")
 
 
@@ -37,8 +41,11 @@ class Carrier:
         if isinstance(operation, Cancel):
             result = self._cancel(operation)
         elif isinstance(operation, CancelKeys):
-            parts = [operation.keys[at : at + HANDLES_MAX] for at in range(0, len(operation.keys), HANDLES_MAX)]
-            result = [o for keys in parts for o in self._outcomes(CancelKeys(operation.topic, keys), len(keys))]
+            result = [
+                o
+                for keys in _parts(operation.keys)
+                for o in self._outcomes(CancelKeys(operation.topic, keys), len(keys))
+            ]
         else:
             result = self._call(operation)
         return cast(R, result)
@@ -75,6 +82,21 @@ class Carrier:
         if len(outcomes) != count:
             raise TarryError(f"the broker gave {len(outcomes)} answers to {count} questions")
         return outcomes
+
+
+def _parts(keys: Sequence[str]) -> Iterator[list[str]]:
+    """Keys in as few requests as their limits of keys and of bytes allow."""
+    part: list[str] = []
+    size = 0
+    for key in keys:
+        bytes_of_key = len(encode_json(key)) + 1
+        if part and (len(part) == HANDLES_MAX or size + bytes_of_key > _KEYS_BYTES_MAX):
+            yield part
+            part, size = [], 0
+        part.append(key)
+        size += bytes_of_key
+    if part:
+        yield part
 
 
 def _of_place(error: InvalidArgumentError, start: int) -> InvalidArgumentError:

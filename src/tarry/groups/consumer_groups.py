@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import secrets
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -34,6 +35,8 @@ from tarry.log.files import Files
 from tarry.queue.journal import Journal
 from tarry.queue.log import ReadyLog
 
+FILTER_THREADS = 2
+
 
 @dataclass(eq=False)
 class ConsumerGroups:
@@ -49,6 +52,7 @@ class ConsumerGroups:
     _default_retry: str
     _default_lease_ms: int
     retention_guard: GroupRetention
+    _filters: ThreadPoolExecutor | None
 
     @classmethod
     def open(
@@ -59,8 +63,10 @@ class ConsumerGroups:
         ready: ReadyLog,
         journal: Journal,
         registry: GroupRegistry,
-        on_handout: Callable[[Int64s, int, str, int | None], None],
+        on_handout: Callable[[Int64s, Int64s, int, str, int], None],
         schedule: ScheduleRows,
+        *,
+        threaded: bool = False,
     ) -> ConsumerGroups:
         """Bring back what the journal, just opened, and the file of settings have.
 
@@ -68,6 +74,7 @@ class ConsumerGroups:
             registry: the one that the journal takes its snapshots from; no group is in it yet.
             on_handout: see :class:`tarry.groups.services.Services`.
             schedule: schedules what groups send to other topics.
+            threaded: filters that take their time are evaluated in threads.
 
         Raises:
             CorruptError: they are damaged, or ahead of the ready log.
@@ -77,12 +84,14 @@ class ConsumerGroups:
         # Not from the clock, which may have been set back since.
         lease_numbers = itertools.count(secrets.randbits(42) << 20)
         retry = parse_retry(f"fixed {config.retry_ms}ms")
-        services = Services(clock, journal, ready.ticket, lease_numbers, on_handout, retry)
+        filters = ThreadPoolExecutor(FILTER_THREADS, "tarry-filters") if threaded else None  # which begin when needed
+        run_apart = None if filters is None else filters.submit
+        services = Services(clock, journal, ready.ticket, lease_numbers, on_handout, retry, run_apart)
         lifecycle = GroupLifecycle(ready, journal, registry, settings, services, schedule)
         lifecycle.recover(journal.entries())
         dead_letters = DeadLetters(registry, clock, schedule, config.delay_ms_max)
         guard = GroupRetention(registry, dead_letters)
-        return cls(ready, registry, lifecycle, dead_letters, settings, str(retry), config.lease_ms, guard)
+        return cls(ready, registry, lifecycle, dead_letters, settings, str(retry), config.lease_ms, guard, filters)
 
     # -- which there are ---------------------------------------------------------------------------------------------
 
@@ -222,6 +231,7 @@ class ConsumerGroups:
             "filter": settings.filter or EVERYTHING,
             "ordered": group.ordered,
             "lease_ms": settings.lease_ms or self._default_lease_ms,
+            "filter_paused": group.filter_paused,
             **group.counts(),
         }
         return GroupInfo(
@@ -259,6 +269,8 @@ class ConsumerGroups:
         """Nothing is handed out any more; consumers that wait get nothing."""
         for control in self._registry.all():
             control.stop()
+        if self._filters is not None:
+            self._filters.shutdown(wait=False, cancel_futures=True)
 
 
 def _parse_start(start: str | None) -> Start | None:

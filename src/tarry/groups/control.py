@@ -9,6 +9,7 @@ from tarry.api.groups import GroupSettings, TopicSettings
 from tarry.base.types import Int64s
 from tarry.groups.copier import DeadLetterCopier
 from tarry.groups.delivery import Delivery
+from tarry.groups.filtering import Filtering
 from tarry.groups.group import Group
 from tarry.groups.group_state import Beginning, GroupState
 from tarry.groups.lease_manager import LeaseManager
@@ -43,10 +44,13 @@ class GroupControl:
         self._state = GroupState(topic, name, services, beginning, ordered=self._policy.ordered)
         self._news = News(services.clock)
         self._copier = DeadLetterCopier(self._state, self._news, services, put_copies)
-        selection = Selection(self._state, self._policy, services)
+        self._filtering = filtering = Filtering(
+            name, topic.name, self._policy, self._state.lock, self._news, services.clock, services.run_apart
+        )
+        selection = Selection(self._state, self._policy, filtering, services)
         leases = LeaseManager(self._state, self._policy, self._news, self._copier, services)
         delivery = Delivery(self._state, self._policy, selection, leases, self._copier, self._news, services)
-        self.group = Group(self._state, self._policy, self._news, selection, leases, delivery, services.clock)
+        self.group = Group(self._state, self._policy, self._news, filtering, leases, delivery, services.clock)
         self._end_over = leases.end_over
         self._journal = services.journal
         self._ticket = services.ticket
@@ -56,6 +60,7 @@ class GroupControl:
         """Other settings, from now on, or other ones of its topic: what consumers hold is not touched."""
         with self._state.lock:
             self._policy.change(settings, topic_settings)
+            self._filtering.restart()
             self._state.set_ordered(self._policy.ordered)
         self._news.notify()
 

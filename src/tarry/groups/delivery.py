@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from tarry.api.views import DELIVERY
-from tarry.base.message import SCHEMA, concat
+from tarry.base.message import SCHEMA, accepted_ms, concat
 from tarry.base.types import Int32s, Int64s, extremes
 from tarry.groups.copier import DeadLetterCopier
 from tarry.groups.group_state import GroupState
@@ -28,11 +28,12 @@ from tarry.queue.topic import READ_BYTES
 
 CHOICE_ROWS = 1024
 """Rows that a group looks at at once when it may not want most of them."""
-CHOICE_ROWS_MAX = 8192
-"""And at most: others wait meanwhile."""
 SCAN_ROWS = 65_536
 """Rows that a group passes over before others get its lock."""
 LOOK_AGAIN_MS = 50
+FILTERING_S = 1.0
+"""How long somebody who does not wait for messages waits for those that there are to be looked at, at most at a time:
+the end of that is announced."""
 _ADDED_AT = range(len(SCHEMA), len(DELIVERY))
 _ADDED = [DELIVERY.field(at) for at in _ADDED_AT]
 """What a delivery has beside the message: offset, lease, attempt."""
@@ -45,6 +46,8 @@ class _Why(Enum):
     PAUSED = 1
     FULL = 2
     """It has no room, or the group has none, or the journal."""
+    FILTERING = 4
+    """What there is must be looked at in a thread first, whose end is announced."""
     UNFINISHED = 3
     """Others should have the lock before more is looked at."""
 
@@ -59,6 +62,11 @@ class _Chosen:
     offsets: Int64s
     attempts: Int32s
     states: State | States
+
+    @property
+    def is_new(self) -> bool:
+        """Whether all of them come out of the queue for the first time."""
+        return self.states is State.READY
 
 
 @dataclass(eq=False)
@@ -78,7 +86,7 @@ class Delivery:
         ever).
 
         Raises:
-            InvalidArgumentError: the group's filter is a condition that takes too long; nothing was passed over.
+            FilterPausedError: the group's filter is a condition that takes too long; nothing was passed over.
         """
         end = None if wait_s is None else time.monotonic() + wait_s
         while True:
@@ -97,15 +105,15 @@ class Delivery:
                 return batch
             if why is _Why.UNFINISHED:
                 continue
-            if over:
+            if over and why is not _Why.FILTERING:
                 return None
-            self._news.wait(seen, left)
+            self._news.wait(seen, FILTERING_S if over else left)
 
     def poll(self, holder: Holder, rows_max: int) -> tuple[pa.RecordBatch | None, float | None]:
         """See :meth:`tarry.api.consuming.Subscription.poll`.
 
         Raises:
-            InvalidArgumentError: as :meth:`fetch`.
+            FilterPausedError: as :meth:`fetch`.
         """
         with self._state.lock:
             if self._state.closed or holder.closed:
@@ -120,6 +128,7 @@ class Delivery:
         """What there is for ``holder``; or None, and why."""
         settings = self._policy.settings
         if settings.paused:
+            holder.was_full = True  # what falls due meanwhile does not wait for the broker
             return None, _Why.PAUSED
         if self._services.journal.is_full:
             # What is handed out may come back by itself, and the journal must be told of that.
@@ -153,14 +162,14 @@ class Delivery:
         size = 0
         while True:
             # First: what was passed over may have let something go.
-            part, why = self._choose_upcoming(room, now), _Why.EMPTY
-            if part is None:
+            part, why = self._choose_upcoming(room, now)
+            if part is None and why is not _Why.FILTERING:
                 part, why = self._choose_new(room, now, scan_end, is_first=not chosen)
             if part is not None:
                 chosen.append(part)
                 room -= len(part.offsets)
             is_more = self._state.upcoming.due(now) or (part is not None and self._state.cursor < self._state.topic.end)
-            if why is _Why.UNFINISHED or not room or not is_more:
+            if why in (_Why.UNFINISHED, _Why.FILTERING) or not room or not is_more:
                 return why
             # Not asked before: it costs more than the rest, and most find the end of the queue.
             size += part.batch.nbytes if part is not None else 0
@@ -172,7 +181,7 @@ class Delivery:
         # After a recovery the cursor begins at the floor of then, which may have risen past it since.
         state.cursor = max(state.cursor, state.floor)
         selective = self._policy.is_selective
-        rows_max = max(min(room, CHOICE_ROWS_MAX), CHOICE_ROWS) if selective else room
+        rows_max = max(min(room, self._policy.choice_rows_max), CHOICE_ROWS) if selective else room
         while not self._state.order.full:
             if state.cursor >= scan_end:
                 return None, _Why.UNFINISHED
@@ -185,7 +194,10 @@ class Delivery:
                     return None, _Why.UNFINISHED  # what is chosen and not leased yet would be counted as lost
                 state.forget(base)
             if selective or not is_plain(batch, now):
-                batch, offsets = self._selection.choose_new(batch, base, room, now)
+                found = self._selection.choose_new(batch, base, room, now)
+                if found is None:
+                    return None, _Why.FILTERING
+                batch, offsets = found
             else:
                 batch, offsets = self._choose_plain(batch, base, now)
             if len(offsets):
@@ -210,17 +222,20 @@ class Delivery:
             return batch, offsets
         return batch.filter(pa.array(keep)), offsets[keep]
 
-    def _choose_upcoming(self, room: int, now: int) -> _Chosen | None:
+    def _choose_upcoming(self, room: int, now: int) -> tuple[_Chosen | None, _Why]:
         while (rows := self._state.upcoming.take(now, room)) is not None:
             rows = self._without_settled(rows)
             if not len(rows.offsets):
                 continue
             try:
                 looked, kept_offsets, batch = self._state.topic.read_rows(rows.offsets)
-                unwanted = None if batch is None else self._selection.unwanted(batch)
+                unwanted = None if batch is None else self._selection.unwanted(batch, kept_offsets)
             except BaseException:
                 self._state.upcoming.push_back(now, rows)
                 raise
+            if batch is not None and unwanted is not None and len(unwanted) < batch.num_rows:
+                self._state.upcoming.push_back(now, rows)
+                return None, _Why.FILTERING
             if looked < len(rows.offsets):
                 self._state.upcoming.push_back(now, rows.pick(np.arange(looked, len(rows.offsets))))
                 rows = rows.pick(np.arange(looked))
@@ -235,8 +250,8 @@ class Delivery:
                 continue
             if not out.all():
                 batch, rows = batch.filter(pa.array(out)), rows.pick(out)
-            return _Chosen(batch, rows.offsets, rows.attempts, rows.states)
-        return None
+            return _Chosen(batch, rows.offsets, rows.attempts, rows.states), _Why.EMPTY
+        return None, _Why.EMPTY
 
     def _without_settled(self, rows: Rows) -> Rows:
         # One that waited may have been discarded meanwhile.
@@ -256,7 +271,12 @@ class Delivery:
         since = holder.on_handout(now)
         for part in chosen:
             due = part.batch.column(DUE).to_numpy()
-            self._services.on_handout(due, now, self._state.topic.name, since if part.attempts[0] == 1 else None)
+            from_ms = np.maximum(due, accepted_ms(part.batch))
+            if not part.is_new or part.offsets[0] < self._state.again_below:
+                # Another try, what waited for the one before of its key, or what a seek brings again is late by that.
+                is_first = (part.attempts == 1) & (np.asarray(part.states) == State.READY)
+                from_ms = from_ms[is_first & (part.offsets >= self._state.again_below)]
+            self._services.on_handout(due, from_ms, now, self._state.topic.name, since)
         # Column by column: to make a batch of all of them would look at each of the message's own first. With its type
         # given, pa.array() does not look for what pandas might have to say.
         batch = together.batch

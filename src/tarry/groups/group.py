@@ -15,12 +15,12 @@ from tarry.base.clock import Clock
 from tarry.base.errors import ClosedError, CorruptError
 from tarry.base.types import Int64s, Mask
 from tarry.groups.delivery import Delivery
+from tarry.groups.filtering import Filtering
 from tarry.groups.group_state import GroupState
 from tarry.groups.lease_manager import LeaseManager
 from tarry.groups.leases import Holder
 from tarry.groups.news import News
 from tarry.groups.policy import Policy
-from tarry.groups.selection import Selection
 
 ROWS_MAX = 8192
 _WINDOW_ROWS = 65_536
@@ -87,7 +87,7 @@ class Group:
         state: GroupState,
         policy: Policy,
         news: News,
-        selection: Selection,
+        filtering: Filtering,
         lease_manager: LeaseManager,
         delivery: Delivery,
         clock: Clock,
@@ -103,7 +103,7 @@ class Group:
         self.change_lease = lease_manager.change_lease
         self._state = state
         self._policy = policy
-        self._selection = selection
+        self._filtering = filtering
         self._lease_manager = lease_manager
         self._delivery = delivery
         self._clock = clock
@@ -144,8 +144,12 @@ class Group:
         return Subscription(self, holder, self._delivery, self._lease_manager)
 
     def wants(self, batch: pa.RecordBatch) -> Mask:
-        with self._state.lock:
-            return ~self._selection.unwanted(batch)
+        return self._filtering.wants(batch)
+
+    @property
+    def filter_paused(self) -> str:
+        """Why its filter is paused, and nothing is handed out; empty: it is not."""
+        return self._filtering.paused
 
     # -- where its messages are --------------------------------------------------------------------------------------
 

@@ -90,6 +90,8 @@ class GroupState:
         """Where it began when it was made."""
         self.lost = beginning.lost
         """How many messages retention deleted before the group had settled them."""
+        self.again_below = 0
+        """A seek may bring again what is below: it is not late."""
         self.closed = False
         """Nothing is handed out any more."""
         self.deleted = False
@@ -244,6 +246,7 @@ class GroupState:
 
     def move_to(self, target: int) -> Entry:
         """Go on from ``target``: below it all is settled, from it on nothing is, and no lease is good any more."""
+        self.again_below = max(self.again_below, self.cursor)
         self.leases.void()
         self.upcoming.clear()
         self.copies.clear()

@@ -6,12 +6,17 @@ import numpy as np
 import pyarrow as pa
 
 from tarry.api.filter import parse_filter
+from tarry.api.filter_sql import SqlFilter
 from tarry.api.groups import GroupSettings, TopicSettings
 from tarry.api.retry import RetryPolicy, parse_retry
 from tarry.base.columns import without_nulls
 from tarry.base.dead_topics import is_dead_topic
 from tarry.base.types import Int32s, Mask
 
+CHOICE_ROWS_MAX = 8192
+"""Rows that a group looks at at once when it may not want most of them, at most: others wait meanwhile."""
+PART_ROWS_MAX = 1024
+"""And of a condition, which takes some time for each."""
 _UNLIMITED = np.iinfo(np.int32).max
 
 
@@ -41,6 +46,7 @@ class Policy:
         self.filter = None if wanted.matches_all else wanted
         self.ordered = settings.ordered or (topic_settings is not None and topic_settings.ordered)
         """Of each ordering key one message at a time: by the group's own settings, or its topic's."""
+        self.choice_rows_max = PART_ROWS_MAX if isinstance(wanted, SqlFilter) else CHOICE_ROWS_MAX
         limits_lateness = topic_settings is not None and topic_settings.lateness_ms_max >= 0
         self.is_selective = self.filter is not None or self.ordered or limits_lateness
         """Whether it may pass over or hold back messages that themselves ask for nothing of the kind."""

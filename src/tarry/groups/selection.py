@@ -12,7 +12,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tarry.api.filter import unwanted_by
 from tarry.api.groups import TopicSettings
 from tarry.base.columns import without_nulls
 from tarry.base.delay import INT64_MAX
@@ -21,6 +20,7 @@ from tarry.base.properties import has_none
 from tarry.base.reserved import texts_of, values_of
 from tarry.base.types import Int64s, Mask, extremes
 from tarry.groups import dead_letter_rows
+from tarry.groups.filtering import Filtering
 from tarry.groups.group_state import GroupState
 from tarry.groups.policy import Policy
 from tarry.groups.services import Services
@@ -38,6 +38,7 @@ class Selection:
 
     _state: GroupState
     _policy: Policy
+    _filtering: Filtering
     _services: Services
 
     def defer(self, rows: Rows, due: Int64s) -> None:
@@ -47,15 +48,18 @@ class Selection:
         for moment in np.unique(due).tolist():
             self._state.upcoming.push_back(moment, rows.pick(due == moment))
 
-    def choose_new(self, batch: pa.RecordBatch, base: int, room: int, now: int) -> tuple[pa.RecordBatch, Int64s]:
+    def choose_new(self, batch: pa.RecordBatch, base: int, room: int, now: int) -> tuple[pa.RecordBatch, Int64s] | None:
         """Of rows that nobody looked at, from offset ``base`` on, those to hand out, up to ``room``, and their offsets.
-        The cursor is behind the last one of which it is known what becomes of it.
+        The cursor is behind the last one of which it is known what becomes of it. None: that is not known of the first.
 
         Raises:
-            InvalidArgumentError: the filter is a condition that takes too long; nothing was passed over.
+            FilterPausedError: the filter is a condition that takes too long; nothing was passed over.
         """
         offsets = np.arange(base, base + batch.num_rows, dtype=np.int64)
-        unwanted = self.unwanted(batch)  # first: it may raise
+        unwanted = self.unwanted(batch, offsets)  # first: it may raise
+        if not len(unwanted):
+            return None
+        batch, offsets = batch.slice(0, len(unwanted)), offsets[: len(unwanted)]
         drop, dead = self._overdue(batch, now)
         fresh = self._fresh(batch, offsets)
         settled, go = fresh & (unwanted | drop), fresh & ~(unwanted | drop)
@@ -102,13 +106,11 @@ class Selection:
         self._state.drop(rows.offsets[drop], rows.states[drop], Event.DROP)
         return out
 
-    def unwanted(self, batch: pa.RecordBatch) -> Mask:
-        """Which rows are for another group, or do not match the filter.
-
-        Raises:
-            InvalidArgumentError: the filter is a condition that takes too long.
+    def unwanted(self, batch: pa.RecordBatch, offsets: Int64s) -> Mask:
+        """Which rows are for another group, or do not match the filter: of as many as is known; see
+        :meth:`tarry.groups.filtering.Filtering.unwanted`.
         """
-        return unwanted_by(self._state.name, self._policy.filter, batch)
+        return self._filtering.unwanted(batch, offsets)
 
     def _dead(self, rows: Rows, event: Event, cause: str) -> list[Entry]:
         if not len(rows.offsets):

@@ -13,6 +13,8 @@ from tarry.base.clock import Clock
 from tarry.base.types import Int64s
 from tarry.queue.journal import Journal
 
+RunApart: TypeAlias = Callable[[Callable[[], None]], object]
+"""Calls a function in another thread, soon."""
 ScheduleRows: TypeAlias = Callable[[pa.RecordBatch, Callable[[Any], None]], None]
 """Schedules messages (:data:`tarry.base.message.UNNUMBERED`), as ``Broker.put`` does. The call-back gets a TarryError
 where they were refused, anything else when they are durable; from any thread, and perhaps before the call returns. The
@@ -29,9 +31,11 @@ class Services:
     ticket: Callable[[], int]
     """See :meth:`tarry.queue.log.ReadyLog.ticket`."""
     lease_numbers: Iterator[int]
-    on_handout: Callable[[Int64s, int, str, int | None], None]
-    """Called, with the group's lock held, for what is handed out: its due times, now, the topic, and since when the
-    consumer had been waiting for more (None for what it gets again).
+    on_handout: Callable[[Int64s, Int64s, int, str, int], None]
+    """Called, with the group's lock held, for what is handed out: its due times; of those that nobody had before, since
+    when they could be had; now, the topic, and since when the consumer had been waiting for more.
     """
     retry: RetryPolicy
     """Back-off of the groups that have none of their own."""
+    run_apart: RunApart | None = None
+    """Where filters are evaluated that take their time; None: where they are asked."""

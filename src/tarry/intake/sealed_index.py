@@ -3,7 +3,8 @@ a window. Format: ``docs/formats.md``.
 
 A wrong due time in it would make a message late for good, since the loader goes on behind the window. So nothing of it
 is believed unchecked: its checksum is verified when it is opened, and each part against checksums that are kept in
-memory from then on, whenever it is read again. One that is damaged is made again from its log.
+memory from then on, whenever it is read again. One that is damaged is made again from its log; while the disk has no
+room for it, it answers from memory.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from tarry.base.descriptors import when_free
 from tarry.base.errors import CorruptError
 from tarry.base.types import Int64s
 from tarry.intake.index import ActiveIndex, FrameTable, Window
+from tarry.log.files import DISK_FULL, removed_on_failure
 
 log = logging.getLogger(__name__)
 
@@ -56,6 +58,10 @@ class _Summary:
     blocks: tuple[int, ...]
     first_due_ms: Int64s
 
+    @property
+    def end_seq(self) -> int:
+        return self.base + self.rows
+
 
 class SealedIndex:
     """The index file of a sealed segment. Opened for each question and closed after it. Any thread asks.
@@ -71,18 +77,34 @@ class SealedIndex:
         self._log_path = log_path
         self._rebuild = rebuild
         self._repairing = threading.Lock()
-        self._summary = _read_summary(path, log_path) or self._made_again("missing or damaged")
-        self.base, self.rows = self._summary.base, self._summary.rows
-        self.due_min_ms, self.due_max_ms = self._summary.due_min_ms, self._summary.due_max_ms
+        known = _read_summary(path, log_path) or self._made_again("missing or damaged")
+        self._known: _Summary | ActiveIndex = known
+        self.base, self.rows = known.base, known.end_seq - known.base
+        self.due_min_ms, self.due_max_ms = known.due_min_ms, known.due_max_ms
 
     @property
     def end_seq(self) -> int:
         """The seq after the last row."""
         return self.base + self.rows
 
+    @property
+    def is_on_disk(self) -> bool:
+        """False while the disk has no room for the file: then all of it is in memory."""
+        return isinstance(self._known, _Summary)
+
+    def write_down(self) -> None:
+        """Put on disk what is in memory alone.
+
+        Raises:
+            OSError: the disk is still full. CorruptError: the file is damaged as soon as it is written.
+        """
+        with self._repairing:
+            if isinstance(self._known, ActiveIndex):
+                self._known = self._written(self._known)
+
     def frames(self) -> FrameTable:
         """The segment's frames. Raises as :meth:`select` does."""
-        return self._sound(self._frames)
+        return self._sound(ActiveIndex.frames, self._frames)
 
     def select(self, window: Window, limit: int) -> tuple[Int64s, Int64s]:
         """Due times and seqs of the first ``limit`` rows of the window, in order.
@@ -90,16 +112,20 @@ class SealedIndex:
         Raises:
             CorruptError: the file is damaged, and the log, too. FileNotFoundError: the segment was deleted.
         """
-        return self._sound(lambda fd, summary: self._select(fd, summary, window, limit))
+        return self._sound(
+            lambda index: index.select(window, limit), lambda fd, summary: self._select(fd, summary, window, limit)
+        )
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
-    def _sound(self, read: Callable[[int, _Summary], T]) -> T:
-        """What ``read`` gives; where the file is damaged it is made again first."""
-        summary = self._summary
+    def _sound(self, ask: Callable[[ActiveIndex], T], read: Callable[[int, _Summary], T]) -> T:
+        """What ``ask`` gives of what is in memory, else ``read`` of the file; a damaged one is made again first."""
+        known = self._known
+        if isinstance(known, ActiveIndex):
+            return ask(known)
         try:
             with _opened(self.path) as fd:
-                return read(fd, summary)
+                return read(fd, known)
         except _DamagedError as error:
             damage = str(error)
         except FileNotFoundError:
@@ -107,17 +133,31 @@ class SealedIndex:
                 raise
             damage = "missing"
         with self._repairing:
-            if self._summary is summary:  # else another reader has met it, too
-                self._summary = self._made_again(damage)
+            if self._known is known:  # else another reader has met it, too
+                self._known = self._made_again(damage)
+            mended = self._known
+        if isinstance(mended, ActiveIndex):
+            return ask(mended)
         try:
             with _opened(self.path) as fd:
-                return read(fd, self._summary)
+                return read(fd, mended)
         except _DamagedError as error:
             raise CorruptError(f"{self.path}: {error}, and again after it was made again") from error
 
-    def _made_again(self, damage: str) -> _Summary:
+    def _made_again(self, damage: str) -> _Summary | ActiveIndex:
         log.warning("%s: the due index is %s; making it again", self._log_path, damage)
-        write_index(self.path, self._rebuild(), self._log_path.stat().st_size)
+        index = self._rebuild()
+        try:
+            return self._written(index)
+        except OSError as error:
+            if error.errno not in DISK_FULL:
+                raise
+            # Consumers can be served without the file, and only so may the disk become free.
+            log.warning("%s: %s; the due index is in memory until there is room", self.path, error.strerror)
+            return index
+
+    def _written(self, index: ActiveIndex) -> _Summary:
+        write_index(self.path, index, self._log_path.stat().st_size)
         summary = _read_summary(self.path, self._log_path)
         if not self._log_path.exists():
             # The segment was deleted meanwhile, and the index before this one with it.
@@ -163,8 +203,9 @@ def write_index(path: Path, index: ActiveIndex, log_bytes: int) -> None:
     rest = struct.pack("<qqqq", index.base, len(due), len(frames.position), log_bytes)
     head = struct.pack("<8sII", _MAGIC, _VERSION, zlib.crc32(body, zlib.crc32(rest))) + rest
     temporary = path.with_name(path.name + ".new")
-    when_free(lambda: temporary.write_bytes(head + body))
-    temporary.replace(path)
+    with removed_on_failure(temporary):
+        when_free(lambda: temporary.write_bytes(head + body))
+        temporary.replace(path)
 
 
 def is_sound_index(path: Path, log_path: Path) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -59,6 +59,10 @@ class _Rolled:
     @property
     def is_sealed(self) -> bool:
         return isinstance(self.index, SealedIndex)
+
+    @property
+    def is_on_disk(self) -> bool:
+        return isinstance(self.index, SealedIndex) and self.index.is_on_disk
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,12 +184,19 @@ class Segments:
         former.writer.close()
 
     def seal(self) -> bool:
-        """Put the index of one rolled segment on disk and forget it in memory. Whether there was one."""
+        """Put the index of one rolled segment on disk and forget it in memory. Whether there was one.
+
+        Raises:
+            OSError: it could not be written, and is still in memory.
+        """
         with self._lock:
-            segment = next((s for s in self._rolled if not s.is_sealed), None)
+            segment = next((s for s in self._rolled if not s.is_on_disk), None)
         if segment is None:
             return False
-        assert isinstance(segment.index, ActiveIndex)
+        if isinstance(segment.index, SealedIndex):
+            with suppress(FileNotFoundError):  # deleted meanwhile
+                segment.index.write_down()
+            return True
         write_index(segment.path.with_suffix(".idx"), segment.index, segment.log_bytes)
         sealed = _sealed_index(segment.path, segment.index.base)
         with self._lock:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import errno
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
 from tarry.base.descriptors import NONE_FREE, when_free
-from tarry.base.errors import DiskFullError, OverloadedError, TarryError
+from tarry.base.errors import DiskFullError, FatalError, OverloadedError, TarryError
 from tarry.base.histogram import Durations
 
 Buffer = bytes | bytearray | memoryview
@@ -31,6 +32,32 @@ def not_now(error: OSError, place: Path, consequence: str) -> TarryError:
     return OverloadedError(
         f"no file can be opened in {place}, for no descriptor is free ({error.strerror}): {consequence}; try again"
     )
+
+
+def passing_error(error: Exception, place: Path) -> OSError | None:
+    """An error of :data:`TRY_AGAIN` at ``place`` that a library passed on in words alone, as embedded databases do."""
+    number = next((each for each in TRY_AGAIN if os.strerror(each) in str(error)), None)
+    return None if number is None else OSError(number, os.strerror(number), str(place))
+
+
+def start_failure(error: OSError, directory: Path) -> Exception:
+    """What to say of an error that kept a broker from opening ``directory``: which file could not be written, and why;
+    ``error`` itself where it is neither the disk's nor passing.
+    """
+    place = str(error.filename or directory)
+    if error.errno in DISK_FULL:
+        return DiskFullError(
+            f"{place} cannot be written, and the broker cannot start without it: {error.strerror}. "
+            "Nothing was lost or changed; make some room on this disk, and start again"
+        )
+    if error.errno == errno.EROFS:
+        return FatalError(
+            f"{place} cannot be written: {error.strerror}. A broker writes in its directory; mount its file system "
+            "read-write, and start again. `tarry verify` and `tarry dump` read without writing"
+        )
+    if error.errno == errno.EIO:
+        return FatalError(f"{place}: {error.strerror}; start again when the disk is sound")
+    return error
 
 
 class AppendFile(Protocol):
@@ -62,6 +89,18 @@ class AppendFile(Protocol):
         ...
 
 
+class OverwriteFile(Protocol):
+    """A small file of a fixed size that is written over in place. Not thread-safe: one owner."""
+
+    def write(self, at: int, content: Buffer) -> None:
+        """Write over what is at ``at``, within the file's size; durable on return. It needs no free space. Raises
+        OSError.
+        """
+        ...
+
+    def close(self) -> None: ...
+
+
 class Closeable(Protocol):
     """What is open and can be closed."""
 
@@ -77,6 +116,10 @@ class Files(Protocol):
 
     def replace(self, path: Path, content: bytes) -> None:
         """Replace a small file atomically and durably."""
+        ...
+
+    def open_overwrite(self, path: Path) -> OverwriteFile:
+        """Open a file that is there for writing in place."""
         ...
 
     def remove(self, path: Path) -> None:
@@ -99,6 +142,7 @@ class OsAppendFile:
 
     def __init__(self, path: Path, syncs_us: Durations | None = None) -> None:
         self._fd = -1
+        self._path = path
         self._syncs_us = syncs_us
         flags = os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
         self._fd = when_free(lambda: os.open(path, flags, 0o640))
@@ -111,7 +155,11 @@ class OsAppendFile:
     def write(self, buffers: Sequence[Buffer]) -> None:
         views = [memoryview(b).cast("B") for b in buffers]
         while views:
-            done = os.writev(self._fd, views[:_IOV_MAX])
+            try:
+                done = os.writev(self._fd, views[:_IOV_MAX])
+            except OSError as error:
+                error.filename = str(self._path)
+                raise
             self._size += done
             while views and done >= len(views[0]):
                 done -= len(views.pop(0))
@@ -138,6 +186,29 @@ class OsAppendFile:
         self.close()
 
 
+class OsOverwriteFile:
+    """An :class:`OverwriteFile` on the operating system."""
+
+    def __init__(self, path: Path) -> None:
+        self._fd = -1
+        self._fd = when_free(lambda: os.open(path, os.O_WRONLY | os.O_CLOEXEC))
+
+    def write(self, at: int, content: Buffer) -> None:
+        left = memoryview(content)
+        while left:
+            done = os.pwrite(self._fd, left, at)
+            left, at = left[done:], at + done
+        os.fdatasync(self._fd)
+
+    def close(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def __del__(self) -> None:
+        self.close()  # an opening that failed half-way leaves nobody who could
+
+
 class OsFiles:
     """:class:`Files` on the operating system."""
 
@@ -160,17 +231,21 @@ class OsFiles:
 
     def replace(self, path: Path, content: bytes) -> None:
         temporary = path.with_name(path.name + ".new")
-        flags = os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC
-        fd = when_free(lambda: os.open(temporary, flags, 0o640))
-        try:
-            left = memoryview(content)
-            while left:
-                left = left[os.write(fd, left) :]
-            os.fsync(fd)
-        finally:
-            os.close(fd)
-        temporary.replace(path)
+        with removed_on_failure(temporary):
+            flags = os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC
+            fd = when_free(lambda: os.open(temporary, flags, 0o640))
+            try:
+                left = memoryview(content)
+                while left:
+                    left = left[os.write(fd, left) :]
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+            temporary.replace(path)
         sync_directory(path.parent)
+
+    def open_overwrite(self, path: Path) -> OverwriteFile:
+        return OsOverwriteFile(path)
 
     def remove(self, path: Path) -> None:
         path.unlink(missing_ok=True)
@@ -188,6 +263,18 @@ def make_directory(path: Path) -> None:
     if not path.is_dir():
         path.mkdir(mode=0o750, parents=True, exist_ok=True)
         sync_directory(path.parent)
+
+
+@contextmanager
+def removed_on_failure(path: Path) -> Iterator[None]:
+    """For what writes a new file: where it fails, no part of it goes on taking room, and the error names the file."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or str(path)
+        with suppress(OSError):
+            path.unlink(missing_ok=True)
+        raise
 
 
 def sync_directory(path: Path) -> None:

@@ -28,7 +28,7 @@ def change_json(files: Files, path: Path, version: int, fields: Mapping[str, Any
     """
     try:
         if mode is not None:
-            _make_private(path, mode)
+            make_private(path, mode)
         write_json(files, path, version, fields)
     except OSError as error:
         if error.errno not in TRY_AGAIN:
@@ -36,7 +36,7 @@ def change_json(files: Files, path: Path, version: int, fields: Mapping[str, Any
         raise not_now(error, path, "nothing was changed") from error
 
 
-def _make_private(path: Path, mode: int) -> None:
+def make_private(path: Path, mode: int) -> None:
     """Make the file that will take the place of this one, before there is anything in it: a file that is there keeps
     its mode when it is written.
     """

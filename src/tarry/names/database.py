@@ -6,7 +6,6 @@ All of it is derived. So what cannot be read is never repaired: the next start m
 from __future__ import annotations
 
 import logging
-import os
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,7 +16,7 @@ from rocksdict import BlockBasedOptions, Cache, DBRecoveryMode, Options, Rdict, 
 from tarry.base.descriptors import when_free
 from tarry.base.errors import ClosedError, CorruptError
 from tarry.base.placement import Placement
-from tarry.log.files import TRY_AGAIN, Files
+from tarry.log.files import Files, passing_error
 from tarry.names.continuity import MARKS_MAX, WRITES_KEY, Continuity
 from tarry.names.encoding import MARK, META
 from tarry.names.record_files import find_endless_record
@@ -85,7 +84,7 @@ class Database:
             self._open()
             return self._find_fault(writes_min)
         except Exception as error:  # RocksDB's bindings raise nothing more specific
-            if (passing := _passing(error)) is not None:
+            if (passing := passing_error(error, self.directory)) is not None:
                 raise passing from error
             return f"it cannot be opened: {str(error).partition(chr(10))[0]}"
 
@@ -227,14 +226,8 @@ class Database:
             if self._closed:
                 # A reader that met close(): nothing is wrong with what is on disk.
                 raise ClosedError("the broker is closed") from error
-            if (passing := _passing(error)) is not None:
+            if (passing := passing_error(error, self.directory)) is not None:
                 raise passing from error
             # Damage on disk. The registry is derived: the next start makes it again.
             self._files.remove(self.directory / "CURRENT")
             raise CorruptError(f"{self.directory} is damaged: {error}; the next start makes it again") from error
-
-
-def _passing(error: Exception) -> OSError | None:
-    """What the file system said, where it is nothing that is broken: the disk is full, or no descriptor is free."""
-    number = next((each for each in TRY_AGAIN if os.strerror(each) in str(error)), None)
-    return None if number is None else OSError(number, str(error))

@@ -9,7 +9,7 @@ before the first name is used, so who uses none pays nothing.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -37,7 +37,9 @@ GETS_MAX = 1024
 _COPIED = (DEAD, ONLY)
 """Properties of dead letters and of what was respawned."""
 _KNOWN_FROM = encoding.META + b"known_from_ms"
+_SERIES_KNOWN = encoding.META + b"series"
 _LONG_AGO_MS = -(1 << 62)
+SERIES_CHUNK = 1024
 
 
 class Registry:
@@ -60,6 +62,10 @@ class Registry:
         self.known_from_ms = _LONG_AGO_MS
         """The registry was made again at that moment, after it was lost: what was due before may have been cancelled
         without a trace here.
+        """
+        self.knows_series = False
+        """Whether it has each series from its first occurrence on: not where it was begun by a version that had it from
+        the second.
         """
         self.cancelled_jobs = CancelledJobs() if cancelled_jobs is None else cancelled_jobs
         """Bulk jobs that are cancelled as a whole."""
@@ -88,13 +94,14 @@ class Registry:
         if not self._database.recover(writes_min):
             return False
         try:
-            [known_from] = self._database.get([_KNOWN_FROM])
+            known_from, series_known = self._database.get([_KNOWN_FROM, _SERIES_KNOWN])
             last_id = self._database.last_key_up_to(encoding.ID + b"\xff" * 8)
         except CorruptError as error:
             log.warning("%s", error)
             self._database.discard()
             return False
         self.known_from_ms = int(known_from) if known_from else self.known_from_ms
+        self.knows_series = series_known is not None
         if last_id is not None and last_id[:1] == encoding.ID:
             self._latest_ms = encoding.slice_start_ms(last_id) + self._dedupe_ms
         return True
@@ -104,11 +111,13 @@ class Registry:
         counts as damaged: after a crash, the next start makes it again.
         """
         self._database.begin(writes)
+        changes = new_batch()
+        changes.put(_SERIES_KNOWN, b"")
+        self.knows_series = True
         if known_from_ms is not None:
             self.known_from_ms = known_from_ms
-            changes = new_batch()
             changes.put(_KNOWN_FROM, str(known_from_ms).encode())
-            self._database.write(changes)
+        self._database.write(changes)
 
     def complete(self) -> None:
         """Record that the registry has everything that belongs into it, durably."""
@@ -190,8 +199,9 @@ class Registry:
                 digest = encoding.digest_of_id(topic, id)
                 self._latest_ms = max(self._latest_ms, entry.born_ms)
                 named_entries.append((encoding.name_of_id(digest, entry.born_ms, self._dedupe_ms), entry))
-            if repeat is not None and (series := series_of(repeat)) is not None:
-                named_entries.append((encoding.name_of_series(series), entry))
+            if repeat is not None:
+                series = series_of(repeat)
+                named_entries.append((encoding.name_of_series(entry.seq if series is None else series), entry))
         return named_entries
 
     def _newer(self, entries: list[tuple[bytes, Entry]]) -> list[tuple[bytes, Entry]]:
@@ -210,6 +220,21 @@ class Registry:
         return sweep(self._database, cancelled_until_ms, now_ms - 2 * self._dedupe_ms, rows_max)
 
     # -- asking ------------------------------------------------------------------------------------------------------
+
+    def series_from(self, due_ms: int, until_ms: int) -> Iterator[list[Entry]]:
+        """The current occurrences of series that are due from a moment on and before another: those of one instant in
+        one list or in lists one behind the other, ascending by due time. Some may be cancelled, or delivered; a series
+        that was moved may be there twice.
+        """
+        low = encoding.expiries_end(encoding.SERIES, due_ms)
+        high = encoding.expiries_end(encoding.SERIES, until_ms)
+        while keys := self._database.keys_between(low, high, SERIES_CHUNK):
+            named = [encoding.decode_expiry(key) for key in keys]
+            values = self._database.get([name for _, name in named])
+            entries = [None if value is None else Entry.of_bytes(value) for value in values]
+            # A series has an entry for each of its occurrences, until the sweep forgets it.
+            yield [e for e, (moment, _) in zip(entries, named, strict=True) if e is not None and e.due_ms == moment]
+            low = keys[-1] + b"\0"
 
     def get(self, names: Iterable[bytes]) -> list[Entry | None]:
         """The entries of names (:func:`tarry.names.encoding.name_of_key` and its like)."""

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from tarry.base.errors import CorruptError
+from tarry.base.message import accepted_ms
 from tarry.base.types import Int64s
 from tarry.log.files import Files
 from tarry.queue.frame_table import FrameEntry
@@ -49,7 +50,7 @@ class ReadyLog:
         place: tuple[int, int] = (0, 0),
         ends: dict[str, int] | None = None,
         stored_rows: int = 0,
-        on_append: Callable[[Int64s], None] | None = None,
+        on_append: Callable[[Int64s, Int64s], None] | None = None,
         on_damage: Callable[[CorruptError], None] = lambda _: None,
     ) -> None:
         """Open what is on disk.
@@ -57,7 +58,7 @@ class ReadyLog:
         Args:
             place: (segment, position) where the checkpoint was taken, ``ends`` the topics' ends there, and
                 ``stored_rows`` how many of the rows before it had been read from the store.
-            on_append: called with the due times of what is appended.
+            on_append: called with the due times of what is appended, and when that was accepted.
             on_damage: called for each damaged frame that a reader meets.
 
         Raises:
@@ -107,7 +108,7 @@ class ReadyLog:
         with self._append_lock:
             touched = self._append(due, parts)
         if self._on_append is not None:
-            self._on_append(due.due_ms)
+            self._on_append(due.due_ms, accepted_ms(due.batch))
         return touched
 
     def _append(self, due: Due, parts: list[tuple[str, pa.RecordBatch]]) -> list[Topic]:

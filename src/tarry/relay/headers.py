@@ -13,7 +13,7 @@ from datetime import datetime
 from enum import IntEnum
 from typing import NamedTuple
 
-from tarry.base.delay import datetime_ms, format_ms, parse_duration_ms
+from tarry.base.delay import DUE_MS_MIN, datetime_ms, format_ms, parse_duration_ms
 from tarry.base.errors import InvalidArgumentError
 
 PREFIX = "tarry-"
@@ -104,6 +104,8 @@ def decide(
         due_ms = _due_ms(orders, rule, born_ms)
         if due_ms is None:
             return Decision(Action.PASS, own, target, born_ms)
+        if due_ms < DUE_MS_MIN <= now_ms:
+            raise InvalidArgumentError(f"due is {due_ms}, before 2000; allowed: later (seconds for milliseconds?)")
         if due_ms - born_ms > delay_ms_max:
             raise InvalidArgumentError(f"due {format_ms(due_ms)} is beyond the longest delay of {delay_ms_max} ms")
     except InvalidArgumentError as error:

@@ -31,7 +31,8 @@ from tarry.relay.status import RelayStatus
 from tarry.relay.table import RelayStore
 from tarry.relay.tasks import Query
 from tarry.spark.runtime.conf import user_conf
-from tarry.spark.runtime.session import build_session, one_line
+from tarry.spark.runtime.failures import one_line
+from tarry.spark.runtime.session import build_session
 from tarry.spark.runtime.sole_user import sole_user
 from tarry.store import StaleCommitError
 from tarry.store.place import Place

@@ -10,6 +10,7 @@ import logging
 import os
 import secrets
 import socket
+import struct
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -23,6 +24,8 @@ from tarry.relay.clients import bounded
 log = logging.getLogger(__name__)
 
 CONNECT_S = 15.0
+GREETING_S = 15
+"""How long who connects may take to show the key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,10 +145,19 @@ class Lines:
 
     def _greet(self, connection: Connection[Any, Any]) -> None:
         try:
+            _wait_at_most(connection, GREETING_S)  # or a stranger who says nothing would have a thread for ever
             deliver_challenge(connection, self._key)
             answer_challenge(connection, self._key)
             line = Line(connection)
-            self._on_line(line, line.receive())
+            hello = line.receive()
+            _wait_at_most(connection, 0)
+            self._on_line(line, hello)
         except Exception as error:  # noqa: BLE001 - a stranger, or a task that has ended already
             log.warning("a connection of a task has ended: %s", error)
             connection.close()
+
+
+def _wait_at_most(connection: Connection[Any, Any], seconds: int) -> None:
+    """How long each reading of a connection waits for a byte; 0: for ever."""
+    with socket.socket(fileno=os.dup(connection.fileno())) as same:
+        same.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", seconds, 0))

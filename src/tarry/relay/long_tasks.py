@@ -23,7 +23,7 @@ from tarry.relay.settings import RelaySettings, RunOptions
 from tarry.relay.status import RelayStatus
 from tarry.relay.table import RelayStore
 from tarry.relay.tasks import Failure, Hello, Progress, Query, ShardTask, StopOrder
-from tarry.spark.runtime.session import one_line
+from tarry.spark.runtime.failures import one_line
 from tarry.store import StaleCommitError
 
 if TYPE_CHECKING:

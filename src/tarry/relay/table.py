@@ -104,7 +104,7 @@ class RelayStore:
             if all(self._at(partition) == to for partition, (_, to) in moved.items()):
                 return None
             self._check_begin(moved, next_number)
-            return Commit(files, versions=self._versions(moved, next_number))
+            return Commit("schedule", files, versions=self._versions(moved, next_number))
 
         return self._publisher.publish("the commit", judge)
 

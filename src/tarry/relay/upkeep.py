@@ -20,7 +20,7 @@ from tarry.base.clock import Clock, SystemClock
 from tarry.relay.files import Reached
 from tarry.relay.table import RelayStore
 from tarry.spark.pipeline.upkeep import Rewrite, StoreRewriter, UpkeepSettings, in_thread, on_spark
-from tarry.spark.runtime.session import one_line
+from tarry.spark.runtime.failures import one_line
 from tarry.store import Snapshot
 from tarry.store.upkeep import expired, plan
 

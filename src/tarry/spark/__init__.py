@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tarry.spark.builder import session_builder
-    from tarry.spark.datasource import TarryDataSource, sorted_by_due
+    from tarry.spark.datasource import TarryDataSource, WrittenJob, sorted_by_due, write_once
 
-__all__ = ["TarryDataSource", "session_builder", "sorted_by_due"]
+__all__ = ["TarryDataSource", "WrittenJob", "session_builder", "sorted_by_due", "write_once"]
 
 
 def __getattr__(name: str) -> Any:

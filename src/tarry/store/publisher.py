@@ -23,6 +23,7 @@ from tarry.api.jobs import StagedFile
 from tarry.base.clock import Clock, SystemClock
 from tarry.base.errors import CorruptError, InvalidArgumentError, UnavailableError
 from tarry.base.message import SCHEMA
+from tarry.log.files import not_now, passing_error
 from tarry.store.claims import check_present
 from tarry.store.columns import FOR_QUERIES, PARTITION_COLUMNS, TABLE, instant_text
 from tarry.store.locallog import FILES_KEY, REMOVED_KEY, mend, remove_lone_records, sync_checkpoint, sync_entries
@@ -42,6 +43,8 @@ _PROPERTIES = {
     FILE_RETENTION: "interval 1 days",
     _STATISTICS: "due_ms,due,seq,topic",
 }
+_USER_METADATA = "userMetadata"
+"""A field of Delta's own: Spark's DESCRIBE HISTORY has a column of it."""
 _REQUIRED = {*SCHEMA.names, *PARTITION_COLUMNS}
 # Checkpoints and the clean-up of old entries are made here, each durable before the next: see locallog.py.
 _NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
@@ -50,10 +53,11 @@ _NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_lo
 @dataclass(frozen=True, slots=True)
 class Commit:
     """What a commit changes: ``files`` come, the files ``removed`` (paths in the table) go, and the app transactions
-    get these versions. Where files are removed, what comes has nothing but their rows. ``info`` is for people who read
-    the log.
+    get these versions. Where files are removed, what comes has nothing but their rows. ``operation`` and ``info`` are
+    for people who read the log.
     """
 
+    operation: str
     files: Sequence[StagedFile] = ()
     removed: Sequence[str] = ()
     versions: Mapping[str, int] = field(default_factory=dict)
@@ -99,6 +103,8 @@ class Publisher:
         except TableNotFoundError as error:
             raise UnavailableError(f"there is no store at {self._place.uri}, as this machine sees it") from error
         except (DeltaError, OSError) as error:
+            if self._place.local is not None and (passing := passing_error(error, self._place.local)) is not None:
+                raise not_now(passing, self._place.local, "the store cannot be opened") from error
             raise _wrapped(f"cannot open the store at {self._place.uri}", error) from error
         self.table_id = str(self._table.metadata().id)
         """Which table it is, wherever it is: the id in the Delta log, which stays as long as the table."""
@@ -203,6 +209,7 @@ class Publisher:
         removals = self._removals(commit, now_ms)
         if removals or not commit.versions:
             info[REMOVED_KEY] = str(len(removals))
+        info[_USER_METADATA] = _described(commit, removals)
         adds = (add_action(file, now_ms, data_change=not removals) for file in commit.files)
         self._table.create_write_transaction(
             [*adds, *removals],
@@ -290,6 +297,18 @@ class Publisher:
             log.warning("no checkpoint of the store at version %d: %s", version, error)
 
 
+def _described(commit: Commit, removals: Sequence[RemoveAction]) -> str:
+    """What an engine's history of the table shows of a commit: delta-rs calls each of them WRITE, without figures."""
+    figures = {
+        "files_added": len(commit.files),
+        "rows_added": sum(file.rows for file in commit.files),
+        "bytes_added": sum(file.size for file in commit.files),
+        "files_removed": len(removals),
+        "bytes_removed": sum(each.size for each in removals),
+    }
+    return json.dumps({"operation": f"tarry {commit.operation}", **figures})
+
+
 def intake_id(shard: int) -> str:
     """The app transaction of which the version is a shard's ``committed_seq``."""
     return f"intake-{shard}"
@@ -335,8 +354,11 @@ def _create(place: Place) -> DeltaTable:
             partition_by=PARTITION_COLUMNS,
             configuration=_PROPERTIES,
         )
-    except (DeltaError, OSError):
-        table = DeltaTable(place.uri)
+    except (DeltaError, OSError) as error:
+        try:
+            table = DeltaTable(place.uri)
+        except TableNotFoundError:
+            raise error from None  # nobody else made it: why it cannot be made is the answer
     if place.local is not None:
         sync_entries(place.local, 0, 0)
         sync_up(place.local, place.local.parent)

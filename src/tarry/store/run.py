@@ -8,15 +8,13 @@ the same reason.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pyarrow as pa
 
 from tarry.api.jobs import StagedFile
 from tarry.store.layout import bucket_starts, cut_by_size
 from tarry.store.place import Place
-from tarry.store.stage import GROUP_BYTES_MAX, GROUP_ROWS_MAX, parquet_writer, put, row_bytes, sync_names, write_group
+from tarry.store.stage import GROUP_BYTES_MAX, GROUP_ROWS_MAX, FileWriter, put, row_bytes, sync_names
 
 FILE_BYTES_MAX = 256 << 20
 """Of the largest file, 1/32 is enough at the end of a bucket, 1/16 is the most of several buckets, 1/64 a row group."""
@@ -113,16 +111,15 @@ class _File:
 
     def __init__(self, group_bytes: int, *, cancelled: bool) -> None:
         self.buckets = 1
-        self._group_bytes, self._cancelled = group_bytes, cancelled
-        self._content = pa.BufferOutputStream()
-        self._writer: Any = parquet_writer(self._content)
+        self._group_bytes = group_bytes
+        self._writer = FileWriter(cancelled=cancelled)
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_rows = self._waiting_bytes = 0
 
     @property
     def written(self) -> int:
         """Bytes written."""
-        return int(self._content.tell())
+        return self._writer.bytes
 
     @property
     def size(self) -> int:
@@ -146,7 +143,7 @@ class _File:
         last, full = runs[-1], int(sizes[slice(*runs[-1])].sum()) >= self._group_bytes // 2
         kept = not whole and len(runs) > 1 and not full
         for start, stop in runs[:-1] if kept else runs:
-            write_group(self._writer, rows.slice(start, stop - start), cancelled=self._cancelled)
+            self._writer.write_group(rows.slice(start, stop - start))
         self._waiting = [rows.slice(last[0])] if kept else []
         self._waiting_rows = last[1] - last[0] if kept else 0
         self._waiting_bytes = int(sizes[slice(*last)].sum()) if kept else 0
@@ -154,5 +151,4 @@ class _File:
     def finish(self) -> pa.Buffer:
         """The whole file; nothing may be added any more."""
         self._flush(whole=True)
-        self._writer.close()
-        return self._content.getvalue()
+        return self._writer.finish()

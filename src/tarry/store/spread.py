@@ -1,158 +1,298 @@
-"""How many messages fall due when, told from bounds and row counts alone: of files, and of row groups in the footers.
+"""How many messages of the store fall due when, as far as that can be told in the time there is.
 
-What lies within one unit of time is counted; what spans several is spread over them evenly, and says so.
+Three sources, each for what the one before leaves open: what a file's footer counted when it was written
+(``due_counts.py``), the bounds and row counts of row groups, and the rows of those row groups that an end of a unit, an
+end of what is asked for, or a cancelled message lies in. What time does not allow is spread evenly between the bounds
+of where it may be, and makes what is certain and what is possible differ.
 """
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
-from tarry.base.types import Float64s, Int64s, Key
-from tarry.store.parquet import Group, groups
+from tarry.base.bulk import first_seq
+from tarry.base.criteria import Criteria
+from tarry.base.types import Int64s, Mask
+from tarry.store.parquet import Group, due_counts_of, groups, read_group
 from tarry.store.place import Place
+from tarry.store.scan import Alive
 from tarry.store.snapshot import Snapshot
+from tarry.store.tally import Tally
 
-MOMENTS_MAX = 100
-"""Of so many moments of each part is it noted how many messages are due in them."""
+HERD_ROWS_SEEN = 8
+"""So many rows of one instant, where rows are read, are noted as what may be a herd."""
 
 Share = Callable[[str | None, str | None], float]
-"""Bounds of topics (inclusive; None: not known) → which part of such messages is wanted."""
+"""Bounds of topics (inclusive; None: not known) → which part of such messages is wanted, at a guess."""
 
 
-class Bounds(NamedTuple):
-    """Bounds of the due times and seqs of the messages of a file or row group, inclusive."""
+@dataclass(frozen=True, slots=True)
+class Dead:
+    """What is not pending though files have it. ``due_ms`` and ``seq``, in that order: messages that were cancelled,
+    which files may have or not. ``alive`` knows these and all others. Up to ``doubtful_until_ms`` there may be others;
+    ``jobs`` are bulk jobs that were cancelled as a whole.
+    """
 
-    due_min_ms: int
-    due_max_ms: int
-    seq_min: int
-    seq_max: int
-
-    @property
-    def is_one_moment(self) -> bool:
-        """Whether all of them are due in the same millisecond."""
-        return self.due_min_ms == self.due_max_ms
+    due_ms: Int64s
+    seq: Int64s
+    alive: Alive
+    doubtful_until_ms: int
+    jobs: list[int]
 
 
 @dataclass(slots=True)
-class Spread:
-    """Messages from the place ``after`` on and before ``until_ms``, by unit of ``unit_ms``; the first unit begins at
-    ``start_ms``. ``herds``: rows by due time, where many have the same.
-
-    The best guess is the sum of what was ``counted`` and of ``guessed``; ``unsure`` is how many messages, more or less,
-    the guesses are about.
+class _File:
+    """A file, and what is left to look at in it: ``open_spans``, numbers of spans of ``span_ms`` that its counts do not
+    settle (``span_ms`` 0: it has no counts; None: all of it), with ``open_rows``: (low_ms, high_ms, rows), of which
+    ``share`` is wanted, at a guess; ``dead``: which messages of :class:`Dead` it may have.
     """
 
-    after: Key
-    until_ms: int
-    start_ms: int
-    unit_ms: int
-    counted: Int64s = field(init=False)
-    guessed: Float64s = field(init=False)
-    unsure: Float64s = field(init=False)
-    herds: Counter[int] = field(default_factory=Counter)
+    number: int
+    span_ms: int
+    open_spans: Int64s | None
+    open_rows: tuple[Int64s, Int64s, Int64s]
+    share: float
+    dead: Int64s
+
+    @property
+    def weight(self) -> int:
+        return int(self.open_rows[2].sum()) + len(self.dead)
+
+    def is_open(self, due_ms: Int64s) -> Mask:
+        """Which of these due times its counts do not settle."""
+        if self.open_spans is None:
+            return np.ones(len(due_ms), np.bool_)
+        if not len(self.open_spans):
+            return np.zeros(len(due_ms), np.bool_)
+        return np.isin(due_ms // self.span_ms, self.open_spans)
+
+    def open_share(self, low_ms: int, high_ms: int) -> float:
+        """Which part of the spans between two due times is open: 0, 1, or something between."""
+        if self.open_spans is None or not len(self.open_spans):
+            return 1.0 if self.open_spans is None else 0.0
+        low, high = low_ms // self.span_ms, high_ms // self.span_ms
+        start, end = np.searchsorted(self.open_spans, low), np.searchsorted(self.open_spans, high, "right")
+        return float(end - start) / (high - low + 1)
+
+
+@dataclass(eq=False)
+class StoreSpread:
+    """Adds what a snapshot has to a tally. Reads footers until ``footers_s`` and rows until ``rows_s``, moments of
+    :func:`time.monotonic`. ``share`` is for the best guess alone.
+    """
+
+    snapshot: Snapshot
+    tally: Tally
+    wanted: Criteria
+    share: Share
+    dead: Dead
+    footers_s: float
+    rows_s: float
+    may_be_herds: Counter[int] = field(default_factory=Counter)
+    """Instants that have many messages, and how many of them were met while looking."""
+    found: Mask = field(init=False)
+    """Which of the messages of ``dead`` files have, as far as was looked."""
+    unknown: Mask = field(init=False)
+    """And which of them they may have."""
+    dead_at: Counter[tuple[int, int]] = field(default_factory=Counter)
+    """Of those that were found and are wanted: how many are in which file and due then."""
 
     def __post_init__(self) -> None:
-        units = -(-(self.until_ms - self.start_ms) // self.unit_ms)
-        self.counted, self.guessed, self.unsure = np.zeros(units, np.int64), np.zeros(units), np.zeros(units)
+        self.found = np.zeros(len(self.dead.seq), np.bool_)
+        self.unknown = np.zeros(len(self.dead.seq), np.bool_)
+        self._place = Place.of(self.snapshot.root)
+        self._columns = ["due_ms", "seq", *self.wanted.columns]
+        self._dead_seq = np.sort(self.dead.seq)
+        self._order = np.argsort(self.dead.seq)
 
-    def count(self, due_ms: Int64s) -> None:
-        """Messages that are due then, one by one. What is overdue counts in the first unit."""
-        due_ms = due_ms[due_ms < self.until_ms]
-        self.counted += self._by_unit(due_ms)
-        moments, rows = np.unique(due_ms, return_counts=True)
-        most = np.argsort(-rows, kind="stable")[:MOMENTS_MAX]
-        self.herds.update(dict(zip(moments[most].tolist(), rows[most].tolist(), strict=True)))
+    def run(self) -> None:
+        """Look at everything.
 
-    def guess(self, due_ms: Int64s, weight: float) -> None:
-        """Messages that are due then, if they are: each counts ``weight``, which may be negative."""
-        rows = weight * self._by_unit(due_ms)
-        self.guessed += rows
-        self.unsure += abs(rows)
+        Raises:
+            CorruptError: a file is missing or its footer is damaged.
+        """
+        files, tally = self.snapshot.files, self.tally
+        hits = np.flatnonzero((files.due_max_ms >= tally.after.due_ms) & (files.due_min_ms < tally.until_ms))
+        # The largest first: if time is short, it is there that footers tell most.
+        largest = hits[np.argsort(-files.rows[hits], kind="stable")].tolist()
+        for file in sorted((self._open(i) for i in largest), key=lambda file: -file.weight):
+            if file.weight:
+                self._look(file)
+            if not file.span_ms:
+                self._look_for_herds(file.number)
 
-    def shrink(self, factor: float) -> None:
-        """Only this part of all messages added until now exists, and it is not known which."""
-        missing = (self.counted + self.guessed) * (1 - factor)
-        self.guessed -= missing
-        self.unsure += missing
+    def rows_at(self, due_ms: int) -> int:
+        """At least so many messages of that instant are there: all of them, if time allowed."""
+        files = self.snapshot.files
+        hits = np.flatnonzero((files.due_min_ms <= due_ms) & (files.due_max_ms >= due_ms)).tolist()
+        return sum(self._rows_at(i, due_ms) for i in hits)
 
-    def _by_unit(self, due_ms: Int64s) -> Int64s:
-        unit = self._unit(due_ms[due_ms < self.until_ms])
-        return np.asarray(np.bincount(unit, minlength=len(self.counted)), np.int64)
+    # -- a file's counts ---------------------------------------------------------------------------------------------
 
-    def add(self, rows: int, bounds: Bounds, share: float) -> None:
-        """Add ``share`` (0 to 1) of ``rows`` messages, which are somewhere within the bounds."""
-        if share == 0 or not rows or not self.overlaps(bounds):
+    def _open(self, i: int) -> _File:
+        """Count what is certain of a file; what else there is to look at."""
+        files, due_min, due_max = self.snapshot.files, *self._bounds(i)
+        dead, is_doubtful = self._dead_in(i, due_min, due_max), self._has_cancelled_jobs(i)
+        nothing = np.empty(0, np.int64)
+        if self._topics_rule_out(files.topic_min[i], files.topic_max[i]):
+            return _File(i, 1, nothing, (nothing, nothing, nothing), 0.0, nothing)
+        is_topic = self.wanted.topic is None or files.topic_min[i] == files.topic_max[i] == self.wanted.topic
+        low, high, rows = (np.array([x], np.int64) for x in (due_min, due_max, int(files.rows[i])))
+        counts = due_counts_of(self._place, files.path[i]) if time.monotonic() < self.footers_s else None
+        if counts is not None:
+            cells, is_topic = counts.cells_of(self.wanted.topic)
+            starts = cells[:, 0] * counts.span_ms
+            low, high, rows = np.maximum(starts, due_min), np.minimum(starts + counts.span_ms - 1, due_max), cells[:, 1]
+            listed = counts.herds_of(self.wanted.topic)
+            within = (listed[:, 0] >= self.tally.after.due_ms) & (listed[:, 0] < self.tally.until_ms)
+            self.may_be_herds.update(dict(listed[within].tolist()))
+        sure = self.tally.is_one_unit(low, high, int(files.seq_min[i])) & is_topic & (not is_doubtful)
+        sure &= low > self.dead.doubtful_until_ms
+        self.tally.count(low[sure], rows[sure])
+        left = ~sure & (high >= self.tally.after.due_ms) & (low < self.tally.until_ms)
+        low, high, rows = low[left], high[left], rows[left]
+        share = 1.0 if is_topic else self.share(files.topic_min[i], files.topic_max[i])
+        span_ms = 0 if counts is None else counts.span_ms
+        spans = np.unique(low // span_ms) if span_ms else None if len(low) else nothing
+        return _File(i, span_ms, spans, (low, high, rows), share, dead)
+
+    def _bounds(self, i: int) -> tuple[int, int]:
+        return int(self.snapshot.files.due_min_ms[i]), int(self.snapshot.files.due_max_ms[i])
+
+    def _topics_rule_out(self, low: str | None, high: str | None) -> bool:
+        return not self.wanted.may_be_in(0, 0, low, high)
+
+    def _has_cancelled_jobs(self, i: int) -> bool:
+        files = self.snapshot.files
+        low, high = int(files.seq_min[i]), int(files.seq_max[i])
+        return any(first_seq(job) <= high and low < first_seq(job + 1) for job in self.dead.jobs)
+
+    def _dead_in(self, i: int, due_min: int, due_max: int) -> Int64s:
+        files, dead = self.snapshot.files, self.dead
+        low, high = max(due_min, self.tally.after.due_ms), min(due_max, self.tally.until_ms - 1)
+        start, end = np.searchsorted(dead.due_ms, low), np.searchsorted(dead.due_ms, high, "right")
+        seq = dead.seq[start:end]
+        return start + np.flatnonzero((seq >= files.seq_min[i]) & (seq <= files.seq_max[i]))
+
+    # -- row groups --------------------------------------------------------------------------------------------------
+
+    def _look(self, file: _File) -> None:
+        """Look at a file's row groups for what its counts left open."""
+        if time.monotonic() >= self.rows_s:
+            self.tally.spread(*file.open_rows, file.share)
+            self.unknown[file.dead] = True
             return
-        low, high = max(bounds.due_min_ms, self.after[0]), min(bounds.due_max_ms, self.until_ms - 1)
-        if low > high:
+        for group in groups(self._place, self.snapshot.files.path[file.number]):
+            self._look_at_group(file, group)
+
+    def _look_at_group(self, file: _File, group: Group) -> None:
+        due, seq = self.dead.due_ms[file.dead], self.dead.seq[file.dead]
+        within = (due >= group.due_min_ms) & (due <= group.due_max_ms)
+        dead = file.dead[within & (seq >= group.seq_min) & (seq <= group.seq_max)]
+        is_open = file.open_share(group.due_min_ms, group.due_max_ms) > 0
+        if not (is_open or len(dead)) or self._topics_rule_out(group.topic_min, group.topic_max):
             return
-        whole = self.holds(bounds)
-        first, last = self._unit(np.array([low, high])).tolist()
-        if whole and share == 1 and first == last:
-            self.counted[first] += rows
-            if bounds.is_one_moment:
-                self.herds[low] += rows
+        low, high, rows = (np.array([x], np.int64) for x in (group.due_min_ms, group.due_max_ms, group.rows))
+        if high[0] < self.tally.after.due_ms or low[0] >= self.tally.until_ms:
             return
-        if bounds.is_one_moment:
-            before = 0 if whole else self.after[1] - bounds.seq_min
-            parts = np.array([1 - before / (bounds.seq_max + 1 - bounds.seq_min)])
+        if not len(dead) and self._is_settled(file, group) and self.tally.is_one_unit(low, high, group.seq_min)[0]:
+            self.tally.count(low, rows)
+        elif time.monotonic() < self.rows_s:
+            batch = read_group(self._place, self.snapshot.files.path[file.number], group.number, self._columns)
+            self._count_rows(file, batch)
         else:
-            edges = self.start_ms + np.arange(first, last + 2, dtype=np.float64) * self.unit_ms
-            edges[0], edges[-1] = low, high + 1
-            parts = np.diff(edges) / (bounds.due_max_ms + 1 - bounds.due_min_ms)
-        self.guessed[first : last + 1] += rows * share * parts
-        self.unsure[first : last + 1] += rows * share * parts
+            if is_open:
+                self.tally.spread(low, high, rows, self.share(group.topic_min, group.topic_max))
+            self.unknown[dead] = True
 
-    def overlaps(self, bounds: Bounds) -> bool:
-        """Whether any of the messages may lie between ``after`` and ``until_ms``."""
-        return (bounds.due_max_ms, bounds.seq_max) >= self.after and bounds.due_min_ms < self.until_ms
+    def _is_settled(self, file: _File, group: Group) -> bool:
+        """Whether the number of its rows says how many are pending of what is open, and wanted."""
+        if self._has_doubts(file.number, group) or not self._is_wanted(group):
+            return False
+        return file.open_share(group.due_min_ms, group.due_max_ms) == 1
 
-    def holds(self, bounds: Bounds) -> bool:
-        """Whether all of the messages lie between ``after`` and ``until_ms``."""
-        return (bounds.due_min_ms, bounds.seq_min) >= self.after and bounds.due_max_ms < self.until_ms
+    def _is_wanted(self, group: Group) -> bool:
+        """Whether all of its messages are, by their topic."""
+        return self.wanted.topic is None or group.topic_min == group.topic_max == self.wanted.topic
 
-    def is_within_one_unit(self, bounds: Bounds) -> bool:
-        """Whether all of the messages are due in the same unit, so that their number is enough to count them."""
-        first, last = self._unit(np.array([bounds.due_min_ms, bounds.due_max_ms])).tolist()
-        return bool(first == last) and self.holds(bounds)
+    def _has_doubts(self, i: int, group: Group) -> bool:
+        return group.due_min_ms <= self.dead.doubtful_until_ms or self._has_cancelled_jobs(i)
 
-    def _unit(self, due_ms: Int64s) -> Int64s:
-        return np.maximum((due_ms - self.start_ms) // self.unit_ms, 0)
+    def _count_rows(self, file: _File, batch: pa.RecordBatch) -> None:
+        due, seq = batch.column("due_ms").to_numpy(), batch.column("seq").to_numpy()
+        between = self.tally.wanted(due, seq)
+        cancelled = self._note_dead(due, seq, between)
+        within = between & self.wanted.mask(batch)
+        self.dead_at.update((file.number, moment) for moment in due[within & cancelled].tolist())
+        is_open = file.is_open(due)
+        pending = within & is_open
+        pending[pending] = self.dead.alive(due[pending], seq[pending])
+        self.tally.count(due[pending])
+        self.tally.count(due[within & ~is_open & cancelled], -1)
+        self._note_herds(due[pending])
 
+    def _note_dead(self, due: Int64s, seq: Int64s, between: Mask) -> Mask:
+        """Which of these rows are messages of ``dead``; they are found now."""
+        if not len(self._dead_seq):
+            return np.zeros(len(seq), np.bool_)
+        at = np.minimum(np.searchsorted(self._dead_seq, seq), len(self._dead_seq) - 1)
+        cancelled: Mask = between & (self._dead_seq[at] == seq)
+        self.found[self._order[at[cancelled]]] = True
+        return cancelled
 
-def spread_store(snapshot: Snapshot, spread: Spread, share: Share, *, deadline_s: float, herds: bool = True) -> None:
-    """Add what the store has. Until ``deadline_s`` (of :func:`time.monotonic`), footers are read where they tell more;
-    with ``herds``, where they may tell of many messages of one moment.
+    def _note_herds(self, due: Int64s) -> None:
+        moments, rows = np.unique(due, return_counts=True)
+        many = rows >= HERD_ROWS_SEEN
+        self.may_be_herds.update(dict(zip(moments[many].tolist(), rows[many].tolist(), strict=True)))
 
-    Raises:
-        CorruptError: a file is missing or its footer is damaged.
-    """
-    files, place, counted = snapshot.files, Place.of(snapshot.root), []
-    hits = np.flatnonzero((files.due_max_ms >= spread.after[0]) & (files.due_min_ms < spread.until_ms))
-    # The largest first: if time is short, it is there that footers tell most.
-    for i in hits[np.argsort(-files.rows[hits], kind="stable")].tolist():
-        bounds = Bounds(*(int(x[i]) for x in (files.due_min_ms, files.due_max_ms, files.seq_min, files.seq_max)))
-        part = share(files.topic_min[i], files.topic_max[i])
-        enough = part in (0, 1) and spread.is_within_one_unit(bounds)
-        if enough or time.monotonic() >= deadline_s:
-            spread.add(int(files.rows[i]), bounds, part)
-            counted += [files.path[i]] if part and not bounds.is_one_moment else []
-            continue
-        for g in groups(place, files.path[i]):
-            spread.add(g.rows, _bounds(g), share(g.topic_min, g.topic_max))
-    for path in counted if herds else ():
-        if time.monotonic() >= deadline_s:
-            return
-        for g in groups(place, path):
-            if _bounds(g).is_one_moment and spread.holds(_bounds(g)) and share(g.topic_min, g.topic_max) == 1:
-                spread.herds[g.due_min_ms] += g.rows
+    def _look_for_herds(self, i: int) -> None:
+        """Of a file without counts: row groups that lie in one instant."""
+        if time.monotonic() < self.footers_s:
+            for group in groups(self._place, self.snapshot.files.path[i]):
+                if group.due_min_ms == group.due_max_ms and self._is_wanted(group):
+                    self.may_be_herds[group.due_min_ms] += group.rows
 
+    # -- one instant -------------------------------------------------------------------------------------------------
 
-def _bounds(group: Group) -> Bounds:
-    return Bounds(group.due_min_ms, group.due_max_ms, group.seq_min, group.seq_max)
+    def _rows_at(self, i: int, due_ms: int) -> int:
+        """Messages of an instant in a file, as far as there is time to look."""
+        files, tally = self.snapshot.files, self.tally
+        if self._topics_rule_out(files.topic_min[i], files.topic_max[i]) or time.monotonic() >= self.rows_s:
+            return 0
+        dead = self._dead_in(i, due_ms, due_ms)
+        has_doubts = due_ms <= max(tally.after.due_ms, self.dead.doubtful_until_ms) or self._has_cancelled_jobs(i)
+        counts = due_counts_of(self._place, files.path[i])
+        if counts is not None:
+            cells, _ = counts.cells_of(self.wanted.topic)
+            if not (cells[:, 0] == due_ms // counts.span_ms).any():
+                return 0
+            listed = counts.herds_of(self.wanted.topic)
+            if not has_doubts and (rows := int(listed[listed[:, 0] == due_ms, 1].sum())):
+                perhaps = int((self.unknown & ~self.found)[dead].sum())
+                return max(0, rows - self.dead_at[i, due_ms] - perhaps)
+        return self._read_rows_at(i, due_ms, may_lack=has_doubts or len(dead) > 0)
+
+    def _read_rows_at(self, i: int, due_ms: int, *, may_lack: bool) -> int:
+        rows = 0
+        for group in self._groups_at(i, due_ms):
+            if self._is_wanted(group) and group.due_min_ms == group.due_max_ms and not may_lack:
+                rows += group.rows
+            elif time.monotonic() < self.rows_s:
+                batch = read_group(self._place, self.snapshot.files.path[i], group.number, self._columns)
+                due, seq = batch.column("due_ms").to_numpy(), batch.column("seq").to_numpy()
+                pending = (due == due_ms) & self.tally.wanted(due, seq) & self.wanted.mask(batch)
+                pending[pending] = self.dead.alive(due[pending], seq[pending])
+                rows += int(pending.sum())
+        return rows
+
+    def _groups_at(self, i: int, due_ms: int) -> Iterable[Group]:
+        for group in groups(self._place, self.snapshot.files.path[i]):
+            is_there = group.due_min_ms <= due_ms <= group.due_max_ms
+            if is_there and not self._topics_rule_out(group.topic_min, group.topic_max):
+                yield group

@@ -27,6 +27,7 @@ from tarry.base.types import Int64s
 from tarry.log.files import TRY_AGAIN
 from tarry.store.claims import Content
 from tarry.store.columns import STORED, stored
+from tarry.store.due_counts import KEY, DueCounter
 from tarry.store.footers import checksums_of
 from tarry.store.layout import CANCELLED, cut, cut_by_size, label
 from tarry.store.parquet import groups_in
@@ -171,30 +172,48 @@ def put(content: pa.Buffer, place: Place, shard: int, prefix: str, *, cancelled:
 
 def _parquet(rows: pa.RecordBatch, *, cancelled: bool) -> pa.Buffer:
     # In memory first: the name has the footer's checksum, and an object store gets the file in one piece.
-    content = pa.BufferOutputStream()
-    with parquet_writer(content) as writer:
-        for start, stop in cut_by_size(row_bytes(rows), rows_max=GROUP_ROWS_MAX, bytes_max=GROUP_BYTES_MAX):
-            write_group(writer, rows.slice(start, stop - start), cancelled=cancelled)
-    return content.getvalue()
+    file = FileWriter(cancelled=cancelled)
+    for start, stop in cut_by_size(row_bytes(rows), rows_max=GROUP_ROWS_MAX, bytes_max=GROUP_BYTES_MAX):
+        file.write_group(rows.slice(start, stop - start))
+    return file.finish()
 
 
-def parquet_writer(content: pa.BufferOutputStream) -> Any:
-    """A writer of a store file, for :func:`write_group`."""
-    return pq.ParquetWriter(
-        content,
-        STORED,
-        compression="zstd",
-        compression_level=1,
-        use_dictionary=["topic"],
-        column_encoding=_DELTA_ENCODED,
-        write_statistics=["due_ms", "due", "seq", "topic"],
-        write_page_checksum=True,
-    )
+class FileWriter:
+    """A store file in memory, written a row group at a time; ``cancelled``: it is of cancellations."""
 
+    def __init__(self, *, cancelled: bool) -> None:
+        self._cancelled = cancelled
+        self._content = pa.BufferOutputStream()
+        self._counter = DueCounter()
+        self._writer: Any = pq.ParquetWriter(
+            self._content,
+            STORED,
+            compression="zstd",
+            compression_level=1,
+            use_dictionary=["topic"],
+            column_encoding=_DELTA_ENCODED,
+            write_statistics=["due_ms", "due", "seq", "topic"],
+            write_page_checksum=True,
+        )
 
-def write_group(writer: Any, rows: pa.RecordBatch, *, cancelled: bool) -> None:
-    """Write a row group of rows of :data:`tarry.base.message.SCHEMA`; ``cancelled``: they are cancellations."""
-    writer.write_batch(stored(rows, cancelled=cancelled), row_group_size=rows.num_rows)
+    @property
+    def bytes(self) -> int:
+        """Written until now."""
+        return int(self._content.tell())
+
+    def write_group(self, rows: pa.RecordBatch) -> None:
+        """Write a row group of rows of :data:`tarry.base.message.SCHEMA`, which come after those before."""
+        self._writer.write_batch(stored(rows, cancelled=self._cancelled), row_group_size=rows.num_rows)
+        if not self._cancelled:
+            self._counter.add(rows)
+
+    def finish(self) -> pa.Buffer:
+        """The whole file; nothing may be written any more."""
+        counts = self._counter.counts()
+        if counts is not None:
+            self._writer.add_key_value_metadata({KEY: counts.to_bytes()})
+        self._writer.close()
+        return self._content.getvalue()
 
 
 def row_bytes(rows: pa.RecordBatch) -> Int64s:

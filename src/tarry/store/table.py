@@ -68,7 +68,7 @@ class Store:
             raise InvalidArgumentError(f"the range to commit is [{start_seq}, {end_seq}); allowed: 0 <= start <= end")
         self._check_shard(files)
         info = {"tarry.start_seq": str(start_seq), "tarry.end_seq": str(end_seq)}
-        commit = Commit(files, versions={intake_id(self.shard): end_seq}, info=info)
+        commit = Commit("schedule", files, versions={intake_id(self.shard): end_seq}, info=info)
 
         def judge(now: Snapshot) -> Commit | None:
             if now.committed_seq >= end_seq:
@@ -96,7 +96,7 @@ class Store:
             log cannot be written; :meth:`bulk_number` tells whether the commit took place.
         """
         self._check_shard(files)
-        commit = Commit(files, versions={self._bulk_id: number}, info={"tarry.bulk": str(number)})
+        commit = Commit("bulk load", files, versions={self._bulk_id: number}, info={"tarry.bulk": str(number)})
 
         def judge(_: Snapshot) -> Commit | None:
             return commit if self._publisher.version_of(self._bulk_id) != number else None
@@ -121,7 +121,8 @@ class Store:
                 raise StaleCommitError(
                     f"{min(missing)} is not in the store {self.root} any more; nothing was committed"
                 )
-            return Commit(files, removed) if removed or files else None
+            operation = "compact" if files else "expire"
+            return Commit(operation, files, removed) if removed or files else None
 
         return self._publisher.publish(f"the rewriting of {len(removed)} files", judge)
 

@@ -7,6 +7,9 @@ the other (bounds are (due_ms, seq)), and memory is about one row group for each
 outside the window are dropped at once, by a copy where most of a group goes.
 
 Files that another writer left unsorted (an ``OPTIMIZE``, say) cost memory and time, not correctness.
+
+Where the caller says what to do with damage (``on_damage``), a row group that cannot be read is told of when the merge
+comes to it, before any row that may come behind its first, and all others go on.
 """
 
 from __future__ import annotations
@@ -19,9 +22,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tarry.base.errors import InvalidArgumentError
+from tarry.base.errors import CorruptError, InvalidArgumentError
 from tarry.base.message import SCHEMA
 from tarry.base.types import Int64s, Key, at_or_after, count_before, is_in_order
+from tarry.store.damaged import OnDamage, find_damaged
 from tarry.store.layout import cut_by_size
 from tarry.store.parquet import Group, groups, read_group
 from tarry.store.place import Place
@@ -59,7 +63,9 @@ class _Run:
         return head
 
 
-def read_window(snapshot: Snapshot, after: Key, until_ms: int, *, batch_rows: int) -> Iterator[pa.RecordBatch]:
+def read_window(
+    snapshot: Snapshot, after: Key, until_ms: int, *, batch_rows: int, on_damage: OnDamage | None = None
+) -> Iterator[pa.RecordBatch]:
     """Rows of :data:`tarry.base.message.SCHEMA` with ``(due_ms, seq) >= after`` and ``due_ms < until_ms``, in that
     order.
 
@@ -67,16 +73,20 @@ def read_window(snapshot: Snapshot, after: Key, until_ms: int, *, batch_rows: in
 
     Raises:
         InvalidArgumentError: ``batch_rows`` is below 1.
-        CorruptError: while iterating, when a file is missing or damaged.
+        CorruptError: while iterating, when a file is missing or damaged, without ``on_damage``.
     """
     if batch_rows < 1:
         raise InvalidArgumentError(f"batch_rows is {batch_rows}; allowed: 1 or more")
-    return _Merge(snapshot, after, until_ms, batch_rows).batches()
+    return _Merge(snapshot, after, until_ms, batch_rows, on_damage).batches()
 
 
 class _Merge:
-    def __init__(self, snapshot: Snapshot, after: Key, until_ms: int, batch_rows: int) -> None:
+    def __init__(
+        self, snapshot: Snapshot, after: Key, until_ms: int, batch_rows: int, on_damage: OnDamage | None
+    ) -> None:
         files = snapshot.files
+        self._on_damage = on_damage
+        self._rows = files.rows
         self._place = Place.of(snapshot.root)
         self._paths = files.path
         self._after = after
@@ -114,6 +124,17 @@ class _Merge:
 
     def _load(self, file: int, number: int) -> float:
         """Read a row group into a run, or a file's footer into the heap; the weight of what came in."""
+        try:
+            return self._read(file, number)
+        except CorruptError as error:
+            if self._on_damage is None:
+                raise
+            path, rows = self._paths[file], int(self._rows[file])
+            until = Key(self._until_ms, _LOWEST)
+            self._on_damage(find_damaged(self._place, path, number, rows, self._after, until, error))
+            return 0.0
+
+    def _read(self, file: int, number: int) -> float:
         if number < 0:
             for group in groups(self._place, self._paths[file]):
                 if self._wanted(group):

@@ -22,6 +22,7 @@ _PUSH = "Whom messages are pushed to, and with what secrets, is lost."
 _TOKENS = "The access tokens of the HTTP front are lost: whoever shows one is refused."
 _FRONT_STATE = "What classic RocketMQ clients have done in single queues, or how they read, is lost: some comes again."
 _SECRET = "Handles that were given out cannot be told from forged ones."
+_HANDED = "How far hand-outs had come is not known."
 _JOBS = "What became of bulk jobs is not known."
 _PIPELINE = "The pipeline cannot go on from where it was."
 
@@ -35,12 +36,13 @@ def small_checks(
     data: Path,
     versions: Mapping[str, Sequence[int]],
     read_secret: Callable[[], object],
+    check_bound: Callable[[], object],
     open_jobs: Callable[[Path], object],
     *,
     in_use: bool = False,
 ) -> Iterator[Check]:
-    """The checks of small files: ``versions`` of JSON files by name; ``read_secret``, and ``open_jobs`` with a
-    directory, raise where they are damaged. ``in_use``: a broker is writing them.
+    """The checks of small files: ``versions`` of JSON files by name; ``read_secret``, ``check_bound``, and
+    ``open_jobs`` with a directory, raise where they are damaged. ``in_use``: a broker is writing them.
     """
     meanings = {
         "checkpoint.json": _CHECKPOINT,
@@ -51,6 +53,7 @@ def small_checks(
     for name, readable in versions.items():
         yield from _if_there(name, data / name, partial(_check_json, data / name, readable, meanings[name]))
     yield from _if_there("secret.key", data / "secret.key", partial(_check_secret, data / "secret.key", read_secret))
+    yield from _if_there("handed", data / "handed", partial(_check_bound, data / "handed", check_bound))
     jobs = data / "jobs.db"
     # Also where it is missing: it may have been there.
     yield Check.of_file("jobs.db", jobs, partial(_check_jobs, jobs, open_jobs, in_use=in_use))
@@ -82,6 +85,18 @@ def _check_secret(path: Path, read_secret: Callable[[], object], pace: Pace) -> 
     except CorruptError as error:
         advice = f"{RESTORE}; without one, remove it: a new one is made, and handles from before are refused"
         yield Finding(str(path), None, _without(path, error), _SECRET, advice)
+
+
+def _check_bound(path: Path, check_bound: Callable[[], object], pace: Pace) -> Results:
+    pace(path.stat().st_size)
+    try:
+        check_bound()
+    except CorruptError as error:
+        advice = (
+            "a broker that finds one record whole goes by that and by the clock, and mends the file as it runs; one "
+            f"that finds none does not start: {RESTORE}; without one, remove the file: then it goes by the clock alone"
+        )
+        yield Finding(str(path), None, _without(path, error), _HANDED, advice)
 
 
 def _without(path: Path, error: CorruptError) -> str:

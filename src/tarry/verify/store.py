@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
+from tarry.base.arrow_memory import when_memory
 from tarry.base.errors import CorruptError
 from tarry.store.claims import Content, differences
 from tarry.store.footers import FOOTERS, checksums_in, footer_bytes_at
@@ -152,7 +153,7 @@ def _check_hint(hint: Path, pace: Pace) -> Results:
 def _is_true_of_its_checkpoint(fields: dict[str, int], directory: Path) -> bool:
     path = directory / f"{fields['version']:020d}.checkpoint.parquet"
     with pq.ParquetFile(path) as checkpoint:
-        files = checkpoint.read(columns=["add.path"])["add"]
+        files = when_memory(lambda: checkpoint.read(columns=["add.path"]))["add"]
     claimed = (fields["size"], fields["sizeInBytes"], fields["numOfAddFiles"])
     return claimed == (len(files), path.stat().st_size, len(files) - files.null_count)
 

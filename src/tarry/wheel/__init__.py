@@ -16,7 +16,8 @@ A worked example. The horizon is 60 s, slots are 1 s, it is 12:00:00.000, and ``
 """
 
 from tarry.wheel.due import Due
+from tarry.wheel.handed import PerhapsHanded
 from tarry.wheel.loader import Loader
 from tarry.wheel.wheel import Wheel
 
-__all__ = ["Due", "Loader", "Wheel"]
+__all__ = ["Due", "Loader", "PerhapsHanded", "Wheel"]

@@ -7,9 +7,10 @@ Cancelled messages are left out here; what is cancelled while it is below ``load
 (``tombstones``): a cancellation is in one of the two from when it is decided. The store's snapshot and its
 ``committed_seq`` are fixed during a load, and segments and snapshots change only between loads, in this same thread.
 
-What a damaged frame of the intake holds cannot be loaded. The rest is, so that it comes in time; but nothing may then
-say that all below some moment has fired, so no checkpoint is taken any more, and nothing that recovery would need is
-deleted: once the file is whole again, a restart brings what is missing, and that alone.
+What a damaged frame of the intake or a damaged file of the store holds cannot be loaded. The rest is, so that it comes
+in time; but nothing may then say that all below some moment has fired, so no checkpoint is taken any more, and nothing
+that recovery would need is deleted: once the file is whole again, a restart brings what is missing, and that alone; of
+the store, the next step does (``holes.py``).
 """
 
 from __future__ import annotations
@@ -24,13 +25,15 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
-from tarry.base.bulk import number_of
+from tarry.base.bulk import among, number_of
 from tarry.base.clock import Clock
 from tarry.base.errors import CorruptError
 from tarry.base.message import messages_only
 from tarry.base.types import Int64s, Key, Mask
 from tarry.intake.index import Window
 from tarry.intake.intake import Intake
+from tarry.store.damaged import Damaged, OnDamage
+from tarry.wheel.holes import FilesView, Holes
 from tarry.wheel.run import Run
 from tarry.wheel.wheel import Wheel
 
@@ -51,7 +54,7 @@ def none_cancelled(due_ms: Int64s, seq: Int64s) -> Mask:
     return np.zeros(len(seq), np.bool_)
 
 
-class StoreView(Protocol):
+class StoreView(FilesView, Protocol):
     """A snapshot of the store as the loader needs it; its messages all have ``seq < committed_seq``."""
 
     @property
@@ -60,16 +63,20 @@ class StoreView(Protocol):
     @property
     def version(self) -> int: ...
 
-    def read_window(self, after: Key, until_ms: int, batch_rows: int) -> Iterator[pa.RecordBatch]:
-        """Rows with ``(due_ms, seq) >= after`` and ``due_ms < until_ms``, in that order."""
+    def read_window(self, after: Key, until_ms: int, batch_rows: int, on_damage: OnDamage) -> Iterator[pa.RecordBatch]:
+        """Rows with ``(due_ms, seq) >= after`` and ``due_ms < until_ms``, in that order; what cannot be read is told of
+        before rows that may come behind it.
+        """
         ...
 
     def first_due_ms(self, after: Key) -> int | None:
-        """The lowest due time from ``after`` on; None when nothing is left."""
+        """The lowest due time from ``after`` on of what can be read; None when nothing is left."""
         ...
 
-    def read_jobs(self, numbers: Sequence[int], until_ms: int, batch_rows: int) -> Iterator[pa.RecordBatch]:
-        """Rows of these bulk jobs with ``due_ms < until_ms``, in order."""
+    def read_jobs(
+        self, numbers: Sequence[int], until_ms: int, batch_rows: int, on_damage: OnDamage
+    ) -> Iterator[pa.RecordBatch]:
+        """Rows of these bulk jobs with ``due_ms < until_ms``, in order, as :meth:`read_window` gives them."""
         ...
 
 
@@ -123,6 +130,7 @@ class Loader:
         self._on_damage = on_damage
         self._unreadable: Int64s = np.empty(0, np.int64)
         self._damage: CorruptError | None = None
+        self._holes = Holes()
         self.still = threading.RLock()
         """Held while something is loaded: whoever holds it sees a wheel and a view of the store that fit together."""
 
@@ -134,6 +142,11 @@ class Loader:
     def excluded(self) -> Int64s:
         """Messages that recovery found in the ready log, ascending; none once ``safe`` is beyond them."""
         return self._exclude
+
+    @property
+    def excluded_until_ms(self) -> int:
+        """None of them is due after that."""
+        return self._exclude_due_ms if len(self._exclude) else int(np.iinfo(np.int64).min)
 
     def excludes(self, seq: int) -> bool:
         """Whether recovery found this message in the ready log."""
@@ -149,20 +162,21 @@ class Loader:
 
     @property
     def unreadable(self) -> int:
-        """How many messages due below ``loaded``, which nobody has cancelled before, lie in damaged frames."""
-        return len(self._unreadable)
+        """How many messages due below ``loaded``, which nobody has cancelled before, lie in damaged frames or files."""
+        return len(self._unreadable) + self._holes.unreadable
 
     def is_unreadable(self, seq: int) -> bool:
         """Whether this message is one of those: it is pending, and nobody can have it."""
-        return bool(self.unreadable and (self._unreadable == seq).any())
+        return bool(len(self._unreadable) and (self._unreadable == seq).any()) or self._holes.has(seq)
 
     def check_readable(self) -> None:
         """
         Raises:
             CorruptError: there are such messages, which would be missing from what one sees of the wheel.
         """
-        if self._damage is not None:
-            raise CorruptError(str(self._damage))
+        damage = self._damage or self._holes.error
+        if damage is not None:
+            raise CorruptError(str(damage))
 
     def is_behind_with(self, number: int) -> bool:
         """Whether messages of this job are still to be brought: see :attr:`behind`."""
@@ -184,8 +198,10 @@ class Loader:
             bound = self._wheel.loaded
             if numbers:
                 until = bound.due_ms + (bound.seq > 0)
-                rows = view.read_jobs(numbers, until, self._load_rows())
-                self._late.append(_Late(set(numbers), rows, bound, Key(np.iinfo(np.int64).min, 0)))
+                late = _Late(set(numbers), iter(()), bound, Key(np.iinfo(np.int64).min, 0))
+                on_damage = partial(self._set_aside_late, view, late)
+                late.rows = view.read_jobs(numbers, until, self._load_rows(), on_damage)
+                self._late.append(late)
                 self.untaken.difference_update(numbers)
 
     def step(self) -> None:
@@ -196,6 +212,7 @@ class Loader:
             self._wheel.join_small()
             self._wheel.make_near(now)
             self._load(now)
+            self._mend()
             while self._late and self._load_late(self._late[0]):
                 self._late.pop(0)
 
@@ -210,6 +227,7 @@ class Loader:
 
     def _truncate(self, key: Key) -> None:
         self._wheel.truncate(key)
+        self._holes.truncate(key)
         for late in self._late:
             # From there on it comes with everything else.
             late.bound = min(late.bound, key)
@@ -254,13 +272,14 @@ class Loader:
                 self.short = True
             self._wheel.safe = reached
             self._wheel.lock.notify_all()
-        if reached.due_ms > self._exclude_due_ms and not self._late:
+        if reached.due_ms > self._exclude_due_ms and not self._late and not self._holes:
             self._exclude = np.empty(0, np.int64)
 
     def _load_window(self, after: Key, target: int, seq_max: int) -> Key:
         """Load from ``after`` to ``target``, or until memory is used up; the key below which everything is loaded."""
         position = after
-        for batch in self.view.read_window(after, target, LOAD_ROWS):
+        on_damage = partial(self._set_aside, self.view, after, Key(target, 0), frozenset[int]())
+        for batch in self.view.read_window(after, target, LOAD_ROWS, on_damage):
             key = Key(batch.column("due_ms")[-1].as_py(), batch.column("seq")[-1].as_py() + 1)
             # `safe` moves only when both sides are in up to there; else a row of the store could be passed over.
             position = self._load_intake(position, key, seq_max, alone=False)
@@ -305,6 +324,31 @@ class Loader:
         if rows.any():
             self._unreadable, self._damage = np.union1d(self._unreadable, seq[rows]), error
         self._on_damage(error)
+
+    def _set_aside(self, view: StoreView, low: Key, high: Key, numbers: frozenset[int], damaged: Damaged) -> None:
+        """What the store has between these places cannot be read all; noted as in :meth:`_pass_over`."""
+        keys = damaged.keys
+        if keys is not None:
+            due, seq = keys
+            rows = ~np.isin(seq, self._exclude) & ~self._cancelled(due, seq)
+            if numbers:
+                rows &= among(seq, list(numbers))
+            keys = due[rows], seq[rows]
+        if keys is None or len(keys[0]):
+            self._holes.add(damaged, keys, low, high, numbers, view)
+        self._on_damage(damaged.error)
+
+    def _set_aside_late(self, view: StoreView, late: _Late, damaged: Damaged) -> None:
+        # Up to its bound as it is by then: what lies behind comes with everything else.
+        self._set_aside(view, Key(np.iinfo(np.int64).min, 0), late.bound, frozenset(late.numbers), damaged)
+
+    def _mend(self) -> None:
+        """Bring what could not be read, where the file has changed since, and can be."""
+        for batch in self._holes.mended(self.view) if self._holes else ():
+            if batch.num_rows:
+                self.stored_rows += self._add(batch, stored=True)
+                with self._wheel.lock:
+                    self._wheel.lock.notify_all()
 
     def _load_rows(self) -> int:
         """How many rows to read at once: bodies may be of any size, and what is read must be small beside the wheel."""

@@ -18,6 +18,7 @@ import pyarrow as pa
 from tarry.base.bulk import CancelledJobs, among
 from tarry.base.types import Int64s, Key, Mask
 from tarry.wheel.due import Due
+from tarry.wheel.handed import NONE_HANDED, PerhapsHanded
 
 PURGE_ROWS = 4096
 
@@ -27,8 +28,9 @@ class Tombstones:
     it. ``jobs`` are the bulk jobs that are cancelled; whoever cancels them changes it.
     """
 
-    def __init__(self, jobs: CancelledJobs) -> None:
+    def __init__(self, jobs: CancelledJobs, perhaps_handed: PerhapsHanded = NONE_HANDED) -> None:
         self._jobs = jobs
+        self._perhaps_handed = perhaps_handed
         self._durable: dict[int, int] = {}  # due times by seq, as in all that follow
         self._undecided: dict[int, int] = {}
         self._held: list[tuple[int, Due]] = []
@@ -53,6 +55,11 @@ class Tombstones:
         """All messages that were cancelled one by one."""
         seqs = [*self._durable, *self._undecided]
         return np.fromiter(seqs, np.int64, len(seqs))
+
+    @property
+    def latest_ms(self) -> int:
+        """The latest due time of these."""
+        return max((*self._durable.values(), *self._undecided.values()), default=int(np.iinfo(np.int64).min))
 
     @property
     def holds_rows(self) -> bool:
@@ -114,7 +121,9 @@ class Tombstones:
 
     def _without_jobs(self, due: Due) -> Due:
         for number in self._undecided_jobs:
-            of_job = among(due.batch.column("seq").to_numpy(), [number])
+            seq = due.batch.column("seq").to_numpy()
+            # What a consumer may have had before a crash is not cancelled with its job, and goes its way.
+            of_job = among(seq, [number]) & ~self._perhaps_handed.mask(due.due_ms, seq)
             if of_job.any():
                 held, due = due.split(of_job)
                 self._held_of_jobs.append((number, held))

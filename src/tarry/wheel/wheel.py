@@ -17,6 +17,7 @@ import pyarrow as pa
 from tarry.base.bulk import CancelledJobs
 from tarry.base.types import Key, Rows, extremes
 from tarry.wheel.due import Due
+from tarry.wheel.handed import NONE_HANDED, PerhapsHanded
 from tarry.wheel.run import SOME_ROWS, Run, cut, cut_arrival, join, merge
 from tarry.wheel.tombstones import Tombstones
 
@@ -49,7 +50,13 @@ class Wheel:
     lock's condition is what the dispatcher waits on.
     """
 
-    def __init__(self, loaded: Key, fired: Key, cancelled_jobs: CancelledJobs | None = None) -> None:
+    def __init__(
+        self,
+        loaded: Key,
+        fired: Key,
+        cancelled_jobs: CancelledJobs | None = None,
+        perhaps_handed: PerhapsHanded = NONE_HANDED,
+    ) -> None:
         self.lock = threading.Condition()
         self.loaded = loaded
         """Rows accepted from now on that stand before it belong here."""
@@ -68,7 +75,9 @@ class Wheel:
         self._crowded: set[int] = set()
         self._near_slot = loaded.due_ms // SLOT_MS
         self._ties = itertools.count()
-        self.tombstones = Tombstones(CancelledJobs() if cancelled_jobs is None else cancelled_jobs)
+        self.perhaps_handed = perhaps_handed
+        """Messages that are delivered, but cancelled for nobody: they may have been before the last crash."""
+        self.tombstones = Tombstones(CancelledJobs() if cancelled_jobs is None else cancelled_jobs, perhaps_handed)
         """Messages that were cancelled and of which the rows are still here."""
         self.advancing: dict[int, int] = {}
         """Occurrences of series (due time by seq) that were taken and are not in the ready log yet."""

@@ -13,7 +13,9 @@ from typing import NamedTuple
 from benchmarks.peers.lmstfy.source import copy_of, go
 from benchmarks.peers.lmstfy.source import source as lmstfy_source
 
-from .sources import NoSourceError, checkout
+from tests.compat.sources import NoSourceError
+
+from .sources import checkout
 
 HERE = Path(__file__).parent
 BUILD_S_MAX = 1800

@@ -19,9 +19,10 @@ from pathlib import Path
 from benchmarks.peers.lmstfy.client import Place
 from benchmarks.peers.lmstfy.server import lmstfy_server
 
+from tests.compat.sources import NoSourceError
+
 from .programs import LANGUAGES, command_of
 from .serving import served
-from .sources import NoSourceError
 
 PREFIX = "lmstfy-"
 SOURCES = "LMSTFY_CLIENTS"

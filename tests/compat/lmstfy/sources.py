@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 from pathlib import Path
+
+from tests.compat.sources import NoSourceError, clone
 
 CLONES = {
     "go-lmstfy-client": "6ea62f90d15b1581db3bf59a3dc2cca59ee21bf2",
@@ -12,10 +12,6 @@ CLONES = {
     "php-lmstfy-client": "d93c80209dda93fb2754a8058d288cf6fe427c43",
 }
 """Repositories of github.com/bitleak that no package registry has, and the commits that are tried."""
-
-
-class NoSourceError(Exception):
-    """A client's source, or what builds it, cannot be had here. Says what."""
 
 
 def checkout(repository: str, given: Path | None, directory: Path) -> Path:
@@ -28,10 +24,5 @@ def checkout(repository: str, given: Path | None, directory: Path) -> Path:
         if not (given / repository).is_dir():
             raise NoSourceError(f"there is no {given / repository}")
         return given / repository
-    clone = directory / repository
-    url, quiet = f"https://github.com/bitleak/{repository}", {**os.environ, "GIT_TERMINAL_PROMPT": "0"}
-    done = subprocess.run(["git", "clone", "--quiet", url, clone], env=quiet, capture_output=True, check=False)
-    if done.returncode:
-        raise NoSourceError(f"{url} cannot be cloned; allowed: --sources DIRECTORY that has {repository}")
-    subprocess.run(["git", "checkout", "--quiet", CLONES[repository]], cwd=clone, check=True)
-    return clone
+    url = f"https://github.com/bitleak/{repository}"
+    return clone(url, CLONES[repository], directory / repository, f"--sources DIRECTORY that has {repository}")

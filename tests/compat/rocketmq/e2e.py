@@ -1,165 +1,166 @@
-"""RocketMQ's own end-to-end tests, java/e2e and golang of a checkout of apache/rocketmq-e2e, against Tarry:
-``python -m tests.compat.rocketmq.run --language e2e CHECKOUT [--part java|go] [--test CLASS[#METHOD]]``.
+"""RocketMQ's own end-to-end tests, of apache/rocketmq-e2e, against Tarry:
+``python -m tests.compat.rocketmq.run --language e2e [CHECKOUT] [--part java|v4|spring|go] [--test CLASS[#METHOD]]``.
 
-They make their topics and groups through a name server, which is Tarry's front for classic clients. Those that are in
-:data:`EXPECTED` fail, for the reasons given there; the command fails when another one does, or one of those passes that
-is not in :data:`SOMETIMES`.
+``java`` is java/e2e (v5's client), ``v4`` java/e2e-v4 (the classic client 4.9.3), ``spring`` java/e2e-spring, ``go``
+golang/. They make their topics and groups through a name server, which is Tarry's front for classic clients. Tests that
+fail are in :mod:`.e2e_suites`, with reasons; the command fails when another one does, or one of those passes.
+``--original`` runs the same against RocketMQ itself.
 """
 
 from __future__ import annotations
 
 import argparse
-import hashlib
 import os
 import shutil
-import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
-from xml.etree import ElementTree
 
-from . import e2e_go
-from .programs import HERE, cache
+from benchmarks.peers.rocketmq.server import rocketmq_server
+
+from tests.compat.sources import NoSourceError, clone
+
+from . import e2e_go, e2e_java
+from .e2e_suites import COMMIT, SUITES, URL
+from .programs import cache
 from .servers import tarry_server
 
+CHECKOUT = "ROCKETMQ_E2E"
+"""An environment variable: a checkout of the tests."""
+ORIGINAL = {"enablePropertyFilter": "true", "autoCreateSubscriptionGroup": "true"}
+"""Settings of the original's broker: the tests of classic clients do not make their groups."""
 CLUSTER = "DefaultCluster"
-"""What the front for classic clients calls it."""
-PACKAGES = "org.apache.rocketmq.broker"
-EXPECTED = {
-    "DelayMessageTest.testDelayTime24hAfter": "delays of more than a day are taken",
-    "SimpleParamTest.testNormal_simple_receive_maxsize_sync": "who asks for 50 messages gets 50, not 32",
-    "SimpleParamTest.test_waitAckException_reReceive_ack": "a late acknowledgement counts if nobody has the message",
-    "SimpleOrderParamTest.testFIFO_simple_receive_multi_nack": "what was acknowledged does not come again",
-}
-"""Tests that do not pass, and why; docs/rocketmq.md lists them, too."""
-SOMETIMES = {"SimpleParamTest.test_waitAckException_reReceive_ack"}
-"""Those of them that may pass: here, where one of the broker's checkpoints comes in the second that it waits."""
-PARTS = {"java": "mvn", "go": "go"}
-"""The parts, and what each needs."""
-SETTINGS = ("--set", "rocketmq_create_topics=off")
-"""Some tests want a missing topic refused when a client starts."""
-RUN_S = 3600.0
+"""What both call it where no setting says otherwise."""
 AGAIN_JOBS = 2
+
+
+class Place(NamedTuple):
+    """Where the server is, and what its cluster is called."""
+
+    endpoint: str
+    name_server: str
+    cluster: str
 
 
 class Outcome(NamedTuple):
     """What became of one test. ``text``: the first line of why it failed; empty: it passed."""
 
+    part: str
     name: str
     text: str
+    known: str
+    """Why it has to fail; empty: it has to pass."""
+    may_pass: bool
 
     @property
     def mark(self) -> str:
         """In one word."""
         if not self.text:
-            return "ok" if self.name not in EXPECTED or self.name in SOMETIMES else "PASSED"
-        return "FAILED" if self.name not in EXPECTED else "expected"
+            return "ok" if not self.known or self.may_pass else "PASSED"
+        return "expected" if self.known else "FAILED"
 
 
 def main(arguments: list[str]) -> int:
-    """Run the tests and tell how they ended; 0: as expected."""
+    """Run the tests and tell how they ended; 0: as expected, or there is no source of them."""
     options = _options(arguments)
-    if options.checkout is None:
-        print("name a checkout of apache/rocketmq-e2e, or set ROCKETMQ_E2E to it", file=sys.stderr)
-        return 2
-    sources = options.checkout.resolve() / "java" / "e2e"
-    parts = options.part or [name for name, tool in PARTS.items() if shutil.which(tool)]
     directory = cache() / "runs" / f"e2e-{time.strftime('%Y%m%d-%H%M%S')}"
-    build = _build(sources)  # Go's tests need the tools that it brings, too
+    missing = {part: suite.tool for part, suite in SUITES.items() if shutil.which(suite.tool) is None}
+    parts = [part for part in options.part or SUITES if part not in missing]
+    for part in set(options.part or SUITES) & set(missing):
+        print(f"e2e, {part}: left out: {missing[part]} is not installed", file=sys.stderr)
     outcomes: list[Outcome] = []
-    with tarry_server(directory, *SETTINGS) as server:
-        if "java" in parts:
-            addresses = {"endPoint": server.endpoint, "namesrvAddr": str(server.classic_endpoint)}
-            _run(build, sources, addresses, directory, options.test or (), options.jobs)
-            found = {outcome.name: outcome for outcome in _outcomes(directory)}
-            if again := [name.replace(".", "#") for name, outcome in found.items() if outcome.mark == "FAILED"]:
-                # Many run at a time, and the client waits for 3 s; where much else runs, that may be the reason.
-                print(f"{len(again)} failed; they run once more, fewer at a time")
-                _run(build, sources, addresses, directory / "again", again, AGAIN_JOBS)
-                found |= {outcome.name: outcome for outcome in _outcomes(directory / "again")}
-            outcomes += found.values()
-        if "go" in parts:
-            jars = sorted((build / "target" / "lib").glob("*.jar"))
-            environment = {"GRPC_ENDPOINT": server.endpoint, "NAMESERVER": str(server.classic_endpoint)}
-            environment["CLUSTER_NAME"] = CLUSTER
-            golang = options.checkout.resolve() / "golang"
-            results = e2e_go.run(golang, jars, environment, directory, options.test or (), RUN_S)
-            outcomes += [Outcome(*each) for each in results]
+    with tempfile.TemporaryDirectory(prefix="tarry-e2e-") as fresh:
+        try:
+            checkout = _checkout(options.checkout, Path(fresh))
+        except NoSourceError as error:
+            print(f"e2e: left out: {error}", file=sys.stderr)
+            return 0
+        for part in parts:
+            # Of its own: what one part leaves behind is no part of another.
+            with _server(directory / part, SUITES[part].settings, original=options.original) as place:
+                outcomes += _run(part, checkout, place, directory / part, options)
     for outcome in outcomes:
         if outcome.mark != "ok":
-            print(f"{outcome.mark:9} {outcome.name}  {EXPECTED.get(outcome.name, outcome.text)}")
-    marks = [outcome.mark for outcome in outcomes]
-    print(f"{marks.count('ok')} of {len(marks)} passed; what they said: {directory}")
-    return 0 if marks and {"FAILED", "PASSED"}.isdisjoint(marks) else 1
+            print(f"{outcome.mark:9} {outcome.part}: {outcome.name}  {outcome.known or outcome.text}")
+    for part in parts:
+        marks = [outcome.mark for outcome in outcomes if outcome.part == part]
+        print(f"{part}: {marks.count('ok')} of {len(marks)} passed")
+    print(f"what they said: {directory}")
+    wrong = {"FAILED", "PASSED"} & {outcome.mark for outcome in outcomes}
+    return 1 if wrong or not outcomes else 0
 
 
 def _options(arguments: list[str]) -> argparse.Namespace:
-    given = os.environ.get("ROCKETMQ_E2E")
+    given = os.environ.get(CHECKOUT)
     parser = argparse.ArgumentParser(prog="python -m tests.compat.rocketmq.run --language e2e", description=__doc__)
-    parser.add_argument("checkout", type=Path, nargs="?", default=given and Path(given), help="or ROCKETMQ_E2E")
-    parser.add_argument("--part", action="append", choices=list(PARTS), help="repeatable; all whose tool is there")
+    parser.add_argument(
+        "checkout", type=Path, nargs="?", default=given and Path(given), help=f"or {CHECKOUT}; else it is cloned"
+    )
+    parser.add_argument("--part", action="append", choices=list(SUITES), help="repeatable; all whose tool is there")
     parser.add_argument("--test", action="append", metavar="CLASS[#METHOD]", help="repeatable; all; of Go, its name")
     parser.add_argument("--jobs", type=int, default=8, help="tests at a time, which mostly wait (%(default)s)")
+    parser.add_argument("--original", action="store_true", help="RocketMQ itself, from benchmarks.peers")
     return parser.parse_args(arguments)
 
 
-def _build(sources: Path) -> Path:
-    """The directory with the classes of the suite and of what it needs; built where either has changed."""
-    files = [path for place in (HERE / "e2e", sources / "src") for path in sorted(place.rglob("*")) if path.is_file()]
-    digest = hashlib.sha256(b"\0".join(path.read_bytes() for path in files)).hexdigest()
-    directory = cache() / "e2e"
-    built = directory / "built"
-    if not built.exists() or built.read_text() != digest:
-        shutil.copytree(HERE / "e2e", directory, dirs_exist_ok=True)
-        command = ["mvn", "-q", "-B", "test-compile", "dependency:copy-dependencies"]
-        command += ["-DoutputDirectory=target/lib", f"-De2e={sources}"]
-        subprocess.run(command, cwd=directory, check=True, timeout=RUN_S, stdout=sys.stderr, stdin=subprocess.DEVNULL)
-        built.write_text(digest)
-    return directory
+def _checkout(given: Path | None, fresh: Path) -> Path:
+    """The tests: those that are given, or a clone.
+
+    Raises:
+        NoSourceError: there are none, or they cannot be cloned.
+    """
+    if given is None:
+        return clone(URL, COMMIT, fresh / "rocketmq-e2e", f"the path of a checkout, as an argument or in {CHECKOUT}")
+    if not (given / SUITES["java"].sources).is_dir():
+        raise NoSourceError(f"{given} is no checkout of {URL}: it has no {SUITES['java'].sources}")
+    return given.resolve()
 
 
-def _run(
-    build: Path, sources: Path, addresses: dict[str, str], directory: Path, tests: Sequence[str], jobs: int
-) -> None:
-    """Run these tests, or all; what they are and how they ended is in ``directory`` then."""
-    directory.mkdir(exist_ok=True)
-    target = build / "target"
-    # The client first: it has the protocol's classes in its own form, and the tools bring them in another.
-    [client] = target.glob("lib/rocketmq-client-java-*.jar")
-    classes = ":".join(map(str, [target / "test-classes", target / "classes", client, f"{target}/lib/*"]))
-    parallel = "junit.jupiter.execution.parallel"
-    settings = {
-        f"{parallel}.enabled": "true", f"{parallel}.mode.default": "concurrent", f"{parallel}.config.strategy": "fixed",
-        f"{parallel}.config.fixed.parallelism": str(jobs),
-    }  # fmt: skip
-    command = ["java", "-Xmx1g", f"-Duser.home={directory}", *(f"-D{n}={value}" for n, value in addresses.items())]
-    command += ["-cp", classes, "org.junit.platform.console.ConsoleLauncher", "--disable-banner", "--details=none"]
-    command += [f"--reports-dir={directory}", *(f"--config={name}={value}" for name, value in settings.items())]
-    command += [word for test in tests for word in ("-m" if "#" in test else "-c", _full(test, sources))]
-    command += [] if tests else [f"--select-package={PACKAGES}"]
-    with (directory / "tests.log").open("wb") as log:
-        # Its settings are files below the directory that it is started in.
-        subprocess.run(
-            command, cwd=sources, env={**os.environ, "cluster": CLUSTER}, timeout=RUN_S, stdout=log, stderr=log,
-            stdin=subprocess.DEVNULL, check=False,
-        )  # fmt: skip
+@contextmanager
+def _server(directory: Path, settings: Sequence[str], *, original: bool) -> Iterator[Place]:
+    if original:
+        with rocketmq_server(broker=ORIGINAL) as theirs:
+            yield Place(theirs.endpoint, theirs.name_server, CLUSTER)
+    else:
+        with tarry_server(directory, *settings) as ours:
+            yield Place(ours.endpoint, str(ours.classic_endpoint), CLUSTER)
 
 
-def _full(test: str, sources: Path) -> str:
-    """A class, or a method of one, with its package."""
-    name, _, method = test.partition("#")
-    [path] = (sources / "src" / "test" / "java").rglob(f"{name}.java")
-    words = ".".join(path.relative_to(sources / "src" / "test" / "java").with_suffix("").parts)
-    return f"{words}#{method}" if method else words
+def _run(part: str, checkout: Path, place: Place, directory: Path, options: argparse.Namespace) -> Iterator[Outcome]:
+    suite = SUITES[part]
+    if part == "go":
+        found = _run_go(checkout, place, directory, options.test or ())
+    else:
+        found = _run_java(part, checkout, place, directory, options)
+    known = suite.original if options.original else suite.known
+    for name, text in found.items():
+        yield Outcome(part, name, text, known.get(name, ""), name in suite.sometimes)
 
 
-def _outcomes(directory: Path) -> Iterator[Outcome]:
-    for report in directory.glob("TEST-*.xml"):
-        for case in ElementTree.parse(report).getroot().iter("testcase"):
-            name = f"{case.get('classname', '').rpartition('.')[2]}.{case.get('name', '').partition('(')[0]}"
-            wrong = next((case.find(kind) for kind in ("failure", "error") if case.find(kind) is not None), None)
-            if case.find("skipped") is None:
-                text = "" if wrong is None else (wrong.get("message") or wrong.get("type") or "failed")
-                yield Outcome(name, text.strip().partition("\n")[0][:300])
+def _run_java(part: str, checkout: Path, place: Place, directory: Path, options: argparse.Namespace) -> dict[str, str]:
+    suite = SUITES[part]
+    tests = [test for test in options.test or () if e2e_java.has(test, checkout / suite.sources)]
+    if options.test and not tests:
+        return {}
+    addresses = {"endPoint": place.endpoint, "namesrvAddr": place.name_server, "cluster": place.cluster}
+    # Spring's names for the same.
+    addresses |= {"rocketmq.name-server": place.name_server, "rocketmq.cluster": place.cluster}
+    found = e2e_java.run(suite, checkout, addresses, directory, tests, options.jobs)
+    failed = [name.replace(".", "#") for name, text in found.items() if text and name not in suite.known]
+    if failed:
+        # Many run at a time, and clients wait for seconds; where much else runs, that may be the reason.
+        print(f"{part}: {len(failed)} failed; they run once more, fewer at a time", flush=True)
+        found |= e2e_java.run(suite, checkout, addresses, directory / "again", failed, AGAIN_JOBS)
+    return found
+
+
+def _run_go(checkout: Path, place: Place, directory: Path, tests: list[str]) -> dict[str, str]:
+    # They need the tools that the Java part brings.
+    jars = sorted((e2e_java.build(SUITES["java"], checkout) / "target" / "lib").glob("*.jar"))
+    environment = {"GRPC_ENDPOINT": place.endpoint, "NAMESERVER": place.name_server, "CLUSTER_NAME": place.cluster}
+    sources = checkout / SUITES["go"].sources
+    return dict(e2e_go.run(sources, jars, environment, directory, tests, e2e_java.RUN_S))

@@ -95,9 +95,11 @@ LANGUAGES: dict[str, Callable[[Path], list[str]]] = {
     "classic-java": _classic_java("classic.Main"),
     "classic-java-4.9": _classic_java("classic.Main", "-Drocketmq.version=4.9.8"),
     "classic-admin": _classic_java("admin.Main", "-Drocketmq.version=5.3.3"),
+    "classic-admin-5.5": _classic_java("admin.Main", "-Drocketmq.version=5.5.0"),
     "classic-spring": _classic_java("spring.Main"),
+    "classic-ons": _classic_java("ons.Main"),
 }
-SOURCES = {"classic-java-4.9": "classic-java"}
+SOURCES = {"classic-java-4.9": "classic-java", "classic-admin-5.5": "classic-admin"}
 """Where a program is, if not under its own name."""
 
 

@@ -126,6 +126,7 @@ func herd(b *bench) (report, error) {
 		lead = 10 + float64(count)/10000
 	}
 	due := time.Now().Add(time.Duration(lead * float64(time.Second))).Truncate(time.Second)
+	mark("begin")
 	late, err := b.fill(count, due)
 	if err != nil {
 		return nil, err
@@ -133,6 +134,7 @@ func herd(b *bench) (report, error) {
 	s := newSeen(count)
 	s.last = due
 	b.take(s, count, b.int("batch"), b.options["ack"] > 0, time.Duration(b.options["patience_s"]*float64(time.Second)))
+	mark("end")
 	found := report{
 		"last_s": s.last.Sub(due).Seconds(), "span_s": s.last.Sub(s.first).Seconds(),
 		"acknowledged_s": time.Since(due).Seconds(), "published_late": late,

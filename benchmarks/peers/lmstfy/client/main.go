@@ -1,4 +1,5 @@
-// Jobs through lmstfy's own Go client: each mode is one measurement of a server and prints one line of JSON.
+// Jobs through lmstfy's own Go client: each mode is one measurement of a server and prints, last, one line of JSON; most
+// print "measured: begin" and "measured: end" before it, when the calls that count begin and end.
 //
 //	bench publish QUEUE [count= delay_s=]          single jobs that are due much later
 //	bench bulk    QUEUE [count= delay_s= bulk=]    the same, many to a request

@@ -21,7 +21,9 @@ class SetPushSubscription(Operation[PushInfo]):
 
     Args:
         group: its own, which is made with it; "push-NAME" without it. Neither it nor the topic can be changed later.
-        secrets: each ``whsec_…``; a new subscription without any gets one, which the answer shows, once.
+        url: another scheme, host or port drops the present secrets and headers, unless they are given again.
+        secrets: each ``whsec_…``; without any, a new subscription, and one that goes elsewhere, gets one, which the
+            answer shows, once.
         rotate: a new secret in front of the present one; the answer shows it, once.
         headers: sent with each request; all of them are replaced.
         concurrency: requests at a time. per_second: requests a second; 0: no limit.

@@ -171,8 +171,8 @@ def _forecast_to_json(forecast: Forecast) -> dict[str, Any]:
 class GetForecast(Operation[Forecast]):
     """How many messages fall due in each minute, hour or day of UTC from now on.
 
-    What is near is counted; of what is far only statistics are read: what lies in one file or row group together is
-    spread over its span evenly, and counts as unsure.
+    What is near is counted; the store's files say what they have, by topic and time. What there is no time to look at
+    is spread evenly over where it may be: the truth is within ``unsure`` of ``rows``.
 
     Args:
         unit: "minute", "hour" or "day".

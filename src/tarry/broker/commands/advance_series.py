@@ -47,7 +47,8 @@ class AdvanceSeries:
         series = [
             s if (first := series_of(text)) is None else first for s, text in zip(seq.tolist(), texts, strict=True)
         ]
-        alive = batch.pending(due, seq).tolist()
+        # Also what may have been handed out before a crash: it is handed out again.
+        alive = batch.pending(due, seq, handed_too=True).tolist()
         entries = batch.entries([name_of_series(s) for s in series])
         steps: dict[int, Step] = {}
         states: dict[int, State] = {}
@@ -82,7 +83,7 @@ class AdvanceSeries:
         if skipped:
             passed_over = self._rows.take(pa.array(skipped, pa.int64()))
             due, seq = (passed_over.column(name).to_numpy() for name in ("due_ms", "seq"))
-            outcomes = batch.withdraw(due, seq)
+            outcomes = batch.withdraw(due, seq, handed_too=True)
             assert all(outcome is Outcome.DONE for outcome in outcomes)
             parts.append(batch.cancellations(due, seq, passed_over.column("topic")))
         return pa.concat_batches(parts) if parts else None

@@ -30,11 +30,20 @@ class Target:
 
 
 class Cancel:
-    """A command. ``done`` gets an outcome for each target."""
+    """A command. ``done`` gets an outcome for each target. ``handed_too``: also what a consumer may have had before a
+    crash is cancelled, so that it does not come again.
+    """
 
-    def __init__(self, targets: Sequence[Target], done: Callable[[list[Outcome] | TarryError], None]) -> None:
+    def __init__(
+        self,
+        targets: Sequence[Target],
+        done: Callable[[list[Outcome] | TarryError], None],
+        *,
+        handed_too: bool = False,
+    ) -> None:
         self._targets = targets
         self._done = done
+        self._handed_too = handed_too
         self._outcomes: list[Outcome] = []
 
     def decide(self, batch: WriteBatch) -> pa.RecordBatch | None:
@@ -42,7 +51,7 @@ class Cancel:
         due, seq = places(self._current(batch))
         # One after the other: where a message is named twice, the second one finds it cancelled.
         here = np.array([t.topic is not None for t in self._targets], np.bool_)
-        done_here = iter(batch.withdraw(due[here], seq[here]))
+        done_here = iter(batch.withdraw(due[here], seq[here], handed_too=self._handed_too))
         outcomes = iter(batch.outcomes(due[~here], seq[~here]))
         self._outcomes = [next(done_here) if h else _without_row(next(outcomes)) for h in here.tolist()]
         rows = [i for i, o in enumerate(self._outcomes) if o is Outcome.DONE]

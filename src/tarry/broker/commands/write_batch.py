@@ -58,21 +58,27 @@ class WriteBatch:
             entries |= {digest: Entry(*self.ids[digest]) for digest in digests if digest in self.ids}
         return entries
 
-    def pending(self, due_ms: Int64s, seq: Int64s) -> Mask:
-        """Which of these messages are pending now; the dispatcher may take them before the caller acts on it."""
-        return np.array([outcome is Outcome.DONE for outcome in self.outcomes(due_ms, seq)], np.bool_)
+    def pending(self, due_ms: Int64s, seq: Int64s, *, handed_too: bool = False) -> Mask:
+        """Which of these messages are pending now; the dispatcher may take them before the caller acts on it.
+        ``handed_too``: also those that are to be delivered again, since they may have been before a crash.
+        """
+        outcomes = self.outcomes(due_ms, seq, handed_too=handed_too)
+        return np.array([outcome is Outcome.DONE for outcome in outcomes], np.bool_)
 
-    def outcomes(self, due_ms: Int64s, seq: Int64s) -> list[Outcome]:
+    def outcomes(self, due_ms: Int64s, seq: Int64s, *, handed_too: bool = False) -> list[Outcome]:
         """What cancelling would come to now: "done" where they are pending."""
-        return self._judge(due_ms, seq, withdraw=False)
+        return self._judge(due_ms, seq, withdraw=False, handed_too=handed_too)
 
-    def withdraw(self, due_ms: Int64s, seq: Int64s, *, alive: bool = False) -> list[Outcome]:
+    def withdraw(self, due_ms: Int64s, seq: Int64s, *, alive: bool = False, handed_too: bool = False) -> list[Outcome]:
         """Cancel those of these messages that are pending; they must exist. Of each with the outcome "done", the caller
         writes a cancellation in this commit. ``alive``: it is known that no earlier commit has cancelled any of them.
+        ``handed_too``: as for :meth:`pending`, for callers to whom "done" only says that it does not come again.
         """
-        return self._judge(due_ms, seq, withdraw=True, alive=alive)
+        return self._judge(due_ms, seq, withdraw=True, alive=alive, handed_too=handed_too)
 
-    def _judge(self, due_ms: Int64s, seq: Int64s, *, withdraw: bool, alive: bool = False) -> list[Outcome]:
+    def _judge(
+        self, due_ms: Int64s, seq: Int64s, *, withdraw: bool, alive: bool = False, handed_too: bool = False
+    ) -> list[Outcome]:
         # Before the lock: it may read from disk, and only this thread changes it.
         cancelled_before = np.zeros(len(seq), np.bool_) if alive else self.registry.cancelled_mask(due_ms, seq)
         outcomes: list[Outcome] = []
@@ -80,6 +86,8 @@ class WriteBatch:
             part = slice(start, start + LOCKED_ROWS)
             with self.wheel.lock:
                 cancelled, pending = self._state(due_ms[part], seq[part], cancelled_before[part])
+                if not handed_too:
+                    pending &= ~self.wheel.perhaps_handed.mask(due_ms[part], seq[part])
                 if withdraw:
                     # Where one is named twice, the second time finds it cancelled.
                     again = pending & _seen_before(seq[part])
@@ -160,6 +168,11 @@ class Decisions:
     def outcome_of(self, entry: Entry) -> Outcome:
         """What cancelling a message would come to now: "done" where it is pending."""
         [outcome] = self.begin_batch(0).outcomes(*places([entry]))
+        return outcome
+
+    def state_of(self, entry: Entry) -> Outcome:
+        """The same, but "done" also where a message is to be delivered again, as it may have been before a crash."""
+        [outcome] = self.begin_batch(0).outcomes(*places([entry]), handed_too=True)
         return outcome
 
 

@@ -48,7 +48,8 @@ class Places:
 @dataclass(frozen=True, slots=True)
 class Cut:
     """``seq_max``: what is accepted from there on is not in it. ``dead``: seqs of rows that are there and not pending:
-    cancelled while the wheel had them or just now, or found delivered by recovery.
+    cancelled while the wheel had them or just now, or found delivered by recovery; none of them is due after
+    ``doubtful_until_ms``.
     """
 
     intake: Intake
@@ -59,6 +60,9 @@ class Cut:
     seq_max: int
     first_seq: int
     dead: Int64s
+    doubtful_until_ms: int
+    fired: Key
+    """Above all that was taken to be delivered."""
 
     @classmethod
     def of(cls, places: Places) -> Cut:
@@ -74,8 +78,10 @@ class Cut:
             places.loader.check_readable()
             # What is tombstones later than this may be seen; what was is here, or in the registry already.
             dead = np.concatenate([fired, wheel.tombstones.seqs()]) if wheel.tombstones else fired
+            doubtful_until_ms = max(places.loader.excluded_until_ms, wheel.tombstones.latest_ms)
             return cls(
-                intake, places.registry, wheel.safe, wheel.runs(), snapshot, intake.published_seq, first_seq, dead
+                *(intake, places.registry, wheel.safe, wheel.runs(), snapshot, intake.published_seq, first_seq),
+                *(dead, doubtful_until_ms, wheel.fired),
             )
 
     @property

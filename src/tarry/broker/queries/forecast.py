@@ -1,7 +1,8 @@
 """The load to come: how many messages fall due in each minute, hour or day.
 
-The wheel is counted, and the intake too as long as it is small (it is, while the pipeline runs); the store tells by its
-statistics. Nothing of what is far away is read but footers of files.
+The wheel is counted, and the intake too as long as it is small (it is, while the pipeline runs); the store tells by
+what its files counted as they were written (``store/spread.py``). What time does not allow to look at makes ``unsure``,
+which is a bound: the truth lies no farther from ``rows``.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping
+from dataclasses import dataclass
 from itertools import accumulate
 
 import numpy as np
@@ -16,6 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tarry.api.views import UNITS_MS, Forecast, Herd, Load
+from tarry.base.bulk import SEQ_MIN
 from tarry.base.criteria import Criteria
 from tarry.base.delay import INT64_MAX
 from tarry.base.errors import InvalidArgumentError
@@ -24,7 +27,8 @@ from tarry.base.types import Int64s, Key, Mask
 from tarry.broker.queries.cut import Cut, Places, look_at
 from tarry.intake.index import Window
 from tarry.store.scan import Alive
-from tarry.store.spread import Share, Spread, spread_store
+from tarry.store.spread import Dead, Share, StoreSpread
+from tarry.store.tally import Tally
 
 UNITS = {"minute": 60, "hour": 48, "day": 31}
 """How many are forecast where nobody says until when."""
@@ -38,6 +42,10 @@ INTAKE_ROWS = 1 << 20
 DEAD_ROWS_MAX = 200_000
 """Where there are more cancelled messages than this, it is not looked up when they were due."""
 FOOTERS_S = 0.5
+ROWS_S = 0.5
+"""How long footers of the store's files are read, and then rows of what they leave open."""
+HERDS_LOOKED_AT = 64
+"""Of so many instants that may be herds it is found out how many messages they have."""
 
 
 def forecast(
@@ -60,14 +68,17 @@ def forecast(
         raise InvalidArgumentError(
             f"until_ms is {until!r:.80}; allowed: after {now_ms} (now) and up to {last} ({UNITS_MAX} units: {unit})"
         )
-    spread = look_at(places, lambda cut: _spread(cut, pending, topic, start, unit, until))
-    rows, unsure = _whole(np.maximum(spread.counted + spread.guessed, 0)), _whole(spread.unsure)
+    load = look_at(places, lambda cut: _count(cut, pending, topic, Tally(cut.safe, until, start, UNITS_MS[unit])))
+    low, guess, high = load.tally.bounds()
+    rows = np.clip(_whole(guess), low, high)
     moments = range(start, until, UNITS_MS[unit])
-    loads = [Load(*load) for load in zip(moments, rows.tolist(), unsure.tolist(), strict=True)]
-    moment, most = max(spread.herds.items(), key=lambda h: (h[1], -h[0]), default=(0, 0))
-    listed = [Herd(at, count) for at, count in spread.herds.most_common(HERDS_LISTED) if count >= HERD_ROWS]
-    largest = Herd(moment, most) if most >= HERD_ROWS else None
-    return Forecast(unit, now_ms, until, loads, largest, sorted(listed, key=lambda herd: herd.due_ms))
+    loads = [
+        Load(*row) for row in zip(moments, rows.tolist(), np.maximum(rows - low, high - rows).tolist(), strict=True)
+    ]
+    herds = sorted(load.herds, key=lambda herd: (-herd.rows, herd.due_ms))[:HERDS_LISTED]
+    return Forecast(
+        unit, now_ms, until, loads, herds[0] if herds else None, sorted(herds, key=lambda herd: herd.due_ms)
+    )
 
 
 def _whole(parts: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
@@ -75,21 +86,53 @@ def _whole(parts: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
     return np.diff(np.rint(np.cumsum(parts)), prepend=0).astype(np.int64)
 
 
-def _spread(cut: Cut, pending: Mapping[str, int], topic: str | None, start: int, unit: str, until: int) -> Spread:
-    spread, wanted, share = Spread(cut.safe, until, start, UNITS_MS[unit]), Criteria(topic), _share(pending, topic)
-    spread_store(cut.snapshot, spread, share, deadline_s=time.monotonic() + FOOTERS_S)
+@dataclass(frozen=True, slots=True)
+class _Counted:
+    tally: Tally
+    herds: list[Herd]
+
+
+def _count(cut: Cut, pending: Mapping[str, int], topic: str | None, tally: Tally) -> _Counted:
+    wanted, share = Criteria(topic), _share(pending, topic)
     due, is_wanted = _in_wheel(cut, wanted)
     rest = sum(pending.values()) - len(due)
-    counted = [due[is_wanted]]
+    exact, dead_due, dead_seq = [due[is_wanted]], *cut.dead_between(cut.safe, INT64_MAX, DEAD_ROWS_MAX)
     if cut.intake.bytes_from(cut.snapshot.committed_seq) <= INTAKE_BYTES_MAX:
         due, is_wanted = _in_intake(cut, wanted)
         rest -= len(due)
-        counted.append(due[is_wanted])
+        exact.append(due[is_wanted])
     else:
-        rest -= _spread_intake(cut, spread, share)
-    _leave_out_dead(cut, spread, share, rest)
-    spread.count(np.concatenate(counted))
-    return spread
+        rest -= _count_index(cut, tally, share(None, None), dead_due, dead_seq)
+    counted = np.concatenate(exact)
+    certain = tally.numbers(counted)
+    tally.count(counted)
+    # A message of the intake that is cancelled was left out above; of the others, files may have each or not.
+    in_store = (dead_seq < cut.snapshot.committed_seq) | (dead_seq >= SEQ_MIN)
+    jobs = cut.registry.cancelled_jobs.numbers()
+    dead = Dead(dead_due[in_store], dead_seq[in_store], cut.alive, cut.doubtful_until_ms, jobs)
+    footers_s = time.monotonic() + FOOTERS_S
+    spread = StoreSpread(cut.snapshot, tally, wanted, share, dead, footers_s, footers_s + ROWS_S)
+    spread.run()
+    herds = _herds(spread, counted)
+    _leave_out_dead(cut, spread, rest)
+    if len(dead_due) >= DEAD_ROWS_MAX:
+        _leave_out_unlisted(cut, spread, rest, int(dead_due[-1]), certain)
+    return _Counted(tally, herds)
+
+
+def _herds(spread: StoreSpread, counted: Int64s) -> list[Herd]:
+    """The instants that have the most messages, each with all that it is known to have in all places."""
+    moments, rows = np.unique(counted[counted < spread.tally.until_ms], return_counts=True)
+    most = np.argsort(-rows, kind="stable")[:HERDS_LOOKED_AT]
+    seen = spread.may_be_herds.copy()
+    seen.update(dict(zip(moments[most].tolist(), rows[most].tolist(), strict=True)))
+    herds = []
+    for moment, _ in seen.most_common(HERDS_LOOKED_AT):
+        if spread.tally.after.due_ms <= moment < spread.tally.until_ms or moment in moments[most]:
+            at = int(np.searchsorted(moments, moment))
+            here = int(rows[at]) if at < len(moments) and moments[at] == moment else 0
+            herds.append(Herd(moment, here + spread.rows_at(moment)))
+    return [herd for herd in herds if herd.rows >= HERD_ROWS]
 
 
 def _share(pending: Mapping[str, int], topic: str | None) -> Share:
@@ -147,41 +190,53 @@ def _joined(parts: list[tuple[Int64s, Mask]]) -> tuple[Int64s, Mask]:
     return np.concatenate([*due, *(d for d, _ in parts)]), np.concatenate([*masks, *(m for _, m in parts)])
 
 
-def _spread_intake(cut: Cut, spread: Spread, share: Share) -> int:
-    """Add what the intake has by its index, which knows neither topics nor what is cancelled; about how many messages
+def _count_index(cut: Cut, tally: Tally, share: float, dead_due: Int64s, dead_seq: Int64s) -> int:
+    """Count what the intake has by its index, which knows neither topics nor what is cancelled; about how many messages
     it has in all.
     """
-    part, committed = share(None, None), cut.snapshot.committed_seq
-    dead_due, dead_seq = cut.dead_between(cut.safe, spread.until_ms, DEAD_ROWS_MAX)
-    after, until = cut.safe, Key(spread.until_ms, 0)
+    committed = cut.snapshot.committed_seq
+    after, until = cut.safe, Key(tally.until_ms, 0)
     while after < until:
         due, seq, complete = cut.intake.select(Window(after, until, committed, cut.seq_max), INTAKE_ROWS)
-        if part == 1 and not len(dead_due):
-            spread.count(due)
+        if share == 1:
+            tally.count(due)
         else:
-            spread.guess(due, part)
+            tally.spread(due, due, np.ones(len(due), np.int64), share)
         after = until if complete else Key(int(due[-1]), int(seq[-1]) + 1)
-    # A cancelled message is in the index twice, as itself and as its cancellation.
-    dead_in_intake = dead_due[dead_seq >= committed]
-    spread.guess(dead_in_intake, -2 * part)
-    return cut.seq_max - max(committed, cut.intake.first_seq) - 2 * len(dead_in_intake)
+    # A cancelled message is in the index twice, as itself and as its cancellation; one that was committed before is
+    # there at most once, as its cancellation.
+    is_here = (dead_seq >= committed) & (dead_seq < SEQ_MIN)
+    twice = dead_due[is_here]
+    if share == 1:
+        tally.count(twice, -2)
+        tally.count_perhaps_not(dead_due[~is_here], 0.0)
+    return cut.seq_max - max(committed, cut.intake.first_seq) - 2 * len(twice)
 
 
-def _leave_out_dead(cut: Cut, spread: Spread, share: Share, rest: int) -> None:
-    """Take cancelled messages out of what the store's statistics came to.
+def _leave_out_dead(cut: Cut, spread: StoreSpread, rest: int) -> None:
+    """Take out of the tally what is cancelled and was not looked for, so that nobody knows whether the store has it.
 
-    Some were cancelled before they came to the store, so it does not have all of them. How many it has: its rows, less
-    the ``rest``, which are the pending messages that are in no other place.
+    How many it has: its rows, less the ``rest``, which are the pending messages that are in no other place.
     """
-    due, seq = cut.dead_between(cut.safe, INT64_MAX, DEAD_ROWS_MAX)
-    if not len(due):
-        return
-    everything = Spread(cut.safe, INT64_MAX, 0, INT64_MAX)
-    spread_store(cut.snapshot, everything, lambda low, high: 1.0, deadline_s=time.monotonic() + FOOTERS_S, herds=False)
-    rows = int(everything.counted.sum() + everything.guessed.sum())
-    excess = min(rows, max(0, rows - rest))
-    due = due[seq < cut.snapshot.committed_seq]
-    if len(seq) < DEAD_ROWS_MAX:
-        spread.guess(due, -min(1.0, excess / max(1, len(due))) * share(None, None))
-    elif rows:
-        spread.shrink(1 - excess / rows)  # as if they were cancelled evenly
+    dead, lost = spread.dead, spread.unknown & ~spread.found
+    if lost.any():
+        excess = _rows_from(cut, cut.safe.due_ms) - rest - int(spread.found.sum())
+        not_looked_for = int((lost | (dead.due_ms >= spread.tally.until_ms)).sum())
+        spread.tally.count_perhaps_not(dead.due_ms[lost], min(1.0, max(0.0, excess) / not_looked_for))
+
+
+def _leave_out_unlisted(cut: Cut, spread: StoreSpread, rest: int, listed_ms: int, certain: Int64s) -> None:
+    """The same of those that were not even listed, since they are too many: evenly from the last one listed on."""
+    found, files = int(spread.found.sum()), cut.snapshot.files
+    if listed_ms < spread.tally.until_ms:
+        excess = max(0.0, _rows_from(cut, cut.safe.due_ms) - rest - found)
+        most = max(0, int(files.rows[files.due_max_ms >= cut.safe.due_ms].sum()) - rest - found)
+        share = min(1.0, excess / max(1.0, _rows_from(cut, listed_ms)))
+        spread.tally.lack(listed_ms, most, share, certain)
+
+
+def _rows_from(cut: Cut, from_ms: int) -> float:
+    """About how many rows the store has that are due then or later."""
+    files = cut.snapshot.files
+    low, high = files.due_min_ms.astype(np.float64), files.due_max_ms.astype(np.float64)
+    return float((files.rows * np.clip((high + 1 - from_ms) / (high + 1 - low), 0, 1)).sum())

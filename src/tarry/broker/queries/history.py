@@ -55,14 +55,15 @@ WHEN_DUE = "The moment in which it was put into its queue is not recorded: it is
 
 @dataclass(frozen=True, slots=True)
 class HistorySources:
-    """Where a message leaves traces. ``outcome_of`` says what cancelling it would come to now."""
+    """Where a message leaves traces. ``state_of`` says "done" of one that is still
+    to be delivered."""
 
     places: Places
     ready: ReadyLog
     groups: ConsumerGroups
     dead_letters: DeadLetters
     finder: MessageFinder
-    outcome_of: Callable[[Entry], Outcome]
+    state_of: Callable[[Entry], Outcome]
     secret: bytes
     """That authenticates handles."""
 
@@ -115,7 +116,7 @@ class _Timeline:
         self._groups = sources.groups
         self._dead_letters = sources.dead_letters
         self._finder = sources.finder
-        self._outcome_of = sources.outcome_of
+        self._state_of = sources.state_of
         self._now_ms = now_ms
         self._described: set[int] = set()
         self._searched: set[tuple[str, str | None]] = set()
@@ -180,7 +181,7 @@ class _Timeline:
             return
         self._described.add(entry.seq)
         # First the judgement: what falls due after it is seen as pending, which it was.
-        outcome = self._outcome_of(entry)
+        outcome = self._state_of(entry)
         row = place.row if place is not None else self._finder.find([entry], _COLUMNS).get(entry.seq)
         if place is None and outcome is not Outcome.DONE:
             place = self._fallen_due(entry, None if row is None else str(row.column("topic")[0].as_py()))

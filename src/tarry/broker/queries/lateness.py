@@ -1,8 +1,9 @@
 """How late messages were: into their topic's queue, which is the broker's doing alone, and into the hands of a consumer
 that was there and waiting.
 
-A consumer that comes later than a message, or holds all that it may, or gets a message for the second time, says
-nothing about the broker's lateness: such rows are not counted.
+It counts from when a message could be had at the earliest: its due time, or, where it was accepted after that, from
+then on. What came so is counted by itself. A consumer that comes later than a message, or holds all that it may, or
+gets a message for the second time, says nothing about the broker's lateness: such rows are not counted.
 
 On the way of a due message there is one subtraction and one append; the counting is done in bulk, later.
 """
@@ -34,27 +35,35 @@ class Lateness:
     def __init__(self, clock: Clock) -> None:
         self.handed_out = 0
         """Messages given to consumers."""
+        self._overdue = 0
         self._clock = clock
         self._in_queue = Histogram()
         self._by_topic: dict[str, Histogram] = {}
         self._lock = threading.Lock()
         # Appending and popping are atomic.
-        self._queued: deque[Int64s] = deque()
+        self._queued: deque[tuple[Int64s, Int64s, int]] = deque()
         self._delivered: deque[tuple[str, Int64s, int]] = deque()
 
-    def on_queued(self, due_ms: Int64s) -> None:
+    def on_queued(self, due_ms: Int64s, accepted_ms: Int64s) -> None:
         """From the ready log: these are in their queues."""
-        self._queued.append(self._clock.now_ms() - due_ms)
+        self._queued.append((due_ms, accepted_ms, self._clock.now_ms()))
         if len(self._queued) >= WAITING_MAX or len(due_ms) >= MANY_ROWS:
             self._count()
 
-    def on_handed_out(self, due_ms: Int64s, now_ms: int, topic: str, since_ms: int | None) -> None:
-        """From a group: these were given to a consumer that has been waiting since then (None: or not)."""
+    def on_handed_out(self, due_ms: Int64s, from_ms: Int64s, now_ms: int, topic: str, since_ms: int) -> None:
+        """From a group: these were given to a consumer that has been waiting since then. ``from_ms``: of those that no
+        consumer of the group had before, since when they could be had.
+        """
         self.handed_out += len(due_ms)
-        if since_ms is not None:
-            self._delivered.append((topic, now_ms - due_ms, now_ms - since_ms))
-            if len(self._delivered) >= WAITING_MAX or len(due_ms) >= MANY_ROWS:
+        if len(from_ms):
+            self._delivered.append((topic, now_ms - from_ms, now_ms - since_ms))
+            if len(self._delivered) >= WAITING_MAX or len(from_ms) >= MANY_ROWS:
                 self._count()
+
+    def overdue(self) -> int:
+        """How many messages were accepted after their due time, until now."""
+        self._count()
+        return self._overdue
 
     def queued(self) -> Histogram:
         """Of all messages, until now."""
@@ -78,7 +87,10 @@ class Lateness:
         with self._lock:
             queued = [self._queued.popleft() for _ in range(len(self._queued))]
             if queued:
-                self._in_queue.record(np.concatenate(queued))
+                due, accepted = (np.concatenate([entry[column] for entry in queued]) for column in (0, 1))
+                moments = np.repeat([now for *_, now in queued], [len(entry[0]) for entry in queued])
+                self._in_queue.record(moments - np.maximum(due, accepted))
+                self._overdue += int((accepted > due).sum())
             by_name: dict[str, list[tuple[Int64s, int]]] = {}
             for _ in range(len(self._delivered)):
                 topic, late, waited = self._delivered.popleft()

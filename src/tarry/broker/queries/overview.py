@@ -98,8 +98,11 @@ def fsyncs(files: Files) -> dict[str, Any] | None:
 
 
 def lateness(of: Lateness) -> dict[str, Any]:
-    """Histograms in milliseconds, as :meth:`tarry.base.histogram.Histogram.to_json` gives them."""
+    """Histograms in milliseconds, as :meth:`tarry.base.histogram.Histogram.to_json` gives them; ``overdue``: how many
+    messages came after their due time.
+    """
     return {
+        "overdue": of.overdue(),
         "queued": of.queued().to_json(),
         "delivered": of.delivered().to_json(),
         "topics": {topic: histogram.to_json() for topic, histogram in of.by_topic().items() if histogram.count},

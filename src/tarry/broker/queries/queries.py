@@ -25,11 +25,12 @@ from tarry.api.views import Forecast, History, Page
 from tarry.base import handle
 from tarry.base.clock import Clock
 from tarry.base.config import Config
+from tarry.base.criteria import Criteria
 from tarry.base.errors import CorruptError
 from tarry.base.memory import resident_bytes
 from tarry.broker.acceptance import Acceptance
 from tarry.broker.queries import overview
-from tarry.broker.queries.cut import Places
+from tarry.broker.queries.cut import Places, look_at
 from tarry.broker.queries.forecast import forecast
 from tarry.broker.queries.found import find_message
 from tarry.broker.queries.history import HistorySources, history
@@ -37,6 +38,7 @@ from tarry.broker.queries.lateness import Lateness
 from tarry.broker.queries.listing import Listing, list_pending
 from tarry.broker.queries.next_due import next_due_by_topic
 from tarry.broker.queries.peek import peek
+from tarry.broker.queries.series import list_series
 from tarry.groups import ConsumerGroups
 from tarry.log.files import Files
 from tarry.queue import ReadyLog
@@ -82,8 +84,11 @@ class Queries:
 
     def list_pending(self, request: ListPending) -> Page:
         """A page of what is pending, in the order of due times."""
+        listing = Listing.of(request)
         with self._slots:
-            return list_pending(self._places, Listing.of(request))
+            if listing.wanted == Criteria(listing.wanted.topic, repeating=True) and self._places.registry.knows_series:
+                return look_at(self._places, lambda cut: list_series(cut, self._history_sources.finder, listing))
+            return list_pending(self._places, listing)
 
     def peek(self, request: Peek) -> pa.RecordBatch:
         """Messages that are ready; nobody is given them."""

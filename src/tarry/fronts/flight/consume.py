@@ -186,8 +186,8 @@ class ConsumeStream:
                     self._post((number, settle))
         except StopIteration:
             pass
-        except STREAM_ERRORS as error:
-            log.debug("a consumer left: %s", error)
+        except (*STREAM_ERRORS, TarryError) as error:
+            log.debug("a consumer left, or sent what cannot be read: %s", error)
         except Exception:
             log.exception("reading from a consumer failed")
         finally:

@@ -18,6 +18,7 @@ from tarry.api.local import LocalBroker
 from tarry.base.descriptors import ConnectionLimits
 from tarry.base.endpoint import parse_address
 from tarry.base.errors import UnavailableError
+from tarry.base.exposure import FLIGHT, check_exposure
 from tarry.base.placement import ANY_CORE, Placement
 from tarry.fronts.flight.calls import CALLS_MAX, CallLimits
 from tarry.fronts.flight.guard import ConnectionGuard
@@ -46,16 +47,19 @@ class FlightFront:
         placement: Placement = ANY_CORE,
         connections: ConnectionLimits | None = None,
         calls_max: int = CALLS_MAX,
+        insecure_open: str = "",
     ) -> FlightFront:
         """Serve ``broker`` on ``"HOST:PORT"``; port 0 takes a free one, see :attr:`port`.
 
         ``placement`` says where its threads run, ``connections`` and ``calls_max`` how many it
-        takes.
+        takes. ``insecure_open``: the setting; it must name this port where other machines reach the address.
 
         Raises:
-            InvalidArgumentError: no address. UnavailableError: it cannot be listened on; the text says why.
+            InvalidArgumentError: no address, or one that others reach. UnavailableError: it cannot be listened on; the
+            text says why.
         """
         host, port = parse_address(address)
+        exposed = check_exposure(FLIGHT, address, insecure_open)
         _try_bind(host, port)
         try:
             calls = CallLimits(calls_max)
@@ -64,6 +68,12 @@ class FlightFront:
         except (pa.ArrowException, OSError) as error:
             raise UnavailableError(f"cannot listen on {address}: {error}") from error
         guard.start(service.port)
+        if exposed:
+            log.warning(
+                "insecure_open: flight is open at %s:%d to whoever reaches it, and asks nobody who they are",
+                host,
+                service.port,
+            )
         return cls(service, host, guard)
 
     @property

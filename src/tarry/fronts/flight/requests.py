@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.flight as fl
 
-from tarry.api.operation import Action, Operation, Rows
+from tarry.api.internal_topics import check_open
+from tarry.api.operation import Action, Operation, Request, Rows
 from tarry.api.operations import OPERATIONS
+from tarry.api.operations.delivery import Subscribe
 from tarry.api.parsing import from_json
-from tarry.api.wire import CONSUME_PATH, STREAM_ERRORS, as_bytes, decode_json
-from tarry.base.errors import InvalidArgumentError, NotFoundError
+from tarry.api.wire import CONSUME, CONSUME_PATH, STREAM_ERRORS, as_bytes, decode_request
+from tarry.base.errors import InvalidArgumentError, MessageTooLargeError, NotFoundError
 from tarry.fronts.flight.guard import ConnectionGuard
 
+Q = TypeVar("Q", bound=Request)
 ACTIONS = {o.wire.name: o for o in OPERATIONS if isinstance(o.wire, Action)}
 TICKETS = {o.wire.name: o for o in OPERATIONS if isinstance(o.wire, Rows)}
 
@@ -25,6 +28,7 @@ class CountedReader:
 
     Raises:
         InvalidArgumentError: by :attr:`schema` and :meth:`read_chunk`, for a name that is not UTF-8.
+        MessageTooLargeError: by :meth:`read_chunk`, for what is compressed and too large.
     """
 
     def __init__(self, reader: fl.MetadataRecordBatchReader, guard: ConnectionGuard, peer: str) -> None:
@@ -40,7 +44,13 @@ class CountedReader:
         return schema
 
     def read_chunk(self) -> fl.FlightStreamChunk:
-        chunk = self._reader.read_chunk()
+        try:
+            chunk = self._reader.read_chunk()
+        except pa.ArrowMemoryError as error:
+            raise MessageTooLargeError(
+                f"a compressed batch cannot be unpacked ({error}): all that are being read share some memory, and no "
+                "larger ones are; allowed: batches without compression, or smaller ones"
+            ) from None
         self._guard.on_message(self._peer)
         if chunk.data is not None and not self._is_checked:
             self._check_names(chunk.data.schema)
@@ -73,28 +83,43 @@ def consume_command(descriptor: fl.FlightDescriptor, reader: CountedReader) -> b
 def put_command(command: Any) -> Any:
     """A descriptor's command; None where it is no JSON: then it is none that we know."""
     try:
-        return decode_json(bytes(command or b""))
+        return decode_request(command or b"")
+    except MessageTooLargeError:
+        raise
     except InvalidArgumentError:
         return None
 
 
-def action_request(kind: type[Operation[Any]], body: bytes) -> Operation[Any]:
+def action_request(kind: type[Operation[Any]], body: bytes | memoryview) -> Operation[Any]:
     """The operation of a DoAction. Where an operation has no fields, its body is not read; without a body, all fields
     are at their defaults.
     """
     if kind.wire_fields() == {}:
         return kind()
-    values = decode_json(body) if body else None
-    return from_json(kind, {} if values is None else values)
+    values = decode_request(body) if body else None
+    return _opened(from_json(kind, {} if values is None else values))
 
 
 def ticket_request(raw: bytes) -> Operation[Any]:
     """The operation of a DoGet."""
-    values = decode_json(raw)
+    values = decode_request(raw)
     op = values.pop("op", None) if isinstance(values, dict) else None
     if not isinstance(op, str) or op not in TICKETS:
         raise InvalidArgumentError(f"op of a ticket is {op!r}; allowed: {', '.join(TICKETS)}")
-    return from_json(TICKETS[op], values)
+    return _opened(from_json(TICKETS[op], values))
+
+
+def subscribe_request(raw: bytes) -> Subscribe:
+    """The consumer of a DoExchange."""
+    command = decode_request(raw)
+    if isinstance(command, dict) and command.get("op", CONSUME) == CONSUME:
+        command.pop("op", None)
+    return _opened(from_json(Subscribe, command))
+
+
+def _opened(request: Q) -> Q:
+    check_open(request)
+    return request
 
 
 def batches_of(reader: CountedReader) -> Iterator[pa.RecordBatch]:
@@ -112,6 +137,6 @@ def batches_of(reader: CountedReader) -> Iterator[pa.RecordBatch]:
 
 def shown(descriptor: fl.FlightDescriptor) -> str:
     """A descriptor in an error's text."""
-    return repr(
-        descriptor.command if descriptor.path is None else [p.decode("utf-8", "replace") for p in descriptor.path]
-    )
+    if descriptor.path is None:
+        return f"{bytes(descriptor.command or b'')[:80]!r}"
+    return f"{[p[:80].decode('utf-8', 'replace') for p in descriptor.path[:8]]!r:.300}"

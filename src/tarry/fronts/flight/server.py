@@ -21,19 +21,10 @@ from tarry.api.consuming import Subscription
 from tarry.api.local import LocalBroker
 from tarry.api.operation import Action, Rows
 from tarry.api.operations import Receive
-from tarry.api.operations.delivery import Subscribe
 from tarry.api.operations.jobs import StageJob
 from tarry.api.parsing import from_json
 from tarry.api.views import DELIVERY
-from tarry.api.wire import (
-    CONSUME,
-    SCHEDULE_PATH,
-    STAGE,
-    as_bytes,
-    decode_json,
-    encode_error,
-    encode_json,
-)
+from tarry.api.wire import SCHEDULE_PATH, STAGE, encode_error, encode_json
 from tarry.base.errors import InvalidArgumentError, NotFoundError, TarryError, UnavailableError
 from tarry.base.message import UNNUMBERED
 from tarry.base.placement import Placement
@@ -50,6 +41,7 @@ from tarry.fronts.flight.requests import (
     consume_command,
     put_command,
     shown,
+    subscribe_request,
     ticket_request,
 )
 
@@ -156,10 +148,7 @@ class Service(fl.FlightServerBase):  # type: ignore[misc]
     ) -> None:
         """Consume."""
         reader = CountedReader(reader, self._guard, context.peer())
-        command = decode_json(consume_command(descriptor, reader))
-        if isinstance(command, dict) and command.get("op", CONSUME) == CONSUME:
-            command.pop("op", None)
-        request = from_json(Subscribe, command)
+        request = subscribe_request(consume_command(descriptor, reader))
         self._check_serving()
         subscription = self._broker.open_subscription(request)
         self._run(ConsumeStream(subscription, reader, writer, _now_ms, self._placement))
@@ -219,7 +208,7 @@ class Service(fl.FlightServerBase):  # type: ignore[misc]
         self._check_serving()
         wire = kind.wire
         assert isinstance(wire, Action)
-        request = action_request(kind, as_bytes(action.body))
+        request = action_request(kind, memoryview(action.body) if action.body is not None else b"")
         result = wire.codec.encode(self._broker.call(request))
         return [fl.Result(pa.py_buffer(encode_json(result)))]
 

@@ -20,6 +20,9 @@ from tarry.base.types import Int64s, Mask
 
 VERSION = 1
 FRAME_BYTES_MAX = 1 << 30
+"""Of a frame of the broker."""
+ASKED_BYTES_MAX = 320 << 20
+"""Of a frame of a gateway: the largest batch that is accepted has 256 MiB."""
 HELLO_BYTES_MAX = 64 << 10
 """Of the first frame: who is no gateway says something else."""
 LINK, CONTROL = "link", "control"
@@ -111,8 +114,14 @@ class FrameReader:
         self.bytes_max = bytes_max
         self._rest = b""
         self._parts: list[bytes] = []
+        self._parts_bytes = 0
         self._missing = 0
         """Bytes of a frame that has begun, and whose length is known."""
+
+    @property
+    def held(self) -> int:
+        """Bytes of what has begun and not ended."""
+        return len(self._rest) + self._parts_bytes
 
     def feed(self, data: bytes) -> Iterator[Frame]:
         """The frames that end in ``data``.
@@ -122,11 +131,12 @@ class FrameReader:
         """
         if self._missing > len(data):
             self._parts.append(data)
+            self._parts_bytes += len(data)
             self._missing -= len(data)
             return
         if self._rest or self._parts:
             data = b"".join((self._rest, *self._parts, data))
-            self._rest, self._parts, self._missing = b"", [], 0
+            self._rest, self._parts, self._parts_bytes, self._missing = b"", [], 0, 0
         view, at, end = memoryview(data), 0, len(data)
         while end - at >= HEAD.size:
             length, kind, number = HEAD.unpack_from(data, at)

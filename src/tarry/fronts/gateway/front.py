@@ -41,7 +41,7 @@ class GatewayFront:
         self._broker = broker
         self._asked = address
         # A socket of this machine is its user's alone.
-        self._trust = Trust.of_broker(broker.config) if socket_path(address) is None else Trust()
+        self._trust = Trust.of_broker(broker.config, address) if socket_path(address) is None else Trust()
         self._thread: LoopThread[str] = LoopThread("tarry-gateway", placement, self._serve)
         try:
             self.address = self._thread.started()
@@ -54,8 +54,8 @@ class GatewayFront:
         """Listen on ``HOST:PORT`` or ``unix:PATH``; ``placement`` says where its threads run.
 
         Raises:
-            InvalidArgumentError: no address, or a file of its settings is not what it should be. UnavailableError: it
-            cannot be listened on.
+            InvalidArgumentError: no address, one by TCP without a secret, or a file of its settings is not what it
+            should be. UnavailableError: it cannot be listened on.
         """
         return cls(broker, address, placement)
 

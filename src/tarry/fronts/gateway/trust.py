@@ -31,11 +31,11 @@ class Trust:
     tls: ssl.SSLContext | None = None
 
     @classmethod
-    def of_broker(cls, config: Config) -> Trust:
-        """What gateways have to show and see, by the broker's settings.
+    def of_broker(cls, config: Config, address: str) -> Trust:
+        """What gateways that come to an address by TCP have to show and see, by the broker's settings.
 
         Raises:
-            InvalidArgumentError: a file is not what it should be.
+            InvalidArgumentError: there is no secret, or a file is not what it should be.
         """
         certificate, key = config.gateway_tls_certificate, config.gateway_tls_key
         if (certificate is None) != (key is None):
@@ -43,7 +43,13 @@ class Trust:
                 f"gateway_tls_certificate is {certificate!r}, gateway_tls_key {key!r}; allowed: both or neither"
             )
         tls = None if certificate is None or key is None else server_context(certificate, key)
-        return cls(read_secret(config.gateway_secret), tls)
+        secret = read_secret(config.gateway_secret)
+        if secret is None:
+            raise InvalidArgumentError(
+                f"gateway is {address!r} and gateway_secret is not given: whoever connected there could do "
+                "everything; allowed: gateway_secret=FILE, with what openssl rand -hex 32 makes, or gateway=unix:PATH"
+            )
+        return cls(secret, tls)
 
     @classmethod
     def of_gateway(cls, settings: Mapping[str, Any]) -> Trust:

@@ -3,7 +3,8 @@
 A secret comes in ``Authorization: Bearer …``, in ``X-Token``, as the password of Basic authentication,
 or (lmstfy's way) as the query's ``token``. In the mode
 "open" no token is needed by what asks :meth:`Access.refusal`; there a browser is the danger, since any page that
-somebody looks at may have it send requests to this machine. So the ``Host`` must be a name of this machine (else a
+somebody looks at may have it send requests to this machine; and a proxy, through which everybody would come from this
+machine. So what a proxy says that it passes on is refused, the ``Host`` must be a name of this machine (else a
 name server of the page's could point to it), and what changes something may only come from a page of this front.
 """
 
@@ -11,7 +12,6 @@ from __future__ import annotations
 
 import base64
 import hmac
-import ipaddress
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from urllib.parse import parse_qsl, urlsplit
@@ -19,8 +19,13 @@ from urllib.parse import parse_qsl, urlsplit
 from tarry.api.access import EVERYTHING, AccessToken, digest_of
 from tarry.api.local import LocalBroker
 from tarry.base.endpoint import parse_address
+from tarry.base.exposure import is_loopback
 from tarry.fronts.http.app import Scope
 
+_FORWARDED = b"x-forwarded-"
+_FORWARDING = frozenset(
+    (b"forwarded", b"via", b"x-real-ip", b"x-client-ip", b"true-client-ip", b"cf-connecting-ip", b"x-original-host")
+)
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 
 
@@ -103,7 +108,7 @@ def mode_of(setting: str, address: str) -> str:
     """The mode that the setting ``http_access`` means for a front at an address: "auto" is "open" on an address that
     only this machine reaches, and "tokens" elsewhere.
     """
-    return setting if setting != "auto" else ("open" if _is_loopback(parse_address(address)[0]) else "tokens")
+    return setting if setting != "auto" else ("open" if is_loopback(parse_address(address)[0]) else "tokens")
 
 
 def secret_of(scope: Scope) -> str | None:
@@ -128,9 +133,15 @@ def _password(basic: bytes) -> bytes:
 
 
 def _refusal_of_foreigners(scope: Scope) -> Refusal | None:
+    if (forwarding := _forwarding(scope["headers"])) is not None:
+        return Refusal(
+            403,
+            f"the request was forwarded ({forwarding}), so whoever reaches the proxy would be taken for this machine; "
+            "allowed: requests without it, or the setting http_access=tokens, and an access token",
+        )
     headers = _texts(scope["headers"], (b"host", b"origin", b"sec-fetch-site"))
     host = headers.get(b"host", "")
-    if not _is_loopback(_name_of(host)):
+    if not is_loopback(_name_of(host)):
         return Refusal(403, f"Host is {host!r:.80}; allowed without access tokens: a name or address of this machine")
     if scope["method"] in SAFE_METHODS:
         return None
@@ -142,6 +153,14 @@ def _refusal_of_foreigners(scope: Scope) -> Refusal | None:
     return None
 
 
+def _forwarding(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
+    """The header by which a proxy says that it passes on what somebody else asks; None: there is none."""
+    for name, _ in headers:
+        if name in _FORWARDING or name.startswith(_FORWARDED):
+            return name.decode("latin-1")
+    return None
+
+
 def _texts(headers: Iterable[tuple[bytes, bytes]], names: tuple[bytes, ...]) -> dict[bytes, str]:
     return {name: value.decode("latin-1") for name, value in headers if name in names}
 
@@ -149,12 +168,3 @@ def _texts(headers: Iterable[tuple[bytes, bytes]], names: tuple[bytes, ...]) -> 
 def _name_of(host: str) -> str:
     # "name", "name:port", "[::1]:port"
     return host.partition("]")[0].lstrip("[") if host.startswith("[") else host.partition(":")[0]
-
-
-def _is_loopback(name: str) -> bool:
-    if name.lower() == "localhost" or name.lower().endswith(".localhost"):
-        return True
-    try:
-        return ipaddress.ip_address(name.strip("[]")).is_loopback
-    except ValueError:
-        return False

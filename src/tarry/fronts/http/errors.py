@@ -30,6 +30,7 @@ STATUS: Mapping[str, int] = MappingProxyType(
         "stale_commit": 409,
         "illegal_transition": 409,
         "overloaded": 503,
+        "filter_paused": 503,
         "unavailable": 503,
         "closed": 503,
         "locked": 503,

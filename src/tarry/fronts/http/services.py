@@ -11,6 +11,7 @@ from typing import TypeVar, TypeVarTuple
 import pyarrow as pa
 
 from tarry.api.calls import AsyncCalls
+from tarry.api.internal_topics import check_open
 from tarry.api.local import LocalBroker
 from tarry.api.operation import Operation
 from tarry.api.receipt import Accepted, Receipt
@@ -50,6 +51,7 @@ class Services(AsyncCalls):
         Raises:
             TarryError: it was refused.
         """
+        check_open(operation)
         return await self.loop.run_in_executor(self._pool, self.broker.call, operation)
 
     async def run(self, function: Callable[[*Ts], T], *args: *Ts) -> T:

@@ -166,11 +166,14 @@ def _process(overview: Mapping[str, Any]) -> Iterator[Metric]:
 
 
 def _lateness(lateness: Mapping[str, Any]) -> Iterator[Metric]:
-    queued = HistogramMetricFamily("tarry_queue_lateness_seconds", "From the due time into the topic's queue.")
+    queued = HistogramMetricFamily(
+        "tarry_queue_lateness_seconds", "From the due time, or acceptance if later, into the queue."
+    )
     _add(queued, [], lateness["queued"], LATENESS_S, 1000)
     yield queued
+    yield CounterMetricFamily("tarry_overdue_messages", "Accepted after their due time.", lateness["overdue"])
     delivered = HistogramMetricFamily(
-        "tarry_lateness_seconds", "From the due time into the hands of a consumer that was waiting.", labels=["topic"]
+        "tarry_lateness_seconds", "From the due time, or acceptance if later, to a waiting consumer.", labels=["topic"]
     )
     for topic, histogram in lateness["topics"].items():
         _add(delivered, [topic], histogram, LATENESS_S, 1000)

@@ -12,6 +12,7 @@ from tarry.api.local import LocalBroker
 from tarry.api.push import PushAttempt, PushProgress, PushSubscription
 from tarry.base.descriptors import ConnectionLimits
 from tarry.base.errors import TarryError, UnavailableError
+from tarry.base.extras import missing_extra
 from tarry.base.placement import ANY_CORE, Placement
 from tarry.fronts.push.figures import AttemptLog
 
@@ -130,9 +131,7 @@ class PushFront:
             from tarry.fronts.common.loop_thread import LoopThread
             from tarry.fronts.push.pusher import SubscriptionPusher  # noqa: F401 - what it needs may be missing
         except ModuleNotFoundError as error:
-            raise UnavailableError(
-                f"pushing needs the module {error.name!r}, which is not installed; allowed: pip install 'tarry[push]'"
-            ) from error
+            raise UnavailableError(missing_extra("pushing", "push", error)) from error
         thread: LoopThread[SubscriptionPusher] = LoopThread(THREAD, self._placement, self._serve)
         return thread, thread.started()
 

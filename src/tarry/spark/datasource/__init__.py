@@ -4,10 +4,11 @@
 wrote; in the tasks ``rows`` and ``bodies`` turn Arrow batches into messages, and ``staging`` stages them; ``writer``
 makes one bulk job of a DataFrame, ``sink`` one of each micro-batch. Reading: ``pending``, ``delivered`` and
 ``dead_letters`` read batches, ``stream`` a stream; ``filters`` limits what is read, ``shape`` brings it into columns.
-``ordering`` is :func:`sorted_by_due`.
+``ordering`` is :func:`sorted_by_due`, ``once`` is :func:`write_once`.
 """
 
+from tarry.spark.datasource.once import WrittenJob, write_once
 from tarry.spark.datasource.ordering import sorted_by_due
 from tarry.spark.datasource.source import TarryDataSource
 
-__all__ = ["TarryDataSource", "sorted_by_due"]
+__all__ = ["TarryDataSource", "WrittenJob", "sorted_by_due", "write_once"]

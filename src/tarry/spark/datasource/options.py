@@ -16,6 +16,11 @@ JOB_BYTES_MAX = 200
 
 _SPARK = ("path", "checkpointlocation", "queryname", "recursivefilelookup")
 """What Spark itself may put among them."""
+_OF_TABLES = (
+    *("owner", "provider", "location", "comment", "collation", "external", "is_managed_location", "table_type"),
+    *("serialization.format", "view.query.out.numcols"),
+)
+"""And what it puts there for a table of SQL: the reserved properties of its catalogs. ``option.NAME`` is NAME again."""
 _ADDRESS = re.compile(r"^(\[[0-9A-Fa-f:.]+\]|[^:/\s]+):(\d{1,5})$")
 
 WRITE = ("endpoint", "mode", "job", "topic", "due_ms", "delay_ms", "delay_level", "ttl_ms", "expire_ms", "tries", "tag")
@@ -58,10 +63,7 @@ class WriteOptions:
             defaults["topic"] = _topic(options["topic"])
         if "tag" in options:
             defaults["tag"] = options["tag"]
-        endpoint = _endpoint(
-            options, "; INSERT INTO gives a data source none of its table's options: write a DataFrame"
-        )
-        return cls(endpoint, _choice(options, "mode", WAYS, "auto"), job, defaults)
+        return cls(_endpoint(options), _choice(options, "mode", WAYS, "auto"), job, defaults)
 
 
 @dataclass(frozen=True)
@@ -136,17 +138,18 @@ def _checked(given: Mapping[str, str], allowed: tuple[str, ...]) -> dict[str, st
     options = {name.lower(): value for name, value in given.items()}
     names = {name.lower() for name in allowed}
     for name in options:
-        if name not in names and name not in _SPARK:
+        if name not in names and name not in _SPARK and name not in _OF_TABLES and not name.startswith("option."):
             raise InvalidArgumentError(f"unknown option {name!r}; allowed here: {', '.join(allowed)}")
     return options
 
 
-def _endpoint(options: Mapping[str, str], hint: str = "") -> str:
+def _endpoint(options: Mapping[str, str]) -> str:
     endpoint = options.get("endpoint")
     if not endpoint:
         raise InvalidArgumentError(
             "option 'endpoint' is missing; needed: HOST:PORT of the broker's Flight front, "
-            f'as in .option("endpoint", "127.0.0.1:7611"){hint}'
+            'as in .option("endpoint", "127.0.0.1:7611"); of a table in SQL, whose own options Spark does not pass on, '
+            "WITH ('endpoint' = '127.0.0.1:7611') behind its name"
         )
     address = _ADDRESS.match(endpoint)
     if address is None or not 0 < int(address[2]) < 1 << 16:

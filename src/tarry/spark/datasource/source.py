@@ -11,14 +11,14 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from tarry.base.errors import InvalidArgumentError
+from tarry.base.errors import InvalidArgumentError, TarryError
 from tarry.spark.datasource.dead_letters import DeadReader
 from tarry.spark.datasource.delivered import DeliveredReader
 from tarry.spark.datasource.options import STREAM_ONLY, ReadOptions, StreamOptions, WriteOptions
 from tarry.spark.datasource.pending import PendingReader
 from tarry.spark.datasource.shape import SCHEMAS, STREAM, chosen, struct
 from tarry.spark.datasource.sink import BulkSink
-from tarry.spark.datasource.stream import QueueStream
+from tarry.spark.datasource.stream import QueueStream, RefusedStream
 from tarry.spark.datasource.writer import BulkWriter
 
 
@@ -49,7 +49,10 @@ class TarryDataSource(DataSource):  # type: ignore[misc]
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """Of a stream."""
-        return QueueStream(StreamOptions.of(self.options), schema)
+        try:
+            return QueueStream(StreamOptions.of(self.options), schema)
+        except TarryError as error:
+            return RefusedStream(error)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Of a batch."""

@@ -16,7 +16,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from tarry.base.errors import CorruptError, UnavailableError
+from tarry.base.errors import CorruptError, TarryError, UnavailableError
 from tarry.base.reserved import ONLY, values_of
 from tarry.spark.broker_client import BrokerClient
 from tarry.spark.datasource.delivered import QueueRange, ranges
@@ -147,6 +147,31 @@ class QueueStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type:
                     yield self._shape.shaped(by_name(rows))
         if at < partition.end:
             self._lost(partition.topic, at, partition.end, "retention has deleted them")
+
+
+class RefusedStream(DataSourceStreamReader):  # type: ignore[misc]
+    """In the place of a reader that its options do not allow, with the refusal as the query's first answer: Spark calls
+    ``stop()`` of a reader also where making it failed, and shows that there is none (UnboundLocalError) instead.
+    """
+
+    def __init__(self, refusal: TarryError) -> None:
+        self._refusal = refusal
+
+    def initialOffset(self) -> Offsets:  # noqa: N802 - Spark's name
+        """Refuse.
+
+        Raises:
+            TarryError: why there is no such stream.
+        """
+        raise self._refusal
+
+    def latestOffset(self) -> Offsets:  # noqa: N802
+        """The same, for a query that goes on from a checkpoint."""
+        raise self._refusal
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The same; Spark wants a reader to have it."""
+        raise self._refusal
 
 
 def for_group(batch: pa.RecordBatch, group: str) -> pa.RecordBatch:

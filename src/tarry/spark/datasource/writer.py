@@ -7,10 +7,11 @@ makes a new attempt and ends the one before, so that a driver that was cut off f
 
 from __future__ import annotations
 
+import logging
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -25,6 +26,8 @@ from tarry.spark.datasource.columns import check_columns
 from tarry.spark.datasource.options import WriteOptions
 from tarry.spark.datasource.rows import RowChecker
 from tarry.spark.datasource.staging import Load
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -51,9 +54,18 @@ class BulkWriter(DataSourceArrowWriter):  # type: ignore[misc]
             self._job = begin(client, name)
         if self._job.state == "cancelled":
             raise InvalidArgumentError(f"job {name!r} was cancelled; allowed: another job id, to load it after all")
+        if self._job.state != "open":
+            check_same_job(name, self._job.topics, schema, options)
+            log.warning(
+                "job %r is committed already, with %d messages: nothing is written; other messages need another job id",
+                name,
+                self._job.rows,
+            )
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskStaged:
-        """In a task."""
+        """In a task. Of a job that is committed, the rows are not even asked for: what Spark pipes them from ends with
+        the task.
+        """
         if self._job.state != "open":
             return TaskStaged(Staged((), {}))
         with BrokerClient(self._options.endpoint) as client:
@@ -79,6 +91,22 @@ def staged_partition(
     partition = context.partitionId() if context is not None else 0
     checker = RowChecker(job.now_ms, job.limits, options.defaults)
     return Load(client, job).run(batches, checker, partition, options.way)
+
+
+def check_same_job(job: str, topics: Mapping[str, int], schema: StructType, options: WriteOptions) -> None:
+    """Refuse what is certainly not the job that is committed under this name; rows are not compared.
+
+    Raises:
+        InvalidArgumentError: the option ``topic`` names the topic of all rows, and another is committed.
+    """
+    topic = options.defaults.get("topic")
+    if topic is None or any(name.lower() == "topic" for name in schema.names):
+        return
+    if others := sorted(set(topics) - {topic}):
+        raise InvalidArgumentError(
+            f"job {job!r} is committed with messages of topic {', '.join(map(repr, others[:3]))}, and these are of "
+            f"{topic!r}; allowed: another job id for other messages"
+        )
 
 
 def merged(messages: Sequence[Any]) -> Staged:

@@ -16,6 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,9 +26,20 @@ from tarry.base.errors import TarryError
 from tarry.spark.broker_client import BrokerClient, IntakeState
 from tarry.spark.broker_store import open_store
 from tarry.spark.pipeline.job import Reporter, job_parser, run_job, wait_for_broker
-from tarry.spark.pipeline.upkeep import Rewrite, StoreRewriter, UpkeepSettings, in_thread, loop, on_spark
+from tarry.spark.pipeline.upkeep import (
+    Cores,
+    Rewrite,
+    StoreRewriter,
+    UpkeepSettings,
+    cores_for_upkeep,
+    in_thread,
+    loop,
+    on_spark,
+    one_core,
+)
 from tarry.spark.runtime.conf import user_conf
-from tarry.spark.runtime.session import build_session, one_line
+from tarry.spark.runtime.failures import one_line
+from tarry.spark.runtime.session import build_session
 from tarry.store import Rewritten, Store, Work
 from tarry.store import rewrite as rewrite_files
 from tarry.store.run import FILE_BYTES_MAX
@@ -54,7 +66,10 @@ class Upkeep:
         settings: UpkeepSettings,
         rewrite: Rewrite,
         monotonic: Callable[[], float] = time.monotonic,
+        cores: Cores = one_core,
     ) -> None:
+        """``cores``: how many works may be carried out at once where the settings do not say."""
+        self._cores = cores
         self._store, self._client, self._reporter, self._settings = store, client, reporter, settings
         self._rewriter = StoreRewriter(store, settings, rewrite, monotonic)
 
@@ -77,11 +92,12 @@ class Upkeep:
         self._rewriter.memory.forget_all_but([*snapshot.files.path, *snapshot.cancelled])
         published = 0
         works = self._plan(state)
-        for start in range(0, len(works), self._settings.tasks):
+        tasks = self._settings.tasks or self._cores()
+        for start in range(0, len(works), tasks):
             if stop.is_set():
                 return published
             self._reporter.update(state="running", works=len(works), done=start)
-            published += self._rewriter.publish(works[start : start + self._settings.tasks])
+            published += self._rewriter.publish(works[start : start + tasks])
         if passed or published:
             self._notify()
         self._rewriter.tidy()
@@ -136,7 +152,8 @@ def beside(
     spark: SparkSession, store: Store, client: BrokerClient, settings: UpkeepSettings
 ) -> AbstractContextManager[threading.Thread | None]:
     """The upkeep of a broker's store in a thread of its own, in the session of another job."""
-    upkeep = Upkeep(store, client, Reporter(client, "compact"), settings, on_spark(spark))
+    cores = partial(cores_for_upkeep, spark)
+    upkeep = Upkeep(store, client, Reporter(client, "compact"), settings, on_spark(spark), cores=cores)
     return in_thread(spark, upkeep, settings.interval_ms)
 
 
@@ -154,17 +171,22 @@ def run(options: argparse.Namespace, stop: threading.Event) -> Counter[str]:
         if state is None:
             return Counter()
         settings = UpkeepSettings.of(options)
-        with _rewrite(options, state.shard) as rewrite:
+        with _rewrite(options, state.shard) as (rewrite, cores):
             if options.once:
-                return once(client, options.store, settings, rewrite, stop)
+                return once(client, options.store, settings, rewrite, stop, cores)
             store = open_store(state, options.store)
-            upkeep = Upkeep(store, client, Reporter(client, "compact"), settings, rewrite)
+            upkeep = Upkeep(store, client, Reporter(client, "compact"), settings, rewrite, cores=cores)
             loop(upkeep, stop, max(settings.interval_ms, INTERVAL_MS_MIN) / 1000)
             return upkeep.totals
 
 
 def once(
-    client: BrokerClient, uri: str | None, settings: UpkeepSettings, rewrite: Rewrite, stop: threading.Event
+    client: BrokerClient,
+    uri: str | None,
+    settings: UpkeepSettings,
+    rewrite: Rewrite,
+    stop: threading.Event,
+    cores: Cores = one_core,
 ) -> Counter[str]:
     """Rounds until nothing is left to do, on the store at ``uri`` (None: what the broker says); what was done.
 
@@ -173,16 +195,16 @@ def once(
     """
     state = client.state()
     store = open_store(state, uri)
-    upkeep = Upkeep(store, client, Reporter(client, "compact"), settings, rewrite)
+    upkeep = Upkeep(store, client, Reporter(client, "compact"), settings, rewrite, cores=cores)
     while not stop.is_set() and upkeep.round(stop):
         pass
     return upkeep.totals
 
 
 @contextmanager
-def _rewrite(options: argparse.Namespace, shard: int) -> Iterator[Rewrite]:
+def _rewrite(options: argparse.Namespace, shard: int) -> Iterator[tuple[Rewrite, Cores]]:
     if options.master == "none":
-        yield in_process
+        yield in_process, one_core
         return
     with tempfile.TemporaryDirectory(prefix="tarry-compact-") as work:
         spark = build_session(
@@ -190,10 +212,10 @@ def _rewrite(options: argparse.Namespace, shard: int) -> Iterator[Rewrite]:
             master=options.master,
             memory=options.memory,
             work=Path(work) / "spark",
-            conf=user_conf(options.spark_conf, options.spark_conf_file),
+            conf=user_conf(options.spark_conf, *options.spark_conf_file),
         )
         try:
-            yield on_spark(spark)
+            yield on_spark(spark), partial(cores_for_upkeep, spark)
         finally:
             spark.stop()
 
@@ -203,7 +225,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--compact-interval-ms", type=int, default=60_000, metavar="MS", help="how often to look; 0: never"
     )
-    parser.add_argument("--compact-tasks", type=int, default=1, metavar="N", help="most tasks at once")
+    parser.add_argument(
+        "--compact-tasks",
+        type=int,
+        default=0,
+        metavar="N",
+        help="most tasks at once; 0: half of the executors' cores, one where Spark is local",
+    )
     parser.add_argument("--compact-file-bytes", type=int, default=FILE_BYTES_MAX, metavar="N", help="largest file made")
     parser.add_argument(
         "--store-retention-ms",

@@ -18,8 +18,9 @@ from tarry.base.logs import log_to_stderr
 from tarry.base.stop_signals import StopSignals
 from tarry.spark.broker_client import BrokerClient, IntakeState
 from tarry.spark.runtime import conf
+from tarry.spark.runtime.failures import one_line
 from tarry.spark.runtime.process import follow_parent, kill_session
-from tarry.spark.runtime.session import end_jvm, one_line
+from tarry.spark.runtime.session import end_jvm
 
 log = logging.getLogger(__name__)
 

@@ -26,7 +26,9 @@ from tarry.spark.pipeline.job import Reporter, job_parser, run_job, wait_for_bro
 from tarry.spark.pipeline.plan import Trigger
 from tarry.spark.pipeline.stage_task import RESULT_SCHEMA, RangeResult, StageTask, decode
 from tarry.spark.runtime.conf import user_conf
-from tarry.spark.runtime.session import build_session, one_line
+from tarry.spark.runtime.executors import ExecutorWatch
+from tarry.spark.runtime.failures import one_line
+from tarry.spark.runtime.session import build_session
 from tarry.spark.runtime.sole_user import sole_user
 from tarry.store import Store, remove_orphans
 from tarry.store.orphans import ORPHAN_AGE_HOURS
@@ -173,7 +175,7 @@ def _run_query(
         master=options.master,
         memory=options.memory,
         work=options.checkpoint.with_name(f".{options.checkpoint.name}.spark-tmp"),
-        conf=user_conf(options.spark_conf, options.spark_conf_file),
+        conf=user_conf(options.spark_conf, *options.spark_conf_file),
     )
     reporter.update(ui=spark.sparkContext.uiWebUrl)
     batch = ScheduleBatch(store, client, reporter, options.flight_for_tasks or options.flight)
@@ -189,18 +191,27 @@ def _run_query(
     reporter.update(state="idle", committed_seq=committed_seq)
     # A connection to the table of its own: neither waits for the other's commits.
     with compact.beside(spark, open_store(state, store.root), client, upkeep.UpkeepSettings.of(options)):
-        _watch(query, stop, batch, reporter)
+        _watch(query, stop, batch, reporter, ExecutorWatch.of(spark))
     reporter.update(state="stopping")
     query.stop()
     spark.stop()
 
 
-def _watch(query: StreamingQuery, stop: threading.Event, batch: ScheduleBatch, reporter: Reporter) -> None:
+def _watch(
+    query: StreamingQuery, stop: threading.Event, batch: ScheduleBatch, reporter: Reporter, executors: ExecutorWatch
+) -> None:
     """Report until ``stop``, or until the query has ended, which is an error."""
     reported = time.monotonic()
+    idle: str | None = None
     while not stop.wait(1.0):
         if not query.isActive:
             raise TarryError(f"the query has ended: {one_line(query.exception() or 'without an error')}")
+        before, idle = idle, executors.missing()
+        if idle is not None and before is None:
+            log.warning("%s", idle)
+            reporter.update(error=idle)
+        elif before is not None and idle is None:
+            reporter.update(error=None)
         if time.monotonic() - reported >= REPORT_EVERY_S:
             reported = time.monotonic()
             batch.notify()

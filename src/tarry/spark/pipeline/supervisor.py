@@ -14,16 +14,16 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from tarry.base.clock import SystemClock
 from tarry.base.config import Config
-from tarry.base.spark_conf import parse_lines
+from tarry.base.spark_conf import lines_of, parse_lines
 from tarry.spark.pipeline.job import EXIT_NOT_INSTALLED
-from tarry.spark.runtime.conf import user_conf
+from tarry.spark.runtime.conf import user_conf, write_private
 from tarry.spark.runtime.process import kill_session
 
 log = logging.getLogger(__name__)
@@ -33,12 +33,15 @@ BACKOFF_S_MAX = 60.0
 HEALTHY_S = 60.0
 """A run that lasted this long ends the series of failures: the next back-off starts small again."""
 
+CONF_FILE = "spark.conf"
+
 STOP_WAIT_S = 20.0
 LOG_BYTES_MAX = 8 << 20
 
 
 class Supervisor:
-    """Runs one child process. ``start`` and ``stop`` from any thread; :meth:`status` at any time.
+    """Runs one child process. ``start`` and ``stop`` from any thread; :meth:`status` at any time. ``before`` is called
+    before each start, and may raise OSError: then it is tried again.
 
     The child leads its own session and is given ``--parent-pid``: when this process is killed, the child ends by
     itself.
@@ -49,12 +52,14 @@ class Supervisor:
         command: Sequence[str],
         log_path: Path,
         *,
+        before: Callable[[], None] = lambda: None,
         backoff_s_min: float = BACKOFF_S_MIN,
         backoff_s_max: float = BACKOFF_S_MAX,
         healthy_s: float = HEALTHY_S,
     ) -> None:
         self._command = [*command, "--parent-pid", str(os.getpid())]
         self._log_path = log_path
+        self._before = before
         self._backoff_s_min = backoff_s_min
         self._backoff_s_max = backoff_s_max
         self._healthy_s = healthy_s
@@ -78,7 +83,8 @@ class Supervisor:
         if (warning := unreachable_for_executors(config, flight)) is not None:
             log.warning("%s", warning)
         directory = config.data.absolute() / "pipeline"
-        return cls(schedule_command(config, flight, directory / "checkpoint"), directory / "pipeline.log")
+        command = schedule_command(config, flight, directory / "checkpoint")
+        return cls(command, directory / "pipeline.log", before=lambda: write_conf(config, directory))
 
     def start(self) -> None:
         """Start the child, in the background. Returns at once."""
@@ -148,6 +154,7 @@ class Supervisor:
     def _run_child(self) -> int | None:
         """Run the child to its end and clear up behind it; its exit code, or None when it could not be started."""
         try:
+            self._before()
             logged_from = self._rotate_log()
             with self._lock, self._log_path.open("ab") as output:
                 if self._stopping.is_set():  # or stop() would have missed the child
@@ -196,7 +203,8 @@ def unreachable_for_executors(config: Config, flight: str) -> str | None:
         return None
     return (
         f"executors of {config.spark_master} on other machines cannot reach the broker at {flight}; set flight to an "
-        "address that they reach, or to 0.0.0.0:PORT with flight_advertised=HOST:PORT"
+        "address that they reach (with insecure_open=flight: that port asks nobody who they are), or to 0.0.0.0:PORT "
+        "with flight_advertised=HOST:PORT"
     )
 
 
@@ -206,7 +214,9 @@ def _of_this_machine(url: str) -> bool:
 
 
 def schedule_command(config: Config, flight: str, checkpoint: Path) -> list[str]:
-    """The command line of the schedule job with this broker's settings."""
+    """The command line of the schedule job with this broker's settings. Those for Spark are in a file beside the
+    checkpoint (:func:`write_conf`): some are secrets, and each user of the machine can read a command line.
+    """
     settings = ("schedule_interval_ms", "schedule_bytes", "schedule_rows_max", "compact_interval_ms", "compact_tasks")
     options = {
         "flight": flight,
@@ -216,10 +226,22 @@ def schedule_command(config: Config, flight: str, checkpoint: Path) -> list[str]
         "memory": config.spark_memory,
         **{name: getattr(config, name) for name in (*settings, "compact_file_bytes", "store_retention_ms")},
     }
+    files = [checkpoint.with_name(CONF_FILE)] if config.spark_conf else []
     if config.spark_conf_file:
-        options["spark_conf_file"] = Path(config.spark_conf_file).absolute()
-    conf = [
-        text for name, value in parse_lines(config.spark_conf).items() for text in ("--spark-conf", f"{name}={value}")
-    ]
-    given = [text for name, value in options.items() for text in (f"--{name.replace('_', '-')}", str(value))]
-    return [sys.executable, "-m", "tarry.spark.pipeline.schedule", *given, *conf]
+        files.append(Path(config.spark_conf_file).absolute())
+    given = [(f"--{name.replace('_', '-')}", value) for name, value in options.items()]
+    given += [("--spark-conf-file", file) for file in files]
+    return [sys.executable, "-m", "tarry.spark.pipeline.schedule", *(str(text) for pair in given for text in pair)]
+
+
+def write_conf(config: Config, directory: Path) -> None:
+    """Write the settings for Spark where the job reads them, readable for this user alone.
+
+    Raises:
+        OSError: not now.
+    """
+    settings = parse_lines(config.spark_conf)
+    if settings:
+        write_private(directory / CONF_FILE, lines_of(settings))
+    else:
+        (directory / CONF_FILE).unlink(missing_ok=True)

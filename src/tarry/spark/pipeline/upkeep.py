@@ -38,12 +38,22 @@ Rewrite = Callable[[list[Work]], list[Rewritten]]
 """Rewrites files, here or on Spark; results in the order of the works."""
 
 
+Cores = Callable[[], int]
+"""How many works may be carried out at once, where no setting says it."""
+
+
+def one_core() -> int:
+    """One work after the other."""
+    return 1
+
+
 @dataclass(frozen=True, slots=True)
 class UpkeepSettings:
     """``interval_ms`` 0: never. ``retention_ms`` None: as the table has it."""
 
     interval_ms: int = 60_000
-    tasks: int = 1
+    tasks: int = 0
+    """Works that are carried out at once; 0: as many as there are cores for it."""
     file_bytes_max: int = FILE_BYTES_MAX
     retention_ms: int | None = None
     compact: bool = True
@@ -169,6 +179,12 @@ def on_spark(spark: SparkSession) -> Rewrite:
         return results
 
     return rewrite_all
+
+
+def cores_for_upkeep(spark: SparkSession) -> int:
+    """Half of what the executors have now, as the schedule query has tasks, too; one where Spark is on one machine."""
+    context = spark.sparkContext
+    return 1 if context.master.startswith("local") else max(1, int(context.defaultParallelism) // 2)
 
 
 @contextmanager

@@ -40,6 +40,7 @@ def report_session(
     Raises:
         NotFoundError: PySpark or Java is missing; says what to install. TarryError: Spark failed; says how.
     """
+    from tarry.spark.runtime.executors import warn_of_missing
     from tarry.spark.runtime.session import build_session, end_jvm, jvm_end
 
     place = Path(tempfile.mkdtemp(prefix="tarry-report-"))
@@ -49,10 +50,13 @@ def report_session(
         _interrupt_on_sigterm()
         with _stderr_to(output):
             spark = build_session(name=name, master=master, memory=memory, work=place / "work", conf=conf)
+        ended = threading.Event()
+        warn_of_missing(spark, ended)
         try:
             with _spark_errors(output):
                 yield spark
         finally:
+            ended.set()
             # One that has ended cannot be stopped, and why it has ended is what is to be seen.
             with suppress(Exception) if jvm_end() else nullcontext():
                 spark.stop()
@@ -94,6 +98,7 @@ def _spark_errors(output: Path) -> Iterator[None]:
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
+    from tarry.spark.runtime.failures import one_line
     from tarry.spark.runtime.session import lost_jvm
 
     try:
@@ -103,10 +108,9 @@ def _spark_errors(output: Path) -> Iterator[None]:
             raise TarryError(f"Spark failed: {ended}") from error
         if isinstance(error, ConnectionError):
             raise
-        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         lines = output.read_text(errors="replace").splitlines() if output.exists() else []
         last = "; ".join(line.strip() for line in lines[-LOG_LINES:] if "ERROR" in line)
-        raise TarryError(f"Spark failed: {first:.500}{f' ({last:.500})' if last else ''}") from error
+        raise TarryError(f"Spark failed: {one_line(error)}{f' ({last:.500})' if last else ''}") from error
 
 
 @contextmanager

@@ -22,13 +22,16 @@ _PYTHONS = ("spark.pyspark.python", "spark.pyspark.driver.python")
 _APPENDED = ("spark.driver.extraJavaOptions",)
 
 
-def user_conf(pairs: list[str] | tuple[str, ...] | None, file: Path | str | None) -> dict[str, str]:
-    """What ``--spark-conf`` and ``--spark-conf-file`` give; the first win.
+def user_conf(pairs: list[str] | tuple[str, ...] | None, *files: Path | str | None) -> dict[str, str]:
+    """What ``--spark-conf`` and files of ``--spark-conf-file`` give; the first win.
 
     Raises:
         InvalidArgumentError: the file cannot be read, or a setting is not allowed.
     """
-    return {**({} if not file else read_file(Path(file))), **parse_pairs(pairs or ())}
+    found: dict[str, str] = {}
+    for file in reversed(files):
+        found |= read_file(Path(file)) if file else {}
+    return found | parse_pairs(pairs or ())
 
 
 def machine_conf(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
@@ -77,4 +80,21 @@ def set_python(settings: Mapping[str, str], environment: dict[str, str] | os._En
 def add_options(parser: argparse.ArgumentParser) -> None:
     """``--spark-conf`` and ``--spark-conf-file`` of a job."""
     parser.add_argument("--spark-conf", action="append", metavar="NAME=VALUE", help="a setting for Spark; repeatable")
-    parser.add_argument("--spark-conf-file", type=Path, metavar="FILE", help="more of them, as in spark-defaults.conf")
+    parser.add_argument(
+        "--spark-conf-file",
+        action="append",
+        default=[],
+        type=Path,
+        metavar="FILE",
+        help="more of them, as in spark-defaults.conf; repeatable, the first win",
+    )
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write a file that this user alone can read, whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_name(f"{path.name}.{os.getpid()}")
+    fresh.unlink(missing_ok=True)
+    with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(text)
+    fresh.replace(path)

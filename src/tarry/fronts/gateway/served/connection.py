@@ -12,11 +12,12 @@ from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from tarry.api.wire import decode_json, encode_json
-from tarry.base.errors import InvalidArgumentError, TarryError
+from tarry.base.errors import InvalidArgumentError, OverloadedError, TarryError
+from tarry.base.log_limiter import LogLimiter
 from tarry.base.version import VERSION as TARRY
 from tarry.fronts.gateway.frames import (
+    ASKED_BYTES_MAX,
     CONTROL,
-    FRAME_BYTES_MAX,
     HELLO_BYTES_MAX,
     LINK,
     VERSION,
@@ -37,9 +38,20 @@ from tarry.fronts.gateway.served.submissions import Submissions
 from tarry.fronts.gateway.trust import NONCE_BYTES
 
 log = logging.getLogger(__name__)
+_cut = LogLimiter(log, logging.WARNING)
+"""Of connections that are cut: strangers can cause thousands a second."""
 
 HELLO_S = 10.0
 """How long a connection may take to say who it is."""
+GREETING_MAX = 256
+"""So many may be at it; of more, the oldest are cut off."""
+TOLD_SETTINGS = (
+    *("data", "lease_ms", "dedupe_ms", "retry_ms"),
+    *("body_bytes_max", "properties_bytes_max", "delay_ms_max", "delay_levels"),
+    *("rocketmq_keys", "rocketmq_tls", "rocketmq_tls_certificate", "rocketmq_tls_key", "rocketmq_create_topics"),
+    *("rocketmq_check_first_ms", "rocketmq_check_ms", "rocketmq_checks_max"),
+)
+"""What a front needs of the broker's settings; a gateway learns no others, which may have secrets in them."""
 
 Handlers = Mapping[int, Callable[[int, memoryview], None]]
 """What carries out a frame, by its kind."""
@@ -98,12 +110,19 @@ class ServedConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._out.transport = cast(asyncio.Transport, transport)
         self._shared.connections.add(self)
+        self._shared.greeting[self] = None
+        if len(self._shared.greeting) > GREETING_MAX:
+            oldest = next(iter(self._shared.greeting))
+            del self._shared.greeting[oldest]
+            oldest.stop()
         connection = transport.get_extra_info("socket")
         if connection.family != socket.AF_UNIX:
             keep_alive(connection)
         self._hello_timer = self._shared.loop.call_later(HELLO_S, self._out.transport.abort)
 
     def data_received(self, data: bytes) -> None:
+        if self._out.transport.is_closing():
+            return
         try:
             for kind, number, payload in self._reader.feed(data):
                 if self._handlers is None:
@@ -113,13 +132,30 @@ class ServedConnection(asyncio.Protocol):
                 else:
                     self._handle(self._handlers.get(kind), kind, number, payload)
         except TarryError as error:
-            log.warning("a gateway is cut off: %s", error)
-            self._out.write(error_frame(0, error))
-            self._out.flush()
-            self._out.transport.close()
+            self.refuse(error)
+            return
+        halves = self._shared.half_frames
+        largest = halves.note(self, self._reader.held)
+        if largest is not None:
+            largest.refuse(
+                OverloadedError(
+                    f"frames that have not ended have more than {halves.bytes_max} bytes, and this the most"
+                )
+            )
+
+    def refuse(self, error: TarryError) -> None:
+        """Say why, and cut it off."""
+        _cut.say("a gateway is cut off: %s", error)
+        self._shared.half_frames.forget(self)
+        self._reader = FrameReader(0)  # lets go of what came
+        self._out.write(error_frame(0, error))
+        self._out.flush()
+        self._out.transport.close()
 
     def connection_lost(self, error: Exception | None) -> None:
         self._hello_timer.cancel()
+        self._shared.half_frames.forget(self)
+        self._shared.greeting.pop(self, None)
         self._shared.connections.discard(self)
         if self._link is not None:
             self._link.stop()
@@ -157,12 +193,13 @@ class ServedConnection(asyncio.Protocol):
 
     def _admit(self, said: dict[str, Any]) -> Handlers:
         self._hello_timer.cancel()
-        self._reader.bytes_max = FRAME_BYTES_MAX
+        self._shared.greeting.pop(self, None)
+        self._reader.bytes_max = ASKED_BYTES_MAX
         worker, front, name = (str(said.get(key, "")) for key in ("worker", "front", "name"))
         if said["as"] == LINK:
             self._link = ServedLink(self._shared, worker, front, name, self._out)
         broker = self._shared.broker
-        config = broker.config.model_dump(mode="json")
+        config = broker.config.model_dump(mode="json", include=set(TOLD_SETTINGS))
         welcome = {"version": VERSION, "tarry": TARRY, "now_ms": broker.clock.now_ms(), "config": config}
         self._out.write(frame(Kind.WELCOME, 0, encode_json(welcome)))
         if self._link is not None:

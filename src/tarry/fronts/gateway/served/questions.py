@@ -15,7 +15,7 @@ from tarry.api.operation import Action, Operation, Rows
 from tarry.api.operations import OPERATIONS
 from tarry.api.outcome import Outcome, Rescheduled
 from tarry.api.parsing import from_json
-from tarry.api.wire import decode_json, encode_json
+from tarry.api.wire import decode_json, decode_request, encode_json
 from tarry.base.columns import stream_bytes
 from tarry.base.errors import InvalidArgumentError, StaleCommitError, TarryError
 from tarry.base.message import SCHEMA, UNNUMBERED
@@ -51,7 +51,7 @@ def answer(broker: LocalBroker, kind: int, number: int, payload: memoryview) -> 
 
 
 def _call(broker: LocalBroker, number: int, payload: memoryview) -> list[Any]:
-    values = decode_json(bytes(payload))
+    values = decode_request(payload)
     name = values.pop("op", None) if isinstance(values, dict) else None
     if name not in _KINDS:
         raise InvalidArgumentError(f"op is {name!r:.80}; allowed: {', '.join(_KINDS)}")

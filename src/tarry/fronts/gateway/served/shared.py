@@ -9,7 +9,9 @@ from typing import Any, Protocol
 
 from tarry.api.board import Board
 from tarry.api.local import LocalBroker
+from tarry.base.errors import TarryError
 from tarry.fronts.gateway.served.group_table import GroupTable, Listener
+from tarry.fronts.gateway.served.half_frames import HalfFrames
 from tarry.fronts.gateway.trust import Trust
 
 
@@ -24,6 +26,7 @@ class Stoppable(Protocol):
     """A connection."""
 
     def stop(self) -> None: ...
+    def refuse(self, error: TarryError) -> None: ...
 
 
 @dataclass(slots=True)
@@ -35,6 +38,9 @@ class Shared:
     groups: GroupTable
     run_in_thread: Callable[..., asyncio.Future[Any]]
     trust: Trust
+    half_frames: HalfFrames[Stoppable] = field(default_factory=HalfFrames)
+    greeting: dict[Stoppable, None] = field(default_factory=dict)
+    """Connections that have not shown who they are, the oldest first."""
     connections: set[Stoppable] = field(default_factory=set)
     links: dict[str, Listener] = field(default_factory=dict)
     """Who hears of groups, by the names that workers gave themselves."""

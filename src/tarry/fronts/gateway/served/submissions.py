@@ -20,7 +20,8 @@ class Submissions:
 
     def submit(self, number: int, payload: memoryview) -> None:
         """Rows as a producer gives them."""
-        self._broker.submit(decode_rows(payload), self._answer(number))
+        # Whose rows they are, the front in the other process has looked at.
+        self._broker.submit(decode_rows(payload), self._answer(number), internal=True)
 
     def submit_checked(self, number: int, payload: memoryview) -> None:
         """Rows that were checked one by one."""

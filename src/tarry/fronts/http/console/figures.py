@@ -107,6 +107,8 @@ class Figures:
     """Lateness to who waits, since the broker began."""
     queued: Histogram = field(default_factory=Histogram)
     """Lateness into the queue."""
+    overdue: int = 0
+    """Messages that came after their due time, since the broker began."""
     _last: _Counts | None = None
     _overview: Cached[Mapping[str, Any]] = field(init=False)
     _pending: Cached[dict[str, TopicPending]] = field(init=False)
@@ -148,4 +150,5 @@ class Figures:
         if before is not None and now.at_ms > before.at_ms:
             self.points.append(now.point_since(before))
         self._last, self.queued, self.delivered = now, now.queued, now.delivered
+        self.overdue = int(overview["lateness"]["overdue"])
         return overview

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from tarry.api.operations import SetGroup, SetTopic
 from tarry.api.settings import GroupFields, TopicFields
-from tarry.base.errors import InvalidArgumentError, TarryError
+from tarry.base.errors import FilterPausedError, InvalidArgumentError, TarryError
 from tarry.fronts.http.console.messages import instant_ms
 from tarry.fronts.http.console.page import Console, done, field, plural
 
@@ -57,13 +57,16 @@ async def show_group(console: Console, request: Request) -> Response:
     """One group: where its messages are, its settings, what waits for it."""
     topic, group = request.query_params.get("topic", ""), request.query_params.get("group", "")
     info = await console.services.group_info(topic, group)
-    ready = await console.services.peek(topic, group=group, limit=PEEKED_MAX)
+    try:
+        ready = (await console.services.peek(topic, group=group, limit=PEEKED_MAX)).to_pylist()
+    except FilterPausedError:
+        ready, info = [], await console.services.group_info(topic, group)  # which says why
     return console.render(
         request,
         "group.html.j2",
         title=group,
         group=info,
-        ready=ready.to_pylist(),
+        ready=ready,
         settings=_settings(GroupFields, info, skipped=("paused",)),
     )
 

@@ -79,14 +79,19 @@ class Guard:
         if self._access.mode == "open" and (refused := self._access.refusal(request.scope)) is not None:
             return PlainTextResponse(refused.text, refused.status)
         session = self._sessions.find(request.cookies.get(COOKIE), now_ms)
-        if session is not None and self._access.mode == "tokens" and not self._is_let_in(session):
-            session.secret = None
-        if session is None:
-            session = self._sessions.begin(now_ms)
-            new.append(session)
+        if self._access.mode == "open":
+            if session is None:
+                session = self._sessions.begin(now_ms)
+                new.append(session)
+        elif session is None or not self._is_let_in(session):
+            if session is not None:
+                self._sessions.end(session)
+            if request.url.path != LOGIN:
+                return _to_login(request)
+            session = self._sessions.visit(request.cookies.get(COOKIE), now_ms)
+            if session.id != request.cookies.get(COOKIE):
+                new.append(session)
         request.state.session = session
-        if self._access.mode == "tokens" and session.secret is None and request.url.path != LOGIN:
-            return _to_login(request)
         return None if request.method in SAFE_METHODS else await self._check_form(request, session)
 
     def _is_let_in(self, session: Session) -> bool:

@@ -6,6 +6,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from tarry.fronts.http.console.guard import COOKIE, LOGIN
+from tarry.fronts.http.console.guesses import peer_of
 from tarry.fronts.http.console.page import Console, field
 
 
@@ -21,12 +22,20 @@ async def show(console: Console, request: Request) -> Response:
 async def log_in(console: Console, request: Request) -> Response:
     """Begin another session for who shows a token; the former name is worth nothing then."""
     secret, after = field(request, "secret").strip(), field(request, "next")
+    peer, now_ms = peer_of(request), console.now_ms
+    if (wait_ms := console.guesses.wait_ms(peer, now_ms)) > 0:
+        wait_s = -(-wait_ms // 1000)
+        text = f"Too many tokens were wrong. Try again in {wait_s} seconds."
+        answer = console.render(request, "login.html.j2", 429, title="Log in", next=after, error=text)
+        answer.headers["retry-after"] = str(wait_s)
+        return answer
     identity = console.access.identify(secret) if secret else None
     if identity is None or not identity.for_everything:
+        console.guesses.note(peer, now_ms)
         text = "No such token." if identity is None else "This token is for one namespace; the console needs one for *."
         return console.render(request, "login.html.j2", 403, title="Log in", next=after, error=text)
     console.sessions.end(request.state.session)
-    session = console.sessions.begin(console.now_ms, secret)
+    session = console.sessions.begin(now_ms, secret)
     # A path of this console only: never another site.
     is_ours = after.startswith("/") and not after.startswith("//") and "\\" not in after
     response = RedirectResponse(after if is_ours else "/", 303)

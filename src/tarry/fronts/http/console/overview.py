@@ -57,6 +57,7 @@ async def _live(console: Console) -> dict[str, Any]:
         "delivered": figures.delivered,
         "bars": charts.lateness_bars(figures.delivered),
         "queued": figures.queued,
+        "overdue": figures.overdue,
         "topics": topics[:ROWS_MAX],
         "groups": groups[:ROWS_MAX],
         "dead": sum(group["dead"] for group in overview["groups"]["listed"]),
@@ -76,6 +77,9 @@ def health(overview: Mapping[str, Any]) -> list[dict[str, str]]:
         found.append({"level": "bad", "text": f"{count:,} messages that are due soon or were due cannot be read"})
     if disk["free_bytes"] < disk["free_bytes_min"]:
         found.append({"level": "bad", "text": "The disk is nearly full: producers are refused, consumers are served"})
+    for listener, address in overview["insecure_open"].items():
+        text = f"Whoever reaches {listener} at {address} may do everything: that port asks nobody who they are"
+        found.append({"level": "warn", "text": text})
     if pipeline.get("error"):
         found.append({"level": "warn", "text": f"The Spark pipeline: {pipeline['error']}"})
     elif pipeline.get("state") in ("waiting", "stopped"):

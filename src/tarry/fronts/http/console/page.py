@@ -17,6 +17,7 @@ from tarry.base.errors import TarryError
 from tarry.fronts.http.access import Access
 from tarry.fronts.http.console import shown
 from tarry.fronts.http.console.figures import Figures
+from tarry.fronts.http.console.guesses import Guesses
 from tarry.fronts.http.console.sessions import Session, Sessions
 from tarry.fronts.http.errors import INTERNAL, status_of
 from tarry.fronts.http.services import Services
@@ -49,6 +50,7 @@ class Console:
     services: Services
     access: Access
     sessions: Sessions
+    guesses: Guesses
     figures: Figures
     templates: Environment
 

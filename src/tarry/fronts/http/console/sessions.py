@@ -1,7 +1,8 @@
-"""Visitors of the console: each has a random name in a cookie. Kept in memory, the last that came.
+"""Who uses the console: each has a random name in a cookie. Kept in memory, the last that came.
 
 A form must bring the session's own token, which no other site can know. A session that has logged in holds the secret
-that it showed, so that it ends with the token that it was let in by.
+that it showed, so that it ends with the token that it was let in by. Who has to log in first has no session, or
+strangers could push out those who are in: a visitor's form token is made of the visitor's cookie, and kept nowhere.
 """
 
 from __future__ import annotations
@@ -54,6 +55,7 @@ class Sessions:
 
     def __init__(self) -> None:
         self._sessions: OrderedDict[str, Session] = OrderedDict()
+        self._key = secrets.token_bytes(32)
 
     def find(self, id: str | None, now_ms: int) -> Session | None:
         """The session of that name; None: there is none, or not any more."""
@@ -74,6 +76,12 @@ class Sessions:
         while len(self._sessions) > SESSIONS_MAX:
             self._sessions.popitem(last=False)
         return session
+
+    def visit(self, cookie: str | None, now_ms: int) -> Session:
+        """What a visitor has who has not logged in, by the cookie, or with a new one. It is not kept."""
+        name = cookie if cookie is not None and len(cookie) == len(secrets.token_urlsafe(32)) else None
+        name = name or secrets.token_urlsafe(32)
+        return Session(name, hmac.digest(self._key, name.encode(), "sha256").hex(), now_ms)
 
     def end(self, session: Session) -> None:
         """Forget a session."""

@@ -97,7 +97,7 @@ class Lmstfy:
         if token is None or route.reads is None:
             job = parts[3:] if parts[2:3] == ["job"] else []
             return await route.carry(request, namespace, queue, *job)
-        return await self._limited(route, token, secret, request, namespace, queue)
+        return await self._limited(route, token, request, namespace, queue)
 
     def _without_slash(self, request: Request, parts: list[str]) -> Response | None:
         """Where a route would be found without the slash at its end: the way to it, as lmstfy's router shows it."""
@@ -114,12 +114,12 @@ class Lmstfy:
         return self._routes.get((method, shape))
 
     async def _limited(
-        self, route: Route, token: AccessToken, secret: str, request: Request, namespace: str, queue: str
+        self, route: Route, token: AccessToken, request: Request, namespace: str, queue: str
     ) -> Response:
         reads = bool(route.reads)
         if not self._limits.take(token, reads=reads):
             action = "consume" if reads else "produce"
-            return answer(429, {"msg": f"token({secret}) {action} reach the limit rate, please retry later"})
+            return answer(429, {"msg": f"token({token.id}) {action} reach the limit rate, please retry later"})
         status = 0
         try:
             response = await route.carry(request, namespace, queue)

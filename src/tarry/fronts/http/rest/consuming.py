@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from tarry.api.filter import CONDITION
 from tarry.api.operation import Operation
 from tarry.api.operations import Ack, Extend, Nack, Receive
 from tarry.api.operations.messages import HANDLES_MAX
@@ -42,6 +43,9 @@ class ReceiveEndpoint(OperationEndpoint):
         # Which also checks the lease.
         subscribe = operation.subscription
         subscription = queue.group.subscribe(prefetch=subscribe.prefetch, lease_ms=lease_ms)
+        if not operation.wait_ms and queue.group.settings.filter.startswith(CONDITION):
+            # What there is may have to be looked at in a thread first.
+            return _some(await services.run(subscription.fetch, operation.max_messages, 0.0))
         if not operation.wait_ms:
             return _some(subscription.poll(operation.max_messages)[0])
         received = queue.receive(subscription, operation.max_messages)

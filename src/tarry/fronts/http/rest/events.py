@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from tarry.api.internal_topics import check_open
 from tarry.api.operations.delivery import Subscribe
 from tarry.api.parsing import from_texts
 from tarry.api.wire import encode_json
@@ -78,6 +79,7 @@ class Events:
         is_base64 = take_encoding(request)
         values, _ = await read_fields(request, names, ())
         subscribe = from_texts(Subscribe, values)
+        check_open(subscribe)
         if request.method == "HEAD":
             return Answer(media_type=SSE)
         last = request.header("last-event-id")

@@ -12,9 +12,10 @@ from typing import Any, ClassVar, cast
 
 from pydantic import TypeAdapter
 
+from tarry.api.internal_topics import check_open
 from tarry.api.operation import NOTHING, PLAIN, Action, Operation
 from tarry.api.parsing import from_json, from_texts, model_of
-from tarry.api.wire import decode_json
+from tarry.api.wire import JSON_BYTES_MAX, decode_request
 from tarry.base.errors import InvalidArgumentError
 from tarry.fronts.http.errors import HttpError
 from tarry.fronts.http.rest import rows
@@ -26,8 +27,6 @@ from tarry.fronts.http.rest.routes import Names
 from tarry.fronts.http.rest.table import Kind, Resource
 from tarry.fronts.http.services import Services
 
-JSON_BYTES_MAX = 8 << 20
-"""Fields of an operation as JSON: 65,536 handles take half of it."""
 REF = "#/components/schemas/{model}"
 ENCODING = Parameter(
     "encoding", "query", {"type": "string", "enum": ["text", "base64"], "default": "text"},
@@ -47,7 +46,9 @@ class OperationEndpoint:
 
     async def _read(self, request: Request, names: Names) -> Operation[Any]:
         values, are_texts = await read_fields(request, names, (*lists_of(cast(Any, self._kind)), *self.LISTS))
-        return (from_texts if are_texts else from_json)(self._kind, self.adapt(values))
+        operation = (from_texts if are_texts else from_json)(self._kind, self.adapt(values))
+        check_open(operation)
+        return operation
 
     async def __call__(self, request: Request, names: Names) -> Answer:
         # Before it is carried out: a receive whose result nobody accepts would lease in vain.
@@ -79,7 +80,7 @@ async def read_fields(request: Request, names: Names, lists: Collection[str]) ->
         check_json(request)
         if request.query:
             raise InvalidArgumentError("fields are in the query and in the body; allowed: one of them")
-        values = decode_json(body)
+        values = decode_request(body)
         if not isinstance(values, dict):
             raise InvalidArgumentError(f"the body is {body[:60]!r}; allowed: a JSON object")
     if twice := next((name for name in names if name in values), None):

@@ -68,6 +68,7 @@ class Connection(asyncio.Protocol):
         self._url = b""
         self._headers: Headers = []
         self._header_bytes = 0
+        self._host: bytes | None = None
         self._expects = False
         self._body_bytes = 0
         """What the headers say of the body; -1: they do not say how long it is."""
@@ -164,6 +165,7 @@ class Connection(asyncio.Protocol):
 
     def on_message_begin(self) -> None:
         self._url, self._headers, self._header_bytes, self._expects, self._body_bytes = b"", [], 0, False, 0
+        self._host = None
 
     def on_url(self, url: bytes) -> None:
         self._url += url
@@ -181,13 +183,19 @@ class Connection(asyncio.Protocol):
             self._body_bytes = int(value) if value.isdigit() else -1
         elif name == b"transfer-encoding":
             self._body_bytes = -1
+        elif name == b"host":
+            if self._host is not None:  # who asks and who answers may each mean another one (RFC 9112, section 3.2)
+                self._refuse_request()
+            self._host = value
         elif name == b"expect" and value.lower() == b"100-continue":
             self._expects = True
 
     def on_headers_complete(self) -> None:
         if self._doing is Doing.END:
             return
-        target = self._url if self._url.startswith(b"/") else _path_of(self._url)
+        target = self._url if self._url.startswith(b"/") else _path_of(self._url, self._host)
+        if target is None:
+            self._refuse_request()
         method = self._parser.get_method().decode("ascii")
         keep_alive = self._parser.should_keep_alive() and not self._parser.should_upgrade()
         old = self._parser.get_http_version() == "1.0"
@@ -221,6 +229,10 @@ class Connection(asyncio.Protocol):
     def _refuse_headers(self) -> NoReturn:
         self._refuse(HEADERS_TOO_LARGE)
         raise ValueError("headers too large")  # which ends the parser's work; it comes out as an HttpParserError
+
+    def _refuse_request(self) -> NoReturn:
+        self._refuse(BAD_REQUEST)
+        raise ValueError("bad request")
 
     # -- requests ------------------------------------------------------------------------------------------------------
 
@@ -395,10 +407,20 @@ class Connection(asyncio.Protocol):
         self._transport.abort()
 
 
-def _path_of(url: bytes) -> bytes:
-    """Path and query of a target that is a whole URL, as proxies get it."""
+def _path_of(url: bytes, host: bytes | None) -> bytes | None:
+    """Path and query of a target that is a whole URL, as proxies get it; None: of another host than the header says."""
     try:
         parsed = httptools.parse_url(url)
     except httptools.HttpParserInvalidURLError:
         return b"/"
+    if parsed.host is not None and _authority(url) != (host or b"").strip().lower():
+        return None
     return (parsed.path or b"/") + (b"?" + parsed.query if parsed.query else b"")
+
+
+def _authority(url: bytes) -> bytes:
+    """Host and port as a URL has them, which is what its client writes into the header (RFC 9112, section 3.2.2)."""
+    rest = url.partition(b"://")[2]
+    for end in (b"/", b"?", b"#"):
+        rest = rest.partition(end)[0]
+    return rest.rpartition(b"@")[2].lower()

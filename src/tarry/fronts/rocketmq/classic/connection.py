@@ -11,11 +11,14 @@ import logging
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, NamedTuple, TypeVar, cast
 
+from tarry.base.log_limiter import LogLimiter
 from tarry.fronts.rocketmq.classic.codes import ResponseCode
 from tarry.fronts.rocketmq.classic.fields import Fields
 from tarry.fronts.rocketmq.classic.frames import BadFrame, Command, decode, encode, frame_length
 
 log = logging.getLogger(__name__)
+_closed = LogLimiter(log, logging.INFO)
+"""Of connections that are cut: strangers can cause thousands a second."""
 
 OPEN_REQUESTS_MAX = 2_048
 """A consumer has one for each queue that it reads."""
@@ -41,7 +44,7 @@ class Answer(NamedTuple):
 class Request:
     """One that came, until it is answered."""
 
-    __slots__ = ("_is_open", "bytes", "code", "command", "connection", "fields")
+    __slots__ = ("_is_open", "bytes", "code", "command", "connection", "fields", "on_answered")
 
     def __init__(self, command: Command, connection: Connection, bytes: int) -> None:
         self.command = command
@@ -49,12 +52,16 @@ class Request:
         self.fields = Fields(command.fields)
         self.connection = connection
         self.bytes = bytes
+        self.on_answered: Callable[[], None] | None = None
+        """Called once it is, also where the connection is gone."""
         self._is_open = True
 
     def answer(self, answer: Answer) -> None:
         """Only the first answer counts. Nothing is sent where nobody waits for one."""
         if self._is_open:
             self._is_open = False
+            if self.on_answered is not None:
+                self.on_answered()
             self.connection.on_answered(self, answer)
 
 
@@ -200,7 +207,7 @@ class Connection(asyncio.Protocol):
     def abort(self, reason: str) -> None:
         """Close at once."""
         if self._transport is not None:
-            log.info("the connection from %s is closed: %s", self.peer, reason)
+            _closed.say("the connection from %s is closed: %s", self.peer, reason)
             self._transport.abort()
 
     def close(self) -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from uuid import uuid4
-
-import pyarrow as pa
 
 from tarry.base.clock import Clock
 from tarry.base.message import RESERVED
@@ -20,7 +19,6 @@ from tarry.fronts.rocketmq.common.draft import (
     check_order_key,
     check_tag,
     due_ms_of,
-    unpack_body,
 )
 from tarry.fronts.rocketmq.common.properties import (
     BORN_HOST,
@@ -40,10 +38,11 @@ from tarry.fronts.rocketmq.common.properties import (
     TRANSACTION,
     asked_delay,
 )
+from tarry.fronts.rocketmq.common.unpacking import GZIP, LZ4, ZSTD, Unpacker
 
 COMPRESSED = 1
 _COMPRESSION_SHIFT, _COMPRESSION_MASK = 8, 7
-_ARROW_CODECS = {1: "lz4", 2: "zstd"}
+_CODECS = {1: LZ4, 2: ZSTD}
 _IMMUNITY = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 _IMMUNITY_S_MAX = 3_600
 _CHARACTER_BYTES_MAX = 4
@@ -78,14 +77,17 @@ class Draftsman:
         if reconsume_times := fields.whole("reconsumeTimes", 0):
             self._from_header.append((RECONSUME_TIMES, str(reconsume_times)))
 
-    def draft(self, entry: BatchEntry) -> Draft:
-        """One message.
+    def drafts(self, entries: Sequence[BatchEntry], unpacker: Unpacker) -> list[Draft]:
+        """All messages of the request. Any thread.
 
         Raises:
             Refusal, RequestRefused: MESSAGE_ILLEGAL.
         """
+        return [self._draft(entry, unpacker) for entry in entries]
+
+    def _draft(self, entry: BatchEntry, unpacker: Unpacker) -> Draft:
         given, rules = entry.properties, self._rules
-        body = self._plain_body(entry.body)
+        body = self._plain_body(entry.body, unpacker)
         check_body(body, rules.body_bytes_max)
         _check_properties(given, rules.properties_bytes_max)
         due_ms = due_ms_of(given, None, self._clock, rules)
@@ -114,21 +116,10 @@ class Draftsman:
             due_ms is not None,
         )
 
-    def _plain_body(self, body: bytes) -> bytes:
+    def _plain_body(self, body: bytes, unpacker: Unpacker) -> bytes:
         if not self._system_flag & COMPRESSED:
             return body
-        codec = _ARROW_CODECS.get(self._system_flag >> _COMPRESSION_SHIFT & _COMPRESSION_MASK)
-        bytes_max = self._rules.body_bytes_max
-        return unpack_body(body, bytes_max) if codec is None else _unpack(body, codec, bytes_max)
-
-
-def _unpack(body: bytes, codec: str, bytes_max: int) -> bytes:
-    """As :func:`unpack_body`, of LZ4 frames or Zstandard."""
-    try:
-        with pa.input_stream(pa.BufferReader(body), compression=codec) as stream:
-            return bytes(stream.read(bytes_max + 1))
-    except (OSError, pa.ArrowException) as error:
-        raise RequestRefused(ResponseCode.MESSAGE_ILLEGAL, f"the body is no {codec}: {error}") from error
+        return unpacker.unpack(body, _CODECS.get(self._system_flag >> _COMPRESSION_SHIFT & _COMPRESSION_MASK, GZIP))
 
 
 def _check_properties(properties: dict[str, str], bytes_max: int) -> None:

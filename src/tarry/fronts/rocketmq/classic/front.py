@@ -27,6 +27,13 @@ class RemotingFront(LoopFront):
     """Commands of the remoting protocol."""
 
     THREAD = "tarry-remoting"
+    vip_port: int | None = None
+    """The lower port, where it is listened on."""
+
+    @property
+    def vip_address(self) -> str | None:
+        """:attr:`address` of the lower port, where it is listened on."""
+        return None if self.vip_port is None else f"{self._host}:{self.vip_port}"
 
     async def _serve(self, pool: Executor, on_listening: OnListening) -> None:
         loop, config = asyncio.get_running_loop(), self._broker.config
@@ -37,7 +44,7 @@ class RemotingFront(LoopFront):
         try:
             sniff = config.rocketmq_tls == "both"
             listeners.append(await self._listen(self._asked_port, components, tls, sniff))
-            if self._asked_port > VIP_PORT_BELOW:
+            if config.remoting_vip == "on" and self._asked_port > VIP_PORT_BELOW:
                 await self._listen_vip(listeners, components, tls, sniff)
             grace_s = await on_listening(_port_of(listeners[0]))
         finally:
@@ -69,6 +76,7 @@ class RemotingFront(LoopFront):
         port = self._asked_port - VIP_PORT_BELOW
         try:
             listeners.append(await self._listen(port, components, tls, sniff))
+            self.vip_port = port
         except OSError as error:
             log.warning("port %d cannot be listened on; clients before 4.5 want it: %s", port, error)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 
 from tarry.api.local import LocalBroker
 from tarry.base.reserved import FIRST
@@ -27,6 +28,7 @@ from tarry.fronts.rocketmq.common.refusal import Refusal
 from tarry.fronts.rocketmq.common.send_queue import SendQueue
 from tarry.fronts.rocketmq.common.threads import RunInThread
 from tarry.fronts.rocketmq.common.topics import TopicRegistry
+from tarry.fronts.rocketmq.common.unpacking import Unpacker, Unpacking
 
 RETRIES = 16
 """Of a group that says nothing about it."""
@@ -58,13 +60,14 @@ class Sender:
         self._lost_answers = lost_answers
         self._dead_letters = dead_letters
         self._run_in_thread = run_in_thread
+        self._unpacking = Unpacking(rules.body_bytes_max, run_in_thread)
         self._clock = broker.clock
         self._queues = queues
         self._rules = rules
         self._topics = topics
         self._send_queue = send_queue
 
-    def send(self, request: Request) -> Answer | Awaitable[Answer] | None:
+    def send(self, request: Request) -> Answer | Awaitable[Answer | None] | None:
         """Accept a request's messages, all or none; it is answered when they are durable.
 
         Raises:
@@ -82,7 +85,39 @@ class Sender:
             topic, queue, fields, request.connection.peer, self._clock, self._rules, self._names.cluster
         )
         entries = decode_batch(body) if batch else [_entry(fields, body)]
-        drafts = [draftsman.draft(entry) for entry in entries]
+        make = partial(draftsman.drafts, entries)
+        drafts = self._unpacking.try_here(make)
+        if drafts is None:
+            return self._send_unpacked(make, request, queue, topic, entries)
+        return self._send_drafts(drafts, request, queue, topic, entries)
+
+    async def _send_unpacked(
+        self,
+        make: Callable[[Unpacker], list[Draft]],
+        request: Request,
+        queue: int | None,
+        topic: str,
+        entries: Sequence[BatchEntry],
+    ) -> Answer | None:
+        drafts, release = await self._unpacking.in_thread(make, request.connection.peer_host)
+        request.on_answered = release
+        try:
+            answer = self._send_drafts(drafts, request, queue, topic, entries)
+            return await answer if isinstance(answer, Awaitable) else answer
+        except BaseException:
+            release()  # nobody answers it where the connection is gone
+            raise
+
+    def _send_drafts(
+        self,
+        drafts: list[Draft],
+        request: Request,
+        queue: int | None,
+        topic: str,
+        entries: Sequence[BatchEntry],
+    ) -> Answer | Awaitable[Answer] | None:
+        fields = sent_fields(request)
+        name = fields.text("topic")
         if name.startswith(RETRY_PREFIX) and (tried := Tried.read(entries[0].properties.get(NUMBER, ""))) is not None:
             group = name.removeprefix(RETRY_PREFIX)
             # It may be that it was sent back already, and only the answer was lost.

@@ -12,14 +12,13 @@ from __future__ import annotations
 
 import re
 import sys
-import zlib
 from collections.abc import Mapping
 from typing import NamedTuple
 
 from tarry.base.clock import Clock
 from tarry.base.config import Config
 from tarry.base.delay import DelayLevel, check_due, due_after, due_from_delay, parse_levels
-from tarry.base.errors import DelayTooLongError, InvalidArgumentError
+from tarry.base.errors import InvalidArgumentError
 from tarry.base.message import RESERVED
 from tarry.fronts.rocketmq.common.properties import DELAYS, DELIVER_MS, RESERVED_NAMES, START_DELIVER
 from tarry.fronts.rocketmq.common.refusal import Code, Refusal
@@ -75,20 +74,6 @@ def check_body(body: bytes, bytes_max: int) -> None:
         raise Refusal(Code.MESSAGE_BODY_TOO_LARGE, f"the message's body has {len(body)} bytes; allowed: {bytes_max}")
 
 
-def unpack_body(body: bytes, bytes_max: int) -> bytes:
-    """Unpack a body of gzip, or of zlib, which some clients send under gzip's name. It may have a byte more than
-    ``bytes_max``, which :func:`check_body` refuses; not more, for a bomb says nothing of its size.
-    """
-    unpack = zlib.decompressobj(zlib.MAX_WBITS | 32)
-    try:
-        plain = unpack.decompress(body, bytes_max + 1)
-    except zlib.error as error:
-        raise Refusal(Code.MESSAGE_CORRUPTED, f"the body's encoding is GZIP, and it is none: {error}") from error
-    if len(plain) <= bytes_max and not unpack.eof:
-        raise Refusal(Code.MESSAGE_CORRUPTED, f"the body is {len(body)} bytes of gzip that ends too early")
-    return plain
-
-
 def check_properties(user: Mapping[str, str]) -> int:
     """Check the user's properties; how many bytes they have."""
     if len(user) > PROPERTIES_MAX:
@@ -132,6 +117,10 @@ def check_order_key(group: str) -> None:
         )
 
 
+SECONDS_MIN = 10**9
+"""As seconds, from 2001 on: what names an instant of 1970 in milliseconds from here on is one of today in seconds."""
+
+
 def due_ms_of(user: Mapping[str, str], timestamp_ms: int | None, clock: Clock, rules: Rules) -> int | None:
     """When a message is due by its properties, or else at ``timestamp_ms``; None: no delay is asked for."""
     names = [name for name in DELAYS if name in user] if user else []
@@ -147,8 +136,10 @@ def due_ms_of(user: Mapping[str, str], timestamp_ms: int | None, clock: Clock, r
                 return None
         named = names[0] if names else None
         due_ms = _moment(named, user, now_ms, start_ms) if named else timestamp_ms or 0
-        return check_due(max(due_ms, 0), start_ms, rules.delay_ms_max)
-    except (DelayTooLongError, InvalidArgumentError) as error:
+        if due_ms < SECONDS_MIN:
+            return max(due_ms, 0)  # as the original, which delivers at once: 0 and the like stand for "now"
+        return check_due(due_ms, start_ms, rules.delay_ms_max)
+    except InvalidArgumentError as error:
         raise Refusal(Code.ILLEGAL_DELIVERY_TIME, str(error)) from error
 
 

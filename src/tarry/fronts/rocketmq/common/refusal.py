@@ -10,6 +10,7 @@ from tarry.base.errors import (
     ClosedError,
     DelayTooLongError,
     DiskFullError,
+    FilterPausedError,
     InvalidArgumentError,
     InvalidMessageError,
     MessageTooLargeError,
@@ -32,6 +33,7 @@ _CODES: tuple[tuple[type[TarryError], int], ...] = (
     (NotFoundError, Code.NOT_FOUND),
     # Clients wait a little before they send again; after any other code they do it at once.
     (OverloadedError, Code.TOO_MANY_REQUESTS),
+    (FilterPausedError, Code.TOO_MANY_REQUESTS),
     (DiskFullError, Code.TOO_MANY_REQUESTS),
     (ClosedError, Code.HA_NOT_AVAILABLE),
     (UnavailableError, Code.HA_NOT_AVAILABLE),

@@ -58,7 +58,9 @@ class SendQueue:
         self._messages = self._coalescer(
             lambda drafts, on_result: broker.submit_checked(rows_of(drafts, broker.clock.now_ms()), on_result), Pace()
         )
-        self._halves = self._coalescer(lambda drafts, on_result: broker.submit(half_messages.rows(drafts), on_result))
+        self._halves = self._coalescer(
+            lambda drafts, on_result: broker.submit(half_messages.rows(drafts), on_result, internal=True)
+        )
         self._turns = PacedTurns(loop, self._messages, self._pump)
 
     def add(self, drafts: Sequence[Draft], request: SendRequest) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Awaitable
 from tarry.api.groups import TopicInfo
 from tarry.api.local import LocalBroker
 from tarry.api.operations import HasTopic, SetTopic
-from tarry.fronts.rocketmq.common.names import DEAD_PREFIX
+from tarry.fronts.rocketmq.common.names import DEAD_PREFIX, RETRY_PREFIX
 from tarry.fronts.rocketmq.common.refusal import Code, Refusal
 from tarry.fronts.rocketmq.common.threads import RunInThread
 
@@ -29,8 +29,9 @@ class TopicRegistry:
         Raises:
             Refusal: TOPIC_NOT_FOUND: there is no such topic, and naming it does not make it.
         """
-        # Dead letters are looked for before there are any.
-        if not self._create and not topic.startswith(DEAD_PREFIX) and not self._broker.call(HasTopic(topic)):
+        # Those of a group are looked for, and sent to, before there are any: the original makes them with the group.
+        of_group = topic.startswith((DEAD_PREFIX, RETRY_PREFIX))
+        if not self._create and not of_group and not self._broker.call(HasTopic(topic)):
             raise Refusal(
                 Code.TOPIC_NOT_FOUND,
                 f"topic {topic!r} does not exist, and topics are not made by being named (rocketmq_create_topics)",

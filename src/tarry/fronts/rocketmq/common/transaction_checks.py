@@ -30,8 +30,8 @@ log = logging.getLogger(__name__)
 
 ROWS_MAX = 100
 LEASE_MS = 60_000
-RETRY_S = 1.0
-"""How long to wait when the broker cannot be asked."""
+RETRY_S, RETRY_S_MAX = 1.0, 60.0
+"""How long to wait when it does not go on: doubled while that is so."""
 
 Ask = Callable[[dict[str, Any], pa.RecordBatch], bool]
 """Ask a producer about a half message: its row, and the same as a batch of one; whether there is one to be asked."""
@@ -56,32 +56,50 @@ class TransactionChecks:
         self._task.cancel()
 
     async def _run(self) -> None:
+        pause_s = RETRY_S
         while True:
             try:
                 batch = await self._queue.receive(self._subscription, ROWS_MAX)
                 if batch is None:
                     return
                 self._ask_about(batch)
+                pause_s = RETRY_S
             except TarryError as error:
-                log.warning("transactions cannot be asked about now: %s", error)
-                await asyncio.sleep(RETRY_S)
+                log.warning("transactions cannot be asked about now, again in %.0f s: %s", pause_s, error)
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, RETRY_S_MAX)
+            except Exception:
+                # Nobody waits for this task: without a word, no transaction would be asked about any more.
+                log.exception("asking about transactions failed; it goes on in %.0f s", pause_s)
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, RETRY_S_MAX)
 
     def _ask_about(self, batch: pa.RecordBatch) -> None:
-        last = np.array([_is_last(text) for text in batch.column("repeat").to_pylist()], np.bool_)
+        dead = np.zeros(batch.num_rows, np.bool_)
         leases, offsets = leases_of(batch)
         for row, half in enumerate(map(half_of, batch.to_pylist())):
-            if not self._ask(half, batch.slice(row, 1)):
-                topic = half["properties"].get(REAL_TOPIC, "")
-                log.info("no producer of topic %r is connected to be asked about transaction %s", topic, half["key"])
+            dead[row] = self._is_over(half, batch.slice(row, 1))
         # A crash before this is durable asks once more.
         group = self._queue.group
-        if (~last).any():
-            group.ack(leases[~last], offsets[~last])
-        if last.any():
-            log.warning(
-                "%d transactions were never decided; their messages are dead letters of %s", last.sum(), HALF_MESSAGES
-            )
-            group.reject(leases[last], offsets[last])
+        if (~dead).any():
+            group.ack(leases[~dead], offsets[~dead])
+        if dead.any():
+            group.reject(leases[dead], offsets[dead])
+
+    def _is_over(self, half: dict[str, Any], row: pa.RecordBatch) -> bool:
+        """Ask about one; whether there is no use in asking again: its message becomes a dead letter."""
+        topic, id = half["properties"].get(REAL_TOPIC, ""), half["key"]
+        try:
+            if not self._ask(half, row):
+                log.info("no producer of topic %r is connected to be asked about transaction %s", topic, id)
+            is_last = _is_last(half["repeat"])
+        except Exception:
+            # What is wrong with one row must not keep the others from being asked about.
+            log.exception("the half message of transaction %s is broken, and a dead letter of %s", id, HALF_MESSAGES)
+            return True
+        if is_last:
+            log.warning("transaction %s was never decided; its message is a dead letter of %s", id, HALF_MESSAGES)
+        return is_last
 
 
 def half_of(row: dict[str, Any]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from tarry.fronts.rocketmq.common.half_messages import HalfMessages
 from tarry.fronts.rocketmq.common.send_queue import SendQueue
 from tarry.fronts.rocketmq.common.threads import RunInThread
 from tarry.fronts.rocketmq.common.topics import TopicRegistry
+from tarry.fronts.rocketmq.common.unpacking import Unpacking
 from tarry.fronts.rocketmq.v5.authentication import Authenticator
 from tarry.fronts.rocketmq.v5.clients import ClientRegistry
 from tarry.fronts.rocketmq.v5.colleagues import Colleagues
@@ -47,7 +48,8 @@ class Components:
         telemetry = Telemetry(self._clients, self.groups, body_bytes_max=config.body_bytes_max)
         routes = Routes(config.rocketmq_broker, broker, topics, run_in_thread, address)
         send_queue = SendQueue(broker, loop, half_messages)
-        sender = Sender(clock, loop, Rules.of(config), topics, send_queue)
+        unpacking = Unpacking(config.body_bytes_max, run_in_thread)
+        sender = Sender(clock, loop, Rules.of(config), topics, send_queue, unpacking)
         receiver = Receiver(clock, loop, self.groups, topics, self._clients, host)
         settler = Settler(broker, loop)
         offsets = Offsets(broker, loop, self.groups, topics, run_in_thread, host)

@@ -18,7 +18,6 @@ from tarry.fronts.rocketmq.common.draft import (
     check_properties,
     check_tag,
     due_ms_of,
-    unpack_body,
 )
 from tarry.fronts.rocketmq.common.half_messages import kept_properties
 from tarry.fronts.rocketmq.common.properties import (
@@ -34,6 +33,7 @@ from tarry.fronts.rocketmq.common.properties import (
 )
 from tarry.fronts.rocketmq.common.refusal import Code, Refusal
 from tarry.fronts.rocketmq.common.stubs import definition
+from tarry.fronts.rocketmq.common.unpacking import GZIP, Unpacker
 
 RECOVERY_S_MAX = 3_600
 """The longest wait before an undecided transaction is asked about that a producer may want."""
@@ -50,7 +50,7 @@ _FREE_TYPES = frozenset((_UNSPECIFIED, _NORMAL, _TRANSACTION))
 _TYPES = frozenset((_UNSPECIFIED, _NORMAL, _FIFO, _DELAY, _TRANSACTION))
 
 
-def draft_of(message: Any, topic: str, clock: Clock, rules: Rules, peer: str) -> Draft:
+def draft_of(message: Any, topic: str, clock: Clock, rules: Rules, peer: str, unpacker: Unpacker) -> Draft:
     """Check a ``Message``. ``topic``: its topic's name in the broker. ``peer``: the caller's address.
 
     Raises:
@@ -60,7 +60,7 @@ def draft_of(message: Any, topic: str, clock: Clock, rules: Rules, peer: str) ->
     system = message.system_properties
     body = message.body
     if system.body_encoding == _GZIP:
-        body = unpack_body(body, rules.body_bytes_max)
+        body = unpacker.unpack(body, GZIP)
     check_body(body, rules.body_bytes_max)
     user: Mapping[str, str] = message.user_properties or _NONE
     size = check_properties(user) if user else 0

@@ -6,7 +6,7 @@ Source: ``SendMessageActivity`` of apache/rocketmq's proxy.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ from tarry.fronts.rocketmq.common.refusal import Code, Refusal
 from tarry.fronts.rocketmq.common.send_queue import SendQueue
 from tarry.fronts.rocketmq.common.stubs import service
 from tarry.fronts.rocketmq.common.topics import TopicRegistry
+from tarry.fronts.rocketmq.common.unpacking import Unpacker, Unpacking
 from tarry.fronts.rocketmq.v5.answer_bytes import send_answer
 from tarry.fronts.rocketmq.v5.authentication import Caller
 from tarry.fronts.rocketmq.v5.drafting import draft_of
@@ -78,6 +79,7 @@ class Sender:
     _rules: Rules
     _topics: TopicRegistry
     _queue: SendQueue
+    _unpacking: Unpacking
 
     def send(self, caller: Caller, request: Any, peer: str) -> Promise | Awaitable[bytes]:
         """SendMessage; ``peer`` is the client's address.
@@ -91,21 +93,43 @@ class Sender:
                 Code.MESSAGE_CORRUPTED, f"the request has {len(messages)} messages; allowed: 1 to {MESSAGES_MAX}"
             )
         rules, space = self._rules, caller.namespace
-        drafts = [draft_of(m, topic_of(m.topic, space), self._clock, rules, peer) for m in messages]
-        topic = drafts[0].topic
-        if len(drafts) > 1 and any(draft.topic != topic for draft in drafts):
-            several = "the messages of a request are for one topic; these are for several"
-            raise Refusal(Code.MESSAGE_CORRUPTED, several)
-        ordered = any(draft.order_key is not None for draft in drafts)
-        preparation = self._topics.prepare(topic, ordered=ordered)
+
+        def make(unpacker: Unpacker) -> list[Draft]:
+            return [draft_of(m, topic_of(m.topic, space), self._clock, rules, peer, unpacker) for m in messages]
+
+        drafts = self._unpacking.try_here(make)
+        return self._send_unpacked(make, peer) if drafts is None else self._send_drafts(drafts)
+
+    async def _send_unpacked(self, make: Callable[[Unpacker], list[Draft]], peer: str) -> bytes:
+        drafts, release = await self._unpacking.in_thread(make, peer.rpartition(":")[0])
+        try:
+            preparation = self._topics.prepare(_topic_of(drafts), ordered=_are_ordered(drafts))
+            return await self._send_after(preparation, drafts)
+        finally:
+            release()
+
+    def _send_drafts(self, drafts: list[Draft]) -> Promise | Awaitable[bytes]:
+        preparation = self._topics.prepare(_topic_of(drafts), ordered=_are_ordered(drafts))
         if preparation is not None:
             return self._send_after(preparation, drafts)
         answer = Promise()
         self._queue.add(drafts, SendCall(answer, len(drafts)))
         return answer
 
-    async def _send_after(self, preparation: Awaitable[None], drafts: list[Draft]) -> bytes:
-        await preparation
+    async def _send_after(self, preparation: Awaitable[None] | None, drafts: list[Draft]) -> bytes:
+        if preparation is not None:
+            await preparation
         answer: asyncio.Future[bytes] = self._loop.create_future()
         self._queue.add(drafts, SendCall(answer, len(drafts)))
         return await answer
+
+
+def _are_ordered(drafts: list[Draft]) -> bool:
+    return any(draft.order_key is not None for draft in drafts)
+
+
+def _topic_of(drafts: list[Draft]) -> str:
+    topic = drafts[0].topic
+    if len(drafts) > 1 and any(draft.topic != topic for draft in drafts):
+        raise Refusal(Code.MESSAGE_CORRUPTED, "the messages of a request are for one topic; these are for several")
+    return topic

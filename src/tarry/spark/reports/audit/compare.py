@@ -46,6 +46,7 @@ def audit(
     every_group: bool = False,
     unit: str | None = None,
     examples: int = 10,
+    late_max_ms: int | None = None,
 ) -> Audit:
     """Compare two ledgers.
 
@@ -60,12 +61,15 @@ def audit(
         every_group: whether a message that one group of its topic had must have been handed to each of them.
         unit: "second", "minute", "hour" or "day" of UTC. Default: by the span of the ledgers.
         examples: how many messages of each failure are named.
+        late_max_ms: a first hand-out that is later than so long after the due time is a failure. Default: none is.
 
     Raises:
         InvalidArgumentError: names the argument, or the ledger's column, and what is allowed; or a ledger of which
             most rows have no identity, or no time that can be read.
     """
     _check(skew_ms, grace_ms, unit, examples)
+    if late_max_ms is not None and late_max_ms < 0:
+        raise InvalidArgumentError(f"late_max_ms is {late_max_ms}; allowed: 0 or more, or None (no limit)")
     sent, got = accepted_of(accepted, accepted_columns), delivered_of(delivered, delivered_columns)
     by = identity(sent, got, by)
     sent, got = identified(sent, by), identified(got, by)
@@ -86,6 +90,7 @@ def audit(
                 survey=survey,
                 unit_of=lambda span_ms: unit or _unit_of(span_ms),
                 examples=examples,
+                late_max_ms=late_max_ms,
                 by=by,
                 **rules,
             )

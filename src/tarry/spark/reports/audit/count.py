@@ -121,11 +121,14 @@ def count(
     histogram = _histogram(handed)
     units, left_out = _units(judged, handed, unit, request["until_ms"])
     topics, topics_count = _topics(judged, handed)
-    [late] = handed.agg(*_late_columns()).collect()
+    late_max = request["late_max_ms"]
+    over = F.count_if(F.col("late_ms") > F.lit(float("inf") if late_max is None else float(late_max))).alias("over")
+    [late] = handed.agg(*_late_columns(), over).collect()
     return Audit(
         unit=unit,
         counts=counts,
         late=_late(late),
+        late_over=int(late["over"]),
         early_most_ms=whole["earliest"] or 0.0,
         histogram=histogram,
         topics=topics,

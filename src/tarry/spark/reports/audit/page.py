@@ -26,13 +26,14 @@ def audit_page(audit: Audit) -> str:
     from tarry.spark.reports.audit.result import FAILURES, PERCENTILES, REMARKS
 
     meanings = FAILURES | REMARKS
+    late = [] if audit.late_max_ms is None else [("late", audit.late_over, True, f"over {audit.late_max_ms:,} ms")]
     moments = [row.from_ms for row in audit.units]
     lates = [Line(name, [row.late.ms.get(name) for row in audit.units], style) for name, style in _LINES]
     return render(
         "audit.html.j2",
         audit=audit,
         judged=audit.counts.delivered + audit.counts.lost,
-        tiles=_tiles(audit.counts),
+        tiles=_tiles(audit.counts, late),
         names=list(PERCENTILES),
         names_of={name: NAMES.get(name, name) for name in meanings},
         meanings=meanings,
@@ -59,12 +60,13 @@ def _load(audit: Audit) -> list[Line]:
     ]
 
 
-def _tiles(c: Counts) -> list[dict[str, Any]]:
+def _tiles(c: Counts, late: list[tuple[str, int, bool, str]]) -> list[dict[str, Any]]:
     tiles: list[tuple[str, int, bool, str]] = [
         ("accepted", c.accepted, False, f"in {c.accepted_rows:,} rows" if c.accepted_rows != c.accepted else ""),
         ("delivered", c.delivered, False, f"{c.handouts:,} hand-outs"),
         ("lost", c.lost, True, ""),
         ("early", c.early, True, ""),
+        *late,
         ("foreign", c.foreign, True, ""),
         ("repeats", c.duplicated, False, f"{c.retried:,} say they are another try" if c.retried else ""),
         ("pending", c.pending, False, "not due yet"),

@@ -152,12 +152,17 @@ class Audit:
     units: list[UnitRow]
     units_left_out: int
     examples: dict[str, list[Example]]
+    late_max_ms: int | None = None
+    """How late is late; None: nobody has said."""
+    late_over: int = 0
+    """First hand-outs that were later than that."""
 
     @property
     def failures(self) -> dict[str, int]:
         """What must not happen, and how often it did; empty when all is well."""
         names = [*FAILURES, "missed"] if self.every_group else list(FAILURES)
-        return {name: count for name in names if (count := getattr(self.counts, name))}
+        found = {name: count for name in names if (count := getattr(self.counts, name))}
+        return {**found, "late": self.late_over} if self.late_over else found
 
     @property
     def good(self) -> bool:
@@ -171,9 +176,18 @@ class Audit:
         if self.good:
             sentences = [_good(c, judged)]
         else:
-            sentences = [f"{_count(n, name)}: {(FAILURES | REMARKS)[name]}." for name, n in self.failures.items()]
+            meanings = (
+                FAILURES | REMARKS | {"late": f"handed out more than {self.late_max_ms or 0:,} ms after the due time"}
+            )
+            sentences = [f"{_count(n, name)}: {meanings[name]}." for name, n in self.failures.items()]
         if c.early:
             sentences.append(f"The earliest came {self.early_most_ms:,.3f} ms before its time.")
+        if self.late.count:
+            said = "no limit was said (--late-max)" if self.late_max_ms is None else f"allowed: {self.late_max_ms:,} ms"
+            sentences.append(
+                f"The latest was handed out {self.late.ms['max']:,.0f} ms after its due time, 99 of 100 within "
+                f"{self.late.ms['p99']:,.0f} ms; {said}."
+            )
         if c.unread_accepted or c.unread_delivered:
             sentences.append(
                 f"Nothing can be said of {c.unread_accepted:,} accepted and {c.unread_delivered:,} delivered rows: "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tarry.api.views import UNITS_MS
@@ -9,10 +10,12 @@ from tarry.spark.reports.pages import plots
 from tarry.spark.reports.pages.render import render, size
 
 if TYPE_CHECKING:
-    from tarry.spark.reports.forecast.result import Needs, Outlook
+    from tarry.spark.reports.forecast.result import DayLoad, Needs, Outlook
 
 
 _STYLES = "abcd"
+GAP_MS_MIN = 7 * UNITS_MS["day"]
+FEW_LATER = 0.01
 HERD_ROWS = 100
 """Fewer messages of one instant are no herd."""
 
@@ -23,6 +26,7 @@ def forecast_page(outlook: Outlook) -> str:
     columns = [*outlook.shown_topics]
     if any(topic not in columns for unit in outlook.units for topic in unit.topics):
         columns.append("(others)")
+    days, later = _together(outlook.days)
     return render(
         "forecast.html.j2",
         outlook=outlook,
@@ -42,12 +46,26 @@ def forecast_page(outlook: Outlook) -> str:
         ),
         days=plots.bars(
             "Messages that fall due on each day",
-            [day.from_ms for day in outlook.days],
-            [plots.Layer("all", [day.rows for day in outlook.days])],
+            [day.from_ms for day in days],
+            [plots.Layer("all", [day.rows for day in days])],
             UNITS_MS["day"],
             unit="messages a day",
         ),
+        later=sum(day.rows for day in later),
+        later_from_ms=later[0].from_ms if later else None,
     )
+
+
+def _together(days: Sequence[DayLoad]) -> tuple[Sequence[DayLoad], Sequence[DayLoad]]:
+    """The days that are worth a place on one axis, and those after them: few messages behind a gap that is longer than
+    all before it would press everything else into a sliver.
+    """
+    few = sum(day.rows for day in days) * FEW_LATER
+    for at in range(1, len(days)):
+        span_ms = max(days[at - 1].from_ms - days[0].from_ms, GAP_MS_MIN)
+        if days[at].from_ms - days[at - 1].from_ms > span_ms and sum(day.rows for day in days[at:]) <= few:
+            return days[:at], days[at:]
+    return days, []
 
 
 def _layers(outlook: Outlook) -> list[plots.Layer]:

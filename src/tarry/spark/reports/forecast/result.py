@@ -185,6 +185,8 @@ class Outlook:
                 f"The fullest {needs.horizon_ms / 1000:g} s are {needs.horizon.row_bytes / 1e6:,.0f} MB, more than the "
                 f"wheel may hold: it reads {needs.wheel_horizon_ms / 1000:,.1f} s ahead then, at the speed of the disk."
             )
+        if needs.rate == HERD_RATE:
+            sentences.append("That rate is a benchmark's, on two cores: measure yours, and say it with --rate.")
         return sentences
 
     @property

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tarry.base.delay import format_ms
 from tarry.base.errors import NotFoundError
+from tarry.base.extras import missing_extra
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -61,9 +62,7 @@ def _environment() -> Environment:
     try:
         from jinja2 import Environment, FileSystemLoader, StrictUndefined
     except ImportError as error:
-        raise NotFoundError(
-            f"reports need Jinja2, which is not installed ({error}); pip install 'tarry[spark]'"
-        ) from error
+        raise NotFoundError(missing_extra("a report", "spark", error)) from error
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent / "templates"),
         autoescape=True,

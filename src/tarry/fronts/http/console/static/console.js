@@ -258,7 +258,7 @@
       const text = instant(at * 1000, local), time = text.slice(11, 16);
       return load.unit === "day" || time === "00:00" ? text.slice(5, 10) : time;
     }, (at) => {
-      const unsure = load.unsure[at] ? ` (${full(load.unsure[at])} of them estimated)` : "";
+      const unsure = load.unsure[at] ? ` (give or take ${full(load.unsure[at])})` : "";
       const from = instant(load.at[at] * 1000, local).slice(0, load.unit === "day" ? 10 : 16);
       return `${from}: ${full(load.loads[at])}${unsure}`;
     });

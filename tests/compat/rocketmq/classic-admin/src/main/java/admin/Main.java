@@ -4,6 +4,8 @@ package admin;
 import java.io.ByteArrayOutputStream;
 import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.util.List;
 import java.util.Set;
 import java.util.concurrent.Callable;
@@ -32,6 +34,7 @@ import org.apache.rocketmq.tools.command.MQAdminStartup;
 public final class Main {
     private static final long WAIT_MS = 60_000;
     private static final String CLUSTER = "DefaultCluster";
+    private static final String BROKER = "tarry";
     private static int commands;
 
     private Main() {
@@ -60,7 +63,7 @@ public final class Main {
     private static void run(String endpoint, String topic, String group) throws Exception {
         String names = "-n " + endpoint;
         says("clusterList " + names, CLUSTER, endpoint);
-        says("updateTopic " + names + " -c tarry -t " + topic, "success");
+        says("updateTopic " + names + " -c " + CLUSTER + " -t " + topic, "success");
         says("topicList " + names, topic);
         says("topicRoute " + names + " -t " + topic, endpoint, "\"perm\":6");
         List<String> received = new CopyOnWriteArrayList<>();
@@ -72,8 +75,8 @@ public final class Main {
         SendResult sent = producer.send(new Message(topic, "tag", "key-7", "looked for".getBytes(StandardCharsets.UTF_8)));
         await("the message", () -> received.size() == 1);
 
-        says("topicStatus " + names + " -t " + topic, CLUSTER);
-        says("brokerStatus " + names + " -b " + endpoint, "brokerVersionDesc", "tarry");
+        says("topicStatus " + names + " -t " + topic, BROKER);
+        says("brokerStatus " + names + " -b " + endpoint, "brokerVersionDesc", BROKER);
         says("queryMsgById " + names + " -i " + sent.getOffsetMsgId() + " -t " + topic, "key-7", topic);
         says("queryMsgByKey " + names + " -t " + topic + " -k key-7", sent.getMsgId());
         says("queryMsgByUniqueKey " + names + " -t " + topic + " -i " + sent.getMsgId(), "key-7", topic);
@@ -85,22 +88,45 @@ public final class Main {
             + clientId(consumer), "CR_SUCCESS");
         await("the message once more", () -> received.size() == 2);
         pages(endpoint, topic, group, clientId(consumer));
+        whole(endpoint, topic, group);
         // What a consumer has done is committed each 5 s.
         await("no lag", () -> said("consumerProgress " + names + " -g " + group).contains("Consume Diff Total: 0"));
         says("consumerProgress " + names, group);
-        says("updateSubGroup " + names + " -c tarry -g " + group + " -r 3", "success");
-        says("setConsumeMode " + names + " -c tarry -t " + topic + " -g " + group + " -m POP", "success");
-        says("setConsumeMode " + names + " -c tarry -t " + topic + " -g " + group + " -m PULL", "success");
-        says("resetOffsetByTime " + names + " -g " + group + " -t " + topic + " -s " + (beforeMs - 1), topic, "tarry");
+        says("updateSubGroup " + names + " -c " + CLUSTER + " -g " + group + " -r 3", "success");
+        says("setConsumeMode " + names + " -c " + CLUSTER + " -t " + topic + " -g " + group + " -m POP", "success");
+        says("setConsumeMode " + names + " -c " + CLUSTER + " -t " + topic + " -g " + group + " -m PULL", "success");
+        says("resetOffsetByTime " + names + " -g " + group + " -t " + topic + " -s " + (beforeMs - 1), topic, BROKER);
         await("the message after a reset", () -> received.size() == 3);
         consumer.shutdown();
-        says("deleteSubGroup " + names + " -c tarry -g " + group, "success");
+        says("deleteSubGroup " + names + " -c " + CLUSTER + " -g " + group, "success");
         check(!said("consumerProgress " + names).contains(group), "the group is still there");
-        says("updateTopic " + names + " -c tarry -t " + topic + "-empty", "success");
+        says("updateTopic " + names + " -c " + CLUSTER + " -t " + topic + "-empty", "success");
         says("topicList " + names, topic + "-empty");
-        says("deleteTopic " + names + " -c tarry -t " + topic + "-empty", "success");
+        says("deleteTopic " + names + " -c " + CLUSTER + " -t " + topic + "-empty", "success");
         check(!said("topicList " + names).contains(topic + "-empty"), "the topic is still there");
-        says("deleteTopic " + names + " -c tarry -t " + topic, "success");
+        says("deleteTopic " + names + " -c " + CLUSTER + " -t " + topic, "success");
+    }
+
+    // Commands about all of a broker, and those that make many things at once.
+    private static void whole(String endpoint, String topic, String group) throws Exception {
+        String names = "-n " + endpoint;
+        Path file = Files.createTempFile("mqadmin", ".json");
+        Files.writeString(file, "[{\"topicName\": \"" + topic + "-many\", \"readQueueNums\": 6, \"writeQueueNums\": 6, \"perm\": 6}]");
+        says("updateTopicList " + names + " -c " + CLUSTER + " -f " + file, "success");
+        says("topicRoute " + names + " -t " + topic + "-many", "\"readQueueNums\":6");
+        Files.writeString(file, "[{\"groupName\": \"" + group + "-many\", \"retryMaxTimes\": 3}]");
+        says("updateSubGroupList " + names + " -c " + CLUSTER + " -f " + file, "success");
+        says("getConsumerConfig " + names + " -g " + group + "-many", "retryMaxTimes", "3");
+        Files.delete(file);
+        says("clusterList " + names + " -c " + CLUSTER, endpoint);
+        says("updateTopic " + names + " -c " + CLUSTER + " -t " + topic + "-six -r 6 -w 6", "success");
+        says("topicRoute " + names + " -t " + topic + "-six", "\"readQueueNums\":6", "\"writeQueueNums\":6");
+        says("brokerConsumeStats " + names + " -b " + endpoint, topic, group, "Diff Total");
+        says("statsAll " + names, topic, group);
+        says("statsAll " + names + " -a", "#Topic");
+        says("brokerStatus " + names + " -b " + endpoint, "scheduleMessageOffset_1", "putMessageDistributeTime", "bootTimestamp");
+        says("topicStatus " + names + " -t SCHEDULE_TOPIC_XXXX", BROKER);
+        says("topicRoute " + names + " -t SCHEDULE_TOPIC_XXXX", endpoint);
     }
 
     // What RocketMQ Dashboard's pages of consumers and producers ask, with those that are there.

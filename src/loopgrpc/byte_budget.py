@@ -1,0 +1,46 @@
+"""A bound for what is held for peers: of all of them together, and of those of one address."""
+
+from __future__ import annotations
+
+from typing import Final
+
+_PART: Final = 2
+"""One address may have half, so that no stranger can take all room."""
+
+
+class ByteBudget:
+    """On the event loop's thread. ``what``: of what it is a bound, for the text of a refusal."""
+
+    __slots__ = ("_bytes_max", "_held", "_held_by", "_peer_bytes_max", "_what")
+
+    def __init__(self, what: str, bytes_max: int, peer_bytes_max: int | None = None) -> None:
+        self._what = what
+        self._bytes_max = bytes_max
+        self._peer_bytes_max = bytes_max // _PART if peer_bytes_max is None else peer_bytes_max
+        self._held = 0
+        self._held_by: dict[str, int] = {}
+
+    @property
+    def held(self) -> int:
+        """Of all peers."""
+        return self._held
+
+    def take(self, size: int, peer: str) -> str | None:
+        """Hold ``size`` bytes more for the address ``peer``; why there is no room now, if there is none."""
+        held = self._held_by.get(peer, 0) + size
+        if held > self._peer_bytes_max:
+            return f"{self._what} of {peer} would take {held} bytes; allowed: {self._peer_bytes_max} of one address"
+        if self._held + size > self._bytes_max:
+            return f"{self._what} would take {self._held + size} bytes; allowed: {self._bytes_max}"
+        self._held += size
+        self._held_by[peer] = held
+        return None
+
+    def give_back(self, size: int, peer: str) -> None:
+        """They are not held any more."""
+        self._held -= size
+        held = self._held_by.get(peer, 0) - size
+        if held > 0:
+            self._held_by[peer] = held
+        else:
+            self._held_by.pop(peer, None)

@@ -1,0 +1,12 @@
+"""Text that a terminal may be shown, whoever wrote it: characters that would steer it, hide, or turn what is around
+them are written as Python's ``repr`` writes them.
+"""
+
+from __future__ import annotations
+
+
+def printable(text: str, keep: str = "") -> str:
+    """``text``, its characters that cannot be printed as ``\\x1b`` and the like; those of ``keep`` stay."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in keep else repr(c)[1:-1] for c in text)

@@ -1,0 +1,181 @@
+"""How far hand-outs may have come: a due time, durable before anything that is due after it is handed out.
+
+A due message is handed to consumers before the ready log has it on disk (docs/decisions/0002), and that may be behind
+by as long as the disk takes. After a crash this bound says which messages a consumer may have had, so that "done" is
+not said of them (``wheel/handed.py``). It needs no clock that is right: a hand-out is due no later than the bound that
+was durable then, whatever the clock says after the restart.
+
+The bound is moved ahead some seconds at a time by the thread that keeps the checkpoint, so no message waits for an
+fsync; but for the first one after a silence, or after a leap of the clock, for which :meth:`HandOutBound.cover` moves
+it. It is written over in place, in two slots by turns: that needs no free space, so that consumers are served on a full
+disk, and a write that is torn leaves the other slot, whose bound holds then, as nothing was handed out beyond it yet.
+The format is in ``docs/formats.md``.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+import threading
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+from tarry.base.errors import CorruptError
+from tarry.log.files import Files
+from tarry.wheel.handed import NEVER_MS
+
+log = logging.getLogger(__name__)
+
+FILE = "handed"
+AHEAD_MS = 5_000
+"""So far ahead of the clock the bound is moved at once."""
+_MAGIC = b"THND"
+_VERSION = 1
+_RECORD = struct.Struct("<4sIQq")  # magic, version, number of the write, bound
+_CRC = struct.Struct("<I")
+_RECORD_BYTES = _RECORD.size + _CRC.size
+_SLOTS_AT = (0, 4096)
+"""A page apart: no disk writes both at once."""
+FILE_BYTES = 8192
+_LOOKS = 3
+
+
+def read_bound(path: Path) -> tuple[int, int, bool] | None:
+    """Number and bound of the newest write, and whether the other slot is whole or was never written; None where there
+    is no file.
+
+    Raises:
+        CorruptError: neither slot is whole.
+    """
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    slots = [content[at : at + _RECORD_BYTES] for at in _SLOTS_AT]
+    records = [record for slot in slots if (record := _decoded(slot)) is not None]
+    if len(content) != FILE_BYTES or not records:
+        raise CorruptError(f"{path} is damaged, or of another version: neither of its two records is whole")
+    is_whole = all(_decoded(slot) is not None or not any(slot) for slot in slots)
+    return *max(records), is_whole
+
+
+def check_bound(path: Path) -> None:
+    """Look for damage, also where a broker would go on without what is damaged.
+
+    Raises:
+        CorruptError: there is some.
+    """
+    for _ in range(_LOOKS):  # a running broker may be writing
+        content = path.read_bytes()
+        slots = [content[at : at + _RECORD_BYTES] for at in _SLOTS_AT]
+        rest = content
+        for slot, at in zip(slots, _SLOTS_AT, strict=True):
+            rest = rest[:at] + bytes(len(slot)) + rest[at + len(slot) :]
+        if not any(rest) and all(_decoded(slot) is not None or not any(slot) for slot in slots):
+            break
+    else:
+        raise CorruptError(f"{path} is damaged: a record is not whole, or there is something beside the records")
+    read_bound(path)
+
+
+def _decoded(slot: bytes) -> tuple[int, int] | None:
+    head, crc = slot[: _RECORD.size], slot[_RECORD.size :]
+    if len(slot) != _RECORD_BYTES or crc != _CRC.pack(zlib.crc32(head)):
+        return None
+    magic, version, number, until_ms = _RECORD.unpack(head)
+    return (number, until_ms) if (magic, version) == (_MAGIC, _VERSION) else None
+
+
+def _encoded(number: int, until_ms: int) -> bytes:
+    head = _RECORD.pack(_MAGIC, _VERSION, number, until_ms)
+    return head + _CRC.pack(zlib.crc32(head))
+
+
+def _first_content(until_ms: int) -> bytes:
+    record = _encoded(1, until_ms)
+    return bytes(_SLOTS_AT[1]) + record + bytes(FILE_BYTES - _SLOTS_AT[1] - len(record))
+
+
+class HandOutBound:
+    """``left_ms`` is the bound that the last run left: what is due up to it may have been handed out. It is NEVER_MS
+    where the ready log has all that was.
+
+    :attr:`until_ms` is this run's: nothing that is due after it may be handed out.
+
+    Args:
+        is_new: the data directory has never had a message.
+        ahead_ms: how far the bound is moved at once.
+
+    Raises:
+        CorruptError: the file is damaged.
+    """
+
+    def __init__(self, files: Files, data: Path, now_ms: int, *, is_new: bool, ahead_ms: int = AHEAD_MS) -> None:
+        path = data / FILE
+        self.ahead_ms = ahead_ms
+        self.until_ms = NEVER_MS
+        found = read_bound(path)
+        self._number, self.left_ms, is_whole = found if found is not None else (0, NEVER_MS, True)
+        if (found is None and not is_new) or not is_whole:
+            # Of a version without the bound, or its last write was torn, or hurt since: the clock is all there is.
+            self.left_ms = max(self.left_ms, now_ms + ahead_ms)
+        self._floor_ms = self.left_ms
+        self._lock = threading.Lock()
+        if found is None:
+            self._number = 1
+            files.replace(path, _first_content(self.left_ms))
+        self._file = files.open_overwrite(path)
+
+    def cover(self, now_ms: int) -> None:
+        """Return when what is due by now may be handed out.
+
+        Raises:
+            OSError: the disk does not let us.
+        """
+        with self._lock:
+            if self.until_ms < now_ms:
+                self._move(now_ms + self.ahead_ms)
+
+    def keep_ahead(self, now_ms: int, handed_ms: Callable[[], int]) -> None:
+        """Move the bound on before it is reached; and back, where a clock that was wrong has moved it far ahead, as far
+        as ``handed_ms`` lets it: what was handed out is due no later than that.
+
+        Raises:
+            OSError: the disk does not let us.
+        """
+        with self._lock:
+            left_ms = self.until_ms - now_ms
+            if 2 * left_ms < self.ahead_ms:
+                self._move(now_ms + self.ahead_ms)
+            elif left_ms > 2 * self.ahead_ms:
+                # First in memory: from then on nothing beyond it is handed out, and what was, `handed_ms` has.
+                former, self.until_ms = self.until_ms, now_ms + self.ahead_ms
+                lowest = max(self.until_ms, self._floor_ms, handed_ms())
+                if lowest < former:
+                    self._move(lowest)
+                else:
+                    self.until_ms = former
+
+    def release(self, fired_until_ms: int) -> None:
+        """All that is due before ``fired_until_ms`` and was there at the start is in the ready log, durably."""
+        if self.left_ms < fired_until_ms:
+            self._floor_ms = NEVER_MS
+
+    def close(self, *, is_durable: bool) -> None:
+        """``is_durable``: the ready log has all that was handed out, durably, and nothing more will be."""
+        with self._lock:
+            try:
+                if is_durable:
+                    self._move(NEVER_MS)
+            finally:
+                self._file.close()
+
+    def _move(self, until_ms: int) -> None:
+        until_ms = max(until_ms, self._floor_ms)
+        self._write(until_ms)
+        self.until_ms = until_ms
+
+    def _write(self, until_ms: int) -> None:
+        self._number += 1
+        self._file.write(_SLOTS_AT[self._number % 2], _encoded(self._number, until_ms))

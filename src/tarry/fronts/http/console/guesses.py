@@ -1,0 +1,57 @@
+"""How often a peer may show a token at the login that there is not: ten times a minute, and all of it is in the log.
+
+A proxy of this machine is many peers: then the address that it adds says which. Whoever is on this machine can write
+that header, too; it needs no login to do harm.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+from collections import OrderedDict
+
+from starlette.requests import Request
+
+from tarry.base.exposure import is_loopback
+
+log = logging.getLogger(__name__)
+
+GUESSES_MAX = 10
+GUESSES_MS = 60_000
+PEERS_MAX = 10_000
+
+
+class Guesses:
+    """On the loop's thread."""
+
+    def __init__(self) -> None:
+        self._failed: OrderedDict[str, list[int]] = OrderedDict()
+        """Of each peer the moments of its last guesses, in ms."""
+
+    def wait_ms(self, peer: str, now_ms: int) -> int:
+        """How long a peer has to wait before it may show a token; 0: not at all."""
+        moments = [at for at in self._failed.get(peer, ()) if 0 <= now_ms - at < GUESSES_MS]
+        return 0 if len(moments) < GUESSES_MAX else moments[-GUESSES_MAX] + GUESSES_MS - now_ms
+
+    def note(self, peer: str, now_ms: int) -> None:
+        """It has shown a token that lets nobody in."""
+        moments = self._failed.setdefault(peer, [])
+        moments[:] = [*moments, now_ms][-GUESSES_MAX:]
+        self._failed.move_to_end(peer)
+        while len(self._failed) > PEERS_MAX:
+            self._failed.popitem(last=False)
+        log.warning("a login to the console was refused to %s: no token for everything", peer)
+        if self.wait_ms(peer, now_ms):
+            log.warning("%s has to wait before it may log in to the console: %d tokens were wrong", peer, GUESSES_MAX)
+
+
+def peer_of(request: Request) -> str:
+    """Who sends a request, as an address, of IPv6 as a network: a customer has all addresses of one."""
+    host = request.client.host if request.client is not None else ""
+    if is_loopback(host):
+        host = [host, *request.headers.getlist("x-forwarded-for")][-1].rpartition(",")[2].strip()
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return repr(host[:80])
+    return str(address) if address.version == 4 else str(ipaddress.ip_network((address, 64), strict=False))

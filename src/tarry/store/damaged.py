@@ -1,0 +1,64 @@
+"""What of the store cannot be read: a row group, or a file as a whole, and which messages lie in it, where that can
+still be told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tarry.base.errors import CorruptError
+from tarry.base.types import Int64s, Key, at_or_after, before
+from tarry.store.parquet import groups, read_group
+from tarry.store.place import Place
+
+KEYS = ("due_ms", "seq")
+
+
+@dataclass(frozen=True, slots=True)
+class Damaged:
+    """Row group ``number`` of a file, or all of it where that is -1: ``rows`` messages. ``keys``: due times and seqs of
+    those of them that were asked for; None where these columns cannot be read either.
+    """
+
+    path: str
+    number: int
+    rows: int
+    keys: tuple[Int64s, Int64s] | None
+    error: CorruptError
+
+
+OnDamage = Callable[[Damaged], None]
+
+
+def find_damaged(
+    place: Place, path: str, number: int, file_rows: int, after: Key, until: Key, error: CorruptError
+) -> Damaged:
+    """What is known of a row group that could not be read for ``error``, or of a file: ``number`` -1."""
+    if number < 0:
+        return Damaged(path, number, file_rows, None, error)
+    rows, keys = file_rows, None
+    try:
+        rows = groups(place, path)[number].rows
+        # Each column has checksums of its own, and most of a file is bodies.
+        due, seq = (column.to_numpy() for column in read_group(place, path, number, KEYS).columns)
+        wanted = at_or_after(due, seq, after) & before(due, seq, until)
+        keys = due[wanted], seq[wanted]
+    except CorruptError:
+        pass
+    return Damaged(path, number, rows, keys, CorruptError(f"{error} (row group {number}, {rows} messages)"))
+
+
+def state_of(place: Place, path: str) -> tuple[int, ...]:
+    """Something that changes when a file is put back, or changed; nothing where there is no file. Whatever a copy keeps
+    of times, it has another inode, or was changed at another time. In an object store the time has to do.
+    """
+    try:
+        if place.local is not None:
+            found = Path(place.path(path)).stat()
+            return found.st_ino, found.st_ctime_ns, found.st_mtime_ns, found.st_size
+        info = place.filesystem.get_file_info(place.path(path))
+        return int(info.mtime_ns or 0), int(info.size or 0)
+    except OSError:
+        return ()

@@ -1,0 +1,46 @@
+"""Messages that a consumer may have had before the last stop, though no file says so.
+
+What is due is handed out before the ready log has it on disk (docs/decisions/0002). A crash in between leaves such
+messages pending, and they come again. But nobody may be told of one of them that it is cancelled, and that no consumer
+will ever get it. Which those are cannot be known; which they *can* be is: what is due no later than the hand-outs' last
+durable bound (``broker/hand_out_bound.py``), and was there when the broker was opened.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tarry.base.bulk import SEQ_MIN, first_seq
+from tarry.base.types import Int64s, Key, Mask
+
+NEVER_MS = -(1 << 62)
+"""Before all due times."""
+
+
+@dataclass(frozen=True, slots=True)
+class PerhapsHanded:
+    """Messages due up to ``due_max_ms`` with a seq that was given out before the broker was opened: below ``seq_end``,
+    or, of bulk jobs, of an attempt below ``number_end``.
+    """
+
+    due_max_ms: int = NEVER_MS
+    seq_end: int = 0
+    number_end: int = 0
+
+    def mask(self, due_ms: Int64s, seq: Int64s) -> Mask:
+        """Which of these messages belong to it."""
+        early = due_ms <= self.due_max_ms
+        if not early.any():
+            return early
+        is_old = np.where(seq >= SEQ_MIN, seq < first_seq(self.number_end), seq < self.seq_end)
+        mask: Mask = early & is_old
+        return mask
+
+    def end_of(self, number: int) -> Key:
+        """The place before which all messages of that attempt belong to it."""
+        return Key(self.due_max_ms + 1 if number < self.number_end else NEVER_MS, 0)
+
+
+NONE_HANDED = PerhapsHanded()

@@ -1,0 +1,97 @@
+"""A port that asks nobody who they are is opened to other machines only where a setting says so."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tarry.base.config import Config
+from tarry.base.errors import InvalidArgumentError
+from tarry.base.exposure import check_exposure, is_exposed, is_loopback, parse_listeners
+from tarry.broker import Broker
+from tarry.cli.exits import ExitCode
+from tarry.cli.main import run
+from tarry.fronts.flight import FlightFront
+from tarry.fronts.http.console.overview import health
+
+NAMES = {
+    "here": ["127.0.0.1", "::1"],
+    "half": ["127.0.0.1", "192.0.2.7"],
+    "there": ["192.0.2.7"],
+}
+
+
+@pytest.fixture
+def names(monkeypatch: pytest.MonkeyPatch) -> None:
+    def getaddrinfo(host: str, port: int, **_: Any) -> list[Any]:
+        if host not in NAMES:
+            raise socket.gaierror(f"no {host}")
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in NAMES[host]]
+
+    monkeypatch.setattr("tarry.base.exposure.socket.getaddrinfo", getaddrinfo)
+
+
+@pytest.mark.parametrize(
+    ("address", "exposed"),
+    [
+        *((f"{host}:7", False) for host in ("127.0.0.1", "127.8.9.1", "[::1]", "[::ffff:127.0.0.1]", "here")),
+        *((f"{host}:7", True) for host in ("0.0.0.0", "[::]", "10.0.0.1", "[fe80::1%lo]", "[::ffff:10.0.0.1]")),
+        *((f"{host}:7", True) for host in ("half", "there", "nowhere")),
+        ("localhost:7", False),
+    ],
+)
+@pytest.mark.usefixtures("names")
+def test_what_other_machines_reach(address: str, exposed: bool) -> None:
+    assert is_exposed(address) == exposed
+    if not exposed:
+        assert not check_exposure("flight", address, "")
+        return
+    with pytest.raises(InvalidArgumentError, match="insecure_open=flight"):
+        check_exposure("flight", address, "")
+    assert check_exposure("flight", address, "flight")
+
+
+def test_loopback_as_it_is_written() -> None:
+    assert is_loopback("a.localhost")
+    assert not is_loopback("localhost.example")
+
+
+def test_only_ports_without_authentication_are_named() -> None:
+    assert parse_listeners("") == frozenset()
+    with pytest.raises(InvalidArgumentError, match="listener 'http'; allowed: flight"):
+        parse_listeners("flight, http")
+    with pytest.raises(InvalidArgumentError, match="insecure_open is 'on'"):
+        Config(insecure_open="on")
+
+
+def test_serve_refuses_before_anything_is_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code = run(["serve", "--data", str(tmp_path / "data"), "--flight", "0.0.0.0:0", "--pipeline", "off"])
+    assert code == ExitCode.USAGE
+    assert "insecure_open=flight" in capsys.readouterr().err
+    assert not (tmp_path / "data").exists()
+
+
+def test_an_open_port_is_said_in_log_and_status(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tarry.base.exposure.is_loopback", lambda _: False)  # no test listens elsewhere
+    config = Config(data=tmp_path / "data", flight="127.0.0.1:0", insecure_open="flight")
+    with Broker.open(config) as broker:
+        assert broker.status()["insecure_open"] == {"flight": "127.0.0.1:0"}
+        assert [found["level"] for found in health(broker.overview())] == ["warn"]
+        with pytest.raises(InvalidArgumentError, match="asks nobody"):
+            FlightFront.start(broker, "127.0.0.1:0")
+        with FlightFront.start(broker, "127.0.0.1:0", insecure_open=config.insecure_open):
+            assert [r.levelname for r in caplog.records if "insecure_open" in r.getMessage()] == ["WARNING"]
+
+
+def test_a_port_of_this_machine_is_no_matter(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with (
+        Broker.open(Config(data=tmp_path / "data", insecure_open="flight")) as broker,
+        FlightFront.start(broker, "127.0.0.1:0", insecure_open="flight"),
+    ):
+        assert broker.status()["insecure_open"] == {}
+    assert not [r for r in caplog.records if "insecure_open" in r.getMessage()]

@@ -1,0 +1,144 @@
+"""Filters that take their time: evaluated in threads, and paused where they take too much of it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from tests.groups import drained, ids, put, take
+from tests.waiting import wait_until
+
+from tarry.api.filter_sql import FilterTooSlowError, SqlFilter
+from tarry.base.clock import TestClock
+from tarry.base.config import Config
+from tarry.base.errors import FilterPausedError
+from tarry.broker import Broker
+from tarry.groups import filtering
+from tarry.testing import open_broker
+
+SLOW = "sql: " + " OR ".join([f"p CONTAINS '{'a' * 700}b'"] * 20)
+LONG = {"p": "a" * 60_000}
+
+
+def test_a_slow_filter_is_paused_until_it_is_set(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    clock = TestClock()
+    with open_broker(tmp_path, clock=clock) as broker:
+        broker.set_group("a", "g", filter=SLOW)
+        for number in range(50):
+            broker.schedule("a", b"", id=str(number), properties=LONG)
+        broker.step()
+        with pytest.raises(FilterPausedError, match=r"or until its filter is set: filter .sql: p CONTAINS"):
+            take(broker)
+        assert "is paused for 60 s" in caplog.text
+        assert "CPU time" in broker.group_info("a", "g").filter_paused
+        started_s = time.thread_time()
+        with pytest.raises(FilterPausedError):
+            take(broker)
+        assert time.thread_time() - started_s < filtering.PART_S, "it is not evaluated again"
+        assert len(drained(broker, group="other")) == 50
+        broker.set_group("a", "g", filter="*")
+        assert broker.group_info("a", "g").filter_paused == ""
+        assert len(drained(broker)) == 50
+
+
+def test_a_paused_filter_has_another_chance_after_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = TestClock()
+    with open_broker(tmp_path, clock=clock) as broker:
+        broker.set_group("a", "g", filter="sql: x IS NULL")
+        put(broker, "a", "1")
+        monkeypatch.setattr(filtering, "PART_S", -1.0)
+        for name in ("_STEPS_MAX", "_STEPS_MIN"):
+            monkeypatch.setattr(f"tarry.api.filter_sql.{name}", 1)
+        with pytest.raises(FilterPausedError):
+            take(broker)
+        monkeypatch.undo()
+        with pytest.raises(FilterPausedError):
+            take(broker)
+        clock.advance_ms(filtering.PAUSE_MS)
+        assert ids(take(broker)) == ["1"]
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Broker]:
+    """One with threads."""
+    with Broker.open(Config(data=tmp_path, pipeline="off", disk_free_bytes_min=0)) as found:
+        yield found
+
+
+def schedule(broker: Broker, count: int, **properties: str) -> None:
+    rows = [list(properties.items())] * count
+    columns = {"topic": ["a"] * count, "body": [b""] * count, "delay_ms": [0] * count}
+    broker.schedule_batch(pa.table({**columns, "properties": pa.array(rows, pa.map_(pa.string(), pa.string()))}))
+
+
+def test_a_poll_never_waits_for_a_filter(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    evaluated: dict[str, float] = {}
+    mask = SqlFilter.mask_within
+
+    def noting(wanted: SqlFilter, batch: pa.RecordBatch, cpu_s_max: float) -> Any:
+        began_s = time.thread_time()
+        try:
+            return mask(wanted, batch, cpu_s_max)
+        finally:
+            name = threading.current_thread().name.partition("_")[0]
+            evaluated[name] = evaluated.get(name, 0.0) + time.thread_time() - began_s
+
+    monkeypatch.setattr(SqlFilter, "mask_within", noting)
+    broker.set_group("a", "g", filter=SLOW)
+    schedule(broker, 100, **LONG)
+    group = broker.group("a", "g")
+    wait_until(lambda: group.queue_ends[1] == 100)
+    subscription = group.subscribe(prefetch=1000, lease_ms=60_000)
+    news = threading.Event()
+    group.listen(news.set)
+    with pytest.raises(FilterPausedError):
+        while True:
+            news.clear()
+            assert subscription.poll(1000)[0] is None
+            assert news.wait(60)
+    assert evaluated.keys() == {threading.current_thread().name, "tarry-filters"}
+    # A step of SQLite's with the longest of texts is not ended in its middle.
+    assert evaluated[threading.current_thread().name] < evaluated["tarry-filters"]
+
+
+def test_what_a_thread_has_looked_at_is_handed_out_once(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(filtering, "HERE_ROWS", 0)
+    broker.set_group("a", "g", filter="sql: n = 'b'")
+    for name in "ab" * 3:
+        schedule(broker, 700, n=name)
+    group = broker.group("a", "g")
+    wait_until(lambda: group.queue_ends[1] == 4200)
+    subscription = group.subscribe(prefetch=10_000, lease_ms=60_000)
+    seen: list[int] = []
+    while (batch := subscription.fetch(500, 0)) is not None:
+        seen += batch.column("offset").to_pylist()
+        assert all(dict(row)["n"] == "b" for row in batch.column("properties").to_pylist())
+    assert len(seen) == len(set(seen)) == 2100
+    assert broker.group_info("a", "g").lag == 2100
+    subscription.close()
+    again = group.subscribe(prefetch=10_000, lease_ms=60_000)
+    assert sum(batch.num_rows for batch in iter(lambda: again.fetch(500, 0), None)) == 2100
+
+
+def test_a_machine_that_does_other_things_pauses_no_filter() -> None:
+    """A second in which the evaluating thread does not run is no time of the filter's."""
+    wanted = SqlFilter("sql: x IS NULL", " x IS NULL")
+    properties = pa.array([None], pa.map_(pa.string(), pa.string()))
+    row = pa.record_batch({"properties": properties, "tag": pa.nulls(1, pa.string())})
+
+    def sleepy() -> bool:
+        time.sleep(0.06)
+        return passed()
+
+    passed, wanted._deadline.passed = wanted._deadline.passed, sleepy  # type: ignore[method-assign]  # noqa: SLF001
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tarry.api.filter_sql._STEPS_MAX", 1)
+        patch.setattr("tarry.api.filter_sql._STEPS_MIN", 1)
+        assert wanted.mask_within(row, filtering.PART_S).tolist() == [True]
+        with pytest.raises(FilterTooSlowError):
+            wanted.mask_within(row, -1.0)
