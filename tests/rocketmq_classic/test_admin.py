@@ -8,11 +8,15 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from tarry.api.operations import GetGroup, HasTopic, SetTopic
+import pytest
+
+from tarry.api.operations import GetGroup, HasTopic, ListGroups, SetTopic
+from tarry.fronts.rocketmq.classic import queue_lag
 from tarry.fronts.rocketmq.classic.codes import RequestCode, ResponseCode, ToClient
 from tarry.fronts.rocketmq.classic.frames import Command, encode
 from tests.rocketmq_classic.conftest import Place
-from tests.rocketmq_classic.remoting import Remoting, messages_of
+from tests.rocketmq_classic.remoting import Remoting, messages_of, queue_count, send_fields
+from tests.waiting import wait_until
 
 QUEUE = re.compile(rb'\{"brokerName": "tarry", "queueId": (\d), "topic": "orders"\}')
 GROUP = {"topic": "orders", "consumerGroup": "g"}
@@ -101,6 +105,76 @@ def test_how_far_a_group_is_and_its_consumers(client: Remoting) -> None:
     there = json.loads(client.ask(RequestCode.GET_CONSUMER_CONNECTION_LIST, GROUP).body)
     assert [c["clientId"] for c in there["connectionSet"]] == ["c1"]
     assert there["subscriptionTable"]["orders"]["subString"] == "a"
+
+
+def lags(answer: Command) -> list[int]:
+    """The lag of each queue of the topic."""
+    entries = json.loads(QUEUE.sub(rb'"\1"', answer.body))["offsetTable"]
+    return [entries[queue]["brokerOffset"] - entries[queue]["consumerOffset"] for queue in sorted(entries)]
+
+
+def test_lag_is_of_the_messages_of_each_queue_alone(client: Remoting) -> None:
+    for number in range(100):
+        fields = send_fields("orders") | {"e": number % 4 if number < 40 else 3}
+        client.ask(RequestCode.SEND_MESSAGE_V2, fields, b"x")
+    client.pull_until(10, "orders", "g")
+    assert lags(client.ask(RequestCode.GET_CONSUME_STATS, GROUP)) == [10, 10, 10, 70]
+    for queue, offset in ((0, 100), (1, 100), (3, 60)):
+        client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, GROUP | {"queueId": queue, "commitOffset": offset})
+    stats = client.ask(RequestCode.GET_CONSUME_STATS, GROUP)
+    assert lags(stats) == [0, 0, 10, 40]
+    everything = json.loads(QUEUE.sub(rb'"\1"', client.ask(RequestCode.GET_BROKER_CONSUME_STATS).body))
+    assert everything["totalDiff"] == 50
+    [groups] = everything["consumeStatsList"]
+    assert [list(stats["offsetTable"]) for stats in groups["g"]] == [["0", "1", "2", "3"]]
+
+
+def test_what_is_far_behind_is_shared_out_among_the_queues(client: Remoting, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue_lag, "ROWS_MAX", 8)
+    for _ in range(50):
+        client.ask(RequestCode.SEND_MESSAGE_V2, send_fields("orders") | {"e": 1}, b"x")
+    client.ask(RequestCode.SEND_MESSAGE_V2, send_fields("orders") | {"e": 0}, b"x")
+    client.pull_until(1, "orders", "g")
+    found = lags(client.ask(RequestCode.GET_CONSUME_STATS, GROUP))
+    assert (sum(found), found[1]) == (51, 8 + 11), "the sum is exact"
+
+
+def test_a_topic_has_as_many_queues_as_are_asked_for(place: Place, client: Remoting) -> None:
+    made = {"topic": "wide", "readQueueNums": 8, "writeQueueNums": 8, "perm": 6}
+    assert client.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, made).code == ResponseCode.SUCCESS
+    several = [{"topicName": "six", "readQueueNums": 6, "writeQueueNums": 6}, {"topicName": "plain"}]
+    body = json.dumps({"topicConfigList": several}).encode()
+    assert client.ask(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, body=body).code == ResponseCode.SUCCESS
+    assert [queue_count(client, topic) for topic in ("wide", "six", "plain")] == [8, 6, 4]
+    for queue in range(8):
+        answer = client.ask(RequestCode.SEND_MESSAGE_V2, send_fields("wide") | {"e": queue}, str(queue).encode())
+        assert (answer.code, answer.fields["queueId"]) == (ResponseCode.SUCCESS, str(queue))
+    for queue in range(8):
+        [message] = messages_of(client.pull("wide", "g", 0, queueId=queue).body)
+        assert (message["queue"], message["body"]) == (queue, str(queue).encode())
+    # Another number divides anew what is there.
+    assert client.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, made | {"readQueueNums": 2, "writeQueueNums": 2}).code == 0
+    found = [m["body"] for queue in (0, 1) for m in messages_of(client.pull("wide", "g", 0, queueId=queue).body)]
+    assert found == [b"0", b"2", b"4", b"6", b"1", b"3", b"5", b"7"]
+    assert client.pull("wide", "g", 0, queueId=2).code == ResponseCode.INVALID_PARAMETER
+    place.restart()
+    again = place.client()
+    assert [queue_count(again, topic) for topic in ("wide", "six")] == [2, 6]
+    refused = again.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, {"topic": "wide", "readQueueNums": 1025})
+    assert (refused.code, "1025" in refused.remark) == (ResponseCode.INVALID_PARAMETER, True)
+
+
+def test_several_topics_and_groups_are_made_all_or_none(place: Place, client: Remoting) -> None:
+    fill(client, 1)
+    bad = {"topicConfigList": [{"topicName": "made"}, {"topicName": "no name"}]}
+    answer = client.ask(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, body=json.dumps(bad).encode())
+    assert answer.code == ResponseCode.INVALID_PARAMETER
+    assert not place.broker.call(HasTopic("made"))
+    groups = [{"groupName": "g", "retryMaxTimes": 2}, {"groupName": "h", "retryMaxTimes": -1}]
+    for number, code in ((2, ResponseCode.INVALID_PARAMETER), (1, ResponseCode.SUCCESS)):
+        body = json.dumps({"groupConfigList": groups[:number]}).encode()
+        assert client.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, body=body).code == code
+        assert place.broker.call(GetGroup("orders", "g")).tries == (17 if number == 2 else 3)
 
 
 def test_how_often_a_group_tries(place: Place, client: Remoting) -> None:
@@ -249,3 +323,44 @@ def test_the_settings_of_the_broker_have_the_names_of_the_original(serve: Callab
     assert (settings["messageDelayLevel"], settings["defaultTopicQueueNums"]) == ("1s 2s", "2")
     assert (settings["brokerName"], settings["autoCreateTopicEnable"]) == ("tarry", "false")
     assert settings["listenPort"].isdecimal()
+
+
+def test_the_status_has_what_exporters_read(client: Remoting) -> None:
+    table = json.loads(client.ask(RequestCode.GET_BROKER_RUNTIME_INFO).body)["table"]
+    assert all(isinstance(value, str) for value in table.values())
+    for name in ("bootTimestamp", "queryThreadPoolQueueSize", "sendThreadPoolQueueCapacity", "commitLogMaxOffset"):
+        assert table[name].isdecimal(), name
+    assert all(len(table[f"scheduleMessageOffset_{level}"].split(",")) == 2 for level in range(1, 19))
+    assert all(part.split(":")[1].isdecimal() for part in table["putMessageDistributeTime"].split(" "))
+    # Read by places, as BrokerRuntimeStats.loadCommitLogDirCapacity does.
+    words = table["commitLogDirCapacity"].split(" ")
+    assert (float(words[2]) >= float(words[6]) or words[3] != words[7]) and words[7].endswith("B.")
+    assert table["remainHowManyDataToFlush"].split(" ")[0] == "0"
+
+
+def test_the_originals_topics_of_delayed_messages_can_be_looked_at_only(client: Remoting) -> None:
+    client.send("orders", DELAY="18")
+    for topic, count, pending in (("SCHEDULE_TOPIC_XXXX", 18, 0), ("rmq_sys_wheel_timer", 1, 1)):
+        assert queue_count(client, topic) == count
+        stats = client.ask(RequestCode.GET_TOPIC_STATS_INFO, {"topic": topic})
+        assert stats.code == ResponseCode.SUCCESS
+        assert stats.body.count(b'"maxOffset": %d' % pending) == count
+        config = json.loads(client.ask(RequestCode.GET_TOPIC_CONFIG, {"topic": topic}).body)
+        assert config["readQueueNums"] == count
+        assert client.pull(topic, "g", 0, 0).code == ResponseCode.PULL_NOT_FOUND
+        assert client.ask(RequestCode.GET_MAX_OFFSET, {"topic": topic, "queueId": 0}).fields["offset"] == "0"
+        refused = client.send(topic)
+        assert (refused.code, "looked at only" in refused.remark) == (ResponseCode.INVALID_PARAMETER, True)
+
+
+def test_a_tool_that_has_looked_leaves_no_group_behind(place: Place, client: Remoting) -> None:
+    fill(client, 2)
+    first, second = place.client(), place.client()
+    for tool in (first, second):
+        assert len(messages_of(tool.pull("orders", "TOOLS_CONSUMER", 0).body)) == 2
+    listed = client.ask(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, {"topic": "orders"})
+    assert json.loads(listed.body) == {"groupList": ["g"]}
+    first.close()
+    assert len(messages_of(second.pull("orders", "TOOLS_CONSUMER", 0).body)) == 2
+    second.close()
+    wait_until(lambda: [info.group for info in place.broker.call(ListGroups("orders"))] == ["g"])

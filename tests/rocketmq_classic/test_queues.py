@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import zlib
 from collections import Counter
 from collections.abc import Iterator
@@ -16,9 +18,11 @@ from hypothesis import strategies as st
 from tarry.api.operations import FollowQueue, GetGroup, Seek
 from tarry.base.message import ORDER_KEY
 from tarry.broker import Broker
+from tarry.broker.verification import plan_checks
 from tarry.fronts.rocketmq.classic.codes import RequestCode, ResponseCode
 from tarry.fronts.rocketmq.classic.positions import Positions
 from tarry.fronts.rocketmq.classic.queues import TopicQueues
+from tarry.verify import Finding
 from tests.rocketmq_classic.conftest import Place
 from tests.rocketmq_classic.remoting import Remoting, messages_of, send_fields
 
@@ -103,8 +107,8 @@ def broker(place: Place) -> Broker:
 
 
 @pytest.fixture
-def open_positions(broker: Broker, tmp_path: Path) -> Iterator[Any]:
-    yield lambda count=4: Positions(broker, TopicQueues(count), tmp_path / "positions" / "file.json")
+def open_positions(broker: Broker) -> Iterator[Any]:
+    yield lambda count=4: Positions(broker, TopicQueues(count))
 
 
 def test_the_broker_knows_the_queue_that_is_furthest_behind(broker: Broker, open_positions: Any) -> None:
@@ -153,10 +157,74 @@ def test_a_reset_is_of_all_queues(broker: Broker, open_positions: Any) -> None:
     assert open_positions().find(TOPIC, GROUP, 2) == 4
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"groups": 5}', b'{"groups": [{}]}'])
-def test_a_file_that_cannot_be_read_is_no_obstacle(broker: Broker, tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "file.json"
-    path.write_bytes(content)
-    positions = Positions(broker, TopicQueues(4), path)
+def state_file(broker: Broker, name: str = "positions") -> Path:
+    path = broker.config.data / "rocketmq" / f"classic-{name}.json"
+    path.parent.mkdir(exist_ok=True)
+    return path
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"groups": 5}', b'{"version": 1, "groups": [{}]}'])
+def test_a_file_that_cannot_be_read_is_no_obstacle(broker: Broker, content: bytes) -> None:
+    state_file(broker).write_bytes(content)
+    positions = Positions(broker, TopicQueues(4))
     broker.call(FollowQueue(TOPIC, GROUP))
     assert positions.find(TOPIC, GROUP, 1) == 0
+
+
+def test_files_of_the_first_version_are_read_still(broker: Broker, open_positions: Any) -> None:
+    positions = open_positions()
+    positions.commit(TOPIC, GROUP, 1, 3)
+    positions.reset(TOPIC, GROUP, 0)
+    for queue in range(4):
+        positions.commit(TOPIC, GROUP, queue, queue)
+    positions.save()
+    path = state_file(broker)
+    content = json.loads(path.read_bytes())
+    assert (content.pop("version"), content.pop("crc") > 0) == (2, True)
+    path.write_text(json.dumps({"version": 1, **content}))
+    again = open_positions()
+    assert [again.find(TOPIC, GROUP, queue) for queue in range(4)] == [0, 1, 2, 3]
+    assert again.resets(GROUP) == 1
+
+
+def test_a_changed_byte_in_a_file_of_state_is_damage(place: Place, client: Remoting) -> None:
+    client.send(TOPIC)
+    client.pull_until(1, TOPIC, GROUP)
+    modes = {"topic": TOPIC, "consumerGroup": GROUP, "mode": "POP"}
+    body = json.dumps(modes).encode()
+    assert client.ask(RequestCode.SET_MESSAGE_REQUEST_MODE, body=body).code == ResponseCode.SUCCESS
+    client.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": f"%DLQ%{GROUP}"})
+    place.close()
+    place.open()
+    place.close()
+    data = place.config.data
+    store = str(data / "store")
+
+    def damaged() -> list[str]:
+        names = {check.kind for check in plan_checks(data, store)}
+        assert {"classic-positions.json", "classic-request-modes.json", "classic-dead-queues.json"} <= names
+        results = [r for check in plan_checks(data, store) for r in check.results(lambda _: None)]
+        return [Path(r.path).name for r in results if isinstance(r, Finding)]
+
+    assert damaged() == []
+    for name in ("positions", "request-modes", "dead-queues"):
+        path = state_file(place.broker, name)
+        path.write_text(path.read_text().replace('"crc": ', '"crc": 1'))
+    assert sorted(damaged()) == ["classic-dead-queues.json", "classic-positions.json", "classic-request-modes.json"]
+    place.open()
+
+
+def test_a_commit_that_somebody_waits_for_is_durable(place: Place, client: Remoting, tmp_path: Path) -> None:
+    for _ in range(4):
+        client.send("orders")
+    client.pull_until(4, "orders", "g")
+    commit = {"topic": "orders", "consumerGroup": "g", "queueId": 2, "commitOffset": 3}
+    assert client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, commit).code == ResponseCode.SUCCESS
+    # As after a power cut: what the disk has at the moment of the answer.
+    shutil.copytree(place.config.data, tmp_path / "copy", ignore=shutil.ignore_patterns("*.sock"))
+    after = Place(tmp_path / "copy")
+    try:
+        found = after.client().ask(RequestCode.QUERY_CONSUMER_OFFSET, commit)
+        assert found.fields["offset"] == "3"
+    finally:
+        after.close()

@@ -103,11 +103,18 @@ def test_where_a_new_group_begins(broker: Broker, capsys: Captured) -> None:
 
 def test_topics(broker: Broker, capsys: Captured) -> None:
     assert data_of(capsys, "topic", "show", "t") == [
-        {"topic": "t", "late": "drop", "lateness_ms_max": None, "ordered": False, "declared": False}
+        {"topic": "t", "late": "drop", "lateness_ms_max": None, "ordered": False, "declared": False, "queues": 0}
     ]
     [changed] = data_of(capsys, "topic", "set", "t", "--late", "dead", "--lateness-max", "10m")
-    assert changed == {"topic": "t", "late": "dead", "lateness_ms_max": 600_000, "ordered": False, "declared": False}
-    shown = "topic: t\nlate: dead\nlateness_ms_max: 600000\nordered: False\ndeclared: False\n"
+    assert changed == {
+        "topic": "t",
+        "late": "dead",
+        "lateness_ms_max": 600_000,
+        "ordered": False,
+        "declared": False,
+        "queues": 0,
+    }
+    shown = "topic: t\nlate: dead\nlateness_ms_max: 600000\nordered: False\ndeclared: False\nqueues: 0\n"
     assert out_of(capsys, "topic", "show", "t") == shown
     assert data_of(capsys, "topic", "set", "t", "--ordered", "--declared")[0]["ordered"] is True
     assert data_of(capsys, "topic", "set", "t", "--lateness-max", "none")[0]["lateness_ms_max"] is None

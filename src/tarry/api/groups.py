@@ -18,6 +18,7 @@ from tarry.base.message import LATE_WAYS
 
 INT32_MAX = 2**31 - 1
 YEAR_MS = 366 * 86_400_000
+QUEUES_MAX = 1024
 
 S = TypeVar("S", "GroupSettings", "TopicSettings")
 
@@ -99,6 +100,7 @@ class TopicSettings(TopicFields):
         if self.late not in ("", *LATE_WAYS):
             raise InvalidArgumentError(f"late is {shown(self.late)}; allowed: {', '.join(LATE_WAYS)}, or '' for none")
         check_number("lateness_ms_max", self.lateness_ms_max, -1, 1 << 50, "-1 (none)")
+        check_number("queues", self.queues, 0, QUEUES_MAX, "0 (the broker's)")
         _check_truths(self, "ordered", "declared")
 
 
@@ -115,6 +117,8 @@ class TopicInfo:
     """All of its groups keep the order of ordering keys."""
     declared: bool
     """It was made before it had a message."""
+    queues: int = 0
+    """To RocketMQ's clients; 0: as many as the broker's setting says."""
 
 
 def not_default(settings: GroupSettings | TopicSettings, default: object) -> dict[str, Any]:

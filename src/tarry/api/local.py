@@ -4,8 +4,8 @@ wait."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
 
@@ -26,6 +26,26 @@ R = TypeVar("R")
 
 OnAccepted = Callable[[Accepted | TarryError], None]
 """Called once with the answer to a batch, from the thread that made it durable: quick, and never raises."""
+
+
+class FrontState(Protocol):
+    """A small durable file of a front's own state. Any thread; it waits for the disk. One writer at a time."""
+
+    def read(self) -> dict[str, Any] | None:
+        """The fields that were written last; None: none were.
+
+        Raises:
+            CorruptError: they are damaged.
+        """
+        ...
+
+    def write(self, fields: Mapping[str, Any]) -> None:
+        """Put these in their place, durably when it returns.
+
+        Raises:
+            DiskFullError, OverloadedError: nothing was changed.
+        """
+        ...
 
 
 class LocalBroker(Protocol):
@@ -97,6 +117,10 @@ class LocalBroker(Protocol):
 
     def stage_job(self, number: int, batches: Iterable[pa.RecordBatch]) -> tuple[list[StagedFile], Counter[str]]:
         """Write batches as files of an attempt of a bulk job, for its commit; and how many messages of each topic."""
+        ...
+
+    def front_state(self, name: str) -> FrontState:
+        """The file of a front's own state that is called ``classic-NAME.json``."""
         ...
 
     # -- consuming -----------------------------------------------------------------------------------------------------

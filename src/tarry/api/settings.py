@@ -63,6 +63,7 @@ class TopicFields:
     lateness_ms_max: int = setting(-1, "How late a message without an expiry may be; -1 or none: any.")
     ordered: bool = setting(False, "All groups keep the order of ordering keys.")
     declared: bool = setting(False, "It is there before it has a message.")
+    queues: int = setting(0, "Its queues, to RocketMQ's clients; 0: as many as the broker's setting says.")
 
 
 class TopicOptions(TypedDict, total=False):
@@ -72,3 +73,4 @@ class TopicOptions(TypedDict, total=False):
     lateness_ms_max: int | None
     ordered: bool | None
     declared: bool | None
+    queues: int | None

@@ -23,8 +23,10 @@ from tarry.api.schedule import ID, Row, to_batch
 from tarry.base.clock import Clock, SystemClock
 from tarry.base.config import Config
 from tarry.base.placement import ANY_CORE, Placement
+from tarry.broker import front_state
 from tarry.broker.components import Components
 from tarry.broker.construction import open_components
+from tarry.broker.front_state import FrontStateFile
 from tarry.broker.health import Health
 from tarry.broker.operations import handlers
 from tarry.broker.push import Push
@@ -45,6 +47,7 @@ class Broker(Calls):
     ) -> None:
         self.config = config
         self.clock = clock
+        self._files = files
         self._health = Health()
         self.components: Components = open_components(
             config, clock, files, self._health, threaded=threads, placement=placement
@@ -140,6 +143,11 @@ class Broker(Calls):
     def push(self) -> Push:
         """See :class:`tarry.api.pushing.PushSubscriptions`."""
         return self.components.push
+
+    def front_state(self, name: str) -> FrontStateFile:
+        """See :meth:`tarry.api.local.LocalBroker.front_state`."""
+        path = self.config.data / front_state.DIRECTORY / front_state.PATTERN.replace("*", name)
+        return FrontStateFile(self._files, path)
 
     # -- consuming -----------------------------------------------------------------------------------------------------
 

@@ -24,7 +24,7 @@ from tarry.broker.directory import read_secret
 from tarry.broker.hand_out_bound import check_bound
 from tarry.broker.jobs import Jobs
 from tarry.broker.store_view import StoreFollower
-from tarry.broker.verification import json_versions
+from tarry.broker.verification import json_versions, own_front_state_checks
 from tarry.log.files import Files
 from tarry.log.frame import LogKind
 from tarry.log.segment import list_segments
@@ -109,6 +109,7 @@ class Scrub:
         data, snapshot = self._config.data, self._store.snapshot
         secret, bound = partial(read_secret, self._files, data), partial(check_bound, data / hand_out_bound.FILE)
         yield from small_checks(data, json_versions(data), secret, bound, Jobs, in_use=True)
+        yield from own_front_state_checks(data)
         for log_kind in (LogKind.INTAKE, LogKind.READY):
             directory = data / DIRECTORIES[log_kind]
             bases = list_segments(directory)

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from tarry.base.errors import CorruptError, LockedError, NotFoundError
-from tarry.broker import access_tokens, directory, hand_out_bound, push_file
+from tarry.broker import access_tokens, directory, front_state, hand_out_bound, push_file
 from tarry.broker.directory import Checkpoint, read_secret
 from tarry.broker.hand_out_bound import check_bound
 from tarry.broker.jobs import Jobs
@@ -23,7 +23,7 @@ from tarry.log.json_file import read_json
 from tarry.verify import Check
 from tarry.verify.logs import log_checks
 from tarry.verify.registry import registry_checks
-from tarry.verify.small_files import pipeline_checks, small_checks
+from tarry.verify.small_files import front_state_checks, pipeline_checks, small_checks
 from tarry.verify.store import store_checks
 
 JSON_VERSIONS: dict[str, tuple[int, ...]] = {
@@ -42,6 +42,12 @@ def json_versions(data: Path) -> dict[str, tuple[int, ...]]:
         found = {}  # its own check tells
     number = found.get("topics")
     return JSON_VERSIONS if number is None else {**JSON_VERSIONS, path_of(data, number).name: (COUNTS_VERSION,)}
+
+
+def own_front_state_checks(data: Path) -> Iterator[Check]:
+    """The checks of the small files that fronts have in a data directory."""
+    paths = sorted((data / front_state.DIRECTORY).glob(front_state.PATTERN))
+    yield from front_state_checks(paths, (front_state.VERSION,), (front_state.BARE_VERSION,))
 
 
 @contextmanager
@@ -77,6 +83,7 @@ def plan_checks(data: Path, store_uri: str) -> Iterator[Check]:
     open_jobs = partial(Jobs, changes_min=checkpoint.jobs_changes)
     secret, bound = partial(read_secret, OsFiles(), data), partial(check_bound, data / hand_out_bound.FILE)
     yield from small_checks(data, json_versions(data), secret, bound, open_jobs)
+    yield from own_front_state_checks(data)
     yield from log_checks(data, LogKind.INTAKE, checkpoint.intake, checkpoint.intake_first)
     yield from log_checks(data, LogKind.READY, checkpoint.ready)
     yield from log_checks(data, LogKind.ACKS, checkpoint.acks)

@@ -255,7 +255,8 @@ class ConsumerGroups:
         """What becomes of a topic's late messages."""
         settings = self._settings.topic(check_topic(topic)) or TopicSettings()
         latest = settings.lateness_ms_max if settings.lateness_ms_max >= 0 else None
-        return TopicInfo(topic, settings.late or "drop", latest, settings.ordered, settings.declared)
+        late = settings.late or "drop"
+        return TopicInfo(topic, late, latest, settings.ordered, settings.declared, settings.queues)
 
     def uses_topic(self, topic: str) -> bool:
         """Whether a topic has a group or settings."""

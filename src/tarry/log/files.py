@@ -218,9 +218,7 @@ class OsFiles:
         return Durations()
 
     def open_append(self, path: Path) -> AppendFile:
-        if not path.parent.is_dir():
-            path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
-            sync_directory(path.parent.parent)
+        make_directory(path.parent)
         file = OsAppendFile(path, self.syncs_us)
         try:
             sync_directory(path.parent)
@@ -258,6 +256,13 @@ class OsFiles:
     def free_bytes(self, path: Path) -> int:
         state = os.statvfs(path)
         return state.f_bavail * state.f_frsize
+
+
+def make_directory(path: Path) -> None:
+    """Make a directory where there is none, its name durable in the one above."""
+    if not path.is_dir():
+        path.mkdir(mode=0o750, parents=True, exist_ok=True)
+        sync_directory(path.parent)
 
 
 @contextmanager

@@ -45,16 +45,20 @@ def make_private(path: Path, mode: int) -> None:
     temporary.chmod(mode)
 
 
-def read_json(path: Path, versions: Sequence[int]) -> dict[str, Any] | None:
-    """The fields that :func:`write_json` was given; None where there is no file.
+def read_json(path: Path, versions: Sequence[int], *, bare: Sequence[int] = ()) -> dict[str, Any] | None:
+    """The fields that :func:`write_json` was given; None where there is no file. ``bare``: versions from before there
+    was a checksum.
 
     Raises:
         CorruptError: it is damaged, or its version is none of ``versions``.
     """
     try:
         content = json.loads(path.read_text())
-        crc = content.pop("crc")
-        sound = crc == _crc(content) and content.pop("version") in versions
+        if "crc" not in content and content.get("version") in bare:
+            sound = content.pop("version") in bare
+        else:
+            crc = content.pop("crc")
+            sound = crc == _crc(content) and content.pop("version") in versions
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, AttributeError, TypeError) as error:

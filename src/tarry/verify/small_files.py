@@ -7,7 +7,7 @@ import sqlite3
 import struct
 import tempfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -20,6 +20,7 @@ _CHECKPOINT = "Progress since the last start is not known: a broker would not kn
 _POLICIES = "The settings of groups and topics are lost."
 _PUSH = "Whom messages are pushed to, and with what secrets, is lost."
 _TOKENS = "The access tokens of the HTTP front are lost: whoever shows one is refused."
+_FRONT_STATE = "What classic RocketMQ clients have done in single queues, or how they read, is lost: some comes again."
 _SECRET = "Handles that were given out cannot be told from forged ones."
 _HANDED = "How far hand-outs had come is not known."
 _JOBS = "What became of bulk jobs is not known."
@@ -63,15 +64,21 @@ def small_checks(
     yield Check.of_file("jobs.db", jobs, partial(_check_jobs, jobs, open_jobs, in_use=in_use))
 
 
+def front_state_checks(paths: Iterable[Path], versions: Sequence[int], bare: Sequence[int]) -> Iterator[Check]:
+    """The checks of fronts' own small files; ``bare``: versions that have no checksum."""
+    for path in paths:
+        yield from _if_there(path.name, path, partial(_check_json, path, versions, _FRONT_STATE, bare=bare))
+
+
 def _if_there(kind: str, path: Path, run: partial[Results]) -> Iterator[Check]:
     if path.exists():
         yield Check.of_file(kind, path, run)
 
 
-def _check_json(path: Path, versions: Sequence[int], meaning: str, pace: Pace) -> Results:
+def _check_json(path: Path, versions: Sequence[int], meaning: str, pace: Pace, *, bare: Sequence[int] = ()) -> Results:
     pace(bytes_of(path))
     try:
-        if read_json(path, versions) is None:
+        if read_json(path, versions, bare=bare) is None:
             yield Finding(str(path), None, "missing", meaning, RESTORE)
     except CorruptError as error:
         yield Finding(str(path), None, _without(path, error), meaning, RESTORE)

@@ -19,7 +19,7 @@ from tarry.api.access import AccessToken
 from tarry.api.board import Member, OnMessage
 from tarry.api.internal_topics import check_rows
 from tarry.api.jobs import StagedFile
-from tarry.api.local import OnAccepted
+from tarry.api.local import FrontState, OnAccepted
 from tarry.api.operation import Action, Operation, Rows, decoded
 from tarry.api.operations import DeleteGroup, HasTopic, Ping, SetGroup, SetTopic
 from tarry.api.operations.delivery import Subscribe
@@ -176,6 +176,9 @@ class RemoteBroker:
     @property
     def push(self) -> PushSubscriptions:
         raise InvalidArgumentError("push subscriptions are carried out in the broker's process, not behind a gateway")
+
+    def front_state(self, name: str) -> FrontState:
+        raise InvalidArgumentError(f"the file of {name} is written by the broker's process, not behind a gateway")
 
     @property
     def access_tokens(self) -> tuple[AccessToken, ...]:

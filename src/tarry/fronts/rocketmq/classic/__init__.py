@@ -18,6 +18,6 @@
     assigning                    who reads which queue, and how         filters      what a group wants of a topic
     lookup                       messages by key, by id
     admin, admin_groups, admin_clients, admin_tables                    what mqadmin asks
-    state_files                  the front's own state on disk
+    consume_stats, queue_lag, group_lists                               how far groups are
     front, components            the listening sockets; the parts, put together
 """

@@ -5,19 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from tarry.api.groups import QUEUES_MAX
 from tarry.api.local import LocalBroker
 from tarry.api.operations import GetOverview, GetPending, GetQueues, GetTopic, HasTopic, ListGroups, SetTopic
-from tarry.base.version import VERSION
+from tarry.base.delay import parse_levels
 from tarry.fronts.rocketmq.classic.admin_tables import DATA_VERSION, queue_table
 from tarry.fronts.rocketmq.classic.codes import RequestCode, RequestRefused, ResponseCode
 from tarry.fronts.rocketmq.classic.connection import Answer, Request
 from tarry.fronts.rocketmq.classic.dead_queues import DeadQueues
-from tarry.fronts.rocketmq.classic.fields import to_json
+from tarry.fronts.rocketmq.classic.fields import json_list, json_object, json_text, json_whole, to_json
 from tarry.fronts.rocketmq.classic.queues import TopicQueues
 from tarry.fronts.rocketmq.classic.routes import READ_WRITE, broker_data
+from tarry.fronts.rocketmq.classic.runtime_table import runtime_table
 from tarry.fronts.rocketmq.classic.service import Handler
 from tarry.fronts.rocketmq.common.broker_names import BrokerNames
 from tarry.fronts.rocketmq.common.dead_letters import is_alias
+from tarry.fronts.rocketmq.common.delay_topics import LEVELS_TOPIC, WHEEL_TOPIC, delay_queues
 from tarry.fronts.rocketmq.common.names import topic_name
 from tarry.fronts.rocketmq.common.threads import RunInThread
 
@@ -39,6 +42,7 @@ class TopicAdmin:
         """``forget_group``: deletes a group of a topic; called in a thread."""
         self._names = names
         self._broker = broker
+        self._started_ms = broker.clock.now_ms()
         self._queues = queues
         self._dead_queues = dead_queues
         self._forget_group = forget_group
@@ -58,6 +62,7 @@ class TopicAdmin:
             RequestCode.GET_TOPIC_CONFIG: self.topic_config,
             RequestCode.GET_ALL_TOPIC_CONFIG: self.topic_configs,
             RequestCode.UPDATE_AND_CREATE_TOPIC: self.make_topic,
+            RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: self.make_topics,
             RequestCode.DELETE_TOPIC_IN_BROKER: self.delete_topic,
             RequestCode.DELETE_TOPIC_IN_NAMESRV: self.nothing_to_do,
             RequestCode.DELETE_KV_CONFIG: self.nothing_to_do,
@@ -93,21 +98,8 @@ class TopicAdmin:
             return self._broker.call(GetOverview(most=0))
 
         overview = await self._run_in_thread(look_up)
-        still = "0.0 0.0 0.0"
-        table = {
-            "brokerActive": "true", "brokerVersionDesc": f"tarry {VERSION}", "brokerVersion": "479", "putTps": still,
-            "getTransferredTps": still, "getFoundTps": still, "getMissTps": still, "getTotalTps": still,
-            "sendThreadPoolQueueSize": "0", "pullThreadPoolQueueSize": "0", "ackThreadPoolQueueSize": "0",
-            "sendThreadPoolQueueHeadWaitTimeMills": "0", "pullThreadPoolQueueHeadWaitTimeMills": "0",
-            "ackThreadPoolQueueHeadWaitTimeMills": "0", "pageCacheLockTimeMills": "0",
-            "earliestMessageTimeStamp": str(overview["now_ms"]), "commitLogDiskRatio": "0.0", "timerReadBehind": "0",
-            "timerOffsetBehind": "0", "timerCongestNum": "0", "timerEnqueueTps": "0.0", "timerDequeueTps": "0.0",
-            "msgPutTotalTodayMorning": "0", "msgPutTotalTodayNow": "0", "msgPutTotalYesterdayMorning": "0",
-            "msgGetTotalTodayMorning": "0", "msgGetTotalTodayNow": "0", "msgGetTotalYesterdayMorning": "0",
-            "accepted": str(overview["accepted"]), "fired": str(overview["fired"]),
-            "diskFreeBytes": str(overview["disk"]["free_bytes"]),
-        }  # fmt: skip
-        return Answer(body=to_json({"table": table}))
+        levels = len(parse_levels(self._broker.config.delay_levels))
+        return Answer(body=to_json({"table": runtime_table(overview, self._started_ms, levels)}))
 
     async def topics(self, _: Request) -> Answer:
         """GET_ALL_TOPIC_LIST_FROM_NAMESERVER, GET_TOPICS_BY_CLUSTER."""
@@ -126,10 +118,15 @@ class TopicAdmin:
 
     def system_topics(self, _: Request) -> Answer:
         """GET_SYSTEM_TOPIC_LIST_FROM_NS: topics that are no user's."""
-        return Answer(body=to_json({"topicList": self._names.own_topics}))
+        return Answer(body=to_json({"topicList": [*self._names.own_topics, LEVELS_TOPIC, WHEEL_TOPIC]}))
 
     async def topic_stats(self, request: Request) -> Answer:
         """GET_TOPIC_STATS_INFO: where its queue begins and ends."""
+        name = request.fields.text("topic")
+        if (count := delay_queues(name, self._broker.config)) is not None:
+            pending = await self._pending(name)
+            stands = [self._offsets(0, pending)] * count
+            return Answer(body=queue_table(self._names.broker, {name: stands}, {"topicPutTps": 0.0}))
         topic = topic_name(request.fields.text("topic"), "")
         names = [topic] * self._queues.count(topic)
         if is_alias(topic):
@@ -141,14 +138,55 @@ class TopicAdmin:
             )
         )
 
+    async def _pending(self, topic: str) -> int:
+        """Count what RocketMQ would hold in its topic of delayed messages. Its topic of levels is left at 0: the level
+        that a pending message was sent with is not counted.
+        """
+        if topic != WHEEL_TOPIC:
+            return 0
+
+        def look_up() -> int:
+            return sum(found.pending for found in self._broker.call(GetPending(next_due=False)))
+
+        return await self._run_in_thread(look_up)
+
     def _offsets(self, first: int, end: int) -> dict[str, int]:
         now_ms = self._broker.clock.now_ms() if end else 0
         return {"lastUpdateTimestamp": now_ms, "maxOffset": end, "minOffset": first}
 
     async def make_topic(self, request: Request) -> Answer:
-        """UPDATE_AND_CREATE_TOPIC. It has as many queues as all, whatever number is asked for."""
-        topic = topic_name(request.fields.text("topic"), "")
-        await self._run_in_thread(lambda: self._broker.call(SetTopic.of(topic, declared=True)))
+        """UPDATE_AND_CREATE_TOPIC, with as many queues as are asked for; where no number is given, with as many as it
+        has, or as others have. Consumers have to read each: so it is the larger of two numbers.
+        """
+        fields = request.fields
+        asked = max(fields.whole("readQueueNums", 0), fields.whole("writeQueueNums", 0))
+        return await self._make({topic_name(fields.text("topic"), ""): asked})
+
+    async def make_topics(self, request: Request) -> Answer:
+        """UPDATE_AND_CREATE_TOPIC_LIST: the same of several; none where one is not allowed."""
+        configs = json_list(json_object(request.command.body).get("topicConfigList"), "topicConfigList")
+        return await self._make(
+            {
+                topic_name(json_text(config, "topicName"), ""): max(
+                    json_whole(config, "readQueueNums", 0), json_whole(config, "writeQueueNums", 0)
+                )
+                for config in configs
+            }
+        )
+
+    async def _make(self, queues: dict[str, int]) -> Answer:
+        for topic, asked in queues.items():
+            if not 0 <= asked <= QUEUES_MAX:
+                raise RequestRefused(
+                    ResponseCode.INVALID_PARAMETER, f"topic {topic!r:.300}: {asked} queues; allowed: 1 to {QUEUES_MAX}"
+                )
+
+        def make() -> None:
+            for topic, asked in queues.items():
+                self._broker.call(SetTopic.of(topic, declared=True, queues=asked or None))
+                self._queues.look_again(topic)
+
+        await self._run_in_thread(make)
         return Answer()
 
     async def delete_topic(self, request: Request) -> Answer:
@@ -163,7 +201,8 @@ class TopicAdmin:
             for info in self._broker.call(ListGroups(topic)):
                 if not info.group.startswith(_INTERNAL):
                     self._forget_group(topic, info.group)
-            self._broker.call(SetTopic.of(topic, declared=False))
+            self._broker.call(SetTopic.of(topic, declared=False, queues=0))
+            self._queues.look_again(topic)
 
         await self._run_in_thread(delete)
         return Answer()
@@ -182,7 +221,9 @@ class TopicAdmin:
 
     def topic_config(self, request: Request) -> Answer:
         """GET_TOPIC_CONFIG."""
-        return Answer(body=to_json(self._config(topic_name(request.fields.text("topic"), ""))))
+        name = request.fields.text("topic")
+        count = delay_queues(name, self._broker.config)
+        return Answer(body=to_json(self._config(name if count is not None else topic_name(name, ""), count)))
 
     async def topic_configs(self, _: Request) -> Answer:
         """GET_ALL_TOPIC_CONFIG: of all topics in one answer."""
@@ -190,8 +231,8 @@ class TopicAdmin:
         table = {"topicConfigTable": {topic: self._config(topic) for topic in topics}, "dataVersion": DATA_VERSION}
         return Answer(body=to_json(table))
 
-    def _config(self, topic: str) -> dict[str, Any]:
-        count = self._queues.count(topic)
+    def _config(self, topic: str, count: int | None = None) -> dict[str, Any]:
+        count = self._queues.count(topic) if count is None else count
         return {
             "topicName": topic, "readQueueNums": count, "writeQueueNums": count, "perm": READ_WRITE,
             "topicSysFlag": 0, "topicFilterType": "SINGLE_TAG", "order": False, "attributes": {},

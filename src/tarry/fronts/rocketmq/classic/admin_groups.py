@@ -7,15 +7,16 @@ from typing import Any
 
 from tarry.api.groups import GroupInfo
 from tarry.api.local import LocalBroker
-from tarry.api.operations import DeleteGroup, FindOffset, FollowQueue, GetQueues, ListGroups, SetGroup
+from tarry.api.operations import DeleteGroup, FindOffset, FollowQueue, GetGroup, GetQueues, ListGroups, SetGroup
 from tarry.base.errors import NotFoundError
 from tarry.fronts.rocketmq.classic.admin_tables import DATA_VERSION, queue_table
 from tarry.fronts.rocketmq.classic.clients import ClientRegistry
 from tarry.fronts.rocketmq.classic.codes import RequestCode, RequestRefused, ResponseCode, ToClient
 from tarry.fronts.rocketmq.classic.connection import Answer, Request
 from tarry.fronts.rocketmq.classic.dead_queues import DeadQueues
-from tarry.fronts.rocketmq.classic.fields import json_object, json_text, to_json
+from tarry.fronts.rocketmq.classic.fields import json_list, json_object, json_text, to_json
 from tarry.fronts.rocketmq.classic.frames import oneway
+from tarry.fronts.rocketmq.classic.group_lists import only_looks, topics_of
 from tarry.fronts.rocketmq.classic.offsets import Offsets
 from tarry.fronts.rocketmq.classic.positions import Positions
 from tarry.fronts.rocketmq.classic.queues import TopicQueues
@@ -46,35 +47,15 @@ class GroupAdmin:
     def handlers(self) -> dict[int, Handler]:
         """What answers each request."""
         return {
-            RequestCode.GET_CONSUME_STATS: self.consume_stats,
             RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: self.groups_of,
             RequestCode.QUERY_TOPICS_BY_CONSUMER: self.topics_of,
             RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: self.group_config,
             RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self.group_configs,
             RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self.set_group,
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: self.set_groups,
             RequestCode.DELETE_SUBSCRIPTIONGROUP: self.delete_group,
             RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self.reset,
         }
-
-    async def consume_stats(self, request: Request) -> Answer:
-        """GET_CONSUME_STATS: where a group stands, in one topic or in all that it reads.
-
-        Raises:
-            RequestRefused: CONSUMER_NOT_ONLINE: there is no such group.
-        """
-        group, topic = request.fields.text("consumerGroup"), request.fields.text("topic", " ").strip()
-
-        def look_up() -> dict[str, list[dict[str, int]]]:
-            return {
-                name: self._progress(name, group)
-                for name in dict.fromkeys(self._shown(name) for name in self._topics_of(group))
-                if topic in ("", name)
-            }
-
-        progress = await self._run_in_thread(look_up)
-        if not progress:
-            raise RequestRefused(ResponseCode.CONSUMER_NOT_ONLINE, f"there is no consumer group {group!r:.300}")
-        return Answer(body=queue_table(self._broker_name, progress, {"consumeTps": 0.0}))
 
     async def groups_of(self, request: Request) -> Answer:
         """QUERY_TOPIC_CONSUME_BY_WHO: the groups of a topic."""
@@ -82,7 +63,7 @@ class GroupAdmin:
 
         def look_up() -> list[str]:
             infos = [info for name in self._dead_queues.topics(topic) for info in self._broker.call(ListGroups(name))]
-            return list(dict.fromkeys(info.group for info in infos))
+            return [group for group in dict.fromkeys(info.group for info in infos) if not only_looks(group)]
 
         return Answer(body=to_json({"groupList": await self._run_in_thread(look_up)}))
 
@@ -90,16 +71,18 @@ class GroupAdmin:
         """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: how often a message is tried, in all topics that the group reads.
         Groups come into being when they are named; of other settings there is none.
         """
-        config = json_object(request.command.body)
-        group, retries = group_name(json_text(config, "groupName"), ""), config.get("retryMaxTimes", RETRIES)
-        if type(retries) is not int or not 0 <= retries < 1 << 31:
-            raise RequestRefused(
-                ResponseCode.INVALID_PARAMETER, f"retryMaxTimes is {retries!r:.60}; allowed: 0 and more"
-            )
+        return await self._set([_asked(json_object(request.command.body))])
 
+    async def set_groups(self, request: Request) -> Answer:
+        """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: the same of several; of none where one is not allowed."""
+        configs = json_list(json_object(request.command.body).get("groupConfigList"), "groupConfigList")
+        return await self._set([_asked(config) for config in configs])
+
+    async def _set(self, asked: list[tuple[str, int]]) -> Answer:
         def change() -> None:
-            for topic in self._topics_of(group):
-                self._broker.call(SetGroup.of(topic, group, tries=retries + 1))
+            for group, retries in asked:
+                for topic in self._topics_of(group):
+                    self._broker.call(SetGroup.of(topic, group, tries=retries + 1))
 
         await self._run_in_thread(change)
         return Answer()
@@ -134,8 +117,8 @@ class GroupAdmin:
         group = request.fields.text("group")
 
         def look_up() -> dict[str, Any]:
-            infos = [info for info in self._broker.call(ListGroups()) if info.group == group]
-            return _config(group, infos[0] if infos else None)
+            topics = self._topics_of(group)
+            return _config(group, self._broker.call(GetGroup(topics[0], group)) if topics else None)
 
         return Answer(body=to_json(await self._run_in_thread(look_up)))
 
@@ -144,7 +127,11 @@ class GroupAdmin:
 
         def look_up() -> dict[str, Any]:
             infos = self._broker.call(ListGroups())
-            return {i.group: _config(i.group, i) for i in infos if not i.group.startswith(_INTERNAL)}
+            return {
+                i.group: _config(i.group, i)
+                for i in infos
+                if not i.group.startswith(_INTERNAL) and not only_looks(i.group)
+            }
 
         table = {"subscriptionGroupTable": await self._run_in_thread(look_up), "dataVersion": DATA_VERSION}
         return Answer(body=to_json(table | {"forbiddenTable": {}}))
@@ -182,24 +169,20 @@ class GroupAdmin:
 
     def _topics_of(self, group: str) -> list[str]:
         """In a thread: the topics that a group reads; those of its retries, too."""
-        return sorted(info.topic for info in self._broker.call(ListGroups()) if info.group == group)
-
-    def _progress(self, topic: str, group: str) -> list[dict[str, int]]:
-        """In a thread: of each queue."""
-        places = [(topic, queue) for queue in range(self._queues.count(topic))]
-        if is_alias(topic):
-            places = [(name, 0) for name in self._dead_queues.topics(topic)]
-        ends = self._broker.call(GetQueues(list({name for name, _ in places})))
-        now_ms = self._broker.clock.now_ms()
-        return [
-            {"brokerOffset": ends[name][1], "consumerOffset": offset, "lastTimestamp": now_ms, "pullOffset": offset}
-            for name, offset in ((name, self._positions.find(name, group, queue) or 0) for name, queue in places)
-        ]
+        return topics_of(self._broker, group)
 
     def _shown(self, topic: str) -> str:
         """The name by which clients know a topic."""
         place = self._dead_queues.place(topic)
         return topic if place is None else place[0]
+
+
+def _asked(config: dict[str, Any]) -> tuple[str, int]:
+    """A group, and how often it is to try again."""
+    group, retries = group_name(json_text(config, "groupName"), ""), config.get("retryMaxTimes", RETRIES)
+    if type(retries) is not int or not 0 <= retries < 1 << 31:
+        raise RequestRefused(ResponseCode.INVALID_PARAMETER, f"retryMaxTimes is {retries!r:.60}; allowed: 0 and more")
+    return group, retries
 
 
 def _config(group: str, info: GroupInfo | None) -> dict[str, Any]:

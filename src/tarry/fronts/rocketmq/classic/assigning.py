@@ -7,21 +7,20 @@ The modes that are not PULL are in the file ``DATA/rocketmq/classic-request-mode
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
+from tarry.api.local import FrontState
+from tarry.base.errors import CorruptError
 from tarry.fronts.rocketmq.classic.clients import ClientRegistry
 from tarry.fronts.rocketmq.classic.codes import RequestRefused, ResponseCode
 from tarry.fronts.rocketmq.classic.connection import Answer, Request
 from tarry.fronts.rocketmq.classic.fields import json_object, json_text, to_json
 from tarry.fronts.rocketmq.classic.positions import Positions
 from tarry.fronts.rocketmq.classic.queues import TopicQueues, queue_name
-from tarry.fronts.rocketmq.classic.state_files import replace_json
 from tarry.fronts.rocketmq.common.dead_letters import is_alias
 from tarry.fronts.rocketmq.common.names import RETRY_PREFIX, group_name, topic_name
 from tarry.fronts.rocketmq.common.threads import RunInThread
@@ -32,16 +31,15 @@ log = logging.getLogger(__name__)
 PULL, POP = "PULL", "POP"
 BROADCASTING = "BROADCASTING"
 ANY_QUEUE = -1
-_VERSION = 1
 _MODES_MAX = 100_000
 
 
 class RequestModes:
     """How groups get the messages of a topic. Any thread; what changes waits for the disk."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._popping = _load(path)
+    def __init__(self, file: FrontState) -> None:
+        self._file = file
+        self._popping = _load(file)
         """Topics and groups."""
         self._lock = threading.Lock()
 
@@ -62,7 +60,7 @@ class RequestModes:
             if popping == self._popping:
                 return False
             modes = [{"topic": topic, "group": group, "mode": POP} for topic, group in sorted(popping)]
-            replace_json(self._path, {"version": _VERSION, "modes": modes})
+            self._file.write({"modes": modes})
             self._popping = popping
             return True
 
@@ -153,12 +151,10 @@ _STRATEGIES: dict[str, Callable[[int, list[str], str], list[int]]] = {
 """Source: ``AllocateMessageQueueAveragely`` and its neighbour."""
 
 
-def _load(path: Path) -> frozenset[tuple[str, str]]:
+def _load(file: FrontState) -> frozenset[tuple[str, str]]:
     try:
-        modes: list[dict[str, Any]] = json.loads(path.read_bytes())["modes"]
+        modes: list[dict[str, Any]] = (file.read() or {"modes": []})["modes"]
         return frozenset((str(mode["topic"]), str(mode["group"])) for mode in modes if mode["mode"] == POP)
-    except FileNotFoundError:
-        return frozenset()
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        log.warning("%s cannot be read, so all groups pull: %s", path, error)
+    except (CorruptError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        log.warning("which groups pop cannot be read, so all pull: %s", error)
         return frozenset()

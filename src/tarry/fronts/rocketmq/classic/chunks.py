@@ -48,8 +48,10 @@ class Chunk:
         """When the last of them is due: later than now, where the clock was set back since it was read."""
         self._properties = lists_of(batch.column("properties"))
         self._has_only = ONLY in self._properties.names
-        self._numbers = queues.numbers_of(topic, batch.column("seq").to_pylist(), self._properties)
-        self._rows: list[list[int]] = [[] for _ in range(queues.count(topic))]
+        self.queues = queues.count(topic)
+        """How many the topic had when it was divided."""
+        self._numbers = queues.numbers_of(topic, batch.column("seq").to_pylist(), self._properties, self.queues)
+        self._rows: list[list[int]] = [[] for _ in range(self.queues)]
         self._shown = shown
         for row, number in enumerate(self._numbers):
             self._rows[number].append(row)
@@ -81,7 +83,7 @@ class Chunk:
         many as there are, or ``rows_max``, or as make ``bytes_max``. What is behind the last of them (``start``: there
         is none); and up to where was looked.
         """
-        rows = self._rows[queue]
+        rows = self._rows[queue] if queue < self.queues else []
         wanted = None if _wants_all(group, self._has_only) else self._wanted[_key(group)]
         row_writer, written = self._writer(host)
         parts: list[bytes] = []

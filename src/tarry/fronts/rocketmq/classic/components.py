@@ -6,6 +6,7 @@ import asyncio
 
 from loopgrpc import ByteBudget
 from tarry.api.local import LocalBroker
+from tarry.api.operations import GetTopic
 from tarry.base.descriptors import ConnectionLimits
 from tarry.fronts.rocketmq.classic.admin import TopicAdmin
 from tarry.fronts.rocketmq.classic.admin_clients import ClientAdmin
@@ -16,6 +17,7 @@ from tarry.fronts.rocketmq.classic.clients import ClientRegistry
 from tarry.fronts.rocketmq.classic.codes import RequestCode
 from tarry.fronts.rocketmq.classic.connection import Connection
 from tarry.fronts.rocketmq.classic.connections import Connections
+from tarry.fronts.rocketmq.classic.consume_stats import ConsumeStats
 from tarry.fronts.rocketmq.classic.dead_queues import DeadQueues
 from tarry.fronts.rocketmq.classic.filters import GroupFilters
 from tarry.fronts.rocketmq.classic.giving_up import DeadLetterWriter
@@ -28,6 +30,7 @@ from tarry.fronts.rocketmq.classic.pop_settling import PopSettler
 from tarry.fronts.rocketmq.classic.popping import Popper
 from tarry.fronts.rocketmq.classic.positions import Positions
 from tarry.fronts.rocketmq.classic.pulling import Puller
+from tarry.fronts.rocketmq.classic.queue_lag import QueueLag
 from tarry.fronts.rocketmq.classic.queues import TopicQueues
 from tarry.fronts.rocketmq.classic.recalling import Recaller
 from tarry.fronts.rocketmq.classic.replying import Replier
@@ -75,9 +78,9 @@ class Components:
         half_messages = HalfMessages(broker)
         self._checks = check_transactions(broker, loop, clients)
         rules, send_queue = Rules.of(config, PROPERTIES_BYTES_MAX), SendQueue(broker, loop, half_messages)
-        dead_queues = DeadQueues(broker, config.data / "rocketmq" / "classic-dead-queues.json")
-        queues = TopicQueues(config.remoting_queues, dead_queues.topics)
-        positions = Positions(broker, queues, config.data / "rocketmq" / "classic-positions.json")
+        dead_queues = DeadQueues(broker)
+        queues = TopicQueues(config.remoting_queues, dead_queues.topics, lambda t: broker.call(GetTopic(t)).queues)
+        positions = Positions(broker, queues)
         dead_letters = DeadLetterWriter(broker, positions, run_in_thread)
         lost_answers = LostAnswers(loop, config.dedupe_ms / 1000)
         sender = Sender(broker, names, rules, topics, queues, send_queue, lost_answers, dead_letters, run_in_thread)
@@ -90,12 +93,16 @@ class Components:
         )
         popper = Popper(names.broker, broker, loop, self._groups, topics, queues, filters, run_in_thread)
         pop_settler = PopSettler(broker, loop, clients)
-        modes = RequestModes(config.data / "rocketmq" / "classic-request-modes.json")
+        modes = RequestModes(broker.front_state("request-modes"))
         assigner = Assigner(names.broker, clients, topics, queues, positions, modes, run_in_thread)
         locks, lookup = QueueLocks(loop), Lookup(broker, queues, dead_queues, run_in_thread)
         group_admin = GroupAdmin(names.broker, broker, clients, queues, dead_queues, offsets, positions, run_in_thread)
+        stats = ConsumeStats(
+            names.broker, broker, queues, dead_queues, positions, QueueLag(broker, queues), run_in_thread
+        )
         topic_admin = TopicAdmin(names, broker, queues, dead_queues, group_admin.forget, run_in_thread)
         reading = dead_queues.reading
+        routes = Routes(config, names, topics, queues, dead_queues, run_in_thread)
         self._service = Service(
             Authenticator(read_keys(config.rocketmq_keys)),
             {
@@ -130,9 +137,10 @@ class Components:
                 RequestCode.GET_EARLIEST_MSG_STORETIME: reading(offsets.earliest_time),
                 RequestCode.QUERY_MESSAGE: lookup.query,
                 RequestCode.VIEW_MESSAGE_BY_ID: lookup.view,
-                RequestCode.GET_ROUTEINFO_BY_TOPIC: Routes(names, topics, queues, dead_queues, run_in_thread).route,
+                RequestCode.GET_ROUTEINFO_BY_TOPIC: routes.route,
                 **topic_admin.handlers(),
                 **group_admin.handlers(),
+                **stats.handlers(),
                 **ClientAdmin(names.broker, broker, clients, lookup).handlers(),
             },
         )

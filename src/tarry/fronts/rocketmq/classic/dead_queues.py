@@ -9,31 +9,29 @@ come in and messages go out: positions and what is in memory are those of the to
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
-from pathlib import Path
 
-from tarry.api.local import LocalBroker
+from tarry.api.local import FrontState, LocalBroker
+from tarry.base.dead_topics import dead_topic
+from tarry.base.errors import CorruptError
 from tarry.fronts.rocketmq.classic.connection import Request
 from tarry.fronts.rocketmq.classic.fields import Fields
+from tarry.fronts.rocketmq.classic.group_lists import topics_of
 from tarry.fronts.rocketmq.classic.service import Handler
-from tarry.fronts.rocketmq.classic.state_files import replace_json
-from tarry.fronts.rocketmq.common.dead_letters import is_alias, possible_dead_topics_of
+from tarry.fronts.rocketmq.common.dead_letters import is_alias
 from tarry.fronts.rocketmq.common.names import DEAD_PREFIX, RETRY_PREFIX
 
 log = logging.getLogger(__name__)
-
-_VERSION = 1
 
 
 class DeadQueues:
     """Any thread; :meth:`look` waits for the disk."""
 
-    def __init__(self, broker: LocalBroker, path: Path) -> None:
+    def __init__(self, broker: LocalBroker) -> None:
         self._broker = broker
-        self._path = path
-        self._topics = _load(path)
+        self._file = broker.front_state("dead-queues")
+        self._topics = _load(self._file)
         """By ``%DLQ%GROUP``: the topics that its queues stand for, in their order; itself is the first."""
         self._places = {
             topic: (alias, number) for alias, topics in self._topics.items() for number, topic in enumerate(topics)
@@ -45,7 +43,8 @@ class DeadQueues:
         those that there is no dead letter in yet: so a reader has the first one at once. In a thread.
         """
         # What comes from a group's retries belongs to the topics that it came from first.
-        possible = possible_dead_topics_of(self._broker, alias)
+        group = alias.removeprefix(DEAD_PREFIX)
+        possible = sorted(dead_topic(topic, group) for topic in topics_of(self._broker, group))
         found = [topic for topic in possible if not topic.startswith(DEAD_PREFIX + RETRY_PREFIX)]
         with self._lock:
             known = self.topics(alias)
@@ -54,7 +53,7 @@ class DeadQueues:
                 topics = {**self._topics, alias: [*known, *fresh]}
                 groups = [{"alias": alias, "topics": names} for alias, names in topics.items()]
                 # Durable before any client hears of the numbers.
-                replace_json(self._path, {"version": _VERSION, "groups": groups})
+                self._file.write({"groups": groups})
                 self._topics = topics
                 self._places |= {topic: (alias, len(known) + place) for place, topic in enumerate(fresh)}
             return self.topics(alias)
@@ -83,13 +82,11 @@ class DeadQueues:
         return serve  # type: ignore[return-value]
 
 
-def _load(path: Path) -> dict[str, list[str]]:
+def _load(file: FrontState) -> dict[str, list[str]]:
     """What is in the file. Without one that can be read, the queues are numbered anew."""
     try:
-        groups = json.loads(path.read_bytes())["groups"]
+        groups = (file.read() or {"groups": []})["groups"]
         return {str(group["alias"]): [str(topic) for topic in group["topics"]] for group in groups}
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        log.warning("%s cannot be read, so the queues of dead letters are numbered anew: %s", path, error)
+    except (CorruptError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        log.warning("the queues of dead letters are numbered anew, for what there was cannot be read: %s", error)
         return {}

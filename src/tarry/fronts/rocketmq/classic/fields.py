@@ -93,6 +93,18 @@ def json_text(values: Mapping[str, Any], name: str) -> str:
     return value
 
 
+def json_whole(values: Mapping[str, Any], name: str, default: int) -> int:
+    """A whole number that an object may have.
+
+    Raises:
+        RequestRefused: it is something else.
+    """
+    value = values.get(name, default)
+    if type(value) is not int:
+        raise RequestRefused(ResponseCode.INVALID_PARAMETER, f"{name} is {value!r:.60}; allowed: a whole number")
+    return value
+
+
 def to_json(value: Any) -> bytes:
     """A body of an answer."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()

@@ -19,6 +19,7 @@ from tarry.fronts.rocketmq.classic.connection import Answer, Request
 from tarry.fronts.rocketmq.classic.positions import SAVE_S, Positions
 from tarry.fronts.rocketmq.classic.queues import TopicQueues
 from tarry.fronts.rocketmq.classic.rows import find_row
+from tarry.fronts.rocketmq.common.delay_topics import delay_queues
 from tarry.fronts.rocketmq.common.names import group_name, topic_name
 from tarry.fronts.rocketmq.common.refusal import Refusal
 from tarry.fronts.rocketmq.common.threads import RunInThread
@@ -66,21 +67,34 @@ class Offsets:
         await self._run_in_thread(lambda: self._positions.meet(topic, group))
 
     async def update(self, request: Request) -> Answer:
-        """UPDATE_CONSUMER_OFFSET: all below is done with, durably.
+        """UPDATE_CONSUMER_OFFSET: all below is done with, durably where somebody waits for the answer; else the queues
+        that are ahead of others are written down with the next ones.
 
         Raises:
             Refusal: INVALID_PARAMETER: the queue does not reach that far.
         """
         topic, group, queue = self._names(request)
         offset = request.fields.whole("commitOffset")
+
+        def commit() -> None:
+            self._positions.commit(topic, group, queue, max(0, offset))
+            if not request.command.is_oneway:
+                # Those that come meanwhile wait for this one, and are then written together.
+                self._positions.save()
+
         if not self._is_outdated(topic, group, queue, offset):
-            await self._run_in_thread(lambda: self._positions.commit(topic, group, queue, max(0, offset)))
+            await self._run_in_thread(commit)
         return Answer()
 
     def commit_later(self, topic: str, group: str, queue: int, offset: int) -> None:
         """:meth:`update`, for which nobody waits."""
         if not self._is_outdated(topic, group, queue, offset):
             self._commits.commit(topic, group, queue, offset)
+
+    def forget_later(self, topic: str, group: str) -> None:
+        """The group is there no more."""
+        self._commits.discard(topic, group)
+        self._do_later(lambda: self._positions.forget(topic, group))
 
     def pass_over_later(self, topic: str, group: str, queue: int, start: int, stop: int) -> None:
         """A pull from ``start`` found nothing of the queue below ``stop``: who has committed so far has come so far."""
@@ -168,6 +182,9 @@ class Offsets:
         return self._broker.call(GetQueues([topic]))[topic]
 
     def _topic(self, request: Request) -> str:
+        name = request.fields.text("topic")
+        if delay_queues(name, self._broker.config) is not None:
+            return name  # of which the broker knows nothing: no message, no group
         topic = topic_name(request.fields.text("topic"), "")
         self._queues.check(topic, request.fields.whole("queueId", 0))
         self._topics.check(topic)

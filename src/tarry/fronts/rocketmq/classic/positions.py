@@ -8,24 +8,20 @@ ahead; never less than the broker's position, which is durable with each commit.
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-from tarry.api.local import LocalBroker
+from tarry.api.local import FrontState, LocalBroker
 from tarry.api.operations import AdvanceGroup, FollowQueue, GetQueues, Seek
-from tarry.base.errors import InvalidArgumentError, NotFoundError
+from tarry.base.errors import CorruptError, InvalidArgumentError, NotFoundError
 from tarry.fronts.rocketmq.classic.queues import TopicQueues
-from tarry.fronts.rocketmq.classic.state_files import replace_json
 
 log = logging.getLogger(__name__)
 
 SAVE_S = 5.0
-_VERSION = 1
 
 
 @dataclass(slots=True)
@@ -44,11 +40,11 @@ class _Group:
 class Positions:
     """Any thread; all of it may wait for the disk."""
 
-    def __init__(self, broker: LocalBroker, queues: TopicQueues, path: Path) -> None:
+    def __init__(self, broker: LocalBroker, queues: TopicQueues) -> None:
         self._broker = broker
         self._queues = queues
-        self._path = path
-        self._saved, self._resets = _load(path)
+        self._file = broker.front_state("positions")
+        self._saved, self._resets = _load(self._file)
         """What the file has, by topic and group; and by group, how often it was reset in any of its topics."""
         self._groups: dict[tuple[str, str], _Group] = {}
         self._lock = threading.Lock()
@@ -70,6 +66,20 @@ class Positions:
             offset = entry.offsets[queue]
         # Consumers that lease may have come further meanwhile.
         return None if offset is None else max(offset, self._broker.call(FollowQueue(topic, group)))
+
+    def glance(self, topic: str, group: str) -> list[int] | None:
+        """Where a group stands in each queue, as it is now, for somebody to look at: it may not be durable yet. None:
+        there is no such group.
+        """
+        try:
+            self._broker.find_group(topic, group)
+        except NotFoundError:
+            return None
+        entry = self._group(topic, group)
+        # It goes nowhere, and so waits for no disk; FollowQueue would, for each of hundreds of groups.
+        stands = self._broker.call(AdvanceGroup(topic, group, 0))
+        with entry.lock:
+            return [max(offset or 0, stands) for offset in entry.offsets]
 
     def forget(self, topic: str, group: str) -> None:
         """The group goes on from its position in the broker, in all queues."""
@@ -136,7 +146,11 @@ class Positions:
                 for (topic, group), entry in self._groups.items()
             ]
             kept = [saved for key, saved in self._saved.items() if key not in self._groups]
-            replace_json(self._path, {"version": _VERSION, "groups": groups + kept, "resets": self._resets})
+            try:
+                self._file.write({"groups": groups + kept, "resets": self._resets})
+            except BaseException:
+                self._changed = True
+                raise
 
     def _settle(self, topic: str, group: str, entry: _Group, queues: Iterable[int]) -> None:
         """With the entry's lock: queues have come further, or may have."""
@@ -156,14 +170,16 @@ class Positions:
 
     def _group(self, topic: str, group: str) -> _Group:
         key = topic, group
-        entry = self._groups.get(key)
-        if entry is None:
+        entry, count = self._groups.get(key), self._queues.count(topic)
+        if entry is None or len(entry.offsets) != count:
             with self._lock:
-                entry = self._groups.get(key) or self._groups.setdefault(key, self._meet(topic, group))
+                entry = self._groups.get(key)
+                # Of a topic that has another number of queues by now, as of one that is new.
+                if entry is None or len(entry.offsets) != count:
+                    entry = self._groups[key] = self._meet(topic, group, count)
         return entry
 
-    def _meet(self, topic: str, group: str) -> _Group:
-        count = self._queues.count(topic)
+    def _meet(self, topic: str, group: str, count: int) -> _Group:
         try:
             self._broker.find_group(topic, group)
         except NotFoundError:
@@ -178,12 +194,12 @@ class Positions:
         return _Group(offsets, stands)
 
 
-def _load(path: Path) -> tuple[dict[tuple[str, str], dict[str, Any]], dict[str, int]]:
+def _load(file: FrontState) -> tuple[dict[tuple[str, str], dict[str, Any]], dict[str, int]]:
     """What is in the file, by topic and group, and the resets of groups. Without one that can be read, positions are
     the broker's.
     """
     try:
-        content = json.loads(path.read_bytes())
+        content = file.read() or {"groups": []}
         groups = {
             (group["topic"], group["group"]): group
             for group in content["groups"]
@@ -191,8 +207,6 @@ def _load(path: Path) -> tuple[dict[tuple[str, str], dict[str, Any]], dict[str, 
         }
         # Versions before had none.
         return groups, {str(group): int(count) for group, count in content.get("resets", {}).items()}
-    except FileNotFoundError:
-        return {}, {}
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        log.warning("%s cannot be read, so groups go on from the queue that is furthest behind: %s", path, error)
+    except (CorruptError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        log.warning("positions cannot be read, so groups go on from the queue that is furthest behind: %s", error)
         return {}, {}

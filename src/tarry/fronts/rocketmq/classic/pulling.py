@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
+from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from tarry.api.consuming import ConsumerGroup
 from tarry.api.local import LocalBroker
+from tarry.api.operations import DeleteGroup
+from tarry.base.errors import TarryError
 from tarry.fronts.rocketmq.classic.chunks import ChunkCache
-from tarry.fronts.rocketmq.classic.connection import Answer, Request
+from tarry.fronts.rocketmq.classic.codes import ResponseCode
+from tarry.fronts.rocketmq.classic.connection import Answer, Connection, Request
 from tarry.fronts.rocketmq.classic.dead_queues import DeadQueues
 from tarry.fronts.rocketmq.classic.filters import GroupFilters
+from tarry.fronts.rocketmq.classic.group_lists import only_looks
 from tarry.fronts.rocketmq.classic.offsets import Offsets
 from tarry.fronts.rocketmq.classic.queue_reader import Pull, QueueReader
 from tarry.fronts.rocketmq.classic.queues import TopicQueues
+from tarry.fronts.rocketmq.common.delay_topics import delay_queues
 from tarry.fronts.rocketmq.common.groups import GroupRegistry
 from tarry.fronts.rocketmq.common.names import group_name, topic_name
 from tarry.fronts.rocketmq.common.threads import RunInThread
@@ -23,6 +30,14 @@ from tarry.fronts.rocketmq.common.topics import TopicRegistry
 COMMIT, SUSPEND, SUBSCRIPTION = 1, 2, 4
 """Flags of a pull: it says an offset to commit; it may wait; it says what it wants."""
 WAIT_S_MAX = 60.0
+
+
+class Look(NamedTuple):
+    """A tool that looks at a topic, until its connection ends."""
+
+    topic: str
+    group: str
+    connection: Connection
 
 
 @dataclass(eq=False)
@@ -40,6 +55,8 @@ class Puller:
     _run_in_thread: RunInThread
     _chunks: ChunkCache = field(default_factory=ChunkCache, init=False)
     _readers: dict[str, QueueReader] = field(default_factory=dict, init=False)
+    _looking: dict[tuple[str, str], set[Connection]] = field(default_factory=dict, init=False)
+    """By topic and group of a tool: who looks by it."""
 
     def close(self) -> None:
         for reader in self._readers.values():
@@ -52,7 +69,13 @@ class Puller:
                 broker does not know it from before.
         """
         fields = request.fields
+        if delay_queues(fields.text("topic"), self._broker.config) is not None:
+            nothing = {"suggestWhichBrokerId": "0", "nextBeginOffset": "0", "minOffset": "0", "maxOffset": "0"}
+            request.answer(Answer(ResponseCode.PULL_NOT_FOUND, nothing))
+            return None
         topic, name = topic_name(fields.text("topic"), ""), group_name(fields.text("consumerGroup"), "")
+        if only_looks(name):
+            self._note_look(topic, name, request.connection)
         number = self._queues.check(topic, fields.whole("queueId"))
         self._topics.check(topic)
         flags = fields.whole("sysFlag", 0)
@@ -64,6 +87,31 @@ class Puller:
             return self._pull_when_known(request, topic, name, filter)
         self._begin(request, topic, queue.group, number, flags)
         return None
+
+    def _note_look(self, topic: str, group: str, connection: Connection) -> None:
+        """Have the group of a tool forgotten with the last connection that looks by it: nobody else would, and it would
+        stand still for ever.
+        """
+        looking = self._looking.setdefault((topic, group), set())
+        if connection not in looking:
+            looking.add(connection)
+            connection.hold(Look(topic, group, connection), self._on_looked)
+
+    def _on_looked(self, look: Look) -> None:
+        topic, group, connection = look
+        looking = self._looking.get((topic, group), set())
+        looking.discard(connection)
+        if looking:
+            return
+        self._looking.pop((topic, group), None)
+
+        def forget() -> None:
+            # One that looks again meanwhile makes it anew.
+            with suppress(TarryError):
+                self._broker.call(DeleteGroup(topic, group))
+
+        self._run_in_thread(forget)
+        self._offsets.forget_later(topic, group)
 
     async def _pull_when_known(self, request: Request, topic: str, name: str, filter: str | None) -> None:
         """Pull for a group that is to be made, or changed, or of which only the broker knows what it wants."""

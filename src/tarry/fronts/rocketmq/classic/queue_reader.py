@@ -181,10 +181,13 @@ class QueueReader:
 
     def _find(self, offset: int) -> Chunk | None:
         """The chunk in memory that has an offset, if all of it is due still: the clock may have been set back since it
-        was read, and then it is read anew, as far as it is due.
+        was read, and then it is read anew, as far as it is due. It is divided anew when the topic has another number
+        of queues.
         """
         chunk = self._chunks.find(self._topic, offset)
-        return None if chunk is None or chunk.latest_due_ms > self._broker.clock.now_ms() else chunk
+        if chunk is None or chunk.latest_due_ms > self._broker.clock.now_ms():
+            return None
+        return chunk if chunk.queues == self._queues.count(self._topic) else None
 
     def _need_read(self, pull: Pull) -> None:
         if pull.at > pull.start and self._loop.time() - pull.begun_s > LOOK_S:

@@ -1,6 +1,6 @@
 """A topic's queues as classic clients know them: several, so that the consumers of a group share a topic.
 
-In the broker a topic has one queue. To classic clients it has :attr:`TopicQueues.count`, each of which is those of its
+In the broker a topic has one queue. To classic clients it has :meth:`TopicQueues.count`, each of which is those of its
 messages whose number is the queue's, at the offsets that they have in the broker's: so a queue has gaps, and all end at
 the same offset. A message is in the queue that its producer chose; else in that of its ordering key, or of its number.
 Topics of retries have one, and so have those of dead letters, which are together the queues of ``%DLQ%GROUP``.
@@ -8,6 +8,7 @@ Topics of retries have one, and so have those of dead letters, which are togethe
 
 from __future__ import annotations
 
+import time
 import zlib
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
@@ -24,19 +25,46 @@ from tarry.fronts.rocketmq.common.names import DEAD_PREFIX, RETRY_PREFIX
 from tarry.fronts.rocketmq.common.properties import QUEUE, PropertyLists, lists_of
 
 _OF_A_QUEUE = (QUEUE, ORDER_KEY)
+KNOWN_S = 1.0
+_KNOWN_MAX = 10_000
 
 
 class TopicQueues:
-    """Any thread. ``count``: of an ordinary topic; ``dead_topics``: what the queues of a ``%DLQ%GROUP`` stand for."""
+    """Any thread. ``count``: of a topic that says nothing of it; ``dead_topics``: what the queues of a ``%DLQ%GROUP``
+    stand for; ``made_with``: how many a topic was made with, 0: it says nothing.
+    """
 
-    def __init__(self, count: int, dead_topics: Callable[[str], Sequence[str]] = lambda alias: (alias,)) -> None:
+    def __init__(
+        self,
+        count: int,
+        dead_topics: Callable[[str], Sequence[str]] = lambda alias: (alias,),
+        made_with: Callable[[str], int] = lambda topic: 0,
+    ) -> None:
         self._count = count
         self._dead_topics = dead_topics
+        self._made_with = made_with
+        self._looked_up: dict[str, tuple[int, float]] = {}
+        """By topic, the number that it was made with, and when that was looked up."""
 
     def count(self, topic: str) -> int:
+        """Count a topic's queues. A change by others is noticed within :data:`KNOWN_S`."""
         if is_alias(topic):
             return len(self._dead_topics(topic))
-        return 1 if topic.startswith((RETRY_PREFIX, DEAD_PREFIX)) else self._count
+        return 1 if topic.startswith((RETRY_PREFIX, DEAD_PREFIX)) else self._of_topic(topic)
+
+    def look_again(self, topic: str) -> None:
+        """The topic was changed."""
+        self._looked_up.pop(topic, None)
+
+    def _of_topic(self, topic: str) -> int:
+        now_s = time.monotonic()
+        made_with, at_s = self._looked_up.get(topic, (0, -KNOWN_S))
+        if now_s - at_s >= KNOWN_S:
+            made_with = self._made_with(topic)
+            if len(self._looked_up) >= _KNOWN_MAX:
+                self._looked_up = {}
+            self._looked_up[topic] = made_with, now_s
+        return made_with or self._count
 
     def check(self, topic: str, number: int) -> int:
         """The number of a queue.
@@ -51,18 +79,19 @@ class TopicQueues:
             )
         return number
 
-    def numbers(self, batch: pa.RecordBatch, topic: str) -> Int64s:
-        """The queue of each row (:data:`tarry.api.views.QUEUED`)."""
-        if self._is_one(topic):
+    def numbers(self, batch: pa.RecordBatch, topic: str, count: int | None = None) -> Int64s:
+        """The queue of each row (:data:`tarry.api.views.QUEUED`), of ``count`` queues."""
+        count = self.count(topic) if count is None else count
+        if count == 1 or self._is_one(topic):
             return np.zeros(batch.num_rows, np.int64)
         seqs = batch.column("seq").to_pylist()
-        return np.array(self.numbers_of(topic, seqs, lists_of(batch.column("properties"))), np.int64)
+        return np.array(self.numbers_of(topic, seqs, lists_of(batch.column("properties")), count), np.int64)
 
-    def numbers_of(self, topic: str, seqs: list[int], properties: PropertyLists) -> list[int]:
-        """The queue of each row, from its number and its properties."""
-        if self._is_one(topic):
+    def numbers_of(self, topic: str, seqs: list[int], properties: PropertyLists, count: int | None = None) -> list[int]:
+        """The queue of each row, of ``count`` queues, from its number and its properties."""
+        count = self.count(topic) if count is None else count
+        if count == 1 or self._is_one(topic):
             return [0] * len(seqs)
-        count = self._count
         numbers = [seq % count for seq in seqs]
         places, names, values = properties
         chosen = [place for place, name in enumerate(names) if name in _OF_A_QUEUE]
@@ -75,7 +104,7 @@ class TopicQueues:
 
     def _is_one(self, topic: str) -> bool:
         """Whether all messages of a topic itself are of one queue."""
-        return self._count == 1 or topic.startswith((RETRY_PREFIX, DEAD_PREFIX))
+        return topic.startswith((RETRY_PREFIX, DEAD_PREFIX)) or self.count(topic) == 1
 
 
 def _number(name: str, value: str) -> int | None:

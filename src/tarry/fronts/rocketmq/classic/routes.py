@@ -6,23 +6,26 @@ from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Any
 
+from tarry.base.config import Config
 from tarry.fronts.rocketmq.classic.connection import Answer, Request
 from tarry.fronts.rocketmq.classic.dead_queues import DeadQueues
 from tarry.fronts.rocketmq.classic.fields import to_json
 from tarry.fronts.rocketmq.classic.queues import TopicQueues
 from tarry.fronts.rocketmq.common.broker_names import BrokerNames
 from tarry.fronts.rocketmq.common.dead_letters import is_alias
+from tarry.fronts.rocketmq.common.delay_topics import delay_queues
 from tarry.fronts.rocketmq.common.names import topic_name
 from tarry.fronts.rocketmq.common.threads import RunInThread
 from tarry.fronts.rocketmq.common.topics import TopicRegistry
 
-READ_WRITE = 6
+READ, READ_WRITE = 4, 6
 
 
 @dataclass(eq=False)
 class Routes:
     """On the loop's thread."""
 
+    _config: Config
     _names: BrokerNames
     _topics: TopicRegistry
     _queues: TopicQueues
@@ -32,6 +35,8 @@ class Routes:
     def route(self, request: Request) -> Answer | Awaitable[Answer]:
         """The broker is where the client found it, which may be behind a proxy."""
         topic = request.fields.text("topic")
+        if (count := delay_queues(topic, self._config)) is not None:
+            return self._answer(request, count, READ)
         if topic not in self._names.own_topics:
             self._topics.check(topic_name(topic, ""))
         if is_alias(topic):
@@ -42,9 +47,9 @@ class Routes:
         """Clients ask each 30 s: so they come to know of topics whose first dead letter is new."""
         return self._answer(request, len(await self._run_in_thread(lambda: self._dead_queues.look(topic))))
 
-    def _answer(self, request: Request, count: int) -> Answer:
+    def _answer(self, request: Request, count: int, permission: int = READ_WRITE) -> Answer:
         queue = {
-            "brokerName": self._names.broker, "readQueueNums": count, "writeQueueNums": count, "perm": READ_WRITE,
+            "brokerName": self._names.broker, "readQueueNums": count, "writeQueueNums": count, "perm": permission,
             "topicSysFlag": 0,
         }  # fmt: skip
         route = {"brokerDatas": [broker_data(request, self._names)], "filterServerTable": {}, "queueDatas": [queue]}

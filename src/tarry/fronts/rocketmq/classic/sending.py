@@ -19,6 +19,7 @@ from tarry.fronts.rocketmq.classic.message_bytes import address_bytes, decode_pr
 from tarry.fronts.rocketmq.classic.queues import TopicQueues
 from tarry.fronts.rocketmq.classic.recalling import recall_handle
 from tarry.fronts.rocketmq.common.broker_names import TRACE, BrokerNames
+from tarry.fronts.rocketmq.common.delay_topics import refuse_delay_topic
 from tarry.fronts.rocketmq.common.draft import Draft, Rules
 from tarry.fronts.rocketmq.common.half_messages import HalfMessages
 from tarry.fronts.rocketmq.common.names import DEAD_PREFIX, RETRY_PREFIX, topic_name
@@ -74,6 +75,7 @@ class Sender:
         """
         fields, body = sent_fields(request), request.command.body
         name = fields.text("topic")
+        refuse_delay_topic(name)
         if name == TRACE:
             return Answer(fields=_place(request, None, 0))
         batch = request.code == RequestCode.SEND_BATCH_MESSAGE or fields.truth("batch")

@@ -41,7 +41,7 @@ class Service:
             if handler is None:
                 raise RequestRefused(
                     ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
-                    f"request code {request.code} is not supported; docs/rocketmq.md lists which are",
+                    f"request code {request.code} is not supported; docs/rocketmq-classic.md lists which are",
                 )
             answer = handler(request)
         except Exception as error:  # noqa: BLE001  the client is answered whatever fails

@@ -1,4 +1,4 @@
-"""What the broker and its cluster call themselves to RocketMQ's clients and tools."""
+"""The names of the broker and its cluster, to RocketMQ's clients and tools."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class BrokerNames(NamedTuple):
 
     @classmethod
     def of(cls, config: Config) -> BrokerNames:
-        """Those of the settings."""
+        """Read them from the settings."""
         return cls(config.rocketmq_cluster, config.rocketmq_broker)
 
     @property

@@ -141,9 +141,9 @@ def deliver_ms_of(properties: Mapping[str, str]) -> int | None:
 
 
 def asked_delay(user: Mapping[str, str], due_ms: int | None, now_ms: int, levels: int) -> list[tuple[str, str]]:
-    """What is stored of how a message's delay was asked for, so that its consumers can ask for the same, or for more: a
-    level, which is one of so many ``levels``; else a span; else nothing, for its column is that moment, unless it came
-    too late for it.
+    """Make the properties that keep how a message's delay was asked for, so that its consumers can ask for the same, or
+    for more: a level, which is one of so many ``levels``; else a span; else nothing, for its column is that moment,
+    unless it came too late for it.
     """
     if due_ms is None:
         return []
@@ -156,8 +156,8 @@ def asked_delay(user: Mapping[str, str], due_ms: int | None, now_ms: int, levels
 
 
 def delay_properties(stored: Container[str], due_ms: int, accepted_ms: int, topic: str, queue: int) -> dict[str, str]:
-    """What RocketMQ's broker adds to a delayed message and leaves there when it delivers it, beside what is ``stored``,
-    of which the names are enough; nothing of a message that was due when it was accepted.
+    """Make what RocketMQ's broker adds to a delayed message and leaves there when it delivers it, beside what is
+    ``stored``, of which the names are enough; nothing of a message that was due when it was accepted.
 
     Source: ``HookUtils.transformTimerMessage``, ``transformDelayLevelMessage``.
     """

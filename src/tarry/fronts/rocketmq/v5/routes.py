@@ -1,16 +1,19 @@
 """QueryRoute and QueryAssignment: where a topic's queues are.
 
-There is one broker, and to producers and simple consumers a topic has one queue. Push consumers are given several,
+There is one broker, and to producers and simple consumers a topic has one queue, or as many as it was made with (the
+topic's setting ``queues``), which all stand for the same. Push consumers are given several in any case,
 which all stand for the same: such a client has one call open for each of its queues, and takes the next messages only
 when that call is answered and made again. With one, delivery would wait for the client's way there and back.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tarry.api.local import LocalBroker
+from tarry.api.operations import GetTopic
 from tarry.fronts.rocketmq.common.dead_letters import dead_topics_of, is_alias
 from tarry.fronts.rocketmq.common.stubs import definition, service
 from tarry.fronts.rocketmq.common.threads import RunInThread
@@ -27,7 +30,7 @@ _TYPES = [
 ]
 _ANY_QUEUE = -1
 QUEUES = 4
-"""Of a topic, to push consumers."""
+"""Of a topic, to push consumers, at least."""
 
 
 class ListeningAddress:
@@ -57,7 +60,10 @@ class Routes:
 
     async def route(self, caller: Caller, request: Any) -> Any:
         """QueryRoute: the broker is where the client found it, which may be behind a proxy."""
-        names = await self._queue_names(topic_of(request.topic, caller.namespace), request)
+        topic = topic_of(request.topic, caller.namespace)
+        names = await self._queue_names(topic, request)
+        if not is_alias(topic):
+            names *= await self._made_with(topic) or 1
         queues = [self._queue(request, name, number, _TYPES) for number, name in enumerate(names)]
         return service.QueryRouteResponse(status=OK, message_queues=queues)
 
@@ -65,13 +71,19 @@ class Routes:
         """QueryAssignment: every consumer of a group reads all queues."""
         group_of(request.group, caller.namespace)
         names = await self._queue_names(topic_of(request.topic, caller.namespace), request)
-        numbers = [_ANY_QUEUE] if is_alias(request.topic.name) else range(QUEUES)
+        numbers: Sequence[int] = [_ANY_QUEUE]
+        if not is_alias(request.topic.name):
+            numbers = range(max(QUEUES, await self._made_with(topic_of(request.topic, caller.namespace))))
         assignments = [
             definition.Assignment(message_queue=self._queue(request, name, number, []))
             for name in names
             for number in numbers
         ]
         return service.QueryAssignmentResponse(status=OK, assignments=assignments)
+
+    async def _made_with(self, topic: str) -> int:
+        """Look up the number of queues that the topic was made with; 0: it says nothing of it."""
+        return (await self._run_in_thread(lambda: self._broker.call(GetTopic(topic)))).queues
 
     async def _queue_names(self, topic: str, request: Any) -> list[str]:
         """The broker names of a topic's queues."""

@@ -1,0 +1,32 @@
+"""Small durable files of fronts' own state: with a checksum, and replaced whole. In ``docs/formats.md``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tarry.log.files import Files, make_directory
+from tarry.log.json_file import change_json, read_json
+
+VERSION, BARE_VERSION = 2, 1
+"""The first version had no checksum; it is read still."""
+DIRECTORY = "rocketmq"
+PATTERN = "classic-*.json"
+
+
+class FrontStateFile:
+    """Implements :class:`tarry.api.local.FrontState`. Not for several writers at a time."""
+
+    def __init__(self, files: Files, path: Path) -> None:
+        self._files = files
+        self._path = path
+
+    def read(self) -> dict[str, Any] | None:
+        """See :meth:`tarry.api.local.FrontState.read`."""
+        return read_json(self._path, (VERSION,), bare=(BARE_VERSION,))
+
+    def write(self, fields: Mapping[str, Any]) -> None:
+        """See :meth:`tarry.api.local.FrontState.write`."""
+        make_directory(self._path.parent)
+        change_json(self._files, self._path, VERSION, fields)

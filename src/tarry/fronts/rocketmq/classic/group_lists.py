@@ -1,0 +1,30 @@
+"""The topics that a group reads, found without a look at where it stands: tools ask for each of hundreds of groups."""
+
+from __future__ import annotations
+
+from tarry.api.local import LocalBroker
+from tarry.api.operations import GetQueues
+from tarry.base.errors import NotFoundError
+
+_TOOLS, _SYSTEM_PREFIX = "TOOLS_CONSUMER", "CID_RMQ_SYS_"
+
+
+def topics_of(broker: LocalBroker, group: str) -> list[str]:
+    """Find the topics that a group reads, sorted, those of its retries too. In a thread."""
+    return sorted(topic for topic in broker.call(GetQueues()) if has_group(broker, topic, group))
+
+
+def has_group(broker: LocalBroker, topic: str, group: str) -> bool:
+    """Say whether there is such a group."""
+    try:
+        broker.find_group(topic, group)
+    except NotFoundError:
+        return False
+    return True
+
+
+def only_looks(group: str) -> bool:
+    """Tell a group of tools, which look at messages and never commit: nobody asks how far it is. Source:
+    ``MixAll.TOOLS_CONSUMER_GROUP``, ``MixAll.isSysConsumerGroup`` of apache/rocketmq.
+    """
+    return group == _TOOLS or group.startswith(_SYSTEM_PREFIX)

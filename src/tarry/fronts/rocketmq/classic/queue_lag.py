@@ -1,0 +1,72 @@
+"""The messages of each of a topic's queues that a group has not read, as RocketMQ counts them: a queue's own alone.
+
+A topic's queues share the topic's offsets here, so the way from a group's offset to the end has the messages of all
+queues. Which are a queue's own is looked at, for the first :data:`ROWS_MAX` behind the group that is furthest back; of
+what follows, each queue is taken to have its share. The sum over all queues is exact as long as no queue's consumer is
+so far ahead of another's.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+
+import numpy as np
+
+from tarry.api.local import LocalBroker
+from tarry.api.operations import ReadQueue
+from tarry.base.types import Int64s
+from tarry.fronts.rocketmq.classic.queues import TopicQueues
+
+ROWS_MAX = 1 << 18
+_BLOCK_ROWS = 1 << 13
+_BLOCKS_KEPT = 256
+
+
+class QueueLag:
+    """Any thread; it waits for the disk."""
+
+    def __init__(self, broker: LocalBroker, queues: TopicQueues) -> None:
+        self._broker = broker
+        self._queues = queues
+        self._blocks: OrderedDict[tuple[str, int, int], Int64s] = OrderedDict()
+        """By topic, number of queues, and place: the queue of each offset of a block that is complete; -1: not kept."""
+
+    def unread(self, topic: str, offsets: Sequence[int], ends: tuple[int, int]) -> list[int]:
+        """Count, for each queue, the messages that lie at its offset of these or behind."""
+        first, end = ends
+        begins = [min(max(offset, first), end) for offset in offsets]
+        count = len(begins)
+        if count == 1:
+            return [end - begins[0]]
+        low = min(begins)
+        high = min(end, low + ROWS_MAX)
+        found = np.zeros(count, np.int64)
+        for place in range(low // _BLOCK_ROWS, -(-high // _BLOCK_ROWS)):
+            numbers = self._numbers(topic, count, place, ends)
+            at = place * _BLOCK_ROWS
+            for queue, begin in enumerate(begins):
+                part = numbers[max(0, begin - at) : max(0, high - at)]
+                found[queue] += np.count_nonzero(part == queue)
+        return [int(found[queue]) + _share(max(high, begin), end, queue, count) for queue, begin in enumerate(begins)]
+
+    def _numbers(self, topic: str, count: int, place: int, ends: tuple[int, int]) -> Int64s:
+        key = topic, count, place
+        known = self._blocks.get(key)
+        if known is not None:
+            return known
+        begin, end = place * _BLOCK_ROWS, min((place + 1) * _BLOCK_ROWS, ends[1])
+        numbers = np.full(_BLOCK_ROWS, -1, np.int64)
+        for batch in self._broker.call(ReadQueue(topic, min(max(begin, ends[0]), end), end)):
+            rows = batch.column("offset").to_numpy() - begin
+            numbers[rows] = self._queues.numbers(batch, topic, count)
+        if end - begin == _BLOCK_ROWS:
+            self._blocks[key] = numbers
+            while len(self._blocks) > _BLOCKS_KEPT:
+                self._blocks.popitem(last=False)
+        return numbers
+
+
+def _share(begin: int, end: int, queue: int, count: int) -> int:
+    """Count a queue's share of the offsets from ``begin`` to before ``end``: all shares together are all of them."""
+    return len(range(begin + (queue - begin) % count, end, count))
