@@ -33,6 +33,7 @@ CHECKOUT = "ROCKETMQ_E2E"
 """An environment variable: a checkout of the tests."""
 ORIGINAL = {"enablePropertyFilter": "true", "autoCreateSubscriptionGroup": "true"}
 """Settings of the original's broker: the tests of classic clients do not make their groups."""
+INSTEAD = f"the path of a checkout, as an argument or in {CHECKOUT}"
 CLUSTER = "DefaultCluster"
 """What both call it where no setting says otherwise."""
 AGAIN_JOBS = 2
@@ -72,10 +73,12 @@ def main(arguments: list[str]) -> int:
     parts = [part for part in options.part or SUITES if part not in missing]
     for part in set(options.part or SUITES) & set(missing):
         print(f"e2e, {part}: left out: {missing[part]} is not installed", file=sys.stderr)
+    if not parts:
+        return 0
     outcomes: list[Outcome] = []
     with tempfile.TemporaryDirectory(prefix="tarry-e2e-") as fresh:
         try:
-            checkout = _checkout(options.checkout, Path(fresh))
+            checkout = options.checkout or clone(URL, COMMIT, Path(fresh) / "rocketmq-e2e", INSTEAD)
         except NoSourceError as error:
             print(f"e2e: left out: {error}", file=sys.stderr)
             return 0
@@ -104,20 +107,12 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--test", action="append", metavar="CLASS[#METHOD]", help="repeatable; all; of Go, its name")
     parser.add_argument("--jobs", type=int, default=8, help="tests at a time, which mostly wait (%(default)s)")
     parser.add_argument("--original", action="store_true", help="RocketMQ itself, from benchmarks.peers")
-    return parser.parse_args(arguments)
-
-
-def _checkout(given: Path | None, fresh: Path) -> Path:
-    """The tests: those that are given, or a clone.
-
-    Raises:
-        NoSourceError: there are none, or they cannot be cloned.
-    """
-    if given is None:
-        return clone(URL, COMMIT, fresh / "rocketmq-e2e", f"the path of a checkout, as an argument or in {CHECKOUT}")
-    if not (given / SUITES["java"].sources).is_dir():
-        raise NoSourceError(f"{given} is no checkout of {URL}: it has no {SUITES['java'].sources}")
-    return given.resolve()
+    options = parser.parse_args(arguments)
+    if options.checkout is not None:
+        options.checkout = options.checkout.resolve()
+        if not (options.checkout / SUITES["java"].sources).is_dir():
+            parser.error(f"{options.checkout} is no checkout of {URL}: it has no {SUITES['java'].sources}")
+    return options
 
 
 @contextmanager

@@ -66,8 +66,13 @@ def run(
             command, cwd=sources, env={**os.environ, "cluster": addresses["cluster"]}, timeout=RUN_S, stdout=log,
             stderr=log, stdin=subprocess.DEVNULL, check=False,
         )  # fmt: skip
+    return outcomes(directory)
+
+
+def outcomes(directory: Path) -> dict[str, str]:
+    """What the reports there say, as :func:`run` does."""
     found: dict[str, str] = {}
-    for name, text in _outcomes(directory):
+    for name, text in _cases(directory):
         # Of a test that runs with several values, which share its name, all have to pass.
         found[name] = found.get(name) or text
     return found
@@ -86,7 +91,7 @@ def _full(test: str, sources: Path) -> str:
     return f"{words}#{method}" if method else words
 
 
-def _outcomes(directory: Path) -> Iterator[tuple[str, str]]:
+def _cases(directory: Path) -> Iterator[tuple[str, str]]:
     for report in directory.glob("TEST-*.xml"):
         for case in ElementTree.parse(report).getroot().iter("testcase"):
             name = f"{case.get('classname', '').rpartition('.')[2]}.{case.get('name', '').partition('(')[0]}"

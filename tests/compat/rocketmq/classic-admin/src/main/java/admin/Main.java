@@ -114,9 +114,9 @@ public final class Main {
         Files.writeString(file, "[{\"topicName\": \"" + topic + "-many\", \"readQueueNums\": 6, \"writeQueueNums\": 6, \"perm\": 6}]");
         says("updateTopicList " + names + " -c " + CLUSTER + " -f " + file, "success");
         says("topicRoute " + names + " -t " + topic + "-many", "\"readQueueNums\":6");
-        Files.writeString(file, "[{\"groupName\": \"" + group + "-many\", \"retryMaxTimes\": 3}]");
+        Files.writeString(file, "[{\"groupName\": \"" + group + "\", \"retryMaxTimes\": 5}]");
         says("updateSubGroupList " + names + " -c " + CLUSTER + " -f " + file, "success");
-        says("getConsumerConfig " + names + " -g " + group + "-many", "retryMaxTimes", "3");
+        check(said("getConsumerConfig " + names + " -g " + group).replace(" ", "").contains("retryMaxTimes=5"), "retries");
         Files.delete(file);
         says("clusterList " + names + " -c " + CLUSTER, endpoint);
         says("updateTopic " + names + " -c " + CLUSTER + " -t " + topic + "-six -r 6 -w 6", "success");
@@ -161,7 +161,7 @@ public final class Main {
             check(producer.getLanguage() == LanguageCode.JAVA, "language " + producer.getLanguage());
             check(admin.getAllProducerInfo(endpoint).getData().get(producers).size() == 1, "producers");
             check(admin.queryTopicConsumeByWho(topic).getGroupList().contains(group), "who consumes");
-            check(admin.examineConsumeStats(group, topic).getOffsetTable().size() == 4, "queues of " + topic);
+            check(admin.examineConsumeStats(group, topic).getOffsetTable().size() == 8, "queues of " + topic);
             for (String nobody : List.of("nobody", group + "-none")) {
                 refused("consumers of " + nobody, () -> admin.examineConsumerConnectionInfo(nobody));
                 refused("producers of " + nobody, () -> admin.examineProducerConnectionInfo(nobody, topic));
