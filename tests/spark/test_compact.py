@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tarry.base.errors import UnavailableError
+from tarry.base.errors import CorruptError, UnavailableError
 from tarry.spark.broker_client import BrokerClient
 from tarry.spark.pipeline import compact
 from tarry.spark.pipeline.compact import Upkeep, beside, in_process
@@ -118,6 +118,51 @@ def test_a_round_that_fails_is_said_and_the_next_one_works(intake: FakeIntake) -
     assert "no task can be run" in next(r["error"] for r in compact_reports(intake) if r["state"] == "failed")
     assert compact_reports(intake)[-1]["error"] is None
     assert stored(intake.store_uri) == expected(0, 3000)
+
+
+@pytest.mark.parametrize("runner", ["tasks", "here"])
+def test_a_damaged_file_keeps_its_work_alone(
+    runner: str, request: pytest.FixtureRequest, intake: FakeIntake, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = on_spark(request.getfixturevalue("spark")) if runner == "tasks" else in_process
+    store = fill(intake.store_uri, 4)
+    far = fill_far(store, 4)
+    all_rows = stored(intake.store_uri)
+    damaged = Path(store.root) / min(far)
+    sound = damaged.read_bytes()
+    damaged.write_bytes(b"not what was written" * 10)
+    with BrokerClient(intake.address) as client:
+        upkeep = upkeep_of(intake, client, run, tasks=2)
+        until_done(upkeep)
+        report = compact_reports(intake)[-1]
+        assert (report["state"], report["damaged"]) == ("idle", 1)
+        assert min(far) in report["error"], "and not what else was to be done"
+        assert report["totals"]["files_removed"] == 4
+        # Neither read again nor said again, until it has changed; what was to be merged with it is not enough without.
+        for _ in range(3):
+            assert upkeep.round(threading.Event()) == 0
+        assert report["totals"]["damaged_works"] == upkeep.totals["damaged_works"] == 1
+        assert sum("stay as they are" in record.getMessage() for record in caplog.records) == 1
+        with pytest.raises(CorruptError, match=Path(min(far)).stem):
+            compact.once(client, intake.store_uri, UpkeepSettings(file_bytes_max=4 << 20), run, threading.Event())
+        damaged.write_bytes(sound)
+        until_done(upkeep)
+        last = compact_reports(intake)[-1]
+    assert (last["error"], last["damaged"], last["totals"]["files_removed"]) == (None, 0, 8)
+    assert stored(intake.store_uri) == all_rows
+
+
+def fill_far(store: Store, commits: int) -> set[str]:
+    """So many files more, in a day that is months away; their paths."""
+    import pyarrow as pa
+
+    before = store.snapshot()
+    for start in range(before.committed_seq, before.committed_seq + commits * 500, 500):
+        batch = messages(start, start + 500)
+        far = pa.array(batch["due_ms"].to_numpy() + 100 * 86_400_000)
+        table = pa.Table.from_batches([batch.set_column(batch.schema.get_field_index("due_ms"), "due_ms", far)])
+        store.commit(stage(table, store.root, "intake-x", NOW_MS), start, start + 500)
+    return {*store.snapshot().files.path} - {*before.files.path}
 
 
 def test_what_has_fired_durably_goes(intake: FakeIntake) -> None:

@@ -47,14 +47,15 @@ class RelayUpkeep:
         self._before: Snapshot | None = None
 
     def round(self, stop: threading.Event) -> int:
-        """Remove files that are delivered, then plan, rewrite and publish; how many works were published.
+        """Remove files that are delivered, then plan, rewrite and publish; how many works were published. Damaged
+        files stay as they are.
 
         Raises:
-            TarryError: the store is out of reach, or a file is damaged.
+            TarryError: the store is out of reach.
         """
         self._expire(self._store.delivered)
         snapshot = self._store.snapshot()
-        self._rewriter.memory.forget_all_but([*snapshot.files.path, *snapshot.cancelled])
+        self._rewriter.begin_round(snapshot)
         now_ms, published = self._clock.now_ms(), 0
         works = plan(
             _worthwhile(snapshot, now_ms),

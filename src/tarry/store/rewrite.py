@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from tarry.api.jobs import StagedFile
 from tarry.base.bulk import SEQ_MIN, CancelledJobs
+from tarry.base.errors import CorruptError
 from tarry.base.message import cancelled_seqs, messages_only
 from tarry.base.types import Int64s, Key, Mask
 from tarry.store.parquet import groups, read_group
@@ -75,6 +76,29 @@ class Rewritten:
     def bytes(self) -> int:
         """How many bytes were written."""
         return sum(file.size for file in self.files)
+
+
+@dataclass(frozen=True, slots=True)
+class DamagedWork:
+    """Came of a Work that met a damaged or missing file: nothing. ``error`` names the file; ``paths`` are those of the
+    Work's own files that it names.
+    """
+
+    error: str
+    paths: tuple[str, ...]
+
+
+def rewrite_sound(work: Work) -> Rewritten | DamagedWork:
+    """:func:`rewrite`, where a damaged file is a result: the works beside it are not its matter.
+
+    Raises:
+        OSError: the disk is full or broken.
+    """
+    try:
+        return rewrite(work)
+    except CorruptError as error:
+        text = str(error)
+        return DamagedWork(text, tuple(path for path in work.files.path if path in text))
 
 
 def rewrite(work: Work) -> Rewritten:

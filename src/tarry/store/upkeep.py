@@ -87,11 +87,13 @@ class Sizes:
 class Memory:
     """What a planner remembers, to do nothing twice in vain. ``settled``: files that a rewrite made, and that it could
     not make fewer or narrower. ``looked``: by path, the share of cancelled rows that was guessed when it was looked
-    into, and the cancelled jobs.
+    into, and the cancelled jobs. ``damaged``: files that could not be read, and the state they were in then
+    (:func:`tarry.store.damaged.state_of`).
     """
 
     settled: set[str] = field(default_factory=set)
     looked: dict[str, tuple[float, frozenset[int]]] = field(default_factory=dict)
+    damaged: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
     def note(self, work: Work, result: Rewritten) -> None:
         """Remember what came of a work that was planned with this memory."""
@@ -107,8 +109,9 @@ class Memory:
         """Forget files that are in the table no more."""
         present = set(paths)
         self.settled &= present
-        for path in self.looked.keys() - present:
-            del self.looked[path]
+        for known in (self.looked, self.damaged):
+            for path in known.keys() - present:
+                del known[path]
 
 
 def expired(snapshot: Snapshot, floor_ms: int, cancelled_jobs: Cancelled = ()) -> list[str]:
@@ -146,8 +149,8 @@ def plan(
     Raises:
         CorruptError: with ``older``, a file is missing or its footer is damaged.
     """
-    unneeded = set(expired(snapshot, floor_ms, cancelled_jobs))
     memory = memory or Memory()
+    unneeded = {*expired(snapshot, floor_ms, cancelled_jobs), *memory.damaged}
     planner = _Planner(snapshot.files, unneeded, Sizes(file_bytes_max), now_ms, memory)
     other = _Planner(snapshot.cancellations, unneeded, Sizes(file_bytes_max), now_ms, memory)
     chosen = [

@@ -22,12 +22,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tarry.base.errors import TarryError
+from tarry.base.errors import CorruptError, TarryError
 from tarry.spark.broker_client import BrokerClient, IntakeState
 from tarry.spark.broker_store import open_store
 from tarry.spark.pipeline.job import Reporter, job_parser, run_job, wait_for_broker
 from tarry.spark.pipeline.upkeep import (
     Cores,
+    Result,
     Rewrite,
     StoreRewriter,
     UpkeepSettings,
@@ -40,8 +41,8 @@ from tarry.spark.pipeline.upkeep import (
 from tarry.spark.runtime.conf import user_conf
 from tarry.spark.runtime.failures import one_line
 from tarry.spark.runtime.session import build_session
-from tarry.store import Rewritten, Store, Work
-from tarry.store import rewrite as rewrite_files
+from tarry.store import Store, Work
+from tarry.store.rewrite import rewrite_sound
 from tarry.store.run import FILE_BYTES_MAX
 from tarry.store.upkeep import expired, plan
 
@@ -51,6 +52,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 INTERVAL_MS_MIN = 100
+DAMAGE_SHOWN_MAX = 3
+"""Texts of damaged files in the status; the log has all."""
 NOTHING_FIRED_MS = int(np.iinfo(np.int64).min)
 """A due time below all others."""
 
@@ -79,17 +82,18 @@ class Upkeep:
         return self._rewriter.totals
 
     def round(self, stop: threading.Event) -> int:
-        """Expire, then plan, rewrite and publish; how many works were published.
+        """Expire, then plan, rewrite and publish; how many works were published. Damaged files stay as they are, and
+        the status says which (:attr:`damage`).
 
         Raises:
-            TarryError: the broker or the store is out of reach, or a file is damaged.
+            TarryError: the broker or the store is out of reach; or, with ``older``, a file is damaged.
         """
         snapshot = self._store.snapshot()
         state = self._client.state()
         if passed := expired(snapshot, safe_floor(state, snapshot.committed_seq), state.cancelled_jobs):
             snapshot = self._rewriter.remove_expired(passed)
             log.info("%d files have expired", len(passed))
-        self._rewriter.memory.forget_all_but([*snapshot.files.path, *snapshot.cancelled])
+        self._rewriter.begin_round(snapshot)
         published = 0
         works = self._plan(state)
         tasks = self._settings.tasks or self._cores()
@@ -103,8 +107,14 @@ class Upkeep:
         self._rewriter.tidy()
         files = self._store.snapshot().files
         shape = {"files": len(files), "bytes": int(files.size.sum()), "works": len(works), "done": len(works)}
-        self._reporter.update(state="idle", error=None, totals=dict(self.totals), **shape)
+        error = "; ".join(self.damage[:DAMAGE_SHOWN_MAX]) or None
+        self._reporter.update(state="idle", error=error, damaged=len(self.damage), totals=dict(self.totals), **shape)
         return published
+
+    @property
+    def damage(self) -> list[str]:
+        """What was said of files that could not be read, and stay as they are until they are put back."""
+        return list(self._rewriter.damage)
 
     def on_failure(self, error: Exception) -> None:
         """To the log, and to the broker."""
@@ -143,9 +153,9 @@ def safe_floor(state: IntakeState, committed_seq: int) -> int:
     return state.expire_until_ms if state.fired_seq >= committed_seq else NOTHING_FIRED_MS
 
 
-def in_process(works: list[Work]) -> list[Rewritten]:
+def in_process(works: list[Work]) -> list[Result]:
     """Rewrite here, one work after the other."""
-    return [rewrite_files(work) for work in works]
+    return [rewrite_sound(work) for work in works]
 
 
 def beside(
@@ -191,13 +201,18 @@ def once(
     """Rounds until nothing is left to do, on the store at ``uri`` (None: what the broker says); what was done.
 
     Raises:
-        TarryError: the broker or the store is out of reach, or a file is damaged.
+        TarryError: the broker or the store is out of reach. CorruptError: files are damaged; all else was done.
     """
     state = client.state()
     store = open_store(state, uri)
     upkeep = Upkeep(store, client, Reporter(client, "compact"), settings, rewrite, cores=cores)
-    while not stop.is_set() and upkeep.round(stop):
-        pass
+    published, known = 1, 0
+    # Without a damaged file, those that were to be merged with it may be.
+    while not stop.is_set() and (published or len(upkeep.damage) > known):
+        known = len(upkeep.damage)
+        published = upkeep.round(stop)
+    if upkeep.damage:
+        raise CorruptError("; ".join(upkeep.damage))
     return upkeep.totals
 
 

@@ -17,8 +17,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from tarry.store import Rewritten, Snapshot, StaleCommitError, Store, Work, remove_orphans, remove_replaced, rewrite
+from tarry.store import Rewritten, Snapshot, StaleCommitError, Store, Work, remove_orphans, remove_replaced
+from tarry.store.damaged import state_of
 from tarry.store.orphans import ORPHAN_AGE_HOURS
+from tarry.store.place import Place
+from tarry.store.rewrite import DamagedWork, rewrite_sound
 from tarry.store.run import FILE_BYTES_MAX
 from tarry.store.upkeep import Memory
 
@@ -34,7 +37,8 @@ ORPHANS_EVERY_S = 86_400.0
 STOP_WAIT_S = 5.0
 JOB_GROUP = "tarry-compact"
 
-Rewrite = Callable[[list[Work]], list[Rewritten]]
+Result = Rewritten | DamagedWork
+Rewrite = Callable[[list[Work]], list[Result]]
 """Rewrites files, here or on Spark; results in the order of the works."""
 
 
@@ -102,7 +106,23 @@ class StoreRewriter:
         self.memory = Memory()
         self.totals: Counter[str] = Counter()
         """What was done until now."""
+        self.damage: dict[str, tuple[str, ...]] = {}
+        """Of what stays as it is for damage: the error, and which files it names of those that were to be replaced."""
+        self._said: set[str] = set()
         self._tidied = self._searched = -float("inf")
+
+    def begin_round(self, snapshot: Snapshot) -> None:
+        """Forget what has gone. Damaged files are left out of the plan until they are put back or changed: each is
+        looked at, which costs no read.
+        """
+        memory, place = self.memory, Place.of(self._store.root)
+        memory.forget_all_but([*snapshot.files.path, *snapshot.cancelled])
+        for path in [path for path, state in memory.damaged.items() if state_of(place, path) != state]:
+            del memory.damaged[path]
+        self._said &= self.damage.keys()
+        self.damage = {
+            error: paths for error, paths in self.damage.items() if paths and memory.damaged.keys() >= {*paths}
+        }
 
     def remove_expired(self, paths: list[str]) -> Snapshot:
         """Take files out of the table; the version without them.
@@ -115,13 +135,17 @@ class StoreRewriter:
         return snapshot
 
     def publish(self, works: list[Work]) -> int:
-        """Have works carried out, and commit each; how many were committed.
+        """Have works carried out, and commit each; how many were committed. One that meets a damaged file is passed
+        over (:attr:`damage`), and the others are not its matter.
 
         Raises:
-            TarryError: the store is out of reach, or a file is damaged.
+            TarryError: the store is out of reach.
         """
         started, published = time.monotonic(), 0
         for work, result in zip(works, self._rewrite(works), strict=True):
+            if isinstance(result, DamagedWork):
+                self._pass_over(work, result)
+                continue
             self.memory.note(work, result)
             if not result.removed:
                 continue
@@ -150,6 +174,15 @@ class StoreRewriter:
             )
         return published
 
+    def _pass_over(self, work: Work, result: DamagedWork) -> None:
+        place = Place.of(work.root)
+        self.memory.damaged.update((path, state_of(place, path)) for path in result.paths)
+        self.damage[result.error] = result.paths
+        self.totals.update(damaged_works=1)
+        if result.error not in self._said:  # a file that others are merged by is met in each round
+            self._said.add(result.error)
+            log.warning("%s: %d files stay as they are: %s", work.reason, len(work.files), result.error)
+
     def tidy(self) -> None:
         """Delete files that were replaced a retention ago, and files that were never committed, each when it is time
         to look again.
@@ -171,11 +204,11 @@ class StoreRewriter:
 def on_spark(spark: SparkSession) -> Rewrite:
     """Rewrite as tasks of Spark, one a work, in a pool of their own: they do not wait for another job's tasks."""
 
-    def rewrite_all(works: list[Work]) -> list[Rewritten]:
+    def rewrite_all(works: list[Work]) -> list[Result]:
         context = spark.sparkContext
         context.setLocalProperty("spark.scheduler.pool", JOB_GROUP)  # of this thread alone
         context.setJobGroup(JOB_GROUP, "upkeep of the store", interruptOnCancel=False)
-        results: list[Rewritten] = context.parallelize(works, len(works)).map(rewrite).collect()
+        results: list[Result] = context.parallelize(works, len(works)).map(rewrite_sound).collect()
         return results
 
     return rewrite_all
