@@ -31,9 +31,11 @@ from loopgrpc.promise import Promise, Responses
 from loopgrpc.server import GrpcServer
 from loopgrpc.status import GrpcError, StatusCode
 from loopgrpc.tls_sniffing import TlsSniffingListener
+from loopgrpc.unread_bytes import ANSWER_BYTES, UnreadBytes, UnreadOfConnection
 from loopgrpc.usage import ConnectionUsage
 
 __all__ = [
+    "ANSWER_BYTES",
     "Allowance",
     "Bidi",
     "ByteBudget",
@@ -51,5 +53,7 @@ __all__ = [
     "StatusCode",
     "TlsSniffingListener",
     "Unary",
+    "UnreadBytes",
+    "UnreadOfConnection",
     "framed",
 ]

@@ -50,6 +50,11 @@ class Call:
         """What :meth:`set_trailing_metadata` set, as it is sent."""
 
     @property
+    def host(self) -> str:
+        """The client's address without its port."""
+        return self.peer.rpartition(":")[0].strip("[]")
+
+    @property
     def method(self) -> str:
         """The path of the call: ``/package.Service/Method``."""
         return self._request.path.decode("latin-1")

@@ -45,6 +45,7 @@ from loopgrpc.keepalive import KeepAlive
 from loopgrpc.limits import Limits
 from loopgrpc.sender import Sender
 from loopgrpc.streams import Streams
+from loopgrpc.unread_bytes import UnreadBytes, UnreadOfConnection
 from loopgrpc.usage import ConnectionUsage
 
 log = logging.getLogger(__name__)
@@ -80,6 +81,10 @@ class ConnectionOwner(Protocol):
     @property
     def trusts(self) -> Callable[[Call], bool] | None:
         """Whether a connection may be trusted, by the headers of a call; None: each may."""
+
+    @property
+    def unread(self) -> UnreadBytes:
+        """What peers have not read of responses, of all connections."""
 
     def on_connected(self, connection: Connection) -> str | None:
         """A connection begins; why it is refused, if it is."""
@@ -120,7 +125,7 @@ class Connection(asyncio.Protocol):
         self.host, self._peer = _peer(transport)
         work = WorkCounter()
         flood = FloodLimiter(limits, work, loop.time)
-        self._sender = sender = Sender(transport, loop, work, limits)
+        self._sender = sender = Sender(transport, loop, work, limits, UnreadOfConnection(owner.unread, self.host))
         self._streams = streams = Streams(
             owner.handlers, limits, flood, work, sender, peer=self._peer, host=self.host, budget=owner.budget,
             trusts=owner.trusts, loop=loop, tasks=owner.tasks,
@@ -192,6 +197,7 @@ class Connection(asyncio.Protocol):
         """All calls end; nobody waits for them."""
         self._stop_reading()
         self._streams.drop_all()
+        self._sender.unread.note(0)
         self._owner.on_disconnected(self)
 
     # Frames.
@@ -294,12 +300,14 @@ class Connection(asyncio.Protocol):
         if now - waits_since > limits.preface_s:
             self._fail(ConnectionFault(ErrorCode.PROTOCOL_ERROR, "a preface or a header block that does not end"))
             return
-        if self._sender.paused and now - self._sender.paused_at > limits.stall_s:
+        if self._sender.paused and self._sender.is_stalled(now, limits.stall_s):
             self.give_up()
             return
         if self._draining_since is not None and now - self._draining_since > _DRAIN_PING_S:
             self._refuse_new_streams()
         self._streams.check_timeouts(now)
+        if self._sender.is_stalled(now, limits.stall_s):  # though finished responses are reset by themselves
+            self.give_up()
         if self._keepalive.is_dead(now):
             self.give_up()
 

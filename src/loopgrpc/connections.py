@@ -13,6 +13,7 @@ from loopgrpc.call import Call
 from loopgrpc.connection import Connection, NewConnection
 from loopgrpc.handlers import Handler
 from loopgrpc.limits import Limits
+from loopgrpc.unread_bytes import UnreadBytes
 from loopgrpc.usage import ConnectionUsage
 
 log = logging.getLogger(__name__)
@@ -33,9 +34,11 @@ class Connections:
         limits: Limits,
         loop: asyncio.AbstractEventLoop,
         trusts: Callable[[Call], bool] | None = None,
+        unread: UnreadBytes | None = None,
     ) -> None:
         self.handlers = handlers
         self.trusts = trusts
+        self.unread = unread or UnreadBytes()
         self.budget = ByteBudget("requests that are not whole", limits.all_buffer_bytes_max)
         self.limits = limits
         self.loop = loop

@@ -78,9 +78,10 @@ class Limits:
     """A connection that has been silent for so long is sent a PING; 0: never."""
     keepalive_timeout_s: float = 20.0
     """It is closed when it stays silent for so long after that."""
-    stall_s: float = 120.0
-    """A finished response that the peer gives no window for: the stream is reset after so long. A socket that takes
-    nothing for so long is closed. Streams whose handlers wait for a slow reader wait without end."""
+    stall_s: float = 30.0
+    """A finished response that the peer gives no window for: the stream is reset after so long. A connection that takes
+    nothing of what waits for it for so long is closed; streams whose handlers wait for a slow reader wait as long as
+    others of their connection go on."""
     linger_s: float = 1.0
     """How long the rest of what a peer sends is read and dropped after GOAWAY: closing at once would make the kernel
     answer with a TCP reset, which destroys the GOAWAY on its way."""

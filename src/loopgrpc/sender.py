@@ -21,6 +21,7 @@ from loopgrpc.frames import FRAME_BYTES_MAX, WINDOW_DEFAULT, WINDOW_MAX, Connect
 from loopgrpc.framing import PREFIX_BYTES
 from loopgrpc.limits import Limits
 from loopgrpc.responses import RESPONSE_HEADERS, data_header, headers_frames, unary_response
+from loopgrpc.unread_bytes import UnreadBytes, UnreadOfConnection
 
 _TURN_BYTES: Final = 65_536
 _WRITE_BUFFER_BYTES: Final = 262_144
@@ -49,13 +50,22 @@ class Sender:
 
     __slots__ = (
         "_empty_table_announced", "_loop", "_must_announce_empty_table", "_parts", "_pending_bytes_max", "_ready",
-        "_transport", "_work", "_write_bytes_max", "corked", "initial_window", "paused", "paused_at", "pending_bytes",
-        "unsent_bytes", "window",
+        "_sent_seen", "_transport", "_work", "_write_bytes_max", "corked", "initial_window", "paused", "pending_bytes",
+        "sent", "unread", "unsent_bytes", "window",
     )  # fmt: skip
 
     def __init__(
-        self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop, work: WorkCounter, limits: Limits
+        self,
+        transport: asyncio.Transport,
+        loop: asyncio.AbstractEventLoop,
+        work: WorkCounter,
+        limits: Limits,
+        unread: UnreadOfConnection | None = None,
     ) -> None:
+        self.unread = unread or UnreadOfConnection(UnreadBytes(), "")
+        """What the peer has not read, as far as it waits for a window or for the socket."""
+        self.sent = self._sent_seen = 0
+        """DATA frames that were written."""
         self._transport = transport
         self._loop = loop
         self._work = work
@@ -69,8 +79,6 @@ class Sender:
         """True while somebody will call :meth:`flush` for sure."""
         self.paused = False
         """True while the socket takes no more."""
-        self.paused_at = 0.0
-        """Since when, as the loop's time."""
         self.window = WINDOW_DEFAULT
         """Bytes of DATA that the peer takes on the whole connection."""
         self.initial_window = WINDOW_DEFAULT
@@ -101,8 +109,10 @@ class Sender:
         except RuntimeError:
             # uvloop's, whose transport is closed by an error of the socket before it says so: connection_lost follows.
             return
-        if self.paused and self._transport.get_write_buffer_size() > self._write_bytes_max:
-            self._transport.pause_reading()
+        if self.paused:
+            self._count_unread()
+            if self._transport.get_write_buffer_size() > self._write_bytes_max:
+                self._transport.pause_reading()
 
     def send_unary_response(self, stream: SendingStream, message: bytes) -> bool:
         """Send a whole good response at once, if nothing is in its way: this is how nearly all calls end."""
@@ -116,6 +126,7 @@ class Sender:
         ):
             return False
         self.window -= length
+        self.sent += 1
         self._work.units += 1
         self.add(unary_response(stream.id, message))
         return True
@@ -152,6 +163,7 @@ class Sender:
             self.window -= length
             stream.send_window -= length
             self.unsent_bytes += length
+            self.sent += 1
             self._work.units += 1
             self.add(data_header(stream.id, length) + message)
             return True
@@ -174,6 +186,7 @@ class Sender:
                 corked = self.corked
                 self.flush()  # this is where the socket may say stop
                 self.corked = corked
+        self._count_unread()
 
     def _send_turn(self, stream: SendingStream) -> None:
         """Send up to ``_TURN_BYTES`` of one stream."""
@@ -194,11 +207,28 @@ class Sender:
             stream.send_window -= length
             self.pending_bytes -= length
             self.unsent_bytes += length
+            self.sent += 1
             self._work.units += 1
         if pending:
             self._make_ready(stream)
         else:
             stream.on_sent()
+
+    def _count_unread(self) -> None:
+        size = self.pending_bytes + (self._transport.get_write_buffer_size() if self.paused else 0)
+        if size and not self.unread.size:
+            self.unread.begin(self._loop.time())
+        self.unread.note(size)
+
+    def is_stalled(self, now: float, stall_s: float) -> bool:
+        """Whether the peer takes nothing of what waits for it, for so long."""
+        if not self.unread.size:
+            return False
+        self._count_unread()
+        if not self.paused and self.sent != self._sent_seen:
+            self.unread.begin(now)  # what waits for a window of its own does not stand for the connection
+        self._sent_seen = self.sent
+        return self.unread.is_stalled(self._transport, now, stall_s)
 
     def _make_ready(self, stream: SendingStream) -> None:
         if stream.pending and stream.send_window > 0:
@@ -210,6 +240,7 @@ class Sender:
         for piece in stream.pending:
             self.pending_bytes -= len(piece)
         stream.pending.clear()
+        self._count_unread()
 
     def on_window_update(self, increment: int) -> None:
         """The connection's window grows. Raises ConnectionFault: beyond what there may be."""
@@ -226,7 +257,7 @@ class Sender:
     def pause(self) -> None:
         """The socket takes no more."""
         self.paused = True
-        self.paused_at = self._loop.time()
+        self._count_unread()
 
     def resume(self) -> None:
         """The socket takes more again."""

@@ -13,6 +13,7 @@ from loopgrpc.connections import Connections
 from loopgrpc.handlers import Handler
 from loopgrpc.limits import Limits
 from loopgrpc.tls_sniffing import TlsSniffingListener
+from loopgrpc.unread_bytes import UnreadBytes
 from loopgrpc.usage import ConnectionUsage
 
 _TLS_HANDSHAKE_S: Final = 10.0
@@ -26,6 +27,7 @@ class GrpcServer:
     ``tls_optional``, as they like. ``listening``: a socket that listens already, which processes may share; without it
     one is made of host and port. ``trusts`` says by the headers of a call whether its
     connection is trusted from then on; before, it may have no more than ``untrusted_buffer_bytes_max``.
+    ``unread`` is told what of the responses peers have not read; handlers that make large ones ask it for room.
     Raises ValueError: a path that is none.
     """
 
@@ -40,6 +42,7 @@ class GrpcServer:
         limits: Limits | None = None,
         listening: socket.socket | None = None,
         trusts: Callable[[Call], bool] | None = None,
+        unread: UnreadBytes | None = None,
     ) -> None:
         for path in handlers:
             if not path.startswith("/") or path.count("/") != 2 or not path.isascii():
@@ -48,6 +51,7 @@ class GrpcServer:
         self._host, self._port = host, port
         self._listening = listening
         self._trusts = trusts
+        self._unread = unread
         self._tls = tls
         self._tls_optional = tls_optional
         self._limits = limits or Limits()
@@ -59,7 +63,7 @@ class GrpcServer:
         """Listen. Raises OSError: the address is taken, or is none. RuntimeError: it has started before."""
         if self._connections is not None or self._stopping:
             raise RuntimeError("a gRPC server starts once")
-        connections = Connections(self._handlers, self._limits, asyncio.get_running_loop(), self._trusts)
+        connections = Connections(self._handlers, self._limits, asyncio.get_running_loop(), self._trusts, self._unread)
         if self._tls is not None:
             self._tls.set_alpn_protocols(["h2"])
         if self._tls is not None and self._tls_optional:

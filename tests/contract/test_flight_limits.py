@@ -20,6 +20,7 @@ from tests.contract.conftest import Served
 from tests.contract.test_flight_consume import Exchange
 from tests.waiting import wait_until
 
+from loopgrpc import UnreadBytes
 from tarry.api.wire import decode_error
 from tarry.base.descriptors import ConnectionLimits
 from tarry.base.errors import OverloadedError, UnavailableError
@@ -27,7 +28,6 @@ from tarry.client import Client
 from tarry.fronts.flight import FlightFront
 from tarry.fronts.flight.calls import CallLimits
 from tarry.fronts.flight.guard import ConnectionGuard
-from tarry.fronts.flight.unread import UnreadBytes
 from tarry.testing import TestBroker, open_broker
 
 SERVICE = "/arrow.flight.protocol.FlightService/"
@@ -288,8 +288,8 @@ def test_streams_that_do_not_read_share_a_bound() -> None:
         assert not unread.take("b", 1, 0)
     assert unread.take("a", 10, 0)
     assert unread.take("c", 200, 0), "who has nothing never waits"
-    unread.give_back("c", 200)
-    unread.give_back("a", 50)
+    unread.add("c", -200)
+    unread.add("a", -50)
     assert not unread.take("b", 1, 0)
 
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from loopgrpc import ByteBudget, Call, Handler, Limits
+from loopgrpc import ByteBudget, Call, Handler, Limits, UnreadBytes
 from loopgrpc.connection import Connection
 from loopgrpc.frames import FRAME_HEADER, FRAME_HEADER_BYTES, PREFACE, settings
 from tests.loopgrpc.wire import Frame
@@ -80,6 +80,7 @@ class Owner:
         self.loop = loop
         self.tasks: set[asyncio.Task[Any]] = set()
         self.budget = ByteBudget("requests", limits.all_buffer_bytes_max)
+        self.unread = UnreadBytes()
         self.trusts: Callable[[Call], bool] | None = None
 
     def on_connected(self, connection: Connection) -> str | None: ...

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
+from loopgrpc import UnreadBytes
 from tarry.base.arrow_memory import bound_default_pool
 from tarry.base.config import Config
 from tarry.base.descriptors import ConnectionLimits, raise_limit
@@ -77,12 +78,13 @@ def _serve(config: Config, files_max: int, stop: StopSignals, stack: ExitStack) 
     broker = stack.enter_context(Broker.open(config, placement=placement))
     ports = sum(address is not None for address in (config.flight, config.rocketmq, config.remoting, config.http))
     connections = ConnectionLimits.of(files_max, ports + (config.push == "on"))
+    unread = UnreadBytes()
     address = None
     if config.flight is not None:
         from tarry.fronts.flight import FlightFront
 
         front = FlightFront.start(
-            broker, config.flight, placement, connections, config.flight_calls_max, config.insecure_open
+            broker, config.flight, placement, connections, config.flight_calls_max, config.insecure_open, unread
         )
         stack.callback(front.stop)
         address = front.address
@@ -90,17 +92,17 @@ def _serve(config: Config, files_max: int, stop: StopSignals, stack: ExitStack) 
     if config.gateway is not None or config.workers:
         fronts += _start_gateways(broker, config, placement, stack)
     if config.rocketmq is not None and not config.workers:
-        rocketmq = front_modules.rocketmq_front().start(broker, config.rocketmq, placement, connections)
+        rocketmq = front_modules.rocketmq_front().start(broker, config.rocketmq, placement, connections, unread)
         stack.callback(rocketmq.stop)
         fronts.append(f"rocketmq on {rocketmq.address}")
     if config.remoting is not None:
-        remoting = front_modules.remoting_front().start(broker, config.remoting, placement, connections)
+        remoting = front_modules.remoting_front().start(broker, config.remoting, placement, connections, unread)
         stack.callback(remoting.stop)
         fronts.append(f"remoting on {remoting.address}")
         if remoting.vip_address is not None:
             fronts.append(f"remoting vip on {remoting.vip_address}")
     if config.http is not None:
-        http = front_modules.http_front()(broker, config.http, placement, connections, config.http_admin)
+        http = front_modules.http_front()(broker, config.http, placement, connections, config.http_admin, unread=unread)
         stack.callback(http.stop)
         fronts.append(f"http on {http.address}")
         if http.admin_address is not None:

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from concurrent.futures import Executor
 from typing import ClassVar, Self, TypeAlias
 
+from loopgrpc import UnreadBytes
 from tarry.api.local import LocalBroker
 from tarry.base.descriptors import ConnectionLimits
 from tarry.base.endpoint import parse_address
@@ -29,10 +30,12 @@ class LoopFront(ABC):
         address: str,
         placement: Placement,
         connections: ConnectionLimits,
+        unread: UnreadBytes | None = None,
     ) -> None:
         self._broker = broker
         self._placement = placement
         self._connections = connections
+        self._unread = unread or UnreadBytes()
         self._host, self._asked_port = parse_address(address)
         self._thread: LoopThread[int] = LoopThread(self.THREAD, placement, self._serve)
         try:
@@ -47,15 +50,17 @@ class LoopFront(ABC):
         address: str,
         placement: Placement = ANY_CORE,
         connections: ConnectionLimits | None = None,
+        unread: UnreadBytes | None = None,
     ) -> Self:
         """Serve a broker on ``"HOST:PORT"``; port 0 takes a free one, see :attr:`port`.
 
-        ``placement`` says where its threads run, ``connections`` how many it takes.
+        ``placement`` says where its threads run, ``connections`` how many it takes,
+        ``unread`` the bound of answers that are not read, where other fronts share it.
 
         Raises:
             InvalidArgumentError: no address, or a setting that cannot be. UnavailableError: it cannot be listened on.
         """
-        return cls(broker, address, placement, connections or ConnectionLimits())
+        return cls(broker, address, placement, connections or ConnectionLimits(), unread=unread)
 
     @property
     def address(self) -> str:

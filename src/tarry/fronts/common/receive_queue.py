@@ -18,9 +18,13 @@ from tarry.api.consuming import ConsumerGroup, Subscription
 from tarry.base.errors import TarryError
 from tarry.base.event_loop import post
 from tarry.base.types import Int64s
+from tarry.fronts.common.unread import Room
 
 GATHER_S = 0.004
 """How long messages gather after all that there were have been handed out."""
+
+CROWDED_S = 0.25
+"""How often is looked whether a client has read enough of its answers to get more."""
 
 Received: TypeAlias = pa.RecordBatch | TarryError | None
 """What a receive ends with: messages (:data:`tarry.api.views.DELIVERY`), why there are none, or None: the group was
@@ -37,6 +41,8 @@ class Waiter:
     on_result: Callable[[Received], None]
     has_left: Callable[[], bool] = bool
     """Whether it wants nothing any more, and has not been removed yet."""
+    room: Room | None = None
+    """For what it gets; None: that has a bound elsewhere. While there is none, those behind it are served."""
 
 
 class ReceiveQueue:
@@ -77,7 +83,9 @@ class ReceiveQueue:
                 self._planned = True
                 self._loop.call_soon(self._plan)
 
-    def receive(self, subscription: Subscription, rows_max: int) -> asyncio.Future[pa.RecordBatch | None]:
+    def receive(
+        self, subscription: Subscription, rows_max: int, room: Room | None = None
+    ) -> asyncio.Future[pa.RecordBatch | None]:
         """Up to ``rows_max`` messages, when there are any; None: see :data:`Received`. Cancel the future to leave.
 
         Raises:
@@ -95,7 +103,7 @@ class ReceiveQueue:
 
         # A timer may serve the queue between the cancellation and its call-back: what were handed out then, and given
         # back, would have lost a try.
-        waiter = Waiter(subscription, rows_max, on_result, future.done)
+        waiter = Waiter(subscription, rows_max, on_result, future.done, room)
         future.add_done_callback(lambda _: self.remove(waiter))
         self.add(waiter)
         return future
@@ -131,6 +139,10 @@ class ReceiveQueue:
         for waiter in list(self._waiting):
             if waiter not in self._waiting or waiter.has_left():
                 continue  # the call-back of another one has made it leave, or its own is still to come
+            room = waiter.room
+            if room is not None and not room.is_free:
+                self._serve_later(CROWDED_S)
+                continue
             if self.group.closed:
                 self._release_all()
                 return
@@ -146,6 +158,8 @@ class ReceiveQueue:
             if isinstance(received, pa.RecordBatch) and received.num_rows < waiter.rows_max and not self.group.gathers:
                 self._emptied_s = self._loop.time()
             del self._waiting[waiter]
+            if room is not None and isinstance(received, pa.RecordBatch):
+                room.hold(received.nbytes)
             waiter.on_result(received)
 
     def _release_all(self) -> None:

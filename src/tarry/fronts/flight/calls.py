@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
+from urllib.parse import unquote
 
 import pyarrow.flight as fl
 
@@ -110,6 +111,11 @@ class Call(fl.ServerMiddleware):  # type: ignore[misc]
 
     def call_completed(self, exception: BaseException | None) -> None:
         self._limits.release(self)
+
+
+def host_of(peer: str) -> str:
+    """The address alone of ``ServerCallContext.peer()``, as other fronts know it."""
+    return unquote(_host(peer)).partition(":")[2].strip("[]")
 
 
 def _host(peer: str) -> str:

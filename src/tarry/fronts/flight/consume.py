@@ -28,6 +28,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.flight as fl
 
+from loopgrpc import ANSWER_BYTES, UnreadBytes
 from tarry.api.consuming import Subscription
 from tarry.api.views import DELIVERY
 from tarry.api.wire import (
@@ -44,7 +45,6 @@ from tarry.api.wire import (
 )
 from tarry.base.errors import CorruptError, InvalidArgumentError, NotFoundError, TarryError, UnavailableError
 from tarry.base.placement import Placement
-from tarry.fronts.flight.unread import MUCH_BYTES, READ_BYTES, UnreadBytes
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +52,8 @@ ROWS_MAX = 8192
 """Most messages in one batch to a consumer."""
 LOOK_S = 0.25
 """How often is looked whether a consumer has settled what lies before a damaged frame."""
+MUCH_BYTES = 1 << 20
+"""Whoever got so much at once will get more."""
 INBOX_MAX = 1024
 """Settling messages that may wait; beyond that the reader waits, and so does the client."""
 BULK_ROWS = 1000
@@ -157,12 +159,12 @@ class ConsumeStream:
         """What there is now: as much as one read may give, where the peer's other streams leave room for that, else one
         message now and then, since they may never read; and whether there was room.
         """
-        if not self._unread.take(self._host, READ_BYTES, LOOK_S):
+        if not self._unread.take(self._host, ANSWER_BYTES, LOOK_S):
             return self._subscription.fetch(1, 0.0), False
         try:
             return self._fetch(time.monotonic()), True
         finally:
-            self._unread.give_back(self._host, READ_BYTES)
+            self._unread.add(self._host, -ANSWER_BYTES)
 
     def _fetch(self, until_s: float) -> pa.RecordBatch | None:
         while True:

@@ -14,6 +14,7 @@ import threading
 
 import pyarrow as pa
 
+from loopgrpc import UnreadBytes
 from tarry.api.local import LocalBroker
 from tarry.base.descriptors import ConnectionLimits
 from tarry.base.endpoint import parse_address
@@ -48,11 +49,13 @@ class FlightFront:
         connections: ConnectionLimits | None = None,
         calls_max: int = CALLS_MAX,
         insecure_open: str = "",
+        unread: UnreadBytes | None = None,
     ) -> FlightFront:
         """Serve ``broker`` on ``"HOST:PORT"``; port 0 takes a free one, see :attr:`port`.
 
         ``placement`` says where its threads run, ``connections`` and ``calls_max`` how many it
         takes. ``insecure_open``: the setting; it must name this port where other machines reach the address.
+        ``unread``: the bound of answers that are not read, where other fronts share it.
 
         Raises:
             InvalidArgumentError: no address, or one that others reach. UnavailableError: it cannot be listened on; the
@@ -64,7 +67,7 @@ class FlightFront:
         try:
             calls = CallLimits(calls_max)
             guard = ConnectionGuard(connections or ConnectionLimits(), calls)
-            service = Service(broker, f"grpc://{host}:{port}", placement, guard, calls)
+            service = Service(broker, f"grpc://{host}:{port}", placement, guard, calls, unread or UnreadBytes())
         except (pa.ArrowException, OSError) as error:
             raise UnavailableError(f"cannot listen on {address}: {error}") from error
         guard.start(service.port)

@@ -21,13 +21,21 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from tarry.base.descriptors import ConnectionLimits
 from tarry.base.memory import resident_bytes
 from tarry.fronts.flight.calls import CallLimits
-from tarry.fronts.flight.sockets import OF_PROCESS, borrowed, inode_of, is_connection, open_descriptors, received_bytes
+from tarry.fronts.flight.sockets import (
+    OF_PROCESS,
+    borrowed,
+    inode_of,
+    is_connection,
+    open_descriptors,
+    received_bytes,
+    taken_bytes,
+)
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +47,10 @@ PEER_BYTES_MAX = 288 << 20
 """Of a connection's messages that are not whole yet. The largest batch that is accepted has 256 MiB."""
 BYTES_MAX = 2 * PEER_BYTES_MAX
 """Of all connections together; then the one that has most is cut."""
+STALLED_S = 30.0
+"""How long a peer may take nothing of an answer that is being sent."""
+TAKEN_BYTES_MIN = 16 << 10
+"""What comes beside answers, pings above all, is less in that time."""
 _GROWTH_DESCRIPTORS = 16
 _GROWTH_BYTES = 32 << 20
 
@@ -61,6 +73,9 @@ class _Connection:
     counted_from: int = 0
     """What had been received when a handler was last given a message."""
     refused: bool = False
+    taken: int = 0
+    """What the peer had taken when that was last seen to have grown by :data:`TAKEN_BYTES_MIN`, and since when."""
+    taken_s: float = 0.0
 
     @property
     def waiting(self) -> int:
@@ -79,6 +94,7 @@ class ConnectionGuard:
         peer_bytes_max: int = PEER_BYTES_MAX,
         bytes_max: int = BYTES_MAX,
         silent_s: float = SILENT_S,
+        stalled_s: float = STALLED_S,
     ) -> None:
         self._port = 0
         self._limits = limits
@@ -87,6 +103,10 @@ class ConnectionGuard:
         self._bytes_max = bytes_max
         self._silent_s = silent_s
         self._connections: dict[int, _Connection] = {}
+        self._stalled_s = stalled_s
+        self._sending: Counter[str] = Counter()
+        """Answers that gRPC has taken and not sent, by the peer's port."""
+        self._sending_lock = threading.Lock()
         self._given: set[str] = set()
         self.looks = 0
         self._resident = 0
@@ -112,6 +132,22 @@ class ConnectionGuard:
     def on_message(self, peer: str) -> None:
         """A handler was given a message of that peer (``ServerCallContext.peer()``). Any thread."""
         self._given.add(_port(peer))
+
+    @contextmanager
+    def sending(self, peer: str) -> Iterator[None]:
+        """An answer to that peer is being sent. Any thread."""
+        self._count_sending(peer, 1)
+        try:
+            yield
+        finally:
+            self._count_sending(peer, -1)
+
+    def _count_sending(self, peer: str, more: int) -> None:
+        port = _port(peer)
+        with self._sending_lock:
+            self._sending[port] += more
+            if not self._sending[port]:
+                del self._sending[port]
 
     def _run(self) -> None:
         looked_s = 0.0
@@ -145,6 +181,7 @@ class ConnectionGuard:
         for connection in [c for c in self._connections.values() if c.refused]:
             self._cut(connection)
         self._end_silent(now_s)
+        self._end_stalled(now_s)
         self._end_connections()
         self._end_large()
         self.looks += 1
@@ -183,6 +220,24 @@ class ConnectionGuard:
             self._cut(connection)
         if crowded:
             log.warning("%d connections to port %d were ended: too many silent streams", len(ended), self._port)
+
+    def _end_stalled(self, now_s: float) -> None:
+        """Who takes nothing of his answers: what was leased for them is for others."""
+        with self._sending_lock:
+            sending = set(self._sending)
+        for connection in [c for c in self._connections.values() if c.peer_port in sending or c.taken_s]:
+            if connection.peer_port not in sending:
+                connection.taken_s = 0.0
+                continue
+            taken = taken_bytes(connection.fd)
+            if not connection.taken_s or taken - connection.taken >= TAKEN_BYTES_MIN:
+                connection.taken, connection.taken_s = taken, now_s
+            elif now_s - connection.taken_s > self._stalled_s:
+                log.warning(
+                    "a connection of %s to port %d was cut: it took nothing of its answers for %.0f s",
+                    *(connection.host, self._port, self._stalled_s),
+                )
+                self._cut(connection)
 
     def _end_connections(self) -> None:
         """Those that never said anything go first, then those that came last."""

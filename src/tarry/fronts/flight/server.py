@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pyarrow.flight as fl
 
+from loopgrpc import ANSWER_BYTES, UnreadBytes
 from tarry.api.consuming import Subscription
 from tarry.api.local import LocalBroker
 from tarry.api.operation import Action, Rows
@@ -28,8 +29,9 @@ from tarry.api.wire import SCHEDULE_PATH, STAGE, encode_error, encode_json
 from tarry.base.errors import InvalidArgumentError, NotFoundError, TarryError, UnavailableError
 from tarry.base.message import UNNUMBERED
 from tarry.base.placement import Placement
+from tarry.fronts.common.unread import check_room
 from tarry.fronts.flight.calls import NAME as CALLS
-from tarry.fronts.flight.calls import CallLimits
+from tarry.fronts.flight.calls import CallLimits, host_of
 from tarry.fronts.flight.consume import ConsumeStream
 from tarry.fronts.flight.guard import ConnectionGuard
 from tarry.fronts.flight.put import PutStream
@@ -44,7 +46,6 @@ from tarry.fronts.flight.requests import (
     subscribe_request,
     ticket_request,
 )
-from tarry.fronts.flight.unread import UnreadBytes
 
 log = logging.getLogger(__name__)
 
@@ -82,7 +83,13 @@ class Service(fl.FlightServerBase):  # type: ignore[misc]
     """Serves from construction on; :class:`tarry.fronts.flight.FlightFront` starts and stops it."""
 
     def __init__(
-        self, broker: LocalBroker, location: str, placement: Placement, guard: ConnectionGuard, calls: CallLimits
+        self,
+        broker: LocalBroker,
+        location: str,
+        placement: Placement,
+        guard: ConnectionGuard,
+        calls: CallLimits,
+        unread: UnreadBytes,
     ) -> None:
         self._broker = broker
         self._placement = placement
@@ -90,7 +97,7 @@ class Service(fl.FlightServerBase):  # type: ignore[misc]
         self._streams: set[PutStream | ConsumeStream] = set()
         self._stopping: UnavailableError | None = None
         self._guard = guard
-        self._unread = UnreadBytes()
+        self._unread = unread
         super().__init__(location, middleware={CALLS: calls})
 
     def on_call(self, context: fl.ServerCallContext) -> None:
@@ -154,9 +161,7 @@ class Service(fl.FlightServerBase):  # type: ignore[misc]
         self._check_serving()
         subscription = self._broker.open_subscription(request)
         self._run(
-            ConsumeStream(
-                subscription, reader, writer, _now_ms, self._placement, self._unread, context.peer().rpartition(":")[0]
-            )
+            ConsumeStream(subscription, reader, writer, _now_ms, self._placement, self._unread, host_of(context.peer()))
         )
 
     def _run(self, stream: PutStream | ConsumeStream) -> None:
@@ -178,25 +183,54 @@ class Service(fl.FlightServerBase):  # type: ignore[misc]
         """An operation that is answered by rows."""
         request = ticket_request(asked.ticket)
         self._check_serving()
+        peer = context.peer()
+        check_room(self._unread, host_of(peer))
         if isinstance(request, Receive):
             return self._receive(context, request)
         rows = request.wire
         assert isinstance(rows, Rows)
         schema, batches = rows.encode(self._broker.call(request))
-        return fl.GeneratorStream(schema, _coded_rows(batches))
+        return fl.GeneratorStream(schema, _coded_rows(self._sending(peer, batches)))
 
     def _receive(self, context: fl.ServerCallContext, request: Receive) -> fl.FlightDataStream:
         subscription = self._broker.open_subscription(request.subscription)
         end_s = time.monotonic() + request.wait_ms / 1000
+        peer = context.peer()
+        host = host_of(peer)
         while True:
             left_s = max(0.0, end_s - time.monotonic())
-            batch = subscription.fetch(request.max_messages, min(left_s, LOOK_S))
+            batch = self._fetch(subscription, request.max_messages, min(left_s, LOOK_S), host)
             if batch is not None or left_s <= LOOK_S or context.is_cancelled() or self._stopping is not None:
                 break
         if context.is_cancelled():
             subscription.close()
             batch = None
-        return fl.GeneratorStream(DELIVERY, _written(batch, subscription))
+        return fl.GeneratorStream(DELIVERY, self._written(peer, batch, subscription))
+
+    def _fetch(self, subscription: Subscription, rows_max: int, wait_s: float, host: str) -> pa.RecordBatch | None:
+        """What there is, where there is room for it: other answers to that address may have come between."""
+        if not self._unread.take(host, ANSWER_BYTES, wait_s):
+            return None
+        self._unread.add(host, -ANSWER_BYTES)
+        return subscription.fetch(rows_max, wait_s)
+
+    def _written(self, peer: str, batch: pa.RecordBatch | None, subscription: Subscription) -> Iterator[pa.RecordBatch]:
+        """The answer to a receive. Dropped before the batch was taken from it, the messages go back at once."""
+        was_read = batch is None or not batch.num_rows
+        try:
+            if not was_read:
+                yield from self._sending(peer, [batch])
+            was_read = True
+        finally:
+            if not was_read:
+                subscription.close()
+
+    def _sending(self, peer: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Each counts as unread until gRPC asks for the next. A connection that takes nothing is cut meanwhile."""
+        host = host_of(peer)
+        for batch in batches:
+            with self._unread.sending(host, batch.nbytes), self._guard.sending(peer):
+                yield batch
 
     # -- actions -------------------------------------------------------------------------------------------------------
 
@@ -257,18 +291,6 @@ def _coded_rows(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from rows
     except Exception as error:  # noqa: BLE001  every error goes to the client, and bugs to the log
         raise flight_error(error) from None
-
-
-def _written(batch: pa.RecordBatch | None, subscription: Subscription) -> Iterator[pa.RecordBatch]:
-    """The answer to a receive. Dropped before the batch was taken from it, the messages go back at once."""
-    was_read = batch is None or not batch.num_rows
-    try:
-        if not was_read:
-            yield batch
-        was_read = True
-    finally:
-        if not was_read:
-            subscription.close()
 
 
 def _now_ms() -> int:

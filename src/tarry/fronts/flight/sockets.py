@@ -21,6 +21,8 @@ OF_PROCESS = Path("/proc/self/fd" if sys.platform == "linux" else "/dev/fd")
 _TCP_INFO_BYTES = 136
 _RECEIVED = struct.Struct("128xQ")
 """``tcpi_bytes_received`` in Linux's ``struct tcp_info``, since 4.1."""
+_TAKEN = struct.Struct("120xQ8x")
+"""``tcpi_bytes_acked``, likewise."""
 
 
 def open_descriptors() -> Iterable[int]:
@@ -81,11 +83,20 @@ def inode_of(fd: int) -> int:
 
 def received_bytes(fd: int) -> int:
     """Bytes that have come on a TCP socket; 1 where the system does not say: then nothing counts as silent or large."""
+    return _tcp_info(fd, _RECEIVED)
+
+
+def taken_bytes(fd: int) -> int:
+    """Bytes that the other end has taken of a TCP socket; 1 where the system does not say."""
+    return _tcp_info(fd, _TAKEN)
+
+
+def _tcp_info(fd: int, field: struct.Struct) -> int:
     if sys.platform != "linux":
         return 1
     borrowed = socket.socket(socket.AF_INET, socket.SOCK_STREAM, fileno=fd)
     try:
         info = borrowed.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
-        return int(_RECEIVED.unpack(info)[0]) if len(info) == _TCP_INFO_BYTES else 1
+        return int(field.unpack(info)[0]) if len(info) == _TCP_INFO_BYTES else 1
     finally:
         borrowed.detach()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from concurrent.futures import Executor
 
+from loopgrpc import UnreadBytes
 from tarry.api.local import LocalBroker
 from tarry.base.descriptors import ConnectionLimits
 from tarry.base.endpoint import parse_address
@@ -38,17 +39,18 @@ class HttpFront(LoopFront):
         connections: ConnectionLimits | None = None,
         admin: str | None = None,
         limits: HttpLimits | None = None,
+        unread: UnreadBytes | None = None,
     ) -> None:
         """``admin``: the address of lmstfy's admin API; None: it is off. The rest as in :meth:`start`."""
         self._admin = None if admin is None else parse_address(admin)
         self._limits = limits
         self.admin_address: str | None = None
         """``"HOST:PORT"`` of the admin API, with the port that is listened on."""
-        super().__init__(broker, address, placement, connections or ConnectionLimits())
+        super().__init__(broker, address, placement, connections or ConnectionLimits(), unread)
 
     async def _serve(self, pool: Executor, on_listening: OnListening) -> None:
         loop = asyncio.get_running_loop()
-        services = Services(self._broker, loop, pool)
+        services = Services(self._broker, loop, pool, self._unread)
         setting = self._broker.config.http_access
         access = Access(self._broker, mode_of(setting, f"{self._host}:0"))
         access_log = AccessLog()
@@ -89,7 +91,7 @@ class HttpFront(LoopFront):
     def _server(
         self, loop: asyncio.AbstractEventLoop, app: App | DirectHandler, handlers: dict[str, DirectHandler]
     ) -> HttpServer:
-        return HttpServer(loop, self._broker.clock, app, handlers, self._connections, self._limits)
+        return HttpServer(loop, self._broker.clock, app, handlers, self._connections, self._unread, self._limits)
 
 
 def applications(services: Services, access: Access) -> dict[str, App]:

@@ -10,6 +10,7 @@ from typing import TypeVar, TypeVarTuple
 
 import pyarrow as pa
 
+from loopgrpc import UnreadBytes
 from tarry.api.calls import AsyncCalls
 from tarry.api.internal_topics import check_open
 from tarry.api.local import LocalBroker
@@ -34,7 +35,9 @@ class Services(AsyncCalls):
     one turn of the event loop travel together.
     """
 
-    def __init__(self, broker: LocalBroker, loop: asyncio.AbstractEventLoop, pool: Executor) -> None:
+    def __init__(
+        self, broker: LocalBroker, loop: asyncio.AbstractEventLoop, pool: Executor, unread: UnreadBytes | None = None
+    ) -> None:
         super().__init__()
         self.broker = broker
         self.loop = loop
@@ -43,6 +46,8 @@ class Services(AsyncCalls):
         self._receive_queues: dict[tuple[str, str], ReceiveQueue] = {}
         self.bodies = BodyBudget()
         """Of what bodies of requests take."""
+        self.unread = unread or UnreadBytes()
+        """Of what clients have not read of their answers."""
         self._on_close: list[Callable[[str], None]] = []
 
     async def call(self, operation: Operation[R]) -> R:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from concurrent.futures import Executor
 
-from loopgrpc import GrpcServer, Limits
+from loopgrpc import GrpcServer, Limits, UnreadBytes
 from tarry.api.local import LocalBroker
 from tarry.base.config import Config
 from tarry.base.descriptors import ConnectionLimits
@@ -37,10 +37,11 @@ class RocketMQFront(LoopFront):
         placement: Placement = ANY_CORE,
         connections: ConnectionLimits | None = None,
         shared: SharedPort | None = None,
+        unread: UnreadBytes | None = None,
     ) -> None:
         """``shared``: its port is one that several processes listen on. The rest as in :meth:`start`."""
         self._shared = shared
-        super().__init__(broker, address, placement, connections or ConnectionLimits())
+        super().__init__(broker, address, placement, connections or ConnectionLimits(), unread)
 
     def waiting_receives(self, topic: str, group: str) -> int:
         """How many receives of clients wait for messages of a group; names are the broker's."""
@@ -57,7 +58,7 @@ class RocketMQFront(LoopFront):
         run_in_thread = RunInThread(loop, pool)
         tls = tls_context(config, self._broker.clock.now_ms())
         address = ListeningAddress(self._host, self._asked_port)
-        self._components = components = Components(self._broker, loop, run_in_thread, address)
+        self._components = components = Components(self._broker, loop, run_in_thread, address, self._unread)
         self._server = server = GrpcServer(
             components.service.handlers(),
             address.host.strip("[]"),
@@ -67,6 +68,7 @@ class RocketMQFront(LoopFront):
             limits=_limits(config, self._connections),
             trusts=components.service.authenticator.trusts if config.rocketmq_keys else None,
             listening=None if self._shared is None else self._shared.listening,
+            unread=self._unread,
         )
         try:
             await server.start()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from loopgrpc import UnreadBytes
+from tarry.fronts.common.unread import Room
 from tarry.fronts.http.access import Access
 from tarry.fronts.http.app import App, Receive, Scope, Send
 from tarry.fronts.http.body_budget import BodyBudget
@@ -17,28 +19,36 @@ CODES = {401: "unauthorized", 403: "forbidden"}
 
 def rest_app(services: Services, access: Access) -> App:
     """``/v1/…``, ``/openapi.json`` and ``/docs``, for those whom ``access`` lets in."""
-    return RestApp(routes(services), access, services.bodies)
+    return RestApp(routes(services), access, services.bodies, services.unread)
 
 
 class RestApp:
     """Finds the route of a request, and answers whatever becomes of it."""
 
-    def __init__(self, routes: list[Route], access: Access, bodies: BodyBudget) -> None:
+    def __init__(self, routes: list[Route], access: Access, bodies: BodyBudget, unread: UnreadBytes) -> None:
         self._router = Router(routes)
         self._access = access
         self._budget = bodies
+        self._unread = unread
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request = Request(scope, receive, self._budget)
+        request = Request(scope, receive, self._budget, Room(self._unread, (scope["client"] or ("",))[0]))
         try:
-            answer = await self._answer(request)
+            if (answer := await self._answered(request)) is not None:
+                await send_answer(answer, request, send)
+        finally:
+            request.room.release()
+
+    async def _answered(self, request: Request) -> Answer | None:
+        """None: nobody is there to be answered."""
+        try:
+            return await self._answer(request)
         except ClientLeftError:
-            return
+            return None
         except Exception as error:  # noqa: BLE001  every error goes to the client, and bugs to the log
-            answer = error_answer(error)
+            return error_answer(error)
         finally:
             request.close()
-        await send_answer(answer, request, send)
 
     async def _answer(self, request: Request) -> Answer:
         if refusal := self._access.refusal(request.scope):

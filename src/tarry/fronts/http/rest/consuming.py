@@ -17,6 +17,7 @@ from tarry.api.views import DELIVERY
 from tarry.base.errors import InvalidArgumentError
 from tarry.base.event_loop import answer_future
 from tarry.fronts.common.receive_queue import give_back
+from tarry.fronts.common.unread import Room
 from tarry.fronts.http.rest import deliveries
 from tarry.fronts.http.rest.answer import JSON
 from tarry.fronts.http.rest.deliveries import columns_of
@@ -40,15 +41,17 @@ class ReceiveEndpoint(OperationEndpoint):
             operation.topic, operation.group, start=operation.start, broadcast=operation.broadcast
         )
         lease_ms = operation.lease_ms or queue.group.settings.lease_ms or services.broker.config.lease_ms
+        room = request.room
+        room.check()
         # Which also checks the lease.
         subscribe = operation.subscription
         subscription = queue.group.subscribe(prefetch=subscribe.prefetch, lease_ms=lease_ms)
         if not operation.wait_ms and queue.group.settings.filter.startswith(CONDITION):
             # What there is may have to be looked at in a thread first.
-            return _some(await services.run(subscription.fetch, operation.max_messages, 0.0))
+            return _some(await services.run(subscription.fetch, operation.max_messages, 0.0), room)
         if not operation.wait_ms:
-            return _some(subscription.poll(operation.max_messages)[0])
-        received = queue.receive(subscription, operation.max_messages)
+            return _some(subscription.poll(operation.max_messages)[0], room)
+        received = queue.receive(subscription, operation.max_messages, room)
         left = request.watch()
         try:
             wait_s = min(operation.wait_ms / 1000, WAIT_S_MAX)
@@ -63,8 +66,12 @@ class ReceiveEndpoint(OperationEndpoint):
             left.cancel()
 
 
-def _some(batch: pa.RecordBatch | None) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist([], schema=DELIVERY) if batch is None else batch
+def _some(batch: pa.RecordBatch | None, room: Room | None = None) -> pa.RecordBatch:
+    if batch is None:
+        return pa.RecordBatch.from_pylist([], schema=DELIVERY)
+    if room is not None:
+        room.hold(batch.nbytes)
+    return batch
 
 
 class SettleEndpoint(OperationEndpoint):

@@ -19,6 +19,7 @@ from tarry.api.wire import encode_json
 from tarry.base.errors import NotFoundError, TarryError, UnavailableError
 from tarry.base.event_loop import post
 from tarry.fronts.common.receive_queue import give_back
+from tarry.fronts.common.unread import Room
 from tarry.fronts.http.errors import error_json
 from tarry.fronts.http.rest.answer import SSE, Answer, chosen
 from tarry.fronts.http.rest.deliveries import with_delivery
@@ -107,12 +108,13 @@ class Events:
         try:
             yield b"retry: 1000\n: the stream begins\n\n"
             while not (left.done() or replaced.is_set()):
-                batch = await _next(self._services.loop, session, (left, replacing))
+                batch = await _next(self._services.loop, session, (left, replacing), request.room)
                 if batch is None:
                     yield b": still here\n\n"
                     continue
                 for part in _written(session, batch, is_base64):
                     yield part
+                request.room.release()
         except TarryError as error:
             yield b"event: error\ndata: " + encode_json(error_json(error)) + b"\n\n"
         finally:
@@ -137,7 +139,7 @@ def _written(session: Session, batch: pa.RecordBatch, is_base64: bool) -> Iterat
 
 
 async def _next(
-    loop: asyncio.AbstractEventLoop, session: Session, ends: tuple[asyncio.Future[Any], ...]
+    loop: asyncio.AbstractEventLoop, session: Session, ends: tuple[asyncio.Future[Any], ...], room: Room
 ) -> pa.RecordBatch | None:
     """The next messages; None after :data:`ALIVE_S`, or when one of ``ends`` is done.
 
@@ -150,12 +152,13 @@ async def _next(
         await _wait_for_news(loop, session, ends)
         if loop.time() >= until_s or any(end.done() for end in ends):
             return None
-        if not session.room:
+        if not session.room and room.is_free:
             # Nobody else may ask, and leases end when somebody does.
             batch, _ = session.subscription.poll(ROWS_MAX)
             if batch is not None:
+                room.hold(batch.nbytes)
                 return batch
-    received = session.waiting = session.queue.receive(session.subscription, min(ROWS_MAX, session.room))
+    received = session.waiting = session.queue.receive(session.subscription, min(ROWS_MAX, session.room), room)
     try:
         await asyncio.wait((received, *ends), timeout=until_s - loop.time(), return_when=asyncio.FIRST_COMPLETED)
     finally:

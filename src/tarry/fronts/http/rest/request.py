@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from urllib.parse import parse_qsl, unquote_to_bytes
 
 from tarry.base.errors import InvalidArgumentError
+from tarry.fronts.common.unread import Room
 from tarry.fronts.http.app import Receive, Scope
 from tarry.fronts.http.body_budget import BodyBudget
 from tarry.fronts.http.errors import HttpError
@@ -25,10 +26,12 @@ class Request:
     """One request. :meth:`close` when it was answered."""
 
     __slots__ = (
-        "_budget", "_held", "_is_read", "_query", "_receive", "headers", "method", "scope",
+        "_budget", "_held", "_is_read", "_query", "_receive", "headers", "method", "room", "scope",
     )  # fmt: skip
 
-    def __init__(self, scope: Scope, receive: Receive, budget: BodyBudget) -> None:
+    def __init__(self, scope: Scope, receive: Receive, budget: BodyBudget, room: Room) -> None:
+        self.room = room
+        """For its answer, until that was sent."""
         self.scope = scope
         self.method: str = scope["method"]
         self.headers = {name.decode("latin-1"): value for name, value in scope["headers"]}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections import deque
 from enum import Enum
@@ -10,6 +11,7 @@ from typing import Any, NoReturn, Protocol, cast
 
 import httptools
 
+from loopgrpc import UnreadBytes, UnreadOfConnection
 from tarry.fronts.http.app import App
 from tarry.fronts.http.exchange import DirectHandler, DisconnectedError, Headers, Response
 from tarry.fronts.http.server.known_heads import Head, KnownHeads
@@ -24,6 +26,7 @@ JSON = ((b"content-type", b"application/json; charset=utf-8"),)
 BAD_REQUEST = Response(400, b'{"error":"bad request"}', JSON)
 HEADERS_TOO_LARGE = Response(431, b'{"error":"request headers too large"}', JSON)
 TIMEOUT = Response(408, b'{"error":"request timeout"}', JSON)
+OVERLOADED = ((b"retry-after", b"1"), *JSON)
 INTERNAL = Response(500, b'{"error":"internal error"}', JSON)
 
 
@@ -35,6 +38,7 @@ class Owner(Protocol):
     date: bytes
     """A header line with the time."""
     heads: KnownHeads
+    unread: UnreadBytes
 
     def admit(self, connection: Connection) -> bool: ...
     def forget(self, connection: Connection) -> None: ...
@@ -83,9 +87,9 @@ class Connection(asyncio.Protocol):
         self._waiting: deque[Message] = deque()
         self._paused_writing: asyncio.Future[None] | None = None
         self._paused_reading = False
+        self._unread = UnreadOfConnection(owner.unread, "")
         self._began_s = 0.0
         self._doing = Doing.HEADERS
-        self._blocked_s: float | None = None
         self._thrown_away = 0
         """Bytes that came after the end of what is answered."""
 
@@ -94,6 +98,7 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self.peer = (transport.get_extra_info("peername") or ("", 0))[:2]
+        self._unread.host = self.peer[0]
         self.local = (transport.get_extra_info("sockname") or ("", 0))[:2]
         self._wait_for(Doing.HEADERS)
         if not self._owner.admit(self):
@@ -118,7 +123,7 @@ class Connection(asyncio.Protocol):
             self._parse(data)
             return
         # Nothing is under way, and the parser is between two requests.
-        head = self._owner.heads.find(data)
+        head = self._owner.heads.find(data) if self._paused_writing is None else None
         if head is not None:
             self._take(head, data)
             return
@@ -153,13 +158,16 @@ class Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self._paused_writing = self.loop.create_future()
-        self._blocked_s = self.loop.time()
+        self._unread.begin(self.loop.time())
+        self._unread.note(self._transport.get_write_buffer_size())
 
     def resume_writing(self) -> None:
         paused, self._paused_writing = self._paused_writing, None
-        self._blocked_s = None
+        self._unread.note(0)
         if paused is not None and not paused.done():
             paused.set_result(None)
+        if self._current is None and self._waiting and self._doing is not Doing.END:
+            self._start_next()
 
     # -- the parser's --------------------------------------------------------------------------------------------------
 
@@ -205,7 +213,7 @@ class Connection(asyncio.Protocol):
         self._receiving = message
         if self._parsed is not None:
             self._parsed.append(message)
-        if self._current is None:
+        if self._current is None and not self._waiting and self._paused_writing is None:
             self._start(message)
         else:
             self._waiting.append(message)
@@ -224,7 +232,7 @@ class Connection(asyncio.Protocol):
             if self._unbegun is not None and message is self._current:
                 self._begin(message)
             if self._doing is Doing.BODY:
-                self._wait_for(Doing.REQUEST if self._current is None else Doing.ANSWER)
+                self._wait_for(Doing.ANSWER if self._current is not None or self._waiting else Doing.REQUEST)
 
     def _refuse_headers(self) -> NoReturn:
         self._refuse(HEADERS_TOO_LARGE)
@@ -238,6 +246,11 @@ class Connection(asyncio.Protocol):
 
     def _start(self, message: Message) -> None:
         self._current = message
+        if message.method == "GET" and (refusal := self._owner.unread.refusal(self.peer[0])) is not None:
+            # Whatever it asks for may be large; what others send and settle goes on.
+            body = json.dumps({"error": "overloaded", "message": refusal}).encode()
+            message.answer(Response(503, body, OVERLOADED))
+            return
         handler = self._owner.handler_for(message.path)
         begins = handler.__class__ is DirectHandler and handler.begin is not None
         if not begins or not (message.complete or self._is_short(message)):
@@ -298,13 +311,17 @@ class Connection(asyncio.Protocol):
         if not message.keep_alive:
             self._end()
         elif self._waiting:
-            following = self._waiting.popleft()
-            self._wait_for(Doing.ANSWER if following.complete else Doing.BODY)
-            self._start(following)  # which may answer it at once, and wait for something else
-            self.resume_reading()
+            if self._paused_writing is None:  # else no answer is made before the last one was taken
+                self._start_next()
         else:
             self._wait_for(Doing.REQUEST)
             self.resume_reading()
+
+    def _start_next(self) -> None:
+        following = self._waiting.popleft()
+        self._wait_for(Doing.ANSWER if following.complete else Doing.BODY)
+        self._start(following)  # which may answer it at once, and wait for something else
+        self.resume_reading()
 
     def _last_request(self) -> None:
         """The client wants another protocol from here on, which there is not: what it has asked is answered."""
@@ -318,7 +335,7 @@ class Connection(asyncio.Protocol):
         if self._doing is Doing.END:
             return
         current = self._current
-        if current is not None and current is not self._receiving:
+        if self._waiting or (current is not None and current is not self._receiving):
             self._last_request()
             return
         if current is not None:
@@ -357,6 +374,8 @@ class Connection(asyncio.Protocol):
 
     def write(self, data: bytes) -> None:
         self._transport.write(data)
+        if self._paused_writing is not None:
+            self._unread.note(self._transport.get_write_buffer_size())
 
     async def drain(self) -> None:
         """Wait until the client takes more."""
@@ -382,7 +401,7 @@ class Connection(asyncio.Protocol):
     def look(self, now_s: float) -> None:
         """End it where the client takes too long. Called now and then."""
         limits, spent_s = self._owner.limits, now_s - self._began_s
-        if self._blocked_s is not None and now_s - self._blocked_s > limits.write_s:
+        if self._paused_writing is not None and self._is_stalled(now_s):
             self._transport.abort()
         elif self._doing is Doing.HEADERS and spent_s > limits.header_s:
             self._refuse(TIMEOUT)
@@ -394,6 +413,10 @@ class Connection(asyncio.Protocol):
                 self._transport.abort()
         elif self._doing is Doing.END and spent_s > limits.linger_s:
             self._transport.abort()
+
+    def _is_stalled(self, now_s: float) -> bool:
+        self._unread.note(self._transport.get_write_buffer_size())
+        return self._unread.is_stalled(self._transport, now_s, self._owner.limits.write_s)
 
     def stop(self) -> None:
         """Answer what is being asked, and nothing more."""

@@ -21,7 +21,7 @@ class HttpLimits:
     body_bytes_per_s: int = 4 << 10
     body_bytes_ahead: int = 64 << 10
     """So much of a body is taken before somebody reads it."""
-    write_s: float = 60.0
+    write_s: float = 30.0
     """How long a client may take nothing of an answer that is ready."""
     linger_s: float = 2.0
     """How long is read on, and thrown away, from a client that was refused while it sends: else its system would drop

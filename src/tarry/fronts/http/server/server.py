@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Mapping
 from email.utils import formatdate
 
+from loopgrpc import UnreadBytes
 from tarry.base.clock import Clock
 from tarry.base.descriptors import ConnectionLimits
 from tarry.fronts.http.app import App
@@ -30,10 +31,12 @@ class HttpServer:
         app: App | DirectHandler,
         handlers: Mapping[str, DirectHandler],
         connections: ConnectionLimits,
+        unread: UnreadBytes,
         limits: HttpLimits | None = None,
     ) -> None:
         self.loop = loop
         self.limits = limits or HttpLimits()
+        self.unread = unread
         self.date = b""
         """The header with the broker's time, of the last look."""
         self.heads = KnownHeads()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from loopgrpc import ByteBudget
+from loopgrpc import ByteBudget, UnreadBytes
 from tarry.api.local import LocalBroker
 from tarry.api.operations import GetTopic
 from tarry.base.descriptors import ConnectionLimits
@@ -67,10 +67,12 @@ class Components:
         loop: asyncio.AbstractEventLoop,
         run_in_thread: RunInThread,
         connections: ConnectionLimits,
+        unread: UnreadBytes,
     ) -> None:
         config, names = broker.config, BrokerNames.of(broker.config)
         self._frame_bytes_max = max(FRAME_BYTES_MIN, config.body_bytes_max + FRAME_BYTES_SPARE)
         self._connections = Connections(connections)
+        self._unread = unread
         self._received = ByteBudget("requests that are not whole", RECEIVED_BYTES_MAX)
         self._groups = GroupRegistry(broker, loop, run_in_thread)
         self._clients = clients = ClientRegistry(loop, self._groups)
@@ -153,6 +155,7 @@ class Components:
             self._service.serve,
             self._on_closed,
             self._received,
+            self._unread,
             self._service.names_key,
         )
 

@@ -11,8 +11,10 @@ import logging
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, NamedTuple, TypeVar, cast
 
-from loopgrpc import ByteBudget
+from loopgrpc import ByteBudget, UnreadBytes, UnreadOfConnection
 from tarry.base.log_limiter import LogLimiter
+from tarry.fronts.common.receive_queue import CROWDED_S
+from tarry.fronts.common.unread import Room
 from tarry.fronts.rocketmq.classic.codes import ResponseCode
 from tarry.fronts.rocketmq.classic.fields import Fields
 from tarry.fronts.rocketmq.classic.frames import BadFrame, Command, decode, decode_header, encode, frame_length
@@ -25,7 +27,8 @@ OPEN_REQUESTS_MAX = 2_048
 """A consumer has one for each queue that it reads."""
 OPEN_BYTES_MAX = 32 << 20
 WRITE_BUFFER_BYTES = 1 << 20
-STALLED_S = 60.0
+STALLED_S = 30.0
+LOOK_S = 1.0
 HALF_S = 30.0
 """How long a request may take to come whole."""
 UNTRUSTED_BYTES_MAX = 64 << 10
@@ -84,6 +87,7 @@ class Connection(asyncio.Protocol):
         on_request: Callable[[Request], None],
         on_closed: Callable[[Connection], None],
         budget: ByteBudget,
+        unread: UnreadBytes,
         names_key: Callable[[Command], bool] | None = None,
     ) -> None:
         self._frame_bytes_max = frame_bytes_max
@@ -94,6 +98,8 @@ class Connection(asyncio.Protocol):
         self._received = bytearray()
         self._budget = budget
         self._names_key = names_key
+        self._all_unread = unread
+        self._unread = UnreadOfConnection(unread, "")
         self._counted = 0
         """What this connection has in the budget."""
         self._frames = 0
@@ -126,6 +132,7 @@ class Connection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
         self.local, self.peer = (host_port(transport.get_extra_info(end)) for end in ("sockname", "peername"))
+        self._unread.host = self.peer_host.strip("[]")
         if (refusal := self._on_connected(self)) is not None:
             self.abort(refusal)
 
@@ -138,12 +145,15 @@ class Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self._writable.clear()
-        self._stalled = self._loop.call_later(STALLED_S, self.abort, "takes no answers")
+        self._unread.begin(self._loop.time())
+        self._count_unread()
+        self._stalled = self._loop.call_later(LOOK_S, self._check_stall)
         self._set_reading()
 
     def resume_writing(self) -> None:
         self._writable.set()
         self._end_stall()
+        self._unread.note(0)
         self._set_reading()
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -154,6 +164,7 @@ class Connection(asyncio.Protocol):
         if self._half_timer is not None:
             self._half_timer.cancel()
         self._end_stall()
+        self._unread.note(0)
         self._writable.set()
         for task in self._tasks:
             task.cancel()
@@ -209,12 +220,19 @@ class Connection(asyncio.Protocol):
 
     @property
     def is_writable(self) -> bool:
-        """Whether the client takes what it is sent."""
-        return self._writable.is_set()
+        """Whether the client takes what it is sent, and its address has not too much that is unread."""
+        return self._writable.is_set() and self._all_unread.refusal(self._unread.host) is None
 
     async def wait_until_writable(self) -> None:
-        """Until the client has taken most of what it was sent."""
+        """Until the client has taken most of what it was sent, and its address has room for more."""
         await self._writable.wait()
+        while not self.is_writable and not self.closed:
+            await asyncio.sleep(CROWDED_S)
+            await self._writable.wait()
+
+    def room(self) -> Room:
+        """For what a request is handed out."""
+        return Room(self._all_unread, self._unread.host)
 
     def on_answered(self, request: Request, answer: Answer) -> None:
         """Called by the request."""
@@ -248,6 +266,8 @@ class Connection(asyncio.Protocol):
         outgoing, self._outgoing = self._outgoing, []
         if self._transport is not None and outgoing:
             self._transport.write(b"".join(outgoing))
+            if not self._writable.is_set():
+                self._count_unread()
 
     def _read_frames(self) -> None:
         self._take_frames()
@@ -331,6 +351,19 @@ class Connection(asyncio.Protocol):
         self._transport.resume_reading()
         # What had come already; not from within an answer, which may be inside of this same loop.
         self._loop.call_soon(self._read_frames)
+
+    def _count_unread(self) -> None:
+        if self._transport is not None:
+            self._unread.note(self._transport.get_write_buffer_size())
+
+    def _check_stall(self) -> None:
+        if self._transport is None:
+            return
+        self._count_unread()
+        if self._unread.is_stalled(self._transport, self._loop.time(), STALLED_S):
+            self.abort(f"it took nothing of {self._unread.size} bytes of answers for {STALLED_S:.0f} s")
+        else:
+            self._stalled = self._loop.call_later(LOOK_S, self._check_stall)
 
     def _end_stall(self) -> None:
         if self._stalled is not None:

@@ -39,7 +39,7 @@ class RemotingFront(LoopFront):
         loop, config = asyncio.get_running_loop(), self._broker.config
         run_in_thread = RunInThread(loop, pool)
         tls = tls_context(config, self._broker.clock.now_ms())
-        components = Components(self._broker, loop, run_in_thread, self._connections)
+        components = Components(self._broker, loop, run_in_thread, self._connections, self._unread)
         listeners: list[Listener] = []
         try:
             sniff = config.rocketmq_tls == "both"

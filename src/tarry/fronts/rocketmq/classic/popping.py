@@ -21,6 +21,7 @@ from tarry.api.operations import FollowQueue, GetGroup, GetQueues
 from tarry.base.errors import NotFoundError
 from tarry.base.event_loop import post
 from tarry.fronts.common.receive_queue import ReceiveQueue, give_back
+from tarry.fronts.common.unread import Room
 from tarry.fronts.rocketmq.classic.codes import RequestRefused, ResponseCode
 from tarry.fronts.rocketmq.classic.connection import Answer, Request
 from tarry.fronts.rocketmq.classic.fields import Fields
@@ -87,8 +88,13 @@ class Popper:
         expression = fields.text("exp", " ").strip()
         given = (expression, fields.text("expType", "TAG")) if expression else None
         queue = await self._prepare(pop, await self._filters.find(pop.topic, pop.group, given), fields)
-        batch = await self._receive(pop, queue, request)
-        return self._nothing(pop) if batch is None else self._answer(pop, queue, batch, request)
+        room = request.connection.room()
+        try:
+            batch = await self._receive(pop, queue, request, room)
+            return self._nothing(pop) if batch is None else self._answer(pop, queue, batch, request)
+        finally:
+            # What is written next is counted by the connection.
+            self._loop.call_soon(room.release)
 
     async def notify(self, request: Request) -> Answer:
         """NOTIFICATION: whether there is something for the group, as soon as there is."""
@@ -148,14 +154,14 @@ class Popper:
             if self._broker.call(GetQueues([pop.topic]))[pop.topic][0] > 0:
                 self._broker.call(FollowQueue(pop.topic, pop.group, "latest"))
 
-    async def _receive(self, pop: _Pop, queue: ReceiveQueue, request: Request) -> pa.RecordBatch | None:
+    async def _receive(self, pop: _Pop, queue: ReceiveQueue, request: Request, room: Room) -> pa.RecordBatch | None:
         """Messages, leased; None: there was none in time."""
         largest = self._largest[pop.topic, pop.group]
         rows_max = min(pop.rows_max, max(1, ANSWER_BYTES_MAX // max(1, largest)))
         # A client that does not take its answers gets no more of them to keep here.
         await request.connection.wait_until_writable()
         subscription = queue.group.subscribe(prefetch=rows_max, lease_ms=pop.invisible_ms)
-        received = queue.receive(subscription, rows_max)
+        received = queue.receive(subscription, rows_max, room)
         try:
             await asyncio.wait([received], timeout=pop.wait_s)
         except asyncio.CancelledError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from loopgrpc import UnreadBytes
 from tarry.api.local import LocalBroker
 from tarry.fronts.rocketmq.common.access_keys import read_keys
 from tarry.fronts.rocketmq.common.draft import Rules
@@ -37,6 +38,7 @@ class Components:
         loop: asyncio.AbstractEventLoop,
         run_in_thread: RunInThread,
         address: ListeningAddress,
+        unread: UnreadBytes,
     ) -> None:
         config, clock, host = broker.config, broker.clock, address.host
         self._colleagues = Colleagues(broker, loop)
@@ -50,7 +52,7 @@ class Components:
         send_queue = SendQueue(broker, loop, half_messages)
         unpacking = Unpacking(config.body_bytes_max, run_in_thread)
         sender = Sender(clock, loop, Rules.of(config), topics, send_queue, unpacking)
-        receiver = Receiver(clock, loop, self.groups, topics, self._clients, host)
+        receiver = Receiver(clock, loop, self.groups, topics, self._clients, host, unread)
         settler = Settler(broker, loop)
         offsets = Offsets(broker, loop, self.groups, topics, run_in_thread, host)
         self.service = Service(

@@ -13,10 +13,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from loopgrpc import Call, Promise, Responses, framed
+from loopgrpc import Call, Promise, Responses, UnreadBytes, framed
 from tarry.base.clock import Clock
 from tarry.base.errors import TarryError
 from tarry.fronts.common.receive_queue import Received, ReceiveQueue, Waiter, give_back, leases_of
+from tarry.fronts.common.unread import Room
 from tarry.fronts.rocketmq.common.dead_letters import actual_topic
 from tarry.fronts.rocketmq.common.groups import GroupRegistry
 from tarry.fronts.rocketmq.common.refusal import Code, Refusal
@@ -56,6 +57,7 @@ class Receiver:
     _topics: TopicRegistry
     _clients: ClientRegistry
     _host: str
+    _unread: UnreadBytes
     _preparations: set[asyncio.Task[ReceiveQueue]] = field(default_factory=set, init=False)
     """The loop itself keeps no task alive."""
 
@@ -74,7 +76,16 @@ class Receiver:
         queue = self._groups.find_queue(topic, group, filter)
         client = self._clients.get_or_create(caller.id, caller.namespace)
         receive = Receive(
-            self._clock, self._loop, self._host, self._clients, client, request, asked_topic, lease_ms, call
+            self._clock,
+            self._loop,
+            self._host,
+            self._clients,
+            client,
+            request,
+            asked_topic,
+            lease_ms,
+            call,
+            Room(self._unread, call.host),
         )
         if queue is not None:
             receive.wait(queue)
@@ -94,7 +105,7 @@ class Receive:
 
     __slots__ = (
         "_asked_topic", "_batch", "_client", "_clients", "_clock", "_host", "_lease_ms", "_loop", "_queue", "_request",
-        "_sent_rows", "_timer", "_until_s", "_waiter", "answer",
+        "_room", "_sent_rows", "_timer", "_until_s", "_waiter", "answer",
     )  # fmt: skip
 
     def __init__(
@@ -108,6 +119,7 @@ class Receive:
         asked_topic: str,
         lease_ms: int,
         call: Call,
+        room: Room,
     ) -> None:
         self.answer = Promise()
         self._request = request
@@ -125,6 +137,7 @@ class Receive:
         self._timer: asyncio.TimerHandle | None = None
         self._batch: pa.RecordBatch | None = None
         """What was handed out for it, until it is given back."""
+        self._room = room
         self._sent_rows = 0
         """How many of a large batch are on the wire, or in the stream's hands."""
         client.waiting_receives += 1
@@ -157,7 +170,7 @@ class Receive:
             self._give_back_lost_attempt(queue)
         else:
             subscription = queue.group.subscribe(prefetch=rows_max, lease_ms=self._lease_ms)
-        self._waiter = Waiter(subscription, rows_max, self._on_received)
+        self._waiter = Waiter(subscription, rows_max, self._on_received, room=self._room)
         queue.add(self._waiter)
         if not self.answer.done():
             self._timer = self._loop.call_at(self._until_s, self._on_timeout)
@@ -221,6 +234,7 @@ class Receive:
         self._end(_nothing(self._clock.now_ms()))
 
     def _on_call_end(self, call: Call) -> None:
+        self._room.release()
         if not call.cancelled:
             return
         if self.answer.done():
