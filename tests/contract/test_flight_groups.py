@@ -28,6 +28,8 @@ OLD_MS = 946_684_800_000
 class Holder:
     """A consumer of which the broker says, when it fetches, what is wrong."""
 
+    lease_ms = 1000
+
     def __init__(self, error: TarryError) -> None:
         self.error = error
         self.closed = threading.Event()
@@ -69,7 +71,7 @@ def test_a_consumer_that_cannot_be_helped_ends_and_one_that_can_connects_again(r
         next(iter(consumer))
     assert len(registrar.holders) == 2
     assert all(holder.closed.wait(10) for holder in registrar.holders)
-    asked = Subscribe("t", "g", prefetch=1000, lease_ms=1000, start="latest", broadcast="me")
+    asked = Subscribe("t", "g", prefetch=1000, window=4, lease_ms=1000, start="latest", broadcast="me")
     assert registrar.subscribed == [asked] * 2
 
 
