@@ -37,6 +37,9 @@ def act(served: Served) -> Any:
         yield call
 
 
+NOW_MS = 1_795_264_000_000
+
+
 def rows(count: int, due_ms: int, topic: str = "orders") -> pa.RecordBatch:
     bodies = [b"%d" % i for i in range(count)]
     given = {"topic": [topic] * count, "due_ms": pa.array([due_ms] * count, pa.int64()), "body": bodies}
@@ -118,9 +121,9 @@ def test_refusals(served: Served, act: Callable[..., Any]) -> None:
     with pytest.raises(Exception, match="is aborted; allowed: an open one"):
         act("bulk-commit", number=number, files=[], topics={})
     with pytest.raises(flight.FlightError, match="is aborted"):
-        send(served, number, [rows(1, 0)])
+        send(served, number, [rows(1, NOW_MS)])
     number = act("bulk-begin", job="a")["number"]
-    bad = rows(3, 0).set_column(0, UNNUMBERED.field("topic"), pa.array(["a", "b c", "d"]))
+    bad = rows(3, NOW_MS).set_column(0, UNNUMBERED.field("topic"), pa.array(["a", "b c", "d"]))
     with pytest.raises(flight.FlightError, match=r"row 1.*'b c'.*is not a topic name"):
         send(served, number, [bad])
     with pytest.raises(flight.FlightError, match="allowed: "):

@@ -30,6 +30,9 @@ from tarry.base.message import Message
 from tarry.client import Accepted, AsyncClient, Client, Delivery
 from tarry.fronts.flight.sockets import cut_connections
 
+OLD_MS = 946_684_800_000
+"""2000 begins: long ago, and allowed."""
+
 
 def take(messages: Iterable[Delivery], count: int) -> list[Delivery]:
     got: list[Delivery] = []
@@ -127,13 +130,13 @@ def test_many_threads_share_batches_and_a_bad_message_harms_only_its_own_caller(
 
 def test_schedule_many(client: Client) -> None:
     messages: list[Any] = [
-        Message("t", b"0", 1),
+        Message("t", b"0", OLD_MS),
         {"topic": "t", "body": "1", "delay": timedelta(hours=1), "id": "one"},
-        *({"topic": "u", "body": b"x", "due": 5_000 + i, "properties": {"n": str(i)}} for i in range(10_000)),
+        *({"topic": "u", "body": b"x", "due": OLD_MS + i, "properties": {"n": str(i)}} for i in range(10_000)),
     ]
     receipts = client.schedule_many(iter(messages))
     assert [r.seq for r in receipts] == list(range(10_002))
-    assert (receipts[0].due_ms, receipts[1].id, receipts[2].due_ms) == (1, "one", 5_000)
+    assert (receipts[0].due_ms, receipts[1].id, receipts[2].due_ms) == (OLD_MS, "one", OLD_MS)
     assert client.schedule_many([]) == []
 
 
@@ -156,16 +159,16 @@ def test_schedule_many_names_the_bad_message(bad: Any, problem: str, client: Cli
 
 def test_schedule_batch(client: Client) -> None:
     rows = 10_000
-    table = pa.table({"topic": ["t"] * rows, "body": [b"b"] * rows, "due_ms": np.arange(rows)})
+    table = pa.table({"topic": ["t"] * rows, "body": [b"b"] * rows, "due_ms": OLD_MS + np.arange(rows)})
     reported: list[Accepted] = []
     chunks = client.schedule_batch(table, chunk_rows=3000, progress=reported.append)
     assert reported == chunks
     assert [(c.row, c.first_seq, c.count) for c in chunks] == [
         (0, 0, 3000), (3000, 3000, 3000), (6000, 6000, 3000), (9000, 9000, 1000),
     ]  # fmt: skip
-    np.testing.assert_array_equal(np.concatenate([c.due_ms for c in chunks]), np.arange(rows))
+    np.testing.assert_array_equal(np.concatenate([c.due_ms for c in chunks]), OLD_MS + np.arange(rows))
     last = handle.decode(chunks[3].handles()[-1])
-    assert (last.seq, last.due_ms) == (9999, 9999)
+    assert (last.seq, last.due_ms) == (9999, OLD_MS + 9999)
     assert sum(c.count for c in client.schedule_batch(table.to_batches()[0])) == rows
     assert sum(c.count for c in client.schedule_batch(table.to_reader(1000))) == rows
     frame = pd.DataFrame({"topic": ["t"] * 3, "body": ["a", "b", "c"], "due": pd.Timestamp("2030-01-01", tz="UTC")})

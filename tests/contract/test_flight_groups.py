@@ -21,9 +21,14 @@ from tarry.base.errors import InvalidArgumentError, NotFoundError, TarryError, U
 from tarry.client import AsyncClient, Client, Delivery
 from tarry.fronts.flight import FlightFront
 
+OLD_MS = 946_684_800_000
+"""2000 begins: long ago, and allowed."""
+
 
 class Holder:
     """A consumer of which the broker says, when it fetches, what is wrong."""
+
+    lease_ms = 1000
 
     def __init__(self, error: TarryError) -> None:
         self.error = error
@@ -66,7 +71,7 @@ def test_a_consumer_that_cannot_be_helped_ends_and_one_that_can_connects_again(r
         next(iter(consumer))
     assert len(registrar.holders) == 2
     assert all(holder.closed.wait(10) for holder in registrar.holders)
-    asked = Subscribe("t", "g", prefetch=1000, lease_ms=1000, start="latest", broadcast="me")
+    asked = Subscribe("t", "g", prefetch=1000, window=4, lease_ms=1000, start="latest", broadcast="me")
     assert registrar.subscribed == [asked] * 2
 
 
@@ -258,7 +263,7 @@ def test_dead_letters(client: Client) -> None:
 
 
 def test_seek(client: Client) -> None:
-    receipts = client.schedule_many({"topic": "t", "body": b"%d" % i, "due": 1000 + i} for i in range(10))
+    receipts = client.schedule_many({"topic": "t", "body": b"%d" % i, "due": OLD_MS + i} for i in range(10))
     for message in take(client, 10):
         message.ack()
     client.flush()
@@ -267,7 +272,7 @@ def test_seek(client: Client) -> None:
     again = take(client, 4)
     assert sorted(m.body for m in again) == [b"6", b"7", b"8", b"9"]
     assert client.seek("t", "g", "earliest") == 10
-    assert client.seek("t", "g", 1008) == 2
+    assert client.seek("t", "g", OLD_MS + 8) == 2
     assert client.seek("t", "g", datetime(2030, 1, 1, tzinfo=UTC)) == 0
     assert client.seek("t", "g", "latest") == 0
     assert client.receive("t", group="g") == []
@@ -323,7 +328,8 @@ def test_a_consumer_of_a_group_that_is_deleted_ends(client: Client) -> None:
 
 def test_an_ordered_group_gets_one_message_of_a_key_at_a_time(client: Client) -> None:
     client.set_group("t", "g", ordered=True)
-    client.schedule_many({"topic": "t", "body": b"%d" % i, "due": 1000 + i, "order_key": "ab"[i % 2]} for i in range(6))
+    rows = ({"topic": "t", "body": b"%d" % i, "due": OLD_MS + i, "order_key": "ab"[i % 2]} for i in range(6))
+    client.schedule_many(rows)
     for expected in ((b"0", b"1"), (b"2", b"3"), (b"4", b"5")):
         messages = take(client, 2)
         assert tuple(m.body for m in messages) == expected

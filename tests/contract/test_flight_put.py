@@ -112,12 +112,13 @@ def test_a_good_batch_after_a_refused_one(served: Any) -> None:
 
 
 def test_due_times_come_back_only_where_the_broker_resolved_them(served: Any) -> None:
-    put = Put(served.address, batch(due_ms=ints(1)).schema)
-    assert put.send(batch(due_ms=ints(1))).due_ms is None
+    old_ms = 946_684_800_000  # 2000 begins
+    put = Put(served.address, batch(due_ms=ints(old_ms)).schema)
+    assert put.send(batch(due_ms=ints(old_ms))).due_ms is None
     put.writer.close()
-    stamped = batch(due=pa.array([1_000_001], pa.timestamp("us", "UTC")))
+    stamped = batch(due=pa.array([old_ms * 1000 + 1], pa.timestamp("us", "UTC")))
     put = Put(served.address, stamped.schema)
-    np.testing.assert_array_equal(put.send(stamped).due_ms, [1001])
+    np.testing.assert_array_equal(put.send(stamped).due_ms, [old_ms + 1])
     put.writer.close()
 
 

@@ -29,6 +29,7 @@ from tarry.fronts.rocketmq.common.refusal import Code, Refusal
 from tarry.fronts.rocketmq.common.send_queue import rows_of
 from tarry.fronts.rocketmq.common.stubs import definition
 from tarry.fronts.rocketmq.common.stubs import service as s
+from tarry.fronts.rocketmq.common.unpacking import Unpacker
 from tarry.fronts.rocketmq.v5.answer_bytes import ack_answer, send_answer
 from tarry.fronts.rocketmq.v5.drafting import draft_of
 from tarry.fronts.rocketmq.v5.handles import read_recall, read_receipt, recall_handle, receipt_handle
@@ -186,7 +187,7 @@ def test_what_this_front_lets_in_the_broker_would(messages: list[Any]) -> None:
     drafts = []
     for message in messages:
         with suppress(Refusal):
-            drafts.append(draft_of(message, "orders", TestClock(NOW_MS), RULES, "here:1"))
+            drafts.append(draft_of(message, "orders", TestClock(NOW_MS), RULES, "here:1", Unpacker(1000)))
     if not drafts:
         return
     texts = {name: [getattr(d, name) for d in drafts] for name in ("topic", "id", "tag", "order_key")}

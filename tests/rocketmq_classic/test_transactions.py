@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from tarry.base.clock import SystemClock
 from tarry.base.waiting import answer_of
 from tarry.fronts.common.receive_queue import ReceiveQueue
 from tarry.fronts.rocketmq.classic.codes import RequestCode, ResponseCode, ToClient
@@ -70,7 +71,7 @@ def test_a_broken_half_message_keeps_no_other_from_being_asked_about(
     client, other = place.client(), place.client()
     heartbeat = {"clientID": "p1", "producerDataSet": [{"groupName": "producers"}], "consumerDataSet": []}
     other.ask(RequestCode.HEART_BEAT, body=json.dumps(heartbeat).encode())
-    columns: dict[str, Any] = {"topic": [HALF_MESSAGES], "due_ms": [0], "body": [b"broken"]}
+    columns: dict[str, Any] = {"topic": [HALF_MESSAGES], "due_ms": [SystemClock().now_ms()], "body": [b"broken"]}
     properties = pa.array([[("PGROUP", "producers")]], pa.map_(pa.string(), pa.string()))
     broken = pa.table({**columns, "properties": properties})
     answer_of(lambda on_result: place.broker.submit(broken, on_result, internal=True))

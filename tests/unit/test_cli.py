@@ -41,8 +41,8 @@ def test_a_message_there_and_back(broker: Broker, capsys: Captured) -> None:
 
 
 def test_text_output(broker: Broker, capsys: Captured) -> None:
-    assert out_of(capsys, "send", "orders", "x", "--due", "1000").startswith(
-        "0000000000000000 due 1970-01-01T00:00:01.000Z scheduled AQ"
+    assert out_of(capsys, "send", "orders", "x", "--due", "946684801000").startswith(
+        "0000000000000000 due 2000-01-01T00:00:01.000Z scheduled AQ"
     )
     assert out_of(capsys, "receive", "orders", "--group", "cli", "--wait", "10s").endswith(" ms  0000000000000000  x\n")
     out_of(capsys, "send", "orders", "y", "--due", "2030-01-01T00:00:00Z")

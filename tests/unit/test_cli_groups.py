@@ -15,6 +15,9 @@ from tarry.cli.exits import ExitCode
 from tarry.cli.main import run
 from tarry.fronts.flight import FlightFront
 
+OLD_MS = 946_684_801_000
+"""A second into 2000: long ago, and allowed."""
+
 
 @pytest.fixture
 def broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Broker]:
@@ -28,7 +31,7 @@ def make_dead(broker: Broker, bodies: list[bytes]) -> None:
     """Let group g of topic t fail on messages, with one try each."""
     broker.set_group("t", "g", tries=1)
     for number, body in enumerate(bodies):
-        broker.schedule("t", body, properties={"n": str(number)}, due=1000 + number)
+        broker.schedule("t", body, properties={"n": str(number)}, due=OLD_MS + number)
         batch = broker.receive("t", "g", wait_ms=20_000)
         broker.nack("t", "g", batch.column("lease").to_numpy(), batch.column("offset").to_numpy())
     while broker.group_info("t", "g").dead < len(bodies):
@@ -58,16 +61,16 @@ def test_groups(broker: Broker, capsys: Captured) -> None:
 
 
 def test_the_list_of_groups(broker: Broker, capsys: Captured) -> None:
-    broker.schedule("t", b"", due=1000)
+    broker.schedule("t", b"", due=OLD_MS)
     broker.receive("t", "g", wait_ms=20_000)
-    broker.schedule("t", b"", due=2000)
+    broker.schedule("t", b"", due=OLD_MS + 1000)
     out_of(capsys, "group", "pause", "t", "g")
     while broker.group_info("t", "g").lag < 2:
         pass  # the second is on its way from the wheel
     head, line = out_of(capsys, "group", "list").splitlines()
     assert head.split() == ["TOPIC", "GROUP", "STATE", "LAG", "LEASED", "WAITING", "DEAD", "OLDEST", "DUE"]
-    assert line.split() == ["t", "g", "paused", "2", "1", "0", "0", "1970-01-01T00:00:01.000Z"]
-    assert data_of(capsys, "group", "list")[0]["oldest_due"] == "1970-01-01T00:00:01.000Z"
+    assert line.split() == ["t", "g", "paused", "2", "1", "0", "0", "2000-01-01T00:00:01.000Z"]
+    assert data_of(capsys, "group", "list")[0]["oldest_due"] == "2000-01-01T00:00:01.000Z"
 
 
 def test_pause_and_resume(broker: Broker, capsys: Captured) -> None:
@@ -80,17 +83,17 @@ def test_pause_and_resume(broker: Broker, capsys: Captured) -> None:
 
 def test_seek(broker: Broker, capsys: Captured) -> None:
     for number in range(3):
-        broker.schedule("t", b"%d" % number, due=1000 * (number + 1))
+        broker.schedule("t", b"%d" % number, due=OLD_MS + 1000 * number)
     out_of(capsys, "receive", "t", "--group", "g", "--max", "3", "--wait", "20s")
-    assert out_of(capsys, "group", "seek", "t", "g", "1970-01-01T00:00:02Z") == "2 ready messages are ahead\n"
+    assert out_of(capsys, "group", "seek", "t", "g", "2000-01-01T00:00:02Z") == "2 ready messages are ahead\n"
     assert [m["body"] for m in data_of(capsys, "receive", "t", "-g", "g", "--max", "3")] == ["1", "2"]
     assert data_of(capsys, "group", "seek", "t", "g", "earliest") == [{"topic": "t", "group": "g", "ahead": 3}]
-    assert data_of(capsys, "group", "seek", "t", "g", "3000")[0]["ahead"] == 1
+    assert data_of(capsys, "group", "seek", "t", "g", str(OLD_MS + 2000))[0]["ahead"] == 1
     assert data_of(capsys, "group", "seek", "t", "g", "latest")[0]["ahead"] == 0
 
 
 def test_where_a_new_group_begins(broker: Broker, capsys: Captured) -> None:
-    broker.schedule("t", b"x", due=1000)
+    broker.schedule("t", b"x", due=OLD_MS)
     out_of(capsys, "receive", "t", "--group", "first", "--wait", "20s")
     assert data_of(capsys, "receive", "t", "--group", "late", "--start", "latest") == []
     assert data_of(capsys, "receive", "t", "--group", "late") == []
@@ -126,9 +129,9 @@ def test_dead_letters(broker: Broker, capsys: Captured, monkeypatch: pytest.Monk
     dead_letters = data_of(capsys, "dead", "list", "t", "g")
     assert [dead_letter.get("body") for dead_letter in dead_letters] == ["zero", "one", None, "three", "four"]
     first = dead_letters[0]
-    assert (first["cause"], first["attempt"], first["due_ms"], first["id"]) == ("tries", 1, 1000, "0" * 16)
+    assert (first["cause"], first["attempt"], first["due_ms"], first["id"]) == ("tries", 1, OLD_MS, "0" * 16)
     assert first["properties"] == {"n": "0"}
-    assert first["died_ms"] > 1000
+    assert first["died_ms"] > OLD_MS
     assert dead_letters[2]["body_base64"] == "/w=="
     lines = out_of(capsys, "dead", "list", "t", "g", "--limit", "3").splitlines()
     assert [line.split("  ")[0] for line in lines] == [str(dead_letter["offset"]) for dead_letter in dead_letters[:3]]

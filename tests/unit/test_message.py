@@ -75,7 +75,7 @@ def test_what_is_left_out_is_null() -> None:
     ("column", "due"),
     [
         ({"due_ms": pa.array([NOW - 5], pa.int64())}, NOW - 5),
-        ({"due_ms": pa.array([0], pa.uint8())}, 0),
+        ({"due_ms": pa.array([946_684_800_000], pa.uint64())}, 946_684_800_000),
         ({"due_ms": pa.array([NOW], pa.uint64())}, NOW),
         ({"delay_ms": pa.array([7], pa.int32())}, NOW + 7),
         ({"delay_ms": pa.array([DELAY_MS_MAX])}, NOW + DELAY_MS_MAX),
@@ -100,8 +100,8 @@ def test_each_way_of_saying_when(column: dict[str, pa.Array], due: int) -> None:
 
 
 def test_instants_and_delays_in_one_batch() -> None:
-    data = batch(due_ms=pa.array([NOW + 9, None, 0]), delay_ms=pa.array([None, 3, None], pa.int64()))
-    assert admit(data, NOW)["due_ms"].to_pylist() == [NOW + 9, NOW + 3, 0]
+    data = batch(due_ms=pa.array([NOW + 9, None, NOW - 9]), delay_ms=pa.array([None, 3, None], pa.int64()))
+    assert admit(data, NOW)["due_ms"].to_pylist() == [NOW + 9, NOW + 3, NOW - 9]
 
 
 TEXTS = [pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int8(), pa.string())]

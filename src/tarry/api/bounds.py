@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tarry.api.groups import QUEUES_MAX
 from tarry.api.views import UNITS_MS
-from tarry.base.delay import INT64_MAX
+from tarry.base.delay import DUE_MS_MIN, INT64_MAX
 from tarry.base.errors import InvalidArgumentError
 from tarry.base.message import RESERVED, TOPIC_PATTERN
 
@@ -84,7 +85,7 @@ WAIT_MS = Range(0)
 PAGE = Range(1, 1000)
 UNIT = Choice(tuple(UNITS_MS))
 TRIES = Range(1, INT32_MAX)
-DUE_MS = Range(0, INT64_MAX)
+DUE_MS = Range(DUE_MS_MIN, INT64_MAX)
 DELAY_MS = Range(0)
 SOME_MS = Range(1, 1 << 50)
 GROUP_TRIES = INFLIGHT = Range(0, INT32_MAX)
@@ -93,6 +94,8 @@ GROUP_LEASE_MS = Range(0, YEAR_MS)
 """0: the broker's."""
 LATENESS_MS = Range(-1, 1 << 50)
 """-1: none."""
+TOPIC_QUEUES = Range(0, QUEUES_MAX)
+"""0: as many as the broker's setting says."""
 TOKEN_USES = Range(0, 1 << 53)
 """0: any number of times."""
 TOKEN_INTERVAL_MS = Range(1, 86_400_000)
@@ -128,6 +131,7 @@ OWN: Mapping[tuple[str, str], Bound | None] = {
     ("SetGroup", "inflight_max"): INFLIGHT,
     ("SetGroup", "lease_ms"): GROUP_LEASE_MS,
     ("SetTopic", "lateness_ms_max"): LATENESS_MS,
+    ("SetTopic", "queues"): TOPIC_QUEUES,
     **{(each, "reads_max"): TOKEN_USES for each in ("CreateToken", "LimitToken")},
     **{(each, "writes_max"): TOKEN_USES for each in ("CreateToken", "LimitToken")},
     **{(each, "interval_ms"): TOKEN_INTERVAL_MS for each in ("CreateToken", "LimitToken")},

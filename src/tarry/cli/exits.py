@@ -9,6 +9,7 @@ from tarry.base.errors import (
     CorruptError,
     DiskFullError,
     FatalError,
+    FilterPausedError,
     InvalidArgumentError,
     KeyExistsError,
     LockedError,
@@ -41,7 +42,7 @@ MEANINGS = {
     ExitCode.LOCKED: "another broker has the data directory open",
     ExitCode.CORRUPT: "a file of the data directory is damaged: refused unchanged at the start, or met while serving",
     ExitCode.UNAVAILABLE: "no answer: the broker is out of reach, starting or stopping; or an address cannot be used",
-    ExitCode.REFUSED: "refused for now (overloaded, disk full): the same command may succeed later",
+    ExitCode.REFUSED: "refused for now (overloaded, disk full, filter paused): the same command may succeed later",
     ExitCode.FATAL: "the broker stopped, or did not start, because a disk failed it (a write or fsync did not succeed) "
     "or is mounted read-only",
     ExitCode.NOT_DONE: "not done: what to cancel or move was delivered, cancelled or not known; or a key was taken",
@@ -56,6 +57,7 @@ _BY_ERROR: list[tuple[type[TarryError], ExitCode]] = [
     (UnavailableError, ExitCode.UNAVAILABLE),
     (OverloadedError, ExitCode.REFUSED),
     (DiskFullError, ExitCode.REFUSED),
+    (FilterPausedError, ExitCode.REFUSED),
     (FatalError, ExitCode.FATAL),
 ]
 

@@ -137,7 +137,7 @@ def due_ms_of(user: Mapping[str, str], timestamp_ms: int | None, clock: Clock, r
         named = names[0] if names else None
         due_ms = _moment(named, user, now_ms, start_ms) if named else timestamp_ms or 0
         if due_ms < SECONDS_MIN:
-            return max(due_ms, 0)  # as the original, which delivers at once: 0 and the like stand for "now"
+            return now_ms  # as the original, which delivers at once: 0 and the like stand for "now"
         return check_due(due_ms, start_ms, rules.delay_ms_max)
     except InvalidArgumentError as error:
         raise Refusal(Code.ILLEGAL_DELIVERY_TIME, str(error)) from error
