@@ -18,6 +18,7 @@ import pytest
 from tests.contract.conftest import Served
 from tests.waiting import wait_until
 
+from tarry.base.errors import StaleLeaseError
 from tarry.client import AsyncClient, Client, Delivery
 from tarry.client.holding import START_ROWS
 
@@ -151,6 +152,19 @@ def test_threads_share_what_one_consumer_gets(client: Client) -> None:
         for thread in threads:
             thread.join(60)
     assert fate(client) == (0, 0)
+
+
+def test_work_that_begins_when_the_consumer_has_ended_is_refused(client: Client) -> None:
+    """A pool may come to a message when the loop that gave it has ended, and others have it by then."""
+    schedule(client, 2)
+    kept = list(client.consume("t", group="g", timeout=1))
+    done = []
+    for message in kept:
+        with pytest.raises(StaleLeaseError, match="comes again"), message:
+            done.append(message.id)
+    assert not done
+    again = [message.id for message in client.receive("t", group="g", max_messages=9, wait=30)]
+    assert set(again) <= {"m0", "m1"}
 
 
 @pytest.mark.usefixtures("fails_on_warnings")

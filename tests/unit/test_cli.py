@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.cli_tools import Captured, data_of, out_of, stdin_is
+from tests.cli_tools import Captured, data_of, error_of, out_of, stdin_is
 
 from tarry.base.config import Config
 from tarry.base.errors import CorruptError
@@ -77,7 +77,10 @@ def test_each_line_a_message(broker: Broker, capsys: Captured, tmp_path: Path, m
     assert bodies == [b"a", b"", lines[2], b"\xff", b"crlf", b"last"]
     assert {g["tag"] for g in got} == {"k"}
     stdin_is(monkeypatch, b"")
-    assert data_of(capsys, "send", "orders", "--lines") == [{"accepted": 0, "first_seq": None, "last_seq": None}]
+    assert error_of(capsys, "send", "orders", "--lines")[0] == ExitCode.USAGE
+    stdin_is(monkeypatch, b"")
+    nothing = {"accepted": 0, "first_seq": None, "last_seq": None}
+    assert data_of(capsys, "send", "orders", "--lines", "--empty") == [nothing]
 
 
 def test_a_refused_line_is_named_with_what_was_accepted(

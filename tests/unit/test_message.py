@@ -99,6 +99,16 @@ def test_each_way_of_saying_when(column: dict[str, pa.Array], due: int) -> None:
     assert out["due_ms"].to_pylist() == [due]
 
 
+@pytest.mark.parametrize("name", ["id", "key"])
+def test_an_empty_name_is_none_of_a_message(name: str) -> None:
+    data = pa.record_batch({"topic": ["t"] * 3, "body": [b"x"] * 3, "delay_ms": [1] * 3, name: ["a", None, ""]})
+    with pytest.raises(InvalidMessageError, match=f"row 2: {name} is empty"):
+        admit(data, NOW)
+    with pytest.raises(InvalidMessageError, match=f"row 0: {name} is empty"):
+        admit(data.slice(2), NOW)
+    assert admit(data.slice(0, 2), NOW)[name].to_pylist() == ["a", None]
+
+
 def test_instants_and_delays_in_one_batch() -> None:
     data = batch(due_ms=pa.array([NOW + 9, None, NOW - 9]), delay_ms=pa.array([None, 3, None], pa.int64()))
     assert admit(data, NOW)["due_ms"].to_pylist() == [NOW + 9, NOW + 3, NOW - 9]

@@ -19,6 +19,7 @@ from tarry.base.columns import (
     cast,
     check_lengths,
     check_memory,
+    check_not_empty,
     in_ms,
     integers,
     no_nulls,
@@ -122,6 +123,9 @@ def admit(
         if name in given:
             columns[name] = cast(given[name], name, pa.string())
             check_lengths(columns[name], name, limits.name_bytes_max)
+            if name != "tag":
+                # Two messages with an empty id would be duplicates, and nothing could name an empty key again.
+                check_not_empty(columns[name], name)
     if "repeat" in given and given["repeat"].null_count < rows:
         columns["repeat"], due = _repeats(given["repeat"], due, now, limits)
         columns["due_ms"] = due

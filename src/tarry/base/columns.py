@@ -128,6 +128,19 @@ def check_lengths(column: pa.Array, name: str, bytes_max: int) -> None:
         raise MessageTooLargeError(f"{name} has {size} bytes; allowed: {bytes_max}", row=row)
 
 
+def check_not_empty(column: pa.Array, name: str) -> None:
+    """Refuse an empty text; null is not one. For a column of the type string."""
+    if column.null_count == len(column):
+        return
+    offsets = np.frombuffer(column.buffers()[1], np.int32, len(column) + 1, 4 * column.offset)
+    wrong = np.diff(offsets) == 0
+    if column.null_count:
+        wrong &= column.is_valid().to_numpy(zero_copy_only=False)
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise InvalidMessageError(f"{name} is empty; allowed: a text, or none at all", row=row)
+
+
 def without_nulls(column: pa.Array, instead: int) -> Any:
     """A column of integers as NumPy's, with ``instead`` for null."""
     # To ask Arrow for a column without nulls takes several times what the rest of it takes for a few rows.

@@ -123,7 +123,7 @@ class Changes:
     def find_key(self, request: ops.FindKey) -> Receipt | None:
         """The receipt of the message that is pending under a key."""
         [entry] = self._keyed(request.topic, [request.key])
-        if entry is None or self._decisions.outcome_of(entry) is not Outcome.DONE:
+        if entry is None or self._decisions.state_of(entry) is not Outcome.DONE:
             return None
         rows = self._finder.find([entry], ("seq", "due_ms", "id"))
         id = column(rows, entry.seq, "id") or id_of(entry.seq)

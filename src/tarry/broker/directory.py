@@ -15,11 +15,11 @@ from tarry.broker.topic_counts import TopicCounts
 from tarry.log.files import Files
 from tarry.log.json_file import make_private, read_json, write_json
 
-VERSION, VERSION_BESIDE = 4, 5
-"""The latter where topics' numbers are in a file beside it (:mod:`tarry.broker.topic_counts`)."""
-VERSIONS = (1, 2, 3, VERSION, VERSION_BESIDE)
+VERSION = 5
+VERSIONS = (1, 2, 3, 4, VERSION)
 """Those that can be read: before the second there were no names and no cancellations, before the third it was not said
-how far the registry, ``jobs.db`` and the journal of the groups were durable.
+how far the registry, ``jobs.db`` and the journal of the groups were durable. Before the fifth hand-outs had no bound
+(:mod:`tarry.broker.hand_out_bound`): a program of then would hand out beyond it, so it must not open the directory.
 """
 SECRET_BYTES = 32
 _CRC = struct.Struct("<I")
@@ -91,10 +91,8 @@ class Checkpoint:
         counts = counts or TopicCounts(directory)
         former = counts.number
         plain |= counts.changes(files, {name: plain[name] for name in COUNTED})
-        if counts.number is None:
-            write_json(files, directory / "checkpoint.json", VERSION, plain)
-            return
-        write_json(files, directory / "checkpoint.json", VERSION_BESIDE, plain | {"topics": counts.number})
+        beside = {} if counts.number is None else {"topics": counts.number}
+        write_json(files, directory / "checkpoint.json", VERSION, plain | beside)
         if counts.number != former:
             counts.remove_others(files)
 

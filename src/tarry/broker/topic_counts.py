@@ -43,6 +43,8 @@ class TopicCounts:
             found = read_json(path, (VERSION,))
             if found is None:
                 raise CorruptError(f"{path} is missing: the checkpoint names it")
+            if not all(isinstance(found.get(name), dict) for name in FIELDS):
+                raise CorruptError(f"{path} is damaged: it does not have {' and '.join(FIELDS)} by topic")
             self._counts = {name: found[name] for name in FIELDS}
 
     def with_changes(self, changes: Mapping[str, Mapping[str, int | None]]) -> Counts:

@@ -139,13 +139,11 @@ def _send_file(
 ) -> None:
     with _open(file) as source:
         if lines:
-            _send_lines(endpoint, fields, source, ledger, json)
+            _send_lines(endpoint, fields, source, ledger, json, empty=empty)
             return
         body = source.read()
         if not body and not empty:
-            # As a rule it is a pipe whose other end has failed.
-            where = "stdin" if file is None or str(file) == "-" else str(file)
-            raise InvalidArgumentError(f"{where} is empty, so there is no body; allowed: one, or --empty")
+            raise _nothing_in(source, "so there is no body; allowed: one, or --empty")
         _send_one(endpoint, fields, body, ledger, json)
 
 
@@ -176,7 +174,13 @@ def _send_one(endpoint: str, fields: Fields, body: bytes, ledger: Ledger, json: 
     output.receipt(receipt, json)
 
 
-def _send_lines(endpoint: str, fields: Fields, source: BinaryIO, ledger: Ledger, json: bool) -> None:
+def _nothing_in(source: BinaryIO, consequence: str) -> InvalidArgumentError:
+    # As a rule it is a pipe whose other end has failed.
+    name = getattr(source, "name", "<stdin>")
+    return InvalidArgumentError(f"{name if isinstance(name, str) else 'stdin'} is empty, {consequence}")
+
+
+def _send_lines(endpoint: str, fields: Fields, source: BinaryIO, ledger: Ledger, json: bool, *, empty: bool) -> None:
     count = _Count(ledger, fields)
     try:
         with connect(endpoint) as client, _progress(source) as advance:
@@ -192,6 +196,8 @@ def _send_lines(endpoint: str, fields: Fields, source: BinaryIO, ledger: Ledger,
     except TarryError as error:
         # What was under way may have been accepted, too; what is counted certainly was.
         raise type(error)(f"{error}; certainly accepted: the first {count.rows} lines") from error
+    if not count.rows and not empty:
+        raise _nothing_in(source, "so there is no line; allowed: one, or --empty")
     data = {"accepted": count.rows, "first_seq": count.first_seq, "last_seq": count.last_seq}
     output.result(data, f"{count.rows:,} messages scheduled", json=json)
 

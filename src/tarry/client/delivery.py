@@ -258,6 +258,10 @@ class Delivery:
         return self._row
 
     def __enter__(self) -> Self:
+        """
+        Raises:
+            StaleLeaseError: it is not this consumer's any more: its lease is over, or its consumer has ended.
+        """
         if self._batch.keeper is not None:
             self._batch.keeper.enter(self._batch)
         return self

@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator
 
 from tarry.api.wire import Op
+from tarry.base.errors import StaleLeaseError
 from tarry.client.delivery import Delivery, DeliveryBatch
 from tarry.client.settling import Settler
 
@@ -191,10 +192,22 @@ class Holding:
     # -- what keeps a message of a batch in work: see Delivery.__enter__ ---------------------------------------------
 
     def enter(self, batch: DeliveryBatch) -> None:
-        """Work at a message begins."""
+        """Work at a message begins.
+
+        Raises:
+            StaleLeaseError: others have it by now, or will: a loop that gives its messages to a pool has ended, say.
+        """
         with self._lock:
+            is_over = batch.settler.closed or time.monotonic() >= batch.until_s
+            # A loop that is at it has just been given it: to end the loop for a moment's bad luck helps nobody.
+            if is_over and all(hand.batch is not batch for hand in self._hands):
+                raise StaleLeaseError(
+                    "the message is not this consumer's any more, and comes again: its lease is over, or its consumer "
+                    "has ended; allowed: to begin work while the consumer is there, as in a block "
+                    "`with client.consume(…) as consumer:` around loop and pool"
+                )
             batch.busy += 1
-            if batch.until_s != GONE_S:
+            if not is_over:
                 self._hold(batch)
 
     def leave_work(self, batch: DeliveryBatch) -> None:

@@ -77,7 +77,8 @@ class ScheduleNamed:
         keyed = [(n, e) for n, e in zip(wanted, batch.entries(wanted), strict=True) if e is not None]
         if not keyed:
             return remembered
-        pending = batch.pending(*places([e for _, e in keyed])).tolist()
+        # Also what is delivered again after a crash: it cannot be replaced, but who keeps or refuses has it pending.
+        pending = batch.pending(*places([e for _, e in keyed]), handed_too=True).tolist()
         remembered |= {n: e for (n, e), here in zip(keyed, pending, strict=True) if here}
         return remembered
 

@@ -24,7 +24,11 @@ from tarry.fronts.http.app import Scope
 
 _FORWARDED = b"x-forwarded-"
 _FORWARDING = frozenset(
-    (b"forwarded", b"via", b"x-real-ip", b"x-client-ip", b"true-client-ip", b"cf-connecting-ip", b"x-original-host")
+    (
+        *(b"forwarded", b"x-forwarded", b"via", b"cdn-loop", b"x-real-ip", b"x-client-ip", b"x-cluster-client-ip"),
+        *(b"client-ip", b"true-client-ip", b"cf-connecting-ip", b"fly-client-ip", b"fastly-client-ip"),
+        *(b"x-azure-clientip", b"x-azure-socketip", b"x-envoy-external-address", b"x-original-host", b"x-original-url"),
+    )
 )
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, NoReturn
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from typing_extensions import TypedDict  # pydantic wants this one before Python 3.12
 
-from tarry.api.bounds import DELAY_MS, DUE_MS, NAME, TRIES, Bound, with_bound
+from tarry.api.bounds import DELAY_MS, DUE_MS, KEY, NAME, TRIES, Bound, with_bound
 from tarry.api.schedule import Row, make_row
 from tarry.base.delay import Delay, DelayLevel
 from tarry.base.errors import InvalidArgumentError, InvalidMessageError
@@ -52,8 +52,8 @@ class MessageFields(Times, total=False):
 
     body: Annotated[str, _about("The body, as a text.")]
     body_base64: Annotated[str, _about("The body instead, in base64.")]
-    id: Annotated[str | None, _about("Your name for it: sent again within ten minutes, it is a duplicate.", NAME)]
-    key: Annotated[str | None, _about("Your name for the schedule in its topic: the same key again replaces it.", NAME)]
+    id: Annotated[str | None, _about("Your name for it: sent again within ten minutes, it is a duplicate.", KEY)]
+    key: Annotated[str | None, _about("Your name for the schedule in its topic: the same key again replaces it.", KEY)]
     on_key: Annotated[
         Literal["replace", "keep", "refuse"], _about("What happens when a message of this key is pending already.")
     ]
