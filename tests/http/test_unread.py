@@ -94,9 +94,10 @@ def test_what_nobody_reads_has_a_bound_by_address(request_bytes: bytes, tmp_path
         assert at.http.post("/v1/topics/other/messages", content=b"x").status_code == 201
         for sock in silent:
             sock.close()
+        # What goes back may be handed to a stream whose end was not seen yet.
+        wait_until(lambda: at.http.get("/v1/topics").status_code == 200)
+        wait_until(lambda: at.receive(1, 1_000).status_code == 200)
         wait_until(lambda: at.unread.held == 0)
-        assert at.http.get("/v1/topics").status_code == 200
-        assert at.receive(1, 10_000).status_code == 200
 
 
 def test_who_takes_nothing_is_cut(tmp_path: Path) -> None:
@@ -119,9 +120,9 @@ def test_pipelined_requests_wait_until_the_answer_before_is_taken(tmp_path: Path
         wait_until(lambda: at.unread.held > 0)
         at.http.post("/v1/topics/other/messages", content=b"x")  # some turns of the loop
         assert leased(at) == 10, "of one answer"
-        parts, found = [], 0
+        end, parts, found = b'x","', [b""], 0
         while found < MESSAGES:
             parts.append(sock.recv(1 << 20))
-            found += parts[-1].count(b'x","')
+            found += (parts[-2][1 - len(end) :] + parts[-1]).count(end)  # also where it is in two pieces
         numbers = [int(part[1:7]) for part in b"".join(parts).split(b'"body":')[1:]]
         assert numbers == list(range(MESSAGES))

@@ -202,6 +202,20 @@ async def test_an_answer_that_never_finds_a_window_is_given_up() -> None:
         assert service.ended[0].cancelled
 
 
+async def test_what_waits_for_a_peer_counts_for_its_address_and_ends_with_it() -> None:
+    async with serving() as (server, service), Wire(server.port, first={INITIAL_WINDOW: 0}) as wire:
+        connections = server._connections  # noqa: SLF001
+        assert connections is not None
+        wire.send(call(1, b"100000", path="/test.Test/Endless"))
+        await until(lambda: connections.unread.held > 0)
+        assert connections.unread.held == sum(usage.pending_bytes for usage in server.usage())
+        assert connections.unread.refusal("127.0.0.1", 256 << 20)
+        pass_time(server, 31)
+        await until(lambda: server.connections == 0)
+        assert connections.unread.held == 0
+        assert service.ended[0].cancelled
+
+
 async def test_a_peer_that_does_not_read_is_not_read_and_fills_nothing() -> None:
     async with (
         serving(pings=Allowance(10**9, 1)) as (server, service),

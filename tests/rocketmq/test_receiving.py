@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from loopgrpc import Call, Framed, Promise
+from loopgrpc import Call, Framed, Promise, UnreadBytes
 from loopgrpc.framing import Deframer
 from loopgrpc.request import Request
 from tarry.base.config import Config
@@ -106,7 +106,7 @@ async def shop(tmp_path: Path) -> AsyncIterator[Shop]:
     config = Config(data=tmp_path, pipeline="off", disk_free_bytes_min=0)
     with Broker.open(config) as broker, ThreadPoolExecutor(1) as pool:
         address = ListeningAddress("127.0.0.1", 1)
-        components = Components(broker, loop, RunInThread(loop, pool), address)
+        components = Components(broker, loop, RunInThread(loop, pool), address, UnreadBytes())
         yield Shop(broker, components)
         components.close()
 

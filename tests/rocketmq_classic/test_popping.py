@@ -269,3 +269,17 @@ def test_a_group_that_popped_and_pulls_then_goes_on(client: Remoting) -> None:
     assert set_mode(client, "POP") == ResponseCode.SUCCESS
     assert {ack(client, m) for m in pop_all(client, 4)} == {ResponseCode.SUCCESS}
     assert client.ask(RequestCode.QUERY_CONSUMER_OFFSET, position).fields["offset"] == "4"
+
+
+def test_while_an_address_has_much_unread_pops_and_pulls_wait(place: Place, client: Remoting) -> None:
+    fill(client, 2)
+    unread = place.front._unread  # noqa: SLF001 - as other connections of that address would have
+    unread.add("127.0.0.1", 200 << 20)
+    popping_now = client.begin(RequestCode.POP_MESSAGE, POP)
+    pulling = client.begin_pull("orders", "reader", 0, 60)
+    assert client.send("orders", b"sent meanwhile").code == ResponseCode.SUCCESS
+    assert client.pull("orders", "reader", 0, 0.1).code == ResponseCode.PULL_NOT_FOUND
+    unread.add("127.0.0.1", -(200 << 20))
+    assert messages_of(client.finish(popping_now).body)
+    assert messages_of(client.finish(pulling).body)
+    wait_until(lambda: unread.held == 0)
