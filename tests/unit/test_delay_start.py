@@ -101,7 +101,7 @@ def test_what_is_given_back_waits_as_long_as_was_asked(broker: Broker) -> None:
         ({"TIMER_DELAY_MS": "0"}, NOW),
         ({"TIMER_DELIVER_MS": str(NOW + 7)}, NOW + 7),
         ({"__STARTDELIVERTIME": str(NOW + 7)}, NOW + 7),
-        ({"__STARTDELIVERTIME": "0"}, 0),
+        ({"__STARTDELIVERTIME": "0"}, NOW),
     ],
 )
 def test_rocketmq_properties(properties: dict[str, str], due: int) -> None:

@@ -302,7 +302,7 @@ PRODUCED = st.lists(
             st.fixed_dictionaries(
                 {
                     "topic": st.sampled_from(["t", "u"]),
-                    "id": st.none() | st.sampled_from(["1", "2", "é" * 40]) | st.text(max_size=3),
+                    "id": st.none() | st.sampled_from(["1", "2", "é" * 40]) | st.text(min_size=1, max_size=3),
                     "key": st.none() | st.none() | st.sampled_from(["a", "b"]),
                     "body": st.just(b""),
                     "delay_ms": st.integers(1, 50),

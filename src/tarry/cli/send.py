@@ -176,8 +176,8 @@ def _send_one(endpoint: str, fields: Fields, body: bytes, ledger: Ledger, json: 
 
 def _nothing_in(source: BinaryIO, consequence: str) -> InvalidArgumentError:
     # As a rule it is a pipe whose other end has failed.
-    name = getattr(source, "name", "<stdin>")
-    return InvalidArgumentError(f"{name if isinstance(name, str) else 'stdin'} is empty, {consequence}")
+    name = str(getattr(source, "name", "<stdin>"))
+    return InvalidArgumentError(f"{'stdin' if name == '<stdin>' else name} is empty, {consequence}")
 
 
 def _send_lines(endpoint: str, fields: Fields, source: BinaryIO, ledger: Ledger, json: bool, *, empty: bool) -> None:

@@ -21,6 +21,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -98,6 +99,7 @@ class ConsumeStream:
         self._goodbye: TarryError | None = None
         self._ended = False
         self._client_left = False
+        self._reserved = 0
 
     def run(self) -> None:
         """Serve the stream until the client ends it or is gone."""
@@ -142,7 +144,7 @@ class ConsumeStream:
                 is_much = size >= MUCH_BYTES or not had_room
                 small = batch.num_rows < BULK_ROWS
                 (self._placement.together if small else self._placement.apart)()
-                with self._unread.sending(self._host, size):
+                with self._counted(size):
                     self._write(partial(self._writer.write_batch, batch))
             elif is_much:
                 is_much = False  # it has all that there was, and waits for more
@@ -161,10 +163,26 @@ class ConsumeStream:
         """
         if not self._unread.take(self._host, ANSWER_BYTES, LOOK_S):
             return self._subscription.fetch(1, 0.0), False
+        self._reserved, batch = ANSWER_BYTES, None
         try:
-            return self._fetch(time.monotonic()), True
+            batch = self._fetch(time.monotonic())
         finally:
-            self._unread.add(self._host, -ANSWER_BYTES)
+            if batch is None:
+                self._unread.add(self._host, -self._reserved)
+                self._reserved = 0
+        return batch, True
+
+    @contextmanager
+    def _counted(self, size: int) -> Iterator[None]:
+        """While so much is on its way, in the place of what was reserved for it: at once, for what is free in between
+        would let in all streams that wait.
+        """
+        self._unread.add(self._host, size - self._reserved)
+        self._reserved = 0
+        try:
+            yield
+        finally:
+            self._unread.add(self._host, -size)
 
     def _fetch(self, until_s: float) -> pa.RecordBatch | None:
         while True:
