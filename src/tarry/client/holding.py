@@ -68,6 +68,7 @@ class Holding:
         self._left: list[tuple[DeliveryBatch, Delivery | None]] = []
         """What iterators had in hand when they were closed."""
         self._resting = True
+        self._ended = False
         self._target = self.window
         self._rows, self._busy_s = 0, 0.0
         self._waiting = 0
@@ -198,7 +199,7 @@ class Holding:
             StaleLeaseError: others have it by now, or will: a loop that gives its messages to a pool has ended, say.
         """
         with self._lock:
-            is_over = batch.settler.closed or time.monotonic() >= batch.until_s
+            is_over = self._ended or batch.settler.closed or time.monotonic() >= batch.until_s
             # A loop that is at it has just been given it: to end the loop for a moment's bad luck helps nobody.
             if is_over and all(hand.batch is not batch for hand in self._hands):
                 raise StaleLeaseError(
@@ -221,6 +222,7 @@ class Holding:
     def give_back(self) -> None:
         """At the end: give back all that nobody has taken."""
         with self._lock:
+            self._ended = True
             self._resize(0)  # or it would come to this consumer again
             self._return_down_to(0)
 
