@@ -10,6 +10,7 @@ import threading
 import uuid
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -18,7 +19,7 @@ from tarry.base.clock import SystemClock
 from tarry.base.config import Config
 from tarry.base.errors import OverloadedError, TarryError
 from tarry.base.message import SCHEMA
-from tarry.broker import Broker
+from tarry.broker import Broker, scheduling
 from tarry.store import Store, stage
 
 WAIT_S = 60
@@ -257,3 +258,31 @@ def test_closing_under_load_answers_everybody(tmp_path: Path) -> None:
     accepted = sum(not isinstance(a, TarryError) for a in answers)
     with opened(tmp_path, clock) as again:
         assert sum(again.components.intake.accepted.values()) == accepted
+
+
+def test_batches_that_grow_are_written_out_one_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each row of a dictionary column may name the same long text: of many such batches at once, all would be there."""
+    inside, most = [0], [0]
+    admit = scheduling.admit
+
+    def slow(*args: Any, **more: Any) -> pa.RecordBatch:
+        inside[0] += 1
+        most[0] = max(most[0], inside[0])
+        never.wait(0.02)  # a moment in which another would come in
+        try:
+            return admit(*args, **more)
+        finally:
+            inside[0] -= 1
+
+    never = threading.Event()
+    monkeypatch.setattr(scheduling, "admit", slow)
+    bodies = pa.array([b"x" * 1000] * 50).dictionary_encode()
+    table = pa.table({"topic": ["t"] * 50, "delay_ms": [60_000] * 50, "body": bodies})
+    with Broker.open(Config(data=tmp_path, pipeline="off", disk_free_bytes_min=0)) as broker:
+        callers = [threading.Thread(target=broker.schedule_batch, args=(table,)) for _ in range(4)]
+        for caller in callers:
+            caller.start()
+        for caller in callers:
+            caller.join()
+        assert broker.status()["accepted"] == 200
+    assert most == [1]

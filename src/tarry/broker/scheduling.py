@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -23,6 +24,10 @@ from tarry.log.commit import SMALL_BYTES, GroupCommit
 
 OnAccepted = Callable[[Accepted | TarryError], None]
 
+_GROWING = frozenset(type.id for type in (pa.dictionary(pa.int32(), pa.string()), pa.string_view(), pa.binary_view()))
+"""Types of columns whose rows may share what they refer to: small until it is written out."""
+_GROWING_ROWS = 16
+
 
 @dataclass(eq=False)
 class Scheduling:
@@ -36,12 +41,23 @@ class Scheduling:
     _secret: bytes
     _: KW_ONLY
     dedupe: bool
+    _growing: threading.Lock = field(default_factory=threading.Lock)
 
     def submit(
         self, data: pa.RecordBatch | pa.Table, on_result: OnAccepted, *, lead: bool = False, internal: bool = False
     ) -> None:
         """Schedule a batch, all of it or nothing; see :meth:`tarry.api.local.LocalBroker.submit`."""
         self._acceptance.check()
+        # Of a few rows it is not asked: that takes some microseconds, and they have no more than their bodies may have.
+        if data.num_rows >= _GROWING_ROWS and any(type.id in _GROWING for type in data.schema.types):
+            # A kilobyte may stand for a batch of the largest size. One at a time is written out, and counted among what
+            # waits for the disk before the next: else as many as there are callers would be in memory at once.
+            with self._growing:
+                self._admit(data, on_result, lead=lead, internal=internal)
+        else:
+            self._admit(data, on_result, lead=lead, internal=internal)
+
+    def _admit(self, data: pa.RecordBatch | pa.Table, on_result: OnAccepted, *, lead: bool, internal: bool) -> None:
         batch = admit(data, self._clock.now_ms(), self._limits, start_ms=self._clock.start_ms(), internal=internal)
         self._bound.check(batch.column("topic"))
         self._submit(batch, key_policies(data) if self._has_names(batch) else None, on_result, lead=lead)
