@@ -29,7 +29,7 @@ to wait for it."""
 JUDGE_S = 0.1
 """Work of so long says how fast the consumer is; a shorter piece of it only that it is faster than was thought."""
 TEND_S = 0.25
-SUSPECT_S = 0.5
+SUSPECT_S = 2.0
 """After the process had stood still, what comes within so long may have been handed out long before."""
 HELD_S_MAX = 12 * 3600.0
 """A handler that has one batch for longer hangs: its leases end."""
