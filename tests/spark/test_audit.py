@@ -141,7 +141,8 @@ def test_a_good_run_and_its_lateness(spark: SparkSession) -> None:
     assert result.good
     assert result.verdict() == [
         "All 1,000 messages that were due were delivered, none before its time, none twice.",
-        "The latest was handed out 1,000 ms after its due time, 99 of 100 within 990 ms; no limit was said (--late-max).",
+        "The latest was handed out 1,000 ms after its due time, 99 of 100 within 990 ms; "
+        "no limit was said (--late-max).",
     ]
     assert result.late.count == 1000
     assert result.late.ms == {"p50": 500, "p90": 900, "p99": 990, "p99.9": 999, "max": 1000}

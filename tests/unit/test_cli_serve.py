@@ -93,7 +93,7 @@ def test_what_was_sent_survives_kill_9(servers: Servers) -> None:
 
     first = servers.start("--data", "data")
     with Client(ready(first)) as client:
-        client.schedule("orders", b"x", due=1_000)
+        client.schedule("orders", b"x", due=946_684_800_000)
     first.kill()
     assert end(first)[0] == -signal.SIGKILL
     with Client(ready(servers.start("--data", "data"))) as client:
