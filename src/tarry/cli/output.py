@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tarry.base.delay import format_ms
+from tarry.base.delay import DUE_MS_MIN, format_ms
 from tarry.base.printable import printable
 
 if TYPE_CHECKING:
@@ -104,14 +104,11 @@ def tree(values: Mapping[str, Any], indent: str = "") -> None:
             line(f"{indent}{name}: {shown(name, value)}")
 
 
-_YEAR_2000_MS = 946_684_800_000
-
-
 def shown(name: str, value: object) -> str:
     """A value for people; what is an instant by its name is shown as one, too."""
     if value is None:
         return "-"
-    if name.endswith("_ms") and isinstance(value, int) and value > _YEAR_2000_MS:
+    if name.endswith("_ms") and isinstance(value, int) and value > DUE_MS_MIN:
         return f"{value} ({format_ms(value)})"
     return str(value)
 
