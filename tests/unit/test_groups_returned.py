@@ -71,6 +71,49 @@ def test_the_window_bounds_what_is_held_and_prefetch_the_window(tmp_path: Path) 
         assert fetch(consumer).num_rows == 5
 
 
+def test_a_consumer_whose_leases_end_in_silence_gets_no_more_until_it_is_heard_of(tmp_path: Path) -> None:
+    with open_broker(tmp_path, **SMALL) as broker:
+        broker.set_group("a", "g", tries=3)
+        put(broker, "a", "x", "y", "z")
+        consumer = broker.subscribe("a", "g", lease_ms=1000)
+        consumer.resize(2)
+        held = fetch(consumer)
+        for _ in range(5):  # more often than there are tries
+            broker.clock.advance_ms(1000)
+            assert fetch(consumer) is None
+            assert consumer.silent
+        info = broker.group_info("a", "g")
+        assert (info.ready + info.waiting, info.leased, info.dead) == (3, 0, 0)
+        other = broker.subscribe("a", "g")
+        batch = fetch(other, 1)
+        assert (ids(batch), batch["attempt"].to_pylist()) == (["x"], [2])
+        assert consumer.ack(*of(held)) == 0, "they are others' by now"
+        assert not consumer.silent
+        batch = fetch(consumer)
+        assert (ids(batch), batch["attempt"].to_pylist()) == (["y", "z"], [2, 1])
+
+
+def test_the_window_is_a_sign_of_life(tmp_path: Path) -> None:
+    with open_broker(tmp_path, **SMALL) as broker:
+        put(broker, "a", "x")
+        consumer = broker.subscribe("a", "g", lease_ms=1000)
+        consumer.resize(1)
+        fetch(consumer)
+        broker.clock.advance_ms(1000)
+        assert fetch(consumer) is None
+        consumer.resize(1)
+        assert fetch(consumer)["attempt"].to_pylist() == [2]
+
+
+def test_a_consumer_without_a_window_need_not_be_heard_of(tmp_path: Path) -> None:
+    with open_broker(tmp_path, **SMALL) as broker:
+        put(broker, "a", "x")
+        consumer = broker.subscribe("a", "g", lease_ms=1000)
+        fetch(consumer)
+        broker.clock.advance_ms(1000)
+        assert fetch(consumer)["attempt"].to_pylist() == [2]
+
+
 def lateness(broker: TestBroker) -> Any:
     return broker.overview().get("lateness")
 

@@ -59,7 +59,7 @@ class Subscription(Protocol):
 
     def fetch(self, rows_max: int = ..., wait_s: float | None = None) -> pa.RecordBatch | None:
         """:meth:`poll`, waiting up to ``wait_s`` seconds for the first message (None: for ever); raises as that does.
-        None: there was none, or it was closed.
+        None: there was none, it was closed, or it is :attr:`silent`.
         """
         ...
 
@@ -83,7 +83,16 @@ class Subscription(Protocol):
         ...
 
     def resize(self, window: int) -> None:
-        """Hold up to so many unsettled messages from now on; ``prefetch`` stays the most."""
+        """Hold up to so many unsettled messages from now on; ``prefetch`` stays the most. Whoever says this extends
+        what it holds, and answers when it is asked: see :attr:`silent`.
+        """
+        ...
+
+    @property
+    def silent(self) -> bool:
+        """Leases of a consumer with a window have ended, and nothing has been heard of it since: its process stands
+        still, or is gone. It is handed nothing until it is heard of, for the tries of what it never sees would count.
+        """
         ...
 
     def extend(self, leases: Int64s, offsets: Int64s, lease_ms: int) -> int:

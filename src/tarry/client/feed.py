@@ -96,6 +96,10 @@ class _Stream:
                 raise UnavailableError(f"the connection is lost: {error}") from error
             self._sent += 1
 
+    def sent(self) -> int:
+        """The number of the last message that was sent; changes under the settler's lock."""
+        return self._sent
+
     def on_settled(self, notice: Notice) -> None:
         if notice.error is not None:
             log.warning("the broker did not settle all: %s", notice.error)
@@ -259,10 +263,10 @@ class Feed:
         self._outage.end()
         self._own_trouble.end()
         if lease_ms is not None:
-            self._holding.begin_stream(stream.settler, lease_ms, adapts=True)
+            self._holding.begin_stream(stream.settler, lease_ms, stream.sent, adapts=True)
             return
         own_ms = self._command["lease_ms"] or self._group_lease_ms()
-        self._holding.begin_stream(stream.settler, own_ms, adapts=False)
+        self._holding.begin_stream(stream.settler, own_ms, stream.sent, adapts=False)
 
     def _group_lease_ms(self) -> int:
         """The lease of the group's settings."""
@@ -286,11 +290,14 @@ class Feed:
         notice = decode_notice(as_bytes(chunk.app_metadata))
         if notice.op is SETTLED:
             stream.on_settled(notice)
+            self._holding.on_settled(notice.number)
         elif notice.op is GOODBYE:
             log.info("consuming %s as %s: %s", *self._source, notice.error)
             if isinstance(notice.error, HOPELESS):
                 self._hopeless = notice.error
             stream.end()
+        else:
+            self._holding.answer()
 
 
 @atexit.register

@@ -12,7 +12,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from tarry.api.wire import Op
 from tarry.base.errors import StaleLeaseError
@@ -30,7 +30,8 @@ JUDGE_S = 0.1
 """Work of so long says how fast the consumer is; a shorter piece of it only that it is faster than was thought."""
 TEND_S = 0.25
 SUSPECT_S = 2.0
-"""After the process had stood still, what comes within so long may have been handed out long before."""
+"""After the process had stood still, what comes within so long may have been handed out long before: of an older
+broker, which need not answer."""
 HELD_S_MAX = 12 * 3600.0
 """A handler that has one batch for longer hangs: its leases end."""
 PUSH_SHARE = 4
@@ -60,6 +61,7 @@ class Holding:
         # Reentrant: a consumer in a circle of references may be collected by whoever is in here.
         self._lock = threading.RLock()
         self._settler: Settler | None = None
+        self._sent: Callable[[], int] = int
         self._lease_s = math.inf
         self._adapts = False
         self._batches: dict[DeliveryBatch, None] = {}
@@ -73,6 +75,8 @@ class Holding:
         self._rows, self._busy_s = 0, 0.0
         self._waiting = 0
         self._tended_s = self._suspect_until_s = 0.0
+        self._suspect_after: int | None = None
+        """What comes is suspect until the broker has answered a message of a higher number."""
         self._came_rows = 0
         """Without those that were lost or given back."""
         self._mark = (0.0, 0)
@@ -84,11 +88,13 @@ class Holding:
 
     # -- the feed's --------------------------------------------------------------------------------------------------
 
-    def begin_stream(self, settler: Settler, lease_ms: int, *, adapts: bool) -> None:
-        """A stream is there. ``adapts``: its broker has a window, and takes back what nobody saw."""
+    def begin_stream(self, settler: Settler, lease_ms: int, sent: Callable[[], int], *, adapts: bool) -> None:
+        """A stream is there, on which so many messages were ``sent``. ``adapts``: its broker has a window, and takes
+        back what nobody saw.
+        """
         with self._lock:
-            self._settler, self._lease_s, self._adapts = settler, lease_ms / 1000, adapts
-            self._resting = True
+            self._settler, self._lease_s, self._sent, self._adapts = settler, lease_ms / 1000, sent, adapts
+            self._resting, self._suspect_after = True, None
 
     def end_stream(self) -> None:
         """The stream is over: the broker hands out again what was not settled."""
@@ -108,8 +114,10 @@ class Holding:
         batch.came_s, batch.extended_s, batch.until_s = now, now, self._until_s(now)
         with self._lock:
             self._look_for_gap(now)
-            if now < self._suspect_until_s:
-                batch.until_s = GONE_S  # its lease ends, if it has not, and it comes again
+            if self._suspect_after is not None or now < self._suspect_until_s:
+                batch.until_s = GONE_S  # it comes again: when its lease ends, where it cannot be given back
+                if self._adapts:
+                    batch.settler.order(Op.RETURN, 0, batch, None)
                 return
             self._came_rows += len(batch)
             self._hold(batch)
@@ -124,11 +132,33 @@ class Holding:
 
     def _look_for_gap(self, now: float) -> None:
         if not self._resting and now - self._tended_s > TEND_S + self._lease_s / 2:
-            self._suspect_until_s = now + SUSPECT_S
+            if self._adapts and self._settler is not None:
+                # A message that is being sent may have reached the broker before all this; it is counted after that.
+                with self._settler.lock():
+                    self._suspect_after = self._sent()
+                self._speak()
+            else:
+                self._suspect_until_s = now + SUSPECT_S
+
+    def on_settled(self, number: int) -> None:
+        """The broker has carried out the stream's messages up to this one."""
+        if self._suspect_after is not None:
+            with self._lock:
+                if self._suspect_after is not None and number > self._suspect_after:
+                    self._suspect_after = None
 
     def _until_s(self, now: float) -> float:
         # The broker's lease began before the batch came here.
         return now + self._lease_s - min(1.0, self._lease_s / 10)
+
+    def answer(self) -> None:
+        """The broker asks whether this consumer is there: it hands out nothing to one whose leases ended in silence."""
+        with self._lock:
+            self._speak()
+
+    def _speak(self) -> None:
+        if self._adapts and self._settler is not None:
+            self._settler.resize(self.window)
 
     # -- iterators' --------------------------------------------------------------------------------------------------
 
@@ -268,6 +298,7 @@ class Holding:
         if now >= batch.until_s:
             # The process had stood still: who takes the message now would be the second.
             self.drop(batch)
+            self._speak()
         elif now - batch.extended_s >= self._lease_s / 3 and now - batch.came_s < HELD_S_MAX:
             settler.extend(batch, round(self._lease_s * 1000))
             batch.extended_s, batch.until_s = now, self._until_s(now)

@@ -50,6 +50,8 @@ class _Why(Enum):
     """What there is must be looked at in a thread first, whose end is announced."""
     UNFINISHED = 3
     """Others should have the lock before more is looked at."""
+    SILENT = 5
+    """It has not been heard of since its leases ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +107,7 @@ class Delivery:
                 return batch
             if why is _Why.UNFINISHED:
                 continue
-            if over and why is not _Why.FILTERING:
+            if why is _Why.SILENT or (over and why is not _Why.FILTERING):
                 return None
             self._news.wait(seen, FILTERING_S if over else left)
 
@@ -137,6 +139,9 @@ class Delivery:
         # Before the look at its room: a group's only consumer, with all that it may hold, would else never see the end
         # of its leases.
         self._lease_manager.expire(now)
+        if holder.silent:
+            holder.was_full = True  # what falls due meanwhile does not wait for the broker
+            return None, _Why.SILENT
         room = min(rows_max, holder.prefetch - holder.held)
         if room <= 0:
             return None, _Why.FULL

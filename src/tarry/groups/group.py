@@ -48,6 +48,10 @@ class Subscription:
     def closed(self) -> bool:
         return self._holder.closed
 
+    @property
+    def silent(self) -> bool:
+        return self._holder.silent
+
     def poll(self, rows_max: int) -> tuple[pa.RecordBatch | None, float | None]:
         return self._delivery.poll(self._holder, rows_max)
 
@@ -58,7 +62,7 @@ class Subscription:
         return self._delivery.fetch(self._holder, rows_max, wait_s)
 
     def ack(self, leases: Int64s, offsets: Int64s, on_result: OnResult | None = None) -> int:
-        self._check_open()
+        self._begin_settling()
         return self._lease_manager.ack(leases, offsets, on_result)
 
     def nack(
@@ -69,18 +73,18 @@ class Subscription:
         on_result: OnResult | None = None,
         reason: str | None = None,
     ) -> int:
-        self._check_open()
+        self._begin_settling()
         return self._lease_manager.nack(leases, offsets, delay_ms, on_result, reason)
 
     def give_back(self, leases: Int64s, offsets: Int64s, on_result: OnResult | None = None) -> int:
-        self._check_open()
+        self._begin_settling()
         return self._lease_manager.give_back(leases, offsets, on_result)
 
     def resize(self, window: int) -> None:
         self._lease_manager.resize(self._holder, min(window, self._prefetch))
 
     def extend(self, leases: Int64s, offsets: Int64s, lease_ms: int) -> int:
-        self._check_open()
+        self._begin_settling()
         return self._lease_manager.extend(leases, offsets, lease_ms)
 
     def renew(self, held_ms_max: int) -> int:
@@ -89,7 +93,8 @@ class Subscription:
     def close(self) -> None:
         self._lease_manager.release(self._holder)
 
-    def _check_open(self) -> None:
+    def _begin_settling(self) -> None:
+        self._lease_manager.hear(self._holder)
         if self.group.closed:
             if self.group.deleted:
                 raise ClosedError(f"group {self.group.name!r} of topic {self.group.topic_name!r} was deleted")

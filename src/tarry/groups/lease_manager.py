@@ -162,8 +162,16 @@ class LeaseManager:
     def resize(self, holder: Holder, window: int) -> None:
         """See :meth:`tarry.api.consuming.Subscription.resize`."""
         with self._state.lock:
-            wider, holder.prefetch = window > holder.prefetch, window
+            wider, holder.prefetch = window > holder.prefetch or holder.silent, window
+            holder.answers, holder.silent = True, False
         if wider:
+            self._news.notify()
+
+    def hear(self, holder: Holder) -> None:
+        """It has said something, so it does not stand still."""
+        if holder.silent:  # seldom; else the lock is not worth it
+            with self._state.lock:
+                holder.silent = False
             self._news.notify()
 
     def release(self, holder: Holder) -> None:
@@ -187,9 +195,12 @@ class LeaseManager:
             self._copier.run()
 
     def expire(self, now_ms: int) -> None:
-        """With the lock held: leases whose time is up. They were the wait, so what they held comes again at once."""
+        """With the lock held: leases whose time is up. They were the wait, so what they held comes again at once; not
+        to a consumer that should have extended them, which may have been stopped.
+        """
         entries: list[Entry] = []
         for lease in self._state.leases.expired(now_ms):
+            lease.holder.silent = lease.holder.answers
             entries += self._fail(lease, lease.held, Event.EXPIRE, now_ms, 0)
         if entries:
             self._services.journal.write(entries, self._services.ticket())

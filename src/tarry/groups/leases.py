@@ -40,6 +40,10 @@ class Holder:
     """How many messages are leased to it and not settled."""
     closed: bool = False
     was_full: bool = False
+    answers: bool = False
+    """It extends what it holds, and answers when it is asked."""
+    silent: bool = False
+    """See :attr:`tarry.api.consuming.Subscription.silent`."""
 
     def on_handout(self, now_ms: int) -> int:
         """It was handed something. Returns since when it had been waiting, with room for more."""

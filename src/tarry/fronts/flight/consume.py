@@ -44,7 +44,14 @@ from tarry.api.wire import (
     decode_settle,
     encode_notice,
 )
-from tarry.base.errors import CorruptError, InvalidArgumentError, NotFoundError, TarryError, UnavailableError
+from tarry.base.errors import (
+    CorruptError,
+    InvalidArgumentError,
+    NotFoundError,
+    StaleLeaseError,
+    TarryError,
+    UnavailableError,
+)
 from tarry.base.placement import Placement
 
 log = logging.getLogger(__name__)
@@ -55,6 +62,8 @@ LOOK_S = 0.25
 """How often is looked whether a consumer has settled what lies before a damaged frame."""
 MUCH_BYTES = 1 << 20
 """Whoever got so much at once will get more."""
+ANSWER_S = 1.0
+"""How long to wait for a sign of a consumer before it is asked again."""
 INBOX_MAX = 1024
 """Settling messages that may wait; beyond that the reader waits, and so does the client."""
 BULK_ROWS = 1000
@@ -148,6 +157,8 @@ class ConsumeStream:
                     self._write(partial(self._writer.write_batch, batch))
             elif is_much:
                 is_much = False  # it has all that there was, and waits for more
+            elif self._subscription.silent and not self._subscription.closed:
+                self._ask_whether_it_is_there()
             elif time.monotonic() - asked >= ALIVE_S * 0.9:
                 self._notify(Op.ALIVE, self._now_ms())
             elif not self._ended:
@@ -156,6 +167,12 @@ class ConsumeStream:
                     # Not to be tried again: that would make the group anew, and begin at its beginning.
                     raise NotFoundError("the group was deleted")
                 raise UnavailableError("the broker is stopping")
+
+    def _ask_whether_it_is_there(self) -> None:
+        """Clients answer this notice with their window; again, since one of the past may have been read late."""
+        self._notify(Op.ALIVE, self._now_ms())
+        with self._changed:
+            self._changed.wait_for(lambda: self._ended or not self._subscription.silent, ANSWER_S)
 
     def _fetch_within_room(self) -> tuple[pa.RecordBatch | None, bool]:
         """What there is now: as much as one read may give, where the peer's other streams leave room for that, else one
@@ -304,7 +321,10 @@ class ConsumeStream:
             elif settle.op is Op.ACK:
                 self._subscription.ack(leases, offsets, done)
             elif settle.op is Op.RETURN:
-                self._subscription.give_back(leases, offsets, done)
+                # Whose lease is over need not be given back.
+                self._subscription.give_back(
+                    leases, offsets, lambda e: done(None if isinstance(e, StaleLeaseError) else e)
+                )
             elif settle.op is Op.EXTEND:
                 self._subscription.extend(leases, offsets, argument)
                 done(None)

@@ -257,6 +257,10 @@ class RemoteSubscription:
     def lease_ms(self) -> int:
         return self._lease_ms
 
+    @property
+    def silent(self) -> bool:
+        return False  # who polls is heard of
+
     def resize(self, window: int) -> None:
         self._prefetch = window
 
