@@ -48,6 +48,8 @@ STEADY_S = 1.0
 """A stream that lasted for so long was none of those tries."""
 LEASE_MS_DEFAULT = 30_000
 """Of a broker that does not say."""
+CONNECT_S = 1.0
+"""A first try to connect that has had no answer for so long counts as one that failed."""
 CLOSE_S = 5.0
 """How long closing waits for the broker to confirm the last acks."""
 
@@ -156,6 +158,8 @@ class Feed:
         self._lock = threading.Lock()
         self._closing = threading.Event()
         self._stream: _Stream | None = None
+        self._away: tuple[float, TarryError | None] | None = (time.monotonic(), None)
+        """Since when the broker has not been reached, and the last error; None while it is."""
         self._backoff_s = BACKOFF_S
         self._hopeless: TarryError | None = None
         self._thread = threading.Thread(target=self._run, name="tarry-client-feed", daemon=True)
@@ -167,6 +171,21 @@ class Feed:
         """The settler of the present stream; None between two streams."""
         stream = self._stream
         return None if stream is None else stream.settler
+
+    def check_reached(self, since_s: float) -> None:
+        """Nothing came from then (of ``time.monotonic``) until now.
+
+        Raises:
+            UnavailableError: the broker could not be reached all the while: nobody knows whether there was something.
+        """
+        away, now = self._away, time.monotonic()
+        if away is None or away[0] > since_s or (away[1] is None and now - since_s < CONNECT_S):
+            return
+        raise UnavailableError(
+            "consuming {} as {}: the broker at {} could not be reached for {:.1f} s: {}".format(
+                *self._source, self._connection.address, now - since_s, away[1] or "no answer yet"
+            )
+        )
 
     def flush(self, timeout_s: float) -> None:
         """Wait until what was settled so far is durable in the broker.
@@ -205,6 +224,7 @@ class Feed:
                     self._sink(error)
                     return
                 except TarryError as error:
+                    self._on_failure(error)
                     if not self._closing.is_set():
                         outage = self._outage if isinstance(error, UnavailableError) else self._own_trouble
                         outage.begin(error, "consuming {} as {}".format(*self._source))
@@ -217,6 +237,11 @@ class Feed:
         finally:
             self._connection.close()
             self._sink(None)
+
+    def _on_failure(self, error: TarryError) -> None:
+        is_answer = not isinstance(error, UnavailableError)
+        since_s = time.monotonic() if is_answer or self._away is None else self._away[0]
+        self._away = (since_s, None if is_answer else error)
 
     def _serve(self) -> None:
         """Open one stream, and read it to its end."""
@@ -256,6 +281,7 @@ class Feed:
 
     def _begin(self, stream: _Stream) -> None:
         lease_ms = stream.lease_ms()
+        self._away = None
         self._outage.end()
         self._own_trouble.end()
         if lease_ms is not None:
