@@ -14,6 +14,7 @@ import random
 import threading
 import time
 import weakref
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -65,7 +66,13 @@ Sink = Callable[[DeliveryBatch | TarryError | None], None]
 class _Stream:
     """One DoExchange stream."""
 
-    def __init__(self, connection: Connection, command: dict[str, Any], tend: Callable[[], float | None]) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        command: dict[str, Any],
+        tend: Callable[[], float | None],
+        on_settled: Callable[[TarryError | None], None],
+    ) -> None:
         connection.check_open()
         descriptor = fl.FlightDescriptor.for_command(encode_json(command))
         try:
@@ -75,7 +82,10 @@ class _Stream:
         self.settler = Settler(self._send, tend=tend)
         self._knows_reasons = True
         self._changed = threading.Condition()
+        self._on_settled = on_settled
         self._sent = 0
+        self._durable: deque[int] = deque()
+        """The numbers of what was sent and not answered that the broker writes down: of these it may be unable to."""
         self._settled = 0
         self._error: TarryError | None = None
         self._ended = False
@@ -97,10 +107,16 @@ class _Stream:
             except FLIGHT_ERRORS as error:
                 raise UnavailableError(f"the connection is lost: {error}") from error
             self._sent += 1
+            if op in (Op.ACK, Op.NACK, Op.FAIL):
+                self._durable.append(self._sent)
 
     def on_settled(self, notice: Notice) -> None:
-        if notice.error is not None:
-            log.warning("the broker did not settle all: %s", notice.error)
+        is_durable = False
+        while self._durable and self._durable[0] <= notice.number:
+            self._durable.popleft()
+            is_durable = True
+        if notice.error is not None or is_durable:
+            self._on_settled(notice.error)
         with self._changed:
             self._error = self._error or notice.error
             self._settled = max(self._settled, notice.number)
@@ -151,6 +167,7 @@ class Feed:
         self._holding = holding
         self._outage = outage_of(address)
         self._own_trouble = Outage(address)
+        self._unsettled = Outage(address, meanwhile="those messages come again", over="settles again")
         self._connection = Connection(address, waiting=True)
         self._command = command
         self._source = (command["topic"], command["group"])
@@ -253,7 +270,7 @@ class Feed:
             self._read(self._command)  # an older broker
 
     def _read(self, command: dict[str, Any]) -> None:
-        stream = _Stream(self._connection, command, self._holding.tend)
+        stream = _Stream(self._connection, command, self._holding.tend, self._on_settled)
         with self._lock:
             self._stream = stream
             closing = self._closing.is_set()
@@ -317,6 +334,14 @@ class Feed:
             if isinstance(notice.error, HOPELESS):
                 self._hopeless = notice.error
             stream.end()
+
+    def _on_settled(self, error: TarryError | None) -> None:
+        if error is None:
+            self._unsettled.end()
+        elif error.retryable:  # a full disk, say, which lasts
+            self._unsettled.begin(error, "consuming {} as {}: the broker did not settle all".format(*self._source))
+        else:
+            log.warning("the broker did not settle all: %s", error)
 
 
 @atexit.register
