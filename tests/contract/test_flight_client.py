@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -335,7 +336,42 @@ def test_nobody_there() -> None:
         with pytest.raises(UnavailableError):
             client.schedule_batch(pa.table({"topic": ["t"], "body": ["b"], "delay_ms": [0]}))
         with client.consume("t", group="g", timeout=0.2) as consumer:
-            assert list(consumer) == []
+            for _ in range(2):
+                with pytest.raises(
+                    UnavailableError, match=r"consuming t as g: the broker at 127\.0\.0\.1:9 could not be"
+                ):
+                    list(consumer)
+            with pytest.raises(UnavailableError, match="no answer from the broker"):
+                list(consumer.batches())
+
+
+def test_a_timeout_ends_a_loop_in_silence_only_where_the_broker_was_there(client: Client, served: Any) -> None:
+    with client.consume("t", group="g", timeout=1.0, auto_ack=True) as consumer:
+        assert list(consumer) == []
+        served.stop()
+        with pytest.raises(UnavailableError, match=r"the broker at \S+ could not be reached for \d+\.\d s: no answer"):
+            while True:
+                assert list(consumer) == []  # at first it was there for a part of the time
+        served.start()
+        client.schedule("t", b"1")
+        got: list[Delivery] = []
+        while not got:
+            with suppress(UnavailableError):  # while it is not reached yet
+                got = list(consumer)
+        assert [message.body for message in got] == [b"1"]
+
+
+def test_a_timeout_of_asyncio_does_so_too(served: Any) -> None:
+    async def main() -> None:
+        async with AsyncClient(served.address) as client, client.consume("t", group="g", timeout=1.0) as consumer:
+            assert [m async for m in consumer] == []
+            served.stop()
+            for begin in (consumer.__aiter__, consumer.batches):
+                with pytest.raises(UnavailableError, match="could not be reached for"):
+                    while True:
+                        assert [each async for each in begin()] == []
+
+    asyncio.run(main())
 
 
 def test_a_restart_of_the_broker(client: Client, served: Any) -> None:

@@ -18,9 +18,10 @@ import pytest
 from tests.contract.conftest import Served
 from tests.waiting import wait_until
 
-from tarry.base.errors import StaleLeaseError
+from tarry.base.errors import DiskFullError, StaleLeaseError
 from tarry.client import AsyncClient, Client, Delivery
 from tarry.client.holding import START_ROWS
+from tarry.groups.group import Subscription
 
 
 @pytest.fixture
@@ -485,3 +486,31 @@ def test_a_broker_that_is_away_is_warned_of_once_and_so_is_its_return(
     said = [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING][1:]
     assert len(said) == 1, said
     assert "is back after" in said[0]
+
+
+def test_what_cannot_be_settled_for_now_is_warned_of_once_and_so_is_its_end(
+    client: Client, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ack, refused = Subscription.ack, list[int]()
+
+    def refuse(_: Subscription, leases: Any, offsets: Any, done: Any) -> None:
+        refused.append(len(leases))
+        done(DiskFullError("the disk of acks is full: nothing was settled; try again"))
+
+    client.schedule_many({"topic": "t", "body": b"%d" % i} for i in range(4))
+    with client.consume("t", group="g", timeout=30) as consumer:
+        messages = iter(consumer)
+        monkeypatch.setattr(Subscription, "ack", refuse)
+        for _ in range(3):
+            next(messages).ack()
+            with pytest.raises(DiskFullError):
+                consumer.flush()
+        monkeypatch.setattr(Subscription, "ack", ack)
+        next(messages).ack()
+        consumer.flush()
+    said = [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]
+    assert len(refused) == 3
+    assert len(said) == 2, said
+    assert "did not settle all: the disk of acks is full" in said[0]
+    assert "those messages come again" in said[0]
+    assert "settles again after" in said[1]

@@ -13,6 +13,7 @@ import typer
 
 from tarry.api import operations as ops
 from tarry.api.calls import AsyncCalls, Calls
+from tarry.api.groups import GroupInfo
 from tarry.api.operations import OPERATIONS
 from tarry.api.schedule import MessageOptions
 from tarry.api.settings import GroupFields, GroupOptions, TopicFields, TopicOptions
@@ -129,6 +130,23 @@ def test_a_face_keeps_the_methods(face: type, base: type) -> None:
 @pytest.mark.parametrize("name", sorted(made_by(Calls).values()))
 def test_asyncio_has_the_same_arguments(name: str) -> None:
     assert inspect.signature(getattr(Calls, name)) == inspect.signature(getattr(AsyncCalls, name))
+
+
+@pytest.mark.parametrize("face", [Client, AsyncClient, Broker, AsyncBroker])
+def test_a_method_shows_its_own_signature(face: Any) -> None:
+    for name in made_by(face).values():
+        shown = inspect.signature(getattr(face, name))
+        [itself, *given] = shown.parameters.values()
+        assert itself.name == "self", name
+        bound = inspect.signature(getattr(object.__new__(face), name))
+        assert [*bound.parameters.values()] == given, name
+        assert getattr(face, name).__name__ == name
+    shown = inspect.signature(face.set_group)
+    assert list(shown.parameters) == ["self", "topic", "group", "start", "settings"]
+    assert (face.set_group.__name__, shown.return_annotation) == ("set_group", GroupInfo)
+    assert str(inspect.signature(face.delete_group)) == "(self, topic: str, group: str) -> None"
+    assert inspect.signature(face.offset_at).parameters["due_ms"].annotation is int
+    assert inspect.iscoroutinefunction(face.offset_at) == issubclass(face, AsyncCalls)
 
 
 def test_the_broker_carries_every_operation_out(tmp_path: Path) -> None:

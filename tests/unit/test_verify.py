@@ -94,6 +94,7 @@ KINDS = {
     "ready index": "ready/*.idx",
     "acks log": "acks/*.log",
     "jobs.db": "jobs.db",
+    "broker.id": "broker.id",
     "secret.key": "secret.key",
     "checkpoint.json": "checkpoint.json",
     "policies.json": "policies.json",

@@ -7,11 +7,12 @@ messages are scheduled with the same arguments. Consuming differs: there each ha
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 from functools import wraps
-from types import MethodType
-from typing import Any, Generic, ParamSpec, TypeVar, Unpack, overload
+from types import MethodType, NoneType
+from typing import Any, Generic, ParamSpec, TypeVar, Unpack, get_args, get_origin, get_type_hints, overload
 
 from tarry.api import operations as ops
 from tarry.api.gathering import Cancelling, of_one
@@ -40,7 +41,23 @@ class method(Generic[P, R]):  # noqa: N801  it stands where a method is defined
         async def call_awaited(self: AsyncCalls, /, *args: P.args, **kwargs: P.kwargs) -> R:
             return await self.call(request(*args, **kwargs))
 
+        self._request = request
         self._call, self._call_awaited = call, call_awaited
+        self._is_signed = False
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def _sign(self) -> None:
+        """Have ``inspect`` and ``help`` show the method, not the request that it wraps. Most processes never ask; so it
+        is done when the method is first used, not at import.
+        """
+        self._is_signed = True
+        signature = signature_of(self._request)
+        for function, owner in ((self._call, Calls), (self._call_awaited, AsyncCalls)):
+            function.__name__, function.__qualname__ = self._name, f"{owner.__name__}.{self._name}"
+            function.__module__ = __name__
+            function.__signature__ = signature  # type: ignore[attr-defined]
 
     @overload
     def __get__(self, instance: Calls, owner: Any) -> Callable[P, R]: ...
@@ -49,8 +66,20 @@ class method(Generic[P, R]):  # noqa: N801  it stands where a method is defined
     @overload
     def __get__(self, instance: None, owner: Any) -> Callable[..., Any]: ...
     def __get__(self, instance: Any, owner: Any) -> Any:
+        if not self._is_signed:
+            self._sign()
         function = self._call_awaited if issubclass(owner, AsyncCalls) else self._call
         return function if instance is None else MethodType(function, instance)
+
+
+def signature_of(request: Callable[..., Operation[Any]]) -> inspect.Signature:
+    """That of a method which carries out the operation that ``request`` makes, and gives its result."""
+    itself = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    kind = getattr(request, "__self__", request)  # `request` is the operation's class, or a class method of it
+    [result] = [get_args(base)[0] for base in kind.__orig_bases__ if get_origin(base) is Operation]
+    hints = get_type_hints(request)
+    given = [each.replace(annotation=hints[name]) for name, each in inspect.signature(request).parameters.items()]
+    return inspect.Signature([itself, *given], return_annotation=None if result is NoneType else result)
 
 
 class _Methods:

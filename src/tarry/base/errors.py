@@ -124,7 +124,7 @@ class ClosedError(UnavailableError):
 
 
 class LockedError(TarryError):
-    """Another broker has this data directory open."""
+    """Another broker has this data directory open, or this store."""
 
     code = "locked"
 

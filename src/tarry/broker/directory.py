@@ -1,8 +1,10 @@
-"""The data directory: its lock, its secret, and the checkpoint that recovery starts from."""
+"""The data directory: its lock, its id, its secret, and the checkpoint that recovery starts from."""
 
 from __future__ import annotations
 
+import re
 import secrets
+import socket
 import struct
 import zlib
 from dataclasses import dataclass, field, fields
@@ -14,6 +16,7 @@ from tarry.broker.topic_counts import FIELDS as COUNTED
 from tarry.broker.topic_counts import TopicCounts
 from tarry.log.files import Files
 from tarry.log.json_file import make_private, read_json, write_json
+from tarry.store import Owner
 
 VERSION = 5
 VERSIONS = (1, 2, 3, 4, VERSION)
@@ -22,6 +25,8 @@ how far the registry, ``jobs.db`` and the journal of the groups were durable. Be
 (:mod:`tarry.broker.hand_out_bound`): a program of then would hand out beyond it, so it must not open the directory.
 """
 SECRET_BYTES = 32
+ID_FILE = "broker.id"
+ID_BYTES = 16
 _CRC = struct.Struct("<I")
 """Behind the secret; older files have none."""
 
@@ -36,6 +41,29 @@ class DirectoryLock:
     def release(self) -> None:
         """Let go of it."""
         self._file.release()
+
+
+def owner_of(directory: Path) -> Owner:
+    """The broker that a directory is of, as a store knows it; a new one where :data:`ID_FILE` is not there.
+
+    Raises:
+        CorruptError: the id is damaged.
+    """
+    path = directory / ID_FILE
+    try:
+        text = path.read_bytes().strip().decode(errors="replace")
+    except FileNotFoundError:
+        text = secrets.token_hex(ID_BYTES)
+    if not re.fullmatch(f"[0-9a-f]{{{2 * ID_BYTES}}}", text):
+        raise CorruptError(f"{path} is damaged: {text!r:.80}; allowed: {2 * ID_BYTES} hexadecimal digits")
+    return Owner(text, socket.gethostname(), str(directory.absolute()))
+
+
+def keep_id(files: Files, directory: Path, owner: Owner) -> None:
+    """Make the id durable: before a store says that it is of this broker, which would be refused after a crash."""
+    path = directory / ID_FILE
+    if not path.exists():
+        files.replace(path, f"{owner.id}\n".encode())
 
 
 def read_secret(files: Files, directory: Path) -> bytes:

@@ -11,7 +11,7 @@ from tarry.base.config import Config
 from tarry.base.placement import Placement
 from tarry.broker.access_tokens import AccessTokens
 from tarry.broker.damage import Damage
-from tarry.broker.directory import Checkpoint, DirectoryLock, read_secret
+from tarry.broker.directory import Checkpoint, DirectoryLock, keep_id, owner_of, read_secret
 from tarry.broker.hand_out_bound import AHEAD_MS, HandOutBound
 from tarry.broker.health import Health
 from tarry.broker.jobs import Jobs
@@ -23,7 +23,8 @@ from tarry.intake import Intake, Segments
 from tarry.log.files import Files
 from tarry.names import Registry
 from tarry.queue import ReadyLog
-from tarry.store import Store
+from tarry.store import Store, check_before_mending
+from tarry.store.place import Place
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +68,14 @@ class OpenedFiles:
 def open_files(around: Surroundings) -> OpenedFiles:
     """
     Raises:
-        LockedError: another broker has the directory open. CorruptError: it is damaged, or it and the store do not fit.
+        LockedError: another broker has the directory or the store. CorruptError: it is damaged, or it and the store do
+        not fit.
     """
     config, undo = around.config, around.undo
     lock = DirectoryLock(config.data)
     undo.callback(lock.release)
     checkpoint, topic_counts = Checkpoint.read_with_counts(config.data)
-    store = Store.open(config.store_uri, shard=config.shard, version_min=checkpoint.store_version)
+    store = _open_store(around, checkpoint)
     view = View(store.snapshot())
     secret = read_secret(around.files, config.data)
     access_tokens = AccessTokens(around.files, around.clock, config.data)
@@ -124,6 +126,16 @@ def open_files(around: Surroundings) -> OpenedFiles:
         ready,
         bound,
     )
+
+
+def _open_store(around: Surroundings, checkpoint: Checkpoint) -> Store:
+    config = around.config
+    owner = owner_of(config.data)
+    place, version_min = Place.of(config.store_uri), checkpoint.store_version
+    if place.local is not None:
+        check_before_mending(place, config.shard, owner)  # a directory that is refused is left as it was found
+    keep_id(around.files, config.data, owner)
+    return Store.open(config.store_uri, shard=config.shard, version_min=version_min, owner=owner)
 
 
 def _open_ready_log(around: Surroundings, checkpoint: Checkpoint) -> ReadyLog:

@@ -20,7 +20,7 @@ from tarry.base.clock import Clock
 from tarry.base.config import Config
 from tarry.base.errors import CorruptError
 from tarry.broker import hand_out_bound
-from tarry.broker.directory import read_secret
+from tarry.broker.directory import owner_of, read_secret
 from tarry.broker.hand_out_bound import check_bound
 from tarry.broker.jobs import Jobs
 from tarry.broker.store_view import StoreFollower
@@ -108,7 +108,7 @@ class Scrub:
         """The checks of all files that are not being written."""
         data, snapshot = self._config.data, self._store.snapshot
         secret, bound = partial(read_secret, self._files, data), partial(check_bound, data / hand_out_bound.FILE)
-        yield from small_checks(data, json_versions(data), secret, bound, Jobs, in_use=True)
+        yield from small_checks(data, json_versions(data), partial(owner_of, data), secret, bound, Jobs, in_use=True)
         yield from own_front_state_checks(data)
         for log_kind in (LogKind.INTAKE, LogKind.READY):
             directory = data / DIRECTORIES[log_kind]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tarry.base.errors import CorruptError, LockedError, NotFoundError
 from tarry.broker import access_tokens, directory, front_state, hand_out_bound, push_file
-from tarry.broker.directory import Checkpoint, read_secret
+from tarry.broker.directory import Checkpoint, owner_of, read_secret
 from tarry.broker.hand_out_bound import check_bound
 from tarry.broker.jobs import Jobs
 from tarry.broker.topic_counts import VERSION as COUNTS_VERSION
@@ -82,7 +82,7 @@ def plan_checks(data: Path, store_uri: str) -> Iterator[Check]:
         checkpoint = Checkpoint()  # its own check tells
     open_jobs = partial(Jobs, changes_min=checkpoint.jobs_changes)
     secret, bound = partial(read_secret, OsFiles(), data), partial(check_bound, data / hand_out_bound.FILE)
-    yield from small_checks(data, json_versions(data), secret, bound, open_jobs)
+    yield from small_checks(data, json_versions(data), partial(owner_of, data), secret, bound, open_jobs)
     yield from own_front_state_checks(data)
     yield from log_checks(data, LogKind.INTAKE, checkpoint.intake, checkpoint.intake_first)
     yield from log_checks(data, LogKind.READY, checkpoint.ready)

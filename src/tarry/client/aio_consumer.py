@@ -136,11 +136,13 @@ class AsyncConsumer:
                     raise item
                 return None
             inbox.came.clear()
+            since_s = time.monotonic()
             if self._holding.begin_wait() and (settler := self._feed.settler) is not None:
                 settler.hurry()
             try:
                 await asyncio.wait_for(inbox.came.wait(), self._options.timeout)
             except TimeoutError:
+                self._feed.check_reached(since_s)
                 return None
             finally:
                 self._holding.end_wait()

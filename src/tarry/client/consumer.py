@@ -49,7 +49,8 @@ class ConsumeOptions(HoldOptions, total=False):
     """
     - ``prefetch``: how many unsettled messages may be here at most, 1000 by default; more for herds. It begins with a
       few, and has as many as the loop works through in half a second.
-    - ``timeout``: end when no message came for so many seconds; else it goes on for ever.
+    - ``timeout``: end when no message came for so many seconds; else it goes on for ever. Where the broker could not be
+      reached in all of that time, nobody knows whether there are any: then it is an UnavailableError.
     - ``auto_ack``: acknowledge each message when the loop asks for the next.
     """
 
@@ -123,6 +124,7 @@ class Consumer:
         Raises:
             InvalidArgumentError: the broker refuses the topic, the group or an option.
             NotFoundError: the group was deleted.
+            UnavailableError: within ``timeout`` seconds the broker could not be reached.
             CorruptError: what comes next lies in a damaged file of the broker; names it. What came before was given.
         """
         auto_ack, now = self._options.auto_ack, time.monotonic
@@ -216,12 +218,13 @@ class Consumer:
             batch.settler.push()
 
     def _next(self) -> DeliveryBatch | None:
-        timeout_s = self._options.timeout
-        end = None if timeout_s is None else time.monotonic() + timeout_s
+        timeout_s, since_s = self._options.timeout, time.monotonic()
+        end = None if timeout_s is None else since_s + timeout_s
         while True:
             try:
                 item = self._get(None if end is None else max(0.0, end - time.monotonic()))
             except queue.Empty:
+                self._feed.check_reached(since_s)
                 return None
             if isinstance(item, DeliveryBatch):
                 if not item.unstarted:

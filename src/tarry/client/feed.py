@@ -14,6 +14,7 @@ import random
 import threading
 import time
 import weakref
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -48,6 +49,8 @@ STEADY_S = 1.0
 """A stream that lasted for so long was none of those tries."""
 LEASE_MS_DEFAULT = 30_000
 """Of a broker that does not say."""
+CONNECT_S = 1.0
+"""A first try to connect that has had no answer for so long counts as one that failed."""
 CLOSE_S = 5.0
 """How long closing waits for the broker to confirm the last acks."""
 
@@ -63,7 +66,13 @@ Sink = Callable[[DeliveryBatch | TarryError | None], None]
 class _Stream:
     """One DoExchange stream."""
 
-    def __init__(self, connection: Connection, command: dict[str, Any], tend: Callable[[], float | None]) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        command: dict[str, Any],
+        tend: Callable[[], float | None],
+        on_settled: Callable[[TarryError | None], None],
+    ) -> None:
         connection.check_open()
         descriptor = fl.FlightDescriptor.for_command(encode_json(command))
         try:
@@ -73,7 +82,10 @@ class _Stream:
         self.settler = Settler(self._send, tend=tend)
         self._knows_reasons = True
         self._changed = threading.Condition()
+        self._on_settled = on_settled
         self._sent = 0
+        self._durable: deque[int] = deque()
+        """The numbers of what was sent and not answered that the broker writes down: of these it may be unable to."""
         self._settled = 0
         self._error: TarryError | None = None
         self._ended = False
@@ -95,14 +107,20 @@ class _Stream:
             except FLIGHT_ERRORS as error:
                 raise UnavailableError(f"the connection is lost: {error}") from error
             self._sent += 1
+            if op in (Op.ACK, Op.NACK, Op.FAIL):
+                self._durable.append(self._sent)
 
     def sent(self) -> int:
         """The number of the last message that was sent; changes under the settler's lock."""
         return self._sent
 
     def on_settled(self, notice: Notice) -> None:
-        if notice.error is not None:
-            log.warning("the broker did not settle all: %s", notice.error)
+        is_durable = False
+        while self._durable and self._durable[0] <= notice.number:
+            self._durable.popleft()
+            is_durable = True
+        if notice.error is not None or is_durable:
+            self._on_settled(notice.error)
         with self._changed:
             self._error = self._error or notice.error
             self._settled = max(self._settled, notice.number)
@@ -153,6 +171,7 @@ class Feed:
         self._holding = holding
         self._outage = outage_of(address)
         self._own_trouble = Outage(address)
+        self._unsettled = Outage(address, meanwhile="those messages come again", over="settles again")
         self._connection = Connection(address, waiting=True)
         self._command = command
         self._source = (command["topic"], command["group"])
@@ -160,6 +179,8 @@ class Feed:
         self._lock = threading.Lock()
         self._closing = threading.Event()
         self._stream: _Stream | None = None
+        self._away: tuple[float, TarryError | None] | None = (time.monotonic(), None)
+        """Since when the broker has not been reached, and the last error; None while it is."""
         self._backoff_s = BACKOFF_S
         self._hopeless: TarryError | None = None
         self._thread = threading.Thread(target=self._run, name="tarry-client-feed", daemon=True)
@@ -171,6 +192,21 @@ class Feed:
         """The settler of the present stream; None between two streams."""
         stream = self._stream
         return None if stream is None else stream.settler
+
+    def check_reached(self, since_s: float) -> None:
+        """Nothing came from then (of ``time.monotonic``) until now.
+
+        Raises:
+            UnavailableError: the broker could not be reached all the while: nobody knows whether there was something.
+        """
+        away, now = self._away, time.monotonic()
+        if away is None or away[0] > since_s or (away[1] is None and now - since_s < CONNECT_S):
+            return
+        raise UnavailableError(
+            "consuming {} as {}: the broker at {} could not be reached for {:.1f} s: {}".format(
+                *self._source, self._connection.address, now - since_s, away[1] or "no answer yet"
+            )
+        )
 
     def flush(self, timeout_s: float) -> None:
         """Wait until what was settled so far is durable in the broker.
@@ -209,6 +245,7 @@ class Feed:
                     self._sink(error)
                     return
                 except TarryError as error:
+                    self._on_failure(error)
                     if not self._closing.is_set():
                         outage = self._outage if isinstance(error, UnavailableError) else self._own_trouble
                         outage.begin(error, "consuming {} as {}".format(*self._source))
@@ -222,6 +259,11 @@ class Feed:
             self._connection.close()
             self._sink(None)
 
+    def _on_failure(self, error: TarryError) -> None:
+        is_answer = not isinstance(error, UnavailableError)
+        since_s = time.monotonic() if is_answer or self._away is None else self._away[0]
+        self._away = (since_s, None if is_answer else error)
+
     def _serve(self) -> None:
         """Open one stream, and read it to its end."""
         try:
@@ -232,7 +274,7 @@ class Feed:
             self._read(self._command)  # an older broker
 
     def _read(self, command: dict[str, Any]) -> None:
-        stream = _Stream(self._connection, command, self._holding.tend)
+        stream = _Stream(self._connection, command, self._holding.tend, self._on_settled)
         with self._lock:
             self._stream = stream
             closing = self._closing.is_set()
@@ -260,6 +302,7 @@ class Feed:
 
     def _begin(self, stream: _Stream) -> None:
         lease_ms = stream.lease_ms()
+        self._away = None
         self._outage.end()
         self._own_trouble.end()
         if lease_ms is not None:
@@ -298,6 +341,14 @@ class Feed:
             stream.end()
         else:
             self._holding.answer()
+
+    def _on_settled(self, error: TarryError | None) -> None:
+        if error is None:
+            self._unsettled.end()
+        elif error.retryable:  # a full disk, say, which lasts
+            self._unsettled.begin(error, "consuming {} as {}: the broker did not settle all".format(*self._source))
+        else:
+            log.warning("the broker did not settle all: %s", error)
 
 
 @atexit.register

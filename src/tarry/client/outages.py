@@ -1,4 +1,4 @@
-"""Says that a broker is away once for all who miss it, now and then while it lasts, and when it is back."""
+"""Says that a broker is away, or that it cannot do something: once, now and then while that lasts, and at its end."""
 
 from __future__ import annotations
 
@@ -16,10 +16,14 @@ SAY_NEXT_S = 5.0
 
 
 class Outage:
-    """Of one broker, or of one consumer's trouble with it. Any thread."""
+    """Of one broker, or of one consumer's trouble with it. Any thread.
 
-    def __init__(self, address: str) -> None:
+    ``meanwhile`` is said of what goes on while it lasts, ``over`` when it is over.
+    """
+
+    def __init__(self, address: str, *, meanwhile: str = "connecting again and again", over: str = "is back") -> None:
         self._address = address
+        self._meanwhile, self._over = meanwhile, over
         self._lock = threading.Lock()
         self._since_s: float | None = None
         self._silent_until_s = 0.0
@@ -34,7 +38,7 @@ class Outage:
             if now < self._silent_until_s:
                 return
             self._silent_until_s, self._is_said = now + SAY_AGAIN_S, True
-        log.warning("%s: %s; connecting again and again", what, error)
+        log.warning("%s: %s; %s", what, error, self._meanwhile)
 
     def end(self) -> None:
         """It goes on."""
@@ -46,7 +50,7 @@ class Outage:
             if since_s is None or not self._is_said:
                 return
             self._silent_until_s = now + SAY_NEXT_S
-        log.warning("the broker at %s is back after %.1f s", self._address, now - since_s)
+        log.warning("the broker at %s %s after %.1f s", self._address, self._over, now - since_s)
 
 
 @cache

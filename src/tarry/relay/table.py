@@ -20,6 +20,7 @@ from tarry.base.errors import InvalidArgumentError
 from tarry.relay.files import Reached
 from tarry.relay.positions import At, Partition
 from tarry.store import Commit, Publisher, Snapshot, StaleCommitError, Store
+from tarry.store.owner import owner_key, relay_numbers_id
 from tarry.store.publisher import intake_id
 
 BEHIND_MS_MAX = 6 * 3_600_000
@@ -44,7 +45,7 @@ class RelayStore:
             InvalidArgumentError: the shard is a broker's. Else as :meth:`tarry.store.Store.open`.
         """
         store = cls(uri, shard, create=True)
-        if store.version_of(intake_id(shard)) is not None:
+        if store.version_of(intake_id(shard)) is not None or owner_key(shard) in store.properties:
             raise InvalidArgumentError(
                 f"shard {shard} of the store at {store.root} is a broker's; allowed: a store, or --store-shard, of the "
                 "relay's own"
@@ -69,6 +70,11 @@ class RelayStore:
     def table_id(self) -> str:
         """Which table it is, wherever it is."""
         return self._publisher.table_id
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """The table's properties, in the version that was read last."""
+        return self._publisher.configuration()
 
     def snapshot(self) -> Snapshot:
         """As :meth:`tarry.store.Store.snapshot`."""
@@ -120,7 +126,7 @@ class RelayStore:
 
     @property
     def _numbers(self) -> str:
-        return f"relay-{self._publisher.shard}-numbers"
+        return relay_numbers_id(self._publisher.shard)
 
     def _free_number(self) -> int:
         return self._publisher.version_of(self._numbers) or 0

@@ -12,6 +12,7 @@ from tarry.store.claims import check_claims
 from tarry.store.due import next_due
 from tarry.store.identity import check_same_table, table_id_at
 from tarry.store.orphans import remove_orphans, remove_replaced, remove_staged
+from tarry.store.owner import Owner, check_before_mending
 from tarry.store.publisher import Commit, Publisher
 from tarry.store.rewrite import Rewritten, Work, rewrite
 from tarry.store.snapshot import FileColumns, Snapshot
@@ -22,12 +23,14 @@ from tarry.store.window import read_window
 __all__ = [
     "Commit",
     "FileColumns",
+    "Owner",
     "Publisher",
     "Rewritten",
     "Snapshot",
     "StaleCommitError",
     "Store",
     "Work",
+    "check_before_mending",
     "check_claims",
     "check_same_table",
     "next_due",

@@ -27,6 +27,7 @@ from tarry.log.files import not_now, passing_error
 from tarry.store.claims import check_present
 from tarry.store.columns import FOR_QUERIES, PARTITION_COLUMNS, TABLE, instant_text
 from tarry.store.locallog import FILES_KEY, REMOVED_KEY, mend, remove_lone_records, sync_checkpoint, sync_entries
+from tarry.store.owner import Owner, configuration_of, owner_key, relay_numbers_id
 from tarry.store.place import Place, sync_up
 from tarry.store.snapshot import FileColumns, Snapshot
 
@@ -81,12 +82,14 @@ class Publisher:
         clock: Clock | None = None,
         version_min: int = -1,
         may_clean_up: Callable[[], bool] = lambda: True,
+        owner: Owner | None = None,
     ) -> None:
         """Open the store at a path or URI. With ``create``, create it if it is not there, and add columns that an older
         one lacks. With ``mends``, mend, on a local disk, what a power failure left; not beside a driver that may be
-        writing at this moment.
+        writing at this moment. ``owner``: the broker that the shard is to be of from now on.
 
         Raises:
+            LockedError: the shard is another broker's, or a relay's.
             InvalidArgumentError: there is a Delta table that is not a Tarry store, or the place can be none.
             CorruptError: the table cannot be read, or has not ``version_min``, which was acted on; nothing was changed.
             UnavailableError: the place cannot be reached or written, or has no table and ``create`` is false.
@@ -99,7 +102,7 @@ class Publisher:
         try:
             if mends and self._place.local is not None:
                 mend(self._place.local, version_min)
-            self._table = _open(self._place, create=create)
+            self._table = _open(self._place, create=create, properties=owner.property_of(shard) if owner else {})
         except TableNotFoundError as error:
             raise UnavailableError(f"there is no store at {self._place.uri}, as this machine sees it") from error
         except (DeltaError, OSError) as error:
@@ -114,6 +117,8 @@ class Publisher:
         self._lock = threading.RLock()
         self._snapshot: Snapshot | None = None
         self._synced_version = max(-1, int(self._table.version()) - 1)
+        if owner is not None:
+            self._claim(owner)
         if create:
             self._add_columns()
 
@@ -230,7 +235,7 @@ class Publisher:
     def configuration(self) -> dict[str, str]:
         """The properties of the table, in the version that was read last."""
         with self._lock:
-            return {k: v for k, v in self._table.metadata().configuration.items() if v is not None}
+            return configuration_of(self._table)
 
     def configure(self, properties: dict[str, str]) -> None:
         """Set properties of the table. One commit, if one of them is new.
@@ -241,13 +246,44 @@ class Publisher:
         with self._lock:
             self.snapshot()
             if not properties.items() <= self.configuration().items():
-                try:
-                    self._table.alter.set_table_properties(properties)
-                except (DeltaError, OSError) as error:
-                    raise _wrapped(f"cannot set properties of the store {self.root}", error) from error
+                self._set_properties(properties)
                 self.snapshot()
 
     # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _set_properties(self, properties: dict[str, str], retries_max: int | None = None) -> None:
+        """``retries_max`` 0: as the version after the one that was read last, or not at all."""
+        info = CommitProperties(custom_metadata={FILES_KEY: "0", REMOVED_KEY: "0"}, max_commit_retries=retries_max)
+        try:
+            self._table.alter.set_table_properties(
+                properties,
+                raise_if_not_exists=False,
+                commit_properties=info,
+                post_commithook_properties=_NO_HOOKS,
+            )
+        except (DeltaError, OSError) as error:
+            raise _wrapped(f"cannot set properties of the store {self.root}", error) from error
+
+    def _claim(self, owner: Owner) -> None:
+        """Have the table say that the shard is this broker's, durably. Of two that come to it at once, one is refused:
+        what is written is the version after the one that was judged, or it fails.
+        """
+        claim = owner.property_of(self.shard)
+        for attempt in range(CONFLICTS_MAX):
+            self.snapshot()
+            there = self.configuration()
+            owner.check(self.root, self.shard, there, self.version_of(relay_numbers_id(self.shard)))
+            if claim.items() <= there.items():
+                return
+            try:
+                self._set_properties(claim, retries_max=0)
+            except UnavailableError as error:
+                if owner_key(self.shard) in there:
+                    # It is known by its id: the table says where it ran before, which is for people alone.
+                    log.warning("the store does not say yet where its broker is now: %s", error)
+                    return
+                if attempt == CONFLICTS_MAX - 1 or not isinstance(error.__cause__, CommitFailedError):
+                    raise
 
     def _add_columns(self) -> None:
         """Add the columns for queries to a table of before there were any: their values are null in its files."""
@@ -326,13 +362,13 @@ def add_action(file: StagedFile, now_ms: int, *, data_change: bool = True) -> Ad
     return AddAction(file.path, file.size, partition, now_ms, data_change, json.dumps(statistics))
 
 
-def _open(place: Place, *, create: bool) -> DeltaTable:
+def _open(place: Place, *, create: bool, properties: Mapping[str, str]) -> DeltaTable:
     try:
         table = DeltaTable(place.uri)
     except TableNotFoundError:
         if not create:
             raise
-        table = _create(place)
+        table = _create(place, properties)
     columns = {each.name for each in table.schema().fields}
     if table.metadata().partition_columns != PARTITION_COLUMNS or not columns.issuperset(_REQUIRED):
         raise InvalidArgumentError(
@@ -342,7 +378,7 @@ def _open(place: Place, *, create: bool) -> DeltaTable:
     return table
 
 
-def _create(place: Place) -> DeltaTable:
+def _create(place: Place, properties: Mapping[str, str]) -> DeltaTable:
     if place.local is not None:
         place.local.mkdir(mode=0o750, parents=True, exist_ok=True)
     try:
@@ -352,7 +388,8 @@ def _create(place: Place) -> DeltaTable:
             schema=Schema.from_arrow(TABLE),
             mode="error",
             partition_by=PARTITION_COLUMNS,
-            configuration=_PROPERTIES,
+            configuration={**_PROPERTIES, **properties},
+            raise_if_key_not_exists=False,  # delta-rs knows Delta's own alone
         )
     except (DeltaError, OSError) as error:
         try:

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from tarry.api.jobs import StagedFile
 from tarry.base.clock import Clock
 from tarry.base.errors import InvalidArgumentError, StaleCommitError
+from tarry.store.owner import Owner
 from tarry.store.publisher import FILE_RETENTION, LOG_RETENTION, Commit, Publisher, intake_id
 from tarry.store.snapshot import Snapshot
 
@@ -31,18 +32,26 @@ class Store:
 
     @classmethod
     def open(
-        cls, uri: str, *, shard: int = 0, create: bool = True, clock: Clock | None = None, version_min: int = -1
+        cls,
+        uri: str,
+        *,
+        shard: int = 0,
+        create: bool = True,
+        clock: Clock | None = None,
+        version_min: int = -1,
+        owner: Owner | None = None,
     ) -> Store:
         """Open the store at a path or URI, creating it if it is not there; on a local disk, mend what a power failure
         left. ``create`` is for who owns the table, a broker: a job that made one would work on another table than its
-        broker's.
+        broker's. ``owner``: the broker that the shard is to be of from now on.
 
         Raises:
+            LockedError: the shard is another broker's, or a relay's.
             InvalidArgumentError: there is a Delta table that is not a Tarry store, or the place can be none.
             CorruptError: the table cannot be read, or has not ``version_min``, which was acted on; nothing was changed.
             UnavailableError: the place cannot be reached or written, or has no table and ``create`` is false.
         """
-        store = cls(Publisher(uri, shard=shard, create=create, clock=clock, version_min=version_min))
+        store = cls(Publisher(uri, shard=shard, create=create, clock=clock, version_min=version_min, owner=owner))
         store.snapshot()
         return store
 

@@ -21,6 +21,7 @@ _POLICIES = "The settings of groups and topics are lost."
 _PUSH = "Whom messages are pushed to, and with what secrets, is lost."
 _TOKENS = "The access tokens of the HTTP front are lost: whoever shows one is refused."
 _FRONT_STATE = "What classic RocketMQ clients have done in single queues, or how they read, is lost: some comes again."
+_ID = "Which broker this is, as its store knows it, is not known."
 _SECRET = "Handles that were given out cannot be told from forged ones."
 _HANDED = "How far hand-outs had come is not known."
 _JOBS = "What became of bulk jobs is not known."
@@ -35,13 +36,14 @@ _HADOOP_MAGIC = b"crc\0"
 def small_checks(
     data: Path,
     versions: Mapping[str, Sequence[int]],
+    read_id: Callable[[], object],
     read_secret: Callable[[], object],
     check_bound: Callable[[], object],
     open_jobs: Callable[[Path], object],
     *,
     in_use: bool = False,
 ) -> Iterator[Check]:
-    """The checks of small files: ``versions`` of JSON files by name; ``read_secret``, ``check_bound``, and
+    """The checks of small files: ``versions`` of JSON files by name; ``read_id``, ``read_secret``, ``check_bound``, and
     ``open_jobs`` with a directory, raise where they are damaged. ``in_use``: a broker is writing them.
     """
     meanings = {
@@ -57,6 +59,7 @@ def small_checks(
             yield Check.of_file(name, data / name, partial(_check_json, data / name, readable, meaning))
             continue
         yield from _if_there(name, data / name, partial(_check_json, data / name, readable, meaning))
+    yield from _if_there("broker.id", data / "broker.id", partial(_check_id, data / "broker.id", read_id))
     yield from _if_there("secret.key", data / "secret.key", partial(_check_secret, data / "secret.key", read_secret))
     yield from _if_there("handed", data / "handed", partial(_check_bound, data / "handed", check_bound))
     jobs = data / "jobs.db"
@@ -82,6 +85,15 @@ def _check_json(path: Path, versions: Sequence[int], meaning: str, pace: Pace, *
             yield Finding(str(path), None, "missing", meaning, RESTORE)
     except CorruptError as error:
         yield Finding(str(path), None, _without(path, error), meaning, RESTORE)
+
+
+def _check_id(path: Path, read_id: Callable[[], object], pace: Pace) -> Results:
+    pace(path.stat().st_size)
+    try:
+        read_id()
+    except CorruptError as error:
+        advice = f"{RESTORE}; without one, remove it: the next start is refused, and names the id to write into it"
+        yield Finding(str(path), None, _without(path, error), _ID, advice)
 
 
 def _check_secret(path: Path, read_secret: Callable[[], object], pace: Pace) -> Results:
