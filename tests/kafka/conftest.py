@@ -81,6 +81,10 @@ class World:
     ) -> None:
         self.producer.produce(topic or self.orders, value, key, headers=list(headers), **more)
 
+    def close(self) -> None:
+        """Its producer's threads would go on trying to reach a Kafka that is gone."""
+        self.producer.close()
+
     def flush(self) -> None:
         assert self.producer.flush(30) == 0
 
@@ -144,8 +148,10 @@ class World:
 
 
 @pytest.fixture
-def world(kafka: Kafka, tmp_path: Path) -> World:
-    return World(kafka, tmp_path)
+def world(kafka: Kafka, tmp_path: Path) -> Iterator[World]:
+    world = World(kafka, tmp_path)
+    yield world
+    world.close()
 
 
 def now_ms() -> int:

@@ -32,6 +32,8 @@ log = logging.getLogger(__name__)
 
 EXISTS_S = 60.0
 """How long a topic that existed is taken to exist still."""
+FLUSH_S = 0.5
+"""How late an error that ends the producer may be seen."""
 CREATION_S = 5.0
 """How long Kafka may take to create a topic by itself."""
 
@@ -154,7 +156,7 @@ class KafkaWriter:
             for another reason; a later attempt may succeed.
         """
         with self._errors("the records cannot be written"):
-            self._producer.flush()
+            self._flush()
         failed, self._failed = self._failed, {}
         large = {t for t, error in failed.values() if error.code() == KafkaError.MSG_SIZE_TOO_LARGE} - self.alone
         if large:
@@ -195,12 +197,17 @@ class KafkaWriter:
                 self._markers = {**committed, **markers}
         self._open = False
 
+    def _flush(self) -> None:
+        # In steps: an error that ends the producer, as that of one that was fenced, is raised at the end of a call only.
+        while self._producer.flush(FLUSH_S):
+            pass
+
     def _produce(self, records: Sequence[KafkaRecord]) -> None:
         produce, failed, alone = self._producer.produce, self._fail, self.alone
         for number, (source, topic, key, value, headers, timestamp_ms) in enumerate(records):
             on_delivery = partial(failed, source, topic)
             if alone and topic in alone:
-                self._producer.flush()
+                self._flush()
             while True:
                 try:
                     # By position, which takes half of the time: partition -1 is any, timestamp 0 is now.
@@ -212,7 +219,7 @@ class KafkaWriter:
                     self._failed[source] = (topic, error.args[0])
                     break
             if alone and topic in alone:
-                self._producer.flush()
+                self._flush()
             elif not number & 1023:
                 self._producer.poll(0)
             if self._failed and self._exact:
@@ -271,6 +278,11 @@ class KafkaWriter:
             return  # the abandoned call still uses both clients
         self._producer.purge()
         self.reader.close()
+        try:
+            # Or it would live on, with its threads, until the circle that it and its error_cb are in is collected.
+            bounded("the producer cannot be closed", self._producer.close, CALL_TIMEOUT_S)
+        except (TarryError, KafkaException) as error:
+            log.debug("a producer is left to itself: %s", error)
 
     def _fail(self, source: str, topic: str, error: Any, _: Any) -> None:
         if error is not None:
