@@ -10,7 +10,7 @@ PYTEST := $(BIN)/pytest -n 2 --dist loadgroup --no-loadscope-reorder
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 
-.PHONY: help setup demo test test-core test-rest test-all lint types unit spark-cluster spark-matrix bench soak simulate fuzz kills month kafka kafka-jars h2spec compat browser clean
+.PHONY: help setup demo test test-core test-rest test-all lint types unit spark-cluster spark-matrix bench soak simulate fuzz kills month kafka kafka-jars relay-campaign h2spec compat browser clean
 
 help:
 	@echo 'make demo               a year of flight departures through a broker that is killed on the way'
@@ -28,6 +28,7 @@ help:
 	@echo 'make fuzz [ARGS=...]    nearly valid calls on every front: ARGS="--seconds 600", ARGS="--seed N"'
 	@echo 'make month              a simulated month of commits to the store, one a minute; about an hour'
 	@echo 'make kafka              the relay with a real Kafka: kill -9 of either, a herd (needs Java and Maven; minutes)'
+	@echo 'make relay-campaign [ARGS=...] a relay on a cluster, its driver, executors and Kafka killed ten times each, at 500/s and 2,000/s: ARGS="--rates 500 --kills 1"'
 	@echo 'make kafka-jars         fetch what a Kafka for the tests needs into ~/.cache/tarry'
 	@echo 'make h2spec             HTTP/2 conformance of the gRPC server, strict, in the clear and over TLS (needs Go)'
 	@echo 'make compat [ARGS=...]  official clients: RocketMQ in Python, Java, Node, Go and Rust; lmstfy: ARGS="--language go", "--language lmstfy-php", "--language e2e" (what is installed of them)'
@@ -100,6 +101,9 @@ kafka: $(STAMP)
 
 kafka-jars: $(STAMP)
 	$(BIN)/python -m tests.kafka.server
+
+relay-campaign: $(STAMP)
+	$(BIN)/python -m tests.kafka.campaign $(ARGS)
 
 h2spec: $(STAMP)
 	$(BIN)/python -m tests.loopgrpc.h2spec $(ARGS)

@@ -10,7 +10,8 @@ import pytest
 
 from tarry.relay.settings import RelaySettings
 from tests.kafka.conftest import World, kafka, now_ms, world
-from tests.kafka.test_faults import Process, process, reads, send
+from tests.kafka.relay_process import Process, process, reads
+from tests.kafka.test_faults import send
 
 from .cluster import SOURCES, cluster, executors, worker_of
 from .exactness import LONG

@@ -19,7 +19,8 @@ from tarry.client import Client
 from tarry.spark.runtime.java import find_java_home
 from tests.jars import fetched
 from tests.kafka.conftest import World, kafka, now_ms, world
-from tests.kafka.test_faults import process, reads, send
+from tests.kafka.relay_process import process, reads
+from tests.kafka.test_faults import send
 
 from . import test_cluster_relay as relay_tests
 from .cluster import executor_of, said

@@ -6,6 +6,9 @@ import gc
 
 import pyarrow as pa
 
+_frozen = False
+"""``gc.get_freeze_count()`` would tell, too, but it counts all those objects, one by one."""
+
 
 def rest() -> None:
     """Give back memory that is not used, and make the pause between two tasks short.
@@ -14,7 +17,9 @@ def rest() -> None:
     modules that are imported, tens of milliseconds of CPU. What is there at the end of a worker's first task stays, and
     is not looked at again.
     """
+    global _frozen
     pa.default_memory_pool().release_unused()  # the worker stays, idle, for a minute
-    if not gc.get_freeze_count():
+    if not _frozen:
         gc.collect()
         gc.freeze()
+        _frozen = True
