@@ -180,6 +180,40 @@ def give_back(group: ConsumerGroup, received: Received) -> None:
         group.nack(*leases_of(received), 0)
 
 
+async def poll_now(
+    loop: asyncio.AbstractEventLoop, subscription: Subscription, rows_max: int, timeout_s: float
+) -> pa.RecordBatch | None:
+    """What there is now; where it must be looked at in a thread first, after that, if that ends in time. No other
+    thread waits meanwhile.
+
+    Raises:
+        TarryError: see :meth:`Subscription.poll`.
+    """
+    batch, again_s = subscription.poll(rows_max)
+    group = subscription.group
+    if batch is not None or not (group.is_filtering or again_s == 0):
+        return batch
+    news = asyncio.Event()
+    stop_listening = group.listen(lambda: post(loop, news.set))
+    end_s = loop.time() + timeout_s
+    try:
+        while (left_s := end_s - loop.time()) > 0:
+            news.clear()
+            batch, again_s = subscription.poll(rows_max)
+            if batch is not None or not (group.is_filtering or again_s == 0):
+                return batch
+            if group.is_filtering:
+                async with asyncio.timeout(left_s):
+                    await news.wait()
+            else:
+                await asyncio.sleep(0)  # there is more to be passed over, and others come first
+    except TimeoutError:
+        pass
+    finally:
+        stop_listening()
+    return None
+
+
 async def wait_for_rows(loop: asyncio.AbstractEventLoop, group: ConsumerGroup, offset: int, wait_s: float) -> None:
     """For consumers that keep their own offsets: return when the queue of the group's topic ends elsewhere than at
     ``offset``, when the group was closed, or after ``wait_s`` seconds. Nothing is asked in a thread meanwhile.
