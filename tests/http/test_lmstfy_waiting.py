@@ -12,6 +12,7 @@ from typing import Any, cast
 import pyarrow as pa
 import pytest
 
+from loopgrpc import UnreadBytes
 from tarry.base.errors import ClosedError, TarryError
 from tarry.fronts.common.receive_queue import ReceiveQueue, Waiter
 from tarry.fronts.http.exchange import WholeRequest
@@ -41,6 +42,9 @@ class FakeQueue:
 
 
 class FakeRequest:
+    def __init__(self, host: str) -> None:
+        self.host = host
+
     def on_disconnect(self, call: Callable[[], None]) -> None:
         self.leave = call
 
@@ -55,12 +59,15 @@ class Hall:
     def __init__(self) -> None:
         self.queue = FakeQueue()
         self.answers: dict[str, list[Any] | TarryError] = {}
+        self.unread = UnreadBytes(100)
         self._waiting = Waiting(
-            asyncio.get_running_loop(), lambda _, rows: cast(list[Job], rows.column("job").to_pylist())
+            asyncio.get_running_loop(), lambda _, rows: cast(list[Job], rows.column("job").to_pylist()), self.unread
         )
 
-    def add(self, name: str, count: int = 1, *, lease_ms: int = 1000, wait_s: float = LONG_S) -> FakeRequest:
-        request = FakeRequest()
+    def add(
+        self, name: str, count: int = 1, *, lease_ms: int = 1000, wait_s: float = LONG_S, host: str = "127.0.0.1"
+    ) -> FakeRequest:
+        request = FakeRequest(host)
         receive = Receive(cast(ReceiveQueue, self.queue), ("ns", "q"), count, lease_ms, 0)
 
         def answer(jobs: list[Job] | TarryError) -> None:
@@ -101,6 +108,31 @@ async def test_first_come_first_served(hall: Hall) -> None:
     assert hall.answers["c"] == [4]
     await asyncio.sleep(0)
     assert hall.wanted == []
+
+
+@on_loop
+async def test_who_has_not_read_enough_waits_and_those_behind_are_served(hall: Hall) -> None:
+    hall.add("a", 3)
+    hall.add("b", 2, host="b")
+    [waiter] = hall.queue.waiting
+    assert waiter.room is not None
+    assert waiter.room.is_free
+    assert waiter.rows_max == 5
+    hall.unread.add("127.0.0.1", 50)
+    assert waiter.room.is_free
+    assert waiter.rows_max == 2
+    hall.unread.add("127.0.0.1", 10)  # which is too late: what there was room for has been asked for
+    hall.queue.serve(batch(1, 2))
+    assert hall.answers == {"b": [1, 2]}
+    await asyncio.sleep(0)
+    [waiter] = hall.queue.waiting
+    assert waiter.room is not None
+    assert not waiter.room.is_free
+    hall.unread.add("127.0.0.1", -60)
+    assert waiter.room.is_free
+    assert waiter.rows_max == 3
+    hall.queue.serve(batch(3))
+    assert hall.answers["a"] == [3]
 
 
 @on_loop

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import base64
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import quote
 
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tarry.api.filter_sql import SqlFilter
 from tarry.base.message import TOPIC_PATTERN
+from tarry.fronts.common.loop_thread import THREADS
 from tests.http.rest import Rest
 from tests.waiting import wait_until
 
@@ -209,3 +214,28 @@ def test_a_filter_that_takes_too_long_stops_no_one_else(rest: Rest) -> None:
     page = rest.http.get("/console/group?topic=slow&group=g").text
     assert "filter paused" in page
     assert "CPU time" in page
+
+
+def test_who_waits_for_a_condition_takes_no_thread_from_others(rest: Rest, monkeypatch: pytest.MonkeyPatch) -> None:
+    go, mask = threading.Event(), SqlFilter.mask_within
+
+    def held(wanted: SqlFilter, batch: pa.RecordBatch, cpu_s_max: float) -> Any:
+        assert go.wait(60)
+        return mask(wanted, batch, cpu_s_max)
+
+    monkeypatch.setattr(SqlFilter, "mask_within", held)
+    names = [f"g{number}" for number in range(THREADS + 2)]
+    for name in names:
+        rest.http.patch(f"/v1/topics/slow/groups/{name}", json={"filter": "sql: n = '1'"})
+    assert rest.http.post("/v1/topics/slow/messages?property.n=1", content=b"x").status_code < 300
+    wait_until(lambda: rest.broker.group("slow", "g0").queue_ends[1] == 1)
+    with ThreadPoolExecutor(len(names)) as pool:
+        paths = [f"/v1/topics/slow/groups/{name}/receive" for name in names]
+        answers = [pool.submit(rest.http.post, path) for path in paths]
+        try:
+            wait_until(lambda: all(rest.broker.group("slow", name).is_filtering for name in names))
+            assert rest.http.get("/v1/ping").status_code == 200
+            assert not any(answer.done() for answer in answers)
+        finally:
+            go.set()
+        assert all(len(answer.result().json()["messages"]) == 1 for answer in answers)

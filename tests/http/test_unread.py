@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import json
 import socket
+import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import httpx
+import pyarrow as pa
 import pytest
 
 from loopgrpc import ANSWER_BYTES, UnreadBytes
+from tarry.api.operation import Operation
+from tarry.api.operations import Peek
 from tarry.base.config import Config
 from tarry.broker import Broker
+from tarry.fronts.common.loop_thread import THREADS
 from tarry.fronts.http.front import HttpFront
 from tarry.fronts.http.server.limits import HttpLimits
 from tests.waiting import wait_until
@@ -97,6 +104,58 @@ def test_what_nobody_reads_has_a_bound_by_address(request_bytes: bytes, tmp_path
         # What goes back may be handed to a stream whose end was not seen yet.
         wait_until(lambda: at.http.get("/v1/topics").status_code == 200)
         wait_until(lambda: at.receive(1, 1_000).status_code == 200)
+        wait_until(lambda: at.unread.held == 0)
+
+
+def test_answers_that_are_being_made_are_counted_before_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Requests that were let in while nothing was unread, and wait for a thread."""
+    go, call, called = threading.Event(), Broker.call, Counter[str]()
+
+    def held(broker: Broker, operation: Operation[Any]) -> Any:
+        called[type(operation).__name__] += 1
+        assert not isinstance(operation, Peek) or go.wait(60)
+        return call(broker, operation)
+
+    with place(tmp_path) as at:
+        wait_until(lambda: at.broker.group("t", "g").queue_ends[1] == MESSAGES)
+        monkeypatch.setattr(Broker, "call", held)
+        try:
+            request = b"GET /v1/topics/t/ready?limit=10 HTTP/1.1\r\nhost: localhost\r\n\r\n"
+            silent = [at.send(request) for _ in range(THREADS + 6)]
+            wait_until(lambda: called["Peek"] == THREADS)
+            assert at.unread.held == 0
+        finally:
+            go.set()
+        refused = 0
+        for sock in silent:
+            refused += sock.recv(12) == b"HTTP/1.1 503"
+        assert refused == 6
+        assert called["Peek"] == THREADS
+        for sock in silent:
+            sock.close()
+        wait_until(lambda: at.unread.held == 0)
+
+
+def test_lmstfy_s_long_polls_share_the_bound(tmp_path: Path) -> None:
+    jobs = 2000
+    with place(tmp_path) as at:
+        token = at.broker.create_token("ns").secret
+        head = "GET /api/ns/%s?timeout=300&count=100 HTTP/1.1\r\nhost: localhost\r\nx-token: %s\r\n\r\n"
+        silent = [at.send((head % (queues, token)).encode()) for queues in ("q", "q,r") for _ in range(jobs // 200)]
+        rows = {"topic": ["ns/q"] * jobs, "body": [bytes(48_000)] * jobs, "delay_ms": [0] * jobs}
+        at.broker.schedule_batch(pa.table(rows))
+        wait_until(lambda: at.unread.refusal("127.0.0.1") is not None)
+        assert at.unread.held < UNREAD_BYTES // 2 + ANSWER_BYTES
+        # Others, who read, get what those who do not would have had.
+        transport = httpx.HTTPTransport(local_address="127.0.0.2")
+        with httpx.Client(base_url=at.http.base_url, transport=transport, timeout=60) as other:
+            got = other.get("/api/ns/q?timeout=60&count=100", headers={"x-token": token})
+            assert len(got.json()) == 100
+        assert at.broker.group_info("ns/q", "lmstfy").leased <= jobs // 2
+        for sock in silent:
+            sock.close()
         wait_until(lambda: at.unread.held == 0)
 
 

@@ -19,6 +19,7 @@ from tarry.base.config import Config
 from tarry.base.errors import FilterPausedError
 from tarry.broker import Broker
 from tarry.groups import filtering
+from tarry.queue.topic import READ_BYTES, Topic
 from tarry.testing import open_broker
 
 SLOW = "sql: " + " OR ".join([f"p CONTAINS '{'a' * 700}b'"] * 20)
@@ -101,9 +102,96 @@ def test_a_poll_never_waits_for_a_filter(broker: Broker, monkeypatch: pytest.Mon
             news.clear()
             assert subscription.poll(1000)[0] is None
             assert news.wait(60)
-    assert evaluated.keys() == {threading.current_thread().name, "tarry-filters"}
-    # A step of SQLite's with the longest of texts is not ended in its middle.
-    assert evaluated[threading.current_thread().name] < evaluated["tarry-filters"]
+    assert evaluated.keys() == {"tarry-filters"}
+
+
+def test_filters_of_many_groups_take_two_threads_and_the_messages_of_one_look_each(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who polls, such as a front's event loop, neither evaluates nor reads what is not known to be wanted."""
+    mask, read, here = SqlFilter.mask_within, Topic.read, threading.current_thread()
+    began, done, read_here = threading.Semaphore(0), threading.Event(), 0
+    evaluating: set[str] = set()
+
+    def waiting(wanted: SqlFilter, batch: pa.RecordBatch, cpu_s_max: float) -> Any:
+        evaluating.add(threading.current_thread().name)
+        began.release()
+        assert threading.current_thread() is here or done.wait(60)
+        return mask(wanted, batch, cpu_s_max)
+
+    def noting(topic: Topic, offset: int, rows_max: int) -> Any:
+        nonlocal read_here
+        read_here += threading.current_thread() is here
+        return read(topic, offset, rows_max)
+
+    for number in range(30):
+        broker.set_group("a", f"g{number}", filter=SLOW)
+    schedule(broker, 100, **LONG)
+    groups = [broker.group("a", f"g{number}") for number in range(30)]
+    wait_until(lambda: groups[0].queue_ends[1] == 100)
+    subscriptions = [group.subscribe(prefetch=1000, lease_ms=60_000) for group in groups]
+    monkeypatch.setattr(SqlFilter, "mask_within", waiting)
+    monkeypatch.setattr(Topic, "read", noting)
+    before_bytes = pa.total_allocated_bytes()
+    for _ in range(3):
+        assert all(subscription.poll(1000)[0] is None for subscription in subscriptions)
+    assert began.acquire(timeout=60)
+    assert all(group.is_filtering for group in groups)
+    assert read_here == 0
+    # What the queue keeps in memory is read without a copy; those who wait for a thread hold nothing.
+    assert pa.total_allocated_bytes() - before_bytes < 2 * READ_BYTES
+    done.set()
+    wait_until(lambda: all(group.filter_paused for group in groups))
+    assert evaluating <= {thread.name for thread in threading.enumerate() if thread.name.startswith("tarry-filters")}
+    assert len(evaluating) == 1, "new filters are one after the other"
+
+
+def test_a_filter_that_was_quick_is_asked_on_the_spot_until_it_is_not(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mask, where = SqlFilter.mask_within, []
+
+    def noting(wanted: SqlFilter, batch: pa.RecordBatch, cpu_s_max: float) -> Any:
+        where.append(threading.current_thread() is threading.main_thread())
+        return mask(wanted, batch, -1.0 if is_slow and where[-1] else 1.0)
+
+    monkeypatch.setattr(SqlFilter, "mask_within", noting)
+    monkeypatch.setattr(filtering, "HERE_S", 60.0)
+    for name in ("_STEPS_MAX", "_STEPS_MIN"):
+        monkeypatch.setattr(f"tarry.api.filter_sql.{name}", 1)
+    broker.set_group("a", "g", filter="sql: n = 'b'")
+    subscription = broker.group("a", "g").subscribe(prefetch=1000, lease_ms=60_000)
+    is_slow, count = False, 0
+    for slow, expected in ((False, [False]), (False, [True]), (True, [True, False]), (False, [False])):
+        is_slow = slow
+        schedule(broker, 10, n="b")
+        batch = subscription.fetch(1000, 60)
+        while batch is not None:
+            count += batch.num_rows
+            batch = subscription.fetch(1000, 0)
+        assert where == expected
+        where.clear()
+    assert count == 40
+
+
+def test_of_many_rows_that_wait_each_look_brings_some_to_a_consumer(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also of more rows than results are kept of, and where retention has deleted the first of them."""
+    monkeypatch.setattr(filtering, "PART_ROWS", 100)
+    monkeypatch.setattr(filtering, "HERE_ROWS", 0)
+    broker.set_group("a", "g", filter="sql: n = 'b'")
+    schedule(broker, 3000, n="b")
+    group = broker.group("a", "g")
+    first, batches = group.subscribe(prefetch=10_000, lease_ms=60_000), []
+    while sum(batch.num_rows for batch in batches) < 3000:
+        batches.append(first.fetch(1000, 60))
+    for batch in batches:
+        first.give_back(batch.column("lease").to_numpy(), batch.column("offset").to_numpy())
+    read = Topic.read
+    monkeypatch.setattr(Topic, "read", lambda topic, offset, rows_max: read(topic, max(1, offset), rows_max))
+    again = group.subscribe(prefetch=10_000, lease_ms=60_000)
+    assert sum(batch.num_rows for batch in iter(lambda: again.fetch(1000, 0), None)) == 2999
 
 
 def test_what_a_thread_has_looked_at_is_handed_out_once(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -139,6 +139,13 @@ class ConsumerGroup(Protocol):
         ...
 
     @property
+    def is_filtering(self) -> bool:
+        """Whether messages are being looked at in a thread of this process, before it is known whether they are handed
+        out: who listens hears of the end.
+        """
+        ...
+
+    @property
     def waits_for_acks(self) -> bool:
         """Whether an acknowledgement may let something else be handed out: order, or a limit of messages in flight."""
         ...

@@ -13,6 +13,7 @@ import sqlite3
 import threading
 import time
 import weakref
+from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +26,8 @@ from tarry.base.errors import InvalidArgumentError
 
 EVALUATION_S_MAX = 5.0
 """Seconds of CPU time that a look at one batch may take."""
+PART_BYTES = 1 << 20
+"""About the most bytes of properties that are looked at together."""
 TAGS = "TAGS"
 """The name under which a condition sees the message's tag, as RocketMQ has it."""
 
@@ -78,6 +81,11 @@ class SqlFilter:
     def __str__(self) -> str:
         return self.text
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether another thread evaluates it just now."""
+        return self._lock.locked()
+
     def mask(self, batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
         """Which rows of ``batch`` (:data:`tarry.base.message.SCHEMA`) the condition is true for.
 
@@ -95,36 +103,57 @@ class SqlFilter:
         Raises:
             FilterTooSlowError: it took longer than that.
         """
+        with self._lock:
+            masks, left_s = [np.zeros(0, np.bool_)], cpu_s_max
+            try:
+                for part in _parts(batch):
+                    mask, spent_s = self._evaluate(part, left_s)
+                    masks.append(mask)
+                    left_s -= spent_s
+            except sqlite3.Error as error:
+                said = f"filter {shown(self.text)} on {batch.num_rows} messages"
+                if self._deadline.is_over:
+                    raise FilterTooSlowError(f"{said}: not done after {cpu_s_max:g} s of CPU time") from error
+                raise InvalidArgumentError(f"{said}: {error}") from error
+            return np.concatenate(masks)
+
+    def _evaluate(self, batch: pa.RecordBatch, left_s: float) -> tuple[npt.NDArray[np.bool_], float]:
+        """Which rows match, and the CPU time that SQLite took for that."""
         arrays = [_values(batch, name) for name in self._names]
         longest = max((pc.max(pc.binary_length(array)).as_py() or 0 for array in arrays), default=0)
         steps = max(_STEPS_MIN, min(_STEPS_MAX, _STEP_BYTES // (longest * len(self.text) + 1)))
         columns = [array.to_pylist() for array in arrays]
         rows = zip(*columns, strict=True) if columns else [()] * batch.num_rows
         matching = np.zeros(batch.num_rows, np.bool_)
-        with self._lock:
-            self._connection.set_progress_handler(self._deadline.passed, steps)
-            self._deadline.at_s = time.thread_time() + cpu_s_max
-            try:
-                self._connection.execute("BEGIN")
-                self._connection.executemany(self._insert, rows)
-                rowids = [rowid for (rowid,) in self._connection.execute(self._select)]
-            except sqlite3.Error as error:
-                said = f"filter {shown(self.text)} on {batch.num_rows} messages"
-                if self._deadline.passed():
-                    raise FilterTooSlowError(f"{said}: not done after {cpu_s_max:g} s of CPU time") from error
-                raise InvalidArgumentError(f"{said}: {error}") from error
-            finally:
-                self._deadline.at_s = math.inf
-                self._connection.rollback()
+        self._connection.set_progress_handler(self._deadline.passed, steps)
+        began_s = time.thread_time()
+        self._deadline.at_s = began_s + left_s
+        try:
+            self._connection.execute("BEGIN")
+            self._connection.executemany(self._insert, rows)
+            rowids = [rowid for (rowid,) in self._connection.execute(self._select)]
+        finally:
+            self._deadline.is_over = self._deadline.passed()
+            self._deadline.at_s = math.inf
+            self._connection.rollback()
         matching[np.array(rowids, np.int64) - 1] = True
-        return matching
+        return matching, time.thread_time() - began_s
 
 
 class _Deadline:
     at_s = math.inf
+    is_over = False
+    """It was, when the last evaluation ended."""
 
     def passed(self) -> bool:
         return time.thread_time() >= self.at_s
+
+
+def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Rows that are looked at together: their texts are in memory twice more meanwhile."""
+    size = batch.column("properties").nbytes
+    rows = max(1, batch.num_rows * PART_BYTES // max(size, PART_BYTES))
+    return (batch.slice(at, rows) for at in range(0, batch.num_rows, rows))
 
 
 def _values(batch: pa.RecordBatch, name: str) -> pa.Array:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import secrets
 from collections.abc import Callable, Collection, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -26,6 +25,7 @@ from tarry.base.waiting import wait_for
 from tarry.groups.control import GroupControl
 from tarry.groups.dead_letter_rows import TRIES, dead_letter_copies
 from tarry.groups.dead_letters import DeadLetters, GroupRetention
+from tarry.groups.filter_threads import FilterThreads
 from tarry.groups.group import Group
 from tarry.groups.lifecycle import GroupLifecycle
 from tarry.groups.registry import GroupRegistry, broadcast_group, check_group
@@ -34,8 +34,6 @@ from tarry.groups.settings_file import SettingsFile
 from tarry.log.files import Files
 from tarry.queue.journal import Journal
 from tarry.queue.log import ReadyLog
-
-FILTER_THREADS = 2
 
 
 @dataclass(eq=False)
@@ -52,7 +50,7 @@ class ConsumerGroups:
     _default_retry: str
     _default_lease_ms: int
     retention_guard: GroupRetention
-    _filters: ThreadPoolExecutor | None
+    _filters: FilterThreads | None
 
     @classmethod
     def open(
@@ -86,8 +84,8 @@ class ConsumerGroups:
         # Not from the clock, which may have been set back since.
         lease_numbers = itertools.count(secrets.randbits(42) << 20)
         retry = parse_retry(f"fixed {config.retry_ms}ms")
-        filters = ThreadPoolExecutor(FILTER_THREADS, "tarry-filters") if threaded else None  # which begin when needed
-        run_apart = None if filters is None else filters.submit
+        filters = FilterThreads() if threaded else None
+        run_apart = None if filters is None else filters.run
         services = Services(clock, journal, ready.ticket, lease_numbers, on_handout, retry, run_apart)
         lifecycle = GroupLifecycle(
             ready, journal, registry, settings, services, schedule, check_topics, config.groups_max
@@ -282,7 +280,7 @@ class ConsumerGroups:
         for control in self._registry.all():
             control.stop()
         if self._filters is not None:
-            self._filters.shutdown(wait=False, cancel_futures=True)
+            self._filters.stop()
 
 
 def _parse_start(start: str | None) -> Start | None:

@@ -45,7 +45,14 @@ class GroupControl:
         self._news = News(services.clock)
         self._copier = DeadLetterCopier(self._state, self._news, services, put_copies)
         self._filtering = filtering = Filtering(
-            name, topic.name, self._policy, self._state.lock, self._news, services.clock, services.run_apart
+            name,
+            topic.name,
+            self._policy,
+            self._state.lock,
+            self._news,
+            services.clock,
+            services.run_apart,
+            topic.read_rows,
         )
         selection = Selection(self._state, self._policy, filtering, services)
         leases = LeaseManager(self._state, self._policy, self._news, self._copier, services)

@@ -190,7 +190,10 @@ class Delivery:
         while not self._state.order.full:
             if state.cursor >= scan_end:
                 return None, _Why.UNFINISHED
-            unread = self._state.topic.read(state.cursor, rows_max)
+            rows = self._selection.worth_reading(rows_max) if selective else rows_max
+            if not rows:
+                return None, _Why.FILTERING
+            unread = self._state.topic.read(state.cursor, rows)
             if unread is None:
                 break
             base, batch = unread
@@ -233,13 +236,20 @@ class Delivery:
             if not len(rows.offsets):
                 continue
             try:
+                if not (known := self._selection.look(rows.offsets)):
+                    # Before all others the next time, or what was found of them might be forgotten by then.
+                    self._state.upcoming.push_back(0, rows)
+                    return None, _Why.FILTERING
+                if known < len(rows.offsets):
+                    self._state.upcoming.push_back(0, rows.pick(np.arange(known, len(rows.offsets))))
+                    rows = rows.pick(np.arange(known))
                 looked, kept_offsets, batch = self._state.topic.read_rows(rows.offsets)
                 unwanted = None if batch is None else self._selection.unwanted(batch, kept_offsets)
             except BaseException:
                 self._state.upcoming.push_back(now, rows)
                 raise
             if batch is not None and unwanted is not None and len(unwanted) < batch.num_rows:
-                self._state.upcoming.push_back(now, rows)
+                self._state.upcoming.push_back(0, rows)
                 return None, _Why.FILTERING
             if looked < len(rows.offsets):
                 self._state.upcoming.push_back(now, rows.pick(np.arange(looked, len(rows.offsets))))
@@ -295,9 +305,11 @@ class Delivery:
         """How long a waiting consumer may sleep before something of its group comes due."""
         if why is _Why.PAUSED:
             return left
-        moments = [] if why is _Why.FULL else [self._state.upcoming.next_ms, self._state.leases.next_deadline_ms]
-        moments.append(self._state.copies.next_ms)
-        if why is _Why.FULL or self._state.cursor < self._state.topic.end:
+        # What is being looked at is announced, and nothing is handed out before.
+        moments = [self._state.copies.next_ms]
+        if why not in (_Why.FULL, _Why.FILTERING):
+            moments += [self._state.upcoming.next_ms, self._state.leases.next_deadline_ms]
+        if why is _Why.FULL or (why is not _Why.FILTERING and self._state.cursor < self._state.topic.end):
             # There is no room, and an ack will wake us; or rows came after we looked, and a notification will.
             moments.append(self._services.clock.now_ms() + LOOK_AGAIN_MS)
         waits = [max(self._services.clock.seconds_until(moment), 0.0005) for moment in moments if moment is not None]

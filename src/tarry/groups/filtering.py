@@ -1,14 +1,17 @@
 """Which messages a group does not want, without a wait for whoever asks: a front's event loop, with the group's lock.
 
-What a tag expression says is known at once. A condition is evaluated on the spot for few messages and a moment, and
-else in a thread, without the group's lock; when its result is there, all who wait hear of it. One that takes too long
-is paused, with the group's consumers, so that whoever may set a filter cannot stop those who share a front with it.
+What a tag expression says is known at once. A condition is evaluated in a thread, which reads the messages itself and
+has no group's lock; when its result is there, all who wait hear of it. One that was quick there is asked on the spot
+about few messages from then on. One that takes too long is paused, with the group's consumers, so that whoever may set
+filters, of however many groups, cannot stop those who share a front with them, or fill the memory.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+import time
+from collections import deque
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -18,21 +21,23 @@ from tarry.api.filter import Filter, unwanted_by
 from tarry.api.filter_sql import FilterTooSlowError, SqlFilter
 from tarry.base.clock import Clock
 from tarry.base.delay import format_ms
-from tarry.base.errors import FilterPausedError
+from tarry.base.errors import FilterPausedError, TarryError
 from tarry.base.types import Int64s, Mask
+from tarry.groups.filter_threads import RunApart
 from tarry.groups.news import News
 from tarry.groups.policy import Policy
-from tarry.groups.services import RunApart
+from tarry.queue.topic import ReadRows
 
 log = logging.getLogger(__name__)
 
-HERE_ROWS, HERE_S = 256, 0.005
-"""So many messages are looked at on the spot, for so much CPU time."""
+HERE_ROWS, HERE_S, HERE_BYTES = 256, 0.005, 256 << 10
+"""So many messages are looked at on the spot, for so much CPU time, if their properties are so many bytes at most."""
 PART_ROWS, PART_S = 1024, 0.05
 """And so many at once in a thread."""
 PAUSE_MS = 60_000
 """How long a filter that took longer is paused."""
-_KNOWN_MAX = 65_536
+_PARTS_KNOWN = 4
+"""Results that are kept: those of the queue's next rows, and of rows that waited, may come in turn."""
 
 
 @dataclass(eq=False)
@@ -48,23 +53,57 @@ class Filtering:
     _news: News
     _clock: Clock
     _run_apart: RunApart | None
+    _read_rows: ReadRows
     _paused: str = ""
     _paused_until_ms: int = 0
+    _is_quick: bool = False
+    """It was, in a thread: it may be asked on the spot."""
     _is_slow: bool = False
-    """It took too long on the spot."""
+    """It took too long on the spot, and is not asked there again."""
     _is_evaluating: bool = False
-    _known: dict[int, bool] = field(default_factory=dict)
-    """By offset, what was found in a thread: whether the condition is true."""
+    _error: TarryError | None = None
+    """The rows could not be read in a thread: who asks next hears why."""
+    _known: deque[tuple[Int64s, Mask]] = field(default_factory=lambda: deque(maxlen=_PARTS_KNOWN))
+    """What was found in a thread: offsets, ascending, and whether the condition is true."""
 
     @property
     def paused(self) -> str:
         """Why the filter is paused; empty: it is not."""
         return self._paused if self._clock.now_ms() < self._paused_until_ms else ""
 
+    @property
+    def is_evaluating(self) -> bool:
+        """Whether messages are being looked at in a thread: the group's consumers hear of the end. Without the lock."""
+        return self._is_evaluating
+
     def restart(self) -> None:
         """The filter was set, or may have been: it has another chance."""
-        self._paused, self._paused_until_ms, self._is_slow = "", 0, False
+        self._paused, self._paused_until_ms, self._error = "", 0, None
+        self._is_quick = self._is_slow = False
         self._known.clear()
+
+    def look(self, offsets: Int64s) -> tuple[int, bool]:
+        """Of how many of the rows at these offsets, from the first on, it is known whether they match, or can be found
+        on the spot: so many are worth reading. And whether any of them may match. Where that is none, the group's
+        consumers hear when there is.
+
+        Raises:
+            FilterPausedError: it is paused. CorruptError: the rows cannot be read.
+        """
+        wanted = self._policy.filter
+        if not isinstance(wanted, SqlFilter) or self._run_apart is None:
+            return len(offsets), True
+        self._check()
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
+        found = self._find(offsets)
+        if len(found):
+            return len(found), bool(found.any())
+        if not self._is_evaluating and self._is_for_the_spot(wanted, len(offsets)):
+            return len(offsets), True
+        self._begin(wanted, offsets)
+        return 0, False
 
     def unwanted(self, batch: pa.RecordBatch, offsets: Int64s) -> Mask:
         """Of the first rows of ``batch`` (:data:`tarry.base.message.SCHEMA`, at these offsets), which are for another
@@ -79,19 +118,15 @@ class Filtering:
         self._check()
         if self._run_apart is None:
             return self._with_others(batch, self._whole(wanted, batch))
-        if not self._is_slow and len(offsets) <= HERE_ROWS:
-            try:
-                return self._with_others(batch, wanted.mask_within(batch, HERE_S))
-            except FilterTooSlowError:
-                self._is_slow = True
         found = self._find(offsets)
-        if len(found) < len(offsets) and not self._is_evaluating:
-            part, at = batch.slice(len(found), PART_ROWS), offsets[len(found) : len(found) + PART_ROWS]
-            try:
-                self._run_apart(lambda: self._evaluate(wanted, part, at))
-                self._is_evaluating = True
-            except RuntimeError:
-                pass  # the broker has stopped meanwhile: nothing is handed out any more
+        if not len(found):
+            small = batch.column("properties").nbytes <= HERE_BYTES
+            if small and self._is_for_the_spot(wanted, len(offsets)):
+                try:
+                    return self._with_others(batch, wanted.mask_within(batch, HERE_S))
+                except FilterTooSlowError:
+                    self._is_quick, self._is_slow = False, True
+            self._begin(wanted, offsets)
         return self._with_others(batch.slice(0, len(found)), found)
 
     def wants(self, batch: pa.RecordBatch) -> Mask:
@@ -110,32 +145,67 @@ class Filtering:
                 f"{format_ms(self._paused_until_ms)}, or until its filter is set: {reason}"
             )
 
+    def _is_for_the_spot(self, wanted: SqlFilter, rows: int) -> bool:
+        # Not where it would wait for a thread that evaluates it for who reads by offsets.
+        return self._is_quick and rows <= HERE_ROWS and not wanted.is_busy
+
     def _with_others(self, batch: pa.RecordBatch, matching: Mask) -> Mask:
         return unwanted_by(self._group, None, batch) | ~matching
 
     def _find(self, offsets: Int64s) -> Mask:
-        found: list[bool] = []
-        for offset in offsets.tolist():
-            if (matches := self._known.get(offset)) is None:
+        """Whether the first of these rows match, as far as that is known."""
+        at, masks = 0, [np.zeros(0, np.bool_)]
+        while at < len(offsets):
+            known = next((part for part in self._known if _has(part[0], offsets[at])), None)
+            if known is None:
                 break
-            found.append(matches)
-        return np.array(found, np.bool_)
+            begin = int(np.searchsorted(known[0], offsets[at]))
+            here, there = offsets[at : at + len(known[0]) - begin], known[0][begin : begin + len(offsets) - at]
+            same = here == there
+            count = len(same) if same.all() else int(np.argmin(same))
+            masks.append(known[1][begin : begin + count])
+            at += count
+        return np.concatenate(masks)
 
-    def _evaluate(self, wanted: SqlFilter, batch: pa.RecordBatch, offsets: Int64s) -> None:
-        matching = None
+    def _begin(self, wanted: SqlFilter, offsets: Int64s) -> None:
+        """Have the first of these rows looked at in a thread; one such task a group, which holds no messages while it
+        waits for its turn.
+        """
+        assert self._run_apart is not None
+        if self._is_evaluating:
+            return
+        part = offsets[:PART_ROWS]
         try:
-            matching = self._whole(wanted, batch)
+            self._run_apart(lambda: self._evaluate(wanted, part), self._is_quick)
+            self._is_evaluating = True
+        except RuntimeError:
+            pass  # the broker has stopped meanwhile: nothing is handed out any more
+
+    def _evaluate(self, wanted: SqlFilter, offsets: Int64s) -> None:
+        matching, error, cpu_s = None, None, 0.0
+        try:
+            looked, kept, batch = self._read_rows(offsets)
+            began_s = time.thread_time()
+            offsets = offsets[:looked]
+            # Whoever reads those that retention has deleted finds that out.
+            matching = np.ones(looked, np.bool_)
+            if batch is not None:
+                matching[np.searchsorted(offsets, kept)] = self._whole(wanted, batch)
+            cpu_s = time.thread_time() - began_s
         except FilterPausedError:
             pass  # those who ask next hear it
-        except Exception as error:
+        except TarryError as refusal:
+            error = refusal
+        except Exception as failure:
             log.exception("the filter of group %r of topic %r cannot be evaluated", self._group, self._topic)
-            self._pause(wanted, str(error))
+            self._pause(wanted, str(failure))
         with self._lock:
             self._is_evaluating = False
-            if matching is not None and self._policy.filter is wanted:
-                if len(self._known) > _KNOWN_MAX:
-                    self._known.clear()
-                self._known.update(zip(offsets.tolist(), matching.tolist(), strict=True))
+            if self._policy.filter is wanted:
+                self._error = error
+                if matching is not None:
+                    self._known.append((offsets, matching))
+                    self._is_quick = not self._is_slow and cpu_s * HERE_ROWS <= HERE_S * max(HERE_ROWS, len(matching))
         self._news.notify()
 
     def _whole(self, wanted: SqlFilter, batch: pa.RecordBatch) -> Mask:
@@ -162,6 +232,11 @@ class Filtering:
             "the filter of group %r of topic %r is paused for %d s: %s",
             self._group, self._topic, PAUSE_MS // 1000, reason,
         )  # fmt: skip
+
+
+def _has(offsets: Int64s, offset: np.int64) -> bool:
+    at = int(np.searchsorted(offsets, offset))
+    return at < len(offsets) and bool(offsets[at] == offset)
 
 
 def _mask(wanted: SqlFilter, part: pa.RecordBatch) -> Mask:

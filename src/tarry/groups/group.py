@@ -169,6 +169,10 @@ class Group:
         return self._filtering.wants(batch)
 
     @property
+    def is_filtering(self) -> bool:
+        return self._filtering.is_evaluating
+
+    @property
     def filter_paused(self) -> str:
         """Why its filter is paused, and nothing is handed out; empty: it is not."""
         return self._filtering.paused

@@ -48,6 +48,31 @@ class Selection:
         for moment in np.unique(due).tolist():
             self._state.upcoming.push_back(moment, rows.pick(due == moment))
 
+    def worth_reading(self, rows_max: int) -> int:
+        """How many rows from the cursor on to read, of which none was looked at; 0: that is not known yet. What is
+        known to match nothing is passed over without a look at it.
+
+        Raises:
+            FilterPausedError: as :meth:`choose_new`. CorruptError: a file of the queue is damaged.
+        """
+        state, topic = self._state, self._state.topic
+        while True:
+            first, end = max(state.cursor, topic.first), topic.end
+            if first >= end:
+                return rows_max  # which finds none
+            offsets = np.arange(first, min(end, first + rows_max), dtype=np.int64)
+            known, may_match = self._filtering.look(offsets)
+            if may_match or not known or first > state.cursor or first < state.passing_end:
+                return known
+            state.cursor = first + known
+            state.drop(offsets[:known], State.READY, Event.FILTER)
+
+    def look(self, offsets: Int64s) -> int:
+        """Of how many of these rows, from the first on, it is known whether the filter matches, or can be found when
+        they were read; see :meth:`tarry.groups.filtering.Filtering.look`.
+        """
+        return self._filtering.look(offsets)[0]
+
     def choose_new(self, batch: pa.RecordBatch, base: int, room: int, now: int) -> tuple[pa.RecordBatch, Int64s] | None:
         """Of rows that nobody looked at, from offset ``base`` on, those to hand out, up to ``room``, and their offsets.
         The cursor is behind the last one of which it is known what becomes of it. None: that is not known of the first.

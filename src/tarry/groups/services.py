@@ -11,10 +11,9 @@ import pyarrow as pa
 from tarry.api.retry import RetryPolicy
 from tarry.base.clock import Clock
 from tarry.base.types import Int64s
+from tarry.groups.filter_threads import RunApart
 from tarry.queue.journal import Journal
 
-RunApart: TypeAlias = Callable[[Callable[[], None]], object]
-"""Calls a function in another thread, soon."""
 ScheduleRows: TypeAlias = Callable[[pa.RecordBatch, Callable[[Any], None]], None]
 """Schedules messages (:data:`tarry.base.message.UNNUMBERED`), as ``Broker.put`` does. The call-back gets a TarryError
 where they were refused, anything else when they are durable; from any thread, and perhaps before the call returns. The

@@ -50,6 +50,9 @@ ReadFrame = Callable[[str, int, int, int], tuple[int, pa.RecordBatch]]
 its rows). Raises FileNotFoundError where the segment was deleted.
 """
 
+ReadRows = Callable[[Int64s], tuple[int, Int64s, pa.RecordBatch | None]]
+"""See :meth:`Topic.read_rows`."""
+
 
 @dataclass(slots=True)
 class Topic:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import pyarrow as pa
 
@@ -18,7 +18,6 @@ from tarry.api.consuming import ConsumerGroup, Subscription
 from tarry.base.errors import TarryError
 from tarry.base.event_loop import post
 from tarry.base.types import Int64s
-from tarry.fronts.common.unread import Room
 
 GATHER_S = 0.004
 """How long messages gather after all that there were have been handed out."""
@@ -32,6 +31,19 @@ deleted or the front stops, so there is nothing to wait for any more.
 """
 
 
+class HasRoom(Protocol):
+    """What bounds what is handed out; see :class:`tarry.fronts.common.unread.Room`."""
+
+    @property
+    def is_free(self) -> bool:
+        """Whether messages may be handed out now. Asked right before they are."""
+        ...
+
+    def hold(self, size: int) -> None:
+        """So much was handed out."""
+        ...
+
+
 @dataclass(slots=True, eq=False)
 class Waiter:
     """A receive that waits. ``on_result`` is called once, on the loop's thread; the waiter has left the queue then."""
@@ -41,7 +53,7 @@ class Waiter:
     on_result: Callable[[Received], None]
     has_left: Callable[[], bool] = bool
     """Whether it wants nothing any more, and has not been removed yet."""
-    room: Room | None = None
+    room: HasRoom | None = None
     """For what it gets; None: that has a bound elsewhere. While there is none, those behind it are served."""
 
 
@@ -84,7 +96,7 @@ class ReceiveQueue:
                 self._loop.call_soon(self._plan)
 
     def receive(
-        self, subscription: Subscription, rows_max: int, room: Room | None = None
+        self, subscription: Subscription, rows_max: int, room: HasRoom | None = None
     ) -> asyncio.Future[pa.RecordBatch | None]:
         """Up to ``rows_max`` messages, when there are any; None: see :data:`Received`. Cancel the future to leave.
 
@@ -178,6 +190,40 @@ def give_back(group: ConsumerGroup, received: Received) -> None:
     """Give back messages that nobody took: they are for others at once."""
     if isinstance(received, pa.RecordBatch) and received.num_rows:
         group.nack(*leases_of(received), 0)
+
+
+async def poll_now(
+    loop: asyncio.AbstractEventLoop, subscription: Subscription, rows_max: int, timeout_s: float
+) -> pa.RecordBatch | None:
+    """What there is now; where it must be looked at in a thread first, after that, if that ends in time. No other
+    thread waits meanwhile.
+
+    Raises:
+        TarryError: see :meth:`Subscription.poll`.
+    """
+    batch, again_s = subscription.poll(rows_max)
+    group = subscription.group
+    if batch is not None or not (group.is_filtering or again_s == 0):
+        return batch
+    news = asyncio.Event()
+    stop_listening = group.listen(lambda: post(loop, news.set))
+    end_s = loop.time() + timeout_s
+    try:
+        while (left_s := end_s - loop.time()) > 0:
+            news.clear()
+            batch, again_s = subscription.poll(rows_max)
+            if batch is not None or not (group.is_filtering or again_s == 0):
+                return batch
+            if group.is_filtering:
+                async with asyncio.timeout(left_s):
+                    await news.wait()
+            else:
+                await asyncio.sleep(0)  # there is more to be passed over, and others come first
+    except TimeoutError:
+        pass
+    finally:
+        stop_listening()
+    return None
 
 
 async def wait_for_rows(loop: asyncio.AbstractEventLoop, group: ConsumerGroup, offset: int, wait_s: float) -> None:

@@ -39,6 +39,11 @@ class Request(Protocol):
     query: bytes
     headers: Headers
 
+    @property
+    def host(self) -> str:
+        """The client's address, without its port."""
+        ...
+
     async def read(self, bytes_max: int) -> bytes:
         """The body.
 

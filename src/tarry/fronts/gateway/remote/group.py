@@ -48,6 +48,7 @@ class RemoteGroup:
     """
 
     gathers = True
+    is_filtering = False
 
     def __init__(self, link: Link, state: Mapping[str, Any], read_ends: ReadEnds) -> None:
         self.number: int = state["number"]

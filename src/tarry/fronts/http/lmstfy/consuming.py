@@ -15,8 +15,9 @@ from functools import partial
 import pyarrow as pa
 
 from tarry.api.coalescing import EndOfTurn
-from tarry.base.errors import TarryError
+from tarry.base.errors import OverloadedError, TarryError
 from tarry.fronts.common.receive_queue import Received, ReceiveQueue, Waiter, give_back
+from tarry.fronts.common.unread import Room
 from tarry.fronts.http.exchange import Request, Response, WholeRequest
 from tarry.fronts.http.lmstfy.acknowledging import Acknowledging, Held
 from tarry.fronts.http.lmstfy.answers import JSON, Query, RefusalError, json_bytes
@@ -42,6 +43,7 @@ class _Asking:
     """A request for jobs, in this turn of the loop."""
 
     receive: Receive
+    host: str
     on_jobs: OnJobs
     has_left: Callable[[], bool] = bool
     """Whether nobody waits for them any more."""
@@ -56,7 +58,7 @@ class Consuming:
         self._landing = landing
         self._asking: dict[tuple[ReceiveQueue, int], list[_Asking]] = {}
         self._end_of_turn = EndOfTurn(services.loop, self._poll)
-        self._waiting = Waiting(services.loop, self._jobs)
+        self._waiting = Waiting(services.loop, self._jobs, services.unread)
 
     async def consume(self, request: Request, namespace: str, names: str) -> Response:
         """Jobs of the queues ``names`` (with commas between), the first one's before all others'."""
@@ -68,13 +70,17 @@ class Consuming:
         for name in queues:
             queue = await self._services.receive_queue(topic_of(namespace, name), GROUP)
             receives[queue] = Receive(queue, (namespace, name), count, lease_ms, timeout_s)
-        jobs = await self._now(list(receives.values()))
-        if not jobs:
-            # Also who does not want to wait gets what is being put into the queue just now.
-            wait_s = max(timeout_s, *(self._landing.left_s(queue.group.topic_name) for queue in receives))
-            found = await self._wait(request, list(receives), count, lease_ms, wait_s) if wait_s else None
-            jobs = [] if found is None else self._jobs(receives[found[0]], found[1])
-        return Response(*answer_of(jobs, count), JSON)
+        room = Room(self._services.unread, request.host)
+        try:
+            jobs = await self._now(list(receives.values()), request.host)
+            if not jobs:
+                # Also who does not want to wait gets what is being put into the queue just now.
+                wait_s = max(timeout_s, *(self._landing.left_s(queue.group.topic_name) for queue in receives))
+                found = await self._wait(request, room, list(receives), count, lease_ms, wait_s) if wait_s else None
+                jobs = [] if found is None else self._jobs(receives[found[0]], found[1])
+            return Response(*answer_of(jobs, count), JSON)
+        finally:
+            room.release()  # it is written at once, and counted by its connection
 
     def begin(self, request: WholeRequest, receive: Receive, answer: OnJobs) -> None:
         """:meth:`consume` from one queue, without a task: ``answer`` is called once, unless the client goes first."""
@@ -89,16 +95,21 @@ class Consuming:
             else:
                 answer(jobs)
 
-        self._ask(_Asking(receive, on_jobs, lambda: request.gone))
+        self._ask(_Asking(receive, request.host, on_jobs, lambda: request.gone))
 
     # -- now ---------------------------------------------------------------------------------------------------------
 
-    async def _now(self, receives: list[Receive]) -> list[Job]:
+    async def _now(self, receives: list[Receive], host: str) -> list[Job]:
         found: list[Job] = []
         for receive in receives:
             future: asyncio.Future[list[Job]] = self._services.loop.create_future()
-            self._ask(_Asking(replace(receive, count=receive.count - len(found)), partial(_settle, future)))
-            found += await future
+            self._ask(_Asking(replace(receive, count=receive.count - len(found)), host, partial(_settle, future)))
+            try:
+                found += await future
+            except OverloadedError:
+                if not found:
+                    raise
+                break  # what it has got is its own
             if len(found) >= receive.count:
                 break
         return found
@@ -111,7 +122,15 @@ class Consuming:
         """One poll for all that ask for jobs of a queue in this turn."""
         asking, self._asking = self._asking, {}
         for requests in asking.values():
-            self._share_out([request for request in requests if not request.has_left()])
+            self._share_out([request for request in requests if not request.has_left() and self._has_room(request)])
+
+    def _has_room(self, request: _Asking) -> bool:
+        # Each queue asked gives about as much as one answer may have, and there may be many of them.
+        unread = self._services.unread
+        refusal = unread.refusal(request.host) if unread.held else None
+        if refusal is not None:
+            request.on_jobs(OverloadedError(refusal))
+        return refusal is None
 
     def _share_out(self, requests: list[_Asking]) -> None:
         if not requests:
@@ -133,7 +152,7 @@ class Consuming:
     # -- later -------------------------------------------------------------------------------------------------------
 
     async def _wait(
-        self, request: Request, queues: list[ReceiveQueue], count: int, lease_ms: int, timeout_s: float
+        self, request: Request, room: Room, queues: list[ReceiveQueue], count: int, lease_ms: int, timeout_s: float
     ) -> Messages | None:
         """What the first of the queues has that has something; None: there was nothing for so long."""
         loop = self._services.loop
@@ -145,7 +164,7 @@ class Consuming:
             if result.done():
                 break
             subscription = queue.group.subscribe(prefetch=count, lease_ms=lease_ms)
-            waiter = Waiter(subscription, count, _taker(result, queue))
+            waiter = Waiter(subscription, count, _taker(result, queue), room=room)
             waiters.append((queue, waiter))
             queue.add(waiter)
         try:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from loopgrpc import UnreadBytes
 from tarry.base.errors import TarryError
 from tarry.fronts.common.receive_queue import Received, ReceiveQueue, Waiter
 from tarry.fronts.http.exchange import WholeRequest
@@ -43,6 +44,7 @@ JobsOf = Callable[[Receive, pa.RecordBatch], list[Job]]
 @dataclass(slots=True, eq=False)
 class _Wait:
     count: int
+    host: str
     answer: OnJobs
     timer: asyncio.TimerHandle
 
@@ -50,9 +52,10 @@ class _Wait:
 class Waiting:
     """All that wait. On the loop's thread."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, jobs_of: JobsOf) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, jobs_of: JobsOf, unread: UnreadBytes) -> None:
         self._loop = loop
         self._jobs_of = jobs_of
+        self._unread = unread
         self._lines: dict[tuple[ReceiveQueue, int], _Line] = {}
 
     def add(self, request: WholeRequest, receive: Receive, wait_s: float, answer: OnJobs) -> None:
@@ -60,7 +63,7 @@ class Waiting:
         key = receive.queue, receive.lease_ms
         line = self._lines.get(key)
         if line is None:
-            line = self._lines[key] = _Line(self._loop, receive, self._jobs_of, self._on_empty)
+            line = self._lines[key] = _Line(self._loop, receive, self._jobs_of, self._on_empty, self._unread)
         line.add(request, receive, wait_s, answer)
 
     def _on_empty(self, line: _Line) -> None:
@@ -70,17 +73,25 @@ class Waiting:
 
 
 class _Line:
-    """Those that wait as one: first come, first served."""
+    """Those that wait as one: first come, first served, but for who has too much that he has not read."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, receive: Receive, jobs_of: JobsOf, on_empty: Callable[[_Line], None]
+        self,
+        loop: asyncio.AbstractEventLoop,
+        receive: Receive,
+        jobs_of: JobsOf,
+        on_empty: Callable[[_Line], None],
+        unread: UnreadBytes,
     ) -> None:
         self._loop = loop
         self.receive = receive
         """What they have in common; its count is that of one of them."""
         self._jobs_of = jobs_of
         self._on_empty = on_empty
+        self._unread = unread
         self._waits: dict[_Wait, None] = {}
+        self._served: list[_Wait] | None = None
+        """For whom the queue was asked last; None: for all."""
         self._wanted = 0
         """Jobs that they want in all."""
         self._waiter: Waiter | None = None
@@ -90,7 +101,7 @@ class _Line:
             self._leave(wait)
             answer([])
 
-        wait = _Wait(receive.count, answer, self._loop.call_later(wait_s, on_time))
+        wait = _Wait(receive.count, request.host, answer, self._loop.call_later(wait_s, on_time))
         self._waits[wait] = None
         self._wanted += receive.count
         request.on_disconnect(lambda: self._leave(wait))
@@ -118,8 +129,24 @@ class _Line:
             self._waiter.rows_max = min(self._wanted, ROWS_MAX)
         else:
             subscription = queue.group.subscribe(prefetch=ROWS_MAX, lease_ms=self.receive.lease_ms)
-            self._waiter = Waiter(subscription, min(self._wanted, ROWS_MAX), self._on_received)
+            self._waiter = Waiter(subscription, min(self._wanted, ROWS_MAX), self._on_received, room=self)
             queue.add(self._waiter)
+
+    @property
+    def is_free(self) -> bool:
+        """See :class:`tarry.fronts.common.receive_queue.HasRoom`. One look gives little more than one answer may have,
+        for however many: it is for those who have room before it.
+        """
+        self._served, wanted = None, self._wanted
+        if self._unread.held:
+            self._served = [wait for wait in self._waits if self._unread.refusal(wait.host) is None]
+            wanted = sum(wait.count for wait in self._served)
+        if self._waiter is not None and wanted:
+            self._waiter.rows_max = min(wanted, ROWS_MAX)
+        return bool(wanted)
+
+    def hold(self, size: int) -> None:
+        """Nothing: the answers are written at once, and counted by their connections."""
 
     def _on_received(self, received: Received) -> None:
         self._waiter = None
@@ -134,7 +161,7 @@ class _Line:
 
     def _share_out(self, jobs: list[Job]) -> None:
         at = 0
-        for wait in list(self._waits):
+        for wait in list(self._waits if self._served is None else self._served):
             if at >= len(jobs):
                 break
             self._remove(wait)

@@ -9,14 +9,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from tarry.api.filter import CONDITION
 from tarry.api.operation import Operation
 from tarry.api.operations import Ack, Extend, Nack, Receive
 from tarry.api.operations.messages import HANDLES_MAX
 from tarry.api.views import DELIVERY
 from tarry.base.errors import InvalidArgumentError
 from tarry.base.event_loop import answer_future
-from tarry.fronts.common.receive_queue import give_back
+from tarry.fronts.common.receive_queue import give_back, poll_now
 from tarry.fronts.common.unread import Room
 from tarry.fronts.http.rest import deliveries
 from tarry.fronts.http.rest.answer import JSON
@@ -28,6 +27,8 @@ from tarry.fronts.http.rest.table import Resource
 
 WAIT_S_MAX = 86_400.0
 """Who asks to wait for longer is answered after a day."""
+FILTERING_S = 10.0
+"""How long whoever does not wait for messages waits for a condition to be evaluated for those that there are."""
 LIST = {"type": "array", "items": deliveries.SCHEMA, "maxItems": HANDLES_MAX}
 
 
@@ -46,11 +47,8 @@ class ReceiveEndpoint(OperationEndpoint):
         # Which also checks the lease.
         subscribe = operation.subscription
         subscription = queue.group.subscribe(prefetch=subscribe.prefetch, lease_ms=lease_ms)
-        if not operation.wait_ms and queue.group.settings.filter.startswith(CONDITION):
-            # What there is may have to be looked at in a thread first.
-            return _some(await services.run(subscription.fetch, operation.max_messages, 0.0), room)
         if not operation.wait_ms:
-            return _some(subscription.poll(operation.max_messages)[0], room)
+            return _some(await poll_now(services.loop, subscription, operation.max_messages, FILTERING_S), room)
         received = queue.receive(subscription, operation.max_messages, room)
         left = request.watch()
         try:

@@ -10,12 +10,14 @@ from collections.abc import Collection
 from functools import cache
 from typing import Any, ClassVar, cast
 
+import pyarrow as pa
 from pydantic import TypeAdapter
 
 from tarry.api.bounds import bound_of, with_bound
 from tarry.api.internal_topics import check_open
 from tarry.api.operation import NOTHING, PLAIN, Action, Operation
 from tarry.api.parsing import from_json, from_texts, model_of
+from tarry.api.views import Page
 from tarry.api.wire import JSON_BYTES_MAX, decode_request
 from tarry.base.errors import InvalidArgumentError
 from tarry.fronts.http.errors import HttpError
@@ -64,7 +66,20 @@ class OperationEndpoint:
 
     async def carry_out(self, operation: Operation[Any], request: Request) -> Any:
         """The operation's result."""
-        return await self._services.call(operation)
+        if isinstance(self._kind.wire, Action):
+            return await self._services.call(operation)
+        room = request.room
+
+        def call() -> Any:
+            # Again, and counted here: others of this client, whose answers it does not read, may have come before it.
+            room.check()
+            result = self._services.broker.call(operation)
+            rows = result.rows if isinstance(result, Page) else result
+            if isinstance(rows, pa.RecordBatch):
+                room.hold(rows.nbytes)
+            return result
+
+        return await self._services.run(call)
 
 
 async def read_fields(request: Request, names: Names, lists: Collection[str]) -> tuple[dict[str, Any], bool]:

@@ -98,6 +98,10 @@ class Message:
         self._disconnect: Callable[[], None] | None = None
         self._started = self._chunked = self._bodiless = False
 
+    @property
+    def host(self) -> str:
+        return self._wire.peer[0]
+
     # -- what the connection tells -----------------------------------------------------------------------------------
 
     def expect_continue(self) -> None:
