@@ -209,3 +209,16 @@ def test_a_filter_that_takes_too_long_stops_no_one_else(rest: Rest) -> None:
     page = rest.http.get("/console/group?topic=slow&group=g").text
     assert "filter paused" in page
     assert "CPU time" in page
+
+
+@pytest.mark.parametrize(
+    ("place", "name"), [("ordesr", "'ordesr'"), ("ordesr/groups/g", "'g'"), ("orders/groups/h", "'h'")]
+)
+def test_what_is_not_there_cannot_be_looked_at(rest: Rest, place: str, name: str) -> None:
+    rest.broker.set_group("orders", "g", tries=5)
+    answer = rest.get(f"/v1/topics/{place}")
+    assert (answer.status_code, answer.json()["error"]) == (404, "not_found")
+    assert name in answer.json()["message"]
+    assert rest.get("/v1/topics/ordesr/exists").json() == {"exists": False}
+    assert rest.get("/v1/topics/orders").status_code == 200
+    assert rest.get("/v1/topics/orders/groups/g").status_code == 200
