@@ -11,6 +11,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -441,6 +442,30 @@ def test_run_goes_on_after_what_cannot_be_handled(client: Client, caplog: pytest
     assert handled == [b"0", b"2"]
     assert last_state(client, 1)["reason"] == "ValueError: not this one"
     assert [r.exc_text for r in caplog.records if r.exc_text], "with its traceback"
+
+
+def test_a_block_of_asyncio_settles_as_a_plain_one(served: Served, client: Client) -> None:
+    async def main() -> list[bytes]:
+        handled = []
+        async with AsyncClient(served.address) as aio, aio.consume("t", group="g", timeout=30) as consumer:
+            async for message in consumer:
+                with suppress(ValueError):
+                    async with message:
+                        await asyncio.sleep(0)
+                        handled.append(message.body)
+                        if message.body == b"1":
+                            raise ValueError("not this one")
+                    message.ack()  # once more: it does nothing
+                    message.ack()
+                if len(handled) == 3:
+                    break
+            await consumer.flush()
+        return handled
+
+    schedule(client, 3)
+    assert asyncio.run(main()) == [b"0", b"1", b"2"]
+    assert last_state(client, 1)["reason"] == "ValueError: not this one"
+    assert client.group_info("t", "g").lag == 1, "of which the other two are settled"
 
 
 def test_run_awaits_what_a_handler_gives(served: Served, client: Client) -> None:

@@ -239,3 +239,16 @@ def test_who_waits_for_a_condition_takes_no_thread_from_others(rest: Rest, monke
         finally:
             go.set()
         assert all(len(answer.result().json()["messages"]) == 1 for answer in answers)
+
+
+@pytest.mark.parametrize(
+    ("place", "name"), [("ordesr", "'ordesr'"), ("ordesr/groups/g", "'g'"), ("orders/groups/h", "'h'")]
+)
+def test_what_is_not_there_cannot_be_looked_at(rest: Rest, place: str, name: str) -> None:
+    rest.broker.set_group("orders", "g", tries=5)
+    answer = rest.get(f"/v1/topics/{place}")
+    assert (answer.status_code, answer.json()["error"]) == (404, "not_found")
+    assert name in answer.json()["message"]
+    assert rest.get("/v1/topics/ordesr/exists").json() == {"exists": False}
+    assert rest.get("/v1/topics/orders").status_code == 200
+    assert rest.get("/v1/topics/orders/groups/g").status_code == 200

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from tests.cli_tools import Captured, error_of, out_of
+from tests.waiting import wait_until
 
 from tarry.base.config import Config
 from tarry.broker import Broker
@@ -93,3 +95,32 @@ def test_who_names_no_group_is_told_whose_the_messages_are(broker: Broker, capsy
     assert run(["receive", "orders", "--group", "billing", "--wait", "20s"]) == ExitCode.OK
     said = capsys.readouterr()
     assert (said.out[-2:], said.err) == ("x\n", "")
+
+
+@pytest.mark.parametrize("json", [False, True])
+def test_settings_of_a_topic_that_nobody_knows(json: bool, broker: Broker, capsys: Captured) -> None:
+    more = ["--json"] if json else []
+    assert error_of(capsys, "topic", "show", "ordesr", *more) == (
+        ExitCode.FAILED,
+        "not_found: there is no topic 'ordesr'; tarry pending and tarry group list show those that are",
+    )
+    assert not broker.has_topic("ordesr")
+    broker.set_topic("ordesr", late="dead")
+    assert "ordesr" in out_of(capsys, "topic", "show", "ordesr", *more)
+
+
+def test_who_waits_for_a_topic_that_nobody_knows_is_told_once(broker: Broker, capsys: Captured) -> None:
+    said = "there is no topic 'ordesr' yet; tarry pending and tarry group list show those that are\n"
+    waits = ["receive", "ordesr", "--group", "g", "--max", "2", "--wait", "10s"]
+    threading.Thread(target=lambda: [wait_until(lambda: broker.has_topic("ordesr")), send_two(broker)]).start()
+    assert run(waits) == ExitCode.OK
+    got = capsys.readouterr()
+    assert got.out.count("  x\n") == 2, "it waits, as ever"
+    assert got.err == said
+    assert run([*waits[:4], "--json"]) == ExitCode.OK
+    assert capsys.readouterr().err == "", "it is known now"
+
+
+def send_two(broker: Broker) -> None:
+    for _ in range(2):
+        broker.schedule("ordesr", b"x")

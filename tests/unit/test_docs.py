@@ -29,7 +29,7 @@ from tests.snippets import NOT_RUN_MAX, PAGES, Snippet, snippets
 
 from tarry.base.extras import missing_extra
 from tarry.cli.main import app, run
-from tarry.client import Client
+from tarry.client import AsyncClient, Client
 
 PYTHON = [each for each in snippets("python") if not each.takes_spark]
 COMMANDS = [(each.name, words) for each in snippets("sh") for words in each.commands("tarry")]
@@ -52,13 +52,15 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TARRY_DISK_FREE_BYTES_MIN", "0")
     place = Served(tmp_path / "data")
-    connect = Client.__init__
+    connect, connect_async = Client.__init__, AsyncClient.__init__
 
     def to_it(self: Client, address: str, **more: Any) -> None:
         assert address in ("localhost:7611", "127.0.0.1:7611", place.address)
         connect(self, place.address, **more)
 
     monkeypatch.setattr(Client, "__init__", to_it)
+    # Its consumers go by its own address.
+    monkeypatch.setattr(AsyncClient, "__init__", lambda self, _: connect_async(self, place.address))
     yield place
     place.stop()
 

@@ -54,10 +54,11 @@ class method(Generic[P, R]):  # noqa: N801  it stands where a method is defined
         """
         self._is_signed = True
         signature = signature_of(self._request)
-        for function, owner in ((self._call, Calls), (self._call_awaited, AsyncCalls)):
+        functions: tuple[tuple[Any, type], ...] = ((self._call, Calls), (self._call_awaited, AsyncCalls))
+        for function, owner in functions:
             function.__name__, function.__qualname__ = self._name, f"{owner.__name__}.{self._name}"
             function.__module__ = __name__
-            function.__signature__ = signature  # type: ignore[attr-defined]
+            function.__signature__ = signature
 
     @overload
     def __get__(self, instance: Calls, owner: Any) -> Callable[P, R]: ...
@@ -75,7 +76,7 @@ class method(Generic[P, R]):  # noqa: N801  it stands where a method is defined
 def signature_of(request: Callable[..., Operation[Any]]) -> inspect.Signature:
     """That of a method which carries out the operation that ``request`` makes, and gives its result."""
     itself = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    kind = getattr(request, "__self__", request)  # `request` is the operation's class, or a class method of it
+    kind: Any = getattr(request, "__self__", request)  # `request` is the operation's class, or a class method of it
     [result] = [get_args(base)[0] for base in kind.__orig_bases__ if get_origin(base) is Operation]
     hints = get_type_hints(request)
     given = [each.replace(annotation=hints[name]) for name, each in inspect.signature(request).parameters.items()]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tarry.base.errors import InvalidArgumentError
+from tarry.base.errors import InvalidArgumentError, UnavailableError
 from tarry.cli import output
 from tarry.cli.ledger import Ledger, LedgerFile, open_ledger
 from tarry.cli.options import DEFAULT_ENDPOINT, Endpoint, Json, Start, connect, duration_ms
@@ -70,6 +70,7 @@ def receive(
     if group is None:
         show = _with_note(show, "acknowledged" if ack else "leased", topic)
     with open_ledger(ledger) as rows, connect(endpoint) as client:
+        _note_unknown(client, topic, follow=follow)
         if follow:
             _follow(client, topic, partial(show, ledger=rows), group=own, start=start, broadcast=broadcast)
             return
@@ -82,6 +83,16 @@ def receive(
         client.flush()
     if not count and not json and sys.stderr.isatty():
         output.note("no message is due")
+
+
+def _note_unknown(client: Client, topic: str, *, follow: bool) -> None:
+    """Say that nobody has named the topic: it may be spelt wrong, or be waited for before its first message."""
+    try:
+        if not client.has_topic(topic):
+            output.note(f"there is no topic {topic!r:.300} yet; tarry pending and tarry group list show those that are")
+    except UnavailableError:
+        if not follow:
+            raise
 
 
 def _with_note(show: Show, done: str, topic: str) -> Show:

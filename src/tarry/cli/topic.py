@@ -10,7 +10,7 @@ import typer
 from tarry.api.settings import TopicFields
 from tarry.cli import output
 from tarry.cli.group import Topic
-from tarry.cli.options import DEFAULT_ENDPOINT, Endpoint, Json, connect
+from tarry.cli.options import DEFAULT_ENDPOINT, Endpoint, Json, check_topic_is_known, connect
 from tarry.cli.settings import with_settings
 
 if TYPE_CHECKING:
@@ -21,12 +21,13 @@ app = typer.Typer(name="topic", help="Topics: late messages, order.", no_args_is
 
 @app.command()
 def show(topic: Topic, endpoint: Endpoint = DEFAULT_ENDPOINT, json: Json = False) -> None:
-    """Show a topic's settings.
+    """Show a topic's settings; one that nobody has named is not there.
 
     \b
     tarry topic show orders
     """
     with connect(endpoint) as client:
+        check_topic_is_known(client, topic)
         _show(client.topic_info(topic), json)
 
 

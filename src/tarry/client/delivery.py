@@ -149,7 +149,7 @@ class DeliveryBatch:
         return list(map(Delivery, repeat(self), range(self._raw.num_rows)))
 
     def ack(self) -> None:
-        """Acknowledge all of it. Returns at once; see :meth:`Consumer.flush`."""
+        """Acknowledge all of it. Returns at once; see :meth:`Consumer.flush`. What was settled before stays so."""
         self.settler.order(Op.ACK, 0, self, None)
 
     def nack(self, delay: Delay | None = None, *, reason: str = "") -> None:
@@ -174,6 +174,12 @@ class DeliveryBatch:
             self.nack(reason=reason_of(error))
         if self.keeper is not None:
             self.keeper.leave_work(self)
+
+    async def __aenter__(self) -> Self:
+        return self.__enter__()
+
+    async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        self.__exit__(kind, error, traceback)
 
     # The following are the keeper's, under its lock.
 
@@ -274,8 +280,17 @@ class Delivery:
         if self._batch.keeper is not None:
             self._batch.keeper.leave_work(self._batch)
 
+    async def __aenter__(self) -> Self:
+        """As without ``async``: nothing is waited for; see :meth:`ack`."""
+        return self.__enter__()
+
+    async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        self.__exit__(kind, error, traceback)
+
     def ack(self) -> None:
-        """Done; it never comes again. Returns at once: acks travel together, within milliseconds."""
+        """Done; it never comes again. Returns at once: acks travel together, within milliseconds. To acknowledge it
+        once more is accepted, and does nothing.
+        """
         batch = self._batch
         batch.acked.append(self._row)
         if batch.clean:

@@ -198,7 +198,7 @@ class KafkaWriter:
         self._open = False
 
     def _flush(self) -> None:
-        # In steps: an error that ends the producer, as that of one that was fenced, is raised at the end of a call only.
+        # In steps: an error that ends the producer, as when it was fenced, is raised at the end of a call only.
         while self._producer.flush(FLUSH_S):
             pass
 

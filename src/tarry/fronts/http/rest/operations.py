@@ -16,10 +16,11 @@ from pydantic import TypeAdapter
 from tarry.api.bounds import bound_of, with_bound
 from tarry.api.internal_topics import check_open
 from tarry.api.operation import NOTHING, PLAIN, Action, Operation
+from tarry.api.operations import GetTopic, HasTopic
 from tarry.api.parsing import from_json, from_texts, model_of
 from tarry.api.views import Page
 from tarry.api.wire import JSON_BYTES_MAX, decode_request
-from tarry.base.errors import InvalidArgumentError
+from tarry.base.errors import InvalidArgumentError, NotFoundError
 from tarry.fronts.http.errors import HttpError
 from tarry.fronts.http.rest import rows
 from tarry.fronts.http.rest.answer import ARROW, JSON, Answer, chosen, json_answer
@@ -65,7 +66,14 @@ class OperationEndpoint:
         return values
 
     async def carry_out(self, operation: Operation[Any], request: Request) -> Any:
-        """The operation's result."""
+        """The operation's result.
+
+        Raises:
+            NotFoundError: it is about what is not there.
+        """
+        if isinstance(operation, GetTopic) and not await self._services.call(HasTopic(operation.topic)):
+            # Protocols ask for the settings of topics that are to come; who looks at one has spelt it wrong.
+            raise NotFoundError(f"there is no topic {operation.topic!r:.300}; GET /v1/topics shows those with messages")
         if isinstance(self._kind.wire, Action):
             return await self._services.call(operation)
         room = request.room
