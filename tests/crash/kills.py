@@ -20,6 +20,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ import pyarrow as pa
 
 import tarry
 from tarry.base.clock import SystemClock
+from tarry.base.errors import UnavailableError
 from tarry.client import Client
 from tarry.demo.broker_process import BrokerProcess
 
@@ -78,8 +80,9 @@ def consume(broker: Any, ledger: Path, stopping: threading.Event) -> None:
     """Write down what is handed out, until the end."""
     with ledger.open("ab", buffering=0) as file:
         while not stopping.is_set():
-            for ids in received(broker):
-                file.write("".join(f"{id}\n" for id in ids).encode())
+            with suppress(UnavailableError):  # it was killed
+                for ids in received(broker):
+                    file.write("".join(f"{id}\n" for id in ids).encode())
 
 
 def embedded_child(data: Path, name: str, ledger: Path) -> None:
