@@ -4,7 +4,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-PYTEST := $(BIN)/pytest -n 2 --dist loadgroup --no-loadscope-reorder
+PYTEST := $(BIN)/pytest -n 2 --dist loadgroup --no-loadscope-reorder --max-worker-restart 0
 
 # The newest Python we know, or the one that is given: make PYTHON=/path/to/python3.12 test
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
