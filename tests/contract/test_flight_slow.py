@@ -272,23 +272,23 @@ def test_a_consumer_that_stands_still_uses_up_no_tries(served: Served, client: C
     stopped = subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert stopped.stdout is not None
     assert stopped.stdin is not None
-    seen = [stopped.stdout.readline()]
-    wait_until(lambda: client.group_info("t", "g").lag == START_ROWS - 1)
-    stopped.send_signal(signal.SIGSTOP)
     try:
+        seen = [stopped.stdout.readline()]
+        wait_until(lambda: client.group_info("t", "g").lag == START_ROWS - 1)
+        stopped.send_signal(signal.SIGSTOP)
         wait_until(lambda: client.group_info("t", "g").leased == 0, what="its leases end")
         schedule(client, START_ROWS + 3)  # the first ones are known by their ids
         client.schedule("later", b"", delay="2s")  # for so long it had made a try after the other
         [_] = client.receive("later", group="g", wait=60)
         assert client.group_info("t", "g").leased == 0
-    finally:
         stopped.send_signal(signal.SIGCONT)
-    for _ in range(START_ROWS + 2):
-        stopped.stdin.write("\n")
-        stopped.stdin.flush()
-        seen.append(stopped.stdout.readline())
-    stopped.kill()
-    stopped.communicate()
+        for _ in range(START_ROWS + 2):
+            stopped.stdin.write("\n")
+            stopped.stdin.flush()
+            seen.append(stopped.stdout.readline())
+    finally:
+        stopped.kill()
+        stopped.communicate()
     attempts = {int(number): int(attempt) for number, attempt in (line.split() for line in seen)}
     assert {number for number, attempt in attempts.items() if attempt > 1} <= set(range(1, START_ROWS))
     assert attempts.keys() == set(range(START_ROWS + 3))
