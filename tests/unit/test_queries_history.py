@@ -189,6 +189,29 @@ def test_expiry_and_series(tmp_path: Path) -> None:
         assert only(broker.history(short.handle), "expired").details == {}
 
 
+@pytest.mark.parametrize("way", ["handle", "key", "replaced"])
+def test_a_cancelled_series_has_no_next_one(tmp_path: Path, way: str) -> None:
+    with open_broker(tmp_path) as broker:
+        first = broker.schedule("s", b"x", delay="1h", key="k", repeat={"every": "1h"})
+        broker.advance("61m")
+        now = broker.clock.now_ms()
+        last = only(broker.history(first.handle), "next").details["by_seq"]
+        if way == "handle":
+            assert broker.cancel(first.handle) == "done"
+        elif way == "key":
+            assert broker.cancel_key("s", "k") == "done"
+        else:
+            new = broker.schedule("s", b"y", delay="1h", key="k")
+        for _ in range(2):
+            found = broker.history(first.handle)
+            assert "next" not in event_names(found)
+            ended = only(found, "replaced" if way == "replaced" else "cancelled")
+            assert (ended.at_ms, ended.seq) == (now, last)
+            if way == "replaced":
+                assert ended.details["by_seq"] == new.seq
+            broker.advance("30m")
+
+
 def test_what_is_gone_is_said_to_be(tmp_path: Path) -> None:
     with open_broker(tmp_path, **SMALL, retention_ms=HOUR_MS) as broker:
         receipt = broker.schedule("a", b"x" * 500, delay=1)

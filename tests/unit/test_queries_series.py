@@ -70,6 +70,20 @@ def test_each_is_on_one_page_whatever_its_place_and_past(
     broker.close()
 
 
+def test_a_page_is_full_however_long_it_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(series, "READ_S", -1.0)
+    monkeypatch.setattr(series, "READ_ROWS", 2)
+    monkeypatch.setattr(series, "PAGE_BYTES_MAX", 5000)
+    with open_broker(tmp_path) as broker:
+        for n in range(7):
+            broker.schedule("a", b"%d" % n + b"." * 1000, delay=f"{n + 1}h", repeat=Repeat.every("1d"))
+        assert [len(page) for page in pages(broker, 3)] == [3, 3, 1]
+        assert [len(page) for page in pages(broker, 3, topic="a")] == [3, 3, 1]
+        assert [len(page) for page in pages(broker, 7, bodies=False)] == [7], "what is not sent does not count"
+        broker.schedule("b", b"", delay="30m", repeat=Repeat.every("1d"))
+        assert sum(len(page) for page in pages(broker, 3, topic="a")) == 7
+
+
 def test_in_the_registry_of_an_older_version_they_are_searched_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

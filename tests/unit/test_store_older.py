@@ -12,9 +12,14 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder, Schema
 
 from tarry.base.message import SCHEMA
+from tarry.spark.pipeline.upkeep import StoreRewriter, UpkeepSettings
 from tarry.store import Store, read_window, rewrite, stage
 from tarry.store.columns import FOR_QUERIES, STORED, TABLE, instant_text, stored
+from tarry.store.footers import FOOTERS
 from tarry.store.layout import DAY_MS, HOUR_MS
+from tarry.store.parquet import column_names
+from tarry.store.place import Place
+from tarry.store.rewrite import rewrite_sound
 from tarry.store.upkeep import plan
 
 from .test_store_upkeep import NOW_MS, gone, messages
@@ -119,3 +124,34 @@ def test_statistics_say_instants_where_they_can() -> None:
     assert instant_text(253_402_300_799_999) == "9999-12-31T23:59:59.999Z"
     assert instant_text(253_402_300_800_000) is None
     assert instant_text(-1) is None
+
+
+@pytest.mark.parametrize("how", ["cut", "missing"])
+def test_a_damaged_file_is_passed_over_and_named(older: str, how: str, caplog: pytest.LogCaptureFixture) -> None:
+    store = Store.open(older)
+    name = max(store.snapshot().files.path)
+    damaged = Path(older) / name
+    sound = damaged.read_bytes()
+    FOOTERS.clear()
+    damaged.write_bytes(sound[:-9]) if how == "cut" else damaged.unlink()
+    rewriter = StoreRewriter(store, UpkeepSettings(), lambda works: [rewrite_sound(work) for work in works])
+
+    def until_done() -> None:
+        published, known = 1, -1
+        while published or len(rewriter.damage) > known:  # as the command does
+            known = len(rewriter.damage)
+            rewriter.begin_round(store.snapshot())
+            published = rewriter.publish(plan(store.snapshot(), NOW_MS, floor_ms=0, older=True, memory=rewriter.memory))
+
+    until_done()
+    assert [path for path in store.snapshot().files.path if path == name or not has_all(older, path)] == [name]
+    assert all(name in error for error in rewriter.damage)
+    assert sum(name in record.getMessage() for record in caplog.records) == len(rewriter.damage) == 1
+    damaged.write_bytes(sound)
+    until_done()
+    assert all(has_all(older, path) for path in store.snapshot().files.path)
+    assert seqs(store) == [seq for seq in range(500) if seq not in (7, 300)]
+
+
+def has_all(root: str, path: str) -> bool:
+    return set(STORED.names) <= column_names(Place.of(root), path)

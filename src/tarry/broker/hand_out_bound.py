@@ -52,12 +52,10 @@ def read_bound(path: Path) -> tuple[int, int, bool] | None:
         content = path.read_bytes()
     except FileNotFoundError:
         return None
-    slots = [content[at : at + _RECORD_BYTES] for at in _SLOTS_AT]
-    records = [record for slot in slots if (record := _decoded(slot)) is not None]
+    records = [record for slot in _slots_of(content) if (record := _decoded(slot)) is not None]
     if len(content) != FILE_BYTES or not records:
         raise CorruptError(f"{path} is damaged, or of another version: neither of its two records is whole")
-    is_whole = all(_decoded(slot) is not None or not any(slot) for slot in slots)
-    return *max(records), is_whole
+    return *max(records), _are_whole(content)
 
 
 def check_bound(path: Path) -> None:
@@ -68,15 +66,21 @@ def check_bound(path: Path) -> None:
     """
     for _ in range(_LOOKS):  # a running broker may be writing
         content = path.read_bytes()
-        slots = [content[at : at + _RECORD_BYTES] for at in _SLOTS_AT]
-        rest = content
-        for slot, at in zip(slots, _SLOTS_AT, strict=True):
-            rest = rest[:at] + bytes(len(slot)) + rest[at + len(slot) :]
-        if not any(rest) and all(_decoded(slot) is not None or not any(slot) for slot in slots):
+        beside = content[_RECORD_BYTES : _SLOTS_AT[1]] + content[_SLOTS_AT[1] + _RECORD_BYTES :]
+        if not any(beside) and _are_whole(content):
             break
     else:
         raise CorruptError(f"{path} is damaged: a record is not whole, or there is something beside the records")
     read_bound(path)
+
+
+def _slots_of(content: bytes) -> list[bytes]:
+    return [content[at : at + _RECORD_BYTES] for at in _SLOTS_AT]
+
+
+def _are_whole(content: bytes) -> bool:
+    """Whether each slot has a record, or was never written."""
+    return all(_decoded(slot) is not None or not any(slot) for slot in _slots_of(content))
 
 
 def _decoded(slot: bytes) -> tuple[int, int] | None:

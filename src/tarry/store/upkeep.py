@@ -145,9 +145,6 @@ def plan(
         floor_ms: messages due before it have fired durably. cancelled_jobs: as the broker tells them. memory:
         kept by the caller from plan to plan. older: where nothing else is, all files that lack a column
         (:func:`tarry.store.older.choose_older`).
-
-    Raises:
-        CorruptError: with ``older``, a file is missing or its footer is damaged.
     """
     memory = memory or Memory()
     unneeded = {*expired(snapshot, floor_ms, cancelled_jobs), *memory.damaged}
@@ -158,7 +155,7 @@ def plan(
         *other.cancellations(snapshot.files),
     ]
     if older and not chosen:
-        chosen = choose_older(snapshot)
+        chosen = choose_older(snapshot, unneeded)
     works = []
     for reason, rows, cancellations in chosen[:WORKS_MAX]:
         own, others = snapshot.files, snapshot.cancellations

@@ -322,7 +322,12 @@ class _Timeline:
             return
         first = read_state(values["repeat"]).series
         [current] = self._registry.get([name_of_series(entry.seq if first is None else first)])
-        if current is not None and current.seq > entry.seq:
+        if current is None or current.seq <= entry.seq:
+            return
+        if self._state_of(current) is Outcome.CANCELLED:
+            # The series has ended with it, or goes on by another message of its key.
+            self.describe(current, None)
+        else:
             self._add(current.due_ms, "next", entry.seq, by_seq=current.seq)
 
 

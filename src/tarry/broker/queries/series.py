@@ -7,7 +7,7 @@ an occurrence that is cancelled or was delivered is not pending.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +24,9 @@ from tarry.broker.queries.messages import MessageFinder
 from tarry.names import Entry
 
 READ_S = 0.8
-"""How long to read messages, a hundred or so of which are read in any case."""
+"""How long is looked for those of a topic among those of others. Where each that is read is on the page, the page's
+length is bound enough.
+"""
 READ_ROWS = 128
 
 
@@ -36,28 +38,35 @@ def list_series(cut: Cut, finder: MessageFinder, listing: Listing) -> Page:
     """
     end_s = time.monotonic() + READ_S
     rows: list[pa.RecordBatch] = []
-    size, cursor = 0, None
-    for key, row in _rows(cut, finder, listing):
-        if len(rows) == listing.limit or size >= PAGE_BYTES_MAX or (row is None and time.monotonic() >= end_s):
+    size, others, cursor = 0, 0, None
+    columns = [name for name in SCHEMA.names if listing.bodies or name != "body"]
+    for key, row in _rows(cut, finder, listing, columns):
+        is_late = row is None and others and time.monotonic() >= end_s
+        if len(rows) == listing.limit or size >= PAGE_BYTES_MAX or is_late:
             cursor = cursors.encode(Cursor(listing.start.step, key))
             break
         if row is not None and listing.wanted.mask(row)[0]:
             rows.append(row)
             size += row.nbytes
-    page = pa.concat_batches(rows) if rows else pa.RecordBatch.from_pylist([], schema=SCHEMA)
+        elif row is not None:
+            others += 1
+    schema = pa.schema([SCHEMA.field(name) for name in columns])
+    page = pa.concat_batches(rows) if rows else pa.RecordBatch.from_pylist([], schema=schema)
     if not listing.bodies:
         none = pa.array([b""] * page.num_rows, pa.binary())
-        page = page.set_column(SCHEMA.get_field_index("body"), SCHEMA.field("body"), none)
+        page = page.add_column(SCHEMA.get_field_index("body"), SCHEMA.field("body"), none)
     return Page(page, cursor)
 
 
-def _rows(cut: Cut, finder: MessageFinder, listing: Listing) -> Iterator[tuple[Key, pa.RecordBatch | None]]:
+def _rows(
+    cut: Cut, finder: MessageFinder, listing: Listing, columns: Sequence[str]
+) -> Iterator[tuple[Key, pa.RecordBatch | None]]:
     """Pending occurrences with their places, in order; before some are read, the place of the first with None."""
     for instant in _by_instant(cut, listing):
         for start in range(0, len(instant), READ_ROWS):
             part = instant[start : start + READ_ROWS]
             yield Key(part[0].due_ms, part[0].seq), None
-            found = finder.find(part, SCHEMA.names)
+            found = finder.find(part, columns)
             yield from ((Key(e.due_ms, e.seq), found[e.seq]) for e in part if e.seq in found)
 
 

@@ -86,7 +86,7 @@ class Upkeep:
         the status says which (:attr:`damage`).
 
         Raises:
-            TarryError: the broker or the store is out of reach; or, with ``older``, a file is damaged.
+            TarryError: the broker or the store is out of reach.
         """
         snapshot = self._store.snapshot()
         state = self._client.state()
