@@ -6,7 +6,7 @@ import json
 import os
 import signal
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -49,6 +49,16 @@ def refused(df: DataFrame, bulk: FakeBulk, **options: Any) -> str:
     assert bulk.rows() == []
     assert bulk.named() == 0
     return str(raised.value)
+
+
+@contextmanager
+def job_group(spark: SparkSession, name: str) -> Iterator[None]:
+    """What Spark does is found by this name."""
+    spark.sparkContext.setJobGroup(name, "")
+    try:
+        yield
+    finally:
+        spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)
 
 
 def some(spark: SparkSession, rows: int, partitions: int = 3) -> DataFrame:
@@ -255,16 +265,25 @@ def test_a_committed_job_is_not_computed_again(spark: SparkSession, bulk: FakeBu
     assert len(bulk.rows()) == 100
 
 
+def test_a_committed_job_that_is_refused_before_its_tasks(spark: SparkSession, bulk: FakeBulk) -> None:
+    write(some(spark, 100), bulk, job="once", ifCommitted="fail")
+    text = "job 'once' is committed already, with 100 messages; allowed: ifCommitted 'skip', or another job id"
+    with job_group(spark, "again"), pytest.raises(Exception, match=text):
+        write(some(spark, 10**9), bulk, job="once", ifCommitted="fail")
+    assert not spark.sparkContext.statusTracker().getJobIdsForGroup("again"), "Spark had nothing to do"
+    with job_group(spark, "again"):
+        write(some(spark, 10), bulk, job="once", ifCommitted="skip")
+    assert spark.sparkContext.statusTracker().getJobIdsForGroup("again")
+    assert len(bulk.rows()) == 100
+
+
 def test_small_partitions_are_fewer_tasks_and_large_ones_are_not(spark: SparkSession, bulk: FakeBulk) -> None:
     cores, tasks = 10, spark.sparkContext.statusTracker()
 
     def written(df: DataFrame, name: str) -> int:
         """In how many tasks, of its widest stage."""
-        spark.sparkContext.setJobGroup(name, "")
-        try:
+        with job_group(spark, name):
             write_once(df, name, endpoint=bulk.address, mode="bulk")
-        finally:
-            spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)
         jobs = [tasks.getJobInfo(job) for job in tasks.getJobIdsForGroup(name)]
         return max(tasks.getStageInfo(stage).numTasks for job in jobs for stage in job.stageIds)
 

@@ -53,7 +53,7 @@ def cores_of(context: Any) -> int | None:
         return None
     # Not Spark's default parallelism, which a user may have set.
     executors = context._jsc.sc().statusStore().executorList(True)  # noqa: SLF001 - PySpark has nothing that knows them
-    there = sum(executors.apply(i).totalCores() for i in range(executors.size()))
+    there: int = sum(executors.apply(i).totalCores() for i in range(executors.size()))
     if not there:
         return None
     asked = int(conf.get("spark.executor.instances", "0")) * int(conf.get("spark.executor.cores", "1"))
