@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from typing import Any
 
 import psutil
@@ -20,11 +21,11 @@ def spark_cpu_s() -> float:
     total = 0.0
     me = psutil.Process()
     for process in (me, *me.children(recursive=True)):
-        line = " ".join(process.cmdline())
-        if process == me or "SparkSubmit" in line or "daemon" in line:
-            times = process.cpu_times()
-            total += times.user + times.system
-            if "daemon" in line:
+        with suppress(psutil.Error):  # it has just ended
+            line, times = " ".join(process.cmdline()), process.cpu_times()
+            if process == me or "SparkSubmit" in line or ".daemon" in line:
+                total += times.user + times.system
+            if ".daemon" in line:
                 total += times.children_user + times.children_system
     return total
 
