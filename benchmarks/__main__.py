@@ -16,6 +16,7 @@ RESULTS = Path(__file__).parent / "results" / "latest.json"
 MODULES = (
     *(
         "bulk",
+        "bulk_partitions",
         "bulk_size",
         "changes",
         "compact",

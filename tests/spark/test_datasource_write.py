@@ -6,7 +6,7 @@ import json
 import os
 import signal
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ import pytest
 
 from tarry.base.errors import InvalidArgumentError, InvalidMessageError, UnavailableError
 from tarry.spark import sorted_by_due, write_once
+from tarry.spark.datasource.partitions import WAVES, fewer_partitions
 from tarry.store import table_id_at
 from tarry.store.place import Place
 
@@ -48,6 +49,16 @@ def refused(df: DataFrame, bulk: FakeBulk, **options: Any) -> str:
     assert bulk.rows() == []
     assert bulk.named() == 0
     return str(raised.value)
+
+
+@contextmanager
+def job_group(spark: SparkSession, name: str) -> Iterator[None]:
+    """What Spark does is found by this name."""
+    spark.sparkContext.setJobGroup(name, "")
+    try:
+        yield
+    finally:
+        spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)
 
 
 def some(spark: SparkSession, rows: int, partitions: int = 3) -> DataFrame:
@@ -252,6 +263,42 @@ def test_a_committed_job_is_not_computed_again(spark: SparkSession, bulk: FakeBu
     assert write_once(some(spark, 10**9).repartition(3), "once", endpoint=bulk.address) == replace(first, already=True)
     assert spark.sparkContext.statusTracker().getJobIdsForGroup(None) == jobs, "Spark had nothing to do"
     assert len(bulk.rows()) == 100
+
+
+def test_a_committed_job_that_is_refused_before_its_tasks(spark: SparkSession, bulk: FakeBulk) -> None:
+    write(some(spark, 100), bulk, job="once", ifCommitted="fail")
+    text = "job 'once' is committed already, with 100 messages; allowed: ifCommitted 'skip', or another job id"
+    with job_group(spark, "again"), pytest.raises(Exception, match=text):
+        write(some(spark, 10**9), bulk, job="once", ifCommitted="fail")
+    assert not spark.sparkContext.statusTracker().getJobIdsForGroup("again"), "Spark had nothing to do"
+    with job_group(spark, "again"):
+        write(some(spark, 10), bulk, job="once", ifCommitted="skip")
+    assert spark.sparkContext.statusTracker().getJobIdsForGroup("again")
+    assert len(bulk.rows()) == 100
+
+
+def test_small_partitions_are_fewer_tasks_and_large_ones_are_not(spark: SparkSession, bulk: FakeBulk) -> None:
+    cores, tasks = 10, spark.sparkContext.statusTracker()
+
+    def written(df: DataFrame, name: str) -> int:
+        """In how many tasks, of its widest stage."""
+        with job_group(spark, name):
+            write_once(df, name, endpoint=bulk.address, mode="bulk")
+        jobs = [tasks.getJobInfo(job) for job in tasks.getJobIdsForGroup(name)]
+        return max(tasks.getStageInfo(stage).numTasks for job in jobs for stage in job.stageIds)
+
+    assert written(some(spark, 1000, 100), "small") == WAVES * cores
+    assert written(some(spark, 1000, 3), "few already") == 3
+    assert written(some(spark, 10, 1).repartition(60), "shuffled") == WAVES * cores
+    assert sorted(int(row["body"]) for row in bulk.rows()) == sorted([*range(1000), *range(1000), *range(10)])
+    assert fewer_partitions(some(spark, 10**9, 60)).rdd.getNumPartitions() == 60
+    assert fewer_partitions(some(spark, 10**9, 10**4)).rdd.getNumPartitions() > 1000
+    # Of what size these are nobody knows.
+    for df in (
+        spark.createDataFrame([("orders",)], "topic string"),
+        some(spark, 9, 100).selectExpr("explode(array(1))"),
+    ):
+        assert fewer_partitions(df) is df
 
 
 def test_another_topic_under_the_name_of_a_committed_job(spark: SparkSession, bulk: FakeBulk) -> None:

@@ -1,7 +1,8 @@
-"""A job that is computed once: the broker is asked before Spark is.
+"""A job that is computed once: the broker is asked before Spark is, and in no more tasks than are of use.
 
 Spark makes a data source's writer when the stages before the write may have run already, so a second run of a job
-that is committed still pays for its shuffles. Here it costs a question.
+that is committed still pays for its shuffles. Here it costs a question. And only who has the DataFrame can say how many
+tasks write it: a data source gets one for each partition.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from tarry.base.errors import InvalidArgumentError
 from tarry.spark.broker_client import BrokerClient
 from tarry.spark.datasource.columns import check_columns
 from tarry.spark.datasource.options import WriteOptions
+from tarry.spark.datasource.partitions import fewer_partitions
 from tarry.spark.datasource.writer import check_same_job
 
 if TYPE_CHECKING:
@@ -35,7 +37,8 @@ class WrittenJob:
 
 def write_once(df: DataFrame, job: str, *, endpoint: str, **options: Any) -> WrittenJob:
     """Write a DataFrame as the job of this name, unless it is committed: then nothing of ``df`` is computed. What is
-    committed under a name stays, also where ``df`` has other rows now: other messages need another name.
+    committed under a name stays, also where ``df`` has other rows now: other messages need another name. Of
+    many partitions with little in them, by Spark's statistics, one task writes several.
 
     Args:
         endpoint: HOST:PORT of the broker, which this process asks, and the tasks.
@@ -58,7 +61,7 @@ def write_once(df: DataFrame, job: str, *, endpoint: str, **options: Any) -> Wri
             check_same_job(job, known.topics, df.schema, checked)
         else:
             # Of two calls at once the writer's attempts decide.
-            df.write.format("tarry").mode("append").options(**given).save()
+            fewer_partitions(df).write.format("tarry").mode("append").options(**given).save()
             known = client.job(job)
     return _written(job, known, already)
 

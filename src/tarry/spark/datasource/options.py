@@ -11,6 +11,7 @@ from tarry.base.message import check_topic
 
 WAYS = ("auto", "bulk", "flight")
 WHATS = ("pending", "delivered", "dead")
+IF_COMMITTED = ("skip", "fail")
 STARTS = ("group", "earliest", "latest")
 JOB_BYTES_MAX = 200
 
@@ -23,8 +24,21 @@ _OF_TABLES = (
 """And what it puts there for a table of SQL: the reserved properties of its catalogs. ``option.NAME`` is NAME again."""
 _ADDRESS = re.compile(r"^(\[[0-9A-Fa-f:.]+\]|[^:/\s]+):(\d{1,5})$")
 
-WRITE = ("endpoint", "mode", "job", "topic", "due_ms", "delay_ms", "delay_level", "ttl_ms", "expire_ms", "tries", "tag")
-STREAM_WRITE = tuple(name for name in WRITE if name != "job")
+WRITE = (
+    "endpoint",
+    "mode",
+    "job",
+    "ifCommitted",
+    "topic",
+    "due_ms",
+    "delay_ms",
+    "delay_level",
+    "ttl_ms",
+    "expire_ms",
+    "tries",
+    "tag",
+)
+STREAM_WRITE = tuple(name for name in WRITE if name not in ("job", "ifCommitted"))
 READ = ("endpoint", "what", "topic", "group", "after_ms", "until_ms", "start", "end", "columns", "pushFilters")
 STREAM_READ = ("endpoint", "topic", "group", "startingOffsets", "failOnDataLoss", "maxRowsPerTrigger")
 STREAM_ONLY = ("group", "startingOffsets", "failOnDataLoss", "maxRowsPerTrigger")
@@ -40,6 +54,7 @@ class WriteOptions:
     endpoint: str
     way: str
     job: str | None
+    if_committed: str
     defaults: dict[str, str | int]
 
     @classmethod
@@ -63,7 +78,8 @@ class WriteOptions:
             defaults["topic"] = _topic(options["topic"])
         if "tag" in options:
             defaults["tag"] = options["tag"]
-        return cls(_endpoint(options), _choice(options, "mode", WAYS, "auto"), job, defaults)
+        if_committed = _choice(options, "ifCommitted", IF_COMMITTED, "skip")
+        return cls(_endpoint(options), _choice(options, "mode", WAYS, "auto"), job, if_committed, defaults)
 
 
 @dataclass(frozen=True)

@@ -57,11 +57,11 @@ class BulkWriter(DataSourceArrowWriter):  # type: ignore[misc]
             raise InvalidArgumentError(f"job {name!r} was cancelled; allowed: another job id, to load it after all")
         if self._job.state != "open":
             check_same_job(name, self._job.topics, schema, options)
-            log.warning(
-                "job %r is committed already, with %d messages: nothing is written; other messages need another job id",
-                name,
-                self._job.rows,
-            )
+            text = f"job {name!r} is committed already, with {self._job.rows} messages"
+            if options.if_committed == "fail":
+                # Only an error keeps Spark from computing all that the tasks do not look at.
+                raise InvalidArgumentError(f"{text}; allowed: ifCommitted 'skip', or another job id for other messages")
+            log.warning("%s: nothing is written; other messages need another job id", text)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskStaged:
         """In a task. Of a job that is committed, no row is looked at."""
