@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
+import sys
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from tarry.cli.exits import ExitCode
@@ -31,3 +36,43 @@ def test_what_cannot_be_is_refused(
 ) -> None:
     assert run([argument.format(tmp=tmp_path) for argument in arguments]) == ExitCode.USAGE
     assert text in capsys.readouterr().err
+
+
+_WORKER = """
+import sys
+from tarry.cli import gateway_worker
+
+def serve(settings, connections, stop):
+    import pyarrow as pa
+    from tarry.fronts.gateway.frames import decode_batch
+    try:
+        decode_batch(memoryview(sys.stdin.buffer.read()), pa.schema([("body", pa.large_binary())]))
+    except Exception as error:
+        print(type(error).__name__, error)
+
+gateway_worker._serve = serve
+gateway_worker.run(gateway_worker.Settings("127.0.0.1:1", "rocketmq", "127.0.0.1:0"))
+"""
+
+
+def test_what_a_broker_compresses_is_unpacked_within_a_bound() -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "ARROW_DEFAULT_MEMORY_POOL"}
+    ended = subprocess.run(
+        [sys.executable, "-c", _WORKER], env=environment, input=compressed(192 << 20), capture_output=True, timeout=60
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert re.match(rb"InvalidArgumentError \d+ bytes are no record batch: malloc of size \d+ failed", ended.stdout)
+
+
+def compressed(size: int) -> bytes:
+    """A record batch of one column with one value, of so many zeros."""
+    ends = pa.array([0, size], pa.int64()).buffers()[1]
+    values = pa.Array.from_buffers(pa.large_binary(), 1, [None, ends, pa.py_buffer(bytes(size))])
+    batch, sink = pa.record_batch([values], names=["body"]), pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+        writer.write_batch(batch)
+    messages = pa.ipc.MessageReader.open_stream(sink.getvalue())
+    messages.read_next_message()
+    content = bytes(messages.read_next_message().serialize())
+    assert len(content) < 1 << 20
+    return content

@@ -13,6 +13,7 @@ import pytest
 from tests.groups import drained, ids, put, take
 from tests.waiting import wait_until
 
+from tarry.api import filter_pause
 from tarry.api.filter_sql import FilterTooSlowError, SqlFilter
 from tarry.base.clock import TestClock
 from tarry.base.config import Config
@@ -40,7 +41,7 @@ def test_a_slow_filter_is_paused_until_it_is_set(tmp_path: Path, caplog: pytest.
         started_s = time.thread_time()
         with pytest.raises(FilterPausedError):
             take(broker)
-        assert time.thread_time() - started_s < filtering.PART_S, "it is not evaluated again"
+        assert time.thread_time() - started_s < filter_pause.PART_S, "it is not evaluated again"
         assert len(drained(broker, group="other")) == 50
         broker.set_group("a", "g", filter="*")
         assert broker.group_info("a", "g").filter_paused == ""
@@ -52,7 +53,7 @@ def test_a_paused_filter_has_another_chance_after_a_while(tmp_path: Path, monkey
     with open_broker(tmp_path, clock=clock) as broker:
         broker.set_group("a", "g", filter="sql: x IS NULL")
         put(broker, "a", "1")
-        monkeypatch.setattr(filtering, "PART_S", -1.0)
+        monkeypatch.setattr(filter_pause, "PART_S", -1.0)
         for name in ("_STEPS_MAX", "_STEPS_MIN"):
             monkeypatch.setattr(f"tarry.api.filter_sql.{name}", 1)
         with pytest.raises(FilterPausedError):
@@ -60,7 +61,7 @@ def test_a_paused_filter_has_another_chance_after_a_while(tmp_path: Path, monkey
         monkeypatch.undo()
         with pytest.raises(FilterPausedError):
             take(broker)
-        clock.advance_ms(filtering.PAUSE_MS)
+        clock.advance_ms(filter_pause.PAUSE_MS)
         assert ids(take(broker)) == ["1"]
 
 
@@ -227,6 +228,6 @@ def test_a_machine_that_does_other_things_pauses_no_filter() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tarry.api.filter_sql._STEPS_MAX", 1)
         patch.setattr("tarry.api.filter_sql._STEPS_MIN", 1)
-        assert wanted.mask_within(row, filtering.PART_S).tolist() == [True]
+        assert wanted.mask_within(row, filter_pause.PART_S).tolist() == [True]
         with pytest.raises(FilterTooSlowError):
             wanted.mask_within(row, -1.0)

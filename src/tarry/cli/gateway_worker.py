@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from tarry.base.arrow_memory import bound_default_pool
 from tarry.base.descriptors import ConnectionLimits, raise_limit
 from tarry.base.errors import TarryError, UnavailableError
 from tarry.base.logs import log_to_stderr
@@ -63,6 +64,9 @@ def run(settings: Settings) -> None:
     Raises:
         TarryError: the broker is not there.
     """
+    # Brokers compress nothing, but who answers at a broker's address by plain TCP is not known to be one. A worker of
+    # tarry serve, which reaches its broker by a socket of the same user, has the broker's environment, and no bound.
+    bound_default_pool(0)
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     os.umask(UMASK)
     shorten_turns()

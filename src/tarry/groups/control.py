@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tarry.api.consuming import OnResult
+from tarry.api.filter_pause import FilterPause
 from tarry.api.groups import GroupSettings, TopicSettings
 from tarry.base.types import Int64s
 from tarry.groups.copier import DeadLetterCopier
@@ -50,7 +51,7 @@ class GroupControl:
             self._policy,
             self._state.lock,
             self._news,
-            services.clock,
+            FilterPause(name, topic.name, services.clock),
             services.run_apart,
             topic.read_rows,
         )

@@ -17,10 +17,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from tarry.api.filter import Filter, unwanted_by
+from tarry.api.filter import unwanted_by
+from tarry.api.filter_pause import PART_ROWS, FilterPause
 from tarry.api.filter_sql import FilterTooSlowError, SqlFilter
-from tarry.base.clock import Clock
-from tarry.base.delay import format_ms
 from tarry.base.errors import FilterPausedError, TarryError
 from tarry.base.types import Int64s, Mask
 from tarry.groups.filter_threads import RunApart
@@ -32,10 +31,6 @@ log = logging.getLogger(__name__)
 
 HERE_ROWS, HERE_S, HERE_BYTES = 256, 0.005, 256 << 10
 """So many messages are looked at on the spot, for so much CPU time, if their properties are so many bytes at most."""
-PART_ROWS, PART_S = 1024, 0.05
-"""And so many at once in a thread."""
-PAUSE_MS = 60_000
-"""How long a filter that took longer is paused."""
 _PARTS_KNOWN = 4
 """Results that are kept: those of the queue's next rows, and of rows that waited, may come in turn."""
 
@@ -51,11 +46,9 @@ class Filtering:
     _policy: Policy
     _lock: threading.RLock
     _news: News
-    _clock: Clock
+    _pause: FilterPause
     _run_apart: RunApart | None
     _read_rows: ReadRows
-    _paused: str = ""
-    _paused_until_ms: int = 0
     _is_quick: bool = False
     """It was, in a thread: it may be asked on the spot."""
     _is_slow: bool = False
@@ -69,7 +62,7 @@ class Filtering:
     @property
     def paused(self) -> str:
         """Why the filter is paused; empty: it is not."""
-        return self._paused if self._clock.now_ms() < self._paused_until_ms else ""
+        return self._pause.reason
 
     @property
     def is_evaluating(self) -> bool:
@@ -78,7 +71,8 @@ class Filtering:
 
     def restart(self) -> None:
         """The filter was set, or may have been: it has another chance."""
-        self._paused, self._paused_until_ms, self._error = "", 0, None
+        self._pause.end()
+        self._error = None
         self._is_quick = self._is_slow = False
         self._known.clear()
 
@@ -93,7 +87,7 @@ class Filtering:
         wanted = self._policy.filter
         if not isinstance(wanted, SqlFilter) or self._run_apart is None:
             return len(offsets), True
-        self._check()
+        self._pause.check()
         if self._error is not None:
             error, self._error = self._error, None
             raise error
@@ -115,9 +109,9 @@ class Filtering:
         wanted = self._policy.filter
         if not isinstance(wanted, SqlFilter):
             return unwanted_by(self._group, wanted, batch)
-        self._check()
+        self._pause.check()
         if self._run_apart is None:
-            return self._with_others(batch, self._whole(wanted, batch))
+            return self._with_others(batch, self._pause.mask(wanted, batch))
         found = self._find(offsets)
         if not len(found):
             small = batch.column("properties").nbytes <= HERE_BYTES
@@ -134,16 +128,8 @@ class Filtering:
         wanted = self._policy.filter
         if not isinstance(wanted, SqlFilter):
             return ~unwanted_by(self._group, wanted, batch)
-        with self._lock:
-            self._check()
-        return ~self._with_others(batch, self._whole(wanted, batch))
-
-    def _check(self) -> None:
-        if reason := self.paused:
-            raise FilterPausedError(
-                f"group {self._group!r} of topic {self._topic!r} is not served until "
-                f"{format_ms(self._paused_until_ms)}, or until its filter is set: {reason}"
-            )
+        self._pause.check()
+        return ~self._with_others(batch, self._pause.mask(wanted, batch))
 
     def _is_for_the_spot(self, wanted: SqlFilter, rows: int) -> bool:
         # Not where it would wait for a thread that evaluates it for who reads by offsets.
@@ -184,13 +170,15 @@ class Filtering:
     def _evaluate(self, wanted: SqlFilter, offsets: Int64s) -> None:
         matching, error, cpu_s = None, None, 0.0
         try:
+            if self._policy.filter is not wanted:
+                raise FilterPausedError("another filter was set meanwhile")
             looked, kept, batch = self._read_rows(offsets)
             began_s = time.thread_time()
             offsets = offsets[:looked]
             # Whoever reads those that retention has deleted finds that out.
             matching = np.ones(looked, np.bool_)
             if batch is not None:
-                matching[np.searchsorted(offsets, kept)] = self._whole(wanted, batch)
+                matching[np.searchsorted(offsets, kept)] = self._pause.mask(wanted, batch)
             cpu_s = time.thread_time() - began_s
         except FilterPausedError:
             pass  # those who ask next hear it
@@ -198,7 +186,9 @@ class Filtering:
             error = refusal
         except Exception as failure:
             log.exception("the filter of group %r of topic %r cannot be evaluated", self._group, self._topic)
-            self._pause(wanted, str(failure))
+            with self._lock:
+                if self._policy.filter is wanted:
+                    self._pause.begin(str(failure))
         with self._lock:
             self._is_evaluating = False
             if self._policy.filter is wanted:
@@ -208,40 +198,7 @@ class Filtering:
                     self._is_quick = not self._is_slow and cpu_s * HERE_ROWS <= HERE_S * max(HERE_ROWS, len(matching))
         self._news.notify()
 
-    def _whole(self, wanted: SqlFilter, batch: pa.RecordBatch) -> Mask:
-        """Evaluate it for all rows; any thread, without the lock where there are threads.
-
-        Raises:
-            FilterPausedError: it takes too long, and is paused.
-        """
-        parts = [batch.slice(at, PART_ROWS) for at in range(0, batch.num_rows, PART_ROWS)]
-        try:
-            return np.concatenate([np.zeros(0, np.bool_), *(_mask(wanted, part) for part in parts)])
-        except FilterTooSlowError as error:
-            self._pause(wanted, str(error))
-            with self._lock:
-                self._check()
-            raise
-
-    def _pause(self, wanted: Filter, reason: str) -> None:
-        with self._lock:
-            if self._policy.filter is not wanted:
-                return
-            self._paused, self._paused_until_ms = reason, self._clock.now_ms() + PAUSE_MS
-        log.warning(
-            "the filter of group %r of topic %r is paused for %d s: %s",
-            self._group, self._topic, PAUSE_MS // 1000, reason,
-        )  # fmt: skip
-
 
 def _has(offsets: Int64s, offset: np.int64) -> bool:
     at = int(np.searchsorted(offsets, offset))
     return at < len(offsets) and bool(offsets[at] == offset)
-
-
-def _mask(wanted: SqlFilter, part: pa.RecordBatch) -> Mask:
-    try:
-        return wanted.mask_within(part, PART_S)
-    except FilterTooSlowError:
-        # Once more: it may have been Python's collection of garbage, which is nobody's filter.
-        return wanted.mask_within(part, PART_S)

@@ -111,7 +111,7 @@ class RemoteBroker:
         self._control = Control(address, worker, self._trust)
         self._clock = BrokerClock(SystemClock())
         self._member = RemoteMember()
-        self._groups = RemoteGroups(self._control)
+        self._groups = RemoteGroups(self._control, self._clock)
         self._topics: set[str] = set()
         self._link: Link | None = None
         settings = self._control.greet()["config"]

@@ -16,12 +16,14 @@ import numpy as np
 import pyarrow as pa
 
 from tarry.api.consuming import OnLease, OnResult, OnSettled
-from tarry.api.filter import parse_filter, unwanted_by
-from tarry.api.filter_sql import FilterTooSlowError, SqlFilter
+from tarry.api.filter import EVERYTHING, parse_filter, unwanted_by
+from tarry.api.filter_pause import FilterPause
+from tarry.api.filter_sql import SqlFilter
 from tarry.api.groups import GroupSettings
 from tarry.api.operation import data
 from tarry.api.views import DELIVERY
-from tarry.base.errors import ClosedError, FilterPausedError, InvalidArgumentError, TarryError
+from tarry.base.clock import Clock
+from tarry.base.errors import ClosedError, InvalidArgumentError, TarryError
 from tarry.base.types import Int64s, Mask
 from tarry.fronts.gateway.frames import (
     Kind,
@@ -35,8 +37,6 @@ from tarry.fronts.gateway.frames import (
 )
 from tarry.fronts.gateway.remote.link import Link, OnAnswer
 
-FILTER_S_MAX = 0.05
-"""CPU time that the filter of a look at a queue may take."""
 _SETTINGS = data(GroupSettings)
 
 ReadEnds = Callable[["RemoteGroup"], tuple[int, int]]
@@ -50,17 +50,21 @@ class RemoteGroup:
     gathers = True
     is_filtering = False
 
-    def __init__(self, link: Link, state: Mapping[str, Any], read_ends: ReadEnds) -> None:
+    def __init__(self, link: Link, state: Mapping[str, Any], read_ends: ReadEnds, clock: Clock) -> None:
         self.number: int = state["number"]
         self.topic_name: str = state["topic"]
         self.name: str = state["group"]
         self._link = link
         self._read_ends = read_ends
         self._listeners: tuple[Callable[[], None], ...] = ()
+        self._pause = FilterPause(self.name, self.topic_name, clock)
+        self._filter = EVERYTHING, parse_filter(EVERYTHING)
+        """As text and parsed, for those who read by offsets."""
         self.update(state)
 
     def update(self, state: Mapping[str, Any]) -> None:
         """Take over what the broker says of it."""
+        self._pause.end()  # its filter may have been set
         self.settings: GroupSettings = _SETTINGS.decode(state["settings"])
         self.ordered: bool = state["ordered"]
         self.waits_for_acks: bool = state["waits_for_acks"]
@@ -77,13 +81,14 @@ class RemoteGroup:
         return self._read_ends(self)
 
     def wants(self, batch: pa.RecordBatch) -> Mask:
-        wanted = parse_filter(self.settings.filter)
+        text, wanted = self._filter
+        if text != self.settings.filter:
+            text = self.settings.filter
+            self._filter = text, (wanted := parse_filter(text))
         if not isinstance(wanted, SqlFilter):
             return ~unwanted_by(self.name, None if wanted.matches_all else wanted, batch)
-        try:
-            return ~unwanted_by(self.name, None, batch) & wanted.mask_within(batch, FILTER_S_MAX)
-        except FilterTooSlowError as error:
-            raise FilterPausedError(f"group {self.name!r} is not served before its filter is set: {error}") from error
+        self._pause.check()
+        return ~unwanted_by(self.name, None, batch) & self._pause.mask(wanted, batch)
 
     # -- consuming -----------------------------------------------------------------------------------------------------
 

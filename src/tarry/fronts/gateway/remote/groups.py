@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tarry.api.wire import decode_json, encode_json
+from tarry.base.clock import Clock
 from tarry.base.errors import TarryError
 from tarry.fronts.gateway.frames import Kind
 from tarry.fronts.gateway.remote.control import Control
@@ -16,8 +17,9 @@ from tarry.fronts.gateway.remote.link import Link
 class RemoteGroups:
     """What is found is found on the loop's thread. :meth:`ask` and what refreshes wait, in any thread."""
 
-    def __init__(self, control: Control) -> None:
+    def __init__(self, control: Control, clock: Clock) -> None:
         self._control = control
+        self._clock = clock
         self._by_name: dict[tuple[str, str], RemoteGroup] = {}
         self._by_number: dict[int, RemoteGroup] = {}
         self.link: Link
@@ -37,7 +39,7 @@ class RemoteGroups:
         state = self._state_of(topic, name, **more)
         group = self._by_number.get(state["number"])
         if group is None:
-            group = RemoteGroup(self.link, state, self._read_ends)
+            group = RemoteGroup(self.link, state, self._read_ends, self._clock)
             self._by_name[group.topic_name, group.name] = self._by_number[group.number] = group
         return group
 
