@@ -186,6 +186,25 @@ def test_how_often_a_group_tries(place: Place, client: Remoting) -> None:
     assert config["retryMaxTimes"] == 4
 
 
+def test_a_group_that_is_made_before_it_is_used_is_there(place: Place, client: Remoting) -> None:
+    fill(client, 1)
+    for name in ("new", "newer"):
+        body = json.dumps({"groupName": name, "retryMaxTimes": 4}).encode()
+        assert client.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body).code == ResponseCode.SUCCESS
+    place.restart()
+    client = place.client()
+    listed = json.loads(client.ask(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG).body)["subscriptionGroupTable"]
+    assert {name: config["retryMaxTimes"] for name, config in listed.items()} == {"g": 16, "new": 4, "newer": 4}
+    config = json.loads(client.ask(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": "new"}).body)
+    assert config["retryMaxTimes"] == 4
+    assert len(client.pull_until(1, "orders", "new")) == 1
+    assert place.broker.call(GetGroup("orders", "new")).tries == 5, "it holds for topics that it comes to read"
+    assert place.broker.call(GetGroup("orders", "g")).tries == 17
+    assert client.ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, {"groupName": "newer"}).code == ResponseCode.SUCCESS
+    listed = json.loads(client.ask(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG).body)["subscriptionGroupTable"]
+    assert listed.keys() == {"g", "new"}
+
+
 def test_a_reset_tells_consumers_and_holds_against_what_they_commit_meanwhile(place: Place, client: Remoting) -> None:
     messages = fill(client, 3)
     commit = GROUP | {"queueId": 0}

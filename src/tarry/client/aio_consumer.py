@@ -17,7 +17,7 @@ from tarry.base.errors import TarryError
 from tarry.client.consumer import ConsumeOptions, Consuming, abandon
 from tarry.client.delivery import Delivery, DeliveryBatch, reason_of
 from tarry.client.feed import Feed
-from tarry.client.holding import LEFT, Hand, Holding
+from tarry.client.holding import Hand, Holding
 
 log = logging.getLogger(__name__)
 
@@ -31,8 +31,6 @@ class AsyncConsumer:
         self._loop = asyncio.get_running_loop()
         self._calls = calls
         self._options = Consuming(**options)
-        self._worked_rows = 0
-        self._iterators = 0
         self._holding = Holding(self._options.prefetch)
         self._inbox = _Inbox(self._loop)
         self._feed = Feed(address, self._options.command(topic, group), self._holding, self._inbox.put)
@@ -43,7 +41,7 @@ class AsyncConsumer:
         """As iterating over :class:`tarry.client.Consumer`."""
         auto_ack, now = self._options.auto_ack, time.monotonic
         message: Delivery | None = None
-        hand = self._begin()
+        hand = self._holding.begin()
         try:
             while (batch := await self._next()) is not None:
                 for message in self._holding.take(hand, batch) or ():
@@ -53,22 +51,22 @@ class AsyncConsumer:
                     yield message
                     if auto_ack:
                         message.ack()
-                self._on_worked(batch, self._holding.done(hand))
+                if self._holding.done(hand):
+                    batch.settler.hurry()
         finally:
-            self._end(hand, message)
+            self._leave(hand, message)
 
     async def batches(self) -> AsyncIterator[DeliveryBatch]:
         """As :meth:`tarry.client.Consumer.batches`."""
-        hand = self._begin()
+        hand = self._holding.begin()
         try:
             while (batch := await self._next()) is not None:
-                if time.monotonic() >= batch.until_s:
-                    self._holding.drop(batch)
-                elif self._holding.take(hand, batch, whole=True) is not None:
+                if self._holding.take(hand, batch, whole=True) is not None:
                     yield batch
-                    self._on_worked(batch, self._holding.done(hand))
+                    if self._holding.done(hand):
+                        batch.settler.hurry()
         finally:
-            self._end(hand, None)
+            self._leave(hand, None)
 
     async def run(self, handle: Callable[[Delivery], Awaitable[object] | object]) -> None:
         """As :meth:`tarry.client.Consumer.run`; what ``handle`` gives is awaited where it can be."""
@@ -104,21 +102,9 @@ class AsyncConsumer:
         else:
             await self.fail(error)
 
-    def _begin(self) -> Hand:
-        self._holding.fail_left(LEFT)
-        self._iterators += 1
-        return Hand()
-
-    def _end(self, hand: Hand, message: Delivery | None) -> None:
-        self._iterators -= 1
+    def _leave(self, hand: Hand, message: Delivery | None) -> None:
         if (batch := self._holding.leave(hand, message)) is not None:
             self._inbox.put_back(batch)
-
-    def _on_worked(self, batch: DeliveryBatch, rows: int) -> None:
-        self._worked_rows += rows
-        if self._worked_rows >= self._holding.push_rows:
-            self._worked_rows = 0
-            batch.settler.hurry()
 
     async def _next(self) -> DeliveryBatch | None:
         inbox = self._inbox
@@ -128,7 +114,7 @@ class AsyncConsumer:
                 if isinstance(item, DeliveryBatch):
                     if not item.unstarted:
                         continue  # others took it, or it was given back, or its connection was lost
-                    if self._iterators > 1 and item.unstarted > 1:
+                    if self._holding.is_for_many(item):
                         inbox.put_back(item)  # other tasks take from it, too
                     return item
                 inbox.items.appendleft(None)  # for who iterates again

@@ -108,8 +108,6 @@ class Consumer:
 
     def __init__(self, address: str, topic: str, group: str, **options: Unpack[ConsumeOptions]) -> None:
         self._options = Consuming(**options)
-        self._worked_rows = 0
-        self._iterators = 0
         self._holding = Holding(self._options.prefetch)
         self._queue: queue.SimpleQueue[DeliveryBatch | TarryError | None] = queue.SimpleQueue()
         self._feed = Feed(address, self._options.command(topic, group), self._holding, self._queue.put)
@@ -129,32 +127,32 @@ class Consumer:
         """
         auto_ack, now = self._options.auto_ack, time.monotonic
         message: Delivery | None = None
-        with self._iterating() as hand:
-            try:
-                while (batch := self._next()) is not None:
-                    for message in self._holding.take(hand, batch) or ():
-                        if now() >= batch.until_s:
-                            self._holding.drop(batch)
-                            break  # the broker has given, or gives, it and the rest of the batch to somebody again
-                        yield message
-                        if auto_ack:
-                            message.ack()
-                    self._on_worked(batch, self._holding.done(hand))
-            finally:
-                self._leave(hand, message)
+        hand = self._holding.begin()
+        try:
+            while (batch := self._next()) is not None:
+                for message in self._holding.take(hand, batch) or ():
+                    if now() >= batch.until_s:
+                        self._holding.drop(batch)
+                        break  # the broker has given, or gives, it and the rest of the batch to somebody again
+                    yield message
+                    if auto_ack:
+                        message.ack()
+                if self._holding.done(hand):
+                    batch.settler.push()
+        finally:
+            self._leave(hand, message)
 
     def batches(self) -> Iterator[DeliveryBatch]:
         """The same by the batch, for columnar consumers: ``batch.data`` is Arrow. ``auto_ack`` does not apply."""
-        with self._iterating() as hand:
-            try:
-                while (batch := self._next()) is not None:
-                    if time.monotonic() >= batch.until_s:
-                        self._holding.drop(batch)
-                    elif self._holding.take(hand, batch, whole=True) is not None:
-                        yield batch
-                        self._on_worked(batch, self._holding.done(hand))
-            finally:
-                self._leave(hand, None)
+        hand = self._holding.begin()
+        try:
+            while (batch := self._next()) is not None:
+                if self._holding.take(hand, batch, whole=True) is not None:
+                    yield batch
+                    if self._holding.done(hand):
+                        batch.settler.push()
+        finally:
+            self._leave(hand, None)
 
     def run(self, handle: Callable[[Delivery], object]) -> None:
         """Call ``handle`` with each message, and acknowledge it when that returns. After an exception, which is logged,
@@ -196,26 +194,9 @@ class Consumer:
         else:
             self.fail(error)
 
-    @contextlib.contextmanager
-    def _iterating(self) -> Iterator[Hand]:
-        # Of a loop that was left, and is begun again: what it was at has failed, or it would have been settled.
-        self._holding.fail_left(LEFT)
-        self._iterators += 1
-        try:
-            yield Hand()
-        finally:
-            self._iterators -= 1
-
     def _leave(self, hand: Hand, message: Delivery | None) -> None:
         if (batch := self._holding.leave(hand, message)) is not None:
             self._queue.put(batch)
-
-    def _on_worked(self, batch: DeliveryBatch, rows: int) -> None:
-        self._worked_rows += rows
-        if self._worked_rows >= self._holding.push_rows:
-            # The broker may be waiting for room in the window. Otherwise the settler's thread does it.
-            self._worked_rows = 0
-            batch.settler.push()
 
     def _next(self) -> DeliveryBatch | None:
         timeout_s, since_s = self._options.timeout, time.monotonic()
@@ -229,7 +210,7 @@ class Consumer:
             if isinstance(item, DeliveryBatch):
                 if not item.unstarted:
                     continue  # others took it, or it was given back, or its connection was lost
-                if self._iterators > 1 and item.unstarted > 1:
+                if self._holding.is_for_many(item):
                     self._queue.put(item)  # other threads take from it, too
                 return item
             self._queue.put(None)  # for the other threads, and for who iterates again

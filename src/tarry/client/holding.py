@@ -67,6 +67,9 @@ class Holding:
         self._batches: dict[DeliveryBatch, None] = {}
         """In the order of arrival: what has messages that nobody took yet, or is in somebody's hand."""
         self._hands: set[Hand] = set()
+        self._iterators = 0
+        self._worked_rows = 0
+        """Since acks were last sent for that."""
         self._left: list[tuple[DeliveryBatch, Delivery | None]] = []
         """What iterators had in hand when they were closed."""
         self._resting = True
@@ -80,11 +83,6 @@ class Holding:
         self._came_rows = 0
         """Without those that were lost or given back."""
         self._mark = (0.0, 0)
-
-    @property
-    def push_rows(self) -> int:
-        """Acks are sent at once when so many messages have been worked through."""
-        return max(1, self.window // PUSH_SHARE)
 
     # -- the feed's --------------------------------------------------------------------------------------------------
 
@@ -162,10 +160,27 @@ class Holding:
 
     # -- iterators' --------------------------------------------------------------------------------------------------
 
+    def begin(self) -> Hand:
+        """Somebody iterates, until :meth:`leave`."""
+        # Of a loop that was left, and is begun again: what it was at has failed, or it would have been settled.
+        self.fail_left(LEFT)
+        with self._lock:
+            self._iterators += 1
+        return Hand()
+
+    def is_for_many(self, batch: DeliveryBatch) -> bool:
+        """Whether others iterate, too, and there is enough in it for them."""
+        return self._iterators > 1 and batch.unstarted > 1
+
     def take(self, hand: Hand, batch: DeliveryBatch, *, whole: bool = False) -> Iterator[Delivery] | None:
-        """What nobody took of a batch yet, which others may take from, too; ``whole``: all of it, or None."""
+        """What nobody took of a batch yet, which others may take from, too; ``whole``: all of it, or None where some
+        was taken, or its lease is over.
+        """
         with self._lock:
             unstarted = batch.unstarted
+            if whole and time.monotonic() >= batch.until_s:
+                self.drop(batch)
+                return None
             if whole and unstarted < len(batch):
                 return None
             if whole:
@@ -175,23 +190,30 @@ class Holding:
             self._hands.add(hand)
         return rest
 
-    def done(self, hand: Hand) -> int:
-        """The iterator is asked for what comes next; how many messages were worked through of its batch."""
+    def done(self, hand: Hand) -> bool:
+        """The iterator is asked for what comes next; whether so much was worked through that acks are to be sent at
+        once: the broker may be waiting for room in the window. Otherwise the settler's thread does it.
+        """
         with self._lock:
             batch, hand.batch = hand.batch, None
             if batch is None:
-                return 0
+                return False
             rows = hand.unstarted - batch.unstarted
             self._hands.discard(hand)
             self._forget_done(batch)
             self._on_work(rows, time.monotonic() - hand.since_s)
-            return rows
+            self._worked_rows += rows
+            is_much = self._worked_rows >= max(1, self.window // PUSH_SHARE)
+            if is_much:
+                self._worked_rows = 0
+            return is_much
 
     def leave(self, hand: Hand, message: Delivery | None) -> DeliveryBatch | None:
         """The iterator is closed; ``message`` (None: its batch) is the last that it gave, unless it was asked for the
         next. The batch, where there is something left in it for the next iterator.
         """
         with self._lock:
+            self._iterators -= 1
             batch, hand.batch = hand.batch, None
             self._hands.discard(hand)
             if batch is None:

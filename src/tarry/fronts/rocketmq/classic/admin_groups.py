@@ -23,7 +23,8 @@ from tarry.fronts.rocketmq.classic.queues import TopicQueues
 from tarry.fronts.rocketmq.classic.sending import RETRIES
 from tarry.fronts.rocketmq.classic.service import Handler
 from tarry.fronts.rocketmq.common.dead_letters import is_alias
-from tarry.fronts.rocketmq.common.names import group_name, topic_name
+from tarry.fronts.rocketmq.common.groups import RETRY
+from tarry.fronts.rocketmq.common.names import RETRY_PREFIX, group_name, topic_name
 from tarry.fronts.rocketmq.common.threads import RunInThread
 
 _LATEST = -1
@@ -68,8 +69,8 @@ class GroupAdmin:
         return Answer(body=to_json({"groupList": await self._run_in_thread(look_up)}))
 
     async def set_group(self, request: Request) -> Answer:
-        """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: how often a message is tried, in all topics that the group reads.
-        Groups come into being when they are named; of other settings there is none.
+        """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: how often a message is tried, in all topics that the group reads, and in
+        those that it will read. A group that nobody has used is made; of other settings there is none.
         """
         return await self._set([_asked(json_object(request.command.body))])
 
@@ -81,7 +82,11 @@ class GroupAdmin:
     async def _set(self, asked: list[tuple[str, int]]) -> Answer:
         def change() -> None:
             for group, retries in asked:
-                for topic in self._topics_of(group):
+                # A group is one of a topic; that of its retries, which each has, keeps what holds for topics to come.
+                topics = self._topics_of(group)
+                if (own := RETRY_PREFIX + group) not in topics:
+                    self._broker.call(SetGroup.of(own, group, retry=RETRY, tries=retries + 1))
+                for topic in topics:
                     self._broker.call(SetGroup.of(topic, group, tries=retries + 1))
 
         await self._run_in_thread(change)
@@ -130,7 +135,7 @@ class GroupAdmin:
             return {
                 i.group: _config(i.group, i)
                 for i in infos
-                if not i.group.startswith(_INTERNAL) and not only_looks(i.group)
+                if not i.group.startswith(_INTERNAL) and not i.topic.startswith(_INTERNAL) and not only_looks(i.group)
             }
 
         table = {"subscriptionGroupTable": await self._run_in_thread(look_up), "dataVersion": DATA_VERSION}
@@ -180,6 +185,7 @@ class GroupAdmin:
 def _asked(config: dict[str, Any]) -> tuple[str, int]:
     """A group, and how often it is to try again."""
     group, retries = group_name(json_text(config, "groupName"), ""), config.get("retryMaxTimes", RETRIES)
+    topic_name(RETRY_PREFIX + group, "")  # which is refused where the name is too long for it
     if type(retries) is not int or not 0 <= retries < 1 << 31:
         raise RequestRefused(ResponseCode.INVALID_PARAMETER, f"retryMaxTimes is {retries!r:.60}; allowed: 0 and more")
     return group, retries

@@ -14,6 +14,7 @@ from tarry.api.operations import GetGroup, GetTopic, SetGroup
 from tarry.base.dead_topics import is_dead_topic
 from tarry.base.errors import InvalidArgumentError, NotFoundError
 from tarry.fronts.common.receive_queue import ReceiveQueue
+from tarry.fronts.rocketmq.common.names import RETRY_PREFIX
 from tarry.fronts.rocketmq.common.refusal import Code, Refusal
 from tarry.fronts.rocketmq.common.threads import RunInThread
 
@@ -91,7 +92,7 @@ class GroupRegistry:
 
         def describe() -> tuple[str, int, bool]:
             infos = [info for topic in topics if (info := self._find_info(topic, group)) is not None]
-            retry, tries = (infos[0].retry, infos[0].tries) if infos else (RETRY, TRIES)
+            retry, tries = (infos[0].retry, infos[0].tries) if infos else (RETRY, self._new_tries(group))
             ordered = any(i.ordered for i in infos) or any(self._broker.call(GetTopic(t)).ordered for t in topics)
             return retry, tries, ordered
 
@@ -117,8 +118,13 @@ class GroupRegistry:
     def _make_if_new(self, topic: str, group: str) -> None:
         if self._find_info(topic, group) is None:
             # A dead letter is tried for ever.
-            tries = None if is_dead_topic(topic) else TRIES
+            tries = None if is_dead_topic(topic) else self._new_tries(group)
             self._broker.call(SetGroup.of(topic, group, retry=RETRY, tries=tries))
+
+    def _new_tries(self, group: str) -> int:
+        """The tries of a group that is new in a topic: as it was told for all of them (mqadmin's updateSubGroup)."""
+        told = self._find_info(RETRY_PREFIX + group, group)
+        return TRIES if told is None else told.tries
 
     def _find_info(self, topic: str, group: str) -> GroupInfo | None:
         try:
