@@ -30,6 +30,7 @@ MODULES = (
         "http_lmstfy",
     ),
     *("intake", "memory", "pipeline", "push", "relay", "rocketmq", "rocketmq_classic", "rocketmq_disk"),
+    "spark_write_curve",
 )
 """To import them is what registers their benchmarks."""
 for module in MODULES:
