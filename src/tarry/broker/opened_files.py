@@ -12,6 +12,7 @@ from tarry.base.placement import Placement
 from tarry.broker.access_tokens import AccessTokens
 from tarry.broker.damage import Damage
 from tarry.broker.directory import Checkpoint, DirectoryLock, read_secret
+from tarry.broker.disk_reserve import DiskReserve
 from tarry.broker.hand_out_bound import AHEAD_MS, HandOutBound
 from tarry.broker.health import Health
 from tarry.broker.jobs import Jobs
@@ -50,6 +51,7 @@ class OpenedFiles:
     """
 
     lock: DirectoryLock
+    reserve: DiskReserve
     checkpoint: Checkpoint
     topic_counts: TopicCounts
     store: Store
@@ -72,6 +74,8 @@ def open_files(around: Surroundings) -> OpenedFiles:
     config, undo = around.config, around.undo
     lock = DirectoryLock(config.data)
     undo.callback(lock.release)
+    reserve = DiskReserve(around.files, config)
+    reserve.give_back()
     checkpoint, topic_counts = Checkpoint.read_with_counts(config.data)
     store = Store.open(config.store_uri, shard=config.shard, version_min=checkpoint.store_version)
     view = View(store.snapshot())
@@ -111,6 +115,7 @@ def open_files(around: Surroundings) -> OpenedFiles:
     undo.callback(partial(bound.close, is_durable=False))
     return OpenedFiles(
         lock,
+        reserve,
         checkpoint,
         topic_counts,
         store,
