@@ -123,6 +123,44 @@ def test_names_that_cannot_be_opened_without_a_free_byte_are_named(small_disk: P
         assert broker.receive("a", "g", max_messages=100)["body"].to_pylist() == bodies
 
 
+def test_names_are_opened_by_the_room_that_was_kept_for_that(tmp_path: Path) -> None:
+    clock, settings = TestClock(), {**SETTINGS, "disk_free_bytes_min": 4 << 20}
+    with mounted(tmp_path / "larger", "24m") as disk:
+        data, reserve = disk / "data", disk / "data" / "reserve"
+        with open_broker(data, clock=clock, **settings) as broker:
+            broker.schedule("a", b"without a name", delay=1)
+            broker.step()
+            assert not reserve.exists(), "nothing is kept for names that there are not"
+            for number in range(3):
+                broker.schedule("a", b"%d" % number, delay=2, key=f"k{number}")
+            broker.step()
+            assert reserve.stat().st_blocks * 512 >= 4 << 20
+        fill(disk)
+        for round_ in range(2):
+            with open_broker(data, clock=clock, **settings) as broker:
+                assert not reserve.exists()
+                assert broker.cancel_key("a", f"k{round_}") == "done"
+                with pytest.raises(DiskFullError):
+                    broker.schedule("a", b"no room")
+                broker.step()
+                assert not reserve.exists(), "there is no room for it"
+        (disk / "ballast").unlink()
+        with open_broker(data, clock=clock, **settings) as broker:
+            clock.advance_ms(2000)
+            broker.step()
+            assert broker.receive("a", "g", max_messages=100)["body"].to_pylist() == [b"without a name", b"2"]
+            assert reserve.stat().st_size == 4 << 20
+
+
+def test_a_reserve_that_a_crash_left_too_small_is_made_again(tmp_path: Path) -> None:
+    settings = {**SETTINGS, "disk_free_bytes_min": 1 << 20}
+    (tmp_path / "reserve").write_bytes(b"x")
+    with open_broker(tmp_path, clock=TestClock(), **settings) as broker:
+        broker.schedule("a", b"", delay=1, key="k")
+        broker.step()
+        assert (tmp_path / "reserve").stat().st_size == 1 << 20
+
+
 def test_a_read_only_file_system_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def read_only(path: Path, *_: object, **__: object) -> None:
         raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))

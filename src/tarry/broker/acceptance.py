@@ -11,6 +11,10 @@ from tarry.broker.health import Health
 from tarry.log.files import Files
 from tarry.wheel import Wheel
 
+CANCEL_PART = 64
+"""Cancelling goes on down to so small a part of ``disk_free_bytes_min``: it writes little, and makes room in the end.
+Not down to the last byte, which names could not stand (:mod:`tarry.names`).
+"""
 FREE_CHECK_S = 0.2
 """How old the knowledge of free disk may be: to ask the system takes longer than the rest of a small batch."""
 
@@ -55,14 +59,18 @@ class Acceptance:
             )
         self.check_disk()
 
-    def check_disk(self) -> None:
+    def check_disk(self, *, is_cancelling: bool = False) -> None:
         """As :meth:`check`, but for how much is due at once: for what takes no memory of the wheel."""
         self._health.check_serving()
         now_s = time.monotonic()
         if now_s - self._checked_s > FREE_CHECK_S:
             self._checked_s, self._free_bytes = now_s, self.free_bytes
-        if self._free_bytes < self._config.disk_free_bytes_min:
+        free_bytes_min = self._config.disk_free_bytes_min
+        if is_cancelling:
+            free_bytes_min //= CANCEL_PART
+        if self._free_bytes < free_bytes_min:
+            who, of = ("cancelling is", f"1/{CANCEL_PART} of ") if is_cancelling else ("producers are", "")
             raise DiskFullError(
-                f"{self._free_bytes >> 20} MiB of disk are free under {self._config.data}; producers are refused below "
-                f"{self._config.disk_free_bytes_min >> 20} MiB (disk_free_bytes_min); try again later"
+                f"{self._free_bytes >> 20} MiB of disk are free under {self._config.data}; {who} refused below "
+                f"{free_bytes_min >> 20} MiB ({of}disk_free_bytes_min); try again later"
             )

@@ -96,6 +96,7 @@ def _make_background(around: Surroundings, opened: OpenedFiles, path: MessagePat
         files,
         opened.checkpoint,
         opened.topic_counts,
+        opened.reserve,
         opened.bound,
         delivery.dispatcher,
         opened.intake,

@@ -12,6 +12,7 @@ from tarry.base.placement import Placement
 from tarry.broker.access_tokens import AccessTokens
 from tarry.broker.damage import Damage
 from tarry.broker.directory import Checkpoint, DirectoryLock, keep_id, owner_of, read_secret
+from tarry.broker.disk_reserve import DiskReserve
 from tarry.broker.hand_out_bound import AHEAD_MS, HandOutBound
 from tarry.broker.health import Health
 from tarry.broker.jobs import Jobs
@@ -51,6 +52,7 @@ class OpenedFiles:
     """
 
     lock: DirectoryLock
+    reserve: DiskReserve
     checkpoint: Checkpoint
     topic_counts: TopicCounts
     store: Store
@@ -74,6 +76,8 @@ def open_files(around: Surroundings) -> OpenedFiles:
     config, undo = around.config, around.undo
     lock = DirectoryLock(config.data)
     undo.callback(lock.release)
+    reserve = DiskReserve(around.files, config)
+    reserve.give_back()
     checkpoint, topic_counts = Checkpoint.read_with_counts(config.data)
     store = _open_store(around, checkpoint)
     view = View(store.snapshot())
@@ -113,6 +117,7 @@ def open_files(around: Surroundings) -> OpenedFiles:
     undo.callback(partial(bound.close, is_durable=False))
     return OpenedFiles(
         lock,
+        reserve,
         checkpoint,
         topic_counts,
         store,

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from tarry.base.clock import Clock
 from tarry.base.config import Config
 from tarry.broker.directory import Checkpoint
+from tarry.broker.disk_reserve import DiskReserve
 from tarry.broker.dispatcher import Dispatcher
 from tarry.broker.dispatcher import Progress as Cut
 from tarry.broker.hand_out_bound import HandOutBound
@@ -37,6 +38,7 @@ class Progress:
     _files: Files
     last: Checkpoint
     _counts: TopicCounts
+    _reserve: DiskReserve
     _bound: HandOutBound
     _dispatcher: Dispatcher
     _intake: Intake
@@ -95,6 +97,8 @@ class Progress:
             # Only now: where the checkpoint on disk had their numbers, what comes to them would get offsets twice.
             self._groups.forget_topics(idle, self._forget)
         self._sweep(cut.fired_until_ms)
+        if self._registry.exists:
+            self._reserve.keep()
         return True
 
     def _idle_topics(self, cut: Cut) -> set[str]:

@@ -17,6 +17,7 @@ from tarry.base.delay import Delay, check_due, datetime_ms, due_from_delay
 from tarry.base.errors import InvalidArgumentError, TarryError
 from tarry.base.waiting import answer_of
 from tarry.broker.acceptance import Acceptance
+from tarry.broker.commands.cancel import Cancel
 from tarry.broker.commands.schedule_named import ScheduleNamed
 from tarry.broker.topic_bound import TopicBound
 from tarry.intake import NO_ROWS, Command, Submission
@@ -81,7 +82,7 @@ class Scheduling:
         Raises:
             OverloadedError, DiskFullError, ClosedError, FatalError: not now; it is not answered.
         """
-        self._acceptance.check_disk()
+        self._acceptance.check_disk(is_cancelling=isinstance(command, Cancel))
         self._commits.submit(Submission(NO_ROWS, _nobody, command), 256, lead=False)
 
     def _submit(
