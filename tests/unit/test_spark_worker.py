@@ -19,7 +19,8 @@ def test_a_worker_goes_through_its_heap_once(monkeypatch: pytest.MonkeyPatch) ->
             return lambda: 0
 
     monkeypatch.setattr(worker, "gc", Collector())
-    monkeypatch.setattr(worker, "_frozen", False)
+    worker.freeze_once.cache_clear()
     for _ in range(3):
         worker.rest()
+    worker.freeze_once.cache_clear()
     assert calls == ["collect", "freeze"]

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import gc
+from functools import cache
 
 import pyarrow as pa
-
-_frozen = False
-"""``gc.get_freeze_count()`` would tell, too, but it counts all those objects, one by one."""
 
 
 def rest() -> None:
@@ -17,9 +15,13 @@ def rest() -> None:
     modules that are imported, tens of milliseconds of CPU. What is there at the end of a worker's first task stays, and
     is not looked at again.
     """
-    global _frozen
     pa.default_memory_pool().release_unused()  # the worker stays, idle, for a minute
-    if not _frozen:
-        gc.collect()
-        gc.freeze()
-        _frozen = True
+    freeze_once()
+
+
+@cache
+def freeze_once() -> None:
+    """Take all objects that there are out of the collector's sight, in a worker's first task."""
+    # ``gc.get_freeze_count()`` would say that it is done, but it counts the objects, which takes as long again.
+    gc.collect()
+    gc.freeze()
