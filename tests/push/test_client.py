@@ -56,21 +56,27 @@ def run(serve: Serve, use: Callable[[HttpClient, str], Awaitable[None]]) -> int:
 def answers_to(*parts: bytes, wanted: int = 1) -> tuple[list[Answer], int]:
     """What became of requests that were answered with these bytes, one write each; and the number of connections."""
     answers: list[Answer] = []
+    written = asyncio.Event()
 
     async def serve(_: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while True:
             await request_of(reader)
-            for part in parts:
-                writer.write(part)
-                await writer.drain()
-                await asyncio.sleep(0.005)  # so that they are not read together
+            try:
+                for part in parts:
+                    writer.write(part)
+                    await writer.drain()
+                    await asyncio.sleep(0.005)  # so that they are not read together
+            finally:
+                written.set()
             if b"close" in parts[0].lower():
                 return
 
     async def use(client: HttpClient, url: str) -> None:
         for _ in range(wanted):
+            written.clear()
             answers.append(await client.post(Target(url), {}, b"x", 5.0))
-            await asyncio.sleep(0.02)
+            await written.wait()  # the next request comes after all of it
+            await asyncio.sleep(0.005)
 
     return answers, run(serve, use)
 

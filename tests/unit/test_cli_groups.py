@@ -105,6 +105,7 @@ def test_where_a_new_group_begins(broker: Broker, capsys: Captured) -> None:
 
 
 def test_topics(broker: Broker, capsys: Captured) -> None:
+    broker.schedule("t", b"x", delay="1h")
     assert data_of(capsys, "topic", "show", "t") == [
         {"topic": "t", "late": "drop", "lateness_ms_max": None, "ordered": False, "declared": False, "queues": 0}
     ]

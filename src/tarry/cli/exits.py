@@ -39,7 +39,7 @@ MEANINGS = {
     ExitCode.OK: "done; a server that was told to stop has stopped cleanly",
     ExitCode.FAILED: "failed for a reason that no other code names",
     ExitCode.USAGE: "wrong usage: an option, a setting, or a value in a message is not allowed",
-    ExitCode.LOCKED: "another broker has the data directory open",
+    ExitCode.LOCKED: "another broker has the data directory open, or the store is another broker's",
     ExitCode.CORRUPT: "a file of the data directory is damaged: refused unchanged at the start, or met while serving",
     ExitCode.UNAVAILABLE: "no answer: the broker is out of reach, starting or stopping; or an address cannot be used",
     ExitCode.REFUSED: "refused for now (overloaded, disk full, filter paused): the same command may succeed later",
