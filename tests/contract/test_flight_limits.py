@@ -222,6 +222,7 @@ def test_a_message_that_grows_without_end_is_refused_with_a_reason(stack: ExitSt
     assert goaway_text(read_all(client)).startswith("message_too_large: ")
 
 
+@pytest.mark.rest
 def test_a_peer_whose_messages_arrive_may_send_as_much_as_it_likes(stack: ExitStack) -> None:
     listener, guard = guarded(stack, peer_bytes_max=1 << 20)
     client, _ = listener.connect()

@@ -246,6 +246,7 @@ def test_no_room_for_a_due_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         assert broker.status()["state"] == "serving"
 
 
+@pytest.mark.rest
 def test_a_store_out_of_reach_is_not_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[object] = []
 

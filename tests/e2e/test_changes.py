@@ -113,6 +113,7 @@ def test_a_series_goes_on_after_a_kill_and_ends_when_it_is_cancelled(make_broker
         assert client.pending()[0].pending == 0
 
 
+@pytest.mark.rest
 def test_groups_are_as_they_were_after_a_kill(make_broker: MakeBroker) -> None:
     broker = make_broker(**FAST)
     with Client(broker.address) as client:

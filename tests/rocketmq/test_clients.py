@@ -83,6 +83,7 @@ def test_a_receive_that_is_given_up_takes_nothing_with_it(place: Place) -> None:
     assert got.system_properties.delivery_attempt == 1
 
 
+@pytest.mark.rest
 def test_a_slow_reader_who_leaves_in_the_middle(place: Place) -> None:
     """What the peer's window did not take is for others at once; what was on the way comes when its time is up."""
     one, other = place.client(), place.client()

@@ -110,6 +110,7 @@ def test_a_producer_is_asked(serve: Callable[..., Place]) -> None:
     stream.close()
 
 
+@pytest.mark.rest
 def test_asked_in_vain_it_is_kept_as_a_dead_letter(serve: Callable[..., Place]) -> None:
     place = serve(rocketmq_check_first_ms=1, rocketmq_check_ms=1000, rocketmq_checks_max=2)
     rpc = place.client()

@@ -76,6 +76,7 @@ def named(result: Audit, name: str) -> list[str]:
     return [example.ident for example in result.examples.get(name, [])]
 
 
+@pytest.mark.rest
 def test_every_failure_is_found_and_named(spark: SparkSession) -> None:
     accepted = sent(
         spark,
@@ -211,6 +212,7 @@ def test_by_seq_content_and_topic_have_to_fit_and_a_lost_answer_is_told_apart(sp
     assert result.counts.unread_accepted == 1
 
 
+@pytest.mark.rest
 def test_from_the_command_line_to_the_audit(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

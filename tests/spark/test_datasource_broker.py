@@ -72,6 +72,7 @@ def test_a_dataframe_is_scheduled_once_and_delivered(spark: SparkSession, served
         write(df, served, mode=mode, job="load")
 
 
+@pytest.mark.rest
 def test_a_table_of_sql_is_read(spark: SparkSession, served: Served) -> None:
     write(spark.sql("SELECT 't' AS topic, 3600000 AS delay_ms, 'x' AS body"), served)
     options = f"('endpoint' = '{served.address}', 'columns' = 'topic,body')"

@@ -75,6 +75,7 @@ def seen(out: Path) -> list[int]:
     return sorted(int(json.loads(line)["body"]) for part in out.glob("part-*") for line in part.open())
 
 
+@pytest.mark.rest
 def test_a_topic_is_read_once_over_restarts(spark: SparkSession, served: Served, tmp_path: Path) -> None:
     out, checkpoint = tmp_path / "out", tmp_path / "checkpoint"
     fill(served, "a", 0, 50)
@@ -190,6 +191,7 @@ def test_each_micro_batch_is_a_job(spark: SparkSession, bulk: FakeBulk, tmp_path
     assert sorted(int(row["body"]) for row in bulk.rows()) == list(range(160))
 
 
+@pytest.mark.rest
 def test_a_micro_batch_that_fails_is_loaded_later(spark: SparkSession, bulk: FakeBulk, tmp_path: Path) -> None:
     source, checkpoint = tmp_path / "source", tmp_path / "checkpoint"
     put(source, "1", range(100))

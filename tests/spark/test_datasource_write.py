@@ -277,6 +277,7 @@ def test_a_committed_job_that_is_refused_before_its_tasks(spark: SparkSession, b
     assert len(bulk.rows()) == 100
 
 
+@pytest.mark.rest
 def test_small_partitions_are_fewer_tasks_and_large_ones_are_not(spark: SparkSession, bulk: FakeBulk) -> None:
     cores, tasks = 10, spark.sparkContext.statusTracker()
 
@@ -336,6 +337,7 @@ def test_a_commit_whose_answer_is_lost(spark: SparkSession, bulk: FakeBulk) -> N
     assert bulk.calls.count("bulk-commit") == 3
 
 
+@pytest.mark.rest
 def test_a_driver_that_dies_between_write_and_commit(spark: SparkSession, bulk: FakeBulk) -> None:
     def before(name: str, body: dict[str, Any]) -> None:
         if name in ("bulk-commit", "bulk-abort"):

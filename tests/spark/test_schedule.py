@@ -110,6 +110,7 @@ def test_what_has_fired_is_left_out_and_may_be_deleted(spark: SparkSession, inta
     assert 0 < len(kept) < 4_000
 
 
+@pytest.mark.rest
 def test_deletion_in_the_middle_of_reading(spark: SparkSession, intake: FakeIntake, tmp_path: Path) -> None:
     intake.add(5_000)
     deleted = threading.Event()
@@ -127,9 +128,8 @@ def test_deletion_in_the_middle_of_reading(spark: SparkSession, intake: FakeInta
     assert stored(intake.store_uri) == expected(0, 2_000) + expected(4_000, 5_000)
 
 
-@pytest.mark.parametrize(
-    "done", [pytest.param(True, marks=pytest.mark.rest), False], ids=["after the Delta commit", "before it"]
-)
+@pytest.mark.rest
+@pytest.mark.parametrize("done", [True, False], ids=["after the Delta commit", "before it"])
 def test_a_batch_that_spark_replays(
     spark: SparkSession, intake: FakeIntake, tmp_path: Path, done: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

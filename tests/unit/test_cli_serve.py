@@ -151,6 +151,7 @@ def test_a_second_broker_on_the_directory_is_refused(servers: Servers) -> None:
     assert re.fullmatch(rf"tarry: locked: /.*/data is in use .*\(process {first.pid}\).*\n", log), log
 
 
+@pytest.mark.rest
 def test_damage_is_exit_code_4_and_names_file_and_offset(servers: Servers, tmp_path: Path) -> None:
     from tarry.client import Client
 

@@ -130,14 +130,8 @@ def idle() -> Iterator[ExitStack]:
         yield connections
 
 
-@pytest.mark.parametrize(
-    ("soft", "hard"),
-    [
-        (256, 256),
-        pytest.param(1024, 20_000, marks=pytest.mark.rest),
-        pytest.param(1024, 1024, marks=pytest.mark.rest),
-    ],
-)
+@pytest.mark.parametrize(("soft", "hard"), [(256, 256), (1024, 20_000), (1024, 1024)])
+@pytest.mark.rest
 def test_idle_connections_to_every_port_stop_nothing(tmp_path: Path, idle: ExitStack, soft: int, hard: int) -> None:
     limit, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit < 3 * IDLE:

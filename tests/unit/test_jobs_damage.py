@@ -39,6 +39,7 @@ def content(jobs: Jobs) -> tuple[list[Job], list[int]]:
     return [jobs.get(number) for number in range(ATTEMPTS)], jobs.cancelled.numbers()
 
 
+@pytest.mark.rest
 def test_no_flipped_byte_is_taken_for_truth(tmp_path: Path) -> None:
     """A byte of which nothing depends may be another one; else the file is refused."""
     jobs = filled(tmp_path)

@@ -165,6 +165,7 @@ def test_two_drivers_that_take_up_different_partitions_do_not_share_a_number(tmp
         committed(other, empty, empty.with_new({("b", 0): 0}))
 
 
+@pytest.mark.rest
 def test_versions_stay_in_the_log_while_delivery_is_behind(tmp_path: Path) -> None:
     store = RelayStore.open_relay(str(tmp_path / "store"))
     at = Positions(0, 0, {}).with_new({("a", 0): 0})

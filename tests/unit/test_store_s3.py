@@ -55,6 +55,7 @@ def test_a_staged_file_that_is_missing_is_not_named(s3_uri: str) -> None:
         store.commit(files, 0, 10)
 
 
+@pytest.mark.rest
 def test_upkeep(s3_uri: str) -> None:
     store = Store.open(s3_uri)
     for start in range(0, 60, 10):

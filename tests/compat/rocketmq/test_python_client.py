@@ -17,7 +17,7 @@ from .scenarios import SCENARIOS
 from .servers import NotInThisVersionError, tarry_server
 
 QUICK = [scenario.name for scenario in SCENARIOS.values() if scenario.quick and not scenario.is_classic]
-CORE = ("normal", "delay", "fifo", "recall")
+CORE = ("normal", "recall")
 """In `make test`; the others are in the rest."""
 AT_A_TIME = 6
 """They wait more than they work."""
