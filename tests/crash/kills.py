@@ -110,7 +110,9 @@ class Round:
         time.sleep(self.rng.uniform(0, KILL_WITHIN_S))  # the kill comes at any moment of a hand-out
 
     def handed(self) -> set[str]:
-        return set(self.ledger.read_text().split()) if self.ledger.exists() else set()
+        """Those of this round: what the last one left comes first."""
+        ids = self.ledger.read_text().split() if self.ledger.exists() else []
+        return {id for id in ids if id.startswith(f"{self.name}-")}
 
     def change_all(self, broker: Any) -> None:
         """Cancel, move or replace each message, those handed out among them, in any order."""
@@ -194,7 +196,7 @@ class Served:
         stopping.set()
         consumer.join(PATIENCE_S)
         client.close()
-        handed = {id for id in round.handed() if id.startswith(f"{round.name}-")}
+        handed = round.handed()
         self._process.start()
         with Client(self._process.address, timeout=PATIENCE_S) as again:
             round.change_all(again)
@@ -233,6 +235,8 @@ def _report(what: str, rounds: Iterator[tuple[int, int, str | None]]) -> int:
     total: Counter[str] = Counter()
     for handed, wrong, trouble in rounds:
         total.update(kills=1, handed=handed, wrong=wrong, violations=int(wrong > 0), troubles=int(trouble is not None))
+        if not handed:
+            trouble = "nothing was handed out"
         if wrong or trouble:
             print(f"{what}, {wrong} of {handed} handed out are done; {trouble or ''}", flush=True)
         if total["kills"] % 25 == 0:
