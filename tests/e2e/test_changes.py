@@ -37,16 +37,17 @@ def take(client: Client, count: int, topic: str = "t", group: str = "g") -> list
 def test_what_was_cancelled_or_moved_stays_so_after_a_kill(make_broker: MakeBroker) -> None:
     broker = make_broker(**FAST)
     with Client(broker.address) as client:
-        receipts = client.schedule_many({"topic": "t", "body": b"%d" % i, "delay": 8} for i in range(3000))
+        # Long before the kill's end: what falls due within 5 s after one may have been handed out.
+        receipts = client.schedule_many({"topic": "t", "body": b"%d" % i, "delay": 20} for i in range(3000))
         handles = [receipt.handle for receipt in receipts]
         assert client.cancel_many(handles[::3]) == [Outcome.DONE] * 1000
-        moved = [client.reschedule(text, delay=9) for text in handles[1:60:3]]
+        moved = [client.reschedule(text, delay=21) for text in handles[1:60:3]]
         assert {m.outcome for m in moved} == {Outcome.DONE}
         broker.kill()
         broker.start()
         assert client.cancel_many(handles[:3000:3]) == [Outcome.CANCELLED] * 1000
         assert client.cancel_many(handles[1:60:3]) == [Outcome.CANCELLED] * 20
-        again = client.reschedule(moved[0].receipt.handle, delay=10)  # type: ignore[union-attr]
+        again = client.reschedule(moved[0].receipt.handle, delay=22)  # type: ignore[union-attr]
         assert again.outcome is Outcome.DONE
         assert client.pending()[0].pending == 2000
         got = take(client, 2000)
