@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Iterable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,6 +24,7 @@ from tarry.base import handle
 from tarry.base.errors import (
     ClosedError,
     DelayTooLongError,
+    FilterPausedError,
     InvalidArgumentError,
     InvalidMessageError,
     MessageTooLargeError,
@@ -28,7 +32,8 @@ from tarry.base.errors import (
     UnavailableError,
 )
 from tarry.base.message import Message
-from tarry.client import Accepted, AsyncClient, Client, Delivery
+from tarry.client import Accepted, AsyncClient, Client, Consumer, Delivery, feed
+from tarry.demo.broker_process import BrokerProcess
 from tarry.fronts.flight.sockets import cut_connections
 
 OLD_MS = 946_684_800_000
@@ -359,6 +364,63 @@ def test_a_timeout_ends_a_loop_in_silence_only_where_the_broker_was_there(client
             with suppress(UnavailableError):  # while it is not reached yet
                 got = list(consumer)
         assert [message.body for message in got] == [b"1"]
+
+
+def test_a_broker_that_stands_still_is_not_one_without_messages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = BrokerProcess(tmp_path / "data", tmp_path / "log", {"pipeline": "off"})
+    broker.start()
+    try:
+        options = {"group": "g", "timeout": 0.5, "auto_ack": True}
+        with Client(broker.address) as client, client.consume("t", **options) as consumer:
+            client.schedule("t", b"0")
+            assert comes(consumer) == b"0"
+            client.schedule("t", b"1", delay="1s")
+            assert broker.pid is not None
+            os.kill(broker.pid, signal.SIGSTOP)
+            try:
+                with monkeypatch.context() as patch:
+                    patch.setattr(feed, "ANSWER_S", 0.3)
+                    with pytest.raises(UnavailableError, match=r"not be reached for \d+\.\d s: no answer within 0.3 s"):
+                        list(consumer)
+                    with pytest.raises(UnavailableError, match=r"no answer within 0.3 s"):
+                        list(consumer.batches())
+            finally:
+                os.kill(broker.pid, signal.SIGCONT)
+            assert comes(consumer) == b"1"
+    finally:
+        broker.stop()
+
+
+def comes(consumer: Consumer) -> bytes:
+    """The next message."""
+    while True:
+        for message in consumer:
+            return message.body
+
+
+def test_who_waits_in_vain_hears_that_the_filter_is_paused(client: Client) -> None:
+    slow = "sql: " + " OR ".join([f"p CONTAINS '{'a' * 700}b'"] * 20)
+    client.set_group("t", "g", filter=slow)
+    client.schedule_many({"topic": "t", "body": b"x", "properties": {"p": "a" * 60_000}} for _ in range(30))
+    with client.consume("t", group="g", timeout=1.0, auto_ack=True) as consumer:
+        with pytest.raises(FilterPausedError, match="CPU time"):
+            while True:  # at first it is looked at
+                assert list(consumer) == []
+        with pytest.raises(FilterPausedError, match="CPU time"):
+            list(consumer.batches())
+        client.set_group("t", "g", filter="*")
+        got: list[Delivery] = []
+        while len(got) < 30:
+            with suppress(FilterPausedError):  # while it is not asked again yet
+                got += consumer
+    assert {message.body for message in got} == {b"x"}
+
+
+def test_a_timeout_of_zero_would_give_nothing(client: Client) -> None:
+    with pytest.raises(InvalidArgumentError, match="timeout is 0"):
+        client.consume("t", group="g", timeout=0)
 
 
 def test_a_timeout_of_asyncio_does_so_too(served: Any) -> None:

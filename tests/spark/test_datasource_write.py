@@ -262,6 +262,10 @@ def test_a_committed_job_is_not_computed_again(spark: SparkSession, bulk: FakeBu
     jobs = spark.sparkContext.statusTracker().getJobIdsForGroup(None)
     assert write_once(some(spark, 10**9).repartition(3), "once", endpoint=bulk.address) == replace(first, already=True)
     assert spark.sparkContext.statusTracker().getJobIdsForGroup(None) == jobs, "Spark had nothing to do"
+    with pytest.raises(InvalidArgumentError, match="job 'once' is committed already, with 100 messages; allowed: ifC"):
+        write_once(some(spark, 100), "once", endpoint=bulk.address, ifCommitted="fail")
+    with pytest.raises(InvalidArgumentError, match="job is None; allowed: a text"):
+        write_once(some(spark, 100), None, endpoint=bulk.address)  # type: ignore[arg-type]
     assert len(bulk.rows()) == 100
 
 

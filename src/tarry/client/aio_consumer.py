@@ -128,8 +128,9 @@ class AsyncConsumer:
             try:
                 await asyncio.wait_for(inbox.came.wait(), self._options.timeout)
             except TimeoutError:
-                self._feed.check_reached(since_s)
-                return None
+                await asyncio.to_thread(self._feed.check_reached, since_s)
+                if not inbox.items:
+                    return None
             finally:
                 self._holding.end_wait()
 

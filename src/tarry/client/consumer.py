@@ -76,6 +76,10 @@ class Consuming:
 
     def __post_init__(self) -> None:
         check_seconds("timeout", self.timeout)
+        if self.timeout == 0:
+            raise InvalidArgumentError(
+                "timeout is 0: nothing would ever come; allowed: more than 0, or receive(wait=0) for what there is now"
+            )
         check_count("prefetch", self.prefetch)
 
     def command(self, topic: str, group: str) -> dict[str, Any]:
@@ -123,6 +127,7 @@ class Consumer:
             InvalidArgumentError: the broker refuses the topic, the group or an option.
             NotFoundError: the group was deleted.
             UnavailableError: within ``timeout`` seconds the broker could not be reached.
+            FilterPausedError: nothing came in that time, since the group's filter takes too long.
             CorruptError: what comes next lies in a damaged file of the broker; names it. What came before was given.
         """
         auto_ack, now = self._options.auto_ack, time.monotonic
@@ -206,7 +211,9 @@ class Consumer:
                 item = self._get(None if end is None else max(0.0, end - time.monotonic()))
             except queue.Empty:
                 self._feed.check_reached(since_s)
-                return None
+                if self._queue.empty():
+                    return None
+                continue
             if isinstance(item, DeliveryBatch):
                 if not item.unstarted:
                     continue  # others took it, or it was given back, or its connection was lost

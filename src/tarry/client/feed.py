@@ -51,6 +51,8 @@ LEASE_MS_DEFAULT = 30_000
 """Of a broker that does not say."""
 CONNECT_S = 1.0
 """A first try to connect that has had no answer for so long counts as one that failed."""
+ANSWER_S = 5.0
+"""How long a broker that is connected may take to say that it is there."""
 CLOSE_S = 5.0
 """How long closing waits for the broker to confirm the last acks."""
 
@@ -89,6 +91,10 @@ class _Stream:
         self._settled = 0
         self._error: TarryError | None = None
         self._ended = False
+        self.heard_s = time.monotonic()
+        """When the broker last said something."""
+        self.goodbye: TarryError | None = None
+        """Why it ends the stream."""
 
     def lease_ms(self) -> int | None:
         """For how long a batch is the consumer's; None: the broker is an older one, which does not say, nor has a
@@ -140,6 +146,16 @@ class _Stream:
         if error is not None:
             raise error
 
+    def answers(self, window: int, timeout_s: float) -> bool:
+        """Whether the broker answers within so many seconds, or the connection ends; ``window`` is what it is told."""
+        if not self._knows_reasons:
+            return True  # of an older one nobody knows
+        self.settler.resize(window)
+        self.settler.push()
+        with self._changed:
+            sent = self._sent
+            return self._changed.wait_for(lambda: self._settled >= sent or self.settler.closed, timeout_s)
+
     def end(self) -> None:
         """Send what has gathered, and that nothing more follows. The broker then ends the stream."""
         self.settler.push()
@@ -170,7 +186,7 @@ class Feed:
     def __init__(self, address: str, command: dict[str, Any], holding: Holding, sink: Sink) -> None:
         self._holding = holding
         self._outage = outage_of(address)
-        self._own_trouble = Outage(address)
+        self._own_trouble = Outage(address, meanwhile="asking again and again", over="serves it again")
         self._unsettled = Outage(address, meanwhile="those messages come again", over="settles again")
         self._connection = Connection(address, waiting=True)
         self._command = command
@@ -181,8 +197,9 @@ class Feed:
         self._stream: _Stream | None = None
         self._away: tuple[float, TarryError | None] | None = (time.monotonic(), None)
         """Since when the broker has not been reached, and the last error; None while it is."""
+        self._refusal: TarryError | None = None
+        """Why the broker, which is there, does not serve this consumer now."""
         self._backoff_s = BACKOFF_S
-        self._hopeless: TarryError | None = None
         self._thread = threading.Thread(target=self._run, name="tarry-client-feed", daemon=True)
         _running.add(self)
         self._thread.start()
@@ -194,19 +211,28 @@ class Feed:
         return None if stream is None else stream.settler
 
     def check_reached(self, since_s: float) -> None:
-        """Nothing came from then (of ``time.monotonic``) until now.
+        """Nothing came from then (of ``time.monotonic``) until now. A broker that has said nothing else either is asked
+        whether it is there.
 
         Raises:
             UnavailableError: the broker could not be reached all the while: nobody knows whether there was something.
+            TarryError: it does not serve this consumer, and why: the group's filter is paused, say.
         """
-        away, now = self._away, time.monotonic()
-        if away is None or away[0] > since_s or (away[1] is None and now - since_s < CONNECT_S):
-            return
-        raise UnavailableError(
-            "consuming {} as {}: the broker at {} could not be reached for {:.1f} s: {}".format(
-                *self._source, self._connection.address, now - since_s, away[1] or "no answer yet"
+        stream, away = self._stream, self._away
+        why: object = None
+        if away is None and stream is not None and stream.heard_s < since_s:
+            if not stream.answers(self._holding.window, ANSWER_S):
+                why = f"no answer within {ANSWER_S:g} s"
+        elif away is not None and away[0] <= since_s and (away[1] or time.monotonic() - since_s >= CONNECT_S):
+            why = away[1] or "no answer yet"
+        if why is None and self._refusal is not None:
+            raise self._refusal
+        if why is not None:
+            raise UnavailableError(
+                "consuming {} as {}: the broker at {} could not be reached for {:.1f} s: {}".format(
+                    *self._source, self._connection.address, time.monotonic() - since_s, why
+                )
             )
-        )
 
     def flush(self, timeout_s: float) -> None:
         """Wait until what was settled so far is durable in the broker.
@@ -263,6 +289,7 @@ class Feed:
         is_answer = not isinstance(error, UnavailableError)
         since_s = time.monotonic() if is_answer or self._away is None else self._away[0]
         self._away = (since_s, None if is_answer else error)
+        self._refusal = error if is_answer else None
 
     def _serve(self) -> None:
         """Open one stream, and read it to its end."""
@@ -285,12 +312,14 @@ class Feed:
             since_s = time.monotonic()
             while True:
                 chunk = stream.reader.read_chunk()
-                if time.monotonic() - since_s >= STEADY_S:
+                stream.heard_s = time.monotonic()
+                if stream.heard_s - since_s >= STEADY_S:
                     self._backoff_s = BACKOFF_S
+                    self._on_service()
                 self._on_chunk(stream, chunk)
         except StopIteration:
-            if self._hopeless is not None:
-                raise self._hopeless from None
+            if stream.goodbye is not None and not isinstance(stream.goodbye, UnavailableError):
+                raise stream.goodbye from None
             if not self._closing.is_set():
                 raise UnavailableError(f"the broker at {self._connection.address} ended the stream") from None
         except FLIGHT_ERRORS as error:
@@ -304,7 +333,6 @@ class Feed:
         lease_ms = stream.lease_ms()
         self._away = None
         self._outage.end()
-        self._own_trouble.end()
         if lease_ms is not None:
             self._holding.begin_stream(stream.settler, lease_ms, stream.sent, adapts=True)
             return
@@ -326,6 +354,7 @@ class Feed:
     def _on_chunk(self, stream: _Stream, chunk: fl.FlightStreamChunk) -> None:
         if chunk.data is not None:
             if chunk.data.num_rows:
+                self._on_service()
                 batch = DeliveryBatch(chunk.data, stream.settler, self._source)
                 self._holding.add(batch)
                 self._sink(batch)
@@ -336,11 +365,14 @@ class Feed:
             self._holding.on_settled(notice.number)
         elif notice.op is GOODBYE:
             log.info("consuming %s as %s: %s", *self._source, notice.error)
-            if isinstance(notice.error, HOPELESS):
-                self._hopeless = notice.error
+            stream.goodbye = notice.error
             stream.end()
         else:
             self._holding.answer()
+
+    def _on_service(self) -> None:
+        self._refusal = None
+        self._own_trouble.end()
 
     def _on_settled(self, error: TarryError | None) -> None:
         if error is None:

@@ -262,6 +262,15 @@ class Holding:
             batch.busy += 1
             if not is_over:
                 self._hold(batch)
+                self._extend_now(batch)
+
+    def _extend_now(self, batch: DeliveryBatch) -> None:
+        """Not by the thread that tends, which may come when the lease is over."""
+        now, settler = time.monotonic(), self._settler
+        if settler is batch.settler and now - batch.extended_s >= self._lease_s / 3:
+            settler.extend(batch, round(self._lease_s * 1000))
+            batch.extended_s, batch.until_s = now, self._until_s(now)
+            settler.hurry()
 
     def leave_work(self, batch: DeliveryBatch) -> None:
         """It has ended."""

@@ -102,8 +102,15 @@ class Publisher:
         try:
             if mends and self._place.local is not None:
                 mend(self._place.local, version_min)
-            self._table = _open(self._place, create=create, properties=owner.property_of(shard) if owner else {})
+            # Not where one was acted on: it is elsewhere, or gone. An empty one in its place would look like damage.
+            creates, properties = create and version_min <= 0, owner.property_of(shard) if owner else {}
+            self._table = _open(self._place, create=creates, properties=properties)
         except TableNotFoundError as error:
+            if version_min > 0:
+                raise CorruptError(
+                    f"there is no store at {self._place.uri}, and version {version_min} of one was acted on; allowed: "
+                    "the store that the data directory was used with (--store, setting store), or that one restored"
+                ) from error
             raise UnavailableError(f"there is no store at {self._place.uri}, as this machine sees it") from error
         except (DeltaError, OSError) as error:
             if self._place.local is not None and (passing := passing_error(error, self._place.local)) is not None:

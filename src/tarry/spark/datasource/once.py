@@ -16,7 +16,7 @@ from tarry.spark.broker_client import BrokerClient
 from tarry.spark.datasource.columns import check_columns
 from tarry.spark.datasource.options import WriteOptions
 from tarry.spark.datasource.partitions import fewer_partitions
-from tarry.spark.datasource.writer import check_same_job
+from tarry.spark.datasource.writer import check_may_be_committed, check_same_job
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -49,6 +49,8 @@ def write_once(df: DataFrame, job: str, *, endpoint: str, **options: Any) -> Wri
         InvalidMessageError: the columns of ``df`` are not those of messages. UnavailableError: no broker there.
         What Spark raises, for what fails in its tasks.
     """
+    if not isinstance(job, str):
+        raise InvalidArgumentError(f"job is {job!r:.100}; allowed: a text, by which a second run knows the first")
     given = {"endpoint": endpoint, "job": job, **options}
     checked = WriteOptions.of({name: _text(value) for name, value in given.items()})
     check_columns(df.schema, checked.defaults)
@@ -59,6 +61,7 @@ def write_once(df: DataFrame, job: str, *, endpoint: str, **options: Any) -> Wri
         already = known is not None and known.state is JobState.COMMITTED
         if known is not None and already:
             check_same_job(job, known.topics, df.schema, checked)
+            check_may_be_committed(job, known.rows, checked)
         else:
             # Of two calls at once the writer's attempts decide.
             fewer_partitions(df).write.format("tarry").mode("append").options(**given).save()

@@ -57,11 +57,13 @@ class BulkWriter(DataSourceArrowWriter):  # type: ignore[misc]
             raise InvalidArgumentError(f"job {name!r} was cancelled; allowed: another job id, to load it after all")
         if self._job.state != "open":
             check_same_job(name, self._job.topics, schema, options)
-            text = f"job {name!r} is committed already, with {self._job.rows} messages"
-            if options.if_committed == "fail":
-                # Only an error keeps Spark from computing all that the tasks do not look at.
-                raise InvalidArgumentError(f"{text}; allowed: ifCommitted 'skip', or another job id for other messages")
-            log.warning("%s: nothing is written; other messages need another job id", text)
+            # Only an error keeps Spark from computing all that the tasks do not look at.
+            check_may_be_committed(name, self._job.rows, options)
+            log.warning(
+                "job %r is committed already, with %d messages: nothing is written; other messages need another job id",
+                name,
+                self._job.rows,
+            )
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskStaged:
         """In a task. Of a job that is committed, no row is looked at."""
@@ -92,6 +94,18 @@ def staged_partition(
     staged = Load(client, job).run(batches, checker, partition, options.way)
     rest()
     return staged
+
+
+def check_may_be_committed(job: str, rows: int, options: WriteOptions) -> None:
+    """
+    Raises:
+        InvalidArgumentError: ``ifCommitted`` says that a job that is committed already is an error.
+    """
+    if options.if_committed == "fail":
+        raise InvalidArgumentError(
+            f"job {job!r} is committed already, with {rows} messages; allowed: ifCommitted 'skip', or another job id "
+            "for other messages"
+        )
 
 
 def check_same_job(job: str, topics: Mapping[str, int], schema: StructType, options: WriteOptions) -> None:
