@@ -302,6 +302,10 @@ def test_who_reads_is_served_beside_streams_that_do_not(served: Served, monkeypa
         for _ in range(4):
             rows = {"topic": ["t"] * 100, "body": [bytes(100_000)] * 100, "delay_ms": [0] * 100}
             client.schedule_batch(pa.table(rows))
+        group = served.broker.subscribe("t", "probe").group
+        wait_until(
+            lambda: group.queue_ends[1] == 400
+        )  # who waits before there is anything gets the first of it unasked
         silent = [Exchange(served.address, group=f"g{number}") for number in range(6)]
         held = served.front._service._unread  # noqa: SLF001
         groups = [f"g{number}" for number in range(6)]
