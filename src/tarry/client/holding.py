@@ -262,15 +262,10 @@ class Holding:
             batch.busy += 1
             if not is_over:
                 self._hold(batch)
-                self._extend_now(batch)
-
-    def _extend_now(self, batch: DeliveryBatch) -> None:
-        """Not by the thread that tends, which may come when the lease is over."""
-        now, settler = time.monotonic(), self._settler
-        if settler is batch.settler and now - batch.extended_s >= self._lease_s / 3:
-            settler.extend(batch, round(self._lease_s * 1000))
-            batch.extended_s, batch.until_s = now, self._until_s(now)
-            settler.hurry()
+                # Not left to the thread that tends, which may come when the lease is over.
+                settler = self._settler
+                if settler is batch.settler and self._extend_if_old(settler, batch, time.monotonic()):
+                    settler.hurry()
 
     def leave_work(self, batch: DeliveryBatch) -> None:
         """It has ended."""
@@ -330,9 +325,16 @@ class Holding:
             # The process had stood still: who takes the message now would be the second.
             self.drop(batch)
             self._speak()
-        elif now - batch.extended_s >= self._lease_s / 3 and now - batch.came_s < HELD_S_MAX:
-            settler.extend(batch, round(self._lease_s * 1000))
-            batch.extended_s, batch.until_s = now, self._until_s(now)
+        else:
+            self._extend_if_old(settler, batch, now)
+
+    def _extend_if_old(self, settler: Settler, batch: DeliveryBatch, now: float) -> bool:
+        """Extend its lease, a third into it; whether that was done."""
+        if now - batch.extended_s < self._lease_s / 3 or now - batch.came_s >= HELD_S_MAX:
+            return False
+        settler.extend(batch, round(self._lease_s * 1000))
+        batch.extended_s, batch.until_s = now, self._until_s(now)
+        return True
 
     def _forget_done(self, batch: DeliveryBatch) -> None:
         is_done = not batch.unstarted and not batch.busy and all(hand.batch is not batch for hand in self._hands)

@@ -22,8 +22,14 @@ _PUSH = "Whom messages are pushed to, and with what secrets, is lost."
 _TOKENS = "The access tokens of the HTTP front are lost: whoever shows one is refused."
 _FRONT_STATE = "What classic RocketMQ clients have done in single queues, or how they read, is lost: some comes again."
 _ID = "Which broker this is, as its store knows it, is not known."
+_ID_ADVICE = f"{RESTORE}; without one, remove it: the next start is refused, and names the id to write into it"
 _SECRET = "Handles that were given out cannot be told from forged ones."
+_SECRET_ADVICE = f"{RESTORE}; without one, remove it: a new one is made, and handles from before are refused"
 _HANDED = "How far hand-outs had come is not known."
+_HANDED_ADVICE = (
+    "a broker that finds one record whole goes by that and by the clock, and mends the file as it runs; one that finds "
+    f"none does not start: {RESTORE}; without one, remove the file: then it goes by the clock alone"
+)
 _JOBS = "What became of bulk jobs is not known."
 _PIPELINE = "The pipeline cannot go on from where it was."
 
@@ -59,9 +65,13 @@ def small_checks(
             yield Check.of_file(name, data / name, partial(_check_json, data / name, readable, meaning))
             continue
         yield from _if_there(name, data / name, partial(_check_json, data / name, readable, meaning))
-    yield from _if_there("broker.id", data / "broker.id", partial(_check_id, data / "broker.id", read_id))
-    yield from _if_there("secret.key", data / "secret.key", partial(_check_secret, data / "secret.key", read_secret))
-    yield from _if_there("handed", data / "handed", partial(_check_bound, data / "handed", check_bound))
+    reads = (
+        ("broker.id", read_id, _ID, _ID_ADVICE),
+        ("secret.key", read_secret, _SECRET, _SECRET_ADVICE),
+        ("handed", check_bound, _HANDED, _HANDED_ADVICE),
+    )
+    for name, read, meaning, advice in reads:
+        yield from _if_there(name, data / name, partial(_check_read, data / name, read, meaning, advice))
     jobs = data / "jobs.db"
     # Also where it is missing: it may have been there.
     yield Check.of_file("jobs.db", jobs, partial(_check_jobs, jobs, open_jobs, in_use=in_use))
@@ -87,34 +97,13 @@ def _check_json(path: Path, versions: Sequence[int], meaning: str, pace: Pace, *
         yield Finding(str(path), None, _without(path, error), meaning, RESTORE)
 
 
-def _check_id(path: Path, read_id: Callable[[], object], pace: Pace) -> Results:
+def _check_read(path: Path, read: Callable[[], object], meaning: str, advice: str, pace: Pace) -> Results:
+    """Of a file that ``read`` reads, or raises CorruptError."""
     pace(path.stat().st_size)
     try:
-        read_id()
+        read()
     except CorruptError as error:
-        advice = f"{RESTORE}; without one, remove it: the next start is refused, and names the id to write into it"
-        yield Finding(str(path), None, _without(path, error), _ID, advice)
-
-
-def _check_secret(path: Path, read_secret: Callable[[], object], pace: Pace) -> Results:
-    pace(path.stat().st_size)
-    try:
-        read_secret()
-    except CorruptError as error:
-        advice = f"{RESTORE}; without one, remove it: a new one is made, and handles from before are refused"
-        yield Finding(str(path), None, _without(path, error), _SECRET, advice)
-
-
-def _check_bound(path: Path, check_bound: Callable[[], object], pace: Pace) -> Results:
-    pace(path.stat().st_size)
-    try:
-        check_bound()
-    except CorruptError as error:
-        advice = (
-            "a broker that finds one record whole goes by that and by the clock, and mends the file as it runs; one "
-            f"that finds none does not start: {RESTORE}; without one, remove the file: then it goes by the clock alone"
-        )
-        yield Finding(str(path), None, _without(path, error), _HANDED, advice)
+        yield Finding(str(path), None, _without(path, error), meaning, advice)
 
 
 def _without(path: Path, error: CorruptError) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from tarry.api.operations import Ack, Extend, Nack, Receive
+from tarry.api.operations import Ack, Extend, GetTopic, Nack, Receive
 from tarry.fronts.http.rest.batches import Batches
 from tarry.fronts.http.rest.consuming import ReceiveEndpoint, SettleEndpoint, describe_receive, describe_settle
 from tarry.fronts.http.rest.events import Events
 from tarry.fronts.http.rest.messages import Messages
-from tarry.fronts.http.rest.operations import OperationEndpoint, describe
+from tarry.fronts.http.rest.operations import OperationEndpoint, TopicEndpoint, describe
 from tarry.fronts.http.rest.page import pages
 from tarry.fronts.http.rest.routes import Route
 from tarry.fronts.http.rest.table import Resource, resources
@@ -31,4 +31,6 @@ def _route(services: Services, resource: Resource) -> Route:
         return Route(method, path, ReceiveEndpoint(services, resource), describe_receive(resource))
     if resource.kind in (Ack, Nack, Extend):
         return Route(method, path, SettleEndpoint(services, resource), describe_settle(resource))
+    if resource.kind is GetTopic:
+        return Route(method, path, TopicEndpoint(services, resource), describe(resource))
     return Route(method, path, OperationEndpoint(services, resource), describe(resource))

@@ -66,14 +66,7 @@ class OperationEndpoint:
         return values
 
     async def carry_out(self, operation: Operation[Any], request: Request) -> Any:
-        """The operation's result.
-
-        Raises:
-            NotFoundError: it is about what is not there.
-        """
-        if isinstance(operation, GetTopic) and not await self._services.call(HasTopic(operation.topic)):
-            # Protocols ask for the settings of topics that are to come; who looks at one has spelt it wrong.
-            raise NotFoundError(f"there is no topic {operation.topic!r:.300}; GET /v1/topics shows those with messages")
+        """The operation's result."""
         if isinstance(self._kind.wire, Action):
             return await self._services.call(operation)
         room = request.room
@@ -88,6 +81,22 @@ class OperationEndpoint:
             return result
 
         return await self._services.run(call)
+
+
+class TopicEndpoint(OperationEndpoint):
+    """Shows a topic's settings."""
+
+    async def carry_out(self, operation: Operation[Any], request: Request) -> Any:
+        """As of any operation.
+
+        Raises:
+            NotFoundError: nobody has named the topic.
+        """
+        topic = cast(GetTopic, operation).topic
+        if not await self._services.call(HasTopic(topic)):
+            # Protocols ask for the settings of topics that are to come; who looks at one has spelt it wrong.
+            raise NotFoundError(f"there is no topic {topic!r:.300}; GET /v1/topics shows those with messages")
+        return await super().carry_out(operation, request)
 
 
 async def read_fields(request: Request, names: Names, lists: Collection[str]) -> tuple[dict[str, Any], bool]:
