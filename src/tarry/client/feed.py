@@ -218,15 +218,17 @@ class Feed:
             UnavailableError: the broker could not be reached all the while: nobody knows whether there was something.
             TarryError: it does not serve this consumer, and why: the group's filter is paused, say.
         """
-        stream, away = self._stream, self._away
+        stream, away, refusal = self._stream, self._away, self._refusal
         why: object = None
         if away is None and stream is not None and stream.heard_s < since_s:
             if not stream.answers(self._holding.window, ANSWER_S):
                 why = f"no answer within {ANSWER_S:g} s"
-        elif away is not None and away[0] <= since_s and (away[1] or time.monotonic() - since_s >= CONNECT_S):
-            why = away[1] or "no answer yet"
-        if why is None and self._refusal is not None:
-            raise self._refusal
+        elif away is not None and away[0] <= since_s:
+            why = away[1]
+            if why is None and refusal is None and time.monotonic() - since_s >= CONNECT_S:
+                why = "no answer yet"
+        if why is None and refusal is not None:
+            raise refusal
         if why is not None:
             raise UnavailableError(
                 "consuming {} as {}: the broker at {} could not be reached for {:.1f} s: {}".format(
@@ -313,9 +315,12 @@ class Feed:
             while True:
                 chunk = stream.reader.read_chunk()
                 stream.heard_s = time.monotonic()
-                if stream.heard_s - since_s >= STEADY_S:
+                is_steady = stream.heard_s - since_s >= STEADY_S
+                if is_steady:
                     self._backoff_s = BACKOFF_S
-                    self._on_service()
+                if is_steady or chunk.data is not None:
+                    self._refusal = None
+                    self._own_trouble.end()
                 self._on_chunk(stream, chunk)
         except StopIteration:
             if stream.goodbye is not None and not isinstance(stream.goodbye, UnavailableError):
@@ -354,7 +359,6 @@ class Feed:
     def _on_chunk(self, stream: _Stream, chunk: fl.FlightStreamChunk) -> None:
         if chunk.data is not None:
             if chunk.data.num_rows:
-                self._on_service()
                 batch = DeliveryBatch(chunk.data, stream.settler, self._source)
                 self._holding.add(batch)
                 self._sink(batch)
@@ -369,10 +373,6 @@ class Feed:
             stream.end()
         else:
             self._holding.answer()
-
-    def _on_service(self) -> None:
-        self._refusal = None
-        self._own_trouble.end()
 
     def _on_settled(self, error: TarryError | None) -> None:
         if error is None:
